@@ -107,6 +107,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"laws: {tier} {cases:,} cases on {len(programs):,} programs in {seconds:.0f} s")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_of_other_files() -> None:  # pyright: ignore[reportUnusedFunction]
+    """Hide from the collector what the files before have left, as what was there before the first test."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def quick_collection() -> None:
     """Let a test that collects garbage walk what it makes itself, and not all that was made before it."""
