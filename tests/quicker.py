@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import inspect
-import logging
 import traceback
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -30,7 +29,6 @@ from torch.fx.graph import CodeGen
 
 def quicken() -> None:
     """Do all of it in this process."""
-    read_no_trace()
     seed_what_is_there()
     keep_no_stacks_of_modes()
     read_lines_when_asked()
@@ -44,15 +42,6 @@ def replace(owner: Any, name: str, new: Any) -> None:
     """Put something in the place of what a module or class of torch has, if it has that."""
     if name in vars(owner):
         setattr(owner, name, new)
-
-
-def read_no_trace() -> None:
-    """Let nobody read torch's structured trace.
-
-    Pytest hangs its handlers on each logger that does not propagate.  That of the trace is one, and somebody who reads it makes
-    torch print graphs and stacks with each export, a tenth of the time.
-    """
-    logging.getLogger("torch.__trace").propagate = True
 
 
 def seed_what_is_there() -> None:
