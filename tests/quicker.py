@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import inspect
+import textwrap
 import traceback
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -18,12 +19,14 @@ from typing import Any
 import torch
 import torch._dynamo.config
 import torch._export.utils as export_utils
+import torch._ops as operators
 import torch._subclasses.fake_tensor as fake_tensors
 import torch.cuda.random
 import torch.export.decomp_utils as decompositions
 import torch.export.exported_program as exported_programs
 import torch.fx._symbolic_trace as tracing
 import torch.utils._traceback as tracebacks
+from torch._ops import OperatorBase
 from torch.fx.graph import CodeGen
 
 
@@ -34,6 +37,7 @@ def quicken() -> None:
     read_lines_when_asked()
     ask_signatures_once()
     look_up_operators_once()
+    evaluate_no_annotations()
     patch_modules_alone()
     torch._dynamo.config.run_gc_after_compile = False  # the collector comes when there is something to collect
 
@@ -108,6 +112,17 @@ def look_up_operators_once() -> None:
     replace(export_utils, "_materialize_cpp_cia_ops", look_up_others)
     for place in (export_utils, exported_programs, decompositions):
         replace(place, "_collect_all_valid_cia_ops", collect_in_one)
+
+
+def evaluate_no_annotations() -> None:
+    """Compile the method that gives an operator an implementation so that its annotations are text.
+
+    Those of a function inside of it are made anew at each call, of which a decomposition makes two thousand.
+    """
+    source = textwrap.dedent(inspect.getsource(OperatorBase.py_impl))
+    found: dict[str, Any] = {}
+    exec(compile(source, operators.__file__, "exec", flags=annotations.compiler_flag), vars(operators), found)
+    replace(OperatorBase, "py_impl", found["py_impl"])
 
 
 def patch_modules_alone() -> None:
