@@ -8,14 +8,12 @@ Fixtures that only some folders need live in those folders.
 from __future__ import annotations
 
 import gc
-import logging
 import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-import torch._export.utils as export_utils
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
@@ -33,27 +31,6 @@ SOURCES = "_get_local_constants"
 assert hasattr(providers, SOURCES), f"hypothesis calls it otherwise now: {SOURCES}"
 setattr(providers, SOURCES, Constants)
 
-# To decompose a program, torch looks up every operator of C++ that it could decompose, fifty times: half of the time that small
-# programs take.  What was looked up stays, so it is enough to do so again when there are others.
-LOOKS_UP = "_materialize_cpp_cia_ops"
-look_up, looked_up = getattr(export_utils, LOOKS_UP, None), list[list[str]]()
-
-
-def look_up_once() -> None:
-    """Look up operators that have a registered decomposition, if they are others than before."""
-    names = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
-    if looked_up != [names] and look_up is not None:
-        look_up()
-        looked_up[:] = [names]
-
-
-if look_up is not None:  # other versions of torch may look up elsewhere
-    setattr(export_utils, LOOKS_UP, look_up_once)
-
-# Pytest hangs its handlers on each logger that does not propagate.  That of torch's structured trace is one, and somebody who
-# reads it makes torch print graphs and stacks with each export, a tenth of the time.
-logging.getLogger("torch.__trace").propagate = True
-
 FIRST = ("architecture", "doctests", "readme")
 
 
@@ -63,6 +40,16 @@ LONGEST = (
     "test_hash_seed", "test_rules_on_programs", "test_values",
 )  # fmt: skip
 """The files that take longest, from minutes to ten seconds; ``make house`` prints those of the last run."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepare a process that runs tests: the one that starts others for it does not, and needs no more of torch."""
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        from tests.quicker import quicken
+
+        quicken()
+        # What is collected stays: to look for garbage in it took a third of the time.  The collector is back when all is there.
+        gc.disable()
 
 
 def cost(item: pytest.Item) -> tuple[bool, bool, int]:
@@ -84,13 +71,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Keep the collector from walking a million objects of torch and of the test files again and again.
 
-    They live as long as the process.  The exporter makes so many new ones that collections take a third of the time.  It
-    imports half of torch when it first runs, which is done before.
+    They live as long as the process.  The exporter makes so many new ones that collections take a third of the time: those of
+    few objects, which are in the cache of the processor, take least.  It imports half of torch when it first runs, which is done
+    before.
     """
     torch.export.export(torch.nn.ReLU(), (torch.ones(2),))
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(5_000, 20, 400)
+    gc.enable()
 
 
 def pytest_report_header() -> Sequence[str]:
@@ -116,6 +105,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for tier, (cases, programs, seconds) in terminalreporter.config.stash.get(COUNTED, {}).items():
         if cases:
             terminalreporter.write_line(f"laws: {tier} {cases:,} cases on {len(programs):,} programs in {seconds:.0f} s")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_of_other_files() -> None:  # pyright: ignore[reportUnusedFunction]
+    """Hide from the collector what the files before have left, as what was there before the first test."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

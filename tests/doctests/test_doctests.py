@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import linecache
+from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
+from hypothesis import Phase, settings
 
 import purefx
 from tests.architecture.sources import LAYERS, sources
@@ -23,6 +26,18 @@ def examples(module: ModuleType) -> list[doctest.DocTest]:
     return [test for test in doctest.DocTestFinder().find(module) if test.examples]
 
 
+@pytest.fixture
+def quick_examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Do what no example shows less often: ask whether sources have changed, and trace each line of what becomes smaller."""
+    monkeypatch.setattr(linecache, "checkcache", lambda filename=None: None)  # a debugger does so, which each docstring has
+    before = settings.get_current_profile_name()
+    settings.register_profile("examples", settings(), phases=[phase for phase in Phase if phase is not Phase.explain])
+    settings.load_profile("examples")
+    yield
+    settings.load_profile(before)
+
+
+@pytest.mark.usefixtures("quick_examples")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples(name: str) -> None:
     said: list[str] = []

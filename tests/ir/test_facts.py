@@ -6,6 +6,7 @@ import copy
 import gc
 import weakref
 
+import pytest
 import torch
 from attrs import evolve
 
@@ -52,6 +53,7 @@ def test_an_edit_does_not_keep_its_ancestors() -> None:
     assert sum(one() is not None for one in graphs) <= 3
 
 
+@pytest.mark.usefixtures("quick_collection")
 def test_nobody_who_takes_other_state_keeps_this_one() -> None:
     program = asked(tree(2))
     value = weakref.ref(program.state.pairs[0][1].value)
@@ -62,6 +64,7 @@ def test_nobody_who_takes_other_state_keeps_this_one() -> None:
     assert not other.known and value() is None
 
 
+@pytest.mark.usefixtures("quick_collection")
 def test_two_thousand_variants_leave_nothing_behind() -> None:
     base = asked(tree(8))
     variants = Variants(base)

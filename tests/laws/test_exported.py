@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from hypothesis import HealthCheck, find, settings
+from hypothesis import HealthCheck, Phase, find, settings
 from torch.export.graph_signature import InputKind, OutputKind
 
 import purefx as px
@@ -98,7 +98,10 @@ def test_lowered_modules_mean_what_their_programs_do(to: Literal["graph_module",
 
 
 def test_they_shrink_to_a_page() -> None:
-    options = settings(max_examples=500, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    options = settings(
+        max_examples=500, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+    )  # fmt: skip
     found = find(exported_programs(), lambda case: "aten.add.out" in targets(case) and levels(case) > 0, settings=options)
     assert len([node for node in found.ep.graph.nodes if node.op == "call_function"]) <= 3, found.ep.graph
 

@@ -193,6 +193,7 @@ def test_a_swap_asks_the_program_that_runs() -> None:
         module.blocks[0].lin = None
 
 
+@pytest.mark.usefixtures("quick_collection")
 def test_variants_leave_nothing_behind() -> None:
     program = tower()
     module = lowered(program)

@@ -207,6 +207,7 @@ def test_gradients_lie_in_memory_as_eager_passes_them(reduce: Callable[[torch.Te
     assert different(module, eager) == []
 
 
+@pytest.mark.usefixtures("quick_collection")
 @pytest.mark.parametrize("policy", POLICIES)
 def test_saved_memory_goes_with_its_last_use(policy: str) -> None:
     """Nothing of what was saved outlives the backward; the first activation goes last."""
