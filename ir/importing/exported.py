@@ -1,6 +1,6 @@
 """``import_ep``: an ``ExportedProgram`` becomes a ``Program``, with its state and its signature.
 
-Parameters, buffers and constants that are one tensor stay one; each input and output of the flat graph keeps its role.
+Each input and output of the flat graph keeps its role.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ from ..signature import (
     UserInput,
     UserOutput,
 )
-from ..state import Slot, SlotKind, State
 from ..taking import EXPORTED
-from ..tensors import TensorIds, cell_key
 from ..torch_private import device_of
 from ..verify import check
 from .backward import with_backward_calls
@@ -52,64 +50,9 @@ from .constraints import read_constraints, read_size
 from .module_calls import check_paths, frame_of, read_call_signatures, with_boundaries
 from .nodes import GraphReader
 from .regions import read_provenance
+from .state import read_slots_of_inputs, read_state
 
-__all__ = ["import_ep", "read_signature", "read_state"]
-
-KINDS = {
-    InputKind.PARAMETER: SlotKind.PARAMETER,
-    InputKind.BUFFER: SlotKind.BUFFER,
-    InputKind.CONSTANT_TENSOR: SlotKind.CONSTANT,
-    InputKind.CUSTOM_OBJ: SlotKind.CONSTANT,
-}
-
-
-def read_state(ep: ExportedProgram) -> State:
-    """Return the state of an exported program: its ``state_dict`` with the buffers that it leaves out, then constants."""
-    declared = {
-        str(spec.target): (KINDS[spec.kind], spec.persistent is not False)
-        for spec in ep.graph_signature.input_specs
-        if spec.kind in KINDS
-    }
-    numbers = TensorIds()
-    tensors = ep.state_dict.values() if any(map(is_lifted, ep.constants)) else ()
-    parameters = {cell_key(value)[0]: value for value in tensors if isinstance(value, torch.nn.Parameter)}
-    slots: dict[str, Slot] = {}
-    earlier = _unsaved_before(ep)
-    for name, value in ep.state_dict.items():
-        for unsaved in earlier.get(name, ()):
-            slots[unsaved] = numbers.slot(ep.constants[unsaved], SlotKind.BUFFER, persistent=False)
-        kind = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
-        slots[name] = numbers.slot(value, declared.get(name, (kind, True))[0], persistent=True)
-    for name, value in ep.constants.items():
-        kind, persistent = declared.get(name, (SlotKind.CONSTANT, False))
-        if name not in slots:
-            # The exporter detaches parameters that it finds under no name of the module.
-            found = parameters.get(cell_key(value)[0], value) if is_lifted(name) else value
-            slots[name] = numbers.slot(found, kind, persistent=persistent and kind is not SlotKind.CONSTANT)
-    return State(tuple(slots), pmap(slots))
-
-
-def is_lifted(name: str) -> bool:
-    """Return whether the exporter made up the name of a constant, as it does for tensors in containers and closures.
-
-    >>> is_lifted("a.lifted_tensor_0"), is_lifted("a.mask")
-    (True, False)
-    """
-    return name.rpartition(".")[2].startswith("lifted_tensor_")
-
-
-def _unsaved_before(ep: ExportedProgram) -> dict[str, list[str]]:
-    # Buffers that are not saved are among the constants; only the inputs have all buffers in the order of the modules.
-    found: dict[str, list[str]] = {}
-    unsaved: list[str] = []
-    for spec in ep.graph_signature.input_specs:
-        if spec.kind is InputKind.BUFFER and spec.persistent is False and spec.target in ep.constants:
-            unsaved.append(str(spec.target))
-        elif spec.kind is InputKind.BUFFER and unsaved:
-            found[str(spec.target)] = unsaved
-            unsaved = []
-    return found
-
+__all__ = ["import_ep", "read_signature"]
 
 STATE_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
 
@@ -247,8 +190,7 @@ def import_ep(
 
 def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, provenance: bool) -> Program:
     paths = dict.fromkeys(frame_of(entry.fqn).path for entry in ep.module_call_graph)
-    known = ep.graph_signature
-    reader = GraphReader(paths, {**known.inputs_to_parameters, **known.inputs_to_buffers})
+    reader = GraphReader(paths, read_slots_of_inputs(ep.graph_signature.input_specs))
     reader.said, reader.provenance = said, provenance
     origins = read_provenance(ep, forward)
     reader.placed = origins.stacks

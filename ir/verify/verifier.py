@@ -258,7 +258,7 @@ def _asked(survey: Survey, *, infer: bool) -> list[Broken]:
     asked = RULES[len(WELL_FORMED) + len(CONNECTED) :]
     found = _broken([rule for rule in asked if not (state.checked and rule.name in OF_THE_STATE)], survey)
     if not any(rule.name in OF_THE_STATE for rule, _ in found):
-        object.__setattr__(state, "checked", True)  # a memo, like that of `trust`
+        state.trusted()
     return [*found, *(_broken(DEEP, survey) if infer else ())]
 
 
