@@ -44,11 +44,12 @@ from ..signature import (
 )
 from ..taking import EXPORTED
 from ..torch_private import device_of
-from ..verify import check
+from ..verify import check_made
+from ..verify.witness import Witness
 from .backward import with_backward_calls
 from .constraints import read_constraints, read_size
+from .graphs import GraphReader
 from .module_calls import check_paths, frame_of, read_call_signatures, with_boundaries
-from .nodes import GraphReader
 from .regions import read_provenance
 from .state import read_slots_of_inputs, read_state
 
@@ -185,10 +186,12 @@ def import_ep(
     """
     EXPORTED.taken(ep, "import_ep")
     with collector_paused():
-        return check_identifiers(check(_read(ep, forward, said_of(effects), provenance=provenance)))
+        return check_identifiers(check_made(*_read(ep, forward, said_of(effects), provenance=provenance)))
 
 
-def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, provenance: bool) -> Program:
+def _read(
+    ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, provenance: bool
+) -> tuple[Program, Mapping[str, Witness]]:
     paths = dict.fromkeys(frame_of(entry.fqn).path for entry in ep.module_call_graph)
     reader = GraphReader(paths, read_slots_of_inputs(ep.graph_signature.input_specs))
     reader.said, reader.provenance = said, provenance
@@ -215,4 +218,4 @@ def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, p
         constraints=read_constraints(ep),
         facts=frozenset({"flat", "state as inputs"}),
     )
-    return tracked(program) if provenance else program
+    return tracked(program) if provenance else program, reader.seen(paths)

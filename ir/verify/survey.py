@@ -18,6 +18,7 @@ from ..program import Program
 from ..state import Slot
 from .findings import INPUTS, PLAIN, Fault, Finding, depth_fault, is_argument, leaves, short
 from .well_formed import PLAIN_VALUES, do_faults, fields_faults, is_formal, meta_faults, node_faults, stack_faults
+from .witness import Witness
 
 __all__ = ["GETITEM", "Census", "Ops", "PartialSurvey", "Survey"]
 
@@ -30,7 +31,7 @@ Ops = dict[int, tuple[Op, "Census", int]]
 class Census:
     """What a graph holds that rules about the whole program ask for; numbers are positions of nodes."""
 
-    __slots__ = ("bodies", "callees", "calls", "gets", "graph", "is_root", "name", "projections", "stacks")
+    __slots__ = ("asked", "bodies", "callees", "calls", "gets", "graph", "is_root", "name", "projections", "stacks")
 
     def __init__(self, name: str, graph: Graph, *, is_root: bool = False) -> None:
         self.name = name
@@ -42,7 +43,9 @@ class Census:
         self.bodies: list[tuple[int, str]] = []
         self.projections: list[tuple[int, Node]] = []
         self.stacks: list[tuple[int, Stack]] = []
-        """Each stack that is not empty, where a run of nodes with it begins."""
+        """Each stack that is not empty, where a run of nodes with it begins; none where a witness says that all are sound."""
+        self.asked: Sequence[int] | None = None
+        """The positions of nodes that stand for all in what they call, and with what types of arguments, where that is known."""
 
     @property
     def nodes(self) -> Iterator[tuple[int, Node]]:
@@ -61,14 +64,16 @@ class Survey:
 
     Args:
         program: what to look at; any of its fields may be garbage.
+        witnesses: what the maker of each graph saw of it, by the name of the graph, where that is known.
 
     >>> from purefx.ir import Graph, Program
     >>> list(Survey(Program.of({"": Graph((), (), ())})).censuses)
     ['']
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, witnesses: Mapping[str, Witness] = MappingProxyType({})) -> None:
         self.program = program
+        self.witnesses = witnesses
         self.faults: list[Fault] = list(fields_faults(program))
         """What is malformed; where there is something, nothing else of the survey need be right."""
         self.ops: Ops = {}
@@ -101,7 +106,9 @@ class Survey:
             if type(name) is not str or name in self.censuses or type(graph := graphs.get(name)) is not Graph:
                 continue
             census = self.censuses[name] = Census(name, graph, is_root=name == self.program.root)
-            self.faults.extend(look.faults(census))
+            witness = self.witnesses.get(name)
+            if witness is None or not look.believes(witness, census):
+                self.faults.extend(look.faults(census))
             todo.extend([callee for _, callee in reversed(census.callees)])
 
 
@@ -151,6 +158,30 @@ class _Look:
         self.ops = ops
         self._keys: set[tuple[Any, ...]] = set()
         self._stacks: set[int] = {id(())}
+
+    def believes(self, witness: Witness, census: Census) -> bool:
+        """Return whether a graph is well-formed, as a witness says, and take its census then."""
+        graph, sound = census.graph, witness.stacks
+        if not witness.speaks_of(graph) or any(True for op, _ in witness.ops.values() for _ in do_faults(op)):
+            return False
+        if sound is None or not (graph is witness.graph or sound.ids.issuperset([id(node.stack) for node in graph.nodes])):
+            stacks = list(self._runs(census))
+            if not all(id(stack) in self._stacks or self._is_stack(stack, census) for _, stack in stacks):
+                return False
+            census.stacks = stacks
+        for key, (op, index) in witness.ops.items():
+            self.ops.setdefault(key, (op, census, index))
+        census.projections, census.bodies, census.asked = [*witness.projections], [*witness.bodies], witness.asked
+        census.callees = [*witness.bodies]
+        return True
+
+    def _runs(self, census: Census) -> Iterator[tuple[int, Stack]]:
+        last: Stack = ()
+        for index, node in census.nodes:
+            if node.stack is not last:
+                last = node.stack
+                if last:
+                    yield index, last
 
     def faults(self, census: Census) -> list[Fault]:
         """Return what is malformed in a graph, and take its census."""
