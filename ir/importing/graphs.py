@@ -1,4 +1,7 @@
-"""The graphs of one ``GraphModule``, those that are nested in it included, become ``Graph`` values."""
+"""The graphs of one ``GraphModule``, those that are nested in it included, become ``Graph`` values.
+
+Nodes are read in ``nodes.py``; what the exporter left in no module call is placed here, where its neighbours are.
+"""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.fx.immutable_collections import immutable_list
 
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Body, Items, Ref, bodies_in
@@ -45,7 +46,7 @@ OBJECTS: tuple[Any, ...] = (
 )  # fmt: skip
 """Values, and callables that are not instances of user classes: fx writes arguments into Python text by their ``repr``."""
 
-LISTS = frozenset({list, tuple, torch.fx.immutable_collections.immutable_list})
+LISTS = frozenset({list, tuple, immutable_list})
 
 FLAT = LITERALS | {FxNode}
 """What arguments are that hold no others."""
@@ -184,7 +185,7 @@ class NodeReader:
     def _arguments(self, given: Any, named: Any, called: Called, index: int) -> tuple[tuple[Arg, ...], Kwargs]:
         args = tuple([self.argument(arg) for arg in given])
         pairs = tuple([(key, self.argument(value)) for key, value in named.items()]) if named else ()
-        form = (*map(_form, given), *[(_form(value), type(key), key) for key, value in named.items()])
+        form: tuple[Any, ...] = (*map(_form, given), *[(_form(value), type(key), key) for key, value in named.items()])
         if self.bearers:
             found = bodies_in(args, pairs)
             self.bodies.extend([(index, body) for body in found])

@@ -62,7 +62,7 @@ class StackReader:
             outer = ()
             for entry in above:
                 outer = self._inside(outer, *entry)
-            if above and (len(above) > 1 or above[0][0] != EMPTY_STACK_KEY):
+            if above and dict(above).keys() != {EMPTY_STACK_KEY}:
                 self._known[above] = outer
         return self._inside(outer, *entries[-1])
 

@@ -66,9 +66,6 @@ def check_outputs(survey: Survey) -> Iterator[Finding]:
         yield main.at(end, f"the signature has {len(specs)} outputs, the root graph {len(output)}")
 
 
-OF_STATE = frozenset({StateInput, StateMutation, SunkInput})
-
-
 def check_slots(survey: Survey) -> Iterator[Finding]:
     """Find state in the signature that is not a slot, and inputs that are one slot twice."""
     signature, slots = survey.program.signature, survey.slots
@@ -77,7 +74,9 @@ def check_slots(survey: Survey) -> Iterator[Finding]:
     ):  # fmt: skip
         seen: set[object] = set()
         for number, spec in enumerate(specs):
-            slot = spec.slot if type(spec) in OF_STATE else None
+            slot = None
+            if type(spec) is StateInput or type(spec) is StateMutation or type(spec) is SunkInput:
+                slot = spec.slot
             if slot is not None and slot not in slots:
                 yield Finding(f"it {said} the state {slot!r}, and there is no such slot", node=f"signature.{what}[{number}]")
             if slot is not None and slot in seen and what != "outputs":  # the rule "mutations" tells those
