@@ -114,7 +114,7 @@ class NodeReader:
         self.called: dict[int, Called] = {}
         """By the ``id`` of the target, which is there as long as the fx graph is."""
         self.first: dict[int, tuple[Op, int]] = {}
-        self.items: list[tuple[int, Node]] = []
+        self.items: list[int] = []
         self.bodies: list[tuple[int, str]] = []
         self.asked: list[int] = []
         self.is_plain = True
@@ -160,7 +160,7 @@ class NodeReader:
         self.nodes.append(node)
         known[fx_node] = self._result(node) if called.gives_input else Ref(name)
         if called.takes_item:
-            self.items.append((index, node))
+            self.items.append(index)
         keys = tuple(meta)
         if keys not in self._keys or type(meta.get("val")) not in PLAIN_VALUES or (type(trace) is not str and trace is not None):
             self._look_at(meta, keys)

@@ -137,8 +137,8 @@ class _Look:
             census.stacks = stacks
         for key, (op, index) in witness.ops.items():
             self.ops.setdefault(key, (op, census, index))
-        census.projections, census.bodies, census.asked = [*witness.projections], [*witness.bodies], witness.asked
-        census.callees = [*witness.bodies]
+        census.projections = [(index, graph.nodes[index]) for index in witness.projections]
+        census.bodies, census.callees, census.asked = [*witness.bodies], [*witness.bodies], witness.asked
         return True
 
     def _runs(self, census: Census) -> Iterator[tuple[int, Stack]]:

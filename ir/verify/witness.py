@@ -46,8 +46,8 @@ class Witness:
     """The graph as it was made."""
     ops: Mapping[int, tuple[Op, int]]
     """Each distinct ``Op`` object by its ``id``, with the position of the first node that has it."""
-    projections: Sequence[tuple[int, Node]]
-    """The nodes that take an item, with their positions."""
+    projections: Sequence[int]
+    """The positions of the nodes that take an item."""
     bodies: Sequence[tuple[int, str]]
     """The graphs that are given to operators, with the positions of those."""
     asked: Sequence[int]
