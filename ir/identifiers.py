@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from .errors import InvalidProgram, Violation
 from .graph import Call, Get, Graph, Node
-from .names import is_identifier, is_plain_path
+from .names import are_identifiers, is_identifier, is_plain_path
 from .program import Program
 
 __all__ = ["check_identifiers", "odd_names"]
@@ -64,13 +64,11 @@ def odd_names(program: Program) -> Iterator[tuple[str, str, str | None, str | No
 
 
 def _in_graph(name: str, graph: Graph, known: set[int]) -> Iterator[tuple[str, str, str | None, str | None]]:
-    yield from ((formal.name, "an input", name, None) for formal in graph.inputs if not is_identifier(formal.name))
+    names = [value.name for values in (graph.inputs, graph.nodes) for value in values]
+    names += [key for node in graph.nodes if node.kwargs for key, _ in node.kwargs]
+    if not are_identifiers(names):
+        yield from _odd_values(name, graph)
     for node in graph.nodes:
-        if not is_identifier(node.name):
-            yield node.name, "a value", name, None
-        for key, _ in node.kwargs:
-            if not is_identifier(key):
-                yield key, "a keyword", name, node.name
         if id(node.stack) not in known:
             known.add(id(node.stack))
             for frame in node.stack:
@@ -83,6 +81,16 @@ def _in_graph(name: str, graph: Graph, known: set[int]) -> Iterator[tuple[str, s
             odd = _deed(node)
             if not is_plain_path(odd):
                 yield odd, "an operator, a call or a read", name, node.name
+
+
+def _odd_values(name: str, graph: Graph) -> Iterator[tuple[str, str, str | None, str | None]]:
+    yield from ((formal.name, "an input", name, None) for formal in graph.inputs if not is_identifier(formal.name))
+    for node in graph.nodes:
+        if not is_identifier(node.name):
+            yield node.name, "a value", name, None
+        for key, _ in node.kwargs:
+            if not is_identifier(key):
+                yield key, "a keyword", name, node.name
 
 
 def _deed(node: Node) -> str:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import difflib
 import keyword
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Any
 
 __all__ = [
     "FROM_ROOT",
     "Names",
+    "are_identifiers",
     "did_you_mean",
     "escaped",
     "is_below",
@@ -35,6 +37,19 @@ def is_identifier(name: object) -> bool:
     (True, False, False, False)
     """
     return type(name) is str and name.isidentifier() and not keyword.iskeyword(name)
+
+
+def are_identifiers(names: Collection[object]) -> bool:
+    """Say of many names whether each of them is one, as ``is_identifier`` does of one.
+
+    >>> are_identifiers(["x", "y_1"]), are_identifiers(["x", "class"]), are_identifiers(["x", 3]), are_identifiers([])
+    (True, False, False, True)
+    """
+    texts: Any = names
+    return {str}.issuperset(map(type, names)) and all(map(str.isidentifier, texts)) and KEYWORDS.isdisjoint(texts)
+
+
+KEYWORDS = frozenset(keyword.kwlist)
 
 
 def word_of(path: str) -> str:

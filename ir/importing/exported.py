@@ -192,7 +192,8 @@ def import_ep(
 def _read(
     ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, provenance: bool
 ) -> tuple[Program, Mapping[str, Witness]]:
-    paths = dict.fromkeys(frame_of(entry.fqn).path for entry in ep.module_call_graph)
+    entries = [entry.fqn for entry in ep.module_call_graph]
+    paths = dict.fromkeys([fqn if type(fqn) is str and "@" not in fqn else frame_of(fqn).path for fqn in entries])
     reader = GraphReader(paths, read_slots_of_inputs(ep.graph_signature.input_specs))
     reader.said, reader.provenance = said, provenance
     origins = read_provenance(ep, forward)
@@ -207,15 +208,16 @@ def _read(
         # A module that no module of the hierarchy holds: it stays a call, at the path that the exporter gives.
         paths.update(dict.fromkeys(way_to(path)))
     paths.setdefault("")
-    check_paths([*paths, *(name.rpartition(".")[0] for name in state.order)])
+    check_paths([*paths, *dict.fromkeys([name.rpartition(".")[0] for name in state.order])])
     cells = reader.stacks.cells(paths)
     program = Program(
         graphs=pmap(reader.graphs),
         state=state,
         signature=read_signature(ep, root),
-        modules=tuple(Module(path, types.get(path), cells.get(path)) for path in paths),
+        modules=tuple([Module(path, types.get(path), cells.get(path)) for path in paths]),
         call_signatures=pmap(signatures),
         constraints=read_constraints(ep),
         facts=frozenset({"flat", "state as inputs"}),
     )
-    return tracked(program) if provenance else program, reader.seen(paths)
+    # What was read has its origins.
+    return tracked(program) if provenance and records else program, reader.seen(paths)

@@ -150,7 +150,11 @@ class NodeReader:
             pairs = ()
         else:
             args, pairs = self._arguments(given, named, called, index)
-        stack = self._stack(fx_node, name, meta)
+        raw = (self.placed.get(fx_node) if self.placed else None) or meta.get("nn_module_stack")
+        try:
+            stack = self.read_stack(raw)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise _unreadable(raw, name) from error
         if called.takes_item and type(args[0]) is Ref:
             stack = self.stacks.get(args[0].name, stack)  # a projection belongs to what it projects
         self.stacks[name] = stack
@@ -199,14 +203,6 @@ class NodeReader:
                 called.flat.add(form)
         return args, pairs
 
-    def _stack(self, fx_node: Any, name: str, meta: Any) -> Stack | None:
-        raw = (self.placed.get(fx_node) if self.placed else None) or meta.get("nn_module_stack")
-        try:
-            return self.read_stack(raw)
-        except (AttributeError, TypeError, ValueError) as error:
-            said = f"its nn_module_stack is {str(raw)[:80]!r}, not a dict of key to (path, class)"
-            raise InvalidProgram([Violation("meta", said, node=name, advice="correct node.meta['nn_module_stack']")]) from error
-
     def argument(self, arg: Any) -> Arg:
         """Return an argument as a value.
 
@@ -242,6 +238,11 @@ class NodeReader:
         if "" in names or "" in self.inputs or not TEXTS.issuperset(map(type, (*names, *self.inputs))):
             return None
         return Witness(graph, self.first, self.items, self.bodies, self.asked)
+
+
+def _unreadable(raw: Any, name: str) -> InvalidProgram:
+    said = f"its nn_module_stack is {str(raw)[:80]!r}, not a dict of key to (path, class)"
+    return InvalidProgram([Violation("meta", said, node=name, advice="correct node.meta['nn_module_stack']")])
 
 
 TEXTS = frozenset({str})

@@ -46,8 +46,8 @@ class StackReader:
         if not raw:
             return None
         key = tuple(raw.items())
-        stack = self._known.get(key, UNREAD)
-        if stack is UNREAD:
+        stack: Any = self._known.get(key, self)  # nothing that is read is the reader
+        if stack is self:
             stack = self._known[key] = self._parse(key)
         return stack
 
@@ -142,7 +142,3 @@ class StackReader:
         numbers: dict[str, int] = {}
         shared = [path for path in paths if path and path in keys] if keys else []
         return {path: numbers.setdefault(keys[path], len(numbers)) for path in shared}
-
-
-UNREAD: Any = object()
-"""Stands for a stack that was not met yet."""

@@ -18,6 +18,7 @@ from attrs import evolve
 from torch.export import ExportedProgram
 
 import purefx as px
+from purefx.ir.analysis.versions import tracked
 from purefx.ir.arguments import children_of
 from purefx.ir.importing import nodes, stacks, state
 from purefx.ir.importing.exported import _read
@@ -106,6 +107,7 @@ def test_what_was_seen_is_so() -> None:
     for ep in drawn(0, share(100)):
         program, seen = read(ep)
         found = believed(program, seen)
+        assert tracked(program) is program
         graphs, whole = graphs + len(program.graphs), whole + len(found)
     assert whole > 0.7 * graphs
 
@@ -114,6 +116,7 @@ def test_what_was_seen_is_so() -> None:
 def test_the_reader_saw_all_of_a_real_program(model: torch.nn.Module) -> None:
     program, seen = read(exported(model, torch.ones(3, 4)))
     assert believed(program, seen) == [""]
+    assert tracked(program) is program
     assert program.state.checked
     assert not is_wrong(program)
 
