@@ -78,8 +78,18 @@ class _Known(dict[Any, Arg]):
     """The value of each fx node; a use before its definition is kept by name, and ``verify`` reports it."""
 
     has_all = True
+    gave_body = False
+    """Whether a graph was asked for: they are apart, so that nodes that take none, nearly all, are not looked at for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bodies: dict[Any, Body] = {}
 
     def __missing__(self, fx_node: Any) -> Arg:
+        body = self.bodies.get(fx_node)
+        if body is not None:
+            self.gave_body = True
+            return body
         self.has_all = False
         return Ref(fx_node.name)
 
@@ -109,8 +119,6 @@ class NodeReader:
         self.stacks: dict[str, Stack | None] = {}
         self.renamed: dict[str, str] = {}
         """What stands for the results of in-place operators on inputs: those."""
-        self.bearers: set[Any] = set()
-        """The fx nodes that stand for graphs."""
         self.called: dict[int, Called] = {}
         """By the ``id`` of the target, which is there as long as the fx graph is."""
         self.first: dict[int, tuple[Op, int]] = {}
@@ -135,8 +143,7 @@ class NodeReader:
 
     def body(self, fx_node: Any, name: str) -> None:
         """Read an attribute that is a graph."""
-        self.known[fx_node] = Body(name)
-        self.bearers.add(fx_node)
+        self.known.bodies[fx_node] = Body(name)
 
     def node(self, fx_node: Any) -> None:
         """Read a call of an operator."""
@@ -145,11 +152,12 @@ class NodeReader:
         if called is None:
             called = self._meet(target, index)
         kinds = tuple(map(type, given))
-        if kinds in called.flat and not named and (not self.bearers or self.bearers.isdisjoint(given)):
-            args = tuple([known[arg] if type(arg) is FxNode else arg for arg in given])
-            pairs = ()
+        if kinds in called.flat and not named:
+            args, pairs = tuple([known[arg] if type(arg) is FxNode else arg for arg in given]), ()
         else:
             args, pairs = self._arguments(given, named, called, index)
+        if known.gave_body:
+            self._note_bodies(args, pairs, index)
         raw = (self.placed.get(fx_node) if self.placed else None) or meta.get("nn_module_stack")
         try:
             stack = self.read_stack(raw)
@@ -190,10 +198,8 @@ class NodeReader:
         args = tuple([self.argument(arg) for arg in given])
         pairs = tuple([(key, self.argument(value)) for key, value in named.items()]) if named else ()
         form: tuple[Any, ...] = (*map(_form, given), *[(_form(value), type(key), key) for key, value in named.items()])
-        if self.bearers:
-            found = bodies_in(args, pairs)
-            self.bodies.extend([(index, body) for body in found])
-            form = (*form, index) if found else form
+        if self.known.gave_body:
+            form = (*form, index)  # it stands for itself alone
         if form not in called.forms:
             called.forms.add(form)
             self.asked.append(index)
@@ -202,6 +208,12 @@ class NodeReader:
             if not named and FLAT.issuperset(form):
                 called.flat.add(form)
         return args, pairs
+
+    def _note_bodies(self, args: tuple[Arg, ...], pairs: Kwargs, index: int) -> None:
+        self.bodies.extend([(index, body) for body in bodies_in(args, pairs)])
+        self.known.gave_body = False
+        if index not in self.asked[-1:]:
+            self.asked.append(index)
 
     def argument(self, arg: Any) -> Arg:
         """Return an argument as a value.

@@ -132,6 +132,7 @@ class _Look:
             return False
         if sound is None or not (graph is witness.graph or sound.ids.issuperset([id(node.stack) for node in graph.nodes])):
             stacks = list(self._runs(census))
+            self._stacks.update(() if sound is None else sound.ids)
             if not all(id(stack) in self._stacks or self._is_stack(stack, census) for _, stack in stacks):
                 return False
             census.stacks = stacks
