@@ -14,6 +14,7 @@ __all__ = [
     "FROM_ROOT",
     "Names",
     "are_identifiers",
+    "are_plain_paths",
     "did_you_mean",
     "escaped",
     "is_below",
@@ -86,6 +87,16 @@ def is_plain_path(name: object) -> bool:
     (True, True, False, False)
     """
     return isinstance(name, str) and name.isprintable() and '"' not in name and "\\" not in name
+
+
+def are_plain_paths(names: Collection[object]) -> bool:
+    """Say of many paths whether each of them is one, as ``is_plain_path`` does of one.
+
+    >>> are_plain_paths(["layers.0@1", "a b"]), are_plain_paths(["a", "x'", 'x"']), are_plain_paths([3]), are_plain_paths([])
+    (True, False, False, True)
+    """
+    texts: Any = names
+    return {str}.issuperset(map(type, names)) and is_plain_path("".join(texts))
 
 
 def escaped(text: str) -> str:
