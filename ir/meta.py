@@ -22,7 +22,7 @@ ORIGIN = "purefx_origin"
 PHASE = "phase"
 """The entry that says which nodes of a joint program their tracer made for the backward: ``"backward"``."""
 
-DROPPED = frozenset({"nn_module_stack"})
+DROPPED = "nn_module_stack"
 """Parsed into ``Node.stack`` at import and written again when a graph is lowered."""
 
 
@@ -38,11 +38,9 @@ def freeze_meta(meta: Mapping[str, Any], origin: object = None) -> Meta:
     (1,)
     """
     kept = dict(meta)
-    for key in DROPPED:
-        kept.pop(key, None)
-    for key, value in kept.items():
-        if type(value) in MUTABLE:
-            kept[key] = freeze(value)
+    kept.pop(DROPPED, None)
+    if not MUTABLE.isdisjoint(map(type, kept.values())):
+        kept = {key: freeze(value) for key, value in kept.items()}
     if origin is not None:
         kept[ORIGIN] = origin
     return MappingProxyType(kept)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import difflib
 import keyword
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Any
 
 __all__ = [
     "FROM_ROOT",
     "Names",
+    "are_identifiers",
+    "are_plain_paths",
     "did_you_mean",
     "escaped",
     "is_below",
@@ -35,6 +38,19 @@ def is_identifier(name: object) -> bool:
     (True, False, False, False)
     """
     return type(name) is str and name.isidentifier() and not keyword.iskeyword(name)
+
+
+def are_identifiers(names: Collection[object]) -> bool:
+    """Say of many names whether each of them is one, as ``is_identifier`` does of one.
+
+    >>> are_identifiers(["x", "y_1"]), are_identifiers(["x", "class"]), are_identifiers(["x", 3]), are_identifiers([])
+    (True, False, False, True)
+    """
+    texts: Any = names
+    return {str}.issuperset(map(type, names)) and all(map(str.isidentifier, texts)) and KEYWORDS.isdisjoint(texts)
+
+
+KEYWORDS = frozenset(keyword.kwlist)
 
 
 def word_of(path: str) -> str:
@@ -71,6 +87,16 @@ def is_plain_path(name: object) -> bool:
     (True, True, False, False)
     """
     return isinstance(name, str) and name.isprintable() and '"' not in name and "\\" not in name
+
+
+def are_plain_paths(names: Collection[object]) -> bool:
+    """Say of many paths whether each of them is one, as ``is_plain_path`` does of one.
+
+    >>> are_plain_paths(["layers.0@1", "a b"]), are_plain_paths(["a", "x'", 'x"']), are_plain_paths([3]), are_plain_paths([])
+    (True, False, False, True)
+    """
+    texts: Any = names
+    return {str}.issuperset(map(type, names)) and is_plain_path("".join(texts))
 
 
 def escaped(text: str) -> str:

@@ -277,6 +277,15 @@ class State:
         order += [name for names in behind.values() for name in names]
         return State(tuple(order), self.slots.update(added))
 
+    def trusted(self) -> State:
+        """Return the state itself, remembered as one in which order, values, ties and memory are right, without looking.
+
+        >>> State().trusted().checked
+        True
+        """
+        object.__setattr__(self, "checked", True)  # a memo of what the value determines, like a cached property
+        return self
+
     def without(self, gone: Collection[str]) -> State:
         """Return the state without some slots; tensors that have other names stay."""
         order = tuple([name for name in self.order if name not in gone])

@@ -72,6 +72,8 @@ class TensorIds:
     def __init__(self, state: State | None = None) -> None:
         self._cells: dict[object, int] = {}
         self._storages: dict[object, int] = {}
+        self._alone: dict[object, tuple[torch.Tensor, int]] = {}
+        """The tensor that was encountered in each memory, with its cell, as long as it is the only one there."""
         self._next_cell = self._next_storage = 0
         for _, slot in state.pairs if state is not None else ():
             cell, storage = _with_gradients(slot.value)
@@ -82,7 +84,17 @@ class TensorIds:
 
     def slot(self, value: Any, kind: SlotKind, *, persistent: bool) -> Slot:
         """Return a slot that shows a value; tied values get one cell, aliasing ones one storage."""
+        if type(value) in TENSORS and value.layout is torch.strided and not value.is_nested:
+            memory: object = storage_key(value)
+            if memory not in self._storages:  # nearly all: what has memory of its own is tied to nothing
+                self._alone[memory] = (value, self._next_cell)
+                self._storages[memory] = self._next_storage
+                self._next_cell, self._next_storage = self._next_cell + 1, self._next_storage + 1
+                return Slot(kind, value, self._next_cell - 1, self._next_storage - 1, persistent)
         key, memory = _with_gradients(value)
+        if memory in self._alone:
+            first, cell = self._alone.pop(memory)
+            self._cells[_with_gradients(first)[0]] = cell
         cell = self._cells.setdefault(key, self._next_cell)
         storage = self._storages.setdefault(memory, self._next_storage)
         self._next_cell = max(self._next_cell, cell + 1)
@@ -111,18 +123,18 @@ def disagreement(known: Any, value: Any) -> str | None:
     if type(value) not in TENSORS and not isinstance(value, torch.Tensor):
         return None
     ours, theirs = known.shape, value.shape
-    if known.dtype is value.dtype and len(ours) == len(theirs) and _same_sizes(ours, theirs):
-        return None
+    if known.dtype is value.dtype and len(ours) == len(theirs):
+        if SIZES.isdisjoint(map(type, ours)) and SIZES.isdisjoint(map(type, theirs)):
+            same = ours == theirs
+        else:
+            same = all(a == b for a, b in zip(ours, theirs, strict=True) if type(a) is int and type(b) is int)
+        if same:
+            return None
     return f"{geometry(known)}, but the slot holds {geometry(value)}"
 
 
-def _same_sizes(ours: torch.Size, theirs: torch.Size) -> bool:
-    for size in ours:
-        if type(size) is not int:
-            break
-    else:
-        return ours == theirs
-    return all(a == b for a, b in zip(ours, theirs, strict=True) if type(a) is int and type(b) is int)
+SIZES = frozenset({torch.SymInt})
+"""Types of sizes that are not compared: comparing one installs a guard."""
 
 
 def misfit(promised: TensorType, known: Any) -> str | None:

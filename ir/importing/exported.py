@@ -1,6 +1,6 @@
 """``import_ep``: an ``ExportedProgram`` becomes a ``Program``, with its state and its signature.
 
-Parameters, buffers and constants that are one tensor stay one; each input and output of the flat graph keeps its role.
+Each input and output of the flat graph keeps its role.
 """
 
 from __future__ import annotations
@@ -42,74 +42,18 @@ from ..signature import (
     UserInput,
     UserOutput,
 )
-from ..state import Slot, SlotKind, State
 from ..taking import EXPORTED
-from ..tensors import TensorIds, cell_key
 from ..torch_private import device_of
-from ..verify import check
+from ..verify import check_made
+from ..verify.witness import Witness
 from .backward import with_backward_calls
 from .constraints import read_constraints, read_size
+from .graphs import GraphReader
 from .module_calls import check_paths, frame_of, read_call_signatures, with_boundaries
-from .nodes import GraphReader
 from .regions import read_provenance
+from .state import read_slots_of_inputs, read_state
 
-__all__ = ["import_ep", "read_signature", "read_state"]
-
-KINDS = {
-    InputKind.PARAMETER: SlotKind.PARAMETER,
-    InputKind.BUFFER: SlotKind.BUFFER,
-    InputKind.CONSTANT_TENSOR: SlotKind.CONSTANT,
-    InputKind.CUSTOM_OBJ: SlotKind.CONSTANT,
-}
-
-
-def read_state(ep: ExportedProgram) -> State:
-    """Return the state of an exported program: its ``state_dict`` with the buffers that it leaves out, then constants."""
-    declared = {
-        str(spec.target): (KINDS[spec.kind], spec.persistent is not False)
-        for spec in ep.graph_signature.input_specs
-        if spec.kind in KINDS
-    }
-    numbers = TensorIds()
-    tensors = ep.state_dict.values() if any(map(is_lifted, ep.constants)) else ()
-    parameters = {cell_key(value)[0]: value for value in tensors if isinstance(value, torch.nn.Parameter)}
-    slots: dict[str, Slot] = {}
-    earlier = _unsaved_before(ep)
-    for name, value in ep.state_dict.items():
-        for unsaved in earlier.get(name, ()):
-            slots[unsaved] = numbers.slot(ep.constants[unsaved], SlotKind.BUFFER, persistent=False)
-        kind = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
-        slots[name] = numbers.slot(value, declared.get(name, (kind, True))[0], persistent=True)
-    for name, value in ep.constants.items():
-        kind, persistent = declared.get(name, (SlotKind.CONSTANT, False))
-        if name not in slots:
-            # The exporter detaches parameters that it finds under no name of the module.
-            found = parameters.get(cell_key(value)[0], value) if is_lifted(name) else value
-            slots[name] = numbers.slot(found, kind, persistent=persistent and kind is not SlotKind.CONSTANT)
-    return State(tuple(slots), pmap(slots))
-
-
-def is_lifted(name: str) -> bool:
-    """Return whether the exporter made up the name of a constant, as it does for tensors in containers and closures.
-
-    >>> is_lifted("a.lifted_tensor_0"), is_lifted("a.mask")
-    (True, False)
-    """
-    return name.rpartition(".")[2].startswith("lifted_tensor_")
-
-
-def _unsaved_before(ep: ExportedProgram) -> dict[str, list[str]]:
-    # Buffers that are not saved are among the constants; only the inputs have all buffers in the order of the modules.
-    found: dict[str, list[str]] = {}
-    unsaved: list[str] = []
-    for spec in ep.graph_signature.input_specs:
-        if spec.kind is InputKind.BUFFER and spec.persistent is False and spec.target in ep.constants:
-            unsaved.append(str(spec.target))
-        elif spec.kind is InputKind.BUFFER and unsaved:
-            found[str(spec.target)] = unsaved
-            unsaved = []
-    return found
-
+__all__ = ["import_ep", "read_signature"]
 
 STATE_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
 
@@ -242,13 +186,15 @@ def import_ep(
     """
     EXPORTED.taken(ep, "import_ep")
     with collector_paused():
-        return check_identifiers(check(_read(ep, forward, said_of(effects), provenance=provenance)))
+        return check_identifiers(check_made(*_read(ep, forward, said_of(effects), provenance=provenance)))
 
 
-def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, provenance: bool) -> Program:
-    paths = dict.fromkeys(frame_of(entry.fqn).path for entry in ep.module_call_graph)
-    known = ep.graph_signature
-    reader = GraphReader(paths, {**known.inputs_to_parameters, **known.inputs_to_buffers})
+def _read(
+    ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, provenance: bool
+) -> tuple[Program, Mapping[str, Witness]]:
+    entries = [entry.fqn for entry in ep.module_call_graph]
+    paths = dict.fromkeys([fqn if type(fqn) is str and "@" not in fqn else frame_of(fqn).path for fqn in entries])
+    reader = GraphReader(paths, read_slots_of_inputs(ep.graph_signature.input_specs))
     reader.said, reader.provenance = said, provenance
     origins = read_provenance(ep, forward)
     reader.placed = origins.stacks
@@ -262,15 +208,16 @@ def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, p
         # A module that no module of the hierarchy holds: it stays a call, at the path that the exporter gives.
         paths.update(dict.fromkeys(way_to(path)))
     paths.setdefault("")
-    check_paths([*paths, *(name.rpartition(".")[0] for name in state.order)])
+    check_paths([*paths, *dict.fromkeys([name.rpartition(".")[0] for name in state.order])])
     cells = reader.stacks.cells(paths)
     program = Program(
         graphs=pmap(reader.graphs),
         state=state,
         signature=read_signature(ep, root),
-        modules=tuple(Module(path, types.get(path), cells.get(path)) for path in paths),
+        modules=tuple([Module(path, types.get(path), cells.get(path)) for path in paths]),
         call_signatures=pmap(signatures),
         constraints=read_constraints(ep),
         facts=frozenset({"flat", "state as inputs"}),
     )
-    return tracked(program) if provenance else program
+    # What was read has its origins.
+    return tracked(program) if provenance and records else program, reader.seen(paths)

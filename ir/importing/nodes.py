@@ -1,7 +1,7 @@
-"""fx nodes become ``Node`` values, with their module stacks.
+"""fx nodes become ``Node`` values: arguments, operators, meta, the module calls around them.
 
-Arguments, operators, bodies of higher-order operators and ``nn_module_stack``; graphs of other tracers have a reader of their
-own.
+One reader for each graph.  It sees of every node what the rules of ``verify`` would look at, and says so (``Witness``) unless
+something is unusual.
 """
 
 from __future__ import annotations
@@ -9,104 +9,28 @@ from __future__ import annotations
 import functools
 import operator
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import torch.fx
+from torch.fx.immutable_collections import immutable_list
 
 from ..analysis.numbers import SYMBOLIC
-from ..arguments import Arg, Body, Ref, refs_in
+from ..arguments import Arg, Body, Items, Ref, bodies_in
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
-from ..graph import Frame, Graph, Input, Node, Op, Stack, common_prefix
+from ..graph import Graph, Input, Kwargs, Node, Op, Stack
 from ..meta import freeze_meta
-from ..operators import Said, op_of
 from ..origins import INPUT, Imported
-from ..torch_private import EMPTY_STACK_KEY, HigherOrderOperator, OpOverload, OpOverloadPacket
-from .module_calls import Aliases, Entries, call_of
-from .reading import check_output, class_name, container_of, result_of, where
-from .regions import is_from_region, place_boundaries, place_regions, settle_bodies
+from ..torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket
+from ..verify.well_formed import PLAIN_VALUES, meta_faults
+from ..verify.witness import Witness
+from .reading import container_of, result_of
+from .stacks import StackReader
 
-__all__ = ["GraphReader", "StackReader"]
+__all__ = ["NodeReader"]
 
-
-class StackReader:
-    """Parses stacks, each distinct one once, and collects the class names that they mention.
-
-    Args:
-        places: the paths of the hierarchy.
-        slots: the state behind each input of the root graph.
-    """
-
-    def __init__(self, places: Iterable[str] = (), slots: Mapping[str, str] | None = None) -> None:
-        self.types: dict[str, str] = {}
-        self.aliases = Aliases(places, slots or {})
-        self.objects: dict[str, dict[str, None]] = {}
-        """The paths under which calls of each module were made, by what the exporter calls the module."""
-        self._known: dict[Entries, Stack | None] = {}
-        self._frames: dict[tuple[str, int], Frame] = {}
-
-    def read(self, raw: Mapping[str, tuple[str, object]] | None) -> Stack | None:
-        """Return the stack below the root module, or None if the node has none.
-
-        >>> StackReader().read({"L__self__": ("", "M"), "L__self__a@1": ("a", "Sub")})
-        (Frame(path='a', call=1, part=0),)
-        """
-        if not raw:
-            return None
-        key = tuple(raw.items())
-        try:
-            return self._known[key]
-        except KeyError:
-            stack = self._known[key] = self._parse(key)
-            return stack
-
-    def _parse(self, entries: Entries) -> Stack | None:
-        if len(entries) == 1 and entries[0][0] == EMPTY_STACK_KEY:
-            return None
-        frames: list[Frame] = []
-        if self.aliases.ways:
-            entries = self.aliases.unwound(tuple([entry for entry in entries if entry[1][0]]))
-        for depth, (key, (path, kind)) in enumerate(entries, 1):
-            path = str(path)  # as modules are named: only the key has the number of the call
-            number = key.rpartition("@")[2] if "@" in key else ""
-            place = self.aliases.where.get(path, path)
-            self.objects.setdefault(key.partition("@")[0], {})[place] = None
-            if kind:  # "" where a program that was made again does not know the class
-                self.types.setdefault(place, class_name(kind))
-            if place != path:
-                number = str(self.aliases.numbers.get(call_of(entries[:depth]), 0))
-            if place:
-                frames.append(self._frame(place, number))
-        return tuple(frames)
-
-    def cells(self, paths: Iterable[str]) -> dict[str, int]:
-        """Return which modules are one object, as numbers by path: a strict export names a module by its identity.
-
-        Args:
-            paths: of the hierarchy, in order.
-
-        >>> reader = StackReader()
-        >>> for path in ("a", "b"):
-        ...     _ = reader.read({"L__self__": ("", "M"), "1234": (path, "Sub")})
-        >>> reader.cells(["", "a", "b", "c"])
-        {'a': 0, 'b': 0}
-        """
-        keys: dict[str, str] = {}
-        for key, found in self.objects.items():
-            if len(found) > 1 and len({self.types.get(path) for path in found}) == 1:
-                keys.update(dict.fromkeys(found, key))
-        numbers: dict[str, int] = {}
-        shared = [path for path in paths if path and path in keys] if keys else []
-        return {path: numbers.setdefault(keys[path], len(numbers)) for path in shared}
-
-    def _frame(self, path: str, number: str) -> Frame:
-        place = (path, int(number) if number.isdigit() else 0)
-        frame = self._frames.get(place)
-        if frame is None:
-            frame = self._frames[place] = Frame(*place)
-        return frame
-
+FxNode = torch.fx.Node
 
 LITERALS = frozenset(
     {
@@ -116,127 +40,195 @@ LITERALS = frozenset(
 )  # fmt: skip
 
 
-class GraphReader:
-    """Reads the graphs of one ``GraphModule``, those nested in it included.
+OBJECTS: tuple[Any, ...] = (
+    OpOverload, HigherOrderOperator, *SYMBOLIC, torch.ScriptObject,
+    type, range, OpOverloadPacket, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
+)  # fmt: skip
+"""Values, and callables that are not instances of user classes: fx writes arguments into Python text by their ``repr``."""
+
+LISTS = frozenset({list, tuple, immutable_list})
+
+FLAT = LITERALS | {FxNode}
+"""What arguments are that hold no others."""
+
+
+class Called:
+    """An operator that nodes call, with what is known of it.
 
     Args:
-        places: the paths of the module hierarchy.
-        slots: the state behind each input of the root.
+        op: what those nodes do.
     """
 
-    def __init__(self, places: Iterable[str] = (), slots: Mapping[str, str] | None = None) -> None:
-        self.graphs: dict[str, Graph] = {}
-        self.stacks = StackReader(places, slots)
-        self.slots: Mapping[str, str] = slots or {}
-        self.renamed: dict[str, str] = {}
-        """Values of the root that alias an input: the results of in-place operators on it."""
-        self.placed: Mapping[Any, Any] = {}
-        """Module stacks of fx nodes that do not have theirs in their meta."""
-        self.said: Said = {}
-        """What operators of other libraries are declared to do."""
-        self.provenance = True
-        """Whether nodes and inputs get an origin."""
-        self._ops: dict[Any, Op] = {}
-        self._todo: list[tuple[str, torch.fx.GraphModule]] = []
-        self._unplaced: dict[str, frozenset[str]] = {}
+    __slots__ = ("flat", "forms", "gives_input", "name", "op", "takes_item")
 
-    def read(self, module: torch.fx.GraphModule) -> None:
-        """Fill ``graphs``: the root under ``""``, a nested one under ``"$" + its attribute path``.
+    def __init__(self, op: Op) -> None:
+        returns = op.effects.returns
+        self.op = op
+        self.name = op.name
+        self.gives_input = len(returns) == 1 and returns[0] is not None
+        """Whether its result can be what it was given."""
+        self.takes_item = op.target is operator.getitem
+        self.flat: set[tuple[type, ...]] = set()
+        """Types of arguments that it was called with, where none holds others."""
+        self.forms: set[Any] = set()
+        """The same of all arguments, with the types of what is in lists and tuples."""
+
+
+class _Known(dict[Any, Arg]):
+    """The value of each fx node; a use before its definition is kept by name, and ``verify`` reports it."""
+
+    has_all = True
+    gave_body = False
+    """Whether a graph was asked for: they are apart, so that nodes that take none, nearly all, are not looked at for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bodies: dict[Any, Body] = {}
+
+    def __missing__(self, fx_node: Any) -> Arg:
+        body = self.bodies.get(fx_node)
+        if body is not None:
+            self.gave_body = True
+            return body
+        self.has_all = False
+        return Ref(fx_node.name)
+
+
+class NodeReader:
+    """Reads the nodes of one graph.
+
+    Args:
+        graph: what the program calls it.
+        stacks: reads the stacks of all graphs.
+        op_of: gives an operator by its target.
+        placed: the stacks of fx nodes that have others than their meta says.
+        provenance: whether nodes get an origin.
+    """
+
+    def __init__(
+        self, graph: str, stacks: StackReader, op_of: Callable[[Any], Op], placed: Mapping[Any, Any], *, provenance: bool
+    ) -> None:
+        self.graph = graph
+        self.read_stack = stacks.read
+        self.op_of = op_of
+        self.placed = placed
+        self.provenance = provenance
+        self.known = _Known()
+        self.inputs: dict[str, Input] = {}
+        self.nodes: list[Node] = []
+        self.stacks: dict[str, Stack | None] = {}
+        self.renamed: dict[str, str] = {}
+        """What stands for the results of in-place operators on inputs: those."""
+        self.called: dict[int, Called] = {}
+        """By the ``id`` of the target, which is there as long as the fx graph is."""
+        self.first: dict[int, tuple[Op, int]] = {}
+        self.items: list[int] = []
+        self.bodies: list[tuple[int, str]] = []
+        self.asked: list[int] = []
+        self.is_plain = True
+        """Whether nothing was unusual: else the rules look at all of it."""
+        self._keys: set[tuple[Any, ...]] = set()
+        self._formals = 0
+
+    def formal(self, fx_node: Any) -> None:
+        """Read an input."""
+        name, meta = fx_node.name, fx_node.meta
+        self.known[fx_node] = Ref(name)
+        origin = Imported(name, INPUT) if self.provenance and not self.graph else None
+        self.inputs[name] = Input(name, freeze_meta(meta, origin))
+        self._formals += 1
+        keys = tuple(meta)
+        if keys not in self._keys or type(meta.get("val")) not in PLAIN_VALUES or "stack_trace" in meta:
+            self._look_at(meta, keys)
+
+    def body(self, fx_node: Any, name: str) -> None:
+        """Read an attribute that is a graph."""
+        self.known.bodies[fx_node] = Body(name)
+
+    def node(self, fx_node: Any) -> None:
+        """Read a call of an operator."""
+        target, name, meta, given, named = fx_node.target, fx_node.name, fx_node.meta, fx_node.args, fx_node.kwargs
+        called, known, index = self.called.get(id(target)), self.known, len(self.nodes)
+        if called is None:
+            called = self._meet(target, index)
+        kinds = tuple(map(type, given))
+        if kinds in called.flat and not named:
+            args, pairs = tuple([known[arg] if type(arg) is FxNode else arg for arg in given]), ()
+        else:
+            args, pairs = self._arguments(given, named, called, index)
+        if known.gave_body:
+            self._note_bodies(args, pairs, index)
+        raw = (self.placed.get(fx_node) if self.placed else None) or meta.get("nn_module_stack")
+        try:
+            stack = self.read_stack(raw)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise _unreadable(raw, name) from error
+        if called.takes_item and type(args[0]) is Ref:
+            stack = self.stacks.get(args[0].name, stack)  # a projection belongs to what it projects
+        self.stacks[name] = stack
+        stack, trace = stack or (), meta.get("stack_trace")
+        origin = Imported(name, called.name, self.graph, stack, trace) if self.provenance else None
+        node = Node(name, called.op, args, pairs, stack, freeze_meta(meta, origin))
+        self.nodes.append(node)
+        known[fx_node] = self._result(node) if called.gives_input else Ref(name)
+        if called.takes_item:
+            self.items.append(index)
+        keys = tuple(meta)
+        if keys not in self._keys or type(meta.get("val")) not in PLAIN_VALUES or (type(trace) is not str and trace is not None):
+            self._look_at(meta, keys)
+
+    def _meet(self, target: Any, index: int) -> Called:
+        called = self.called[id(target)] = Called(self.op_of(target))
+        self.first.setdefault(id(called.op), (called.op, index))
+        return called
+
+    def _result(self, node: Node) -> Ref:
+        ref = result_of(node, self.inputs)
+        if ref.name != node.name:
+            self.renamed[node.name] = ref.name
+        return ref
+
+    def _look_at(self, meta: Any, keys: tuple[Any, ...]) -> None:
+        if meta_faults(meta):
+            self.is_plain = False
+        else:
+            self._keys.add(keys)
+
+    def _arguments(self, given: Any, named: Any, called: Called, index: int) -> tuple[tuple[Arg, ...], Kwargs]:
+        args = tuple([self.argument(arg) for arg in given])
+        pairs = tuple([(key, self.argument(value)) for key, value in named.items()]) if named else ()
+        form: tuple[Any, ...] = (*map(_form, given), *[(_form(value), type(key), key) for key, value in named.items()])
+        if self.known.gave_body:
+            form = (*form, index)  # it stands for itself alone
+        if form not in called.forms:
+            called.forms.add(form)
+            self.asked.append(index)
+            if None in form or any(type(key) is not str or _form(value) is None for key, value in named.items()):
+                self.is_plain = False
+            if not named and FLAT.issuperset(form):
+                called.flat.add(form)
+        return args, pairs
+
+    def _note_bodies(self, args: tuple[Arg, ...], pairs: Kwargs, index: int) -> None:
+        self.bodies.extend([(index, body) for body in bodies_in(args, pairs)])
+        self.known.gave_body = False
+        if index not in self.asked[-1:]:
+            self.asked.append(index)
+
+    def argument(self, arg: Any) -> Arg:
+        """Return an argument as a value.
 
         Raises:
-            UnsupportedProgram: a node that an exported program cannot have, or an argument of an unknown type.
+            UnsupportedProgram: it is of a type that no argument has.
         """
-        nested = [found for found in module.modules() if isinstance(found, torch.fx.GraphModule)]
-        self.stacks.aliases.learn(node for found in nested for node in found.graph.nodes)
-        self._todo.append(("", module))
-        while self._todo:
-            name, nested = self._todo.pop()
-            if name not in self.graphs:
-                self.graphs[name] = self._graph(name, nested)
-        if len(self.graphs) > 1:
-            settle_bodies(self.graphs, self._unplaced)
-
-    def _graph(self, name: str, module: torch.fx.GraphModule) -> Graph:
-        check_output(module.graph, name)
-        known = _Known()
-        inputs: dict[str, Input] = {}
-        nodes: list[Node] = []
-        stacks: dict[str, Stack | None] = {}
-        output: Arg = ()
-        for fx_node in module.graph.nodes:
-            kind = fx_node.op
-            if kind == "call_function":
-                nodes.append(self._call(fx_node, known, stacks, name))
-                node = nodes[-1]
-                ref = known[fx_node] = result_of(node, inputs)
-                if ref.name != node.name and not name:
-                    self.renamed[node.name] = ref.name
-            elif kind == "placeholder":
-                ref = known[fx_node] = Ref(fx_node.name)
-                origin = Imported(ref.name, INPUT, name) if self.provenance and not name else None
-                inputs[ref.name] = Input(ref.name, freeze_meta(fx_node.meta, origin))
-            elif kind == "output":
-                output = self._convert(fx_node.args[0], known)
-            elif kind == "get_attr":
-                known[fx_node] = self._attribute(name, module, fx_node)
-            else:
-                raise UnsupportedProgram(f"{where(fx_node)}: an exported program has no {kind!r} node")
-        strays = {node.name for node in nodes if not node.stack and is_from_region(node.meta)}
-        if strays and not name:
-            outside = {formal for formal in inputs if formal not in self.slots}.union(refs_in((output,)))
-            nodes = place_regions(nodes, strays, outside)
-        if any(op.effects.scope for op in self._ops.values()):
-            nodes = place_boundaries(nodes)
-        if None in stacks.values():
-            nodes = place_unplaced(nodes, stacks)
-            self._unplaced[name] = frozenset(node for node, stack in stacks.items() if stack is None)
-        return Graph(tuple(inputs.values()), tuple(nodes), output)
-
-    def _call(self, fx_node: Any, known: dict[Any, Arg], stacks: dict[str, Stack | None], graph: str) -> Node:
-        target = fx_node.target
-        op = self._ops.get(target)
-        if op is None:
-            op = self._ops[target] = op_of(target, self.said)
-        name, meta = fx_node.name, fx_node.meta
-        args: tuple[Arg, ...] = tuple(
-            [
-                known[arg] if type(arg) is FxNode else arg if type(arg) in LITERALS else self._convert(arg, known)
-                for arg in fx_node.args
-            ]
-        )
-        kwargs = fx_node.kwargs
-        pairs = tuple([(key, self._convert(value, known)) for key, value in kwargs.items()]) if kwargs else ()
-        stack = self._stack(name, self.placed.get(fx_node) or meta.get("nn_module_stack"))
-        if target is operator.getitem and type(args[0]) is Ref:
-            stack = stacks.get(args[0].name, stack)  # a projection belongs to what it projects
-        stacks[name] = stack
-        origin = Imported(name, op.name, graph, stack or (), meta.get("stack_trace")) if self.provenance else None
-        return Node(name, op, args, pairs, stack or (), freeze_meta(meta, origin))
-
-    def _stack(self, name: str, raw: Any) -> Stack | None:
-        try:
-            return self.stacks.read(raw)
-        except (AttributeError, TypeError, ValueError) as error:
-            said = f"its nn_module_stack is {str(raw)[:80]!r}, not a dict of key to (path, class)"
-            raise InvalidProgram([Violation("meta", said, node=name, advice="correct node.meta['nn_module_stack']")]) from error
-
-    def _attribute(self, owner: str, module: torch.fx.GraphModule, fx_node: Any) -> Arg:
-        found: Any = module
-        for part in str(fx_node.target).split("."):
-            found = getattr(found, part, None)
-        if not isinstance(found, torch.fx.GraphModule):
-            raise UnsupportedProgram(f"{where(fx_node)}: reads the attribute {fx_node.target!r}, a {type(found).__name__}")
-        name = f"{owner}.{fx_node.target}" if owner else f"${fx_node.target}"
-        self._todo.append((name, found))
-        return Body(name)
-
-    def _convert(self, arg: Any, known: Mapping[Any, Arg]) -> Arg:
         kind = type(arg)
         if kind is FxNode:
-            return known[arg]
+            return self.known[arg]
         if kind in LITERALS:
             return arg
-        found = container_of(arg, lambda part: self._convert(part, known))
+        if kind in LISTS and LITERALS.issuperset(map(type, arg)):
+            return tuple(arg) if kind is tuple else Items(arg)  # most are sizes
+        found = container_of(arg, self.argument)
         if found is not None:
             return found
         if isinstance(arg, OBJECTS):
@@ -244,35 +236,43 @@ class GraphReader:
         # What it prints is not shown: a class may print anything.
         raise UnsupportedProgram(f"an argument of type {kind.__module__}.{kind.__qualname__} is not supported")
 
+    def witness(self, graph: Graph) -> Witness | None:
+        """Return what was seen, if all that is read is well-formed.
 
-OBJECTS: tuple[Any, ...] = (
-    OpOverload, HigherOrderOperator, *SYMBOLIC, torch.ScriptObject,
-    type, range, OpOverloadPacket, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
-)  # fmt: skip
-"""Values, and callables that are not instances of user classes: fx writes arguments into Python text by their ``repr``."""
-
-FxNode = torch.fx.Node
-
-
-class _Known(dict[Any, Arg]):
-    """The value of each fx node; a use before its definition is kept by name, and ``verify`` reports it."""
-
-    def __missing__(self, fx_node: Any) -> Arg:
-        return Ref(fx_node.name)
+        Args:
+            graph: made of what was read.
+        """
+        names = self.stacks.keys()
+        if not self.is_plain or not self.known.has_all or not _are_plain(graph.output):
+            return None
+        if len(self.inputs) != self._formals or len(names) != len(self.nodes) or not names.isdisjoint(self.inputs):
+            return None
+        if "" in names or "" in self.inputs or not TEXTS.issuperset(map(type, (*names, *self.inputs))):
+            return None
+        return Witness(graph, self.first, self.items, self.bodies, self.asked)
 
 
-def place_unplaced(nodes: list[Node], stacks: Mapping[str, Stack | None]) -> list[Node]:
-    """Give nodes without a module stack (hand-written passes forget it) the innermost one that holds all around them.
+def _unreadable(raw: Any, name: str) -> InvalidProgram:
+    said = f"its nn_module_stack is {str(raw)[:80]!r}, not a dict of key to (path, class)"
+    return InvalidProgram([Violation("meta", said, node=name, advice="correct node.meta['nn_module_stack']")])
 
-    That is the longest common prefix of the stacks of the nodes that they use and that use them.
-    """
-    around: dict[str, list[Stack]] = {name: [] for name, stack in stacks.items() if stack is None}
-    for node in nodes:
-        mine = stacks[node.name]
-        for name in node.refs():
-            theirs = stacks.get(name)
-            if name in around and mine is not None:
-                around[name].append(mine)
-            if mine is None and theirs is not None:
-                around[node.name].append(theirs)
-    return [node.evolve(stack=common_prefix(around[node.name])) if node.name in around else node for node in nodes]
+
+TEXTS = frozenset({str})
+
+OUTPUTS = LITERALS | {Ref}
+
+
+def _form(arg: Any) -> Any:
+    # The types of an argument and of what is in it; None where that is not all of it.
+    kind = type(arg)
+    if kind in LISTS:
+        kinds = frozenset(map(type, arg))
+        return (kind, kinds) if FLAT.issuperset(kinds) else None
+    if kind is slice:
+        kinds = (type(arg.start), type(arg.stop), type(arg.step))
+        return (kind, kinds) if FLAT.issuperset(kinds) else None
+    return None if isinstance(arg, (list, tuple, dict)) else kind
+
+
+def _are_plain(output: Arg) -> bool:
+    return type(output) is tuple and OUTPUTS.issuperset(map(type, output))

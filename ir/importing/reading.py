@@ -17,8 +17,8 @@ from ..verify.findings import short
 __all__ = ["check_output", "class_name", "container_of", "result_of", "where"]
 
 
-def check_output(graph: Any, name: str) -> None:
-    """Raise unless an fx graph has one ``output``, as its last node: torch returns there, and runs nothing after it.
+def check_output(graph: Any, name: str) -> list[Any]:
+    """Return the nodes of an fx graph if it has one ``output``, as its last node: torch returns there, and runs nothing after it.
 
     Args:
         graph: the fx graph.
@@ -29,11 +29,12 @@ def check_output(graph: Any, name: str) -> None:
 
     >>> import torch
     >>> check_output(torch.fx.symbolic_trace(torch.nn.ReLU()).graph, "")
+    [input_1, relu, output]
     """
     nodes = list(graph.nodes)
     places = [place for place, node in enumerate(nodes) if node.op == "output"]
     if len(places) == 1 and places[0] == len(nodes) - 1:
-        return
+        return nodes
     if len(places) == 1:
         said = f"the fx graph has {nodes[places[0] + 1].name!r} after its output, where nothing runs"
     else:

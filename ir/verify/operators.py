@@ -177,7 +177,9 @@ def check_operands(survey: Survey) -> Iterator[Finding]:
     """Find operators that get too many or too few arguments, or such as they cannot take."""
     right: dict[int, set[Any]] = {}
     for census in survey.censuses.values():
-        for index, node in census.nodes:
+        nodes = census.graph.nodes
+        for index in range(len(nodes)) if census.asked is None else census.asked:
+            node = nodes[index]
             do = node.do
             if type(do) is not Op:
                 continue

@@ -74,7 +74,9 @@ def check_slots(survey: Survey) -> Iterator[Finding]:
     ):  # fmt: skip
         seen: set[object] = set()
         for number, spec in enumerate(specs):
-            slot = spec.slot if isinstance(spec, StateInput | StateMutation | SunkInput) else None
+            slot = None
+            if type(spec) is StateInput or type(spec) is StateMutation or type(spec) is SunkInput:
+                slot = spec.slot
             if slot is not None and slot not in slots:
                 yield Finding(f"it {said} the state {slot!r}, and there is no such slot", node=f"signature.{what}[{number}]")
             if slot is not None and slot in seen and what != "outputs":  # the rule "mutations" tells those

@@ -128,8 +128,9 @@ def check_geometry(survey: Survey) -> Iterator[Finding]:
     """Find state inputs and reads whose fake value has another shape or dtype than the slot's tensor."""
     main, slots = survey.main, survey.slots
     for formal, spec in survey.program.inputs:
-        if type(spec) is StateInput and spec.slot in slots:
-            difference = disagreement(value_in(formal.meta), slots[spec.slot].value)
+        slot = slots.get(spec.slot) if type(spec) is StateInput else None
+        if slot is not None and type(spec) is StateInput:
+            difference = disagreement(value_in(formal.meta), slot.value)
             if difference is not None:
                 yield Finding(f"it is the state {spec.slot!r}, taken as {difference}", main.name, INPUTS, formal.name)
     yield from instances_of(survey).misshapen

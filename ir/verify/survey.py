@@ -16,44 +16,13 @@ from ..graph import Call, Get, Graph, Node, Op, Stack
 from ..names import FROM_ROOT
 from ..program import Program
 from ..state import Slot
-from .findings import INPUTS, PLAIN, Fault, Finding, depth_fault, is_argument, leaves, short
-from .well_formed import PLAIN_VALUES, do_faults, fields_faults, is_formal, meta_faults, node_faults, stack_faults
+from .census import GETITEM, Census, Ops
+from .explained import explained, stack_fault
+from .findings import INPUTS, PLAIN, Fault, Finding, is_argument, leaves, short
+from .well_formed import PLAIN_VALUES, do_faults, fields_faults, is_formal, meta_faults, stack_faults
+from .witness import Witness
 
 __all__ = ["GETITEM", "Census", "Ops", "PartialSurvey", "Survey"]
-
-GETITEM = "operator.getitem"
-
-Ops = dict[int, tuple[Op, "Census", int]]
-"""Every distinct ``Op`` object by ``id``, with the graph and the position of the node that it was first met in."""
-
-
-class Census:
-    """What a graph holds that rules about the whole program ask for; numbers are positions of nodes."""
-
-    __slots__ = ("bodies", "callees", "calls", "gets", "graph", "is_root", "name", "projections", "stacks")
-
-    def __init__(self, name: str, graph: Graph, *, is_root: bool = False) -> None:
-        self.name = name
-        self.graph = graph
-        self.is_root = is_root
-        self.callees: list[tuple[int, str]] = []
-        self.calls: list[tuple[int, Node, Call]] = []
-        self.gets: list[tuple[int, Node, Get]] = []
-        self.bodies: list[tuple[int, str]] = []
-        self.projections: list[tuple[int, Node]] = []
-        self.stacks: list[tuple[int, Stack]] = []
-        """Each stack that is not empty, where a run of nodes with it begins."""
-
-    @property
-    def nodes(self) -> Iterator[tuple[int, Node]]:
-        """The nodes with their positions."""
-        return iter(enumerate(self.graph.nodes))
-
-    def at(self, index: int, message: str, cause: str | None = None) -> Finding:
-        """Return what is wrong with a node, or with the output, whose position is behind that of the last node."""
-        nodes = self.graph.nodes
-        name: Any = getattr(nodes[index], "name", None) if index < len(nodes) else "output"
-        return Finding(message, self.name, index, name if type(name) is str else f"node {index}", cause)
 
 
 class Survey:
@@ -61,14 +30,16 @@ class Survey:
 
     Args:
         program: what to look at; any of its fields may be garbage.
+        witnesses: what the maker of each graph saw of it, by the name of the graph, where that is known.
 
     >>> from purefx.ir import Graph, Program
     >>> list(Survey(Program.of({"": Graph((), (), ())})).censuses)
     ['']
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, witnesses: Mapping[str, Witness] = MappingProxyType({})) -> None:
         self.program = program
+        self.witnesses = witnesses
         self.faults: list[Fault] = list(fields_faults(program))
         """What is malformed; where there is something, nothing else of the survey need be right."""
         self.ops: Ops = {}
@@ -101,7 +72,9 @@ class Survey:
             if type(name) is not str or name in self.censuses or type(graph := graphs.get(name)) is not Graph:
                 continue
             census = self.censuses[name] = Census(name, graph, is_root=name == self.program.root)
-            self.faults.extend(look.faults(census))
+            witness = self.witnesses.get(name)
+            if witness is None or not look.believes(witness, census):
+                self.faults.extend(look.faults(census))
             todo.extend([callee for _, callee in reversed(census.callees)])
 
 
@@ -152,6 +125,31 @@ class _Look:
         self._keys: set[tuple[Any, ...]] = set()
         self._stacks: set[int] = {id(())}
 
+    def believes(self, witness: Witness, census: Census) -> bool:
+        """Return whether a graph is well-formed, as a witness says, and take its census then."""
+        graph, sound = census.graph, witness.stacks
+        if not witness.speaks_of(graph) or any(True for op, _ in witness.ops.values() for _ in do_faults(op)):
+            return False
+        if sound is None or not (graph is witness.graph or sound.ids.issuperset([id(node.stack) for node in graph.nodes])):
+            stacks = list(self._runs(census))
+            self._stacks.update(() if sound is None else sound.ids)
+            if not all(id(stack) in self._stacks or self._is_stack(stack, census) for _, stack in stacks):
+                return False
+            census.stacks = stacks
+        for key, (op, index) in witness.ops.items():
+            self.ops.setdefault(key, (op, census, index))
+        census.projections = [(index, graph.nodes[index]) for index in witness.projections]
+        census.bodies, census.callees, census.asked = [*witness.bodies], [*witness.bodies], witness.asked
+        return True
+
+    def _runs(self, census: Census) -> Iterator[tuple[int, Stack]]:
+        last: Stack = ()
+        for index, node in census.nodes:
+            if node.stack is not last:
+                last = node.stack
+                if last:
+                    yield index, last
+
     def faults(self, census: Census) -> list[Fault]:
         """Return what is malformed in a graph, and take its census."""
         graph: Any = census.graph
@@ -164,7 +162,7 @@ class _Look:
             doubts: Sequence[int] = self._doubts(census)
         except Exception as error:  # noqa: BLE001  garbage that cannot be compared, hashed or counted: all is looked at with care
             doubts, why = range(INPUTS, len(graph.nodes) + 1), f"{type(error).__name__}: {error}"
-        found = list(_explained(census, doubts)) if doubts else []
+        found = list(explained(census, doubts)) if doubts else []
         return found if found or not doubts else [("well-formed", Finding(f"it cannot be read: {why}", census.name))]
 
     def _doubts(self, census: Census) -> list[int]:
@@ -242,7 +240,7 @@ class _Look:
         if len(set(stack)) == len(stack) and not [frame for frame in stack if frame.path[0] == FROM_ROOT]:
             self._stacks.add(id(stack))
             return True
-        return _stack_fault(stack, census) is None  # a path that begins there is right everywhere but in the root
+        return stack_fault(stack, census) is None  # a path that begins there is right everywhere but in the root
 
     def _is_deed(self, index: int, node: Node, census: Census) -> bool:
         do = node.do
@@ -252,16 +250,6 @@ class _Look:
             census.calls.append((index, node, do))
             census.callees.append((index, do.graph))
         return not any(do_faults(do))
-
-
-def _stack_fault(stack: Stack, census: Census) -> str | None:
-    if len(set(stack)) < len(stack):
-        twice = next(frame for frame in stack if stack.count(frame) > 1)
-        return f"its stack enters {twice} twice"
-    for frame in stack if census.is_root else ():
-        if frame.path.startswith(FROM_ROOT):
-            return f"its stack has {frame}: in the root every path is counted from the root already"
-    return None
 
 
 def _is_plain(arg: Any, defined: set[str], census: Census, index: int) -> bool:
@@ -288,86 +276,3 @@ def _are_keywords(kwargs: Any, defined: set[str], census: Census, index: int) ->
             return False
         seen.add(key)
     return type(kwargs) is tuple and all(type(pair) is tuple for pair in kwargs)
-
-
-def _explained(census: Census, doubts: Sequence[int]) -> Iterator[Fault]:
-    # Malformed nodes count as definitions: their users are not to blame.
-    inputs, nodes = census.graph.inputs, census.graph.nodes
-    defined: dict[str, int] = {}
-    for at, part in enumerate((*inputs, *nodes), -len(inputs)):
-        name: Any = getattr(part, "name", None)
-        if type(name) is str:
-            defined.setdefault(name, at)
-    for at in doubts:
-        if at == INPUTS:
-            for number, formal in enumerate(inputs):
-                found = _input_faults(number, formal, defined[formal.name] + len(inputs) if is_formal(formal) else number)
-                yield from [(rule, Finding(said, census.name, at, getattr(formal, "name", None))) for rule, said in found]
-        elif at < len(nodes):
-            yield from [(rule, census.at(at, said)) for rule, said in _node_faults(at, nodes[at], census, defined)]
-        else:
-            yield from [(rule, census.at(at, said)) for rule, said in _output_faults(census.graph.output, at, defined)]
-
-
-def _input_faults(number: int, formal: Any, first: int) -> Iterator[tuple[str, str]]:
-    if not is_formal(formal):
-        yield "well-formed", f"input {number} is {short(formal)}, not an Input with a name"
-        return
-    yield from [("meta", f"input {formal.name}: {fault}") for fault in meta_faults(formal.meta)]
-    if first != number:
-        yield "unique-names", f"the name {formal.name!r} is taken already by input {first}"
-
-
-def _node_faults(at: int, node: Any, census: Census, defined: dict[str, int]) -> Iterator[tuple[str, str]]:
-    wrong = node_faults(node)
-    if wrong:
-        yield from [("well-formed", fault) for fault in wrong]
-        return
-    first = defined[node.name]
-    if first != at:
-        taken = f"node {first}" if first >= 0 else f"input {first + len(census.graph.inputs)}"
-        yield "unique-names", f"the name {node.name!r} is taken already by {taken}"
-    for arg in (*node.args, *(value for _, value in node.kwargs)):
-        if (fault := depth_fault(arg)) is not None:
-            yield "argument-kinds", f"among its arguments is {short(arg)}: {fault}"
-        for leaf in leaves(arg):
-            if not is_argument(leaf):
-                yield "argument-kinds", f"among its arguments is {short(leaf)}"
-            yield from _use_faults(leaf, at, defined)
-    yield from [("keywords", fault) for fault in _keyword_faults(node)]
-    if (fault := _stack_fault(node.stack, census)) is not None:
-        yield "stacks", fault
-    yield from [("meta", fault) for fault in meta_faults(node.meta)]
-
-
-def _keyword_faults(node: Node) -> Iterator[str]:
-    seen: set[str] = set()
-    for key, _ in node.kwargs:
-        if type(key) is not str:
-            yield f"it has the keyword {short(key)}, not a string"
-        elif key in seen:
-            yield f"it has the keyword {key!r} twice"
-        else:
-            seen.add(key)
-
-
-def _use_faults(leaf: Any, at: int, defined: dict[str, int]) -> Iterator[tuple[str, str]]:
-    name: Any = leaf.name if type(leaf) is Ref else None
-    if type(name) is not str:
-        return
-    where = defined.get(name)
-    if where is None:
-        yield "defined-values", f"it uses {name!r}, which its graph does not define"
-    elif where == at:
-        yield "earlier-values", f"it uses {name!r}, its own result"
-    elif where > at:
-        yield "earlier-values", f"it uses {name!r}, which is defined {where - at} nodes later"
-
-
-def _output_faults(output: Any, end: int, defined: dict[str, int]) -> Iterator[tuple[str, str]]:
-    if (fault := depth_fault(output)) is not None:
-        yield "argument-kinds", f"what the graph returns: {fault}"
-    for leaf in leaves(output):
-        if type(leaf) is Body or not is_argument(leaf):
-            yield "argument-kinds", f"among what the graph returns is {short(leaf)}"
-        yield from _use_faults(leaf, end, defined)
