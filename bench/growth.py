@@ -11,6 +11,7 @@ import purefx as px
 from bench.chain import chain
 from bench.measure import alternate, exponent
 from bench.workloads import Workload
+from purefx.laws.edits import anew
 from purefx.transforms.pipeline import FUSED
 
 __all__ = ["growth", "stages"]
@@ -39,16 +40,10 @@ def stage(name: str, run: Callable[[], Any], result: px.Program | None, rounds: 
     """Time one stage and the verification of its result, and print both."""
     candidates: dict[str, Callable[[], Any]] = {name: run}
     if result is not None:
-        candidates[f"verify after {name}"] = lambda: px.verify(unasked(result))
+        candidates[f"verify after {name}"] = lambda: px.verify(anew(result))
     times = alternate(candidates, rounds=rounds)
     print(f"{name:<28}" + "".join(f"{seconds * 1e3:>9.1f}" for seconds in times.values()))
     return times
-
-
-def unasked(program: px.Program) -> px.Program:
-    """Return a copy of new graphs, of which nothing is known yet."""
-    graphs = {name: px.Graph(graph.inputs, graph.nodes, graph.output) for name, graph in program.graphs.items()}
-    return program.bare().evolve(graphs=px.ir.pmap(graphs))
 
 
 def growth(sizes: list[int], rounds: int) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 import purefx as px
-from bench.growth import unasked
 from bench.making import floor
 from bench.measure import alternate
 from bench.workloads import Workload
 from purefx.ir.persistent import collector_paused
+from purefx.laws.edits import anew
 
 __all__ = ["limits"]
 
@@ -42,7 +42,7 @@ def limits(load: Workload, rounds: int) -> dict[str, float]:
         "a frozen node": lambda: _remade(nodes),
         "what each node does, looked up for a body's identity": lambda: [(id(node.do), tuple(node.refs())) for node in nodes],
         "copies of the state": lambda: [torch.nn.Parameter(tensor.detach().clone()) for tensor in tensors],
-        "verify the program, where nobody saw it made": lambda: px.verify(unasked(flat)),
+        "verify the program, where nobody saw it made": lambda: px.verify(anew(flat)),
     }
     jobs: dict[str, Callable[[], Any]] = {"the main job": lambda: px.lower(px.transform(px.import_ep(ep))), **_paused(steps)}
     times = alternate(jobs, rounds=rounds)

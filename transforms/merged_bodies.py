@@ -5,9 +5,13 @@ Which bodies are equal is told by ``deduplicate.py``, and by ``outline/merged.py
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from typing import TypeVar
 
-from ..ir.graph import Call, Get, Graph, Input
+from attrs import evolve
+
+from ..ir.graph import Call, Get, Graph, Input, Node
+from ..ir.meta import Meta
 from ..ir.names import Names
 from .shared_bodies import (
     Standing,
@@ -19,9 +23,11 @@ from .shared_bodies import (
     with_common_names,
     with_names,
     word_of_read,
-)  # fmt: skip
+)
 
 __all__ = ["for_all", "ids_of"]
+
+Item = TypeVar("Item", Node, Input)
 
 
 def ids_of(
@@ -76,16 +82,15 @@ def for_all(graph: Graph, users: Sequence[User], *, is_split: bool = False, raw:
 
 def _with_common_meta(graph: Graph, others: Sequence[Standing], *, raw: bool) -> Graph:
     # Equal bodies have their values in one order; one that is not the same in every call would be wrong of some.
-    inputs = list(graph.inputs)
-    for place, column in enumerate(zip(*[other.inputs for other in others], strict=True)):
-        metas = [other.meta for other in column]
-        was = inputs[place]
-        meta = (common_values if raw else common_meta)(was.meta, metas)
-        inputs[place] = was if meta is was.meta else Input(was.name, meta)
-    nodes = list(graph.nodes)
-    for place, column in enumerate(zip(*[other.nodes for other in others], strict=True)):
-        metas = [other.meta for other in column]
-        node = nodes[place]
-        told = common_values if raw and type(node.do) is Call else common_meta
-        nodes[place] = node.evolve(meta=told(node.meta, metas))
+    given = common_values if raw else common_meta
+    inputs = [_said_by_all(given, *column) for column in zip(graph.inputs, *[other.inputs for other in others], strict=True)]
+    nodes = [
+        _said_by_all(given if type(node.do) is Call else common_meta, node, *column)
+        for node, *column in zip(graph.nodes, *[other.nodes for other in others], strict=True)
+    ]
     return graph.with_nodes(nodes, inputs=tuple(inputs))
+
+
+def _said_by_all(common: Callable[[Meta, Sequence[Meta]], Meta], item: Item, *others: Input | Node) -> Item:
+    meta = common(item.meta, [other.meta for other in others])
+    return item if meta is item.meta else evolve(item, meta=meta)

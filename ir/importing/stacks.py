@@ -36,9 +36,6 @@ class StackReader:
         self._around: dict[int, Stack] = {}
         """The calls around each call, by the ``id`` of its frame."""
         self._is_sound = True
-        self._last: Any = None
-        self._order: tuple[Any, ...] = ()
-        self._stack: Stack | None = None
 
     def read(self, raw: Mapping[str, tuple[str, object]] | None) -> Stack | None:
         """Return the stack below the root module, or None if the node has none.
@@ -48,13 +45,10 @@ class StackReader:
         """
         if not raw:
             return None
-        if raw == self._last and tuple(raw) == self._order:
-            return self._stack  # of the node before, which costs less than to look it up
         key = tuple(raw.items())
         stack: Any = self._known.get(key, self)  # nothing that is read is the reader
         if stack is self:
             stack = self._known[key] = self._parse(key)
-        self._last, self._order, self._stack = raw, tuple(raw), stack
         return stack
 
     def _parse(self, entries: Entries) -> Stack | None:

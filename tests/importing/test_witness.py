@@ -6,11 +6,10 @@ Asked of generated exported programs, and of such that were edited by hand into 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
-from contextlib import contextmanager
 from functools import cache
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -131,17 +130,6 @@ def test_what_differs_in_stacks_alone_is_spoken_of() -> None:
     assert not witness.speaks_of(evolve(main, output=(1,)))
 
 
-@contextmanager
-def put(owner: Any, name: str, value: Any) -> Generator[None]:
-    """Put something in the place of a part of the library."""
-    was = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, was)
-
-
 FORGOTTEN: dict[str, tuple[Any, str, Any, str]] = {
     "values": (nodes, "meta_faults", lambda _: [], "another_value"),
     "arguments": (nodes, "_form", lambda arg: 7, "another_argument"),
@@ -161,5 +149,5 @@ FORGOTTEN: dict[str, tuple[Any, str, Any, str]] = {
 @pytest.mark.parametrize("forgotten", FORGOTTEN)
 def test_a_condition_that_is_forgotten_is_found(forgotten: str) -> None:
     owner, name, value, edit = FORGOTTEN[forgotten]
-    with put(owner, name, value):
+    with patch.object(owner, name, value):
         assert missed(edit, 60)["missed"], f"nothing is missed without {name}"

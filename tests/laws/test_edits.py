@@ -5,10 +5,10 @@ Three ways to forget a condition are mistakes that it has to find.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -46,25 +46,14 @@ def found(edits: Sequence[Edited] = EDITS, count: int = 60) -> bool:
     return any(incremental_faults(program, seed, edits) for program, seed in cases)
 
 
-@contextmanager
-def put(owner: Any, name: str, value: Any) -> Generator[None]:
-    """Put something in the place of a part of the library."""
-    was = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, was)
-
-
 @pytest.mark.parametrize("forgotten", ["_faces", "_reads_less", "_calls_the_same", "_stands_in_less", "stays"])
 def test_a_condition_that_is_forgotten_is_found(forgotten: str) -> None:
-    with put(edited, forgotten, lambda *_: True):
+    with patch.object(edited, forgotten, lambda *_: True):
         assert found(ALL if forgotten == "stays" else EDITS), f"nothing is wrong without {forgotten}"
 
 
 def test_an_edit_of_what_is_looked_at_by_itself_is_found() -> None:
-    with put(edited, "WITHIN", ()):
+    with patch.object(edited, "WITHIN", ()):
         assert found(ALL)
 
 
@@ -73,13 +62,13 @@ def test_a_digest_that_does_not_reach_the_callers_is_found() -> None:
         changed = {name: (digests.own_identity(edit.after.graphs[name])[0], None) for name in edit.changed}
         return digests.Digests(known.ranks, known.users, known.known.update(changed))
 
-    with put(digests, "DIGESTS", Fact("wrong", digests.DIGESTS.derive, only_there)):
+    with patch.object(digests, "DIGESTS", Fact("wrong", digests.DIGESTS.derive, only_there)):
         assert found()
 
 
 def test_a_body_that_became_equal_to_another_is_found() -> None:
     module: Any = import_module("purefx.transforms.deduplicate")
-    with put(module, "DISTINCT", Fact("distinct bodies", module.DISTINCT.derive, lambda known, _: known)):
+    with patch.object(module, "DISTINCT", Fact("distinct bodies", module.DISTINCT.derive, lambda known, _: known)):
         assert found()
 
 
@@ -95,7 +84,7 @@ def test_a_call_that_became_equal_to_another_gets_its_number() -> None:
     assert px.deduplicate(before) is before
     after, expected = (before.with_main(calls(px.Frame("a"), px.Frame("a", number))) for number in (1, 0))
     assert px.deduplicate(after) == expected
-    with put(module, "_calls_alike", lambda *_: True):
+    with patch.object(module, "_calls_alike", lambda *_: True):
         assert px.deduplicate(after) != expected
 
 
@@ -106,7 +95,7 @@ def test_an_operator_that_came_to_thread_a_token_is_found() -> None:
     assert px.remove_effect_tokens(before) is before
     after = before.with_main(with_one.main)
     assert px.remove_effect_tokens(after).main.nodes[0].do != THREADED.do
-    with put(module, "THREADED", Fact("none", lambda _: frozenset(), lambda known, _: known)):
+    with patch.object(module, "THREADED", Fact("none", lambda _: frozenset(), lambda known, _: known)):
         assert px.remove_effect_tokens(after) is after
 
 
@@ -123,7 +112,7 @@ def test_the_law_is_asked_of_edits_that_are_followed() -> None:
         followed += result is not None
         return result
 
-    with put(verifier, "still_sound", counted):
+    with patch.object(verifier, "still_sound", counted):
         for stage in ("deduplicated", "tree"):
             for program, seed in drawn(stage, 20):
                 incremental_faults(program, seed, EDITS)

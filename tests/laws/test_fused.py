@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -15,7 +16,6 @@ from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, drawn_cases, share
 from purefx.transforms import pipeline
 from purefx.transforms.outline import merged
-from tests.laws.test_edits import put
 from tests.programs import NEG, exported, flat, node
 from tests.verify.test_corruptions import imported
 
@@ -133,7 +133,7 @@ def _one_by_one(merging: Any, graph: px.Graph, number: int) -> px.Graph:
 
 
 MISTAKES: dict[str, tuple[Any, str, Any]] = {
-    "bodies of operators are forgotten": (merged, "_bodies", lambda _: []),
+    "bodies of operators are forgotten": (merged, "bodies_run_by", lambda _: ()),
     "what is equal stays apart": (merged._Merging, "is_apart", True),  # pyright: ignore[reportPrivateUsage]
     "a body says what holds of its first call": (merged._Merging, "_for_all", _one_by_one),  # pyright: ignore[reportPrivateUsage]
     "callers come before what they call": (merged, "_innermost_first", list),
@@ -145,7 +145,7 @@ MISTAKES: dict[str, tuple[Any, str, Any]] = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_found(name: str) -> None:
-    with put(*MISTAKES[name]):
+    with patch.object(*MISTAKES[name]):
         assert found()
 
 

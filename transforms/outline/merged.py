@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from attrs import frozen
 
 from ...ir.analysis.digest import OPENING, graph_tokens, write_operands
-from ...ir.arguments import bodies_in
+from ...ir.calls.call_graph import bodies_run_by
 from ...ir.effects.declared import PURE
 from ...ir.graph import Get, Graph, Input, Node, Op
 from ...ir.names import Names, relative
@@ -109,7 +109,9 @@ class _Merging:
         while todo:
             one, path = todo.pop()
             if isinstance(one, Scope):
-                inner = [each for entry in one.entries for each in ([entry] if isinstance(entry, Scope) else _bodies(entry))]
+                inner = [
+                    each for entry in one.entries for each in ([entry] if isinstance(entry, Scope) else bodies_run_by(entry))
+                ]
             elif (one, path) in seen:
                 continue
             else:
@@ -223,12 +225,8 @@ class _Merging:
 ROOT = "root"
 
 
-def _bodies(node: Node) -> list[str]:
-    return bodies_in(node.args, node.kwargs) if type(node.do) is Op and node.do.effects.through_bodies else []
-
-
 def _with_bodies(graph: Graph, bodies: Mapping[str, str]) -> Graph:
-    return graph.with_nodes([node.calling(lambda name: bodies[name]) if _bodies(node) else node for node in graph.nodes])
+    return graph.with_nodes([node.calling(lambda name: bodies[name]) if bodies_run_by(node) else node for node in graph.nodes])
 
 
 def _innermost_first(scopes: Sequence[Scope]) -> list[Scope]:
