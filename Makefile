@@ -5,7 +5,7 @@
 #   make fast    pytest without the real models        make format  let ruff rewrite the sources
 #   make deep    the rest, and laws of new programs    make mutants mutants that no test finds (an hour)
 #   make docs    the site, in build/docs               make linkcheck  its links to other sites
-#   make house   files, lines, circles of imports, slowest tests
+#   make house   files, lines, budgets, circles of imports, slowest tests
 #   make clean   forget .venv and everything built
 #
 # Every target makes .venv first, when pyproject.toml or constraints.txt is newer than it.
@@ -65,6 +65,7 @@ fast: .venv/installed
 # The times of tests are those of the last make test.
 house: .venv/installed
 	@$(BIN)/python -m tests.architecture.house
+	@$(BIN)/python -m tests.architecture.budget
 
 # What make test leaves out or asks of fewer programs, then a search for broken laws: make deep MINUTES=600 DEEP_ARGS="--tier toy"
 MINUTES ?= 10

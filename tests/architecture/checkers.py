@@ -21,9 +21,6 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """The arrows: which layers a layer may import besides itself."""
 
-FILE_LINES = 400
-FUNCTION_LINES = 40
-
 
 def imports(source: Source) -> Iterator[tuple[int, str]]:
     """Iterate over (line, dotted name) of everything that a file imports, relative imports resolved."""
@@ -58,24 +55,6 @@ def pyrsistent_door(source: Source) -> Iterator[str]:
     for line, name in imports(source):
         if name.split(".")[0] == "pyrsistent":
             yield f"{source.path}:{line}: imports {name}; use ir/persistent.py, the C extension corrupts live objects"
-
-
-def file_size(source: Source) -> Iterator[str]:
-    """A file has at most 400 lines."""
-    count = len(source.text.splitlines())
-    if count > FILE_LINES:
-        yield f"{source.path}: {count} lines, at most {FILE_LINES}"
-
-
-def function_size(source: Source) -> Iterator[str]:
-    """A function has at most 40 lines, its docstring not counted."""
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0]
-            told = first.end_lineno - first.lineno + 1 if ast.get_docstring(node) is not None and first.end_lineno else 0
-            count = (node.end_lineno or node.lineno) - node.lineno + 1 - told
-            if count > FUNCTION_LINES:
-                yield f"{source.path}:{node.lineno}: {node.name} has {count} lines, at most {FUNCTION_LINES}"
 
 
 def opening(source: Source) -> Iterator[str]:
@@ -144,4 +123,4 @@ def devices_of_fakes(source: Source) -> Iterator[str]:
                 yield f"{source.path}:{node.lineno}: asks {text}; use device_of of ir/torch_private"
 
 
-CHECKERS = (devices_of_fakes, arrows, pyrsistent_door, file_size, function_size, opening, no_print, numbered_marks)
+CHECKERS = (devices_of_fakes, arrows, pyrsistent_door, opening, no_print, numbered_marks)

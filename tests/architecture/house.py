@@ -1,7 +1,7 @@
 """The report of the house: files, lines of code by folder, imports, circles, repeated code, the slowest tests.
 
 Numbers to look at, by folder, taken from the parsed sources; ``make house`` prints them.  What must hold is in
-``checkers.py``, not here.  Line counts leave out docstrings, comments, import statements and blanks.
+``checkers.py`` and ``budget.py``, not here.  Line counts leave out docstrings, comments, import statements and blanks.
 """
 
 from __future__ import annotations
@@ -129,16 +129,26 @@ def slowest(path: Path = TIMES) -> list[tuple[float, str]]:
     return [(taken, name) for name, taken in seconds.most_common()]
 
 
-def long_functions(files: Iterable[Source], at_most: int = 25) -> list[str]:
-    """Return the functions with more lines than one should have, docstrings not counted."""
-    found: list[str] = []
+FILE_LINES = 400
+FUNCTION_LINES = 40
+
+
+def long_functions(files: Iterable[Source], at_most: int = FUNCTION_LINES) -> list[tuple[int, str]]:
+    """Return the functions with more lines than one should have, docstrings not counted, the longest first."""
+    found: list[tuple[int, str]] = []
     for source in files:
         for node in ast.walk(source.tree):
-            if isinstance(node, ast.FunctionDef):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 first = node.body[1] if ast.get_docstring(node) is not None and len(node.body) > 1 else node
                 count = (node.end_lineno or node.lineno) - first.lineno + 1
-                found += [f"{source.path}:{node.lineno} {node.name} {count}"] if count > at_most else []
-    return found
+                found += [(count, f"{source.path}:{node.lineno} {node.name}")] if count > at_most else []
+    return sorted(found, reverse=True)
+
+
+def words(root: Path = ROOT) -> int:
+    """Count the words of the documentation."""
+    pages = [root / "README.md", root / "CONTRIBUTING.md", *(root / "docs").rglob("*.md")]
+    return sum(len(page.read_text("utf-8").split()) for page in pages)
 
 
 def by_folder(files: Iterable[Source]) -> dict[str, Weight]:
@@ -157,10 +167,14 @@ def report(product: Sequence[Source], tests: Sequence[Source]) -> Iterator[str]:
         for name, found in [*sorted(folders.items()), ("all", sum(folders.values(), Weight()))]:
             share = f"{found.imports / found.lines:6.1%}" if found.lines else ""
             yield f"  {name:<28}{found.files:>7}{found.lines:>8}{found.code:>8}{found.docs:>8}{found.imports:>9} {share}"
+    yield f"words of README, CONTRIBUTING and docs: {words()}"
     lengths = sorted(((len(source.text.splitlines()), source.path) for source in product), reverse=True)
-    yield "longest files: " + ", ".join(f"{path} {lines}" for lines, path in lengths[:8])
+    over = [f"{path} {lines}" for lines, path in lengths if lines > FILE_LINES]
+    yield f"files over {FILE_LINES} lines: {len(over)}"
+    yield from (f"  {line}" for line in over)
     longest = long_functions(product)
-    yield f"functions over 25 lines: {len(longest)}"
+    yield f"functions over {FUNCTION_LINES} lines: {len(longest)}"
+    yield from (f"  {place} {lines}" for lines, place in longest)
     groups = circles(product)
     yield f"import circles, imports inside functions included: {len(groups)}"
     yield from (f"  {len(group)} files: {', '.join(group[:6])}{' ...' if len(group) > 6 else ''}" for group in groups)

@@ -25,9 +25,17 @@ def check_documented(name: str, value: Any) -> Iterator[str]:
         return
     if ">>>" not in told:
         yield f"{name}: no example"
+    if isinstance(value, type):
+        yield from (f"{name}.{own}: no docstring" for own, member in vars(value).items() if owes_docstring(own, member))
     # The fields of a value are told where they stand; a function tells its arguments in one section.
     if not isinstance(value, type) and parameters(value) and "Args:" not in told:
         yield f"{name}: takes {', '.join(parameters(value))} and has no section Args"
+
+
+def owes_docstring(name: str, member: Any) -> bool:
+    """Return whether an attribute of a class is a public method or property without a docstring."""
+    method = isinstance(member, property | classmethod | staticmethod) or inspect.isfunction(member)
+    return method and not name.startswith("_") and not member.__doc__
 
 
 def parameters(value: Any) -> list[str]:

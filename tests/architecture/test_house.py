@@ -48,6 +48,12 @@ def test_bodies_that_differ_in_names_only_are_repeated() -> None:
     assert house.repeated([Source("ir/a.py", one), Source("ir/b.py", other.replace("+", "-"))]) == []
 
 
+def test_long_functions_are_found_without_their_docstrings() -> None:
+    body = "    x = 1\n" * 40
+    text = f'def f():\n    """Say.\n\n    Twice.\n    """\n{body}\nasync def g():\n{body}'
+    assert house.long_functions([Source("ir/a.py", text)]) == [(41, "ir/a.py:47 g")]
+
+
 def test_times_are_those_of_a_run(tmp_path: Path) -> None:
     assert house.slowest(tmp_path / "none.xml") == []
     cases = "".join(f'<testcase classname="{name}" time="{seconds}"/>' for name, seconds in (("a", 1.5), ("b", 2), ("a", 1)))

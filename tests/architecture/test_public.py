@@ -99,10 +99,13 @@ def test_a_badly_documented_name_is_found() -> None:
         1
         """
 
+        def method(self) -> None:
+            pass
+
     class Inherits(Told):
         pass
 
     assert list(check_documented("bare", bare)) == ["bare: no docstring"]
     assert list(check_documented("example_only", example_only)) == ["example_only: takes x and has no section Args"]
-    assert list(check_documented("Told", Told)) == []
+    assert list(check_documented("Told", Told)) == ["Told.method: no docstring"]
     assert list(check_documented("Inherits", Inherits)) == ["Inherits: no docstring"]
