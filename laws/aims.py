@@ -6,39 +6,33 @@ program means may become something else, since the law is asked of the new progr
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from ..ir.arguments import Ref, bodies_in
-from ..ir.calls.call_graph import module_calls
 from ..ir.calls.parts import with_listed
 from ..ir.effects.aliases import storages
 from ..ir.effects.declared import PURE, NodeEffects
 from ..ir.effects.resolved import program_effects
 from ..ir.errors import PartitionError
-from ..ir.graph import Call, Do, Frame, Get, Graph, Input, Node, Op, Stack
+from ..ir.graph import Do, Frame, Get, Graph, Input, Node, Op, Stack
 from ..ir.names import Names
 from ..ir.operators import op_of
 from ..ir.own_operators import GIVES, TAKES, is_boundary
 from ..ir.program import CallSignature, Program
 from ..ir.rewriter import Rewriter
 from ..ir.torch_private import pytree
-from ..transforms import hoist, infer, inline, join, regions_to_bodies, split_by_tags
+from ..transforms import infer, inline, join, regions_to_bodies, split_by_tags
 from ..transforms.modes.modes import SET_GRAD
 from .strategies.programs import legal_tags
 from .strategies.trees import ADD, SIZE
 from .toy import CLONE
 
 __all__ = [
-    "called_twice",
-    "called_without_state",
     "crossing",
     "differentiable",
-    "half_hoisted",
-    "hoisted",
     "split_across_sizes",
     "with_markers",
     "with_wrappers",
@@ -46,7 +40,6 @@ __all__ = [
 ]
 
 COPY = op_of(torch.ops.aten.copy_.default)
-NEG = op_of(torch.ops.aten.neg.default)
 TO = op_of(torch.ops.aten.to.dtype)
 
 
@@ -114,89 +107,6 @@ def _differentiable(program: Program, graph: Graph, effects: Sequence[NodeEffect
         elif name in ("aten.batch_norm.default", "aten.native_batch_norm.default"):
             edit.put(number, node.evolve(args=(*node.args[:3], None, None, True, *node.args[6:])))
     return edit.graph()
-
-
-def called_twice(program: Program) -> Program:
-    """Return a program without writes whose root makes each of its calls a second time, given the same, for nobody.
-
-    One more body is called twice as well, if there is something to give it, and computes something of that alone.
-
-    >>> from purefx.ir import Input
-    >>> twice = called_twice(Program.of({"": Graph((Input("x"),), (), ())}))
-    >>> [str(node.do.instance) for node in twice.main.nodes], [str(node) for node in twice.graphs["aimed"].nodes]
-    (['aimed', 'aimed@1'], ['neg = aten.neg.default(x)', 'copy = aten.clone.default(neg)'])
-    """
-    program = without_writes(program)
-    edit = Rewriter(program.main)
-    calls = Counter(path for frame in module_calls(program) for path in [frame.path] * (frame.call + 1))
-    for number, node in enumerate(program.main.nodes):
-        if type(node.do) is Call and node.do.instance not in program.call_signatures:
-            path = node.do.instance.path
-            again = Call(Frame(path, calls[path]), node.do.graph)
-            calls[path] += 1
-            edit.after(number, Node(edit.names.fresh(node.name), again, node.args, node.kwargs, node.stack, node.meta))
-    return _with_pair(program.with_main(edit.graph()) if not edit.idle else program)
-
-
-def _with_pair(program: Program) -> Program:
-    # Two calls of one more body, which are given the same and compute the same of it.
-    given = next((formal for formal in program.main.inputs if _is_operand(formal) or "val" not in formal.meta), None)
-    if given is None:
-        return program
-    path = Names(module.path for module in program.modules).fresh("aimed")
-    name, meta = Names(program.graphs).fresh(path), given.meta
-    nodes = (Node("neg", NEG, (Ref("x"),), (), (), meta), Node("copy", CLONE, (Ref("neg"),), (), (), meta))
-    edit = Rewriter(program.main)
-    for number in (0, 1):
-        call = Call(Frame(path, number), name)
-        edit.before(edit.end, Node(edit.names.fresh(path), call, (Ref(given.name),), (), (), meta))
-    made = program.with_graphs({**program.graphs, name: Graph((Input("x", meta),), nodes, Ref("copy"))})
-    listed = with_listed(program.modules, [path])
-    return made.with_main(edit.graph()).evolve(modules=listed, facts=program.facts - {"flat"})
-
-
-def called_without_state(program: Program) -> Program:
-    """Return a program as ``called_twice`` does, whose callers pass an input of theirs where they passed state, if one fits.
-
-    >>> called_without_state(Program.of({"": Graph((), (), ())})).order
-    ('',)
-    """
-    twice = called_twice(program)
-    return twice.with_graphs({name: _without_state(twice.graphs[name]) for name in twice.order})
-
-
-def _without_state(graph: Graph) -> Graph:
-    edit = Rewriter(graph)
-    reads = {node.name: node for node in graph.nodes if type(node.do) is Get}
-    for number, node in enumerate(graph.nodes):
-        for name in {*node.refs()}.intersection(reads) if type(node.do) is Call else ():
-            fitting = [formal for formal in graph.inputs if _kind(formal) == _kind(reads[name])]
-            if fitting:
-                edit.use(number, name, Ref(fitting[0].name))
-    return edit.graph()
-
-
-def _kind(value: Input | Node) -> object:
-    told = value.meta.get("val")
-    return (told.dtype, *map(str, told.shape)) if isinstance(told, torch.Tensor) else type(told)
-
-
-def half_hoisted(program: Program) -> Program:
-    """Return a program as ``hoisted`` does, of whose shared computations the first alone is in the callers.
-
-    >>> half_hoisted(Program.of({"": Graph((), (), ())})).order
-    ('',)
-    """
-    return hoist(called_twice(program), fuel=1)
-
-
-def hoisted(program: Program) -> Program:
-    """Return a program without writes in which callers compute what their calls share, each call made twice.
-
-    >>> hoisted(Program.of({"": Graph((), (), ())})).order
-    ('',)
-    """
-    return hoist(called_twice(program))
 
 
 def split_across_sizes(program: Program) -> Program:

@@ -25,7 +25,6 @@ from ..transforms import (
     expand,
     fold_constants,
     functionalize,
-    hoist,
     infer,
     inline,
     inplace_mutations,
@@ -39,10 +38,9 @@ from ..transforms import (
     relay_skips,
     remove_effect_tokens,
     remove_noops,
-    replicate,
     sink_state,
 )
-from .aims import called_twice, crossing, hoisted, split_across_sizes, with_wrappers
+from .aims import crossing, split_across_sizes, with_wrappers
 from .checked import CHECKED, COLLECTED, NORMAL_STACKS
 from .cleaning import (
     inputs_named,
@@ -56,7 +54,6 @@ from .cleaning import (
 )
 from .devices import devices_back, meta_says_what_it_computes, to_meta_and_back
 from .dtypes import double_says_what_it_computes, there_and_back
-from .hoisting import hoisted_comes_back, nothing_twice, runs_less, runs_no_less, same_inlined
 from .law import GENERIC, Law, aimed
 from .modes import markers_come_back, modes_stay, no_markers, no_wrappers, regions_and_back
 from .partition import (
@@ -216,13 +213,6 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(to_meta_and_back, ("flat", "sunk", "deduplicated"), (meta_says_what_it_computes, devices_back), META),
     Entry(bodies_to_regions, ("flat", "sunk", "deduplicated"), (modes_stay, no_wrappers), aim=with_wrappers),
     Entry(regions_and_back, ("flat", "sunk", "deduplicated"), (modes_stay, no_markers, markers_come_back), aim=with_wrappers),
-    Entry(hoist, ("tree", "deduplicated"), (runs_less, nothing_twice, same_inlined, boundary_stays), aim=called_twice),
-    Entry(
-        replicate,
-        ("tree", "deduplicated", "outlined"),
-        (runs_no_less, same_inlined, hoisted_comes_back, boundary_stays),
-        aim=hoisted,
-    ),
     Entry(
         fold_constants,
         ("flat", "sunk", "deduplicated"),

@@ -58,8 +58,6 @@ KEEPING: dict[str, Callable[[px.Program], px.Program]] = {
     "cut, without skips": lambda program: px.relay_skips(px.move_non_tensor_nodes(cut(program))),
     "outlined": outlined,
     "outlined and inlined": lambda program: px.inline(outlined(program)),
-    "outlined, hoisted": lambda program: px.hoist(outlined(program)),
-    "outlined, replicated": lambda program: px.replicate(px.expand(outlined(program))),
     "simplified": lambda program: px.remove_noops(px.fold_constants(px.eliminate_dead_code(outlined(program)))),
     "functional and back": lambda program: px.inplace_mutations(px.functionalize(program)),
     "outlined, and overlapped inside": lambda program: OVERLAP(outlined(program)),

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import purefx as px
 import purefx.transforms
 from purefx.laws.checking import drawn
-from purefx.laws.hoisting import hoisted_comes_back
 from purefx.laws.law import Case
 from purefx.laws.modes import markers_come_back
 from purefx.laws.pairs import INVERSES, PAIRS, PairLaw
@@ -83,18 +82,13 @@ def test_a_law_can_be_broken(law: PairLaw) -> None:
     assert "+ user" in wrong[1]
 
 
-IN_THE_REGISTRY = {
-    ("regions_to_bodies", "bodies_to_regions"), ("bodies_to_regions", "regions_to_bodies"),
-    ("hoist", "replicate"), ("replicate", "hoist"),
-}  # fmt: skip
-"""Programs of integers have no modes, so a law of a pair would say nothing: ``markers_come_back`` is asked where they have.
-What ``hoist`` moves comes back with ``replicate``, together with what was in the callers before: ``hoisted_comes_back``."""
+IN_THE_REGISTRY = {("regions_to_bodies", "bodies_to_regions"), ("bodies_to_regions", "regions_to_bodies")}
+"""Programs of integers have no modes, so a law of a pair would say nothing: ``markers_come_back`` is asked where they have."""
 
 
 def test_inverses_have_their_law() -> None:
     known = {law.transformations for law in INVERSES} | IN_THE_REGISTRY
     assert any(markers_come_back in entry.specific for entry in REGISTRY if entry.transformation.name == "regions_to_bodies")
-    assert any(hoisted_comes_back in entry.specific for entry in REGISTRY if entry.transformation.name == "replicate")
     values = [getattr(purefx.transforms, name) for name in purefx.transforms.__all__]
     named = {(value.name, value.inverse) for value in values if isinstance(value, px.Transformation) and value.inverse}
     assert named <= known

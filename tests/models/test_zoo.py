@@ -6,10 +6,8 @@ from it, bit by bit.  Eager models and exported programs share no tensor.
 
 from __future__ import annotations
 
-import copy
 import functools
 import warnings
-from collections import Counter
 from typing import Literal
 
 import pytest
@@ -167,30 +165,3 @@ def test_one_layer_called_twelve_times_is_one_module() -> None:
     names = [name for name, _ in module.named_modules() if name.endswith("albert_layers.0")]
     assert len(names) == 1
     assert not [key for key in module.state_dict() if "@" in key]
-
-
-FEWER = {"llama": 1, "llama_dynamic": 1, "mixtral": 1, "gemma2": 1, "bert": 0, "gpt2": 0, "albert": 0, "t5": 1}
-"""Models, and whether their layers compute something alike: views of rotary tables, or masks as numbers (T5)."""
-
-
-def runs(program: px.Program) -> Counter[str]:
-    """Return how often each operator runs in a call of the program."""
-    return Counter(node.do.name for node in px.inline(program).main.nodes if type(node.do) is px.Op)
-
-
-@pytest.mark.parametrize("name", FEWER)
-def test_what_layers_compute_alike_is_computed_once_and_everywhere_again(name: str) -> None:
-    """After `hoist` fewer operators run, after `replicate` as many as before, and the results are those of eager."""
-    program = outlined(name)
-    hoisted = px.hoist(program)
-    assert (px.verify(hoisted, infer=True), px.hoist(hoisted)) == ((), hoisted)
-    assert (runs(hoisted).total() < runs(program).total()) is bool(FEWER[name])
-    back = px.replicate(hoisted)
-    assert px.verify(back, infer=True) == ()
-    assert runs(back) == runs(px.replicate(program))
-    model = copy.deepcopy(eager(name))
-    for result in (hoisted, back, px.inline(hoisted), px.expand(hoisted)):
-        lowered = px.lower(result)
-        for args, kwargs in calls(by_name(name)):
-            with torch.no_grad():
-                torch.testing.assert_close(lowered(*args, **kwargs), model(*args, **kwargs), rtol=0, atol=0)

@@ -12,7 +12,6 @@ from . import (
     collecting,
     crossing,
     expanding,
-    hoisting,
     merging,
     moving,
     origins,
@@ -42,7 +41,6 @@ SUBJECTS = (
     crossing,
     cleaning,
     collecting,
-    hoisting,
     origins,
 )
 
