@@ -12,7 +12,6 @@ from purefx._joint import capture_joint
 from purefx._stages import training_stages
 from purefx.ir.importing.called import module_calls
 from purefx.lowering.training import TrainingModule
-from purefx.transforms.communication import bucket_collectives, overlap_communication
 from purefx.transforms.training import (
     Candidate,
     Partition,
@@ -39,13 +38,11 @@ __all__ = [
     "Saved",
     "SplitBackward",
     "TrainingModule",
-    "bucket_collectives",
     "budget",
     "by_operator",
     "capture_joint",
     "min_cut",
     "module_calls",
-    "overlap_communication",
     "partition_joint",
     "phases",
     "picture",

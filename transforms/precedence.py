@@ -21,12 +21,11 @@ from .memory import Memory
 __all__ = ["precedences"]
 
 
-def precedences(program: Program, names: Iterable[str] | None = None) -> Iterator[tuple[str, list[list[int]]]]:
-    """Return, for graphs of a program, the numbers of the nodes that must come before each node, at every place of the graph.
+def precedences(program: Program) -> Iterator[tuple[str, list[list[int]]]]:
+    """Return for each graph, bodies first, the numbers of the nodes that must come before each node, at every place of the graph.
 
     Args:
         program: a program at any stage.
-        names: which graphs; by default all of them, bodies before their callers.
 
     >>> from purefx.ir import Graph, Input, Node, Op, Ref
     >>> nodes = (Node("a", Op("toy.neg"), (Ref("x"),)), Node("b", Op("toy.neg"), (Ref("a"),)))
@@ -34,7 +33,7 @@ def precedences(program: Program, names: Iterable[str] | None = None) -> Iterato
     [('', [[], [0]])]
     """
     places, effects = all_instances(program), program_effects(program)
-    for name in program.bottom_up if names is None else names:
+    for name in program.bottom_up:
         yield name, _before(program, name, places[name], effects[name])
 
 

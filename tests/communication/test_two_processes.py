@@ -19,17 +19,14 @@ from hypothesis import strategies as st
 import purefx as px
 from purefx.ir.effects.registered import effects_of
 from purefx.laws.draws import examples_of
-from purefx.laws.strategies.talking import talking_programs
 from purefx.laws.variants import reordered
 from tests.communication.fresh import operators
-from tests.communication.mistakes import by_data_alone
 from tests.communication.pair import Pair, Ran
+from tests.communication.talking import talking_programs
 
 import_module("torch.distributed._functional_collectives")
 
 Programs = Callable[[int], px.Program]
-
-OVERLAP, BUCKET = px.training.overlap_communication, px.training.bucket_collectives
 
 
 def cut(program: px.Program) -> px.Program:
@@ -60,26 +57,15 @@ KEEPING: dict[str, Callable[[px.Program], px.Program]] = {
     "outlined and inlined": lambda program: px.inline(outlined(program)),
     "simplified": lambda program: px.remove_noops(px.fold_constants(px.eliminate_dead_code(outlined(program)))),
     "functional and back": lambda program: px.inplace_mutations(px.functionalize(program)),
-    "outlined, and overlapped inside": lambda program: OVERLAP(outlined(program)),
-    "overlapped": OVERLAP,
-    "overlapped, two in flight": OVERLAP.bind(in_flight=2),
-}
-"""What keeps the collectives that there are."""
-
-JOINING: dict[str, Callable[[px.Program], px.Program]] = {
-    "in buckets": BUCKET,
-    "in small buckets": BUCKET.bind(bytes=40),
-    "in buckets inside of bodies": lambda program: BUCKET(outlined(program)),
-    "in buckets and overlapped": lambda program: OVERLAP(BUCKET(program)),
 }
 
 
-def differences(ran: tuple[Ran, Ran], original: tuple[Ran, Ran], *, joins: bool) -> list[str]:
+def differences(ran: tuple[Ran, Ran], original: tuple[Ran, Ran]) -> list[str]:
     """Return what is wrong with how two processes ran a program."""
     found = [one.error for one in ran if one.error]
     if not found and ran[0].issued != ran[1].issued:
         found.append(f"the processes say different things: {ran[0].issued} and {ran[1].issued}")
-    if not found and not joins and ran[0].issued != original[0].issued:
+    if not found and ran[0].issued != original[0].issued:
         found.append(f"another order: {ran[0].issued}, which was {original[0].issued}")
     if not found and [one.outputs for one in ran] != [one.outputs for one in original]:
         found.append("other numbers")
@@ -89,13 +75,24 @@ def differences(ran: tuple[Ran, Ran], original: tuple[Ran, Ran], *, joins: bool)
 def ask(pair: Pair, programs: Programs, data: int) -> dict[str, list[str]]:
     """Return what is wrong, by what was done to the program; nothing but what is wrong."""
     originals = [programs(rank) for rank in range(2)]
-    steps = KEEPING | JOINING
     jobs = [(str(originals[0]), str(originals[1]))]
-    jobs += [(str(step(originals[0])), str(step(originals[1]))) for step in steps.values()]
+    jobs += [(str(step(originals[0])), str(step(originals[1]))) for step in KEEPING.values()]
     original, *ran = pair.run(jobs, data=data)
     assert not original[0].error, original[0].error
-    wrong = {name: differences(each, original, joins=name in JOINING) for name, each in zip(steps, ran, strict=True)}
+    wrong = {name: differences(each, original) for name, each in zip(KEEPING, ran, strict=True)}
     return {name: found for name, found in wrong.items() if found}
+
+
+def by_data_alone(program: px.Program) -> px.Program:
+    """Put starts first, as far as operands allow."""
+    nodes, done, order = list(program.main.nodes), {one.name for one in program.main.inputs}, list[px.Node]()
+    while nodes:
+        ready = [node for node in nodes if done.issuperset(node.refs())]
+        first = next((node for node in ready if "all_gather" in str(node.do)), ready[-1])
+        nodes.remove(first)
+        order.append(first)
+        done.add(first.name)
+    return program.with_main(program.main.with_nodes(order))
 
 
 def test_both_processes_stay_in_step(pair: Pair) -> None:
@@ -121,8 +118,8 @@ def test_one_process_that_goes_by_operands_alone_is_found(pair: Pair) -> None:
     program = px.import_fx(torch.fx.GraphModule({}, graph))
     moved = by_data_alone(program)
     original, wrong, both = pair.run([(str(program), str(program)), (str(program), str(moved)), (str(moved), str(moved))])
-    assert differences(wrong, original, joins=False) == ["other numbers"]
-    assert differences(both, original, joins=False) == []
+    assert differences(wrong, original) == ["other numbers"]
+    assert differences(both, original) == []
 
 
 def test_processes_that_go_by_operands_alone_are_found(pair: Pair) -> None:
@@ -133,7 +130,7 @@ def test_processes_that_go_by_operands_alone_are_found(pair: Pair) -> None:
         if "isend" not in str(originals[0]):  # those get stuck, which takes its time
             moved = [by_data_alone(program) for program in originals]
             original, wrong = pair.run([(str(originals[0]), str(originals[1])), (str(moved[0]), str(moved[1]))], data=number)
-            found += differences(wrong, original, joins=False) != []
+            found += differences(wrong, original) != []
     assert found
 
 

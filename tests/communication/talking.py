@@ -1,4 +1,4 @@
-"""``talking_programs``: programs that talk to other processes, for laws of what moves or joins collectives.
+"""``talking_programs``: programs that talk to other processes.
 
 Collectives of all kinds and messages over some groups, between computations, views, writes and waits that come early, late or
 behind views of what they wait for.  Every process runs the same program, but for the process that a message goes to.
@@ -16,9 +16,9 @@ import torch.fx
 from hypothesis import strategies as st
 from torch.fx.node import map_arg
 
-from ...ir.importing import import_fx
-from ...ir.program import Program
-from ...ir.torch_private import FakeTensorMode, resolve_operator
+from purefx.ir.importing import import_fx
+from purefx.ir.program import Program
+from purefx.ir.torch_private import FakeTensorMode, resolve_operator
 
 __all__ = ["GROUP_NAMES", "LENGTH", "SIZE", "talk", "talking_programs"]
 
