@@ -1,7 +1,6 @@
-"""The values: what a program is.  Import it as ``purefx.ir``.
+"""The values: programs, graphs, nodes and state.  Import it as ``purefx.ir``.
 
-Programs, graphs, nodes and state are immutable; everything derived (uses, effects, digests, text) is computed from them.
-Transformation and execution are elsewhere.
+They are immutable; uses, effects, digests and text are derived from them. Transformations and execution are elsewhere.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Lowering: from programs to torch modules.  Import it as ``purefx.lowering``.
+"""Lower programs to torch modules.  Import it as ``purefx.lowering``.
 
-Code is generated once for each distinct body, fx graphs on demand.  A program is rewritten only as far as running it requires.
+Code is generated once for each distinct body, fx graphs when somebody reads them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls of bodies: the call graph, call sites and calling conventions, compatibility of signatures, parts.
+"""Calls of bodies: the call graph, instances, calling conventions, compatible signatures, and the parts of a split program.
 
-These read programs; rewriting is the business of ``transforms/``.
+Nothing here rewrites a program.
 """

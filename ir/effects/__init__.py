@@ -1,4 +1,5 @@
-"""Effects of operators, and the one dependency relation built on them.
+"""Read the effects of an operator from its schema: writes, aliases, random draws, order.
 
-Effects are data on an operator, read from its schema once.  Nothing here reorders or removes a node.
+``dependencies`` derives the one dependency relation from these effects; every transformation that moves or drops nodes
+uses it.
 """

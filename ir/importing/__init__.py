@@ -1,6 +1,6 @@
-"""Import from torch: an ``ExportedProgram`` or any ``GraphModule`` becomes a ``Program``.
+"""Import an ``ExportedProgram`` or any ``GraphModule`` as a ``Program``.
 
-Importing changes nothing and copies no tensor.  ``program.py`` puts the pieces together, each other file reads one of them.
+Importing modifies nothing and copies no tensor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Abstract interpretation on fake tensors: what is known of the values of a program without running it.
+"""Abstract interpretation on fake tensors: compute dtype, shape and device of each value without running the program.
 
-A program has one fake mode, that of its inputs, and all inferred values live in it.  The caller decides which values are
-inferred, and where they are stored.
+All inferred values of a program live in the fake mode of its inputs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Programs in files: ``save`` and ``load``, one file for each, with or without weights.
+"""Save programs to files and load them, with or without tensors.
 
-The structure is the text form of the program, which its parser reads without running anything, and the tensors
-are a safetensors file around it.  The format is in docs/format.md.  Lowered modules are not programs and not saved here.
+A file holds the text form in a safetensors container (docs/format.md); loading one runs no code from it.
 """
 
 from __future__ import annotations

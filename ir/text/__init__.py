@@ -1,8 +1,7 @@
-"""The readable text form of programs: printing, and parsing what was printed.
+"""Print programs as readable text and parse that text.
 
-``parse(str(program), state=...) == program``.  Everything that equality compares is in the text; meta,
-trails and the contents of tensors are not.  ``syntax`` says what a form is: how a kind of value is written, printed and parsed
-from one description.
+``parse(str(program), state=...) == program``: the text has everything that equality compares, so no meta, trail or tensor
+contents. ``syntax`` describes each form once, for the printer and the parser.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The verifier: ``verify`` returns all violations of a program, ``check`` raises them.
+"""Check that a program is valid: ``verify`` returns all violations, ``check`` raises them.
 
-Validity is a table of rules (``RULES``), each with its statement, its check and its advice.  Nothing here
-repairs, transforms or runs a program.
+``RULES`` is the specification: a table of rules, each with a sentence, a check and advice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,1 @@
-"""How lowered modules are called: the root, binding of arguments, guards, and calls with a preserved signature.
-
-The generated code itself is in ``code/``.
-"""
+"""Call lowered modules: bind arguments, check input guards, and call modules with a preserved signature."""

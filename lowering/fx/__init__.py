@@ -1,7 +1,6 @@
-"""Plain ``torch.fx.GraphModule``s, and passes over them.
+"""Convert between programs and plain ``torch.fx.GraphModule``s, and between transformations and fx passes.
 
-``plain`` makes a program a module that any fx pass takes, ``applied`` calls a pass in the way that fits it, ``passes`` turns
-transformations into passes and passes into transformations.  Whether a pass is right is asked in ``laws/fx_passes``.
+``laws/fx_passes`` checks whether a pass is right.
 """
 
 from __future__ import annotations

@@ -1,4 +1,1 @@
-"""The module tree of a lowered program: its modules, their state, conversion and pickling.
-
-Assignment of children is in ``swaps/``.
-"""
+"""The module tree of a lowered program: modules, their state, conversion and pickling."""

@@ -1,8 +1,4 @@
-"""Stages: the parts of a split program as modules that run on ``torch.distributed.pipelining``.
-
-``plan.py`` finds the boundary values and refuses what cannot run, ``cutting.py`` makes a program of each part,
-``lower_stages.py`` lowers them, passes them to torch and sums the gradients of copies.
-"""
+"""Run the parts of a split program as stages of ``torch.distributed.pipelining``."""
 
 from __future__ import annotations
 

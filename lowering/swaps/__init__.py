@@ -1,4 +1,4 @@
-"""Assignment of children of lowered modules, and registration of hooks.
+"""Assign children of lowered modules and register hooks on them.
 
 Everything is checked before anything changes.
 """

@@ -1,8 +1,4 @@
-"""Training modules: a joint program as a module that autograd differentiates by the program's own backward.
-
-``seed`` gives a loss a tangent, ``explicit`` makes functions of tensors of programs, ``boxed`` runs those and frees what they are
-given, ``backward`` and ``halves`` say what a call computes, ``step`` is the node of autograd, ``module`` the module.
-"""
+"""Run a joint program as a module: autograd calls the backward of the program itself."""
 
 from __future__ import annotations
 

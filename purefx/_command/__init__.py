@@ -1,8 +1,6 @@
-"""The command line: ``python -m purefx COMMAND`` looks at saved programs, compares, converts and splits them.
+"""The command line: ``python -m purefx COMMAND``.
 
-``running`` is ``main``; ``options`` parses what was typed, ``files`` reads and writes, ``output`` prints an ``Answer`` as text,
-in colours or as JSON.  The commands: ``looking`` (show, verify, digest, diff), ``sizes`` (stats, tree), ``origins`` (history),
-``writing`` (convert, report), ``splitting`` (split), ``checking`` (check).  The library can do everything that is done here.
+Each command calls the library and prints its answer as text, in colours or as JSON.
 """
 
 from __future__ import annotations

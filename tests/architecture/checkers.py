@@ -58,10 +58,9 @@ def pyrsistent_door(source: Source) -> Iterator[str]:
 
 
 def opening(source: Source) -> Iterator[str]:
-    """A file opens with a docstring of at least two lines."""
-    told = ast.get_docstring(source.tree) or ""
-    if len(told.splitlines()) < 2:
-        yield f"{source.path}:1: opens without saying in two lines or more what it is, its idea and what it does not do"
+    """A file opens with a docstring."""
+    if not ast.get_docstring(source.tree):
+        yield f"{source.path}:1: opens without a docstring: what the file is for, in one to four sentences"
 
 
 def no_print(source: Source) -> Iterator[str]:

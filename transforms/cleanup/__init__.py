@@ -1,7 +1,6 @@
-"""Clean-up passes: a raw trace becomes a clean program, one pure transformation for each step.
+"""Clean a raw trace: name inputs, restore names of state, normalize stacks, infer missing values, lift constants.
 
-Leftovers of a tracer (tensors among operands, generated names, stacks in other spellings, nodes without values) are normalized
-by passes that can be used one by one, on any program.  Nothing here traces.
+Each pass can be used alone, on any program. Nothing here traces.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Conversions: the program of the same module in another dtype, or on another device.
+"""Convert a program to another dtype or device, as ``module.to`` would convert its module.
 
-``to_dtype`` and ``to_device`` are the transformations; ``casts`` finds which casts follow a dtype,
-``devices`` what names a device, ``memory`` makes state anew.  Nothing here runs a program.
+Nothing here runs a program.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""``insert_ivals``: values that cross a preserved call signature without being named by it.
+"""Pass values across a preserved call signature that does not name them.
 
-``boundary_values.py`` finds them, ``arguments.py`` recognizes arguments of the call, ``versions.py`` contents of state,
-``sizes.py`` recomputes sizes where they are used, ``insert_ivals.py`` puts these together.
+Contents of state are copied to the state and read again; sizes are recomputed where they are used.
 """
 
 from __future__ import annotations

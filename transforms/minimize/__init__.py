@@ -1,8 +1,6 @@
-"""``minimize``: the smallest program found on which something still goes wrong.
+"""Minimize a failing program by delta debugging.
 
-``search.py`` asks, ``weight.py`` says what is smaller, ``cutting.py`` and ``retyping.py`` make candidates; ``dropping.py``,
-``bodies.py``, ``values.py``, ``shrinking.py`` and ``literals.py`` propose them.  No program is run here: that is what the
-caller's question does.
+Reductions propose smaller programs; the caller's predicate decides which of them still fail.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Regions in which operators run in another mode: between two markers, or as the body of an operator.
+"""Regions in which operators run in another mode, as nodes between two markers or as the body of an operator.
 
-``modes`` says in which gradient mode each graph runs; ``regions`` finds the regions of a graph; ``to_bodies`` and ``to_regions``
-are the two transformations.
+``regions_to_bodies`` and ``bodies_to_regions`` convert between the two forms.
 """
 
 from __future__ import annotations

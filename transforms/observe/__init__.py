@@ -1,7 +1,4 @@
-"""``observe``: what inner modules give becomes a further output of the program.
-
-``calls.py`` finds the calls and refuses those whose values cannot be told, ``observe.py`` lets the program return the values.
-"""
+"""Add the outputs of inner modules to the outputs of a program."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""``outline``: the flat program becomes the tree of module calls.
+"""Turn a flat program into the tree of module calls.
 
-``schedule.py`` makes the nodes of each call contiguous, ``extraction.py`` extracts the calls, ``outline.py`` composes both.
-``merged.py`` does it in one with ``deduplicate``.
+``schedule`` makes the nodes of each call contiguous, ``extraction`` extracts the calls; ``merged`` does both in one walk
+with ``deduplicate``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Splitting programs into parts, and joining them again.  Import it from ``purefx.transforms``.
+"""Split a program into parts and join the parts again.
 
-A part is a module of its own in the root (``ir/calls/parts.py``); inside it everything has its original name.  Boundary values
-between parts are rewired by ``relay_skips`` and ``move_non_tensor_nodes``.
+Each part is a module of the root (``ir/calls/parts.py``). ``relay_skips`` and ``move_non_tensor_nodes`` rewire the values
+between parts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Rewrite rules: a pattern and its replacement, written as two functions of plain torch code.
+"""Rewrite rules: a pattern and a replacement, both written as plain torch code.
 
-Terms are what they are made of, matching finds them, application decides when a match may be taken.
+``matching`` finds the pattern, ``legality`` and ``standing`` decide whether a match may be rewritten, ``application``
+rewrites it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Rule sets that come with the library: attention, identities of algebra, fusions; one file each.
+"""The rule sets of the library: attention, algebra, fusions.
 
-Rules here are values that anybody could write; what a rule is, and when a match may be taken, is in ``rules/``.
+They are ordinary rules; ``rules/`` defines what a rule is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Clean-up on the one dependency relation: what nothing needs goes, what is computed twice is computed once.
+"""Simplify programs: remove dead code, common subexpressions and no-ops, fold constants.
 
-Each file has one transformation; which values share memory is in ``transforms/memory.py``.  Nothing here runs a program,
-except that ``fold_constants`` runs single operators on tensors of the state.
+Every pass uses the one dependency relation. Only ``fold_constants`` runs operators, on tensors of the state.
 """
 
 from __future__ import annotations

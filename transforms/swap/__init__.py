@@ -1,7 +1,4 @@
-"""``swap_modules``: redirect calls of modules to other modules, or to other programs.
-
-A preserved call signature has the arguments and results of a module in eager; a replacement is called with the same.
-"""
+"""Replace modules by other modules or programs with the same signature."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Joint forward and backward programs: which node is of which half, and how to cut one into two programs.
+"""Partition a joint forward and backward program into two programs.
 
-``phases`` says the first; ``partition_joint`` does the second, with a policy of ``policies``.  ``candidates`` has what a policy
-chooses among, ``crossing`` what crosses then, ``halves`` the two programs; ``operators`` and ``sizes`` say what values cost.
-``snapshots`` copies what a write would take from the backward, ``flow`` finds the cuts of ``min_cut``, ``picture`` draws a
-partition.  ``split_backward`` cuts a backward once more.
+A policy decides which values are saved and which are computed again; ``split_backward`` cuts the backward once more.
 """
 
 from __future__ import annotations
