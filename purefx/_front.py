@@ -23,8 +23,6 @@ _NAMES = {
     "ir.analysis.history": "became history",
     "ir.calls.parts": "parts where_went",
     "ir.importing": "import_ep import_fx",
-    "ir.show.dot": "to_dot",
-    "ir.show.explorer": "to_model_explorer",
     "ir.store": "load save",
     "ir.text": "mermaid parse",
     "ir.verify": "verify",
