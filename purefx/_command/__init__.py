@@ -2,7 +2,7 @@
 
 ``running`` is ``main``; ``options`` parses what was typed, ``files`` reads and writes, ``output`` prints an ``Answer`` as text,
 in colours or as JSON.  The commands: ``looking`` (show, verify, digest, diff), ``sizes`` (stats, tree), ``origins`` (history),
-``writing`` (convert, report), ``splitting`` (split), ``checking`` (check).  The library can do everything that is done here.
+``writing`` (convert, report), ``splitting`` (split).  The library can do everything that is done here.
 """
 
 from __future__ import annotations
