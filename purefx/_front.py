@@ -53,12 +53,8 @@ class Front(ModuleType):
             found = getattr(importlib.import_module(HOMES[name]), name)
         elif name in DOORS:
             found = importlib.import_module(f"purefx.{name}")
-        elif name.startswith("_"):  # what Python and its tools ask of any module
-            raise AttributeError(f"module 'purefx' has no attribute {name!r}", name=name, obj=self)
         else:
-            from purefx._moved import moved
-
-            return moved(name)
+            raise AttributeError(f"module 'purefx' has no attribute {name!r}", name=name, obj=self)
         self.__dict__[name] = found
         return found
 
