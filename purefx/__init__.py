@@ -39,8 +39,6 @@ if TYPE_CHECKING:  # ``_front`` has them when they are asked for
     from purefx.ir.analysis.history import became, history
     from purefx.ir.calls.parts import parts, where_went
     from purefx.ir.importing import import_ep, import_fx
-    from purefx.ir.show.dot import to_dot
-    from purefx.ir.show.explorer import to_model_explorer
     from purefx.ir.store import load, save
     from purefx.ir.text import mermaid, parse
     from purefx.ir.verify import verify
@@ -203,11 +201,9 @@ __all__ = [
     "swap_modules",
     "through",
     "to_device",
-    "to_dot",
     "to_dtype",
     "to_ep",
     "to_fx",
-    "to_model_explorer",
     "to_script",
     "training_module",
     "transform",

@@ -23,8 +23,6 @@ _NAMES = {
     "ir.analysis.history": "became history",
     "ir.calls.parts": "parts where_went",
     "ir.importing": "import_ep import_fx",
-    "ir.show.dot": "to_dot",
-    "ir.show.explorer": "to_model_explorer",
     "ir.store": "load save",
     "ir.text": "mermaid parse",
     "ir.verify": "verify",
@@ -55,12 +53,8 @@ class Front(ModuleType):
             found = getattr(importlib.import_module(HOMES[name]), name)
         elif name in DOORS:
             found = importlib.import_module(f"purefx.{name}")
-        elif name.startswith("_"):  # what Python and its tools ask of any module
-            raise AttributeError(f"module 'purefx' has no attribute {name!r}", name=name, obj=self)
         else:
-            from purefx._moved import moved
-
-            return moved(name)
+            raise AttributeError(f"module 'purefx' has no attribute {name!r}", name=name, obj=self)
         self.__dict__[name] = found
         return found
 

@@ -16,7 +16,7 @@ from ..origins import Imported
 from ..torch_private import device_of
 from ..verify.findings import source_of
 
-__all__ = ["described", "described_tensor", "safely", "said_line", "shown", "source_line"]
+__all__ = ["described", "safely", "said_line", "shown", "source_line"]
 
 UNPRINTABLE = "(cannot be printed)"
 
@@ -70,21 +70,12 @@ def described(value: Any) -> str | None:
     ('f32[2, 3] cpu', '(bool[1] cpu, 7)', True)
     """
     if isinstance(value, torch.Tensor):
-        return safely(lambda: f"{described_tensor(value)} {device_of(value)}")
+        dtype = SHORT.get(value.dtype, str(value.dtype).removeprefix("torch."))
+        return safely(lambda: f"{dtype}[{', '.join(map(str, value.shape))}] {device_of(value)}")
     if isinstance(value, tuple | list):
         parts = [described(part) or "None" for part in value[:8]]
         return f"({', '.join([*parts, *(['...'] if len(value) > 8 else [])])})"
     return None if value is None else safely(lambda: str(value))
-
-
-def described_tensor(value: torch.Tensor) -> str:
-    """Return dtype and sizes of a tensor; dynamic sizes are symbols.
-
-    >>> described_tensor(torch.ones(2, 3))
-    'f32[2, 3]'
-    """
-    dtype = SHORT.get(value.dtype, str(value.dtype).removeprefix("torch."))
-    return f"{dtype}[{', '.join([str(size) for size in value.shape])}]"
 
 
 def source_line(meta: Any) -> str | None:

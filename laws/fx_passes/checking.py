@@ -7,7 +7,7 @@ tables.  What a pass raises is a refusal, no mistake; one that refuses most prog
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -35,7 +35,7 @@ from .judge import Judge
 from .laws import laws_of
 from .lifted import lifted
 
-__all__ = ["Finding", "PassReport", "cases_within", "check_fx_pass", "survey_pass"]
+__all__ = ["Finding", "PassReport", "check_fx_pass", "survey_pass"]
 
 EXAMPLES: Mapping[Tier, int] = {"aten": 100, "modules": 20}
 
@@ -181,7 +181,6 @@ def survey_pass(
     programs: Iterable[Any] = (),
     around: Iterable[Any] = (),
     seconds: float = SECONDS,
-    progress: Callable[[int, int], object] | None = None,
 ) -> PassReport:
     """Return how a pass over fx graphs did on programs that are drawn within its contract, with a small one for each broken law.
 
@@ -195,13 +194,12 @@ def survey_pass(
         programs: the user's own.
         around: what programs are drawn around.
         seconds: how long smaller programs are looked for, for each law.
-        progress: is called with the number of programs done and all of them.
 
     >>> survey_pass(lambda module: None, examples=5).right
     5
     """
     asking = _Asking.of(a_pass, over, contract, tier, examples, seed, programs, around)
-    return asking.report(seconds=seconds, progress=progress)
+    return asking.report(seconds=seconds)
 
 
 @frozen(eq=False)
@@ -274,20 +272,12 @@ class _Asking:
             return cases_narrow(self.contract.narrow, count, self.number)
         return drawn_cases(self.tier, "flat", count, self.number) if count else ()
 
-    def report(
-        self,
-        *,
-        first_only: bool = False,
-        seconds: float = SECONDS,
-        progress: Callable[[int, int], object] | None = None,
-    ) -> PassReport:
+    def report(self, *, first_only: bool = False, seconds: float = SECONDS) -> PassReport:
         """Ask all laws of all programs; with ``first_only`` until one does not hold."""
         cases, outside = self.cases()
         broken: dict[str, list[LawBroken]] = {}
         changed = right = 0
-        for number, case in enumerate(cases):
-            if progress is not None:
-                progress(number, len(cases))
+        for case in cases:
             error, has_changed, is_right = self.asked(case)
             changed, right = changed + has_changed, right + is_right
             if error is not None and error.law is not None:
@@ -351,21 +341,6 @@ class _Asking:
         asked = next(one for one in laws_of(judge, self.contract) if one.name == law.name)
         made = self.made()
         return smallest(judge, asked, made, examples=self.count, number=self.number, seconds=seconds, tolerance=tolerance)
-
-
-def cases_within(contract: Contract, examples: int, seed: int, around: Iterable[Any] = ()) -> list[Case]:
-    """Return drawn cases within a contract, at most so many.
-
-    Args:
-        contract: what programs may do.
-        examples: how many.
-        seed: draws others.
-        around: what programs are drawn around.
-
-    >>> len(cases_within(ANYTHING, 3, 0))
-    3
-    """
-    return _Asking.of(lambda _: None, "graph_module", contract, "aten", examples, seed, (), around).cases()[0]
 
 
 def _size(error: LawBroken) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from ..strategies.aten import exported_programs
 from ..strategies.aten.narrow import Narrow
 from ..tiers import VARIANTS, Source, case_of
 
-__all__ = ["cases_narrow", "cases_of_strategy", "forget_drawn", "within"]
+__all__ = ["cases_narrow", "cases_of_strategy", "within"]
 
 
 @cache
@@ -58,11 +58,3 @@ def cases_of_strategy(made: st.SearchStrategy[Case | None], examples: int, numbe
         number: draws others.
     """
     return tuple(case for case in examples_of(made, examples, number) if case is not None)
-
-
-def forget_drawn() -> None:
-    """Forget the programs that were drawn: a search that goes on for hours would keep them all.
-
-    >>> forget_drawn()
-    """
-    cases_narrow.cache_clear()

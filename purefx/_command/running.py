@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from purefx._command.checking import check_command
 from purefx._command.looking import looking_commands
 from purefx._command.options import Commands, UsageError
 from purefx._command.origins import history_command
@@ -57,13 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    commands = Commands("Look at programs in files, compare, convert and split them; check passes.")
+    commands = Commands("Look at programs in files, compare, convert and split them.")
     looking_commands(commands)
     size_commands(commands)
     history_command(commands)
     writing_commands(commands)
     split_command(commands)
-    check_command(commands)
     try:
         return commands.parsed(arguments)
     except UsageError as error:

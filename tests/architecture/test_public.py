@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import purefx
-from purefx import _moved, errors, ir, lowering
+from purefx import errors, ir
 from tests.architecture.public import check_documented
 
 
@@ -24,36 +24,6 @@ def test_all_is_sorted_and_exists() -> None:
         assert len(set(home.__all__)) == len(home.__all__)
         assert all(hasattr(home, name) for name in home.__all__)
     assert len(purefx.__all__) <= 100, "the front door has verbs and what people write; ir, errors, rules and laws have the rest"
-
-
-@pytest.mark.parametrize("name", sorted({*_moved.VALUES, *errors.__all__} - {"CallError", "PurefxError"}))
-def test_names_that_moved_are_found_and_warn(name: str) -> None:
-    home = "ir" if name in _moved.VALUES else "errors"
-    with pytest.warns(DeprecationWarning, match=rf"^purefx.{name} is purefx.{home}.{name} now; .*next version$") as caught:
-        found = getattr(purefx, name)
-    assert found is getattr(getattr(purefx, home), name)
-    assert caught[0].filename == __file__, "the warning is about the line that says the name"
-    assert name not in purefx.__all__
-
-
-def test_a_part_of_a_result_is_in_its_module() -> None:
-    with pytest.warns(DeprecationWarning, match=r"^purefx.ModuleStats is purefx.stats.ModuleStats now; .*next version$"):
-        found = getattr(purefx, "ModuleStats")  # noqa: B009
-    assert found is type(
-        purefx.stats(purefx.ir.Program.of({"": purefx.ir.Graph((), ())}).evolve(modules=(ir.Module(""),))).modules[0]
-    )
-
-
-def test_a_result_that_is_seldom_written_is_in_its_module() -> None:
-    with pytest.warns(DeprecationWarning, match=r"^purefx.Stats is purefx.stats.Stats now; .*next version$"):
-        found = getattr(purefx, "Stats")  # noqa: B009
-    assert found is type(purefx.stats(purefx.ir.Program.of({"": purefx.ir.Graph((), ())})))
-
-
-def test_a_part_of_another_result_is_in_its_package() -> None:
-    with pytest.warns(DeprecationWarning, match=r"^purefx.Tie is purefx.lowering.Tie now; .*next version$"):
-        found = getattr(purefx, "Tie")  # noqa: B009
-    assert found is lowering.Tie
 
 
 def test_what_never_was_there() -> None:

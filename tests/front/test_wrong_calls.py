@@ -87,8 +87,6 @@ DOORS: dict[str, Callable[[Any], object]] = {
     "became": lambda given: px.became(given, "relu"),
     "to_ep": px.to_ep,
     "to_fx": px.to_fx,
-    "to_dot": px.to_dot,
-    "to_model_explorer": px.to_model_explorer,
     "to_script": px.to_script,
     "mermaid": px.mermaid,
     "parts": px.parts,

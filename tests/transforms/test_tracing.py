@@ -97,7 +97,7 @@ def test_nothing_is_written_and_nothing_is_installed_where_nobody_reads() -> Non
 def test_tlparse_lists_the_steps(tmp_path: Path) -> None:
     tlparse = shutil.which("tlparse", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if tlparse is None:
-        pytest.skip("no tlparse: pip install -e '.[viewers]'")
+        pytest.skip("no tlparse: pip install tlparse")
     code = "import torch, purefx as px; px.transform(px.capture(torch.nn.Sequential(torch.nn.ReLU()), (torch.ones(2),)))"
     trace = tmp_path / "trace"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "TORCH_TRACE": str(trace)}, check=True)

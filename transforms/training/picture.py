@@ -1,6 +1,6 @@
 """``picture``: a partition as a mermaid graph: module calls of both halves, and what is kept between them.
 
-It says what is where, and no more: programs print themselves, and ``to_dot`` draws one.
+It says what is where, and no more: programs print themselves, and ``report`` draws one.
 """
 
 from __future__ import annotations
