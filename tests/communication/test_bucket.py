@@ -13,7 +13,7 @@ from torch.fx.node import map_arg
 
 import purefx as px
 from purefx.ir.torch_private import FakeTensorMode
-from purefx.laws.talk import talk_meaning
+from tests.laws.talk import talk_meaning
 
 import_module("torch.distributed._functional_collectives")
 

@@ -13,14 +13,14 @@ import pytest
 import purefx as px
 from purefx.ir.effects.dependencies import dependencies
 from purefx.laws.asking import LawBroken, assert_law
-from purefx.laws.communication import BUCKETED, OVERLAPPED, groups_in_order
 from purefx.laws.draws import examples_of
+from purefx.laws.fuel import FUEL
 from purefx.laws.law import GENERIC, Case, Law, Transform
-from purefx.laws.strategies.talking import talking_programs
-from purefx.laws.swapping import FUEL
-from purefx.laws.talk import talk_case
 from purefx.laws.tiers import share
 from tests.communication.mistakes import MISTAKES, Mistake, by_data_alone
+from tests.laws.communication import BUCKETED, OVERLAPPED, groups_in_order
+from tests.laws.strategies.talking import talking_programs
+from tests.laws.talk import talk_case
 
 OVERLAP, BUCKET = px.training.overlap_communication, px.training.bucket_collectives
 

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 import purefx as px
 from purefx.ir.effects.registered import effects_of
 from purefx.laws.draws import examples_of
-from purefx.laws.strategies.talking import talking_programs
 from purefx.laws.variants import reordered
 from tests.communication.fresh import operators
 from tests.communication.mistakes import by_data_alone
 from tests.communication.pair import Pair, Ran
+from tests.laws.strategies.talking import talking_programs
 
 import_module("torch.distributed._functional_collectives")
 

@@ -1,0 +1,324 @@
+"""Aims: what makes of a drawn program one that a law speaks of, where few drawn programs are such.
+
+A law with an aim (``law(..., aim=...)``) is asked of two programs of three after its aim.  An aim keeps a program valid; what the
+program means may become something else, since the law is asked of the new program alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from purefx.ir.arguments import Ref, bodies_in
+from purefx.ir.calls.call_graph import module_calls
+from purefx.ir.calls.parts import with_listed
+from purefx.ir.effects.declared import PURE, NodeEffects
+from purefx.ir.effects.resolved import program_effects
+from purefx.ir.errors import PartitionError
+from purefx.ir.graph import Call, Do, Frame, Get, Graph, Input, Node, Op, Stack
+from purefx.ir.names import Names
+from purefx.ir.operators import op_of
+from purefx.ir.own_operators import GIVES, TAKES, is_boundary
+from purefx.ir.program import CallSignature, Program
+from purefx.ir.rewriter import Rewriter
+from purefx.ir.torch_private import pytree
+from purefx.laws.strategies.programs import legal_tags
+from purefx.laws.strategies.trees import ADD, SIZE
+from purefx.laws.toy import CLONE
+from purefx.transforms import hoist, infer, inline, join, regions_to_bodies, split_by_tags
+from purefx.transforms.modes.modes import SET_GRAD
+
+__all__ = [
+    "called_twice",
+    "called_without_state",
+    "crossing",
+    "half_hoisted",
+    "hoisted",
+    "split_across_sizes",
+    "with_markers",
+    "with_wrappers",
+    "without_writes",
+]
+
+COPY = op_of(torch.ops.aten.copy_.default)
+NEG = op_of(torch.ops.aten.neg.default)
+TO = op_of(torch.ops.aten.to.dtype)
+
+
+def without_writes(program: Program) -> Program:
+    """Return a program that gives copies where it wrote in place, and has no region.
+
+    What writes in some other way than giving back what it wrote stays as it is.
+
+    >>> from purefx.ir import Input
+    >>> from purefx.laws.toy import ADD_
+    >>> graph = Graph((Input("x"),), (Node("y", ADD_, (Ref("x"), 1)),), (Ref("y"),))
+    >>> [str(node) for node in without_writes(Program.of({"": graph})).main.nodes]
+    ['y = aten.clone.default(x)']
+    """
+    effects = program_effects(program)
+    return program.with_graphs({name: _without_writes(program.graphs[name], effects[name]) for name in program.order})
+
+
+def _without_writes(graph: Graph, effects: Sequence[NodeEffects]) -> Graph:
+    edit = Rewriter(graph)
+    used = {*graph.users, *graph.output_refs()}
+    pairs = [(node, does) for node, does in zip(graph.nodes, effects, strict=True) if type(node.do) is Op]
+    regions = {node.name for node, does in pairs if does.scope != (0, 0)}
+    for number, (node, does) in enumerate(zip(graph.nodes, effects, strict=True)):
+        changed = {*does.writes, *does.completes}.intersection(node.refs())
+        ends = node.name in regions and node.name not in graph.output_refs()
+        if ends and regions.issuperset(graph.users.get(node.name, ())):
+            edit.erase(node.name)
+        elif type(node.do) is not Op or len(changed) != 1 or any(bodies_in(node.args, node.kwargs)):
+            continue
+        elif node.name not in used:
+            edit.erase(node.name)
+        elif node.do.effects.returns or does.completes:
+            edit.put(number, Node(node.name, CLONE, (Ref(*changed),), (), node.stack, node.meta))
+    return edit.graph()
+
+
+def called_twice(program: Program) -> Program:
+    """Return a program without writes whose root makes each of its calls a second time, given the same, for nobody.
+
+    One more body is called twice as well, if there is something to give it, and computes something of that alone.
+
+    >>> from purefx.ir import Input
+    >>> twice = called_twice(Program.of({"": Graph((Input("x"),), (), ())}))
+    >>> [str(node.do.instance) for node in twice.main.nodes], [str(node) for node in twice.graphs["aimed"].nodes]
+    (['aimed', 'aimed@1'], ['neg = aten.neg.default(x)', 'copy = aten.clone.default(neg)'])
+    """
+    program = without_writes(program)
+    edit = Rewriter(program.main)
+    calls = Counter(path for frame in module_calls(program) for path in [frame.path] * (frame.call + 1))
+    for number, node in enumerate(program.main.nodes):
+        if type(node.do) is Call and node.do.instance not in program.call_signatures:
+            path = node.do.instance.path
+            again = Call(Frame(path, calls[path]), node.do.graph)
+            calls[path] += 1
+            edit.after(number, Node(edit.names.fresh(node.name), again, node.args, node.kwargs, node.stack, node.meta))
+    return _with_pair(program.with_main(edit.graph()) if not edit.idle else program)
+
+
+def _with_pair(program: Program) -> Program:
+    # Two calls of one more body, which are given the same and compute the same of it.
+    given = next((formal for formal in program.main.inputs if _is_operand(formal) or "val" not in formal.meta), None)
+    if given is None:
+        return program
+    path = Names(module.path for module in program.modules).fresh("aimed")
+    name, meta = Names(program.graphs).fresh(path), given.meta
+    nodes = (Node("neg", NEG, (Ref("x"),), (), (), meta), Node("copy", CLONE, (Ref("neg"),), (), (), meta))
+    edit = Rewriter(program.main)
+    for number in (0, 1):
+        call = Call(Frame(path, number), name)
+        edit.before(edit.end, Node(edit.names.fresh(path), call, (Ref(given.name),), (), (), meta))
+    made = program.with_graphs({**program.graphs, name: Graph((Input("x", meta),), nodes, Ref("copy"))})
+    listed = with_listed(program.modules, [path])
+    return made.with_main(edit.graph()).evolve(modules=listed, facts=program.facts - {"flat"})
+
+
+def called_without_state(program: Program) -> Program:
+    """Return a program as ``called_twice`` does, whose callers pass an input of theirs where they passed state, if one fits.
+
+    >>> called_without_state(Program.of({"": Graph((), (), ())})).order
+    ('',)
+    """
+    twice = called_twice(program)
+    return twice.with_graphs({name: _without_state(twice.graphs[name]) for name in twice.order})
+
+
+def _without_state(graph: Graph) -> Graph:
+    edit = Rewriter(graph)
+    reads = {node.name: node for node in graph.nodes if type(node.do) is Get}
+    for number, node in enumerate(graph.nodes):
+        for name in {*node.refs()}.intersection(reads) if type(node.do) is Call else ():
+            fitting = [formal for formal in graph.inputs if _kind(formal) == _kind(reads[name])]
+            if fitting:
+                edit.use(number, name, Ref(fitting[0].name))
+    return edit.graph()
+
+
+def _kind(value: Input | Node) -> object:
+    told = value.meta.get("val")
+    return (told.dtype, *map(str, told.shape)) if isinstance(told, torch.Tensor) else type(told)
+
+
+def half_hoisted(program: Program) -> Program:
+    """Return a program as ``hoisted`` does, of whose shared computations the first alone is in the callers.
+
+    >>> half_hoisted(Program.of({"": Graph((), (), ())})).order
+    ('',)
+    """
+    return hoist(called_twice(program), fuel=1)
+
+
+def hoisted(program: Program) -> Program:
+    """Return a program without writes in which callers compute what their calls share, each call made twice.
+
+    >>> hoisted(Program.of({"": Graph((), (), ())})).order
+    ('',)
+    """
+    return hoist(called_twice(program))
+
+
+def split_across_sizes(program: Program) -> Program:
+    """Return a split program without writes and regions, split anew, in which late operators are given sizes of early values.
+
+    >>> from purefx.laws.strategies.programs import split_somewhere
+    >>> split_across_sizes(split_somewhere(Program.of({"": Graph((), (), ())}))).order
+    ('', 't0')
+    """
+    flat = without_writes(inline(join(program)))
+    edit, pairs = Rewriter(flat.main), list[tuple[str, str]]()
+    has_values = any(isinstance(node.meta.get("val"), torch.Tensor) for node in flat.main.nodes)
+    nodes = [
+        (number, node) for number, node in enumerate(flat.main.nodes) if type(node.do) is Op and _is_tensor(node, has_values)
+    ]
+    for (number, early), (place, late) in list(zip(nodes, reversed(nodes), strict=True))[: min(3, len(nodes) // 2)]:
+        size = Node(edit.names.fresh("size"), SIZE, (Ref(early.name), 0), (), early.stack, {"val": 1})
+        edit.after(number, size)
+        total = Node(edit.names.fresh(late.name), ADD, (Ref(late.name), Ref(size.name)), (), late.stack, late.meta)
+        edit.after(place, total)
+        pairs.append((size.name, total.name))
+    sized = flat if edit.idle else flat.with_main(edit.graph())
+    tags, tag_of = legal_tags(sized, seed=0)
+    for seed in range(1, TRIES):
+        if any(tag_of(sized.main.by_name[size]) != tag_of(sized.main.by_name[total]) for size, total in pairs):
+            return split_by_tags(sized, tags, tag_of=tag_of)
+        tags, tag_of = legal_tags(sized, seed=seed)
+    return _cut_at_sizes(sized, [size for size, _ in pairs[:1]]) or split_by_tags(sized, tags, tag_of=tag_of)
+
+
+def _cut_at_sizes(flat: Program, sizes: Sequence[str]) -> Program | None:
+    # In two, in the order of the graph: behind the first size, which is used later; None where a preserved call would be cut.
+    order = [node.name for node in flat.main.nodes]
+    early = {name for size in sizes for name in order[: order.index(size) + 1]}
+    if not early:
+        return None
+    try:
+        return split_by_tags(flat, ("t0", "t1"), tag_of=lambda node: "t0" if node.name in early else "t1")
+    except PartitionError:
+        return None
+
+
+TRIES = 8
+"""How often tags are drawn until a size crosses."""
+
+
+def _is_tensor(node: Node, has_values: bool) -> bool:
+    value = node.meta.get("val")
+    if has_values:
+        return isinstance(value, torch.Tensor) and value.dim() > 0
+    if type(node.do) is not Op or value is not None or node.projection is not None:
+        return False
+    return node.do.effects == PURE and node.do != SIZE and not is_boundary(node)
+
+
+def crossing(program: Program) -> Program:
+    """Return a program with two preserved calls and a plain one, which use what their signatures do not name.
+
+    Both preserved calls have one buffer: the second makes its new contents of those that the first one made, which the root uses
+    too.  The root also uses what the first call converts to the dtype that it has, and the plain call is given a size.  A
+    program without values that they could take, or with outlined calls, stays.
+
+    >>> from purefx.ir import Input
+    >>> made = crossing(Program.of({"": Graph((Input("x"),), (), ())}))
+    >>> [str(node) for node in made.main.nodes if node.stack == () or type(node.do) is Get]
+    ['n = get aimed.n  in aimed', 'outside = aten.add.Scalar(made, 1)', 'copy = aten.copy_.default(n, next)']
+    """
+    given = _operand(program)
+    if given is None or "outlined" in program.facts:
+        return program
+    path = Names(module.path for module in program.modules).fresh("aimed")
+    first, second, plain = (Frame(path),), (Frame(path, 1),), (Frame(f"{path}.plain"),)
+    value = given.meta.get("val")
+    rows: list[_Row] = [
+        ("size", SIZE, ("given", 0), ()),
+        ("takes", TAKES, ("given",), first),
+        ("n", Get(f"{path}.n"), (), first),
+        ("made", ADD, ("n", 1), first),
+        ("same", TO, ("given", getattr(value, "dtype", None)), first),
+        ("result", ADD, ("given", 1), first),
+        ("gives", GIVES, ("result",), first),
+        ("outside", ADD, ("made", 1), ()),
+        ("converted", ADD, ("same", 1), ()),
+        ("takes", TAKES, ("result",), second),
+        ("next", ADD, ("made", 1), second),
+        ("gives", GIVES, ("next",), second),
+        ("copy", COPY, ("n", "next"), ()),
+        ("here", ADD, ("given", 1), plain),
+        ("sized", ADD, ("here", "size"), plain),
+    ]
+    has_values = isinstance(value, torch.Tensor)
+    return _with_rows(
+        _with_calls(program, path, first + second, has_values=has_values),
+        [row for row in rows if has_values or row[0] not in ("size", "same", "converted", "here", "sized")],
+        given.name,
+    )
+
+
+def with_markers(program: Program) -> Program:
+    """Return a program of which the root runs the middle third of its nodes without gradients, between markers.
+
+    >>> from purefx.ir import Input
+    >>> node = Node("y", ADD, (Ref("x"), 1))
+    >>> [node.name for node in with_markers(Program.of({"": Graph((Input("x"),), (node,), ())})).main.nodes]
+    ['_set_grad_enabled', 'y', '_set_grad_enabled_1']
+    """
+    edit, count = Rewriter(program.main), len(program.main.nodes)
+    for number, enabled in ((count // 3, False), (count - count // 3, True)):
+        edit.before(number, Node(edit.names.fresh("_set_grad_enabled"), SET_GRAD, (enabled,)))
+    return program.with_main(edit.graph())
+
+
+def with_wrappers(program: Program) -> Program:
+    """Return a program of which the root runs the middle third of its nodes in the body of an operator, where it can.
+
+    >>> from purefx.ir import Input
+    >>> node = Node("y", ADD, (Ref("x"), 1))
+    >>> print(with_wrappers(Program.of({"": Graph((Input("x"),), (node,), (Ref("y"),))})).main.nodes[0])
+    wrap_with_set_grad_enabled = higher_order.wrap_with_set_grad_enabled(False, @$no_grad, x)
+    """
+    made = regions_to_bodies(with_markers(program))
+    return program if any(type(node.do) is Op and node.do.name == SET_GRAD.name for node in made.main.nodes) else made
+
+
+_Row = tuple[str, Do, tuple[Any, ...], Stack]
+"""A name, what is done, operands (strings are names of rows) and the stack."""
+
+
+def _operand(program: Program) -> Input | Node | None:
+    values = [value for value in (*program.main.inputs, *program.main.nodes) if _is_operand(value)]
+    with_sizes = [value for value in values if isinstance(value.meta["val"].shape[0], torch.SymInt)]
+    if not values and not any(node.meta.get("val") is not None for node in program.main.nodes):
+        values = list(program.main.inputs)
+    return next(reversed(with_sizes or values), None)
+
+
+def _is_operand(value: Input | Node) -> bool:
+    told = value.meta.get("val")
+    return isinstance(told, torch.Tensor) and told.dtype is torch.float32 and told.dim() > 0
+
+
+def _with_calls(program: Program, path: str, frames: Stack, *, has_values: bool) -> Program:
+    taken, given = pytree.tree_structure(((0,), {})), pytree.tree_structure(0)
+    kept = program.call_signatures.update(dict.fromkeys(frames, CallSignature(taken, given)))
+    read = program.evolve(facts=program.facts - {"state as inputs"})
+    made = read.with_state(add={f"{path}.n": torch.zeros(2 if has_values else ())})
+    return made.evolve(call_signatures=kept, modules=with_listed(made.modules, [f"{path}.plain"]))
+
+
+def _with_rows(program: Program, rows: Sequence[_Row], given: str) -> Program:
+    edit, known = Rewriter(program.main), {"given": given}
+    made: list[Node] = []
+    for name, do, args, stack in rows:
+        refs = tuple(Ref(known[arg]) if type(arg) is str else arg for arg in args)
+        known[name] = edit.names.fresh(name)
+        made.append(Node(known[name], do, refs, (), stack))
+    edit.before(edit.end, *made)
+    result = program.with_main(edit.graph())
+    return infer(result, changed=[node.name for node in made]) if "size" in known else result

@@ -1,0 +1,351 @@
+"""``PAIRS``: laws about two transformations, or a thing and its inverse: what undoes what, and which order does not matter.
+
+Each is an equation between two ways from a program to a program, up to names (``≅``, the digest), with the condition
+under which it holds written beside it.  Only equations that were found to hold are here; those that look as if they should
+and do not are distinguished by their conditions.  That each side is right by itself is the business of ``law.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from attrs import evolve, frozen
+
+from purefx.ir.analysis.diff import diff
+from purefx.ir.analysis.digest import alpha_equal
+from purefx.ir.effects.aliases import storages
+from purefx.ir.effects.resolved import node_effects
+from purefx.ir.errors import UnsupportedProgram
+from purefx.ir.graph import Op, common_prefix
+from purefx.ir.program import Program
+from purefx.ir.signature import InputMutation, StateInput, StateMutation
+from purefx.ir.store import load, save
+from purefx.ir.text import parse
+from purefx.laws.law import Case, Transform
+from purefx.laws.strategies.programs import Stage
+from purefx.laws.variants import renamed, reordered
+from purefx.transforms import (
+    Transformation,
+    deduplicate,
+    expand,
+    functionalize,
+    inline,
+    inplace_mutations,
+    lift_state,
+    outline,
+    remove_effect_tokens,
+    sink_state,
+)
+from purefx.transforms.mutations import COPY
+from tests.laws.partition import again_coarser, as_one, had_one_read_each, resplit, split_again, split_and_joined
+from tests.laws.specific import is_gathered
+
+__all__ = ["INVERSES", "PAIRS", "PairLaw"]
+
+
+def _always(_: Program) -> bool:
+    return True
+
+
+@frozen
+class PairLaw:
+    """A sentence about two transformations, and how to find out whether it holds.
+
+    >>> from purefx.ir import Graph
+    >>> PAIRS[0].check(Case(Program.of({"": Graph((), (), ())})))
+    []
+    """
+
+    name: str
+    statement: str
+    transformations: tuple[str, ...]
+    """Those that it is about, in the order in which they run; for an inverse: first the one, then what undoes it."""
+    stages: tuple[Stage, ...]
+    """The stages of the programs that it holds for."""
+    equation: Callable[[Case], tuple[Program, Program]]
+    """The two sides, which should be equal up to names."""
+    condition: Callable[[Program], bool] = _always
+    """Which of those programs it holds for."""
+    exact: bool = False
+    """Whether the two sides are equal, names and all."""
+
+    def check(self, case: Case) -> list[str]:
+        """Return what is wrong on a case: nothing if the law holds, or says nothing about the program.
+
+        It says nothing either where a transformation refuses the program.
+        """
+        if not self.condition(case.program):
+            return []
+        try:
+            left, right = self.equation(case)
+        except UnsupportedProgram:
+            return []
+        same = alpha_equal(left, right) and (not self.exact or _are_one(left, right))
+        return [] if same else [f"the two sides differ: {self.statement}", str(diff(right, left))]
+
+
+def _are_one(left: Program, right: Program) -> bool:
+    # Equal programs have one text, but for the facts, which equality leaves out.
+    plain, other = (evolve(program, facts=frozenset()) for program in (left, right))
+    return left == right and hash(left) == hash(right) and str(plain) == str(other)
+
+
+def _undoes(
+    back: Transformation,
+    forth: Transformation,
+    *stages: Stage,
+    condition: Callable[[Program], bool] = _always,
+    where: str = "",
+) -> PairLaw:
+    statement = f"{back.name} undoes {forth.name}{where and ', where '}{where}"
+
+    def equation(case: Case) -> tuple[Program, Program]:
+        return back(forth(case.program)), case.program
+
+    return PairLaw(f"{back.name} after {forth.name}", statement, (forth.name, back.name), stages, equation, condition)
+
+
+def _again(
+    back: Transformation,
+    forth: Transformation,
+    *stages: Stage,
+    condition: Callable[[Program], bool] = _always,
+    where: str = "",
+) -> PairLaw:
+    statement = f"what {forth.name} makes is the same after {back.name} and {forth.name} once more{where and ', where '}{where}"
+
+    def equation(case: Case) -> tuple[Program, Program]:
+        once = forth(case.program)
+        return forth(back(once)), once
+
+    name = f"{forth.name} after {back.name} after {forth.name}"
+    return PairLaw(name, statement, (forth.name, back.name, forth.name), stages, equation, condition)
+
+
+def _commute(first: Transformation, second: Transformation, *stages: Stage) -> PairLaw:
+    statement = f"{first.name} and {second.name} give the same in either order"
+
+    def equation(case: Case) -> tuple[Program, Program]:
+        return first(second(case.program)), second(first(case.program))
+
+    return PairLaw(f"{first.name} and {second.name}", statement, (first.name, second.name), stages, equation)
+
+
+def _absorbs(outer: Transformation, inner: Transformation, *stages: Stage) -> PairLaw:
+    statement = f"{outer.name} gives the same whether {inner.name} ran before it or not"
+
+    def equation(case: Case) -> tuple[Program, Program]:
+        return outer(inner(case.program)), outer(case.program)
+
+    return PairLaw(f"{outer.name} absorbs {inner.name}", statement, (inner.name, outer.name), stages, equation)
+
+
+def _read_back(case: Case) -> tuple[Program, Program]:
+    program = case.program
+    return parse(
+        str(program), state={name: slot.value for name, slot in program.state.pairs}, allow=program.foreign_operators
+    ), program
+
+
+def _read_twice(case: Case) -> tuple[Program, Program]:
+    text = str(case.program)
+    return parse(text), parse(text)
+
+
+def _loaded(case: Case) -> tuple[Program, Program]:
+    program = case.program
+    with TemporaryDirectory() as folder:
+        save(program, Path(folder, "program.purefx"))
+        return load(Path(folder, "program.purefx")), program
+
+
+def _applied(change: Callable[[Case], Program]) -> Callable[[Case], tuple[Program, Program]]:
+    def equation(case: Case) -> tuple[Program, Program]:
+        other = change(case)
+        return diff(case.program, other).apply(case.program), other
+
+    return equation
+
+
+def _changed(case: Case) -> Program:
+    return renamed(reordered(case.program, seed=case.seed), seed=case.seed)
+
+
+def _rewritten(step: Transform) -> Callable[[Case], Program]:
+    return lambda case: step(case.program)
+
+
+def one_input_a_tensor(program: Program) -> bool:
+    """Return whether no two state inputs that are used are one tensor; the exporter uses one of them.
+
+    >>> from purefx.ir import Graph
+    >>> one_input_a_tensor(Program.of({"": Graph((), (), ())}))
+    True
+    """
+    used = set(program.main.users).union(program.main.output_refs())
+    slots = [spec.slot for formal, spec in program.inputs if type(spec) is StateInput and formal.name in used]
+    slots += [place.slot for place in program.signature.lifted if place.used]
+    cells = [program.state[slot].cell for slot in slots]
+    return len(set(cells)) == len(cells)
+
+
+def is_functional(program: Program) -> bool:
+    """Return whether a program writes to nothing, and returns new contents as the exporter does.
+
+    Those that are new come before what the user gets, state first, in the order of the inputs.
+
+    >>> from purefx.ir import Graph
+    >>> is_functional(Program.of({"": Graph((), (), ())}))
+    True
+    """
+    position = {formal.name: index for index, formal in enumerate(program.main.inputs)}
+    slots = {spec.slot: index for index, spec in enumerate(program.signature.inputs) if type(spec) is StateInput}
+    ranks: list[tuple[int, int]] = []
+    for arg, spec in zip(program.main.output, program.signature.outputs, strict=True):
+        match spec:
+            case StateMutation(slot=slot):
+                ranks.append((1, slots[slot]))
+            case InputMutation(index=index):
+                ranks.append((2, index))
+            case _:
+                ranks.append((3, 0))
+                continue
+        if position.get(arg.name) == ranks[-1][1]:
+            return False
+    writes = any(node_effect.writes or node_effect.writes_slots for node_effect in node_effects(program, program.main))
+    return not writes and ranks == sorted(ranks)
+
+
+def returns_all(program: Program) -> bool:
+    """Return whether ``functionalize`` returns all that a program copies into its inputs and state.
+
+    A copy that it keeps, since others may touch the same memory, need not stand on the same side of those that it returns.
+
+    >>> from purefx.ir import Graph
+    >>> returns_all(Program.of({"": Graph((), (), ())}))
+    True
+    """
+    return all(type(node.do) is not Op or node.do.name != "aten.copy_.default" for node in functionalize(program).main.nodes)
+
+
+def returns_all_that_it_writes(program: Program) -> bool:
+    """Say the same of what ``inplace_mutations`` makes of a program.
+
+    >>> from purefx.ir import Graph
+    >>> returns_all_that_it_writes(Program.of({"": Graph((), (), ())}))
+    True
+    """
+    return returns_all(inplace_mutations(program))
+
+
+def mutates_in_place(program: Program) -> bool:
+    """Return whether a program returns no new contents: those come in any order, and may be the old ones.
+
+    >>> from purefx.ir import Graph
+    >>> mutates_in_place(Program.of({"": Graph((), (), ())}))
+    True
+    """
+    return not any(type(spec) in (InputMutation, StateMutation) for spec in program.signature.outputs)
+
+
+def copies_nothing(program: Program) -> bool:
+    """Return whether a program has no ``copy_``: one of its own may stand anywhere after what it waits for, and in any call.
+
+    >>> from purefx.ir import Graph
+    >>> copies_nothing(Program.of({"": Graph((), (), ())}))
+    True
+    """
+    return all(node.do != COPY for node in program.main.nodes)
+
+
+def copies_stand_first(program: Program) -> bool:
+    """Return whether each ``copy_`` stands right behind what it waits for, and in the call of that, as one does that was made.
+
+    >>> from purefx.ir import Graph
+    >>> copies_stand_first(Program.of({"": Graph((), (), ())}))
+    True
+    """
+    done = node_effects(program, program.main)
+    find = storages(program, program.main, done).find
+    stacks = {node.name: node.stack for node in program.main.nodes}
+    before = None
+    for node, node_effect in zip(program.main.nodes, done, strict=True):
+        if node.do != COPY:
+            before = node, node_effect
+        elif before is not None:
+            target, value = node.refs()[0], node.refs()[-1]
+            last, what = before
+            waits = find(target) in map(find, (last.name, *last.refs())) or find(value) in map(find, what.writes)
+            mine = last.stack if value == last.name else common_prefix([stacks.get(value, last.stack), last.stack])
+            if node.stack != mine or not (waits or value == last.name):
+                return False
+    return True
+
+
+def calls_are_runs(program: Program) -> bool:
+    """Return whether the nodes of each module call stand side by side.
+
+    >>> from purefx.ir import Graph
+    >>> calls_are_runs(Program.of({"": Graph((), (), ())}))
+    True
+    """
+    return is_gathered(program.main.nodes)
+
+
+INVERSES: tuple[PairLaw, ...] = (
+    _undoes(inline, outline, "flat", "sunk", condition=calls_are_runs, where="every call is one run of nodes"),
+    _undoes(outline, inline, "outlined", "deduplicated"),
+    _undoes(lift_state, sink_state, "flat", "in place", condition=one_input_a_tensor, where="no tensor is used as two inputs"),
+    _undoes(sink_state, lift_state, "sunk", condition=one_input_a_tensor, where="no tensor was used as two inputs"),
+    _undoes(functionalize, inplace_mutations, "flat", condition=is_functional, where="nothing is written in place"),
+    _undoes(inplace_mutations, functionalize, "in place", where="every copy can be given back and stands where it is made",
+            condition=lambda program: returns_all(program) and copies_stand_first(program)),
+    _undoes(expand, deduplicate, "flat", "outlined", "tree"),
+    _undoes(deduplicate, expand, "deduplicated", "tree"),
+    PairLaw("join after split_by_tags", "join undoes split_by_tags, but for second reads and a legal order",
+            ("split_by_tags", "join"), ("sunk", "ivals", "deduplicated"), split_and_joined, exact=True),
+    PairLaw("split_by_tags after join", "split_by_tags with the same tags undoes join", ("join", "split_by_tags"), ("split",),
+            split_again),
+    PairLaw("names of split_by_tags after join",
+            "it undoes join names and all, where no call had read state twice before the split",
+            ("join", "split_by_tags"), ("split",),
+            split_again, condition=had_one_read_each, exact=True),
+    PairLaw("parse after print", "parse undoes printing", ("print", "parse"), ("tokens", "flat", "sunk", "deduplicated", "tree"),
+            _read_back, exact=True),
+    PairLaw("parse and parse", "two readings of one text are equal, although each makes tensors of its own",
+            ("print", "parse", "parse"), ("flat", "sunk", "tree"), _read_twice, exact=True),
+    PairLaw("load after save", "load undoes saving", ("save", "load"), ("flat", "tree"), _loaded, exact=True),
+    PairLaw("apply after diff", "a diff applied to the one program gives the other", ("diff", "apply"), ("flat", "tree"),
+            _applied(_changed), exact=True),
+    PairLaw("apply after diff of outline", "what outline did can be done again", ("diff", "apply"), ("flat",),
+            _applied(_rewritten(outline)), exact=True),
+)  # fmt: skip
+
+ORDERS: tuple[PairLaw, ...] = (
+    PairLaw("split_by_tags with one tag", "split by one tag it is one body with all nodes in order", ("split_by_tags", "join"),
+            ("sunk", "deduplicated"), as_one, exact=True),
+    PairLaw("coarser split_by_tags", "split again by coarser tags it has its nodes in the same order", ("split_by_tags", "join"),
+            ("sunk",), again_coarser, exact=True),
+    PairLaw("split_by_tags after split_by_tags", "a split program is split as if it were joined first, where that moves no node",
+            ("split_by_tags", "split_by_tags"), ("sunk", "deduplicated"), resplit, exact=True),
+    _again(inline, outline, "flat", "sunk"),
+    _again(functionalize, inplace_mutations, "flat", where="it has no copy of its own and every copy can be given back",
+           condition=lambda program: copies_nothing(program) and returns_all_that_it_writes(program)),
+    _again(inplace_mutations, functionalize, "in place", where="it gave back nothing and every copy can be given back",
+           condition=lambda program: mutates_in_place(program) and returns_all(program)),
+    _commute(remove_effect_tokens, inplace_mutations, "tokens"),
+    _commute(remove_effect_tokens, sink_state, "tokens"),
+    _commute(remove_effect_tokens, deduplicate, "tokens"),
+    _commute(deduplicate, inplace_mutations, "flat"),
+    _commute(deduplicate, sink_state, "flat", "in place"),
+    _commute(deduplicate, lift_state, "sunk"),
+    _commute(deduplicate, outline, "flat", "sunk"),
+    _commute(deduplicate, expand, "outlined", "tree"),
+    _absorbs(inline, deduplicate, "outlined", "tree"),
+    _absorbs(inline, expand, "deduplicated", "tree"),
+)  # fmt: skip
+
+PAIRS: tuple[PairLaw, ...] = (*INVERSES, *ORDERS)
+"""What holds between transformations."""

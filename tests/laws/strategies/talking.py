@@ -1,0 +1,215 @@
+"""``talking_programs``: programs that talk to other processes, for laws of what moves or joins collectives.
+
+Collectives of all kinds and messages over some groups, between computations, views, writes and waits that come early, late or
+behind views of what they wait for.  Every process runs the same program, but for the process that a message goes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from operator import getitem
+from typing import Any
+
+import torch
+import torch.fx
+from hypothesis import strategies as st
+from torch.fx.node import map_arg
+
+from purefx.ir.importing import import_fx
+from purefx.ir.program import Program
+from purefx.ir.torch_private import FakeTensorMode, resolve_operator
+
+__all__ = ["GROUP_NAMES", "LENGTH", "SIZE", "talk", "talking_programs"]
+
+GROUP_NAMES = ("0", "1", "2")
+"""The groups of generated programs; all of them have the same two processes."""
+
+SIZE = 2
+"""How many processes a group has."""
+
+LENGTH = 4
+"""Of the inputs.  What is gathered is longer, what is scattered shorter."""
+
+REDUCTIONS = ("sum", "sum", "max")
+
+
+def talk(name: str) -> Any:
+    """Return one of torch's functional collectives.
+
+    >>> str(talk("all_reduce"))
+    '_c10d_functional.all_reduce.default'
+    """
+    import_module("torch.distributed._functional_collectives")  # registers the operators
+    return resolve_operator("_c10d_functional", name, "default")
+
+
+@st.composite
+def talking_programs(draw: st.DrawFn, *, rank: int | None = None, steps: int = 18) -> Any:
+    """Return programs that talk; without a rank a function that gives the program of each.
+
+    Args:
+        draw: of hypothesis.
+        rank: which process runs it.
+        steps: how many are drawn at most.
+
+    >>> from purefx.laws.draws import examples_of
+    >>> [program] = examples_of(talking_programs(rank=0), 1, 0)
+    >>> program.main.nodes[-1].do.name
+    '_c10d_functional.wait_tensor.default'
+    """
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=4, max_size=steps))
+    numbers = [draw(st.lists(st.integers(0, 1 << 10), min_size=5, max_size=5)) for _ in kinds]
+
+    def program(of: int) -> Program:
+        build = _Build(of)
+        for kind, those in zip(kinds, numbers, strict=True):
+            getattr(build, kind)(those)
+        return build.program()
+
+    return program if rank is None else program(rank)
+
+
+COLLECTIVES = ("all_reduce", "all_reduce", "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_reduce_", "coalesced")
+KINDS = (
+    *COLLECTIVES, *COLLECTIVES, "burst", "burst", "burst", "exchange",
+    "compute", "compute", "compute", "look", "write", "write", *["wait"] * 6,
+)  # fmt: skip
+
+
+class _Build:
+    """A program as it grows.
+
+    Args:
+        rank: the process that runs it.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.aten: Any = torch.ops.aten
+        self.peer = SIZE - 1 - rank
+        self.graph = torch.fx.Graph()
+        self.fake = FakeTensorMode()
+        self.ready: list[Any] = []
+        """What can be read."""
+        self.sent: list[Any] = []
+        """What is under way."""
+        for name in ("x", "y", "z"):
+            node = self.graph.placeholder(name)
+            with self.fake:
+                node.meta["val"] = torch.empty(LENGTH)
+            self.ready.append(node)
+
+    def call(self, target: Callable[..., Any], *args: Any) -> Any:
+        """Add a node, with what it gives on fake tensors."""
+        node = self.graph.call_function(target, args)
+        with self.fake:
+            node.meta["val"] = target(*map_arg(args, lambda one: one.meta["val"]))
+        return node
+
+    def value(self, number: int, *, least: int = 1, most: int = 8) -> Any:
+        """Return something that can be read, of a length between two; the newest ones are drawn more often."""
+        fit = [one for one in self.ready if least <= one.meta["val"].shape[0] <= most]
+        return fit[-1 - (number * number // 7) % len(fit)]
+
+    def compute(self, numbers: Sequence[int]) -> None:
+        """Add two values of one length, or scale one."""
+        a = self.value(numbers[0])
+        length = a.meta["val"].shape[0]
+        b = self.value(numbers[1], least=length, most=length)
+        self.ready.append(self.call(self.aten.add.Tensor, a, b) if numbers[2] % 2 else self.call(self.aten.mul.Tensor, a, b))
+
+    def look(self, numbers: Sequence[int]) -> None:
+        """View a part of something, which may be under way."""
+        if self.sent and numbers[0] % 2:
+            under_way = self.sent[numbers[1] % len(self.sent)]
+            under_way.meta["seen"] = [*under_way.meta.get("seen", ()), self._part_of(under_way, numbers[2])]
+        else:
+            self.ready.append(self._part_of(self.value(numbers[1], least=2), numbers[2]))
+
+    def _part_of(self, value: Any, number: int) -> Any:
+        # The beginning, or every second one.
+        length = value.meta["val"].shape[0]
+        return self.call(self.aten.slice.Tensor, value, 0, 0, *((length, 2) if number % 3 == 0 else (1 + length // 2, 1)))
+
+    def write(self, numbers: Sequence[int]) -> None:
+        """Write into something."""
+        a = self.value(numbers[0])
+        if numbers[1] % 2:
+            self.call(self.aten.mul_.Tensor, a, 0.5)
+        else:
+            self.call(self.aten.add_.Tensor, a, 1 + numbers[2] % 3)
+
+    def wait(self, numbers: Sequence[int]) -> None:
+        """Wait for something that is under way; what it is can be read then, also through views of before."""
+        if self.sent:
+            under_way = self.sent.pop(numbers[0] % len(self.sent))
+            there = self.call(talk("wait_tensor"), under_way)
+            self.ready += [under_way if numbers[1] % 4 == 0 else there, *under_way.meta.get("seen", ())]
+
+    def _group(self, number: int) -> str:
+        return GROUP_NAMES[max(0, number % (2 * len(GROUP_NAMES)) - len(GROUP_NAMES))]  # more often the first
+
+    def all_reduce(self, numbers: Sequence[int]) -> None:
+        """Reduce something."""
+        reduction = REDUCTIONS[numbers[1] % len(REDUCTIONS)]
+        self.sent.append(self.call(talk("all_reduce"), self.value(numbers[0]), reduction, self._group(numbers[2])))
+
+    def all_gather(self, numbers: Sequence[int]) -> None:
+        """Gather something that is not long."""
+        # A copy, as what is scattered: a write to what is still being read would have no one meaning.
+        value = self.call(self.aten.clone.default, self.value(numbers[0], most=LENGTH))
+        self.sent.append(self.call(talk("all_gather_into_tensor"), value, SIZE, self._group(numbers[2])))
+
+    def reduce_scatter(self, numbers: Sequence[int]) -> None:
+        """Reduce something and give each process a part."""
+        value = self.call(self.aten.clone.default, self.value(numbers[0], least=LENGTH, most=LENGTH))
+        self.sent.append(self.call(talk("reduce_scatter_tensor"), value, "sum", SIZE, self._group(numbers[2])))
+
+    def broadcast(self, numbers: Sequence[int]) -> None:
+        """Give everyone what one process has."""
+        value = self.value(numbers[0])
+        self.sent.append(self.call(talk("broadcast"), value, numbers[1] % SIZE, self._group(numbers[2])))
+
+    def all_reduce_(self, numbers: Sequence[int]) -> None:
+        """Reduce in place; what is waited for is the buffer, or what the operator gives."""
+        buffer = self.call(self.aten.clone.default, self.value(numbers[0]))
+        given = self.call(talk("all_reduce_"), buffer, "sum", self._group(numbers[2]))
+        self.sent.append(buffer if numbers[3] % 2 else given)
+
+    def coalesced(self, numbers: Sequence[int]) -> None:
+        """Reduce two things at once."""
+        values = [self.value(numbers[0]), self.value(numbers[1])]
+        given = self.call(talk("all_reduce_coalesced"), values, "sum", self._group(numbers[2]))
+        for number in range(len(values)):
+            item = self.graph.call_function(getitem, (given, number))
+            item.meta["val"] = given.meta["val"][number]
+            self.sent.append(item)
+
+    def burst(self, numbers: Sequence[int]) -> None:
+        """Say several things of one kind to one group, as one does with gradients; some are waited for at once."""
+        kind = (self.all_reduce, self.all_reduce, self.all_gather, self.reduce_scatter)[numbers[0] % 4]
+        for number in range(2 + numbers[1] % 3):
+            if number % 2:
+                self.compute((numbers[2] + number, numbers[3], number))
+            kind((numbers[4] + 3 * number, numbers[1], numbers[2]))
+            if numbers[3] % 2:
+                self.wait((len(self.sent) - 1, 1))
+
+    def exchange(self, numbers: Sequence[int]) -> None:
+        """Send something to the other process, and receive what it sends."""
+        value, group = self.value(numbers[0]), self._group(numbers[2])
+        length, tag = value.meta["val"].shape[0], 0
+        room = self.call(self.aten.zeros.default, [length])
+        gone = self.call(talk("isend"), value, self.peer, tag, group)
+        comes = self.call(talk("irecv"), room, self.peer, tag, group)
+        self.call(talk("wait_tensor"), gone)
+        self.sent.append(room if numbers[3] % 2 else comes)
+
+    def program(self) -> Program:
+        """Return the program: all that is under way is waited for, and what can be read is returned."""
+        while self.sent:
+            self.wait((0, 1))
+        self.graph.output(tuple(self.ready))
+        for node in self.graph.nodes:
+            node.meta.pop("seen", None)
+        return import_fx(torch.fx.GraphModule({}, self.graph))
