@@ -11,11 +11,11 @@ from purefx.ir.errors import UnsupportedProgram
 from purefx.laws.law import Case, Transform, law
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import Tier, drawn_cases, stages_of
+from purefx.laws.variants import differentiable
 from tests.laws.aims import (
     called_twice,
     called_without_state,
     crossing,
-    differentiable,
     half_hoisted,
     hoisted,
     split_across_sizes,
