@@ -76,7 +76,7 @@ deep: .venv/installed
 	@$(BIN)/pytest $(PARALLEL) -m deep
 	@PUREFX_MUTANTS=1,40000,120 $(BIN)/pytest tests/security/test_mutated_programs.py
 	@$(BIN)/pytest $(PARALLEL) --timeout 0 --ir-profile=deep $(DRAWING)
-	@$(BIN)/python -m purefx.laws.deep --minutes $(MINUTES) $(DEEP_ARGS)
+	@$(BIN)/python -m tests.laws.deep --minutes $(MINUTES) $(DEEP_ARGS)
 
 # On how many drawn programs each law tells something.
 vacuity: .venv/installed

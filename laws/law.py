@@ -22,12 +22,11 @@ from ..ir.program import Program
 from ..ir.state import State
 from ..ir.text import parse
 from ..ir.verify import verify
-from .aims import differentiable
 from .evaluate import EXACT, Meaning, Tolerance, meaning_differences
 from .oracles import groups, named_differences, sequence_differences
 from .purity import changes_in_process, changes_in_program, on_threads
 from .toy import toy_meaning
-from .variants import canonical, renamed, reordered
+from .variants import canonical, differentiable, renamed, reordered
 
 __all__ = ["GENERIC", "GRADIENTS", "Case", "Law", "Transform", "aimed", "aimed_case", "differs", "law", "made_anew"]
 

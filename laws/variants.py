@@ -7,17 +7,22 @@ a law can be checked on any program by anyone, without hypothesis.  Nothing here
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from attrs import evolve
 
 from ..ir.arguments import Arg, Body, Ref, map_refs
+from ..ir.effects.aliases import storages
+from ..ir.effects.declared import PURE, NodeEffects
 from ..ir.effects.dependencies import dependencies
-from ..ir.graph import Call, Graph, Node
+from ..ir.effects.resolved import program_effects
+from ..ir.graph import Call, Graph, Node, Op
 from ..ir.persistent import pmap
 from ..ir.program import Program
+from ..ir.rewriter import Rewriter
+from .toy import CLONE
 
-__all__ = ["canonical", "renamed", "reordered"]
+__all__ = ["canonical", "differentiable", "renamed", "reordered"]
 
 
 def renamed(program: Program, *, seed: int = 0) -> Program:
@@ -90,7 +95,7 @@ def reordered(program: Program, *, seed: int = 0) -> Program:
         program: a program at any stage.
         seed: chooses the order.
 
-    >>> from purefx.ir import Input, Op
+    >>> from purefx.ir import Input
     >>> nodes = tuple(Node(name, Op("toy.neg"), (Ref("x"),)) for name in "ab")
     >>> program = Program.of({"": Graph((Input("x"),), nodes, ())})
     >>> [node.name for node in reordered(program).main.nodes]
@@ -115,3 +120,35 @@ def reordered(program: Program, *, seed: int = 0) -> Program:
     if order == sorted(order):
         return program
     return program.with_main(evolve(graph, nodes=tuple(graph.nodes[index] for index in order)))
+
+
+NOT_DIFFERENTIABLE = frozenset({"aten.bernoulli.p", "aten.copy.default"})
+"""Operators that autograd has no derivative of, and that give something like their first operand."""
+
+
+def differentiable(program: Program) -> Program:
+    """Return a program in which what autograd refuses gives copies instead: ``out=``, draws of bits, late writes.
+
+    A write is late where what it changes was used before.  Statistics of a batch are not kept.
+
+    >>> from purefx.ir import Input
+    >>> node = Node("y", op_of(torch.ops.aten.bernoulli.p), (Ref("x"), 0.5))
+    >>> [str(node) for node in differentiable(Program.of({"": Graph((Input("x"),), (node,), (Ref("y"),))})).main.nodes]
+    ['y = aten.clone.default(x)']
+    """
+    effects = program_effects(program)
+    return program.with_graphs({name: _differentiable(program, program.graphs[name], effects[name]) for name in program.order})
+
+
+def _differentiable(program: Program, graph: Graph, effects: Sequence[NodeEffects]) -> Graph:
+    edit, memory, used = Rewriter(graph), storages(program, graph, list(effects)), set[object]()
+    for number, (node, does) in enumerate(zip(graph.nodes, effects, strict=True)):
+        name, taken = (node.do.name, node.do.effects) if type(node.do) is Op else ("", PURE)
+        is_late = bool(taken.returns) and any(memory.find(ref) in used for ref in does.writes)
+        used.update(memory.find(ref) for ref in node.refs())
+        if is_late or name.endswith(".out") or name in NOT_DIFFERENTIABLE:
+            copied = does.writes[0] if does.writes else node.refs()[0]
+            edit.put(number, Node(node.name, CLONE, (Ref(copied),), (), node.stack, node.meta))
+        elif name in ("aten.batch_norm.default", "aten.native_batch_norm.default"):
+            edit.put(number, node.evolve(args=(*node.args[:3], None, None, True, *node.args[6:])))
+    return edit.graph()

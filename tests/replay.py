@@ -22,8 +22,8 @@ from itertools import islice
 from pathlib import Path
 
 import purefx as px
-from purefx.laws.registry import REGISTRY, Entry
 from purefx.laws.tiers import Tier, drawn_cases, stages_of
+from tests.laws.registry import REGISTRY, Entry
 
 AT_ONCE: dict[Tier, int] = {"toy": 100, "aten": 40, "modules": 8}
 """Programs of a tier that are drawn with one seed."""

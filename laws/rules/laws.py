@@ -15,10 +15,10 @@ from ...ir.program import Program
 from ...ir.torch_private import storage_key
 from ...ir.verify import verify
 from ..evaluate import Meaning, evaluate, meaning_differences
+from ..fuel import FUEL
 from ..law import GENERIC, Case, Law, Transform, law
 from ..provenance import made_of_all, provenance
 from ..purity import seeded
-from ..swapping import FUEL
 from ..toy import TensorMachine
 from ..values import said_values
 

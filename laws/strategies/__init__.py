@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from .aten import Exported, exported_programs
 from .modules import ModuleTree, module_trees
-from .programs import STAGES, Stage, corrupt, corruptions, legal_orders, programs, renamings
+from .programs import STAGES, Stage, legal_orders, programs, renamings
 
 __all__ = [
-    "STAGES", "Exported", "ModuleTree", "Stage", "corrupt", "corruptions", "exported_programs", "legal_orders", "module_trees",
-    "programs", "renamings",
+    "STAGES", "Exported", "ModuleTree", "Stage", "exported_programs", "legal_orders", "module_trees", "programs", "renamings",
 ]  # fmt: skip

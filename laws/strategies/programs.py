@@ -1,4 +1,4 @@
-"""Strategies of whole programs at each stage of the default pipeline, split ones, and ones that are wrong in one respect.
+"""Strategies of whole programs at each stage of the default pipeline, and split ones.
 
 Tags are drawn along legal cuts.
 """
@@ -6,7 +6,7 @@ Tags are drawn along legal cuts.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import hypothesis.strategies as st
@@ -23,9 +23,6 @@ from ...transforms import Transformation, deduplicate, inplace_mutations, insert
 from ...transforms.partition.cut import joined_flat
 from ...transforms.partition.placement import found_units
 from .. import toy
-from ..corruptions import CORRUPTORS, Corruption, Corruptor
-from ..evaluate import Meaning
-from ..toy import toy_meaning
 from ..variants import renamed, reordered
 from .build import build
 from .recipe import recipes
@@ -34,9 +31,6 @@ from .trees import some_numbers, trees
 __all__ = [
     "STAGES",
     "Stage",
-    "coarser",
-    "corrupt",
-    "corruptions",
     "legal_orders",
     "legal_tags",
     "programs",
@@ -101,22 +95,6 @@ def _draw(seed: int, *what: object) -> int:
     return zlib.crc32(repr((seed, what)).encode())
 
 
-def coarser(tagging: Tagging) -> Tagging:
-    """Return the tags with each two neighbours as one.
-
-    >>> coarser((("a", "b", "c"), lambda node: "c"))[0]
-    ('a_b', 'c')
-    """
-    tags, tag_of = tagging
-    wide = {tag: "_".join(tags[number // 2 * 2 : number // 2 * 2 + 2]) for number, tag in enumerate(tags)}
-
-    def of(node: Node) -> str | None:
-        tag = tag_of(node)
-        return None if tag is None else wide[tag]
-
-    return tuple(dict.fromkeys(wide.values())), of
-
-
 def _split_somewhere(program: Program) -> Program:
     flat, _ = joined_flat(program)
     tags, tag_of = legal_tags(program, seed=_draw(0, *sorted(map(_what, flat.main.nodes))))
@@ -125,16 +103,6 @@ def _split_somewhere(program: Program) -> Program:
 
 split_somewhere: Transformation = evolve(split_by_tags, apply=_split_somewhere)
 """``split_by_tags`` with tags that are drawn by what the operators of the program are: the same for variants of it."""
-
-
-def in_order_of(nodes: Sequence[Node], wanted: Sequence[Node]) -> tuple[Node, ...]:
-    """Return nodes in the order that others of the same names have; those that have no such name come last.
-
-    >>> [node.name for node in in_order_of([Node("a", Get("w")), Node("b", Get("w"))], [Node("b", Get("w"))])]
-    ['b', 'a']
-    """
-    rank = {node.name: number for number, node in enumerate(wanted)}
-    return tuple(sorted(nodes, key=lambda node: rank.get(node.name, len(rank))))
 
 
 Stage = Literal["tokens", "flat", "in place", "sunk", "ivals", "outlined", "deduplicated", "split", "tree"]
@@ -230,54 +198,3 @@ def with_tokens(program: Program) -> Program:
     signature = evolve(signature, inputs=(Token(), *signature.inputs), outputs=(Token(), *outputs))
     graph = Graph((Input("token"), *main.inputs), tuple(nodes), (Ref(token), *main.output))
     return program.with_main(graph, signature=signature)
-
-
-def corrupt(
-    program: Program, corruptor: Corruptor, *, seed: int = 0, meaning: Callable[[Program], Meaning] = toy_meaning
-) -> Corruption | None:
-    """Return a program that is broken in one way, or None if that does not apply to it.
-
-    Args:
-        program: a valid program.
-        corruptor: what to break.
-        seed: chooses the place.
-        meaning: runs a program; called where the result is valid: if it means the same, nothing was broken.
-
-    >>> from purefx.ir import Graph
-    >>> by_name = {corruptor.name: corruptor for corruptor in CORRUPTORS}
-    >>> program = Program.of({"": Graph((), (), ())})
-    >>> corrupt(program, by_name["orphan"]).program.order, corrupt(program, by_name["node lost"])
-    (('',), None)
-    """
-    broken = corruptor.apply(program, seed)
-    if broken is None or (corruptor.rule is None and meaning(broken) == meaning(program)):
-        return None
-    return Corruption(corruptor, broken, program)
-
-
-def corruptions(stage: Stage = "flat", *, corruptors: Sequence[Corruptor] = CORRUPTORS) -> st.SearchStrategy[Corruption]:
-    """Return a strategy of corrupted programs of toy operators, with the corruptor and the original.
-
-    Args:
-        stage: the stage of the originals; see ``programs``.
-        corruptors: what to choose from; where the drawn one does not apply to the drawn program, the next that does.
-
-    >>> from hypothesis import Phase, find, settings
-    >>> no_root = [corruptor for corruptor in CORRUPTORS if corruptor.rule == "root"]
-    >>> first = settings(phases=[Phase.generate])
-    >>> corruption = find(corruptions(corruptors=no_root), lambda corruption: True, settings=first)
-    >>> corruption.program.root in corruption.program.graphs
-    False
-    """
-
-    def broken(program: Program, seed: int, first: int) -> Corruption | None:
-        rows = [*corruptors[first:], *corruptors[:first]]
-        return next((found for row in rows if (found := corrupt(program, row, seed=seed)) is not None), None)
-
-    drawn = st.builds(broken, programs(stage), st.integers(0, 1 << 16), st.integers(0, len(corruptors) - 1))
-    return drawn.filter(lambda found: found is not None).map(_found)
-
-
-def _found(corruption: Corruption | None) -> Corruption:
-    assert corruption is not None
-    return corruption

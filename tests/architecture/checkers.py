@@ -96,7 +96,6 @@ REAL_DEVICES = {
     "ir/torch_private/fakes.py": {"tensor.device"},
     "ir/torch_private/graphs.py": {"memory.device"},
     "ir/verify/well_formed.py": {"kind.device"},
-    "laws/devices.py": {"tensor.device"},
     "laws/oracles.py": {"tensor.device"},
     "laws/values.py": {"real.device"},
     "lowering/code/written.py": {"tensor.device"},

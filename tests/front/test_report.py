@@ -21,10 +21,10 @@ import purefx as px
 from purefx._command import main
 from purefx.ir.errors import NamingError
 from purefx.ir.names import escaped
-from purefx.laws.corruptions import CORRUPTORS
 from purefx.report.gather import gather
 from purefx.report.page import page
 from tests.front.reports import PAYLOADS, data_of, hostile, policy_of, soften
+from tests.laws.corruptions import CORRUPTORS
 from tests.programs import Shared, Tower
 
 

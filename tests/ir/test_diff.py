@@ -22,10 +22,10 @@ from purefx.ir.analysis.hunks import hunks, patched
 from purefx.laws.asking import refuses
 from purefx.laws.checking import drawn
 from purefx.laws.law import Case
-from purefx.laws.registry import REGISTRY
 from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import share
 from purefx.laws.variants import renamed, reordered
+from tests.laws.registry import REGISTRY
 from tests.programs import ADD, NEG, Shared, Tower, exported, flat
 
 

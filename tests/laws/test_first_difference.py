@@ -11,8 +11,8 @@ from attrs import evolve
 
 import purefx as px
 from purefx.errors import InputError
-from purefx.laws.registry import REGISTRY
 from purefx.laws.tiers import drawn_cases, share
+from tests.laws.registry import REGISTRY
 
 aten = torch.ops.aten
 

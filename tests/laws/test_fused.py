@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx.laws.fused import fused_faults
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, drawn_cases, share
 from purefx.transforms import pipeline
 from purefx.transforms.outline import merged
+from tests.laws.fused import fused_faults
 from tests.programs import NEG, exported, flat, node
 from tests.verify.test_corruptions import imported
 

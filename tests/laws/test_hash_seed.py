@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from purefx.laws.checking import drawn
-from purefx.laws.registry import REGISTRY
 from purefx.laws.tiers import share
+from tests.laws.registry import REGISTRY
 
 EXAMPLES = min(share(5), 20)  # one process does all of them
 
@@ -26,7 +26,7 @@ SCRIPT = """
 import hashlib, json, sys
 import torch
 import purefx as px
-from purefx.laws.registry import REGISTRY
+from tests.laws.registry import REGISTRY
 from tests.programs import Shared, exported
 
 transformations = {entry.transformation.name: entry.transformation for entry in REGISTRY}

@@ -18,11 +18,11 @@ import purefx as px
 from purefx import training
 from purefx.ir.state import same_contents
 from purefx.laws.draws import examples_of
-from purefx.laws.joint import JOINT_LAWS, JointLaw, some
-from purefx.laws.strategies.joint import joint_programs
-from purefx.laws.strategies.joint_modules import JointModule, joint_modules
 from purefx.laws.tiers import share
+from tests.laws.joint import JOINT_LAWS, JointLaw, some
 from tests.laws.seeded.cutting import CUTS, Cut
+from tests.laws.strategies.joint import joint_programs
+from tests.laws.strategies.joint_modules import JointModule, joint_modules
 
 
 def nothing(_: Any) -> tuple[str, ...]:

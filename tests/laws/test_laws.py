@@ -17,13 +17,13 @@ from purefx.ir.analysis.digest import digest
 from purefx.laws.arguments import check_fits
 from purefx.laws.asking import LawBroken, assert_law, refuses
 from purefx.laws.checking import FEW, ask_laws
-from purefx.laws.deep import Question, questions
 from purefx.laws.law import GENERIC, Case, Law, Transform, aimed_case
-from purefx.laws.registry import OF_ALL, REGISTRY, Entry
 from purefx.laws.strategies import Stage
-from purefx.laws.telling import Listening
 from purefx.laws.tiers import TIERS, Tier, drawn_cases
 from tests.laws.conftest import Tally
+from tests.laws.deep import Question, questions
+from tests.laws.registry import OF_ALL, REGISTRY, Entry
+from tests.laws.telling import Listening
 
 AT_ONCE: dict[Tier, int] = {"toy": 6, "aten": 5, "modules": 3}
 """Programs that one law is asked of at one stage, at least, the first of them empty; `make deep` asks every law of ever more."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 import purefx as px
-from purefx.laws.cleaning import names_restored, restore_own_names
 from purefx.laws.law import Case
+from tests.laws.cleaning import names_restored, restore_own_names
 
 TEXT = """program {
   facts (flat, "state sunk")

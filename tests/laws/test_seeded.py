@@ -12,9 +12,9 @@ import purefx as px
 from purefx.laws.asking import LawBroken, assert_law
 from purefx.laws.law import GENERIC, Case, Law
 from purefx.laws.provenance import provenance
-from purefx.laws.registry import REGISTRY
 from purefx.laws.tiers import drawn_cases
 from purefx.laws.values import said_values
+from tests.laws.registry import REGISTRY
 from tests.laws.seeded import MISTAKES, Mistake
 
 EXAMPLES = {"toy": 500, "aten": 60, "modules": 12}

@@ -8,20 +8,20 @@ from attrs import evolve
 import purefx as px
 from purefx.ir.effects.resolved import program_effects
 from purefx.ir.errors import UnsupportedProgram
-from purefx.laws.aims import (
+from purefx.laws.law import Case, Transform, law
+from purefx.laws.strategies import Stage
+from purefx.laws.tiers import Tier, drawn_cases, stages_of
+from purefx.laws.variants import differentiable
+from tests.laws.aims import (
     crossing,
-    differentiable,
     split_across_sizes,
     with_markers,
     with_wrappers,
     without_writes,
 )
-from purefx.laws.law import Case, Transform, law
-from purefx.laws.registry import REGISTRY
-from purefx.laws.strategies import Stage
-from purefx.laws.telling import Listening
-from purefx.laws.tiers import Tier, drawn_cases, stages_of
-from purefx.laws.untidy import copied, repeated_for_nobody, viewed
+from tests.laws.registry import REGISTRY
+from tests.laws.telling import Listening
+from tests.laws.untidy import copied, repeated_for_nobody, viewed
 from tests.laws.vacuity import ENOUGH, Share, scarce, shares
 
 

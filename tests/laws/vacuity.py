@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from attrs import define
 
 from purefx.laws.arguments import check_fits
-from purefx.laws.deep import Question, questions
 from purefx.laws.law import Case
-from purefx.laws.telling import Listening
 from purefx.laws.tiers import TIERS, Tier, drawn_cases
+from tests.laws.deep import Question, questions
+from tests.laws.telling import Listening
 
 __all__ = ["ENOUGH", "Share", "main", "scarce", "shares"]
 

@@ -10,10 +10,10 @@ import pytest
 
 import purefx as px
 from purefx.laws.asking import assert_law
-from purefx.laws.deep import Question, questions
 from purefx.laws.law import GENERIC
 from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import drawn_cases
+from tests.laws.deep import Question, questions
 
 PROGRAMS = 60
 

@@ -17,14 +17,14 @@ from attrs import frozen
 
 import purefx as px
 from purefx.laws.asking import assert_law
+from purefx.laws.fuel import FUEL
 from purefx.laws.law import GENERIC, GRADIENTS, Case, Law
 from purefx.laws.oracles import tensor_gradients
-from purefx.laws.pairs import PAIRS
 from purefx.laws.provenance import made_of_all, provenance
-from purefx.laws.registry import REGISTRY
-from purefx.laws.swapping import FUEL
 from purefx.laws.toy import tensor_meaning
 from purefx.laws.values import said_values
+from tests.laws.pairs import PAIRS
+from tests.laws.registry import REGISTRY
 
 TEXT = (Path(__file__).parents[2] / "docs" / "laws.md").read_text(encoding="utf-8")
 

@@ -15,9 +15,9 @@ import purefx as px
 from purefx.ir.operators import op_of
 from purefx.laws import structure_differences, toy
 from purefx.laws.law import Case
-from purefx.laws.pairs import PAIRS, copies_nothing, copies_stand_first
 from purefx.lowering.calls.root import LoweredRoot
 from purefx.transforms.mutations import COPY
+from tests.laws.pairs import PAIRS, copies_nothing, copies_stand_first
 from tests.programs import exported, parent
 
 # A buffer that is not saved kept its place behind all saved ones, so the order of ``named_buffers`` was not eager's.

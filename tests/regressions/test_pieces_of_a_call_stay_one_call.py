@@ -14,7 +14,7 @@ from attrs import evolve
 import purefx as px
 from purefx.laws import behaviour_differences
 from purefx.laws.law import Case
-from purefx.laws.specific import pieces_stay
+from tests.laws.specific import pieces_stay
 from tests.programs import NEG, flat
 
 D, E, E1 = (px.Frame("d"),), (px.Frame("e"),), (px.Frame("e", 1),)

@@ -16,12 +16,12 @@ import purefx as px
 from purefx.ir import Body, InputGradient, Slot, SlotKind, StateGradient, StateInput, UserOutput
 from purefx.ir.arguments import replace_refs
 from purefx.laws.evaluate import meaning_differences
-from purefx.laws.joint import JOINT_LAWS, JointLaw
-from purefx.laws.strategies.joint import CELLS, joint_programs
 from purefx.laws.toy import toy_meaning
 from purefx.training import Partition, SplitBackward, capture_joint, partition_joint, split_backward
 from purefx.transforms.training.phases import is_joint
 from purefx.transforms.training.snapshots import of_gradients
+from tests.laws.joint import JOINT_LAWS, JointLaw
+from tests.laws.strategies.joint import CELLS, joint_programs
 from tests.programs import parent
 
 

@@ -11,7 +11,7 @@ import torch
 
 import purefx as px
 from purefx.laws.checking import check_transformation
-from purefx.laws.swapping import FUEL
+from purefx.laws.fuel import FUEL
 from tests.programs import NEG, Shared, Tower, exported, flat
 
 TANH = px.Op("aten.tanh.default", target=torch.ops.aten.tanh.default)

@@ -14,7 +14,7 @@ import purefx as px
 from purefx.ir.inference import FakeValues
 from purefx.ir.operators import op_of
 from purefx.laws.law import Case, Law
-from purefx.laws.values import other_values_same, values_back
+from tests.laws.inferred import other_values_same, values_back
 from tests.programs import Block, exported, flat
 
 ROWS = ({0: torch.export.Dim("rows", min=3, max=9)},)

@@ -18,7 +18,7 @@ from torch import nn
 import purefx as px
 from purefx.ir.inference import operand_given_back, values_of
 from purefx.laws.law import Case
-from purefx.laws.specific import named_as_given
+from tests.laws.specific import named_as_given
 from tests.lowering.swaps import Parent, both, program_of, put, same
 from tests.unflatten.harness import export
 

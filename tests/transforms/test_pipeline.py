@@ -14,8 +14,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import purefx as px
 from purefx.laws.checking import drawn
-from purefx.laws.registry import REGISTRY
 from purefx.laws.strategies import Stage
+from tests.laws.registry import REGISTRY
 from tests.programs import ADD, NEG, Aliased, Shared, Tower, exported, flat, parent
 
 # Pipelines: order is checked before anything runs, results of strangers are verified, nothing to do is nothing done.

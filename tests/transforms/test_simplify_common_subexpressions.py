@@ -11,7 +11,7 @@ from torch import nn
 import purefx as px
 from purefx.laws.asking import LawBroken, assert_law
 from purefx.laws.law import Case
-from purefx.laws.simplifying import computed_once
+from tests.laws.simplifying import computed_once
 from tests.programs import Shared, Tower
 from tests.transforms.simplifying import nodes, root, same_as_eager, sound, text
 

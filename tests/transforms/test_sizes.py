@@ -15,7 +15,7 @@ from torch.export import Dim
 import purefx as px
 from purefx.laws.asking import assert_law
 from purefx.laws.law import Case
-from purefx.laws.specific import sizes_at_home
+from tests.laws.specific import sizes_at_home
 from tests.programs import parent
 from tests.transforms.small import lines, preserved, symbolic, told, tree
 

@@ -13,7 +13,7 @@ from torch.export._swap import _swap_modules  # the peer
 
 import purefx as px
 from examples.zoo import llama
-from purefx.laws.swapping import own_program
+from tests.laws.swapping import own_program
 from tests.programs import parent
 from tests.transforms.test_swap import Parts, UsesAll, X, transformed
 from tests.unflatten.harness import LOWERED, Case, compare, export

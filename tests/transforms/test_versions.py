@@ -16,9 +16,9 @@ from purefx.ir.own_operators import is_boundary
 from purefx.laws import toy
 from purefx.laws.asking import assert_law, refuses
 from purefx.laws.law import GENERIC, Law
-from purefx.laws.registry import REGISTRY
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import drawn_cases, share
+from tests.laws.registry import REGISTRY
 from tests.transforms.small import calling, lines, number
 
 # Which values are contents of state: told by the operator that the exporter decomposed, or else by their kind.

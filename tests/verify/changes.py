@@ -16,8 +16,8 @@ from purefx import ir
 from purefx.ir.operators import op_of
 from purefx.ir.own_operators import CALL_MODULE, is_boundary
 from purefx.ir.torch_private import pytree
-from purefx.laws.corruptions import corruptor
-from purefx.laws.corruptions.corruptor import with_graph, with_item, with_specs
+from tests.laws.corruptions import corruptor
+from tests.laws.corruptions.corruptor import with_graph, with_item, with_specs
 
 Corruption = Callable[[ir.Program], ir.Program]
 

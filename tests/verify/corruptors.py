@@ -1,4 +1,4 @@
-"""Corruptions of small programs: those of ``purefx.laws.corruptions`` where they apply, and what those do not do.
+"""Corruptions of small programs: those of ``tests.laws.corruptions`` where they apply, and what those do not do.
 
 The table of the laws breaks every rule in any program; ``TABLE`` adds other values and other places of the same fields.
 """
@@ -14,7 +14,7 @@ from purefx.ir.own_operators import CALL_MODULE
 from purefx.ir.signature import SunkInput
 from purefx.ir.torch_private import pytree
 from purefx.ir.verify import RULES
-from purefx.laws import corruptions as laws
+from tests.laws import corruptions as laws
 from tests.verify.changes import (
     ADD_,
     RELU,

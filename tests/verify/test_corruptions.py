@@ -1,4 +1,4 @@
-"""The corruptors of ``purefx.laws.corruptions`` are refused by what they name, and valid programs are not.
+"""The corruptors of ``tests.laws.corruptions`` are refused by what they name, and valid programs are not.
 
 Each corruptor is tried on generated programs of all stages and on imported ones; it must apply somewhere, and
 wherever it applies its own rule must be among the violations.
@@ -16,11 +16,12 @@ import purefx as px
 from purefx.ir.verify import DEEP, RULES, verify
 from purefx.laws.asking import LawBroken
 from purefx.laws.checking import check_transformation, drawn
-from purefx.laws.corruptions import CORRUPTORS, MEANING, Corruption, Corruptor
 from purefx.laws.law import GENERIC
 from purefx.laws.purity import changes_in_program
-from purefx.laws.strategies import STAGES, Stage, corrupt, corruptions
+from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import share
+from tests.laws.corruptions import CORRUPTORS, MEANING, Corruption, Corruptor
+from tests.laws.corruptions.drawn import corrupt, corruptions
 from tests.programs import Aliased, Branches, Counter, Shared, Tower, exported, parent
 from tests.verify.test_exported import EXPORTS
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ....ir.torch_private import resolve_operator
-from ...tally import TALLY
+from ...toy import TALLY
 from .flow import REFUSED, Flow, Value, infer, tensor_kind
 from .regions import add_cond, add_region
 

@@ -10,7 +10,7 @@ from attrs import evolve
 
 import purefx as px
 from purefx.ir.arguments import map_refs
-from purefx.laws.cleaning import dirty_constants, dirty_names, lift_own_constants
+from tests.laws.cleaning import dirty_constants, dirty_names, lift_own_constants
 
 from .mistake import Nodes, mistake
 

@@ -12,11 +12,11 @@ from attrs import evolve, frozen
 import purefx as px
 from purefx.ir.effects.resolved import node_effects
 from purefx.ir.signature import UserInput
-from purefx.laws.joint import some
-from purefx.laws.strategies.joint import CELLS
 from purefx.laws.toy import COPY_, VIEW
 from purefx.training import Partition, partition_joint
 from purefx.transforms.memory import computes
+from tests.laws.joint import some
+from tests.laws.strategies.joint import CELLS
 
 __all__ = ["CUTS", "Cut"]
 

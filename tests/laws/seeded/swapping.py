@@ -8,7 +8,7 @@ from __future__ import annotations
 from attrs import evolve
 
 import purefx as px
-from purefx.laws.swapping import swap_own_bodies
+from tests.laws.swapping import swap_own_bodies
 
 from .mistake import mistake
 

@@ -11,28 +11,26 @@ from typing import Any
 
 import torch
 
-from ..ir.arguments import Ref, bodies_in
-from ..ir.calls.parts import with_listed
-from ..ir.effects.aliases import storages
-from ..ir.effects.declared import PURE, NodeEffects
-from ..ir.effects.resolved import program_effects
-from ..ir.errors import PartitionError
-from ..ir.graph import Do, Frame, Get, Graph, Input, Node, Op, Stack
-from ..ir.names import Names
-from ..ir.operators import op_of
-from ..ir.own_operators import GIVES, TAKES, is_boundary
-from ..ir.program import CallSignature, Program
-from ..ir.rewriter import Rewriter
-from ..ir.torch_private import pytree
-from ..transforms import infer, inline, join, regions_to_bodies, split_by_tags
-from ..transforms.modes.modes import SET_GRAD
-from .strategies.programs import legal_tags
-from .strategies.trees import ADD, SIZE
-from .toy import CLONE
+from purefx.ir.arguments import Ref, bodies_in
+from purefx.ir.calls.parts import with_listed
+from purefx.ir.effects.declared import PURE, NodeEffects
+from purefx.ir.effects.resolved import program_effects
+from purefx.ir.errors import PartitionError
+from purefx.ir.graph import Do, Frame, Get, Graph, Input, Node, Op, Stack
+from purefx.ir.names import Names
+from purefx.ir.operators import op_of
+from purefx.ir.own_operators import GIVES, TAKES, is_boundary
+from purefx.ir.program import CallSignature, Program
+from purefx.ir.rewriter import Rewriter
+from purefx.ir.torch_private import pytree
+from purefx.laws.strategies.programs import legal_tags
+from purefx.laws.strategies.trees import ADD, SIZE
+from purefx.laws.toy import CLONE
+from purefx.transforms import infer, inline, join, regions_to_bodies, split_by_tags
+from purefx.transforms.modes.modes import SET_GRAD
 
 __all__ = [
     "crossing",
-    "differentiable",
     "split_across_sizes",
     "with_markers",
     "with_wrappers",
@@ -74,38 +72,6 @@ def _without_writes(graph: Graph, effects: Sequence[NodeEffects]) -> Graph:
             edit.erase(node.name)
         elif node.do.effects.returns or does.completes:
             edit.put(number, Node(node.name, CLONE, (Ref(*changed),), (), node.stack, node.meta))
-    return edit.graph()
-
-
-NOT_DIFFERENTIABLE = frozenset({"aten.bernoulli.p", "aten.copy.default"})
-"""Operators that autograd has no derivative of, and that give something like their first operand."""
-
-
-def differentiable(program: Program) -> Program:
-    """Return a program in which what autograd refuses gives copies instead: ``out=``, draws of bits, late writes.
-
-    A write is late where what it changes was used before.  Statistics of a batch are not kept.
-
-    >>> from purefx.ir import Input
-    >>> node = Node("y", op_of(torch.ops.aten.bernoulli.p), (Ref("x"), 0.5))
-    >>> [str(node) for node in differentiable(Program.of({"": Graph((Input("x"),), (node,), (Ref("y"),))})).main.nodes]
-    ['y = aten.clone.default(x)']
-    """
-    effects = program_effects(program)
-    return program.with_graphs({name: _differentiable(program, program.graphs[name], effects[name]) for name in program.order})
-
-
-def _differentiable(program: Program, graph: Graph, effects: Sequence[NodeEffects]) -> Graph:
-    edit, memory, used = Rewriter(graph), storages(program, graph, list(effects)), set[object]()
-    for number, (node, does) in enumerate(zip(graph.nodes, effects, strict=True)):
-        name, taken = (node.do.name, node.do.effects) if type(node.do) is Op else ("", PURE)
-        is_late = bool(taken.returns) and any(memory.find(ref) in used for ref in does.writes)
-        used.update(memory.find(ref) for ref in node.refs())
-        if is_late or name.endswith(".out") or name in NOT_DIFFERENTIABLE:
-            copied = does.writes[0] if does.writes else node.refs()[0]
-            edit.put(number, Node(node.name, CLONE, (Ref(copied),), (), node.stack, node.meta))
-        elif name in ("aten.batch_norm.default", "aten.native_batch_norm.default"):
-            edit.put(number, node.evolve(args=(*node.args[:3], None, None, True, *node.args[6:])))
     return edit.graph()
 
 
@@ -153,7 +119,7 @@ TRIES = 8
 """How often tags are drawn until a size crosses."""
 
 
-def _is_tensor(node: Node, has_values: bool) -> bool:  # noqa: FBT001  it says how the program is read
+def _is_tensor(node: Node, has_values: bool) -> bool:
     value = node.meta.get("val")
     if has_values:
         return isinstance(value, torch.Tensor) and value.dim() > 0

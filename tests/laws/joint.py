@@ -13,21 +13,21 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from ..ir.arguments import Arg, Ref, replace_refs
-from ..ir.effects.resolved import node_effects
-from ..ir.errors import PartitionError
-from ..ir.graph import Do, Get, Graph, Input, Node
-from ..ir.names import Names
-from ..ir.operators import op_of
-from ..ir.program import Program
-from ..ir.signature import GIVEN, InputMutation, Signature, StateInput, StateMutation, UserInput, UserOutput
-from ..ir.verify import verify
-from ..lowering.executable import with_saved_values
-from ..transforms.memory import computes
-from ..transforms.minimize.cutting import claiming_less
-from ..transforms.training import Candidate, Partition, Policy
-from .evaluate import Meaning, evaluate, meaning_differences
-from .toy import ToyMachine
+from purefx.ir.arguments import Arg, Ref, replace_refs
+from purefx.ir.effects.resolved import node_effects
+from purefx.ir.errors import PartitionError
+from purefx.ir.graph import Do, Get, Graph, Input, Node
+from purefx.ir.names import Names
+from purefx.ir.operators import op_of
+from purefx.ir.program import Program
+from purefx.ir.signature import GIVEN, InputMutation, Signature, StateInput, StateMutation, UserInput, UserOutput
+from purefx.ir.verify import verify
+from purefx.laws.evaluate import Meaning, evaluate, meaning_differences
+from purefx.laws.toy import ToyMachine
+from purefx.lowering.executable import with_saved_values
+from purefx.transforms.memory import computes
+from purefx.transforms.minimize.cutting import claiming_less
+from purefx.transforms.training import Candidate, Partition, Policy
 
 __all__ = ["JOINT_LAWS", "JointLaw", "Partitioner", "in_turns", "some"]
 

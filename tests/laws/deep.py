@@ -1,4 +1,4 @@
-"""``python -m purefx.laws.deep``: ask all laws of ever new programs, for as long as told.
+"""``python -m tests.laws.deep``: ask all laws of ever new programs, for as long as told.
 
 ``questions`` lists what our own transformations can be asked; progress is one line that is written over.
 """
@@ -17,14 +17,14 @@ from typing import TextIO
 
 from attrs import frozen
 
-from ..ir.program import Program
-from .asking import LawBroken, assert_law, name_of, refuses, smallest
-from .law import GRADIENTS, Case, Law, Transform
-from .pairs import PAIRS, PairLaw
-from .registry import REGISTRY, Entry
-from .strategies import Stage
-from .tiers import TIERS, Tier, attempts, drawn_cases, forget, stages_of
-from .values import said_values
+from purefx.ir.program import Program
+from purefx.laws.asking import LawBroken, assert_law, name_of, refuses, smallest
+from purefx.laws.law import GRADIENTS, Case, Law, Transform
+from purefx.laws.strategies import Stage
+from purefx.laws.tiers import TIERS, Tier, attempts, drawn_cases, forget, stages_of
+from purefx.laws.values import said_values
+from tests.laws.pairs import PAIRS, PairLaw
+from tests.laws.registry import REGISTRY, Entry
 
 __all__ = ["Deep", "Progress", "Question", "main", "pair_questions", "questions"]
 
@@ -262,11 +262,11 @@ class Deep:
         chosen = "" if transform is both else f" --transformation {name_of(transform)}"
         again = f"--seed {seed} --rounds 1 --tier {tier}{chosen} --law {law.name!r}"
         self.progress.line(f"\n{self.progress.failures}. {question}, tier {tier}")
-        self.progress.line(f"{shown}\nagain: python -m purefx.laws.deep {again}\n")
+        self.progress.line(f"{shown}\nagain: python -m tests.laws.deep {again}\n")
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m purefx.laws.deep", description="Ask the laws of purefx of ever new programs.")
+    parser = argparse.ArgumentParser("python -m tests.laws.deep", description="Ask the laws of purefx of ever new programs.")
     parser.add_argument("--minutes", type=float, default=10.0, help="how long (10)")
     parser.add_argument("--rounds", type=int, help="stop after so many rounds, each with programs of its own")
     parser.add_argument("--seed", type=int, help="of the first round; by default another one each time")

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import torch
 from attrs import evolve, field, frozen
 
-from ...ir.graph import Call, Graph, Node, Op
-from ...ir.own_operators import is_boundary
-from ...ir.program import Program
+from purefx.ir.graph import Call, Graph, Node, Op
+from purefx.ir.own_operators import is_boundary
+from purefx.ir.program import Program
 
 __all__ = [
     "MEANING",
@@ -66,7 +66,7 @@ class Corruptor:
     def apply(self, program: Program, seed: int) -> Program | None:
         """Return the program with one place broken, the same for equal seeds; None where it has no such place."""
         options = self.at(program)
-        return self.change(program, random.Random(seed).choice(options)) if options else None  # noqa: S311  no secret
+        return self.change(program, random.Random(seed).choice(options)) if options else None
 
     def __str__(self) -> str:
         return self.name

@@ -11,10 +11,10 @@ from typing import Any
 
 from attrs import define
 
-from ..ir.arguments import Arg, Body, Ref, map_refs, replace_refs
-from ..ir.graph import Call, Get, Node, Op
-from ..ir.names import join
-from ..ir.program import Program
+from purefx.ir.arguments import Arg, Body, Ref, map_refs, replace_refs
+from purefx.ir.graph import Call, Get, Node, Op
+from purefx.ir.names import join
+from purefx.ir.program import Program
 
 __all__ = ["written_out"]
 

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from attrs import evolve
 
-from ...ir.arguments import Ref
-from ...ir.expression import Apply, InputDim
-from ...ir.graph import Call, Frame, Get
-from ...ir.own_operators import is_boundary
-from ...ir.program import Program
-from ...ir.signature import (
+from purefx.ir.arguments import Ref
+from purefx.ir.expression import Apply, InputDim
+from purefx.ir.graph import Call, Frame, Get
+from purefx.ir.own_operators import is_boundary
+from purefx.ir.program import Program
+from purefx.ir.signature import (
     InputGradient,
     InputMutation,
     NumberType,
@@ -28,8 +28,8 @@ from ...ir.signature import (
     UserInput,
     UserOutput,
 )
-from ...ir.torch_private import pytree
-from .corruptor import (
+from purefx.ir.torch_private import pytree
+from tests.laws.corruptions.corruptor import (
     Corruptor,
     Place,
     changed,

@@ -13,17 +13,20 @@ from tempfile import TemporaryDirectory
 
 from attrs import evolve, frozen
 
-from ..ir.analysis.diff import diff
-from ..ir.analysis.digest import alpha_equal
-from ..ir.effects.aliases import storages
-from ..ir.effects.resolved import node_effects
-from ..ir.errors import UnsupportedProgram
-from ..ir.graph import Op, common_prefix
-from ..ir.program import Program
-from ..ir.signature import InputMutation, StateInput, StateMutation
-from ..ir.store import load, save
-from ..ir.text import parse
-from ..transforms import (
+from purefx.ir.analysis.diff import diff
+from purefx.ir.analysis.digest import alpha_equal
+from purefx.ir.effects.aliases import storages
+from purefx.ir.effects.resolved import node_effects
+from purefx.ir.errors import UnsupportedProgram
+from purefx.ir.graph import Op, common_prefix
+from purefx.ir.program import Program
+from purefx.ir.signature import InputMutation, StateInput, StateMutation
+from purefx.ir.store import load, save
+from purefx.ir.text import parse
+from purefx.laws.law import Case, Transform
+from purefx.laws.strategies.programs import Stage
+from purefx.laws.variants import renamed, reordered
+from purefx.transforms import (
     Transformation,
     deduplicate,
     expand,
@@ -35,12 +38,9 @@ from ..transforms import (
     remove_effect_tokens,
     sink_state,
 )
-from ..transforms.mutations import COPY
-from .law import Case, Transform
-from .partition import again_coarser, as_one, had_one_read_each, resplit, split_again, split_and_joined
-from .specific import is_gathered
-from .strategies.programs import Stage
-from .variants import renamed, reordered
+from purefx.transforms.mutations import COPY
+from tests.laws.partition import again_coarser, as_one, had_one_read_each, resplit, split_again, split_and_joined
+from tests.laws.specific import is_gathered
 
 __all__ = ["INVERSES", "PAIRS", "PairLaw"]
 

@@ -14,18 +14,18 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from ..ir.analysis.digest import digest
-from ..ir.errors import PipelineError, UnsupportedProgram
-from ..ir.program import Program
-from ..ir.verify import verify
-from ..transforms import Transformation
-from ..transforms.facts import observed
-from .evaluate import Meaning, meaning_differences
-from .law import Transform, made_anew
-from .purity import changes_in_program
-from .strategies import Stage, programs
-from .toy import toy_meaning
-from .variants import renamed, reordered
+from purefx.ir.analysis.digest import digest
+from purefx.ir.errors import PipelineError, UnsupportedProgram
+from purefx.ir.program import Program
+from purefx.ir.verify import verify
+from purefx.laws.evaluate import Meaning, meaning_differences
+from purefx.laws.law import Transform, made_anew
+from purefx.laws.purity import changes_in_program
+from purefx.laws.strategies import Stage, programs
+from purefx.laws.toy import toy_meaning
+from purefx.laws.variants import renamed, reordered
+from purefx.transforms import Transformation
+from purefx.transforms.facts import observed
 
 __all__ = ["STEPS", "Walk", "rule_machine"]
 

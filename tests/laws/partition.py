@@ -6,23 +6,24 @@ Parts keep the order, the state and the meaning of the whole.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from attrs import evolve
 
-from ..ir.analysis.numbers import is_number
-from ..ir.arguments import Ref
-from ..ir.calls.call_graph import instances
-from ..ir.calls.parts import PART, original, parts, where_went
-from ..ir.effects.dependencies import dependencies
-from ..ir.graph import Call, Get, Node, Op
-from ..ir.names import join as joined_path
-from ..ir.program import Program
-from ..ir.signature import GIVEN
-from ..transforms import inline, join, split_by_tags
-from ..transforms.partition.cut import one_read_each
-from .aims import split_across_sizes
-from .law import Case, Transform, law
-from .strategies.programs import coarser, in_order_of, legal_tags, split_somewhere
+from purefx.ir.analysis.numbers import is_number
+from purefx.ir.arguments import Ref
+from purefx.ir.calls.call_graph import instances
+from purefx.ir.calls.parts import PART, original, parts, where_went
+from purefx.ir.effects.dependencies import dependencies
+from purefx.ir.graph import Call, Get, Node, Op
+from purefx.ir.names import join as joined_path
+from purefx.ir.program import Program
+from purefx.ir.signature import GIVEN
+from purefx.laws.law import Case, Transform, law
+from purefx.laws.strategies.programs import Tagging, legal_tags, split_somewhere
+from purefx.transforms import inline, join, split_by_tags
+from purefx.transforms.partition.cut import one_read_each
+from tests.laws.aims import split_across_sizes
 
 __all__ = [
     "again_coarser",
@@ -297,3 +298,29 @@ def _numbers_that_cross(program: Program) -> list[str]:
         if node.name in used and made is not None and _is_number(made):
             found.append(f"{node.name} is a number, and crosses")
     return found
+
+
+def coarser(tagging: Tagging) -> Tagging:
+    """Return the tags with each two neighbours as one.
+
+    >>> coarser((("a", "b", "c"), lambda node: "c"))[0]
+    ('a_b', 'c')
+    """
+    tags, tag_of = tagging
+    wide = {tag: "_".join(tags[number // 2 * 2 : number // 2 * 2 + 2]) for number, tag in enumerate(tags)}
+
+    def of(node: Node) -> str | None:
+        tag = tag_of(node)
+        return None if tag is None else wide[tag]
+
+    return tuple(dict.fromkeys(wide.values())), of
+
+
+def in_order_of(nodes: Sequence[Node], wanted: Sequence[Node]) -> tuple[Node, ...]:
+    """Return nodes in the order that others of the same names have; those that have no such name come last.
+
+    >>> [node.name for node in in_order_of([Node("a", Get("w")), Node("b", Get("w"))], [Node("b", Get("w"))])]
+    ['b', 'a']
+    """
+    rank = {node.name: number for number, node in enumerate(wanted)}
+    return tuple(sorted(nodes, key=lambda node: rank.get(node.name, len(rank))))

@@ -12,10 +12,10 @@ from typing import Any
 
 from attrs import evolve
 
-from ..ir.errors import UnsupportedProgram
-from ..ir.program import Program
-from ..transforms import Transformation
-from .law import Case, Law, Transform
+from purefx.ir.errors import UnsupportedProgram
+from purefx.ir.program import Program
+from purefx.laws.law import Case, Law, Transform
+from purefx.transforms import Transformation
 
 __all__ = ["Listening"]
 

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from attrs import evolve
 
-from ..ir.program import Program
-from ..ir.torch_private import FakeTensor, device_of
-from ..ir.verify import verify
-from ..transforms.convert import to_device
-from ..transforms.transformation import Transformation
-from .law import Case, Transform, law
-from .values import described
+from purefx.ir.program import Program
+from purefx.ir.torch_private import FakeTensor, device_of
+from purefx.ir.verify import verify
+from purefx.laws.law import Case, Transform, law
+from purefx.transforms.convert import to_device
+from purefx.transforms.transformation import Transformation
+from tests.laws.inferred import described
 
 __all__ = ["devices_back", "meta_says_what_it_computes", "to_meta_and_back"]
 
@@ -37,7 +37,7 @@ to_meta_and_back: Transformation = evolve(to_device, apply=_to_meta_and_back)
 """``to_device`` to the meta device and back, with the state that the program had."""
 
 
-def _moves(transform: Transform, case: Case) -> bool:  # noqa: ARG001  what went to the meta device comes back
+def _moves(transform: Transform, case: Case) -> bool:
     return to_device(case.program, "meta") is not case.program
 
 

@@ -12,16 +12,16 @@ from itertools import pairwise
 
 from attrs import evolve
 
-from ...ir.arguments import Body, Items, Ref, bodies_in
-from ...ir.calls.parts import PART, Part, part_names, parts
-from ...ir.graph import Call, Frame, Node, Op
-from ...ir.names import Names
-from ...ir.operators import op_of
-from ...ir.own_operators import CALL_MODULE, PACK
-from ...ir.program import Module, Program
-from ...ir.torch_private import pytree
-from ...ir.verify.operators import fault_of
-from .corruptor import (
+from purefx.ir.arguments import Body, Items, Ref, bodies_in
+from purefx.ir.calls.parts import PART, Part, part_names, parts
+from purefx.ir.graph import Call, Frame, Node, Op
+from purefx.ir.names import Names
+from purefx.ir.operators import op_of
+from purefx.ir.own_operators import CALL_MODULE, PACK
+from purefx.ir.program import Module, Program
+from purefx.ir.torch_private import pytree
+from purefx.ir.verify.operators import fault_of
+from tests.laws.corruptions.corruptor import (
     Corruptor,
     Place,
     changed,

@@ -10,19 +10,19 @@ from types import MappingProxyType
 
 import torch
 
-from ..ir.arguments import Items, Ref
-from ..ir.effects.aliases import slot_storage, storages
-from ..ir.effects.declared import PURE
-from ..ir.effects.resolved import node_effects
-from ..ir.graph import Get, Graph, Node, Op
-from ..ir.operators import op_of
-from ..ir.own_operators import is_boundary
-from ..ir.program import Program
-from ..ir.rewriter import Rewriter
-from ..ir.signature import StateGradient, StateInput, StateMutation
-from ..ir.state import SlotKind
-from .aims import without_writes
-from .toy import CLONE
+from purefx.ir.arguments import Items, Ref
+from purefx.ir.effects.aliases import slot_storage, storages
+from purefx.ir.effects.declared import PURE
+from purefx.ir.effects.resolved import node_effects
+from purefx.ir.graph import Get, Graph, Node, Op
+from purefx.ir.operators import op_of
+from purefx.ir.own_operators import is_boundary
+from purefx.ir.program import Program
+from purefx.ir.rewriter import Rewriter
+from purefx.ir.signature import StateGradient, StateInput, StateMutation
+from purefx.ir.state import SlotKind
+from purefx.laws.toy import CLONE
+from tests.laws.aims import without_writes
 
 __all__ = [
     "MADE",

@@ -11,15 +11,15 @@ from itertools import pairwise
 
 from attrs import evolve
 
-from ..ir.analysis.digest import alpha_equal
-from ..ir.arguments import Arg, Ref
-from ..ir.graph import Node, Op
-from ..ir.program import Program
-from ..transforms.modes import bodies_to_regions, regions_to_bodies
-from ..transforms.modes.modes import Modes
-from ..transforms.transformation import Transformation
-from .aims import with_wrappers
-from .law import Case, Transform, law
+from purefx.ir.analysis.digest import alpha_equal
+from purefx.ir.arguments import Arg, Ref
+from purefx.ir.graph import Node, Op
+from purefx.ir.program import Program
+from purefx.laws.law import Case, Transform, law
+from purefx.transforms.modes import bodies_to_regions, regions_to_bodies
+from purefx.transforms.modes.modes import Modes
+from purefx.transforms.transformation import Transformation
+from tests.laws.aims import with_wrappers
 
 __all__ = ["markers_come_back", "modes_stay", "no_markers", "no_wrappers", "regions_and_back"]
 
@@ -48,7 +48,7 @@ regions_and_back: Transformation = evolve(
 """``regions_to_bodies`` after ``bodies_to_regions``."""
 
 
-def _has_bodies(transform: Transform, case: Case) -> bool:  # noqa: ARG001  what goes between markers becomes bodies again
+def _has_bodies(transform: Transform, case: Case) -> bool:
     return bodies_to_regions(case.program) is not case.program
 
 
@@ -77,7 +77,7 @@ def no_wrappers(transform: Transform, case: Case) -> list[str]:
     return [f"{node.name} is left" for _, node in transform(case.program).nodes() if _named(node) in (WITH_GRAD, WITH_AUTOCAST)]
 
 
-def _markers_count(transform: Transform, case: Case) -> bool:  # noqa: ARG001  markers that change nothing go
+def _markers_count(transform: Transform, case: Case) -> bool:
     flat = bodies_to_regions(case.program)
     modes = Modes(flat, grad=True)
     for name in flat.order:

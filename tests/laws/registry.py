@@ -11,8 +11,12 @@ from types import MappingProxyType
 
 from attrs import field, frozen
 
-from ..ir.program import Program
-from ..transforms import (
+from purefx.ir.program import Program
+from purefx.laws.fuel import FUEL
+from purefx.laws.law import GENERIC, Law, aimed
+from purefx.laws.provenance import made_of_all, provenance
+from purefx.laws.strategies.programs import split_somewhere
+from purefx.transforms import (
     Transformation,
     add_runtime_assertions,
     bodies_to_regions,
@@ -40,9 +44,9 @@ from ..transforms import (
     remove_noops,
     sink_state,
 )
-from .aims import crossing, split_across_sizes, with_wrappers
-from .checked import CHECKED, COLLECTED, NORMAL_STACKS
-from .cleaning import (
+from tests.laws.aims import crossing, split_across_sizes, with_wrappers
+from tests.laws.checked import CHECKED, COLLECTED, NORMAL_STACKS
+from tests.laws.cleaning import (
     inputs_named,
     lift_own_constants,
     mark_some_buffers,
@@ -52,11 +56,11 @@ from .cleaning import (
     reads_move,
     restore_own_names,
 )
-from .devices import devices_back, meta_says_what_it_computes, to_meta_and_back
-from .dtypes import double_says_what_it_computes, there_and_back
-from .law import GENERIC, Law, aimed
-from .modes import markers_come_back, modes_stay, no_markers, no_wrappers, regions_and_back
-from .partition import (
+from tests.laws.devices import devices_back, meta_says_what_it_computes, to_meta_and_back
+from tests.laws.dtypes import double_says_what_it_computes, there_and_back
+from tests.laws.inferred import INFERRED
+from tests.laws.modes import markers_come_back, modes_stay, no_markers, no_wrappers, regions_and_back
+from tests.laws.partition import (
     joins,
     names_move,
     no_number_crosses,
@@ -67,9 +71,8 @@ from .partition import (
     straight,
     tensors_stay,
 )
-from .provenance import made_of_all, provenance
-from .shared_names import named_for_all
-from .simplifying import (
+from tests.laws.shared_names import named_for_all
+from tests.laws.simplifying import (
     all_needed,
     boundary_stays,
     computed_once,
@@ -82,7 +85,7 @@ from .simplifying import (
     sharing_stays,
     views_go,
 )
-from .specific import (
+from tests.laws.specific import (
     all_read,
     bodies_distinct,
     calls_tight,
@@ -108,10 +111,8 @@ from .specific import (
     reads_only,
     sizes_at_home,
 )
-from .strategies.programs import split_somewhere
-from .swapping import FUEL, SWAPPED, swap_own_bodies
-from .untidy import copied, repeated, viewed
-from .values import INFERRED
+from tests.laws.swapping import SWAPPED, swap_own_bodies
+from tests.laws.untidy import copied, repeated, viewed
 
 __all__ = ["OF_ALL", "REGISTRY", "Entry"]
 

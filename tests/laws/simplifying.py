@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections import Counter
 from itertools import combinations
 
-from ..ir.analysis.digest import digest
-from ..ir.arguments import Ref, bodies_in
-from ..ir.effects.aliases import storages
-from ..ir.effects.declared import PURE
-from ..ir.effects.resolved import node_effects
-from ..ir.graph import Call, Graph, Node, Op
-from ..ir.own_operators import is_boundary
-from ..ir.program import Program
-from ..ir.state import SlotKind
-from .aims import without_writes
-from .evaluate import meaning_differences
-from .law import Case, Transform, law
-from .untidy import MADE, copied, repeated_for_nobody, viewed, views_of, with_copies, with_repetitions, with_views
-from .variants import reordered
+from purefx.ir.analysis.digest import digest
+from purefx.ir.arguments import Ref, bodies_in
+from purefx.ir.effects.aliases import storages
+from purefx.ir.effects.declared import PURE
+from purefx.ir.effects.resolved import node_effects
+from purefx.ir.graph import Call, Graph, Node, Op
+from purefx.ir.own_operators import is_boundary
+from purefx.ir.program import Program
+from purefx.ir.state import SlotKind
+from purefx.laws.evaluate import meaning_differences
+from purefx.laws.law import Case, Transform, law
+from purefx.laws.variants import reordered
+from tests.laws.aims import without_writes
+from tests.laws.untidy import MADE, copied, repeated_for_nobody, viewed, views_of, with_copies, with_repetitions, with_views
 
 __all__ = [
     "all_needed",

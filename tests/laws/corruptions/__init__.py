@@ -6,11 +6,11 @@ no rule can see.  ``purefx.laws.strategies.programs`` draws from it; nothing her
 
 from __future__ import annotations
 
-from .calls import IN_CALLS
-from .contract import IN_CONTRACT
-from .corruptor import MEANING, Corruption, Corruptor
-from .state import IN_STATE
-from .values import IN_NODES, UNSEEN
+from tests.laws.corruptions.calls import IN_CALLS
+from tests.laws.corruptions.contract import IN_CONTRACT
+from tests.laws.corruptions.corruptor import MEANING, Corruption, Corruptor
+from tests.laws.corruptions.state import IN_STATE
+from tests.laws.corruptions.values import IN_NODES, UNSEEN
 
 __all__ = ["CORRUPTORS", "MEANING", "Corruption", "Corruptor"]
 

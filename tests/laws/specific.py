@@ -13,20 +13,20 @@ from itertools import zip_longest
 from attrs import evolve
 from torch import Tensor
 
-from ..ir.analysis.digest import digest, graph_digest
-from ..ir.analysis.numbers import SYMBOLIC
-from ..ir.calls.call_graph import calls_from, signatures_of_bodies
-from ..ir.calls.parts import part_names
-from ..ir.graph import Call, Frame, Get, Graph, Node, Op, Stack
-from ..ir.names import is_below, word_of
-from ..ir.own_operators import GIVES, TAKES, is_boundary
-from ..ir.program import Program
-from ..ir.signature import InputMutation, StateInput, StateMutation, Token
-from ..transforms.inline import inline, inlined
-from .aims import crossing
-from .law import Case, Transform, law
-from .shared_names import became
-from .written_out import written_out
+from purefx.ir.analysis.digest import digest, graph_digest
+from purefx.ir.analysis.numbers import SYMBOLIC
+from purefx.ir.calls.call_graph import calls_from, signatures_of_bodies
+from purefx.ir.calls.parts import part_names
+from purefx.ir.graph import Call, Frame, Get, Graph, Node, Op, Stack
+from purefx.ir.names import is_below, word_of
+from purefx.ir.own_operators import GIVES, TAKES, is_boundary
+from purefx.ir.program import Program
+from purefx.ir.signature import InputMutation, StateInput, StateMutation, Token
+from purefx.laws.law import Case, Transform, law
+from purefx.transforms.inline import inline, inlined
+from tests.laws.aims import crossing
+from tests.laws.shared_names import became
+from tests.laws.written_out import written_out
 
 __all__ = [
     "all_read",

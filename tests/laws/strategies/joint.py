@@ -13,10 +13,10 @@ import hypothesis.strategies as st
 import torch
 from attrs import evolve
 
-from ...ir.arguments import Arg, Ref, refs_in
-from ...ir.graph import Graph, Input, Node
-from ...ir.program import Program
-from ...ir.signature import (
+from purefx.ir.arguments import Arg, Ref, refs_in
+from purefx.ir.graph import Graph, Input, Node
+from purefx.ir.program import Program
+from purefx.ir.signature import (
     InputGradient,
     OutputSpec,
     StateGradient,
@@ -25,11 +25,11 @@ from ...ir.signature import (
     UserInput,
     UserOutput,
 )
-from ...ir.state import SlotKind
-from ...transforms.training.phases import is_joint
-from ...transforms.training.snapshots import of_gradients
-from .. import toy
-from .programs import Stage, programs
+from purefx.ir.state import SlotKind
+from purefx.laws import toy
+from purefx.laws.strategies.programs import Stage, programs
+from purefx.transforms.training.phases import is_joint
+from purefx.transforms.training.snapshots import of_gradients
 
 __all__ = ["CELLS", "joint_programs", "jointly"]
 

@@ -5,12 +5,12 @@ Both programs are walked side by side, so each body of the result is held agains
 
 from __future__ import annotations
 
-from ..ir.arguments import bodies_in
-from ..ir.calls.parts import part_names
-from ..ir.graph import Call, Get, Graph, Node, Op
-from ..ir.names import join, stem_of, word_of
-from ..ir.program import Program
-from .law import Case, Transform, law
+from purefx.ir.arguments import bodies_in
+from purefx.ir.calls.parts import part_names
+from purefx.ir.graph import Call, Get, Graph, Node, Op
+from purefx.ir.names import join, stem_of, word_of
+from purefx.ir.program import Program
+from purefx.laws.law import Case, Transform, law
 
 __all__ = ["became", "named_for_all"]
 

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from attrs import evolve
 
-from ...ir.graph import Get, Node
-from ...ir.program import Program
-from ...ir.signature import StateInput
-from .contract import inputs_of
-from .corruptor import (
+from purefx.ir.graph import Get, Node
+from purefx.ir.program import Program
+from purefx.ir.signature import StateInput
+from tests.laws.corruptions.contract import inputs_of
+from tests.laws.corruptions.corruptor import (
     Corruptor,
     Place,
     changed,

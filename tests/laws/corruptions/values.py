@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from attrs import evolve
 
-from ...ir.arguments import Ref
-from ...ir.graph import Get, Graph, Node, Op
-from ...ir.operators import op_of
-from ...ir.program import Program
-from ...ir.signature import StateInput, UserOutput
-from ...ir.torch_private import OpOverload
-from .contract import inputs_of, known_geometry, mutations
-from .corruptor import (
+from purefx.ir.arguments import Ref
+from purefx.ir.graph import Get, Graph, Node, Op
+from purefx.ir.operators import op_of
+from purefx.ir.program import Program
+from purefx.ir.signature import StateInput, UserOutput
+from purefx.ir.torch_private import OpOverload
+from tests.laws.corruptions.contract import inputs_of, known_geometry, mutations
+from tests.laws.corruptions.corruptor import (
     Corruptor,
     Place,
     changed,
@@ -36,7 +36,7 @@ from .corruptor import (
     with_item,
     with_specs,
 )
-from .state import reads
+from tests.laws.corruptions.state import reads
 
 __all__ = ["IN_NODES", "UNSEEN"]
 

@@ -13,19 +13,19 @@ from typing import Any
 import torch
 from attrs import evolve
 
-from ..ir.arguments import Arg, Body, Ref, map_refs
-from ..ir.calls.call_graph import all_instances
-from ..ir.graph import Get, Graph, Node
-from ..ir.names import FROM_ROOT, join
-from ..ir.persistent import pmap
-from ..ir.program import Program
-from ..ir.signature import StateGradient, StateInput, StateMutation, SunkInput, Token
-from ..ir.state import Slot, SlotKind, State
-from ..ir.tensors import cell_key, numbered
-from ..transforms import Fuel, Transformation, lift_constants, mark_non_persistent, restore_names
-from ..transforms.transformation import UNLIMITED
-from .law import Case, Transform, law
-from .variants import canonical
+from purefx.ir.arguments import Arg, Body, Ref, map_refs
+from purefx.ir.calls.call_graph import all_instances
+from purefx.ir.graph import Get, Graph, Node
+from purefx.ir.names import FROM_ROOT, join
+from purefx.ir.persistent import pmap
+from purefx.ir.program import Program
+from purefx.ir.signature import StateGradient, StateInput, StateMutation, SunkInput, Token
+from purefx.ir.state import Slot, SlotKind, State
+from purefx.ir.tensors import cell_key, numbered
+from purefx.laws.law import Case, Transform, law
+from purefx.laws.variants import canonical
+from purefx.transforms import Fuel, Transformation, lift_constants, mark_non_persistent, restore_names
+from purefx.transforms.transformation import UNLIMITED
 
 __all__ = [
     "dirty_constants",
@@ -227,7 +227,7 @@ def _but_reads(nodes: tuple[Node, ...]) -> list[tuple[object, ...]]:
     return [(node.name, node.do, node.stack, len(node.args)) for node in nodes if type(node.do) is not Get]
 
 
-def _loses_names(transform: Transform, case: Case) -> bool:  # noqa: ARG001  the names that state lost come back
+def _loses_names(transform: Transform, case: Case) -> bool:
     return _is_renamed(case.program)
 
 

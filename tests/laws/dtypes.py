@@ -8,12 +8,12 @@ from __future__ import annotations
 import torch
 from attrs import evolve
 
-from ..ir.program import Program
-from ..ir.signature import TensorType, UserInput
-from ..transforms.convert import to_dtype
-from ..transforms.transformation import Transformation
-from .law import Case, Transform, law
-from .values import false_values
+from purefx.ir.program import Program
+from purefx.ir.signature import TensorType, UserInput
+from purefx.laws.law import Case, Transform, law
+from purefx.laws.values import false_values
+from purefx.transforms.convert import to_dtype
+from purefx.transforms.transformation import Transformation
 
 __all__ = ["double_says_what_it_computes", "there_and_back"]
 
@@ -27,7 +27,7 @@ there_and_back: Transformation = evolve(to_dtype, apply=_there_and_back)
 """``to_dtype`` to double precision and back."""
 
 
-def _converts(transform: Transform, case: Case) -> bool:  # noqa: ARG001  what became double precision becomes single again
+def _converts(transform: Transform, case: Case) -> bool:
     return to_dtype(case.program, torch.float64) is not case.program
 
 

@@ -13,20 +13,20 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from ..ir.arguments import Arg, Ref, replace_refs
-from ..ir.calls.call_graph import bodies_run_by
-from ..ir.expression import Apply, Expr, InputDim, Sym, evaluate
-from ..ir.graph import Frame, Graph, Input, Node, Op, Stack
-from ..ir.names import Names, join
-from ..ir.operators import GETITEM, op_of
-from ..ir.own_operators import GIVES, TAKES, is_boundary
-from ..ir.persistent import pmap
-from ..ir.program import Module, Program
-from ..ir.signature import Constraints, Range, TensorType, UserInput
-from ..ir.torch_private import resolve_higher_order
-from ..ir.verify import verify
-from .evaluate import meaning_differences
-from .law import Case, Transform, law
+from purefx.ir.arguments import Arg, Ref, replace_refs
+from purefx.ir.calls.call_graph import bodies_run_by
+from purefx.ir.expression import Apply, Expr, InputDim, Sym, evaluate
+from purefx.ir.graph import Frame, Graph, Input, Node, Op, Stack
+from purefx.ir.names import Names, join
+from purefx.ir.operators import GETITEM, op_of
+from purefx.ir.own_operators import GIVES, TAKES, is_boundary
+from purefx.ir.persistent import pmap
+from purefx.ir.program import Module, Program
+from purefx.ir.signature import Constraints, Range, TensorType, UserInput
+from purefx.ir.torch_private import resolve_higher_order
+from purefx.ir.verify import verify
+from purefx.laws.evaluate import meaning_differences
+from purefx.laws.law import Case, Transform, law
 
 __all__ = ["CHECKED", "COLLECTED", "NORMAL_STACKS", "Traced", "with_other_numbers", "with_sizes", "with_tracepoints"]
 
@@ -48,7 +48,7 @@ def with_sizes(program: Program, *, seed: int = 0) -> Program:
     >>> with_sizes(Program.of({"": Graph((), (), ())})).constraints.guards
     ()
     """
-    draw = random.Random(seed)  # noqa: S311  no secret
+    draw = random.Random(seed)
     shapes: list[tuple[Expr, ...]] = []
     inputs: list[Any] = []
     for spec in program.signature.inputs:
@@ -84,7 +84,7 @@ def _guard(draw: random.Random, count: int) -> Expr:
 
 def _tries(program: Program, seed: int) -> list[list[tuple[int, ...]]]:
     # Sizes that agree with the symbols, and the same with one size that need not.
-    draw = random.Random(seed)  # noqa: S311
+    draw = random.Random(seed)
     shapes = [spec.type.shape for spec in program.signature.inputs if type(spec) is UserInput and type(spec.type) is TensorType]
     found: list[list[tuple[int, ...]]] = []
     for number in range(12):
@@ -189,7 +189,7 @@ def with_tracepoints(program: Program, *, seed: int = 0) -> Traced:
     >>> with_tracepoints(Program.of({"": Graph((), (Node("y", Op("toy.neg")),), ())})).inside
     frozenset({'y'})
     """
-    graph, draw = program.main, random.Random(seed)  # noqa: S311  no secret
+    graph, draw = program.main, random.Random(seed)
     nodes = graph.nodes
     starts = [index for index, node in enumerate(nodes) if not is_boundary(node)]
     if not starts or any(node.do == TRACEPOINT for node in nodes):

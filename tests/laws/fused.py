@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from ..ir.graph import Graph, Input, Node
-from ..ir.inference import agrees
-from ..ir.meta import ORIGIN
-from ..ir.origins import Made, Origin
-from ..ir.program import Program
+from purefx.ir.graph import Graph, Input, Node
+from purefx.ir.inference import agrees
+from purefx.ir.meta import ORIGIN
+from purefx.ir.origins import Made, Origin
+from purefx.ir.program import Program
 
 __all__ = ["different_results", "fused_faults"]
 
