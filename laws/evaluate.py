@@ -13,11 +13,12 @@ from attrs import field, frozen
 
 from ..ir.arguments import Arg, Body, Items, Record, Ref
 from ..ir.calls.parts import original, part_names
-from ..ir.graph import Call, Get, Input, Node
+from ..ir.graph import Call, Get, Input, Node, Op
 from ..ir.names import join
 from ..ir.program import Program
 from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
 from ..ir.state import SlotKind, State
+from ..ir.torch_private import current_modes, mode_objects, restore_modes
 
 __all__ = [
     "EXACT",
@@ -326,10 +327,17 @@ class _Run:
         if self.seen is not None:
             for formal in graph.inputs:
                 self.seen(name, formal, known[formal.name])
-        for node in graph.nodes:
-            known[node.name] = self.node(node, known, path)
-            if self.seen is not None:
-                self.seen(name, node, known[node.name])
+        before = current_modes()
+        try:
+            for node in graph.nodes:
+                known[node.name] = self.node(node, known, path)
+                if self.seen is not None:
+                    self.seen(name, node, known[node.name])
+                for closed in node.refs() if type(node.do) is Op and node.do.effects.scope < 0 else ():
+                    known.pop(closed, None)
+        except BaseException:
+            restore_modes(before, mode_objects([known.get(node.name) for node in reversed(graph.nodes)]))
+            raise
         return self.resolve(graph.output, known, path)
 
     def node(self, node: Node, known: Mapping[str, Any], path: str) -> Any:

@@ -20,7 +20,7 @@ from ..ir.importing import import_ep, import_fx
 from ..ir.program import Program
 from ..ir.taking import call_arguments, kind_of
 from ..ir.text import print_node
-from ..ir.torch_private import pytree
+from ..ir.torch_private import outside_of_levels, pytree, without_levels
 from ..ir.verify.findings import source_of
 from ..lowering.calls.arguments import CallPlan
 from ..transforms import expand, inline, remove_effect_tokens
@@ -160,10 +160,12 @@ def _run(program: Program, calls: Sequence[Sequence[Any]], seed: int, seen: Call
         if part.name in values:
             values.clear()
             count += 1
+        value = pytree.tree_map_only(torch.Tensor, outside_of_levels, value)
         values[part.name] = value
-        seen(count, part.name, part.name, value)
-        for written in effects[part.name].writes if part.name in effects else ():
-            seen(count, part.name, written, values.get(written))
+        with without_levels():
+            seen(count, part.name, part.name, value)
+            for written in effects[part.name].writes if part.name in effects else ():
+                seen(count, part.name, written, values.get(written))
 
     with seeded(seed), torch.no_grad():
         return evaluate(program, calls, TensorMachine(), seen=look)

@@ -25,7 +25,7 @@ from ..ir.own_operators import tensors_of
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.state import same_contents
-from ..ir.torch_private import FakeTensor, storage_key
+from ..ir.torch_private import FakeTensor, current_modes, mode_stacks, storage_key
 
 __all__ = ["changes_in_export", "changes_in_process", "changes_in_program", "on_threads", "seeded"]
 
@@ -96,6 +96,10 @@ def _process_facts() -> dict[str, object]:
         "the default dtype": torch.get_default_dtype(),
         "the default device": torch.get_default_device(),
         "grad mode": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+        "autocast": (*map(_autocast, ("cpu", "cuda")), torch.is_autocast_cache_enabled(), torch.autocast_increment_nesting()),
+        "the nesting of autocast": torch.autocast_decrement_nesting(),
+        "other modes": current_modes()[1:],
+        "modes that see functions or operators": mode_stacks(),
         "the number of threads of torch": torch.get_num_threads(),
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
         "the random state of torch": bytes(torch.random.get_rng_state().tolist()),
@@ -110,6 +114,10 @@ def _process_facts() -> dict[str, object]:
         "the warning filters": tuple(warnings.filters),
         "hooks": (sys.excepthook, sys.displayhook, sys.gettrace(), sys.getprofile()),
     }
+
+
+def _autocast(device: str) -> tuple[bool, torch.dtype]:
+    return torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
 
 
 def _program_facts(program: Program) -> dict[str, object]:

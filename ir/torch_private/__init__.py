@@ -8,13 +8,14 @@ wrapped here beyond giving it a typed name.
 
 from __future__ import annotations
 
-from . import autograd, dispatch, fakes, graphs, joints, late, operators, traces
+from . import autograd, dispatch, fakes, graphs, joints, late, modes, operators, traces
 from .autograd import *
 from .dispatch import *
 from .fakes import *
 from .graphs import *
 from .joints import *
 from .late import *
+from .modes import *
 from .operators import *
 from .traces import *
 
@@ -25,5 +26,6 @@ __all__ += fakes.__all__
 __all__ += graphs.__all__
 __all__ += joints.__all__
 __all__ += late.__all__
+__all__ += modes.__all__
 __all__ += operators.__all__
 __all__ += traces.__all__

@@ -8,10 +8,11 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, TracebackType
 from typing import Any
 from weakref import WeakValueDictionary
 
+import torch
 from attrs import define, field
 
 from ...ir.allowed import advice_for, told
@@ -20,12 +21,19 @@ from ...ir.calls.call_sites import Convention, without_boundaries
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Graph, Node, Op
 from ...ir.program import Program
-from ...ir.torch_private import OpOverload, run_while_tracing
+from ...ir.torch_private import (
+    LEAVES_GRADIENTS_OFF,
+    OpOverload,
+    current_modes,
+    mode_objects,
+    restore_modes,
+    run_while_tracing,
+)
 from ..calls.preserved import PreservedCall
 from ..modules.context import LoweringContext
 from .source import Table, write_body
 
-__all__ = ["FILE", "Body", "Codes", "bodies_of", "check_runs", "deferred"]
+__all__ = ["FILE", "Body", "Codes", "bodies_of", "check_runs", "deferred", "may_leave_modes", "restoring"]
 
 
 def deferred(write: Callable[[], tuple[CodeType, Mapping[str, Any]]], name: str, *, parameters: int) -> FunctionType:
@@ -51,20 +59,83 @@ def deferred(write: Callable[[], tuple[CodeType, Mapping[str, Any]]], name: str,
             run.__code__ = code
 
     # Of its own: dynamo keeps what it compiled with the code object.
-    first = _first(parameters).replace(co_name=name)
+    first = _template(FIRST, _parameters(parameters)).replace(co_name=name)
     run = FunctionType(first, {"ready": run_while_tracing(ready), "__builtins__": builtins}, name)
     run.__globals__["whole"] = run
     return run
 
 
+FIRST = "def first({0}):\n ready()\n return whole({0})"
+
+RESTORING = """def restoring({0}):
+ if is_compiling(): return run({0})
+ before = current_modes()
+ try: return run({0})
+ except BaseException as error:
+  restore_modes(before, left_open(error))
+  raise"""
+"""Dynamo splits no function at a graph break inside of ``try``, so it sees the body alone."""
+
+
 @functools.cache
-def _first(parameters: int) -> CodeType:
-    # It has the parameters of the compiled function, so that ``inspect.signature`` sees no difference.
-    given = ", ".join(["self", *(f"v{number}" for number in range(parameters))])
+def _template(text: str, parameters: str) -> CodeType:
     made: dict[str, Any] = {}
-    exec(f"def first({given}):\n ready()\n return whole({given})", {}, made)  # noqa: S102 - nothing of a program is in it
-    code: CodeType = made["first"].__code__
-    return code
+    exec(text.format(parameters), {}, made)  # noqa: S102 - nothing of a program is in it
+    function: FunctionType
+    (function,) = made.values()
+    return function.__code__
+
+
+def _parameters(count: int) -> str:
+    # Those of the compiled function, so that ``inspect.signature`` sees no difference.
+    return ", ".join(["self", *(f"v{number}" for number in range(count))])
+
+
+def may_leave_modes(target: Any, *, unknown: bool) -> bool:
+    """Return whether a mode of torch may stay behind where a call raises, or where a later one does.
+
+    Torch writes many plain functions into graphs that switch modes, so one that nothing is known of counts.
+
+    Args:
+        target: the function or operator that is called.
+        unknown: whether its effects are.
+
+    >>> may_leave_modes(torch.ops.aten.relu.default, unknown=False), may_leave_modes(torch.set_grad_enabled, unknown=True)
+    (False, True)
+    """
+    return target is LEAVES_GRADIENTS_OFF or (unknown and type(target) is not OpOverload)
+
+
+def restoring(run: FunctionType, parameters: str, opened: Callable[[], Iterable[str]]) -> FunctionType:
+    """Return a function that does the same, and puts the modes of torch back if it raises.
+
+    Args:
+        run: the function.
+        parameters: how the new one takes its arguments, and passes them on.
+        opened: gives the local variables of the function that may hold an object through which a mode is left, the last first.
+
+    >>> def off(self):
+    ...     torch.set_grad_enabled(False)
+    ...     return self.missing
+    >>> try:
+    ...     restoring(off, "self", tuple)(None)
+    ... except AttributeError:
+    ...     torch.is_grad_enabled()
+    True
+    """
+
+    def left_open(error: BaseException) -> list[Any]:
+        trace: TracebackType | None = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code is not run.__code__:
+            trace = trace.tb_next
+        known = trace.tb_frame.f_locals if trace is not None else {}
+        return mode_objects([known.get(name) for name in opened()])
+
+    values = {
+        "run": run, "current_modes": current_modes, "restore_modes": restore_modes, "left_open": left_open,
+        "is_compiling": torch.compiler.is_dynamo_compiling, "__builtins__": builtins,
+    }  # fmt: skip
+    return FunctionType(_template(RESTORING, parameters).replace(co_name=run.__name__), values, run.__name__)
 
 
 FILE = "<purefx>"
@@ -85,9 +156,13 @@ class Body:
     """Its calls of modules with a preserved signature, by name of node."""
     new_table: Callable[[], Table] = field(repr=False)
     """Makes a table for what its code refers to."""
+    switches_modes: bool = False
+    """Whether it puts modes back after an error."""
     tape: Any = field(default=None, repr=False)
     """What runs it step by step, once somebody did, see ``modules/interpreter.py``."""
     run: FunctionType = field(default=None, repr=False)  # type: ignore[assignment]
+    opened: tuple[str, ...] = ()
+    """The registers of its code that get an object through which a mode is left, the last one first."""
 
     def node_at(self, line: int) -> int | None:
         """Return the number of the node that a source line runs."""
@@ -125,8 +200,12 @@ class Codes(WeakValueDictionary[CodeType, Body]):
             return Table(self.reserved, family.standing if len(family) else frozenset(), family)  # operators are given none
 
         program = family.program
-        made = Body(name, program.graphs[name], program, graph, convention, sites, new_table)
+        operators = [node.do for node in graph.nodes if type(node.do) is Op]
+        switches = any(may_leave_modes(do.target, unknown=do.effects.unknown) for do in operators)
+        made = Body(name, program.graphs[name], program, graph, convention, sites, new_table, switches)
         made.run = _runner(made, f"body_{self.count}", self)
+        if made.switches_modes:
+            made.run = restoring(made.run, _parameters(len(graph.inputs)), lambda: made.opened)
         self.count += 1
         return made
 
@@ -180,7 +259,7 @@ def check_runs(nodes: Iterable[Node]) -> None:
 
 def _runner(body: Body, name: str, codes: Codes) -> FunctionType:
     def write() -> tuple[CodeType, Mapping[str, Any]]:
-        code, values = _compiled(body)
+        code, values, body.opened = _compiled(body)
         # Of this lowering: dynamo keeps what it compiled with the code object, and an error is told where by it.
         code = code.replace(co_name=name, co_qualname=name)
         codes[code] = body
@@ -189,7 +268,7 @@ def _runner(body: Body, name: str, codes: Codes) -> FunctionType:
     return deferred(write, name, parameters=len(body.runs.inputs))
 
 
-def _compiled(body: Body) -> tuple[CodeType, Mapping[str, Any]]:
+def _compiled(body: Body) -> tuple[CodeType, Mapping[str, Any], tuple[str, ...]]:
     # Code that follows from the graph alone is kept with it, for other programs that have it; that of calls with a preserved
     # signature, of graphs that operators are given and of inlined calls depends on more.
     alone = not body.sites and body.runs is body.graph and not any(type(node.do) is Op for node in body.graph.callers)
@@ -200,7 +279,7 @@ def _compiled(body: Body) -> tuple[CodeType, Mapping[str, Any]]:
         lines = [f"def body({', '.join(('self', *source.parameters))}):", *(f"    {line}" for line in source.lines)]
         made: dict[str, Any] = {}
         exec(compile("\n".join(lines), FILE, "exec"), {}, made)  # noqa: S102 - the text is ours, see source.py
-        kept = made["body"].__code__, table.values
+        kept = made["body"].__code__, table.values, source.opened
         if alone:
             body.graph.derived[_compiled] = kept
     return kept

@@ -122,6 +122,8 @@ class BodySource:
     parameters: tuple[str, ...]
     registers: int
     """How many registers it uses, the parameters first."""
+    opened: tuple[str, ...] = ()
+    """The registers that get an object through which a mode is left, the last one first."""
 
 
 def attribute_name(frame: Frame) -> str:
@@ -166,7 +168,7 @@ def write_body(
     lines.append(f"return {writer.text(graph.output)}")
     if writer.unseen and writer.is_quick:
         lines[0] = f"{writer.unseen} = not {table.name('is_compiling', torch.compiler.is_compiling)}(); {lines[0]}"
-    return BodySource(tuple(lines), writer.parameters, writer.count)
+    return BodySource(tuple(lines), writer.parameters, writer.count, tuple(writer.opened[::-1]))
 
 
 class _Writer:
@@ -186,6 +188,7 @@ class _Writer:
         self.unseen = self._take() if is_traced else ""
         """The register that says that no compiler traces the code; none where none ever does."""
         self.is_quick = False
+        self.opened: list[str] = []
 
     def _take(self) -> str:
         if self.free:
@@ -204,6 +207,8 @@ class _Writer:
             # The result takes the place of a dead operand, which frees that when the result is stored, as in eager.
             self.registers[node.name] = released.pop() if released else self._take()
             line = f"{self.registers[node.name]} = {value}"
+            if type(node.do) is Op and node.do.effects.scope > 0:
+                self.opened.append(self.registers[node.name])
         self.free.extend(released)
         return line + "".join([f"; {register} = None" for register in released])
 

@@ -17,7 +17,7 @@ from torch.fx.graph import CodeGen
 
 from ...ir.graph import Call, Get, Node
 from ...ir.names import FROM_ROOT, escaped
-from ...ir.torch_private import children_dict
+from ...ir.torch_private import children_dict, current_modes, mode_objects, restore_modes
 from ..code.compiled import FILE, Body
 from ..code.source import own_attribute, write_body
 from .module import Lowered, Place, copy_graph, holds
@@ -86,6 +86,8 @@ class Tape:
     result: Step
     registers: int
     """How many there are; the first hold the inputs."""
+    opened: Step
+    """Gives the values of the registers that get a mode, the last one first."""
 
 
 def tape_of(body: Body) -> Tape:
@@ -99,10 +101,11 @@ def _made(body: Body) -> Tape:
     table = body.new_table()
     source = write_body(body.runs, table, body.sites, register="r[{}]".format, is_traced=False)
     lines = [line for number, step in enumerate(source.lines) for line in (f"def step_{number}(self, r):", f"    {step}")]
+    lines.append(f"def opened(self, r): return [{', '.join(source.opened)}]")
     made: dict[str, Any] = {}
     exec(compile("\n".join(lines), FILE, "exec"), table.values, made)  # noqa: S102 - the text is ours, see source.py
-    *steps, result = made.values()
-    return Tape(tuple(steps), result, source.registers)
+    *steps, result, opened = made.values()
+    return Tape(tuple(steps), result, source.registers, opened)
 
 
 def run_graph(owner: torch.nn.Module, graph: torch.fx.Graph, values: tuple[Any, ...]) -> Any:
@@ -112,7 +115,12 @@ def run_graph(owner: torch.nn.Module, graph: torch.fx.Graph, values: tuple[Any, 
     >>> run_graph(torch.nn.Module(), graph, (1,))
     2
     """
-    return _Run(owner, graph=graph).run(*values, enable_io_processing=False)
+    before, running = current_modes(), _Run(owner, graph=graph)
+    try:
+        return running.run(*values, enable_io_processing=False)
+    except BaseException:
+        restore_modes(before, mode_objects([running.env.get(node) for node in reversed(graph.nodes)]))
+        raise
 
 
 class _Run(torch.fx.Interpreter):
@@ -204,10 +212,14 @@ def run_tape(place: Place, owner: torch.nn.Module, args: tuple[Any, ...]) -> Any
     tape = tape_of(body)
     registers = [*args, *[None] * (tape.registers - len(args))]
     number = 0
+    before = current_modes() if body.switches_modes else None
     try:
         for number, step in enumerate(tape.steps):  # noqa: B007  read where a step fails
             step(owner, registers)
-    except Exception as error:
-        note_failure(error, place.path, body.runs.nodes[number])
+    except BaseException as error:
+        if before is not None:
+            restore_modes(before, mode_objects(tape.opened(owner, registers)))
+        if isinstance(error, Exception):
+            note_failure(error, place.path, body.runs.nodes[number])
         raise
     return tape.result(owner, registers)

@@ -14,10 +14,11 @@ import torch.fx
 from attrs import define
 from torch.export.unflatten import UnflattenedModule
 
+from ...ir.effects.registered import effects_of
 from ...ir.names import FROM_ROOT
 from ...ir.torch_private import blank_module, codegen_of, hooks_of, pytree, with_hooks_of
 from ..calls.preserved import edited
-from ..code.compiled import Body
+from ..code.compiled import Body, may_leave_modes, restoring
 from ..code.fx_view import View, as_it_was, build_fx_graph
 from ..code.source import uncompilable
 from ..swaps.hooks import Watched, Where
@@ -312,6 +313,12 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
             code = super().recompile()
         except SyntaxError as error:
             raise uncompilable(self._graph, error) from None
+        nodes = list(self._graph.nodes)
+        if any(
+            node.op == "call_function" and may_leave_modes(node.target, unknown=effects_of(node.target).unknown) for node in nodes
+        ):
+            names = [node.name for node in reversed(nodes)]
+            cast(Any, type(self)).forward = restoring(type(self).forward, "self, *args, **kwargs", lambda: names)
         answers = self.__dict__.get("purefx_answers")
         if answers is not None:
             cast(Any, type(self)).forward = edited(cast(Any, type(self)).forward, answers)

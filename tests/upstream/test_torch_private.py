@@ -540,3 +540,28 @@ def test_what_autograd_knows() -> None:
     assert left[1:] == [False]
     with pytest.raises(RuntimeError, match="second time"):
         torch.autograd.backward(y, x)
+
+
+def test_modes_are_read_and_put_back() -> None:
+    """Each mode that nodes of a graph switch is seen, and put back; an object through which a mode is left is known."""
+    before = torch_private.current_modes()
+    private: Any = torch._C
+    entered = torch.amp.autocast_mode._enter_autocast("cpu", torch.bfloat16, True, None)  # type: ignore[attr-defined]
+    torch._C._set_grad_enabled(False)
+    private._set_fwd_grad_enabled(False)
+    private._functorch._vmap_increment_nesting(2, "error")
+    private._functorch.set_inplace_requires_grad_allowed(True)
+    private._autograd._saved_tensors_hooks_disable("no")
+    torch.nn.attention._sdpa_kernel([torch.nn.attention.SDPBackend.MATH], set_priority=True)  # type: ignore[attr-defined]
+    inference = torch.autograd.grad_mode._enter_inference_mode(True)  # type: ignore[attr-defined]
+    private._enter_dual_level()
+    assert all(old != new for old, new in zip(before, torch_private.current_modes(), strict=True))
+    opened = torch_private.mode_objects([inference, 1, entered, inference])
+    assert opened == [inference, entered]
+    torch_private.restore_modes(before, opened)
+    assert torch_private.current_modes() == before
+    assert not torch.is_inference_mode_enabled()
+    assert not torch.is_autocast_enabled("cpu")
+    assert torch_private.is_undisturbed()
+    assert private._exit_dual_level(level=private._enter_dual_level()) is None
+    assert torch_private.mode_stacks() == ([], [])

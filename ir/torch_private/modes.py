@@ -1,0 +1,150 @@
+"""Private names of torch for modes: what nodes of a graph switch on and off, and how to put it back after an error.
+
+A name is given a type and a reason here, and nothing more.
+"""
+
+# pyright: reportPrivateUsage=false
+# Using private names in one place is what this folder is for.
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch.autograd import forward_ad
+
+__all__ = [
+    "LEAVES_GRADIENTS_OFF",
+    "Modes",
+    "current_modes",
+    "mode_objects",
+    "mode_stacks",
+    "outside_of_levels",
+    "restore_modes",
+    "without_levels",
+]
+
+_C: Any = cast(Any, torch)._C
+
+without_levels: Any = _C._DisableFuncTorch
+"""Runs operators as outside of all levels of torch.func."""
+
+LEAVES_GRADIENTS_OFF: Any = torch.ops.higher_order.wrap_with_set_grad_enabled
+"""An operator of torch that does not put the gradient mode back where its body raises."""
+
+_OBJECTS: tuple[type, ...] = (torch.autocast, _C._InferenceMode)
+_exit_autocast: Any = cast(Any, torch.amp.autocast_mode)._exit_autocast
+_KERNELS: list[str] = list(cast(Any, torch.nn.attention)._backend_names)
+_IS_USED: list[Any] = [getattr(_C, f"_get_{name}_sdp_enabled") for name in _KERNELS]
+_USE: list[Any] = [getattr(_C, f"_set_sdp_use_{name}") for name in _KERNELS]
+
+
+class Modes(NamedTuple):
+    """The modes of this thread that nodes switch by a plain call; autocast and inference mode are left through an object."""
+
+    grad: bool
+    forward_grad: bool
+    depth: int
+    """How many levels of torch.func are open."""
+    inplace: bool
+    """Whether ``requires_grad_`` is allowed inside of torch.func."""
+    hooks: str | None
+    """Why hooks on saved tensors are disabled; None where they are not."""
+    attention: tuple[bool, ...]
+    """Which kernels ``scaled_dot_product_attention`` may choose."""
+    priority: tuple[int, ...]
+    """In which order it chooses them."""
+
+
+def current_modes() -> Modes:
+    """Return the modes that ``restore_modes`` puts back.
+
+    >>> current_modes().depth, current_modes().grad
+    (0, True)
+    """
+    return Modes(
+        torch.is_grad_enabled(),
+        _C._is_fwd_grad_enabled(),
+        _C._functorch.get_dynamic_layer_stack_depth(),
+        _C._functorch.get_inplace_requires_grad_allowed(),
+        _C._autograd._saved_tensors_hooks_get_disabled_error_message(),
+        tuple([used() for used in _IS_USED]),
+        tuple(_C._get_sdp_priority_order()),
+    )
+
+
+def mode_stacks() -> tuple[list[Any], list[Any]]:
+    """Return the modes that see functions, and those that see operators, the outermost first.
+
+    >>> mode_stacks()
+    ([], [])
+    """
+    overrides: Any = torch.overrides
+    dispatch: Any = torch.utils._python_dispatch
+    return overrides._get_current_function_mode_stack(), dispatch._get_current_dispatch_mode_stack()
+
+
+def mode_objects(values: Iterable[Any]) -> list[Any]:
+    """Return the objects among values through which a region of autocast or inference mode is left, each once.
+
+    >>> mode_objects([1, torch.ones(1)])
+    []
+    """
+    found = {id(value): value for value in values if isinstance(value, _OBJECTS)}
+    return list(found.values())
+
+
+def restore_modes(before: Modes, opened: Iterable[Any] = ()) -> None:
+    """Put modes back after an error.
+
+    Args:
+        before: the modes to put back.
+        opened: the mode objects that were entered since and not left, the last one first.
+
+    >>> before = current_modes()
+    >>> torch.set_grad_enabled(False) and None
+    >>> restore_modes(before)
+    >>> torch.is_grad_enabled()
+    True
+    """
+    # An inference mode inside of a level of torch.func keeps the dispatcher's keys of that level, so it is left first.
+    for mode in opened:
+        if isinstance(mode, torch.autocast):
+            _exit_autocast(mode)
+        else:
+            mode.__exit__(None, None, None)
+    now = current_modes()
+    if now.depth > before.depth:
+        _C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(before.depth)
+    if cast(Any, forward_ad)._current_level < 0:
+        with suppress(RuntimeError):  # no graph has entered the level
+            _C._exit_dual_level(level=0)
+    _C._set_grad_enabled(before.grad)
+    _C._set_fwd_grad_enabled(before.forward_grad)
+    _C._functorch.set_inplace_requires_grad_allowed(before.inplace)
+    if now.hooks != before.hooks:
+        if before.hooks is None:
+            _C._autograd._saved_tensors_hooks_enable()
+        else:
+            _C._autograd._saved_tensors_hooks_disable(before.hooks)
+    if now[-2:] != before[-2:]:
+        for use, used in zip(_USE, before.attention, strict=True):
+            use(used)
+        _C._set_sdp_priority_order(before.priority)
+
+
+def outside_of_levels(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what a tensor inside of a level of torch.func stands for: one that is mapped over has that dimension first.
+
+    >>> torch.func.vmap(lambda x: x * outside_of_levels(x).dim())(torch.ones(2))
+    tensor([1., 1.])
+    """
+    private = _C._functorch
+    with without_levels():
+        while private.is_functorch_wrapped_tensor(tensor):
+            mapped = private.maybe_get_bdim(tensor) if private.is_batchedtensor(tensor) else 0
+            inner = private.get_unwrapped(tensor)
+            tensor = inner.movedim(mapped, 0) if mapped else inner
+    return tensor
