@@ -23,7 +23,7 @@ from .own_operators import entangled
 from .persistent import PMap, pmap
 from .torch_private import FakeTensor
 
-__all__ = ["Slot", "SlotKind", "State", "begin_of", "exporter_name", "reading_place"]
+__all__ = ["Slot", "SlotKind", "State", "begin_of", "exporter_name", "is_plain", "parts_of", "reading_place", "same_contents"]
 
 
 class SlotKind(enum.Enum):
@@ -120,9 +120,20 @@ def same_value(left: Any, right: Any) -> bool:
         return True
     if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
         return type(left) in LITERALS and same_arg(left, right)
-    if left.is_nested or right.is_nested:
+    if left.is_nested or right.is_nested or describe_tensor(left) != describe_tensor(right):
         return False
-    return describe_tensor(left) == describe_tensor(right) and same_contents(left, right)
+    return type(left) is type(right) and same_contents(left, right)
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a value is a tensor of torch's own class that is nothing but a window on memory.
+
+    >>> is_plain(torch.nn.Parameter(torch.ones(1))), is_plain(torch.ones(1).to_sparse()), is_plain(3)
+    (True, False, False)
+    """
+    if type(value) is not torch.Tensor and type(value) is not torch.nn.Parameter:
+        return False
+    return value.layout is torch.strided and not value.is_nested and not value.is_quantized
 
 
 def same_contents(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -140,7 +151,7 @@ def same_contents(left: torch.Tensor, right: torch.Tensor) -> bool:
     if _has_no_contents(left) or _has_no_contents(right):
         return _has_no_contents(left) and _has_no_contents(right)
     with torch.no_grad():
-        pairs = zip(_contents(left.detach()), _contents(right.detach()), strict=True)
+        pairs = zip(parts_of(left.detach()), parts_of(right.detach()), strict=True)
         return all(torch.equal(mine, theirs) for mine, theirs in pairs)
 
 
@@ -175,11 +186,22 @@ def lazy_bits(tensor: torch.Tensor) -> tuple[str, ...]:
     return (("conj",) if tensor.is_conj() else ()) + (("neg",) if tensor.is_neg() else ())
 
 
-def _contents(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return strided tensors that are equal exactly where the contents are, as bytes."""
+def parts_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return strided tensors of torch's own class that are equal, as bytes, exactly where two tensors are.
+
+    >>> [tuple(part.shape) for part in parts_of(torch.eye(2).to_sparse())]
+    [(2, 2), (8,)]
+    """
+    if hasattr(tensor, "__tensor_flatten__"):
+        names: list[str] = tensor.__tensor_flatten__()[0]  # type: ignore[attr-defined]  how torch takes subclasses apart
+        return tuple([part for name in names for part in parts_of(getattr(tensor, name).detach())])
+    if type(tensor) is not torch.Tensor:
+        tensor = tensor.as_subclass(torch.Tensor)
+    if tensor.is_quantized:
+        return (tensor.int_repr(), tensor.dequantize())
     match tensor.layout:
         case torch.strided:
-            return (tensor if tensor.is_quantized else _bits(tensor.resolve_conj().resolve_neg()),)
+            return (_bits(tensor.resolve_conj().resolve_neg()),)
         case torch.sparse_coo:
             flat = tensor.coalesce()
             return (flat.indices(), _bits(flat.values()))

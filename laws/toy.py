@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,8 @@ from ..ir.graph import Op
 from ..ir.operators import GETITEM, op_of
 from ..ir.program import Program
 from ..ir.signature import UserInput
-from ..ir.state import SlotKind, State
+from ..ir.state import SlotKind, State, is_plain, parts_of
+from ..ir.state_copies import copy_value
 from ..ir.torch_private import resolve_operator, storage_key, window_on
 from .evaluate import Meaning, contents_of, evaluate
 from .purity import seeded
@@ -82,6 +84,10 @@ def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], 
     return (true_fn if pred else false_fn)(*operands)
 
 
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""Where an object is: a copy of it is elsewhere."""
+
+
 class TensorMachine:
     """Runs the operators of torch on the CPU; use it for one evaluation.
 
@@ -111,22 +117,22 @@ class TensorMachine:
         return (token, *result) if isinstance(result, tuple) else (token, result)
 
     def load(self, state: State) -> dict[str, Any]:
-        """Return copies of tensors and modules, tied and sharing memory as the originals are; other constants as they are."""
+        """Return copies of tensors and modules, tied and sharing memory as the originals are, and of other constants."""
         memories: dict[int, torch.UntypedStorage] = {}
         cells: dict[int, Any] = {}
+        memo: dict[Any, Any] = {"torch": memories}
         for name in state:
             slot = state[name]
             if slot.cell in cells or slot.kind is SlotKind.MODULE:
                 continue
-            value = slot.value
-            if isinstance(value, torch.Tensor):
-                plain = value.detach()
-                key = storage_key(plain)
-                memory = memories[key] if key in memories else memories.setdefault(key, plain.untyped_storage().clone())
-                value = window_on(memory, plain)
-            cells[slot.cell] = value
+            if not is_plain(slot.value):
+                cells[slot.cell] = copy_value(name, slot.value, memo)
+                continue
+            plain = slot.value.detach()
+            key = storage_key(plain)
+            memory = memories[key] if key in memories else memories.setdefault(key, plain.untyped_storage().clone())
+            cells[slot.cell] = window_on(memory, plain)
         # Modules come last, with one memo: they find the copies of the tensors that they share with the rest.
-        memo: dict[Any, Any] = {"torch": memories}
         memo.update({id(state[name].value): cells[state[name].cell] for name in state if name not in state.modules})
         for name in state.modules:
             cells[state[name].cell] = copy.deepcopy(state[name].value, memo)
@@ -145,12 +151,16 @@ class TensorMachine:
         target.copy_(saved)
 
     def shown(self, saved: Any) -> Any:
-        """Return dtype, shape and bytes of a tensor; those of a module's state; type and text of a constant."""
+        """Return dtype, shape and bytes of a tensor, those of the state of a module or generator; type and text of a constant."""
         if isinstance(saved, torch.nn.Module):
             return [(name, self.shown(value)) for name, value in saved.state_dict(keep_vars=True).items()]
+        if isinstance(saved, torch.Generator):
+            return self.shown(saved.get_state())
         if not isinstance(saved, torch.Tensor):
-            return (type(saved).__name__, repr(saved))
-        return contents_of(saved)
+            return (type(saved).__name__, ADDRESS.sub("", repr(saved)))
+        if is_plain(saved):
+            return contents_of(saved)
+        return (type(saved).__name__, tuple(saved.shape), *map(contents_of, parts_of(saved)))
 
 
 def tensor_meaning(program: Program, calls: Sequence[Sequence[Any]], *, seed: int = 0) -> Meaning:

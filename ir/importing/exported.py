@@ -207,8 +207,11 @@ def _read(
     for path in [path for path in types if path not in paths]:
         # A module that no module of the hierarchy holds: it stays a call, at the path that the exporter gives.
         paths.update(dict.fromkeys(way_to(path)))
+    for owner in dict.fromkeys([name.rpartition(".")[0] for name in state.order]):
+        if owner not in paths:  # `run_decompositions` takes a tensor subclass apart into state of modules that it makes up
+            paths.update(dict.fromkeys(way_to(owner)))
     paths.setdefault("")
-    check_paths([*paths, *dict.fromkeys([name.rpartition(".")[0] for name in state.order])])
+    check_paths(paths)
     cells = reader.stacks.cells(paths)
     program = Program(
         graphs=pmap(reader.graphs),

@@ -12,7 +12,7 @@ import torch
 import torch.fx
 from attrs import evolve
 
-from ..arguments import Arg, refs_in
+from ..arguments import TREES, Arg, refs_in
 from ..errors import UnsupportedProgram
 from ..graph import Graph, Node, Op, Stack, common_prefix
 from ..operators import Said, op_of
@@ -88,7 +88,11 @@ class GraphReader:
             elif kind == "output":
                 output = reader.argument(fx_node.args[0])
             elif kind == "get_attr":
-                reader.body(fx_node, self._attribute(name, module, fx_node))
+                found = attribute_at(module, fx_node)
+                if isinstance(found, TREES):  # of `flat_apply`, which flex attention indexes captured tensors with
+                    reader.literal(fx_node, found)
+                else:
+                    reader.body(fx_node, self._body(name, found, fx_node))
             else:
                 raise UnsupportedProgram(f"{where(fx_node)}: an exported program has no {kind!r} node")
         graph = Graph(tuple(reader.inputs.values()), tuple(reader.nodes), output)
@@ -119,15 +123,20 @@ class GraphReader:
             op = self._ops[target] = op_of(target, self.said)
         return op
 
-    def _attribute(self, owner: str, module: torch.fx.GraphModule, fx_node: Any) -> str:
-        found: Any = module
-        for part in str(fx_node.target).split("."):
-            found = getattr(found, part, None)
+    def _body(self, owner: str, found: Any, fx_node: Any) -> str:
         if not isinstance(found, torch.fx.GraphModule):
             raise UnsupportedProgram(f"{where(fx_node)}: reads the attribute {fx_node.target!r}, a {type(found).__name__}")
         name = f"{owner}.{fx_node.target}" if owner else f"${fx_node.target}"
         self._todo.append((name, found))
         return name
+
+
+def attribute_at(module: torch.fx.GraphModule, fx_node: Any) -> Any:
+    """Return the attribute that a node reads; None where there is none."""
+    found: Any = module
+    for part in str(fx_node.target).split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def place_unplaced(nodes: list[Node], stacks: Mapping[str, Stack | None]) -> list[Node]:

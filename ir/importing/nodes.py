@@ -145,6 +145,11 @@ class NodeReader:
         """Read an attribute that is a graph."""
         self.known.bodies[fx_node] = Body(name)
 
+    def literal(self, fx_node: Any, value: Arg) -> None:
+        """Read an attribute that is a literal."""
+        self.known[fx_node] = value
+        self.is_plain = False
+
     def node(self, fx_node: Any) -> None:
         """Read a call of an operator."""
         target, name, meta, given, named = fx_node.target, fx_node.name, fx_node.meta, fx_node.args, fx_node.kwargs

@@ -13,7 +13,7 @@ import torch
 import torch.fx
 from attrs import define, evolve, field, frozen
 
-from ..arguments import Arg, Body, Ref
+from ..arguments import TREES, Arg, Body, Ref
 from ..callables import Parameter, bind
 from ..errors import InputError, InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call, Frame, Get, Graph, Input, Node, Stack
@@ -185,8 +185,8 @@ class _GraphReader:
             raise UnsupportedProgram(
                 f"{where(fx_node)}: the module {fx_node.target!r} is used as a value; only calls of it are known"
             )
-        if value is None:
-            self.known[fx_node] = None
+        if value is None or isinstance(value, TREES):
+            self.known[fx_node] = value
             return
         if is_computed(owner, name):
             raise UnsupportedProgram(

@@ -152,7 +152,7 @@ def _key(value: Any) -> Any:
         return value, 0
     if kind is Imported or kind is Made:
         return value
-    if kind is FakeTensor:
+    if kind is FakeTensor and value.layout is torch.strided:
         sizes = (*value.shape, *value.stride())
         if INTEGERS.issuperset(map(type, sizes)):
             return value.dtype, sizes, value.fake_device, value.requires_grad, value.layout

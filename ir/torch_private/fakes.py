@@ -83,8 +83,10 @@ def autocast_is_on() -> bool:
 
 def fake_copy(module: torch.fx.GraphModule, mode: Any) -> torch.fx.GraphModule:
     """Return a copy of a module with fake tensors in place of its own; no public copy leaves the contents out."""
+    # On fake tensors nothing is drawn, and a generator cannot be copied with a fake state.
+    kept = {id(held): held for part in module.modules() for held in vars(part).values() if isinstance(held, torch.Generator)}
     with FakeCopyMode(mode):
-        return copy.deepcopy(module)
+        return copy.deepcopy(module, kept)
 
 
 def device_of(tensor: Any) -> torch.device:
@@ -295,7 +297,8 @@ def ranges_in(values: Iterable[Any]) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
     for value in values:
         for part in value if isinstance(value, tuple | list) else (value,):
-            sizes: Iterable[Any] = (*part.shape, *part.stride()) if isinstance(part, FakeTensor) else (part,)
+            strides = part.stride() if isinstance(part, FakeTensor) and part.layout is torch.strided else ()
+            sizes: Iterable[Any] = (*part.shape, *strides) if isinstance(part, FakeTensor) else (part,)
             for size in sizes:
                 if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool):
                     node = size.node

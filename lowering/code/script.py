@@ -24,7 +24,8 @@ from ...ir.names import Names, is_identifier
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.signature import LiteralType, NumberType, TensorType, UserInput, UserOutput
-from ...ir.state import SlotKind
+from ...ir.state import is_plain
+from ...ir.state_copies import kind_of_state
 from ...ir.taking import kind_of
 from ...ir.verify import check
 from ...transforms import inline, inplace_mutations, join, remove_effect_tokens, sink_state
@@ -156,8 +157,8 @@ def _flat(program: Program) -> Program:
 def _state(program: Program) -> str:
     memories: dict[int, set[int]] = {}
     for name, slot in program.state.pairs:
-        if not isinstance(slot.value, torch.Tensor) or slot.value.layout is not torch.strided or slot.kind is SlotKind.MODULE:
-            raise UnsupportedProgram(f"the state {name!r} is a {type(slot.value).__name__}, which no script can make")
+        if not is_plain(slot.value):
+            raise UnsupportedProgram(f"the state {name!r} is a {kind_of_state(slot.value)}, which no script can make")
         memories.setdefault(slot.storage, set()).add(slot.cell)
     whole: set[int] = set()
     first: dict[int, str] = {}

@@ -307,10 +307,10 @@ def _ties(state: State) -> dict[str, tuple[str, ...]]:
 
 
 def _constants(pairs: tuple[tuple[str, Slot], ...]) -> dict[str, tuple[str, ...]]:
-    # The names of constant tensors by the path of their module.
+    # The names of constants by the path of their module.
     found: dict[str, tuple[str, ...]] = {}
     for name, slot in pairs:
-        if slot.kind is SlotKind.CONSTANT and isinstance(slot.value, torch.Tensor):
+        if slot.kind is SlotKind.CONSTANT:
             path, _, last = name.rpartition(".")
             found[path] = (*found.get(path, ()), last)
     return found

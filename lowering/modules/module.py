@@ -15,7 +15,9 @@ from attrs import define
 from torch.export.unflatten import UnflattenedModule
 
 from ...ir.effects.registered import effects_of
-from ...ir.names import FROM_ROOT
+from ...ir.names import FROM_ROOT, join
+from ...ir.state import is_plain
+from ...ir.state_copies import copy_value
 from ...ir.torch_private import blank_module, codegen_of, hooks_of, pytree, with_hooks_of
 from ..calls.preserved import edited
 from ..code.compiled import Body, may_leave_modes, restoring
@@ -38,6 +40,7 @@ __all__ = [
     "holds",
     "make_class",
     "new_module",
+    "own_state",
     "plain_class",
 ]
 
@@ -100,6 +103,9 @@ class Lowered(Watched):
         new: Any = object.__new__(plain_class(type(self)))
         memo[id(self)] = new
         attributes = self.__dict__.copy()  # another thread may look at the module, and what it reads first is made then
+        for name, value in own_state(self):
+            if not is_plain(value):
+                copy_value(name, value, memo)  # what torch copies to another type, or not at all
         for key, value in attributes.items():
             if key not in DERIVED and key not in GRAPHS:
                 shared = isinstance(value, pytree.TreeSpec) or (key.startswith(OURS) and key != "purefx_plan")
@@ -116,6 +122,14 @@ class Lowered(Watched):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return cast(tuple[Any, ...], LoweringContext.reduce_module(self))
+
+
+def own_state(module: Any) -> list[tuple[str, Any]]:
+    """Return the parameters, buffers and constants of a lowered module without its children, by name from the root."""
+    path, attributes = module.purefx_place.path, module.__dict__
+    constants = [(name, attributes[name]) for name in module.purefx_context.constants.get(path, ()) if name in attributes]
+    found = [*attributes["_parameters"].items(), *attributes["_buffers"].items(), *constants]
+    return [(join(path, name), value) for name, value in found if value is not None]
 
 
 FIRST = "@"

@@ -14,18 +14,19 @@ from attrs import evolve, frozen
 
 from ...ir.allowed import is_operator, registered
 from ...ir.callables import Method
-from ...ir.errors import UnsupportedProgram
+from ...ir.errors import ParseError, UnsupportedProgram
 from ...ir.graph import Frame, Op
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.signature import UserInput
+from ...ir.state_copies import check_picklable
 from ...ir.store.metas import read_metas, write_metas
 from ...ir.text import parse
 from ...ir.text.operators import Known
 from ...ir.torch_private import pytree
 from ..lower import lower_unchecked
 from .context import Key, LoweringContext
-from .module import DERIVED, GRAPHS, OURS, Lowered
+from .module import DERIVED, GRAPHS, OURS, Lowered, own_state
 from .state import write_parameter
 
 __all__ = ["edited", "foreign_operator", "load_context", "load_module", "reduce_context", "reduce_module"]
@@ -41,7 +42,7 @@ def reduce_module(module: Lowered) -> tuple[Any, ...]:
     """Return how a module is pickled, in the form that ``__reduce__`` has.
 
     Raises:
-        UnsupportedProgram: its graph was edited.
+        UnsupportedProgram: its graph was edited, or pickle cannot write a piece of state.
     """
     attributes = module.__dict__.copy()  # another thread may look at the module
     graphs = [attributes[key] for key in GRAPHS if isinstance(attributes.get(key), torch.fx.Graph)]
@@ -61,6 +62,8 @@ def reduce_module(module: Lowered) -> tuple[Any, ...]:
         and id(value) not in bodies
         and not isinstance(value, pytree.TreeSpec)
     }
+    for name, value in own_state(module):
+        check_picklable(name, value)
     floating = attributes["purefx_plan"].checks.floating if "purefx_plan" in attributes else False
     return load_module, (module.purefx_context, key_of(module), floating), state
 
@@ -157,11 +160,17 @@ def read_tree(written: Any) -> Any:
     return pytree.TreeSpec(kind, context, [read_tree(child) for child in children])
 
 
+NO_TEXT = "the program holds arguments that have no text, so it cannot be pickled: keep its state_dict()"
+
+
 def _check_text(text: str, program: Program, operators: Mapping[str, Any]) -> None:
     # Better to fail here than where it is loaded.
-    read = parse(text, operators=operators)
+    try:
+        read = parse(text, operators=operators)
+    except ParseError as error:
+        raise UnsupportedProgram(f"{NO_TEXT} ({str(error).splitlines()[0]})") from error
     if read != program:
-        raise UnsupportedProgram("the program holds arguments that have no text, so it cannot be pickled: keep its state_dict()")
+        raise UnsupportedProgram(NO_TEXT)
     for (_, mine), (_, theirs) in zip(program.nodes(), read.nodes(), strict=True):
         if type(mine.do) is not Op or type(theirs.do) is not Op or mine.do.target is write_parameter:
             continue  # writes to parameters are found again when it is lowered

@@ -14,7 +14,7 @@ import torch.fx
 from attrs import Factory, frozen
 
 from ...ir.analysis.numbers import SYMBOLIC
-from ...ir.arguments import CONTAINERS, Arg, Body, Items, Ref, bodies_in, thawed
+from ...ir.arguments import CONTAINERS, TREES, Arg, Body, Items, Ref, bodies_in, thawed
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Get, Graph, Input, Node, Op, Stack, place_of
 from ...ir.names import Names
@@ -93,8 +93,8 @@ class Made:
     """An fx graph, and its nodes for the values of a graph."""
 
     graph: torch.fx.Graph
-    attributes: dict[str, torch.fx.GraphModule] = Factory(dict)
-    """The bodies of operators, by the name under which the graph reads them."""
+    attributes: dict[str, Any] = Factory(dict)
+    """The bodies of operators, and pytree specs, by the name under which the graph reads them."""
     nodes: dict[str, torch.fx.Node] = Factory(dict)
     """By the name of the value."""
 
@@ -250,7 +250,14 @@ class _Work:
         kind = type(arg)
         if kind is Ref:
             return self.made.nodes[arg.name]
+        if isinstance(arg, TREES):
+            return self._tree(arg)
         return self._readers[arg.graph, self._place] if kind is Body else check_literal(arg)
+
+    def _tree(self, spec: Any) -> torch.fx.Node:
+        name = self._attributes.fresh("spec")
+        self.made.attributes[name] = spec
+        return self.made.graph.create_node("get_attr", name, name=name)
 
     def _fake(self, arg: Arg) -> Any:
         return thawed(arg, self._fake_leaf)
@@ -267,7 +274,7 @@ def _operands(args: Iterable[Arg]) -> list[Arg]:
     found: list[Arg] = []
     for arg in args:
         if type(arg) in (tuple, Items):
-            found.extend(arg)
+            found.extend([part for part in arg if type(part) is not Body])
         elif type(arg) is not Body:
             found.append(arg)
     return found

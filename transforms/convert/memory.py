@@ -16,6 +16,7 @@ from ...ir.errors import UnsupportedProgram
 from ...ir.own_operators import tensors_of
 from ...ir.program import Program
 from ...ir.state import Slot, SlotKind
+from ...ir.state_copies import as_plain, copy_value, dressed, has_window
 from ...ir.torch_private import FakeTensor, device_of, fake_on, storage_key, window_on
 from .devices import Devices
 
@@ -36,6 +37,8 @@ class StorageViews:
     """Where they go; None leaves them."""
     memories: dict[int, torch.Tensor] = field(factory=dict)
     """The new memory, by the key of the old."""
+    memo: dict[int, Any] = field(factory=dict)
+    """What became of the rest, as ``copy.deepcopy`` has it."""
 
     def goes_to(self, tensor: torch.Tensor) -> torch.device | None:
         """Return the device that a tensor moves to; None if it stays."""
@@ -75,20 +78,22 @@ def copied_modules(
     >>> copied.__dict__["_parameters"]["weight"]
     'new'
     """
-    memo: dict[int, Any] = {id(old): new for old, new in tensors}
-    held = [tensor for _, module in modules for tensor in tensors_of(module)]
-    if not windows.copy and all(windows.goes_to(tensor) is None for tensor in held):
+    memo = windows.memo | {id(old): new for old, new in tensors}
+    held = [(name, tensor) for name, module in modules for tensor in tensors_of(module)]
+    if not windows.copy and all(windows.goes_to(tensor) is None for _, tensor in held):
         return [module for _, module in modules]
-    several = _seen_twice(held) | windows.memories.keys()
-    for tensor in held:
-        moves = windows.goes_to(tensor) is not None
-        if id(tensor) not in memo and (moves or (_is_plain(tensor) and storage_key(tensor) in several)):
-            memo[id(tensor)] = _remade(tensor, windows)
+    several = _seen_twice([tensor for _, tensor in held]) | windows.memories.keys()
+    for name, tensor in held:
+        device = windows.goes_to(tensor)
+        if id(tensor) in memo:
+            continue
+        if not has_window(tensor):
+            copy_value(name, tensor, memo, device=device)
+        elif isinstance(tensor, FakeTensor):
+            memo[id(tensor)] = tensor if device is None else dressed(as_plain(tensor).to(device), tensor, memo)
+        elif device is not None or storage_key(tensor) in several:
+            memo[id(tensor)] = dressed(windows.window(as_plain(tensor)), tensor, memo)
     return [_copied(name, module, memo) for name, module in modules]
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return tensor.layout is torch.strided and not tensor.is_quantized and type(tensor.detach()) is torch.Tensor
 
 
 def _seen_twice(tensors: Iterable[torch.Tensor]) -> set[int]:
@@ -96,18 +101,11 @@ def _seen_twice(tensors: Iterable[torch.Tensor]) -> set[int]:
     seen: dict[int, int] = {}
     twice: set[int] = set()
     for tensor in tensors:
-        if _is_plain(tensor):
+        if has_window(tensor):
             key = storage_key(tensor)
             if seen.setdefault(key, id(tensor)) != id(tensor):
                 twice.add(key)
     return twice
-
-
-def _remade(tensor: torch.Tensor, windows: StorageViews) -> torch.Tensor:
-    plain = windows.window(tensor.detach()) if _is_plain(tensor) else tensor.detach().to(windows.goes_to(tensor))
-    if isinstance(tensor, torch.nn.Parameter):
-        return torch.nn.Parameter(plain, requires_grad=tensor.requires_grad)
-    return plain.requires_grad_(tensor.requires_grad)
 
 
 def _copied(name: str, module: torch.nn.Module, memo: dict[int, Any]) -> torch.nn.Module:
@@ -144,7 +142,7 @@ def materialise(program: Program, *, copy: bool, devices: Devices | None = None)
         if slot.kind is SlotKind.MODULE:
             modules[slot.cell] = (name, slot.value)
         else:
-            cells[slot.cell] = _value(slot, windows, shared)
+            cells[slot.cell] = _value(name, slot, windows, shared)
     if modules and (copy or devices is not None):
         tensors = [(slot.value, cells[slot.cell]) for _, slot in program.state.pairs if slot.cell in cells]
         copies = copied_modules(list(modules.values()), tensors, windows)
@@ -161,19 +159,21 @@ def _shared_storages(program: Program) -> frozenset[int]:
     return frozenset(shared).union(*program.state.entangled)
 
 
-def _value(slot: Slot, windows: StorageViews, shared: frozenset[int]) -> Any:
+def _value(name: str, slot: Slot, windows: StorageViews, shared: frozenset[int]) -> Any:
     value = slot.value
     if isinstance(value, torch.device) and windows.devices is not None:
         return windows.devices[value]
     if not isinstance(value, torch.Tensor):
-        return value
+        return copy_value(name, value, windows.memo) if windows.copy else value
     device = windows.goes_to(value)
     is_shared, moves = slot.storage in shared, device is not None
     if not (is_shared or moves or windows.copy) and (
         isinstance(value, torch.nn.Parameter) or slot.kind is not SlotKind.PARAMETER
     ):
         return value
-    plain = value.detach()
+    if not has_window(value):
+        return copy_value(name, value, windows.memo, device=device) if moves or windows.copy else value
+    plain = as_plain(value)
     if device is not None and isinstance(plain, FakeTensor):
         plain = fake_on(plain, device)
     elif is_shared or ((moves or windows.copy) and not _is_whole(plain)):
@@ -182,13 +182,12 @@ def _value(slot: Slot, windows: StorageViews, shared: frozenset[int]) -> Any:
         plain = plain.to(device)
     elif windows.copy:
         plain = plain.clone()
-    if slot.kind is SlotKind.PARAMETER or isinstance(value, torch.nn.Parameter):
-        return torch.nn.Parameter(plain, requires_grad=value.requires_grad)
-    return plain.requires_grad_(value.requires_grad) if value.requires_grad and value.is_leaf else plain
+    made = dressed(plain, value, windows.memo)
+    if slot.kind is SlotKind.PARAMETER and not isinstance(made, torch.nn.Parameter):
+        return torch.nn.Parameter(made, requires_grad=value.requires_grad)
+    return made
 
 
 def _is_whole(plain: torch.Tensor) -> bool:
     # A clone of it lies in memory as it does: nothing overlaps, and there is nothing around it that a view could reach.
-    if type(plain) is not torch.Tensor or plain.layout is not torch.strided or plain.is_quantized:
-        return True  # no window can be made of it
-    return plain.is_contiguous() and plain.nbytes == plain.untyped_storage().nbytes()
+    return type(plain) is FakeTensor or (plain.is_contiguous() and plain.nbytes == plain.untyped_storage().nbytes())

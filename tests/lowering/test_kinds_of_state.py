@@ -1,0 +1,311 @@
+"""State that is not a plain tensor, at every door: an independent copy of the same class, or a refusal that names the slot."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.testing._internal.custom_tensor import ConstantExtraMetadataTensor, CustomTensorPlainOut
+from torch.testing._internal.two_tensor import TwoTensor
+
+import purefx as px
+from purefx.errors import UnsupportedProgram
+from purefx.ir.state import same_value
+
+X = torch.arange(1.0, 4.0)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state"),
+    pytest.mark.filterwarnings("ignore:TypedStorage is deprecated"),  # torch copies and pickles some of its objects like this
+    pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor"),
+]
+
+
+class Tagged(torch.Tensor):
+    """A subclass that keeps a number beside its contents."""
+
+    scale: int
+
+
+class OwnParameter(torch.nn.Parameter):
+    """A parameter class of a library; torch pickles it as a plain parameter."""
+
+
+class Holder(torch.nn.Module):
+    """A module with one piece of state, ``p``."""
+
+    p: Any
+
+    def __init__(self, value: Any, kind: str = "buffer") -> None:
+        super().__init__()
+        if kind == "buffer":
+            self.register_buffer("p", value)
+        else:
+            self.p = value
+
+
+class Scales(Holder):
+    """Uses all numbers of the state."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply by the sum."""
+        return x * (self.p * 2).sum()
+
+
+class Multiplies(Holder):
+    """Uses the state as a matrix."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply by the matrix."""
+        return (self.p @ x.unsqueeze(1)).squeeze(1)
+
+
+class Dense(Holder):
+    """Uses the state as a dense tensor."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply by the sum."""
+        return x * self.p.to_dense().sum()
+
+
+class Draws(Holder):
+    """Draws from a generator of its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add what is drawn."""
+        return x + torch.rand(3, generator=self.p)
+
+
+def _tagged() -> Tagged:
+    found = X.clone().as_subclass(Tagged)
+    found.scale = 3
+    return found
+
+
+def _with_metadata() -> torch.Tensor:
+    found = ConstantExtraMetadataTensor(X.clone())
+    found.constant_attribute = 7
+    return found
+
+
+PLAIN_OUT = "a subclass whose clone is a plain tensor"
+
+KINDS: dict[str, Callable[[], Holder]] = {
+    "a subclass": lambda: Scales(TwoTensor(X.clone(), X * 2)),
+    "a subclass as parameter": lambda: Scales(torch.nn.Parameter(TwoTensor(X.clone(), X * 2)), "attribute"),
+    PLAIN_OUT: lambda: Scales(CustomTensorPlainOut(X.clone(), X * 2)),
+    f"{PLAIN_OUT}, as parameter": lambda: Scales(torch.nn.Parameter(CustomTensorPlainOut(X.clone(), X * 2)), "attribute"),
+    "a subclass whose clone forgets": lambda: Scales(_with_metadata()),
+    "a subclass of torch functions": lambda: Scales(_tagged()),
+    "a parameter class": lambda: Scales(OwnParameter(X.clone()), "attribute"),
+    "sparse": lambda: Multiplies(torch.eye(3).to_sparse()),
+    "sparse constant": lambda: Multiplies(torch.eye(3).to_sparse(), "attribute"),
+    "sparse rows": lambda: Multiplies(torch.eye(3).to_sparse_csr()),
+    "sparse parameter": lambda: Multiplies(torch.nn.Parameter(torch.eye(3).to_sparse()), "attribute"),
+    "opaque layout": lambda: Dense(torch.eye(3).to_mkldnn()),
+    "generator": lambda: Draws(torch.Generator().manual_seed(3), "attribute"),
+}
+
+UNPICKLED = ("a parameter class", "opaque layout")
+"""What torch pickles as another type, or not at all."""
+
+
+def _lowered(program: px.Program) -> torch.nn.Module:
+    return px.lower(program, state="share")
+
+
+DOORS: dict[str, Callable[[px.Program], Any]] = {
+    "lower": px.lower,
+    "interpreter": lambda program: px.lower(px.transform(program), to="interpreter"),
+    "to_ep": px.to_ep,
+    "deepcopy": lambda program: copy.deepcopy(_lowered(program)),
+    "pickle": lambda program: pickle.loads(pickle.dumps(_lowered(program))),
+}
+
+
+def _program(kind: str) -> px.Program:
+    return px.import_ep(torch.export.export(KINDS[kind](), (X,)))
+
+
+def _of_fx(kind: str) -> px.Program:
+    return px.import_fx(torch.export.export(KINDS[kind](), (X,)).module(), example_inputs=(X,))
+
+
+def _state_of(made: Any, name: str) -> Any:
+    return (made.state_dict | made.constants)[name] if isinstance(made, torch.export.ExportedProgram) else getattr(made, name)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    return {name: part for name, part in getattr(value, "__dict__", {}).items() if not isinstance(part, torch.Tensor)}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_is_what_the_original_is(kind: str, door: str) -> None:
+    program = _program(kind)
+    (name,) = program.state
+    original = program.state[name].value
+    if door == "pickle" and kind in UNPICKLED:
+        with pytest.raises(UnsupportedProgram, match=f"the state '{name}' is a "):
+            DOORS[door](program)
+        return
+    made = DOORS[door](program)
+    found = _state_of(made, name)
+    assert type(found) is type(original)
+    assert found is not original
+    assert _attributes(found) == _attributes(original)
+    if isinstance(original, torch.Tensor):
+        assert same_value(found, original)
+        assert (found.requires_grad, isinstance(found, torch.nn.Parameter)) == (
+            original.requires_grad,
+            isinstance(original, torch.nn.Parameter),
+        )
+    eager, module = KINDS[kind](), made.module() if door == "to_ep" else made
+    before = original.get_state() if kind == "generator" else None
+    for _ in range(3):
+        assert torch.equal(module(X), eager(X))
+    if before is not None:
+        assert torch.equal(original.get_state(), before)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_imported_from_fx(kind: str) -> None:
+    program = _of_fx(kind)
+    eager, module = KINDS[kind](), px.lower(px.transform(program))
+    for _ in range(3):
+        assert torch.equal(module(X), eager(X))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scripts_refuse_it_and_runs_do_not_share_it(kind: str) -> None:
+    program = _program(kind)
+    (name,) = program.state
+    original = program.state[name].value
+    with pytest.raises(UnsupportedProgram, match=f"the state '{name}' is a "):
+        px.to_script(program)
+    before = original.get_state() if kind == "generator" else None
+    assert px.first_difference(program, px.transform(program), (X,), calls=2) is None
+    if before is not None:
+        assert torch.equal(original.get_state(), before)
+
+
+@pytest.mark.parametrize("door", ["lower", "interpreter", "to_ep", "deepcopy"])
+def test_a_copy_of_another_type_is_refused(door: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = _program(PLAIN_OUT)
+    monkeypatch.setattr(CustomTensorPlainOut, "__deepcopy__", lambda self, memo: self.elem1.clone(), raising=False)
+    with pytest.raises(UnsupportedProgram, match=r"the state 'p' is a \S+CustomTensorPlainOut, which cannot be copied"):
+        DOORS[door](program)
+
+
+def test_tied_state_stays_one() -> None:
+    class Two(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.p = self.q = torch.nn.Parameter(CustomTensorPlainOut(X.clone(), X * 2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * (self.p * 2).sum() + (self.q * 3).sum()
+
+    program = px.import_ep(torch.export.export(Two(), (X,)))
+    for made in (px.lower(program), copy.deepcopy(px.lower(program))):
+        assert made.p is made.q
+        assert torch.equal(made(X), Two()(X))
+
+
+def test_views_of_a_subclass_and_a_plain_tensor_share_memory() -> None:
+    class Views(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("whole", torch.arange(6.0))
+            self.register_buffer("part", self.whole[::2].as_subclass(Tagged))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.whole.add_(1)
+            return x + self.part
+
+    program, eager = px.import_ep(torch.export.export(Views(), (X,))), Views()
+    module = px.lower(program)
+    assert type(module.part) is Tagged
+    for _ in range(2):
+        assert torch.equal(module(X), eager(X))
+
+
+def test_tensors_inside_of_modules_that_the_program_holds() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Scales(CustomTensorPlainOut(X.clone(), X * 2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x) + 1
+
+    class Tracer(torch.fx.Tracer):
+        def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+            return isinstance(m, Scales)
+
+    model = Model()
+    module = px.lower(px.import_fx(torch.fx.GraphModule(model, Tracer().trace(model))))
+    assert type(module.inner.p) is CustomTensorPlainOut
+    assert module.inner.p is not model.inner.p
+    assert torch.equal(module(X), model(X))
+
+
+class Locked:
+    """An object that cannot be copied."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+def _uses(x: torch.Tensor, value: Any) -> torch.Tensor:
+    return x + 1
+
+
+def _reads(value: Any, function: Callable[..., Any]) -> px.Program:
+    root, graph = torch.nn.Module(), torch.fx.Graph()
+    root.p = value
+    x = graph.placeholder("x")
+    graph.output(graph.call_function(function, (x, graph.get_attr("p"))))
+    return px.import_fx(torch.fx.GraphModule(root, graph))
+
+
+@pytest.mark.parametrize("door", ["lower", "interpreter", "deepcopy", "pickle"])
+def test_objects_that_cannot_be_copied_are_refused(door: str) -> None:
+    program = _reads(Locked(), _uses)
+    with pytest.raises(UnsupportedProgram, match=r"the state 'p' is a \S+Locked, which cannot be"):
+        DOORS[door](program)
+    assert px.lower(program, state="share").p is program.state["p"].value
+
+
+@pytest.mark.parametrize("door", ["lower", "interpreter", "deepcopy", "pickle"])
+def test_script_objects_are_copied(door: str) -> None:
+    weight = torch.quantize_per_tensor(torch.eye(3), 0.1, 0, torch.qint8)
+    program = _reads(torch.ops.quantized.linear_prepack(weight, None), torch.ops.quantized.linear_dynamic)
+    module = DOORS[door](program)
+    assert module.p is not program.state["p"].value
+    expected = torch.ops.quantized.linear_dynamic(X.unsqueeze(0), program.state["p"].value)
+    assert torch.equal(module(X.unsqueeze(0)), expected)
+    assert px.first_difference(program, program, (X.unsqueeze(0),)) is None
+
+
+def test_decomposed_subclasses_are_imported() -> None:
+    model = KINDS[f"{PLAIN_OUT}, as parameter"]()
+    program = px.import_ep(torch.export.export(model, (X,)).run_decompositions({}))
+    assert [module.path for module in program.modules] == ["", "parametrizations", "parametrizations.p"]
+    module = px.lower(px.transform(program))
+    assert list(module.state_dict()) == ["parametrizations.p.original0", "parametrizations.p.original1"]
+    assert torch.equal(module(X), model(X))
+    assert torch.equal(px.to_ep(program).module()(X), model(X))
+
+
+def test_a_version_lowered_like_another_shares_its_objects() -> None:
+    program, eager = px.transform(_program("generator")), KINDS["generator"]()
+    first = px.lower(program)
+    second = px.lower(px.name_inputs(program, ["y"]), like=first)
+    for module in (first, second, first):
+        assert torch.equal(module(X), eager(X))
