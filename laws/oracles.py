@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 
+from ..ir.calls.argument_tree import key_paths
 from ..ir.calls.parts import original, part_names
 from ..ir.program import Program
 from ..ir.state import State, same_contents
@@ -256,12 +257,12 @@ def value_differences(given: Any, expected: Any, *, tolerance: float | None = No
     >>> value_differences({"a": torch.ones(2)}, {"a": torch.ones(2).double()})
     ["value['a']: got torch.float32 (2,) on cpu, expected torch.float64 (2,) on cpu"]
     """
-    mine, spec = pytree.tree_flatten_with_path(given)
-    theirs, other = pytree.tree_flatten_with_path(expected)
+    mine, spec = pytree.tree_flatten(given)
+    theirs, other = pytree.tree_flatten(expected)
     if spec != other:
         return [f"{where}: got the structure {str(spec)[:SHOWN]}, expected {str(other)[:SHOWN]}"]
     found: list[str] = []
-    for (path, left), (_, right) in zip(mine, theirs, strict=True):
+    for path, left, right in zip(key_paths(spec, given), mine, theirs, strict=True):
         difference = _leaf_difference(left, right, tolerance)
         if difference:
             found.append(f"{where}{pytree.keystr(path)}: {difference}")

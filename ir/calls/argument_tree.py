@@ -1,11 +1,13 @@
 """``ArgumentTree``: the arguments of a function as the leaves of pytrees, in their order, and how each is called.
 
 Everything that turns arguments into leaves, or names a leaf, asks this: the root, calls with a preserved signature, guards.
+Nothing here unflattens: a class that is registered as a pytree may check its parts when it is made.
 """
 
 from __future__ import annotations
 
-from collections import namedtuple
+import dataclasses
+from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
@@ -16,7 +18,7 @@ from attrs import frozen
 from ..errors import InputError
 from ..torch_private import pytree
 
-__all__ = ["ArgumentTree", "flatten", "leaf_ranges"]
+__all__ = ["ArgumentTree", "flatten", "key_paths", "leaf_ranges"]
 
 
 EMPTY = pytree.tree_structure(((), {}))
@@ -42,14 +44,17 @@ class ArgumentTree:
     """What each is called in messages and by those who pass it by name."""
     is_flat: bool
     """Whether each argument is one leaf."""
+    examples: tuple[Any, ...]
+    """What was once passed for each argument; None where that is not known."""
 
     @classmethod
-    def of(cls, in_spec: Any, names: Sequence[str] = ()) -> Self:
+    def of(cls, in_spec: Any, names: Sequence[str] = (), example: Any = None) -> Self:
         """Return the tree of a pytree of ``(args, kwargs)``.
 
         Args:
             in_spec: the pytree; None where nothing is known of it, which gives a tree without arguments.
             names: the argument names of the ``forward``, as far as they are known.
+            example: ``(args, kwargs)`` of a call, if there is one: some classes name their parts in no other way.
         """
         args, kwargs = EMPTY.children() if in_spec is None else in_spec.children()
         positional = tuple(args.children())
@@ -57,7 +62,9 @@ class ArgumentTree:
         labels = [names[at] if at < len(names) else f"args[{at}]" for at in range(len(positional))]
         specs = (*positional, *keyword.values())
         is_flat = all(spec.is_leaf() for spec in specs)
-        return cls(positional, MappingProxyType(keyword), specs, (*labels, *map(str, keyword)), is_flat)
+        first, named = example or ((), {})
+        examples = (*[first[at] if at < len(first) else None for at in range(len(positional))], *map(named.get, keyword))
+        return cls(positional, MappingProxyType(keyword), specs, (*labels, *map(str, keyword)), is_flat, examples)
 
     @property
     def keys(self) -> tuple[int | str, ...]:
@@ -67,11 +74,8 @@ class ArgumentTree:
     @property
     def places(self) -> list[tuple[int, tuple[Any, ...]]]:
         """For each leaf the number of the argument that it is in, and the keys of the pytree that lead to it there."""
-        found: list[tuple[int, tuple[Any, ...]]] = []
-        for number, spec in enumerate(self.specs):
-            inside = pytree.tree_unflatten([0] * spec.num_leaves, spec)
-            found += [(number, tuple(path)) for path, _ in pytree.tree_flatten_with_path(inside)[0]]
-        return found
+        pairs = enumerate(zip(self.specs, self.examples, strict=True))
+        return [(number, path) for number, (spec, example) in pairs for path in key_paths(spec, example)]
 
     @property
     def paths(self) -> list[str]:
@@ -91,6 +95,47 @@ class ArgumentTree:
             return list(values)
         pairs = zip(values, self.specs, self.labels, strict=True)
         return [leaf for value, spec, label in pairs for leaf in ([value] if spec.is_leaf() else flatten(value, spec, label))]
+
+
+def key_paths(spec: Any, value: Any = None) -> list[tuple[Any, ...]]:
+    """Return the keys that lead to each leaf of a pytree.
+
+    A part of a registered class has the key that the class says of a value; without one, the name that the spec keeps for it
+    (dataclasses, classes like dicts), else its number.
+
+    Args:
+        spec: the pytree.
+        value: what it is the pytree of, if that is at hand.
+
+    >>> [pytree.keystr(path) for path in key_paths(pytree.tree_structure({"a": (1, 2), "b": 3}))]
+    ["['a'][0]", "['a'][1]", "['b']"]
+    """
+    if spec.is_leaf():
+        return [()]
+    registered = pytree.SUPPORTED_NODES.get(spec.type)
+    pairs: list[tuple[Any, Any]] = []
+    if registered is not None and _node_type(value) is spec.type:
+        if registered.flatten_with_keys_fn is not None:
+            pairs = list(registered.flatten_with_keys_fn(value)[0])
+        else:
+            pairs = list(zip(_keys(spec), registered.flatten_fn(value)[0], strict=False))
+    if len(pairs) != spec.num_children:  # there is no value, or it is structured differently
+        pairs = [(key, None) for key in _keys(spec)]
+    inside = zip(pairs, spec.children(), strict=True)
+    return [(key, *rest) for (key, part), child in inside for rest in key_paths(child, part)]
+
+
+def _keys(spec: Any) -> list[Any]:
+    kind, context, count = spec.type, spec.context, spec.num_children
+    if kind in (dict, OrderedDict, defaultdict):
+        return [pytree.MappingKey(key) for key in (context[1] if kind is defaultdict else context)]
+    if kind is namedtuple:  # noqa: PYI024  # only its identity is used
+        return [pytree.GetAttrKey(field) for field in context._fields]
+    kept = (context, *context) if isinstance(context, list | tuple) else ()
+    for names in kept:
+        if isinstance(names, list | tuple) and len(names) == count and all(type(name) is str for name in names):
+            return [(pytree.GetAttrKey if dataclasses.is_dataclass(kind) else pytree.MappingKey)(name) for name in names]
+    return [pytree.SequenceKey(number) for number in range(count)]
 
 
 def leaf_ranges(specs: Iterable[Any]) -> list[range]:

@@ -99,7 +99,7 @@ def _places(ep: ExportedProgram) -> dict[str, int]:
     call = ep.module_call_graph[0].signature
     if call is None:
         return {}
-    names, tree = call.forward_arg_names or [], ArgumentTree.of(call.in_spec)
+    names, tree = call.forward_arg_names or [], ArgumentTree.of(call.in_spec, example=ep.example_inputs)
     starred = _starred(names[: len(tree.positional)])
     found: dict[str, int] = {}
     unsure: dict[str, int] = {}

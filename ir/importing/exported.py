@@ -70,7 +70,7 @@ def read_signature(ep: ExportedProgram, root: Graph) -> Signature:
     if ep.graph_signature.backward_signature is not None:
         out_spec = None  # it is that of the forward's results alone
     names = tuple((call.forward_arg_names or ()) if call is not None else ())
-    paths = iter(ArgumentTree.of(in_spec, names).paths if in_spec is not None else ())
+    paths = iter(ArgumentTree.of(in_spec, names, ep.example_inputs).paths if in_spec is not None else ())
     inputs: list[InputSpec] = []
     for spec, formal in zip(ep.graph_signature.input_specs, root.inputs, strict=True):
         if spec.kind in STATE_KINDS:

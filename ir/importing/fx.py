@@ -102,7 +102,7 @@ def _nested_inputs(module: torch.fx.GraphModule, info: Any) -> tuple[tuple[UserI
     names = tuple([name for name in info.orig_args if name != "self"])
     by_name = in_spec.type is tuple and in_spec.num_children == 2 and _is_call(in_spec)
     if not by_name:
-        in_spec = pytree.tree_structure((tuple(pytree.tree_unflatten([0] * in_spec.num_leaves, in_spec)), {}))
+        in_spec = pytree.treespec_tuple([pytree.treespec_tuple(in_spec.children()), pytree.treespec_dict()])
     tree = ArgumentTree.of(in_spec, names)
     _check_names([*names, *tree.keyword])
     count = sum(fx_node.op == "placeholder" for fx_node in module.graph.nodes)
@@ -121,7 +121,7 @@ def taken_spec(info: Any) -> Any:
     in_spec = info.in_spec
     if in_spec.type is not tuple or list(info.orig_args[:1]) != ["self"] or in_spec.num_children != len(info.orig_args):
         return in_spec
-    return pytree.tree_structure(tuple([pytree.tree_unflatten([0] * spec.num_leaves, spec) for spec in in_spec.children()[1:]]))
+    return pytree.treespec_tuple(in_spec.children()[1:])
 
 
 def _is_call(in_spec: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 from attrs import evolve
-from torch.export import ExportedProgram, ModuleCallEntry
+from torch.export import ExportedProgram
 
 from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import replace_refs
@@ -96,38 +96,29 @@ def range_constraints(program: Program, root: Made) -> dict[Any, Any]:
     return made | {symbol: bounds for symbol, bounds in free.items() if str(symbol) not in stated}
 
 
-def guard_texts(program: Program, root: ModuleCallEntry) -> list[str]:
+def guard_texts(program: Program) -> list[str]:
     """Return the guards as Python text.
+
+    Inputs are numbered, as a strict export writes them: torch then finds the paths of the example itself.
 
     Args:
         program: its constraints hold the guards.
-        root: the entry of the root among the module calls, which names the arguments.
 
     Raises:
         UnsupportedProgram: a guard has an operator that Python does not.
     """
     guards = program.constraints.guards
-    if not guards:
-        return []
-    assert root.signature is not None
-    spellings = _spellings(root.signature.in_spec, root.signature.forward_arg_names or [])
-    return [_bare(_written(guard, spellings)) if isinstance(guard, Apply) else _written(guard, spellings) for guard in guards]
+    return [_bare(_written(guard)) if isinstance(guard, Apply) else _written(guard) for guard in guards]
 
 
-def _spellings(in_spec: Any, names: list[str]) -> list[str]:
-    tree = ArgumentTree.of(in_spec)
-    heads = [key if isinstance(key, str) else names[key] if key < len(names) else f"arg_{key}" for key in tree.keys]
-    return [f"L[{heads[number]!r}]{pytree.keystr(rest)}" for number, rest in tree.places]
-
-
-def _written(expr: Expr, spellings: list[str]) -> str:
+def _written(expr: Expr) -> str:
     match expr:
         case Apply(op=op, args=args):
-            return _applied(op, [_written(arg, spellings) for arg in args])
+            return _applied(op, [_written(arg) for arg in args])
         case InputDim(index=index, dim=dim, of=of):
-            return f"{spellings[index]}.{of}()[{dim}]"
+            return f"L['flat_args'][{index}].{of}()[{dim}]"
         case InputValue(index=index):
-            return spellings[index]
+            return f"L['flat_args'][{index}]"
         case bool() | int() | float():
             return repr(expr)
         case _:
@@ -194,8 +185,8 @@ def made_up_inputs(program: Program, root: Made, in_spec: Any) -> Inputs | None:
     try:
         leaves = [_example(value) for value in users]
         args, kwargs = pytree.tree_unflatten(leaves, in_spec)
-    except (Unknown, RuntimeError, AssertionError, TypeError, ValueError):
-        return None  # a device that this machine lacks, a class that does not take zeros
+    except Exception:  # noqa: BLE001  # a device that this machine lacks, a class that does not take zeros
+        return None
     return args, kwargs
 
 
@@ -260,7 +251,7 @@ def _make(program: Program, copy: bool, dialect: str | None, example_inputs: Inp
     calls = module_calls(program, root)
     assert calls[0].signature is not None
     in_spec = calls[0].signature.in_spec
-    guards = guard_texts(program, calls[0])
+    guards = guard_texts(program)
     examples = checked_inputs(example_inputs, in_spec) if example_inputs is not None else made_up_inputs(program, root, in_spec)
     saved, constants = state_of_ep(program, copy=copy)
     try:

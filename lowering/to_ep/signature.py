@@ -18,7 +18,6 @@ from torch.export.graph_signature import (
     TokenArgument,
 )
 
-from ...ir.calls.argument_tree import ArgumentTree
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Frame
 from ...ir.program import Program
@@ -160,7 +159,4 @@ def _root_signature(program: Program) -> ModuleCallSignature:
     if out_spec is None:
         given = sum(type(spec) in GIVEN for spec in signature.outputs)
         out_spec = pytree.tree_structure((0,) * given)
-    if not names and program.constraints.guards:
-        # guards name the arguments that they refer to
-        names = [f"arg_{key}" if isinstance(key, int) else str(key) for key in ArgumentTree.of(in_spec).keys]
     return ModuleCallSignature([], [], in_spec, out_spec, names or None)

@@ -1,0 +1,223 @@
+"""Arguments and results of registered classes that look at their parts when they are made, as the caches of transformers do.
+
+No such class is made for a name, a message or a binding: only for a result.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree  # pyright: ignore  # noqa: PGH003
+
+import purefx as px
+from purefx.errors import InputError, InputValueError
+from purefx.laws import value_differences
+
+MADE: list[str] = []
+"""The classes of which objects were made from parts."""
+
+
+def look_at(*parts: torch.Tensor) -> None:
+    """Raise as foreign code does on parts that are not tensors."""
+    if not torch.compiler.is_compiling():
+        MADE.append("made")
+    assert all(part.dim() for part in parts)
+
+
+@dataclasses.dataclass
+class Data:
+    """Its spec keeps the names of its parts."""
+
+    a: torch.Tensor
+    b: torch.Tensor
+
+    def __post_init__(self) -> None:
+        """Look at the parts."""
+        look_at(self.a, self.b)
+
+
+class Plain:
+    """Nothing but an object of it knows the names of its parts."""
+
+    def __init__(self, a: torch.Tensor, b: torch.Tensor) -> None:
+        look_at(a, b)
+        self.a, self.b = a, b
+
+
+class Keyless(Plain):
+    """Nothing knows the names of its parts; torch takes it as a result alone."""
+
+
+class _Pair(NamedTuple):
+    a: torch.Tensor
+    b: torch.Tensor
+
+
+class Pair(_Pair):
+    """As ``PackedSequence`` is one."""
+
+    def __new__(cls, a: torch.Tensor, b: torch.Tensor) -> Pair:
+        """Look at the parts."""
+        look_at(a, b)
+        return super().__new__(cls, a, b)
+
+
+def _parts(value: Plain) -> tuple[list[torch.Tensor], None]:
+    return [value.a, value.b], None
+
+
+def _keyed(value: Plain) -> tuple[list[tuple[Any, torch.Tensor]], None]:
+    return [(pytree.GetAttrKey("a"), value.a), (pytree.GetAttrKey("b"), value.b)], None
+
+
+torch.export.register_dataclass(Data, serialized_type_name="tests.Data")
+pytree.register_pytree_node(
+    Plain, _parts, lambda parts, _: Plain(*parts), serialized_type_name="tests.Plain", flatten_with_keys_fn=_keyed
+)
+pytree.register_pytree_node(Keyless, _parts, lambda parts, _: Keyless(*parts), serialized_type_name="tests.Keyless")
+
+
+class Inner(torch.nn.Module):
+    """Takes and gives an object of the class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = torch.nn.Linear(2, 2)
+
+    def forward(self, pair: Any) -> Any:
+        """Return an object of the class."""
+        return type(pair)(self.lin(pair.a), pair.b * 2)
+
+
+class Model(torch.nn.Module):
+    """Takes objects of the class by position, by name and in containers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, pair: Any, more: Any, *, last: Any) -> Any:
+        """Return an object of the class and a tensor."""
+        found = self.inner(pair)
+        return {"pair": type(pair)(found.a + last[0].a, found.b + more["x"].b)}, found.a.sum()
+
+
+def arguments(kind: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call."""
+
+    def drawn() -> Any:
+        return kind(torch.randn(3, 2), torch.randn(3, 2))
+
+    return (drawn(), {"x": drawn()}), {"last": [drawn()]}
+
+
+def exported(kind: Any, **options: Any) -> tuple[torch.nn.Module, torch.export.ExportedProgram]:
+    """Return the model and its export."""
+    model = Model()
+    args, kwargs = arguments(kind)
+    return model, torch.export.export(model, args, kwargs, **options)
+
+
+def saved(ep: torch.export.ExportedProgram, at: Path, kind: Any) -> torch.nn.Module:
+    """Return what is lowered from a file."""
+    px.save(px.import_ep(ep), at / "p.purefx")
+    return px.lower(px.load(at / "p.purefx", types=[kind]))
+
+
+DOORS: dict[str, Callable[[torch.export.ExportedProgram, Path, Any], torch.nn.Module]] = {
+    "import_ep": lambda ep, *_: px.lower(px.transform(px.import_ep(ep))),
+    "interpreter": lambda ep, *_: px.lower(px.transform(px.import_ep(ep)), to="interpreter"),
+    "decomposed": lambda ep, *_: px.lower(px.transform(px.import_ep(ep.run_decompositions({})))),
+    "unflatten": lambda ep, *_: px.unflatten(ep),
+    "import_fx": lambda ep, *_: px.lower(px.import_fx(ep.module())),
+    "lowered, traced": lambda ep, *_: px.lower(px.import_fx(px.lower(px.import_ep(ep)))),  # type: ignore[arg-type]
+    "to_ep": lambda ep, *_: px.to_ep(px.transform(px.import_ep(ep))).module(),
+    "file": saved,
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("preserved", [(), ("inner",)], ids=["plain", "preserved"])
+@pytest.mark.parametrize("kind", [Data, Plain, Pair])
+def test_every_door_takes_and_gives_them(kind: Any, preserved: tuple[str, ...], door: str, tmp_path: Path) -> None:
+    """The results are eager's, and the names of arguments are those that the caller writes."""
+    model, ep = exported(kind, preserve_module_call_signature=preserved)
+    args, kwargs = arguments(kind)
+    module = DOORS[door](ep, tmp_path, kind)
+    assert value_differences(module(*args, **kwargs), model(*args, **kwargs)) == []
+
+
+@pytest.mark.parametrize("kind", [Data, Plain, Pair])
+def test_leaves_are_called_what_the_caller_writes(kind: Any) -> None:
+    """Attributes and keys, also where the spec does not know them."""
+    _, ep = exported(kind)
+    program = px.import_ep(ep)
+    paths = [spec.argument for spec in program.signature.inputs if type(spec) is px.ir.UserInput]
+    assert paths == ["pair.a", "pair.b", "more['x'].a", "more['x'].b", "last[0].a", "last[0].b"]
+
+
+@pytest.mark.parametrize("kind", [Data, Plain, Pair])
+def test_none_is_made_but_for_a_result(kind: Any, tmp_path: Path) -> None:
+    """Reading, naming, printing, saving, lowering and binding look at the parts of none."""
+    _, ep = exported(kind)
+    traced = ep.module()
+    args, kwargs = arguments(kind)
+    MADE.clear()
+    program = px.transform(px.import_ep(ep))
+    px.import_fx(traced)
+    px.name_inputs(px.import_fx(traced))
+    px.save(program, tmp_path / "p.purefx")
+    px.to_script(program)
+    px.to_ep(program, example_inputs=(args, kwargs))
+    assert str(program)
+    module = px.lower(program)
+    assert module.graph.nodes  # type: ignore[union-attr]
+    with pytest.raises(InputError):
+        module(*args)
+    assert MADE == []
+    module(*args, **kwargs)
+    assert MADE == ["made"]
+
+
+AUTO = torch.export.Dim.AUTO
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("kind", [Data, Plain])
+def test_guards_on_their_parts_are_kept(kind: Any, strict: bool) -> None:
+    """Guards are read, and written so that torch enforces them."""
+    each = [{0: AUTO}, {0: AUTO}]
+    _, ep = exported(kind, dynamic_shapes={"pair": each, "more": {"x": each}, "last": [each]}, strict=strict)
+    program = px.import_ep(ep)
+    made = px.to_ep(program)
+    assert px.import_ep(made).constraints == program.constraints
+    args, kwargs = arguments(kind)
+    wrong = {"last": [kind(torch.randn(4, 2), torch.randn(4, 2))]}
+    for module, error in ((px.lower(program), InputValueError), (made.module(), AssertionError)):
+        module(*args, **kwargs)
+        with pytest.raises(error, match="last"):
+            module(*args, **wrong)
+
+
+class Returns(torch.nn.Module):
+    """Gives an object of a class without keys."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """Return one."""
+        return [Keyless(x + 1, x * 2)]
+
+
+def test_results_without_keys_are_compared() -> None:
+    """The message numbers the parts."""
+    x = torch.ones(2)
+    module = px.lower(px.capture(Returns(), (x,)))
+    assert value_differences(module(x), Returns()(x)) == []
+    assert value_differences(module(x), Returns()(x + 1)) == [
+        "value[0][0]: values differ by up to 1",
+        "value[0][1]: values differ by up to 2",
+    ]
