@@ -48,6 +48,7 @@ class TalkMachine(TensorMachine):
             "isend": self._isend,
             "irecv": self._irecv,
             "wait_tensor": self._wait,
+            "wait_tensors": lambda values: [self._wait(value) for value in values],
         }
         for name, single in one_by_one.items():
             told[f"{name}_coalesced"] = lambda values, *rest, single=single: [single(value, *rest) for value in values]
