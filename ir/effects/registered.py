@@ -44,7 +44,12 @@ WRITING_FUNCTIONS = frozenset(
 
 WAIT = Effects(aliases=(ArgAt(0, "tensor"),), completes=(ArgAt(0, "tensor"),))
 
-WAITS = {"torch.distributed._functional_collectives.wait_tensor": WAIT}
+WAITS = {
+    "torch.distributed._functional_collectives.wait_tensor": WAIT,
+    "torch.distributed._functional_collectives.wait_tensors": Effects(
+        aliases=(ArgAt(0, "tensors"),), completes=(ArgAt(0, "tensors"),)
+    ),
+}
 """Plain functions that Dynamo writes where a work is waited for."""
 
 SCOPES = {
@@ -143,15 +148,19 @@ def _of_foreign(target: Any) -> Effects:
 
 NAMESPACES = frozenset(
     {
-        "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "_inductor_test", "_native", "_quantized", "_test",
-        "ao", "aten", "bucketing", "c10d", "c10d_functional", "cplib", "debug_mode_ops", "debugprims", "device_mesh",
-        "export", "flex_lib", "fsdp", "inductor", "inductor_prims", "metal_prepack", "mkl", "mkldnn",
-        "mkldnn_prepacked", "onednn", "onnx", "onnx_symbolic", "pippy", "prepacked", "prim", "prims", "profiler",
-        "quantization", "quantized", "quantized_decomposed", "rngprims", "sparse", "static_runtime", "streams",
-        "symm_mem", "torch_attn", "vulkan_prepack", "xnnpack",
+        "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "_inductor_debug", "_inductor_test", "_native",
+        "_native_aot", "_quantized", "_test", "ao", "aten", "bucketing", "c10d", "c10d_functional", "coor", "cplib", "cuda",
+        "debug_mode_ops", "debugprims", "device_mesh", "export", "flex_gemm", "flex_lib", "fsdp", "inductor", "inductor_prims",
+        "mempool", "metal_prepack", "mkl", "mkldnn", "mkldnn_prepacked", "onednn", "onnx", "onnx_symbolic", "pippy", "prepacked",
+        "prim", "prims", "profiler", "quantization", "quantized", "quantized_decomposed", "rngprims", "semi_structured",
+        "sparse", "static_runtime", "streams", "symm_mem", "torch_attn", "torch_nn", "torch_vendor_quack", "triton",
+        "vulkan_prepack", "xnnpack",
     }
 )  # fmt: skip
-"""The namespaces in which torch registers operators of its own; a test compares them with the registry."""
+"""The namespaces in which torch registers its own operators, in any supported release and build.
+
+A test compares them with the registry and with the sources of the installed torch.
+"""
 
 _said: dict[Any, Effects] = {}
 # The declarations made with ``declare``; nothing in the library writes it.

@@ -100,7 +100,9 @@ DRAWS_NOTHING: dict[str, tuple[tuple[str, bool | float], ...]] = {
     "aten::_fused_sdp_choice": (DROPOUT_P,),
 }
 
-UNKNOWN = frozenset({"aten::set_data", "inductor::accumulate_grad_", "inductor::resize_storage_bytes_"})
+UNKNOWN = frozenset(
+    {"aten::set_data", "aten::shallow_copy_data_", "inductor::accumulate_grad_", "inductor::resize_storage_bytes_"}
+)
 """Operators that replace the storage or metadata of a tensor, or modify its attributes."""
 
 FUNCTIONAL = frozenset({"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor", "cplib"})
@@ -116,8 +118,21 @@ GROUP = "group_name"
 """The argument that names the process group; older operators spell it out as ranks, and are in order with every group.  So are
 those that wait for what they begin, whose argument is called otherwise."""
 
-WAITS = {"ao::wait_tensor": "tensor"}
-"""What waits for a copy from one device to another, and for which argument."""
+WAITS = {
+    "_c10d_functional::wait_tensor": "tensor",
+    "_c10d_functional::wait_tensors": "tensors",
+    "c10d_functional::wait_tensor": "self",
+    "ao::wait_tensor": "tensor",
+}
+"""Operators that wait for a collective or for a copy between devices, and the argument that they wait for."""
+
+PROCESS_READS = frozenset(
+    {"aten::_cufft_get_plan_cache_max_size", "aten::_cufft_get_plan_cache_size", "aten::get_autocast_dtype", "aten::initial_seed"}
+)
+"""Operators whose result depends on the settings of the process, besides those without arguments.
+
+Like all of ``cuda`` (current devices and streams) they keep their order with what may change the settings.
+"""
 
 MESSAGES = frozenset({"isend", "irecv", "batch_p2p_ops"})
 """What two processes say to one another; each gives the very tensor that it was given."""
@@ -147,7 +162,7 @@ def effects_of_communication(schema: Any, places: tuple[ArgAt, ...]) -> Effects:
     """
     space, _, name = schema.name.partition("::")
     tensors = tuple(at for at, argument in zip(places, schema.arguments, strict=True) if "Tensor" in str(argument.type))
-    if name == "wait_tensor":
+    if schema.name in WAITS:
         return Effects(aliases=tensors, completes=tensors)
     if name == "_wrap_tensor_autograd":
         return Effects(aliases=tensors)
@@ -195,7 +210,7 @@ def effects_of_schema(target: Any) -> Effects:
         aliases=_aliased_arguments(schema, places, may_alias=may_alias),
         random=random,
         random_unless=_no_draw(schema, places) if random else (),
-        ordered=not schema.returns or is_effectful(target) or _is_kept(target, writes),
+        ordered=not schema.returns or is_effectful(target) or _is_kept(target, writes) or _reads_process(schema),
         unknown=schema.name in UNKNOWN,
         completes=tuple(at for at in places if at.name == WAITS.get(schema.name)),
     )
@@ -205,6 +220,14 @@ def effects_of_schema(target: Any) -> Effects:
 def _is_kept(target: Any, writes: tuple[ArgAt, ...]) -> bool:
     # An operator that torch.fx never removes has an effect; if that is a write, its order follows.
     return not writes and target in side_effectful()
+
+
+def _reads_process(schema: Any) -> bool:
+    # Without arguments, only the process decides what it returns: a device, a mode, a capability.
+    if schema.name in PROCESS_READS or schema.name.startswith("cuda::"):
+        return True
+    makes = any("Tensor" in str(result.type) for result in schema.returns)
+    return not schema.arguments and not makes
 
 
 def _silent_writes(schema: Any, places: tuple[ArgAt, ...]) -> tuple[tuple[ArgAt, ...], tuple[Unless, ...]]:

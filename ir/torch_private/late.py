@@ -10,7 +10,10 @@ import importlib
 from functools import cache
 from typing import Any
 
-__all__ = ["Late", "register_all", "sympy"]
+__all__ = ["TRACING", "Late", "register_all", "sympy"]
+
+TRACING = "torch.export._unlift"
+"""The module that imports all that torch imports when it first traces."""
 
 
 class Late:
@@ -42,4 +45,4 @@ sympy: Any = Late("sympy")
 @cache
 def register_all() -> None:
     """Import what registers operators for streams, collectives and exporters, which torch does when it first traces."""
-    importlib.import_module("torch.export._unlift")
+    importlib.import_module(TRACING)

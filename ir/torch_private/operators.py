@@ -8,6 +8,7 @@ A name is given a type and a reason here, and nothing more.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any, cast
@@ -18,7 +19,7 @@ import torch._ops
 import torch.fx.node
 from attrs import frozen
 
-from .late import register_all
+from .late import TRACING, register_all
 
 __all__ = [
     "ASSERT_SCALAR", "ENTER_AUTOCAST", "EXIT_AUTOCAST", "LATE_HIGHER_ORDER", "LATE_NAMESPACES", "MODES", "SAFE_SOFTMAX",
@@ -44,11 +45,22 @@ HigherOrderOperator: Any = torch._ops.HigherOrderOperator
 """The type of ``torch.ops.higher_order.cond``."""
 
 
-LATE_NAMESPACES = frozenset({
-    "_c10d_functional", "_dtensor", "_inductor_test", "c10d_functional", "flex_lib", "fsdp", "onnx", "onnx_symbolic", "streams",
-    "symm_mem",
-})  # fmt: skip
-"""Namespaces with operators that torch registers when it first traces, and not when it is imported."""
+LATE_NAMESPACES = {
+    **dict.fromkeys(
+        (
+            "_c10d_functional", "_dtensor", "_inductor_test", "c10d_functional", "flex_lib", "fsdp", "mempool", "onnx",
+            "onnx_symbolic", "streams", "symm_mem",
+        ),
+        TRACING,
+    ),
+    "ao": "torch._functorch._activation_offloading.offload_ops",
+    "bucketing": "torch._inductor.fx_passes.bucketing",
+    "pippy": "torch.distributed.pipelining",
+    "quantized_decomposed": "torch.ao.quantization.fx._decomposed",
+    "torch_attn": "torch.nn.attention.varlen",
+    "torch_nn": "torch.nn.modules.linear_cross_entropy",
+}  # fmt: skip
+"""Namespaces with operators that importing torch does not register, and the module whose import does."""
 
 LATE_HIGHER_ORDER = frozenset({"trace_wrapped", "triton_kernel_wrapper_functional", "triton_kernel_wrapper_mutation"})
 """Higher-order operators that it registers then."""
@@ -162,7 +174,10 @@ def resolve_operator(namespace: str, name: str, overload: str) -> Callable[..., 
     """
     found = _find_operator(namespace, name, overload)
     if found is None and namespace in LATE_NAMESPACES:
-        register_all()
+        try:
+            importlib.import_module(LATE_NAMESPACES[namespace])
+        except ImportError:  # a build of torch without collectives lacks some
+            return None
         found = _find_operator(namespace, name, overload)
     return found
 

@@ -180,10 +180,12 @@ class _Build:
         """Reduce two things at once."""
         values = [self.value(numbers[0]), self.value(numbers[1])]
         given = self.call(talk("all_reduce_coalesced"), values, "sum", self._group(numbers[2]))
+        whole = numbers[3] % 2 and talk("wait_tensors")  # since torch 2.15
+        there = self.call(whole, given) if whole else given
         for number in range(len(values)):
-            item = self.graph.call_function(getitem, (given, number))
+            item = self.graph.call_function(getitem, (there if numbers[4] % 2 else given, number))
             item.meta["val"] = given.meta["val"][number]
-            self.sent.append(item)
+            (self.ready if whole else self.sent).append(item)
 
     def burst(self, numbers: Sequence[int]) -> None:
         """Say several things of one kind to one group, as one does with gradients; some are waited for at once."""

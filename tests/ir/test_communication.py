@@ -20,6 +20,7 @@ from purefx.ir.allowed import DENIED_NAMESPACES
 from purefx.ir.effects.declared import COMMUNICATION
 from purefx.ir.effects.registered import effects_of
 from purefx.ir.effects.schema import FUNCTIONAL, RAW
+from purefx.ir.effects.schema import WAITS as WAITS_OF_TORCH
 from purefx.ir.operators import op_of
 from purefx.ir.torch_private import resolve_operator
 from purefx.laws.variants import reordered
@@ -120,6 +121,19 @@ def test_the_plain_function_that_dynamo_writes_for_a_work_is_a_wait() -> None:
     plain: Any = import_module("torch.distributed._functional_collectives").wait_tensor
     assert effects_of(plain) == WAIT.effects
     found = before(flat(reduce("a", "x", "0"), px.Node("w", op_of(plain), (px.Ref("a"),)), px.Node("r", NEG, (px.Ref("a"),))))
+    assert found == [[], [0], [0, 1]]
+
+
+WAITS = [name for name in WAITS_OF_TORCH if resolve_operator(*name.split("::"), "default") is not None]
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_a_read_passes_no_wait(name: str) -> None:
+    """Neither of what the wait returns nor of the tensor under its own name, for every operator that waits."""
+    wait = op_of(resolve_operator(*name.split("::"), "default"))
+    of: Any = px.ir.Items([px.Ref("a")]) if name.endswith("tensors") else px.Ref("a")
+    rest = (px.Ref("y"),) if name.startswith("ao") else ()
+    found = before(flat(reduce("a", "x", "0"), px.Node("w", wait, (of, *rest)), px.Node("r", NEG, (px.Ref("a"),))))
     assert found == [[], [0], [0, 1]]
 
 

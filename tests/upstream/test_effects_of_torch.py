@@ -19,10 +19,21 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+import purefx as px
+from purefx.ir.allowed import DENIED_NAMESPACES
 from purefx.ir.effects.declared import COMMUNICATION
 from purefx.ir.effects.registered import NAMESPACES, effects_of
-from purefx.ir.effects.schema import DRAWS_NOTHING, FUNCTIONAL, RAW, SILENT_ALIASES, SILENT_DRAWS, SILENT_WRITES
-from purefx.ir.torch_private import OpOverload, is_effectful, resolve_operator, schema_of, side_effectful
+from purefx.ir.effects.schema import DRAWS_NOTHING, FUNCTIONAL, PROCESS_READS, RAW, SILENT_ALIASES, SILENT_DRAWS, SILENT_WRITES
+from purefx.ir.operators import op_of
+from purefx.ir.torch_private import (
+    OpOverload,
+    in_dispatcher,
+    is_effectful,
+    register_all,
+    resolve_operator,
+    schema_of,
+    side_effectful,
+)
 
 from .audit_effects import Seen, observe, overloads, reasons_by_name
 
@@ -184,9 +195,11 @@ def test_aliases_of_the_table_name_operators() -> None:
 
 IMPURE = {
     "_c10d_functional.batch_p2p_ops.default", "_c10d_functional.irecv.default", "_c10d_functional.isend.default",
-    "_c10d_functional.wait_tensor.default", "ao.wait_tensor.default", "aten._assert_async.msg", "aten._assert_scalar.default",
+    "_c10d_functional.wait_tensor.default", "_c10d_functional.wait_tensors.default",
+    "ao.wait_tensor.default", "aten._assert_async.msg", "aten._assert_scalar.default",
     "aten._assert_tensor_metadata.default", "aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default",
-    "inductor.accumulate_grad_.default", "inductor.resize_storage_bytes_.default", "prims._sink_tokens.default",
+    "inductor.accumulate_grad_.default", "inductor.resize_storage_bytes_.default", "mempool.begin.default",
+    "mempool.end.default", "prims._sink_tokens.default",
     "profiler._record_function_enter.default", "profiler._record_function_enter_new.default",
     "profiler._record_function_exit._RecordFunction",
 }  # fmt: skip
@@ -216,21 +229,82 @@ def test_every_operator_that_communicates_is_in_order() -> None:
     assert len(found) > 60
     others = {str(target) for target in found if effects_of(target).domain != COMMUNICATION}
     waits = {str(target) for target in found if effects_of(target).completes}
-    assert waits >= {"_c10d_functional.wait_tensor.default"}
+    assert waits == {str(target) for target in found if "wait_tensor" in str(target)}
+    assert len(waits) > 1
     assert others - waits <= {"_c10d_functional._wrap_tensor_autograd.default", "_dtensor.mesh_get_process_group.default"}
 
 
+def everything() -> list[Any]:
+    """Return the overloads of torch's namespaces that are registered here, those of collectives too."""
+    names = [(schema.name.partition("::"), schema.overload_name or "default") for schema in torch._C._jit_get_all_schemas()]
+    found = [resolve_operator(space, name, overload) for (space, _, name), overload in names if space in NAMESPACES]
+    return [target for target in found if target is not None]
+
+
+def test_what_waits_completes_an_argument_or_is_ordered() -> None:
+    """Every operator of this torch with the word in its name; streams wait in order."""
+    register_all()
+    effects = {str(one): effects_of(one) for one in everything() if "wait" in str(one) and in_dispatcher(one)}
+    assert effects.keys() >= {"_c10d_functional.wait_tensor.default", "streams.wait_event.default"}
+    passed = [name for name, does in effects.items() if not (does.completes or does.ordered or does.unknown)]
+    assert passed == []
+
+
+def test_what_reads_the_process_is_neither_merged_nor_dropped() -> None:
+    """What has no arguments and returns no tensor returns a device, a mode or a capability, which others set."""
+    schemas = {one: schema_of(one) for one in everything()}
+    alone = [one for one, schema in schemas.items() if not (schema.arguments or "Tensor" in str(schema).rpartition("->")[2])]
+    readers = [*alone, *[one for one, schema in schemas.items() if schema.name in PROCESS_READS or one.namespace == "cuda"]]
+    assert len(readers) > 10
+    assert [str(target) for target in readers if not effects_of(target).ordered] == []
+    reads = op_of(next(target for target in readers if str(target) == "aten._nnpack_available.default"))
+    nodes = (px.Node("a", reads, ()), px.Node("b", reads, ()))
+    program = px.Program.of({"": px.Graph((), nodes, (px.Ref("a"), px.Ref("b")))})
+    assert px.eliminate_common_subexpressions(program) is program
+
+
 def test_namespaces_of_torch_are_known() -> None:
-    """What torch registers when it is imported is no other library's."""
-    registered = {schema.name.partition("::")[0] for schema in torch._C._jit_get_all_schemas()}
-    ours = {"toy", "mylib", "test", "tests", "purefx"}
+    """What torch registers when it is imported, and what any of its modules would register, is no other library's."""
+    code = "import torch; print(*{schema.name.partition('::')[0] for schema in torch._C._jit_get_all_schemas()})"
+    fresh = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    registered = set(fresh.stdout.split())
     assert {"aten", "prims", "quantized"} <= registered & NAMESPACES
-    foreign = {space for space in registered - NAMESPACES - ours if not space.startswith(("purefx", "toy", "test", "r0"))}
-    assert foreign <= set(OTHERS), "operators of other libraries, or a new namespace of torch?"
+    assert registered - NAMESPACES == set(), "a new namespace of torch?"
+    assert registering_modules().keys() - NAMESPACES == set(), "a new namespace of torch?"
 
 
-OTHERS = ("torchvision", "torchao", "image", "transformers")
-"""Libraries that may be installed beside torch."""
+LATE = {"semi_structured", "triton"}
+"""Namespaces that torch registers when their kernels first run on a GPU."""
+
+
+def test_what_a_module_of_torch_registers_is_found_in_a_fresh_process() -> None:
+    """A file may name operators of any namespace that is not denied, whatever was imported before."""
+    expected = sorted(registering_modules().keys() - DENIED_NAMESPACES.keys() - LATE)
+    code = f"""
+import importlib, torch
+from purefx.ir.torch_private import LATE_NAMESPACES
+for module in set(LATE_NAMESPACES.values()):
+    importlib.import_module(module)
+found = {{schema.name.partition('::')[0] for schema in torch._C._jit_get_all_schemas()}}
+print(*sorted(set({expected}) - found))
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
+
+
+def registering_modules() -> dict[str, list[str]]:
+    """Return the namespaces that sources of the installed torch register operators in, each with those files."""
+    written = re.compile(r"""(?:\bLibrary|custom_op|\bdefine|triton_op|_def)\(\s*["'](\w+)(?:::\w+[^"']*)?["']""")
+    home, found = Path(torch.__file__).parent, dict[str, list[str]]()
+    for path in home.rglob("*.py"):
+        for space in written.findall(path.read_text(encoding="utf-8")):
+            if path.parent.name != "_internal" and space not in EXAMPLES:
+                found.setdefault(space, []).append(str(path.relative_to(home)))
+    return found
+
+
+EXAMPLES = ("_", "example", "mylib", "mylibrary", "mymodule")
+"""Namespaces of examples in docstrings of torch."""
 
 
 def test_attention_without_dropout_is_no_draw() -> None:

@@ -367,8 +367,11 @@ def test_packets_are_told_from_operators() -> None:
 def test_an_overload_calls_its_entry_and_does_nothing_else() -> None:
     """So what stands in generated code for an overload may be that entry; modes of functions are told of the overload."""
     overload: Any = torch.ops.aten.add.Tensor
-    code = inspect.getsource(type(overload).__call__)
-    assert [line.strip() for line in code.splitlines() if line.strip()][1:] == ["return self._op(*args, **kwargs)"]
+    lines = [line.strip() for line in inspect.getsource(type(overload).__call__).splitlines() if line.strip()]
+    assert lines[-1] == "return self._op(*args, **kwargs)"
+    # Since torch 2.14, the default override of a tensor class calls the kernel of a custom operator; it never calls lowered code.
+    shortcut = ["if (", "self._pyobj_dispatcher is not None", "and torch._C._peek_should_skip_torch_function()", "):"]
+    assert lines[1:-1] in ([], [*shortcut, "return self._cpp_dispatch_handle(*args, **kwargs)"])
     assert torch_private.entry_of(overload) is overload._op
     assert torch_private.entry_of(torch.add) is torch.add
     seen: list[Any] = []
@@ -507,7 +510,7 @@ import sys
 assert resolve_operator("aten", "no_such_thing", "default") is None and "torch._dynamo" not in sys.modules
 assert found("streams.fork.default") is not None and "torch._dynamo" in sys.modules
 more, more_higher = registered()
-assert {name.partition("::")[0] for name, _ in more - operators} <= LATE_NAMESPACES, more - operators
+assert {name.partition("::")[0] for name, _ in more - operators} <= LATE_NAMESPACES.keys(), more - operators
 assert more_higher - higher <= LATE_HIGHER_ORDER
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
