@@ -15,6 +15,7 @@ from typing import Any, final
 from attrs import field, frozen
 
 from .arguments import Arg, Body, Ref, bodies_in, map_refs, refs_in, replace_refs, same_arg, shown, strict_hash
+from .copying import Value
 from .displayed import Displayed
 from .effects.declared import PURE, Effects
 from .meta import EMPTY_META, Meta
@@ -121,7 +122,7 @@ Do = Op | Call | Get
 
 
 @frozen(eq=False)
-class Node(Displayed):
+class Node(Value, Displayed):
     """One step of a graph.
 
     >>> from purefx.ir import Node, Op, Ref
@@ -248,7 +249,7 @@ class Node(Displayed):
 
 
 @frozen
-class Input:
+class Input(Value):
     """A formal parameter of a graph.
 
     >>> Input("x") == Input("x", meta={"val": 1})
@@ -260,7 +261,7 @@ class Input:
 
 
 @frozen(eq=False)
-class Graph(Displayed):
+class Graph(Value, Displayed):
     """A body: its inputs, its nodes in order, its output.
 
     >>> from purefx.ir import Graph, Input, Node, Op, Ref

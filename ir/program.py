@@ -6,17 +6,19 @@ keeps.  Nothing here transforms or runs.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, singledispatch
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from attrs import evolve, field, frozen
 
 from .allowed import foreign_operators
 from .arguments import ByTree
+from .copying import Value
 from .displayed import Displayed
-from .errors import ArgumentError
+from .errors import ArgumentError, InvalidProgram, Violation
 from .facts import FIELDS, Edit, Fact, Known, hand_on
 from .graph import Frame, Graph, Input, Node
 from .names import escaped
@@ -88,7 +90,7 @@ class Step:
 
 
 @frozen(eq=False)
-class Program(Displayed):
+class Program(Value, Displayed):
     """An imported PyTorch program.
 
     Equality is structural: graphs, state, signature, modules, call signatures and constraints; not facts and not the
@@ -100,6 +102,7 @@ class Program(Displayed):
     True
     """
 
+    _saved: ClassVar[str] = "px.save(program, path) writes it to a file, and px.load reads it"
     graphs: PMap[str, Graph]
     root: str = ""
     state: State = field(factory=State)
@@ -126,8 +129,23 @@ class Program(Displayed):
 
     @property
     def main(self) -> Graph:
-        """The root graph."""
-        return self.graphs[self.root]
+        """The root graph.
+
+        Raises:
+            InvalidProgram: the program has no such graph.
+
+        >>> Program.of({}).main
+        Traceback (most recent call last):
+        ...
+        purefx.ir.errors.InvalidProgram: the program breaks 1 invariant:
+        <BLANKLINE>
+        root: the root is '', and program.graphs has no such graph
+          at the program
+        """
+        root = self.graphs.get(self.root)
+        if root is None:
+            raise InvalidProgram([Violation("root", f"the root is {self.root!r}, and program.graphs has no such graph")])
+        return root
 
     @property
     def inputs(self) -> tuple[tuple[Input, InputSpec], ...]:
@@ -243,6 +261,10 @@ class Program(Displayed):
         for name in self.order:
             for node in self.graphs[name].nodes:
                 yield name, node
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Program:
+        """Return a copy with tensors of its own; ties stay, and the programs of the trail keep theirs."""
+        return self.evolve(state=copy.deepcopy(self.state, memo)) if self.state.order else self
 
     def __eq__(self, other: object) -> bool:
         if self is other:

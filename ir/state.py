@@ -7,8 +7,10 @@ program: nothing here copies or changes one.
 
 from __future__ import annotations
 
+import copy
 import enum
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
@@ -21,7 +23,7 @@ from .arguments import same_arg
 from .graph import Stack
 from .own_operators import entangled
 from .persistent import PMap, pmap
-from .torch_private import FakeTensor
+from .torch_private import FakeTensor, window_on
 
 __all__ = ["Slot", "SlotKind", "State", "begin_of", "exporter_name", "is_plain", "parts_of", "reading_place", "same_contents"]
 
@@ -251,6 +253,22 @@ class State:
     slots: PMap[str, Slot] = pmap()
     checked: bool = field(default=False, init=False, repr=False)
     """Whether ``verify`` found order, values, ties and memory right: all versions of a program share its state."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> State:
+        """Return a copy with tensors of its own; those that share memory share it in the copy."""
+        memories: dict[int, torch.UntypedStorage] = {}
+        cells = {slot.cell: slot for _, slot in self.pairs}
+        several = Counter(slot.storage for slot in cells.values())
+        for slot in cells.values():
+            value = slot.value
+            if several[slot.storage] > 1 and id(value) not in memo and type(value.detach()) is torch.Tensor:
+                memory = memories.get(slot.storage)
+                if memory is None:
+                    memory = memories[slot.storage] = value.untyped_storage().clone()
+                plain = window_on(memory, value.detach())
+                made = torch.nn.Parameter(plain, value.requires_grad) if isinstance(value, torch.nn.Parameter) else plain
+                memo[id(value)] = made.requires_grad_(value.requires_grad)
+        return State(self.order, copy.deepcopy(self.slots, memo))
 
     def __eq__(self, other: object) -> bool:
         if self is other:

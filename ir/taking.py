@@ -15,7 +15,7 @@ import torch.fx
 from attrs import evolve, field, frozen
 from torch.export import ExportedProgram
 
-from .errors import ArgumentError
+from .errors import ArgumentError, StoreError
 from .graph import Graph, Node
 from .program import Program
 
@@ -28,6 +28,7 @@ __all__ = [
     "TWO_PROGRAMS",
     "Kind",
     "a_function",
+    "a_path",
     "a_program",
     "a_result",
     "call_arguments",
@@ -152,6 +153,33 @@ def a_program(given: object, asked_by: str, **others: object) -> Program:
         form = f"{asked_by}(program, {', '.join(others)})"
         raise ArgumentError(f"{asked_by} takes the program first, as in {form}, not {kind_of(given)}")
     return PROGRAM.taken(given, asked_by)
+
+
+def a_path(given: Any, asked_by: str) -> Any:
+    r"""Return what was given if it can be the path of a file.
+
+    Args:
+        given: what a user gave.
+        asked_by: the function that takes it.
+
+    Raises:
+        ArgumentError: it is no path.
+        StoreError: no file can have it.
+
+    >>> a_path("a\0b", "save")
+    Traceback (most recent call last):
+    ...
+    purefx.ir.errors.StoreError: save: 'a\x00b' cannot be the path of a file: embedded null byte
+    """
+    if not isinstance(given, str | bytes | os.PathLike):
+        raise ArgumentError(f"{asked_by} takes the path of a file, not {kind_of(given)}")
+    try:
+        os.lstat(given)
+    except OSError:  # whether it is there is another question
+        pass
+    except ValueError as error:
+        raise StoreError(f"{asked_by}: {ascii(os.fspath(given))[:200]} cannot be the path of a file: {error}") from None
+    return given
 
 
 def a_result(given: object, gave_it: str) -> Program:

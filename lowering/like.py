@@ -26,8 +26,8 @@ from ..ir.signature import GIVEN, UserInput
 from ..ir.torch_private import blank_module, children_dict
 from .calls.classes import class_of, root_of
 from .code.compiled import Body, Codes, check_runs
-from .modules.context import LoweringContext
-from .modules.module import FIRST, Lowered, Place
+from .modules.context import FIRST, LoweringContext
+from .modules.module import Lowered, Place
 from .modules.state import copies_into_state
 from .swaps.hooks import LoweredContainer, Where
 

@@ -20,12 +20,12 @@ from ..ir.verify import check
 from ..transforms.convert.devices import Devices, moved_program
 from ..transforms.convert.memory import materialise
 from .calls.arguments import CallPlan
-from .calls.classes import class_of, root_of
+from .calls.classes import bound_class, class_of, root_of
 from .code.compiled import bodies_of
 from .executable import executable
 from .like import cells_of, lowered_like, taken_like
 from .modules.context import LoweringContext
-from .modules.module import RESERVED, Place, new_module
+from .modules.module import RESERVED, Bound, Place, new_module
 from .modules.state import writing_parameters
 from .modules.tree import Tree, grow
 
@@ -111,11 +111,11 @@ def lower_unchecked(
     bodies, codes = bodies_of(nested, reserved=RESERVED)
     classes = {name: class_of(body, to) for name, body in bodies.items()}
     for key in _given(nested.program):
-        nested[key] = new_module(classes[key], Place(bodies[key], "", 0, None, nested))
+        nested[key] = new_module(bound_class(classes[key], Bound, bodies[key]), Place(bodies[key], "", 0, None, nested))
     plan = CallPlan(program)
     if cells is None:
         cells = materialise(program, copy=copy, devices=devices)
-    made = grow(Tree(program, bodies, classes, nested), cells, root_of(plan, codes, to))
+    made = grow(Tree(program, bodies, classes, bound_class, nested), cells, root_of(plan, codes, to))
     made.__dict__["purefx_plan"] = plan
     return made
 

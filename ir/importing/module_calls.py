@@ -13,7 +13,7 @@ from torch.export.graph_signature import ConstantArgument
 from ..arguments import Arg, Ref
 from ..errors import UnsupportedProgram
 from ..graph import Frame, Graph, Node, Op, Stack
-from ..names import is_below, join, word_of
+from ..names import is_below, join, way_to, word_of
 from ..own_operators import GIVES, TAKES
 from ..program import CallSignature
 from ..rewriter import Rewriter
@@ -108,9 +108,9 @@ class Aliases:
     def _options(self, found: list[str], read: Mapping[str, set[str]]) -> Iterator[str]:
         # Where a module may be: below the one that it is reached through, where its operators read, above one inside it.
         for way in found:
-            above, _, name = way.rpartition(".")
-            if above in self.where:
-                yield join(self.where[above], name)
+            above = next((above for above in way_to(way)[-2::-1] if above in self.where), None)
+            if above is not None:
+                yield join(self.where[above], way[len(above) + 1 :])
         owners = set[str]().union(*[read.get(way, ()) for way in found])
         if len(owners) == 1:
             yield from owners

@@ -87,6 +87,9 @@ class StackReader:
     def _unaliased(self, entries: Entries) -> Stack:
         self._is_sound = False  # calls that were reached other ways are numbered here, and not by their keys
         frames: list[Frame] = []
+        for key, (path, kind) in entries:
+            if not path:
+                self._note(key, "", kind)
         entries = self.aliases.unwound(tuple([entry for entry in entries if entry[1][0]]))
         for depth, (key, (path, kind)) in enumerate(entries, 1):
             path = str(path)

@@ -20,7 +20,7 @@ from ..identifiers import check_identifiers
 from ..persistent import collector_paused, pmap
 from ..program import Program
 from ..state import Slot, State
-from ..taking import a_program
+from ..taking import a_path, a_program
 from ..text.arguments import print_arg, read_arg
 from ..text.lexer import Cursor
 from ..text.operators import Known, Target, named_types, names_of
@@ -55,6 +55,7 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
         UnsupportedProgram: it holds something that is not data: script objects, symbolic numbers among its arguments, tensors
             that are not plain; the message says what and where. Or it uses operators that a file may not name, and ``allow`` does
             not have them; all are named. Or safetensors is not installed (extra ``store``).
+        StoreError: no file can have this path.
         OSError: the file cannot be written.
         TypeError: ``program`` is not a Program.
 
@@ -66,6 +67,7 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
     True
     """
     check_identifiers(check(a_program(program, "save", path=path)))
+    a_path(path, "save")
     refused = set(program.foreign_operators) - names_of(allow)
     if refused:
         raise UnsupportedProgram(
@@ -165,7 +167,8 @@ def load(
         A valid program, equal to the one that was saved, without its trail; what ``history`` and ``became`` tell of it stays.
 
     Raises:
-        StoreError: the file is none of ours, damaged, crafted, or of a later version; or ``state`` does not fit it.
+        StoreError: no file can have this path; the file is none of ours, damaged, crafted, or of a later version; or ``state``
+            does not fit it.
         InvalidProgram: what is in it is a program that breaks invariants.
         UnsupportedProgram: it needs what is not here or not allowed: operators, all of which are named; a device; safetensors
             (extra ``store``).
@@ -181,7 +184,7 @@ def load(
     True
     """
     known = Known(operators or {}, named_types(types), names_of(allow))
-    with collector_paused(), opened(path) as file:
+    with collector_paused(), opened(a_path(path, "load")) as file:
         try:
             structure = file.structure()
             program = _read_program(structure, known)

@@ -21,7 +21,7 @@ from ..signature import Signature
 from .arguments import read_arg, read_kwarg
 from .calls import read_effects, read_frame, read_stack
 from .contract import SECTIONS, SIGNATURE, read_call_signature
-from .lexer import Cursor, read_list
+from .lexer import Cursor, read_list, spell_path
 from .operators import Known, Target, named_types, names_of
 
 __all__ = ["parse"]
@@ -91,6 +91,9 @@ class _Parser:
             raise cursor.expected("the end of the text")
         of_signature = {SIGNATURE[word].name: found for word, found in self._sections.items() if word in SIGNATURE}
         others = {SECTIONS[word].name: found for word, found in self._sections.items() if word not in SIGNATURE}
+        root = others.get("root", "")
+        if root not in self._graphs:
+            raise cursor.error(f"the text has no root graph @{spell_path(root)}; call one so, or name another: `root @name`")
         return Program(
             pmap(self._graphs), signature=Signature(**of_signature), call_signatures=pmap(self._call_signatures), **others
         )

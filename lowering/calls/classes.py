@@ -10,13 +10,14 @@ from typing import Any
 import torch
 
 from ..code.compiled import Body, Codes
+from ..modules.context import FIRST
 from ..modules.interpreter import LoweredInterpreter, run_body
-from ..modules.module import LoweredModule, Place, make_class
+from ..modules.module import MADE, Bound, LoweredModule, OtherName, Place, make_class, runs_on
 from .arguments import CallPlan
 from .preserved import answering, call_modules
 from .root import LoweredInterpreterRoot, LoweredRoot, root_class
 
-__all__ = ["class_of", "root_of"]
+__all__ = ["bound_class", "class_of", "root_of"]
 
 
 def class_of(body: Body, to: str) -> type[torch.nn.Module]:
@@ -27,6 +28,21 @@ def class_of(body: Body, to: str) -> type[torch.nn.Module]:
         to: which kind of modules they are, as ``lower`` takes it.
     """
     return make_class(LoweredModule if to == "graph_module" else LoweredInterpreter, _members(body, to))
+
+
+def bound_class(kind: type[torch.nn.Module], how: type[Bound], body: Body) -> type[torch.nn.Module]:
+    """Return the class of the modules that run a body on another module.
+
+    Args:
+        kind: the class of those that run it on their own state.
+        how: in what they differ from those.
+        body: what they run.
+    """
+    members: dict[str, Any] = {"__module__": kind.__module__, "__doc__": kind.__doc__, MADE: True}
+    if kind.__dict__.get("forward") is body.run and not issubclass(how, OtherName):
+        run = body.run
+        members["forward"] = lambda self, *args: run(self.__dict__.get(FIRST, self), *args)
+    return type(kind.__name__, (how, kind), members)
 
 
 def root_of(plan: CallPlan, codes: Codes, to: str) -> type[torch.nn.Module]:
@@ -48,4 +64,4 @@ def _members(body: Body, to: str) -> dict[str, Any]:
 
 
 def _run_code(module: torch.nn.Module, place: Place, values: list[Any]) -> Any:
-    return place.body.run(module, *values)
+    return place.body.run(runs_on(module), *values)

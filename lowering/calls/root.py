@@ -18,9 +18,10 @@ from ...ir.names import FROM_ROOT
 from ...ir.torch_private import buffers_dict, is_tracing, parameters_dict, pytree
 from ..code.compiled import Codes
 from ..code.contract import CONTRACT
+from ..modules.context import FIRST
 from ..modules.conversion import all_modules
 from ..modules.interpreter import LoweredInterpreter, note_from_traceback, run_body
-from ..modules.module import FIRST, Lowered, LoweredModule, holds, make_class
+from ..modules.module import Lowered, LoweredModule, holds, make_class
 from .arguments import CallPlan, adapted
 
 __all__ = ["LoweredInterpreterRoot", "LoweredRoot", "root_class"]

@@ -25,10 +25,10 @@ from ...ir.state import Slot, SlotKind, State
 from ...transforms.inline import inlined
 from .interface import ExternalUses, external_uses, one_object, other_names
 
-__all__ = ["DEEPEST", "LoweringContext", "Shallow", "bound_to", "position_dependent", "without_state"]
+__all__ = ["DEEPEST", "FIRST", "LoweringContext", "Shallow", "bound_to", "position_dependent", "without_state"]
 
-OWN = frozenset({"purefx_place", "purefx_answers", "purefx_plan", "graph", "_graph", "_code", "graph_module"})
-"""What a module does not share with the bodies that stand in it."""
+FIRST = "@"
+"""Under which attribute a body that runs on another module has that module."""
 
 
 def position_dependent(program: Program) -> frozenset[str]:
@@ -50,10 +50,10 @@ def position_dependent(program: Program) -> frozenset[str]:
 
 
 def bound_to(holder: torch.nn.Module, body: torch.nn.Module) -> torch.nn.Module:
-    """Return the module of a body as instantiated in another module."""
+    """Return the module of a body, which runs on another module."""
     made: Any = body.__class__.__new__(body.__class__)
-    made.__dict__.update({name: value for name, value in holder.__dict__.copy().items() if name not in OWN})
-    made.__dict__.update({name: value for name, value in body.__dict__.copy().items() if name in OWN})
+    made.__dict__.update(body.__dict__)
+    made.__dict__[FIRST] = holder
     return made
 
 

@@ -20,7 +20,7 @@ from ...ir.names import FROM_ROOT, escaped
 from ...ir.torch_private import children_dict, current_modes, mode_objects, restore_modes
 from ..code.compiled import FILE, Body
 from ..code.source import own_attribute, write_body
-from .module import Lowered, Place, copy_graph, holds
+from .module import Lowered, Place, copy_graph, holds, runs_on
 
 __all__ = ["LoweredInterpreter", "Tape", "note_failure", "note_from_traceback", "run_body", "run_graph", "run_tape", "tape_of"]
 
@@ -194,10 +194,10 @@ def run_body(owner: torch.nn.Module, place: Place, values: Sequence[Any]) -> Any
     graph = owner.__dict__.get("graph")
     if torch.compiler.is_compiling():
         looked_at = owner.__dict__.get("graph_module")
-        return place.body.run(owner, *values) if looked_at is None else type(looked_at).forward(owner, *values)
+        return place.body.run(runs_on(owner), *values) if looked_at is None else type(looked_at).forward(owner, *values)
     if graph is not None and place.body.convention is None:
         return run_graph(owner, graph, tuple(values))
-    return run_tape(place, owner, tuple(values))
+    return run_tape(place, runs_on(owner), tuple(values))
 
 
 def run_tape(place: Place, owner: torch.nn.Module, args: tuple[Any, ...]) -> Any:

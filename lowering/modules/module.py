@@ -15,23 +15,25 @@ from attrs import define
 from torch.export.unflatten import UnflattenedModule
 
 from ...ir.effects.registered import effects_of
-from ...ir.names import FROM_ROOT, join
+from ...ir.names import join
+from ...ir.program import Program
 from ...ir.state import is_plain
 from ...ir.state_copies import copy_value
-from ...ir.torch_private import blank_module, codegen_of, hooks_of, pytree, with_hooks_of
+from ...ir.torch_private import blank_module, children_dict, codegen_of, hooks_of, pytree, with_hooks_of
 from ..calls.preserved import edited
 from ..code.compiled import Body, may_leave_modes, restoring
 from ..code.fx_view import View, as_it_was, build_fx_graph
 from ..code.source import uncompilable
 from ..swaps.hooks import Watched, Where
-from .context import LoweringContext
+from .context import FIRST, LoweringContext
 from .conversion import Once, convert_constants, reached, restore_ties, tied_parameters, warn_of_modes
 
 __all__ = [
     "DERIVED",
-    "FIRST",
     "LAZY",
+    "MADE",
     "OURS",
+    "Bound",
     "LaterCall",
     "Lowered",
     "LoweredModule",
@@ -42,10 +44,14 @@ __all__ = [
     "new_module",
     "own_state",
     "plain_class",
+    "runs_on",
 ]
 
 OURS = "purefx_"
 """How the attributes begin that come from the program; copies share them."""
+
+MADE = "purefx_made"
+"""Which attribute the classes have in their own dict that ``lower`` makes."""
 
 DERIVED = frozenset({"_in_spec", "_out_spec", "_code", "graph_module", "module_call_graph", "range_constraints", "_lineno_map"})
 """Attributes that are made again from others when they are next read."""
@@ -132,27 +138,59 @@ def own_state(module: Any) -> list[tuple[str, Any]]:
     return [(join(path, name), value) for name, value in found if value is not None]
 
 
-FIRST = "@"
-"""Under which attribute the body of a later call of a module has the module."""
+class Bound(Lowered):
+    """A body that runs on another module, whose attributes it has: reads and writes of attributes are those of that module."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if FIRST not in self.__dict__:
+                raise
+            return getattr(self.__dict__[FIRST], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._is_own(name) or isinstance(value, torch.nn.Module | Program):
+            super().__setattr__(name, value)
+        else:
+            setattr(self.__dict__[FIRST], name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if self._is_own(name):
+            super().__delattr__(name)
+        else:
+            delattr(self.__dict__[FIRST], name)
+
+    def _is_own(self, name: str) -> bool:
+        return FIRST not in self.__dict__ or name in RESERVED or name in children_dict(self)
 
 
-class LaterCall(Lowered):
-    """The body of a later call of a module, which differs from the first: the hooks of the module run for this call too."""
+class LaterCall(Bound):
+    """A later call of a module, where it runs another body than the first: its hooks are those of the module."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the body as the module is called."""
-        module: torch.nn.Module = self.__dict__[FIRST]
+        module = self._first()
         if not hooks_of(module):
             return super().__call__(*args, **kwargs)
         return super(LaterCall, with_hooks_of(self, module)).__call__(*args, **kwargs)
 
-
-class OtherName(LaterCall):
-    """A module under another of its names, where its calls run other bodies: a hook on either name is one of the module."""
-
     def _hooked(self) -> torch.nn.Module:
         super()._hooked()
-        return cast(torch.nn.Module, self.__dict__[FIRST])
+        return self._first()
+
+    def _first(self) -> torch.nn.Module:
+        module: torch.nn.Module = self.__dict__[FIRST]
+        return module._first() if isinstance(module, OtherName) else module
+
+
+class OtherName(LaterCall):
+    """A module under another of its names, where its calls run other bodies; so do those of its children."""
+
+
+def runs_on(module: torch.nn.Module) -> torch.nn.Module:
+    """Return the module whose state and children the body of a module reads."""
+    return module if isinstance(module, OtherName) else module.__dict__.get(FIRST, module)
 
 
 GRAPHS = frozenset({"graph", "_graph"})
@@ -188,20 +226,10 @@ def _inside_out(module: torch.nn.Module, method: str) -> list[torch.nn.Module]:
 
 
 def _convert_constants(module: torch.nn.Module, convert: Once) -> None:
-    # Those of a module of ours, of containers that were never called, and of later calls of the children.
+    # Those of a module of ours, and of containers that were never called.
     where = module.purefx_where if isinstance(module, Watched) else None
-    constants = where.family.constants if where is not None else None
-    if not constants or where is None:
-        return
-    convert_constants(module, constants.get(where.path, ()), convert)
-    for name, value in list(module.__dict__.items()):
-        if (
-            name not in (FROM_ROOT, FIRST)
-            and isinstance(value, Lowered)
-            and value.__dict__.get("_modules") is not None
-            and value.purefx_context is where.family
-        ):
-            convert_constants(value, constants.get(value.purefx_place.path, ()), convert)
+    if where is not None and where.family.constants:
+        convert_constants(module, where.family.constants.get(where.path, ()), convert)
 
 
 @define(eq=False)
@@ -379,14 +407,14 @@ RESERVED = (
     | ROOT_ATTRIBUTES
     | frozenset(torch.nn.Module().__dict__)
     | LAZY
-    | {"purefx_place", "purefx_answers", "graph_module", "arg_names", "call_modules"}
+    | {"purefx_place", "purefx_answers", "graph_module", "arg_names", "call_modules", "_prologue_start"}
 )
 """Attribute names that modules use themselves; state and children may have them too, in the module's dicts."""
 
 
 def make_class(base: type[torch.nn.Module], members: dict[str, Any]) -> type[torch.nn.Module]:
     """Return a subclass for one distinct body, named like its base."""
-    return type(base.__name__, (base,), {"__module__": base.__module__, "__doc__": base.__doc__, **members})
+    return type(base.__name__, (base,), {"__module__": base.__module__, "__doc__": base.__doc__, MADE: True, **members})
 
 
 def new_module(kind: type[torch.nn.Module], place: Place) -> torch.nn.Module:

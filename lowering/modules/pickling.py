@@ -26,7 +26,7 @@ from ...ir.text.operators import Known
 from ...ir.torch_private import pytree
 from ..lower import lower_unchecked
 from .context import Key, LoweringContext
-from .module import DERIVED, GRAPHS, OURS, Lowered, own_state
+from .module import DERIVED, GRAPHS, MADE, OURS, Lowered, own_state, plain_class
 from .state import write_parameter
 
 __all__ = ["edited", "foreign_operator", "load_context", "load_module", "reduce_context", "reduce_module"]
@@ -42,8 +42,14 @@ def reduce_module(module: Lowered) -> tuple[Any, ...]:
     """Return how a module is pickled, in the form that ``__reduce__`` has.
 
     Raises:
-        UnsupportedProgram: its graph was edited, or pickle cannot write a piece of state.
+        UnsupportedProgram: its graph was edited, its class was changed, or pickle cannot write a piece of state.
     """
+    kind = plain_class(type(module))
+    if MADE not in kind.__dict__:
+        raise UnsupportedProgram(
+            f"{module.purefx_place.path or 'the root'}: its class was changed to {kind.__qualname__} (parametrized modules are "
+            "such), and such a module cannot be pickled; keep its state_dict(), and make the change again after loading"
+        )
     attributes = module.__dict__.copy()  # another thread may look at the module
     graphs = [attributes[key] for key in GRAPHS if isinstance(attributes.get(key), torch.fx.Graph)]
     if any(edited(module, graph) for graph in graphs):

@@ -7,7 +7,7 @@ children, so no key is invented.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -23,8 +23,8 @@ from ...ir.torch_private import buffers_dict, children_dict, parameters_dict, un
 from ..calls.preserved import Answer, Answers
 from ..code.compiled import Body
 from ..swaps.hooks import LoweredContainer, LoweredList, new_container
-from .context import LoweringContext
-from .module import FIRST, LaterCall, OtherName, Place, new_module
+from .context import FIRST, LoweringContext
+from .module import LaterCall, OtherName, Place, new_module
 
 __all__ = ["Tree", "grow"]
 
@@ -36,9 +36,10 @@ class Tree:
     program: Program
     bodies: dict[str, Body]
     classes: dict[str, type[torch.nn.Module]]
+    bound: Callable[[type[torch.nn.Module], type[LaterCall], Body], type[torch.nn.Module]]
+    """Makes the class of a body that runs on another module, of that of the modules that run it on their own state."""
     nested: LoweringContext
     modules: dict[str, torch.nn.Module] = field(factory=dict)
-    views: dict[str, list[torch.nn.Module]] = field(factory=dict)
     later: dict[tuple[str, type[LaterCall]], type[torch.nn.Module]] = field(factory=dict)
     """The class of each body in later calls, and under other names."""
 
@@ -65,12 +66,11 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
     paths.update(dict.fromkeys(slot.rpartition(".")[0] for slot in program.state.order))
     for path in paths:
         _grow_path(tree, path, calls, types)
-    # Parents first: their views must be there to be given those of their children, which may be called before them.
-    for path in sorted(calls, key=lambda path: path.count(".")):
+    _share_state(tree)
+    for path in calls:
         _add_views(tree, path, calls[path], types)
     for path in every if tree.nested.same else ():
         _add_names(tree, path, every[path])
-    _share_hooks(tree)
     _give_root(tree, calls)
     _register(tree, cells)
     for module in tree.modules.values():
@@ -152,10 +152,8 @@ def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: dict[str,
             view.__dict__[FIRST] = main
             for shared in ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"):
                 view.__dict__[shared] = main.__dict__[shared]
-            tree.views.setdefault(path, []).append(view)
         attribute = name + _suffix(call, part)
-        for owner in (tree.modules[above], *tree.views.get(above, ())):
-            owner.__dict__[attribute] = view
+        tree.modules[above].__dict__[attribute] = view
 
 
 def _add_names(tree: Tree, path: str, labels: dict[Label, str]) -> None:
@@ -168,8 +166,8 @@ def _add_names(tree: Tree, path: str, labels: dict[Label, str]) -> None:
     for call, part in labels:
         suffix = _suffix(call, part)
         view = tree.modules[first].__dict__.get(own + suffix) if suffix else None
-        for owner in (tree.modules[above], *tree.views.get(tree.real(above), ())) if view is not None else ():
-            owner.__dict__[name + suffix] = view
+        if view is not None:
+            tree.modules[above].__dict__[name + suffix] = view
 
 
 def _suffix(call: int, part: int) -> str:
@@ -178,18 +176,20 @@ def _suffix(call: int, part: int) -> str:
 
 def _class_of(tree: Tree, body: Body, how: type[LaterCall]) -> type[torch.nn.Module]:
     if (body.name, how) not in tree.later:
-        kind = tree.classes[body.name]
-        members = {"__module__": kind.__module__, "__doc__": kind.__doc__}
-        tree.later[body.name, how] = type(kind.__name__, (how, kind), members)
+        tree.later[body.name, how] = tree.bound(tree.classes[body.name], how, body)
     return tree.later[body.name, how]
 
 
-def _share_hooks(tree: Tree) -> None:
-    # A module under another name, and the bodies of later calls there, run the hooks of the first.
+def _share_state(tree: Tree) -> None:
+    # A module under another name has the state and the hooks of the first.
     for path, first in tree.nested.hooked.items():
-        for module in (tree.modules[path], *tree.views.get(path, ())):
-            if isinstance(module, LaterCall):
-                module.__dict__[FIRST] = tree.modules[first]
+        module, main = tree.modules[path], tree.modules[first]
+        if isinstance(module, OtherName):
+            module.__dict__[FIRST] = main
+            # Its children are other names too, and run other bodies; where there are none, those to come are the same.
+            inner = () if children_dict(module) else ("_modules",)
+            for shared in ("_parameters", "_buffers", "_non_persistent_buffers_set", *inner):
+                module.__dict__[shared] = main.__dict__[shared]
 
 
 def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:
@@ -204,8 +204,7 @@ def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:
             leaving.add(name)
     for path in calls if leaving else ():
         if not leaving.isdisjoint(calls[path].values()):
-            for owner in (tree.modules[path], *tree.views.get(path, ())):
-                owner.__dict__[FROM_ROOT] = tree.modules[""]
+            tree.modules[path].__dict__[FROM_ROOT] = tree.modules[""]
 
 
 def _leaves(graph: Graph) -> bool:
@@ -230,5 +229,4 @@ def _register(tree: Tree, cells: dict[int, Any]) -> None:
             case SlotKind.MODULE:
                 children_dict(module)[name] = value
             case SlotKind.CONSTANT:
-                for owner in (module, *tree.views.get(tree.real(path), ())):
-                    owner.__dict__[name] = value
+                module.__dict__[name] = value

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from purefx.ir.program import Program
-from purefx.ir.taking import a_program, kind_of
+from purefx.ir.taking import a_path, a_program, kind_of
 
 __all__ = ["report"]
 
@@ -74,6 +74,7 @@ def _check(program: object, path: object, before: object, model: object) -> None
     a_program(program, "report", path=path)
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"path is where the page goes, like 'report.html', not a {type(path).__name__}; before= goes by name")
+    a_path(path, "report")
     if before is not None and not isinstance(before, Program):
         raise TypeError(f"before is a purefx Program to compare with, not {kind_of(before)}")
     if model is not None and not isinstance(model, torch.nn.Module):

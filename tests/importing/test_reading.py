@@ -33,6 +33,38 @@ def test_stacks_name_module_calls() -> None:
         assert {"a", "a@1", "a/a.linear", "a@1/a.linear@1", "items.0", "tied"} <= stacks
 
 
+class InBranch(parent(items=lambda: nn.ModuleList([nn.ReLU()]), w=lambda: nn.Parameter(torch.ones(4)))):
+    """Calls a module of a list in the branch of an operator."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: self.items[0](x), lambda x: x + 1, (x,)) + self.w
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_modules_have_their_classes(strict: bool, decomposed: bool) -> None:
+    """Those of eager: of the root and of all that are called; they come back from an exported program that is written again."""
+    x = torch.ones(3, 4)
+    for model in (Shared(), Tower(2), nn.ReLU(), InBranch()):
+        ep = exported(model, x, strict=strict)
+        program = px.import_ep(ep.run_decompositions() if decomposed else ep)
+        eager = {path: f"{type(part).__module__}.{type(part).__qualname__}" for path, part in model.named_modules()}
+        types = {module.path: module.type_name for module in program.modules}
+        assert types.keys() == dict(model.named_modules(remove_duplicate=False)).keys()
+        assert types[""] == eager[""]
+        assert {path: kind for path, kind in types.items() if kind} == {
+            path: eager.get(path, kind) for path, kind in types.items() if kind
+        }
+        module: Any = px.lower(px.transform(program))
+        assert module.type_name() == eager[""]
+        again = px.import_ep(px.to_ep(program))
+        assert {module.path: module.type_name for module in again.modules} == types
+        raw = [node.meta["nn_module_stack"] for node in px.to_ep(program).graph.nodes if node.op == "call_function"]
+        assert {next(iter(stack.values())) for stack in raw} == {("", eager[""])}
+    if strict:
+        assert types["items.0"] == "torch.nn.modules.activation.ReLU"  # without it, no stack is inside of branches
+
+
 def test_a_stack_leaves_its_module() -> None:
     """A module may call one that it is not above: a closure, or a sibling that it was handed."""
     reader = StackReader()

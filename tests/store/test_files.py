@@ -207,6 +207,21 @@ def test_versions(tmp_path: Path) -> None:
             load(marked(odd), tmp_path)
 
 
+def test_paths_that_no_file_can_have_are_refused() -> None:
+    program = px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(1),)))
+    does: dict[str, Any] = {
+        "save": lambda path: px.save(program, path),
+        "load": px.load,
+        "report": lambda path: px.report(program, path),
+    }
+    for name, do in does.items():
+        for path in ("/tmp/a\0b", Path("a\0b"), "\ud800"):
+            with pytest.raises(px.errors.StoreError, match=f"{name}: .* cannot be the path of a file"):
+                do(path)
+        with pytest.raises(TypeError):
+            do(3)
+
+
 def test_other_files_get_a_name(tmp_path: Path) -> None:
     with pytest.raises(px.errors.StoreError, match="a safetensors file without a program"):
         load(safetensors.torch.save({"w": torch.ones(1)}, metadata={"format": "pt"}), tmp_path)

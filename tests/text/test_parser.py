@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch.utils import _pytree as pytree
 
 from purefx import ir
+from purefx.ir.errors import InvalidProgram, ParseError
 from purefx.ir.importing.exported import import_ep
 from purefx.ir.text import parse
 from purefx.ir.text.arguments import print_arg, print_tree, read_arg, read_tree
@@ -136,9 +137,10 @@ slots = st.builds(
 )
 states = st.dictionaries(names, slots, max_size=4).map(lambda of: ir.State(tuple(of), ir.pmap(of)))
 programs = st.builds(
-    ir.Program.of,
-    st.dictionaries(names, graphs, max_size=3),
-    root=names,
+    lambda root, graph, others, **fields: ir.Program.of({**others, root: graph}, root=root, **fields),
+    names,
+    graphs,
+    st.dictionaries(names, graphs, max_size=2),
     state=states,
     signature=signatures,
     modules=st.lists(st.builds(ir.Module, names, st.none() | names), max_size=3).map(tuple),
@@ -252,8 +254,14 @@ def test_an_exported_model_and_its_stand_ins() -> None:
     assert {slot.value.device.type for _, slot in state.pairs} == {"meta"}
 
 
+ROOT = 'graph @""() {\n return ()\n }\n}'
+
+
 def test_stand_ins_are_what_the_text_says() -> None:
-    text = "program {\n state {\n parameter w: f32[3, 2] strides [1, 3] no_grad\n buffer s: i64[2] layout torch.sparse_coo\n }\n}"
+    text = (
+        "program {\n state {\n parameter w: f32[3, 2] strides [1, 3] no_grad\n buffer s: i64[2] layout torch.sparse_coo\n }\n"
+        + ROOT
+    )
     state = parse(text).state
     weight, sparse = state["w"].value, state["s"].value
     assert (weight.shape, weight.stride(), weight.requires_grad) == ((3, 2), (1, 3), False)
@@ -261,14 +269,16 @@ def test_stand_ins_are_what_the_text_says() -> None:
 
 
 def test_given_tensors_must_fit() -> None:
-    text = "program {\n state {\n buffer n: f32[2]\n }\n}"
+    text = "program {\n state {\n buffer n: f32[2]\n }\n" + ROOT
     assert parse(text, state={"n": torch.ones(2), "unused": 1}).state["n"].value.device.type == "cpu"
     with pytest.raises(ir.ParseError, match="line 3, column 12: the tensor given"):
         parse(text, state={"n": torch.ones(3)})
     with pytest.raises(ir.ParseError, match="give it in `state`"):
-        parse('program {\n state {\n constant k: opaque("m.Script")\n }\n}')
+        parse('program {\n state {\n constant k: opaque("m.Script")\n }\n' + ROOT)
     script = object()
-    assert parse('program {\n state {\n constant k: opaque("m.Script")\n }\n}', state={"k": script}).state["k"].value is script
+    assert (
+        parse('program {\n state {\n constant k: opaque("m.Script")\n }\n' + ROOT, state={"k": script}).state["k"].value is script
+    )
 
 
 def test_operators_are_looked_up_and_never_followed() -> None:
@@ -325,6 +335,20 @@ def test_comments_blank_lines_and_carriage_returns() -> None:
 def test_integers_that_python_will_not_write_in_decimal() -> None:
     for number in (10**5000, -(10**5000), 10**4000 - 1):
         assert at_end(print_arg(number), read_arg) == number
+
+
+def test_a_text_without_its_root_graph_is_refused() -> None:
+    """Nothing that looks at a program has to ask whether it has one."""
+    body = '{\n  graph @"a"(x) {\n    y = aten.relu.default(x)\n    return (y,)\n  }\n}'
+    for text in ("program {\n}", f"program {body}", f"program {body}".replace("{", "{\n  root @b", 1)):
+        with pytest.raises(ParseError, match=r'the text has no root graph @(""|b); call one so, or name another: `root @name`'):
+            parse(text)
+    assert parse(f"program {body}".replace("{", "{\n  root @a", 1)).main.nodes[0].name == "y"
+    for text in (body, "{}"):
+        made = ir.Program.of({} if text == "{}" else {"a": parse(f"program {body}".replace('"a"', '""')).main})
+        for ask in (hash, lambda program: program.main, lambda program: program.inputs):
+            with pytest.raises(InvalidProgram, match=r"the root is '', and program.graphs has no such graph"):
+                ask(made)
 
 
 def test_only_text_is_parsed() -> None:

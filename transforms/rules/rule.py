@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Never
+from typing import Any, ClassVar, Never
 
 from attrs import field, frozen
 
+from ...ir.copying import Value
 from ...ir.errors import ArgumentError, RuleError
 from ...ir.persistent import collector_paused
 from ...ir.program import Program
@@ -35,7 +36,7 @@ LAWS = ("nothing that the rule looks for and may replace is left", "values of ne
 
 
 @frozen(slots=False)
-class RuleSet:
+class RuleSet(Value):
     """Rules that are applied together, until none of them matches; the first that matches a value is taken.
 
     Called with a program it returns the rewritten program, the same object if nothing matched.
@@ -51,6 +52,7 @@ class RuleSet:
     ['double', 'double']
     """
 
+    _saved: ClassVar[str] = "rules are functions: import the module that makes them where they are used"
     rules: tuple[Rule, ...]
     is_top_down: bool = field(default=False, kw_only=True, repr=False)
     """Whether values are tried from the results of a graph to its inputs."""

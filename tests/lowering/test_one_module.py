@@ -1,0 +1,221 @@
+"""A module of the original is one module of the lowered program: what is done to it is seen by all of its calls.
+
+Modules run several bodies: in later calls, under another name, and in branches of operators. Each change of the table is made to
+eager and to the lowered module, and to copies of that.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.utils import parametrizations, parametrize, prune
+
+import purefx as px
+from tests.programs import parent
+
+KINDS = ["graph_module", "interpreter"]
+X = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
+
+
+class Leaf(torch.nn.Module):
+    """Does one of two things, as a flag says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, -1.0]]))
+        self.register_buffer("scale", torch.tensor([2.0, 5.0]))
+
+    def forward(self, x: torch.Tensor, flag: bool = False) -> torch.Tensor:
+        return (x @ self.weight).tanh() * self.scale if flag else x @ self.weight + self.scale
+
+
+class Twice(parent(a=Leaf)):
+    """Calls one module with two bodies."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.a(self.a(x, False), True)
+
+
+class Around(parent(a=Leaf)):
+    """Calls its child as the flag says."""
+
+    def forward(self, x: torch.Tensor, flag: bool = False) -> torch.Tensor:
+        return self.a(x * 2, flag)
+
+
+class Deeper(parent(a=Around)):
+    """Calls a module twice, whose child so has two bodies."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.a(self.a(x, False), True)
+
+
+class Branches(parent(a=Leaf)):
+    """Reads the state of a module in the branches of an operator."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x @ self.a.weight, lambda x: x - self.a.scale, (x,))
+
+
+class Ones(Leaf):
+    """Reads its own state in the branches of an operator."""
+
+    def forward(self, x: torch.Tensor, flag: bool = False) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x @ self.weight * self.scale, lambda x: x - self.weight, (x,))
+
+
+class Inside(parent(a=Ones)):
+    """Calls a module that has branches."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.a(x) + 1
+
+
+class Renamed(torch.nn.Module):
+    """Calls one module under two names, with a body each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = Leaf()
+        self.list = torch.nn.ModuleList([self.a])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.list[0](self.list[0](self.a(x, False), True), False)
+
+
+MODELS: dict[str, Callable[[], torch.nn.Module]] = {
+    "twice": Twice, "deeper": Deeper, "branches": Branches, "inside": Inside, "renamed": Renamed,
+}  # fmt: skip
+
+
+def leaf(model: torch.nn.Module) -> Any:
+    found: Any = model.get_submodule("a")
+    return found.a if hasattr(found, "a") else found
+
+
+def replaced(name: str) -> Callable[[Any], object]:
+    def change(module: Any) -> None:
+        value = getattr(module, name)
+        delattr(module, name)
+        setattr(module, name, value.detach() * 3)
+
+    return change
+
+
+def registered_anew(module: Any) -> None:
+    value = module.weight
+    del module.weight
+    module.register_buffer("weight", value.detach() + 1)
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "prune": lambda module: prune.l1_unstructured(module, "weight", amount=0.5),
+    "prune and make permanent": lambda module: (prune.l1_unstructured(module, "weight", 0.5), prune.remove(module, "weight")),
+    "weight_norm": lambda module: parametrizations.weight_norm(module),
+    "parametrize": lambda module: parametrize.register_parametrization(module, "weight", torch.nn.Hardtanh()),
+    "a parameter becomes an attribute": replaced("weight"),
+    "a buffer becomes an attribute": replaced("scale"),
+    "a parameter becomes a buffer": registered_anew,
+    "another parameter": lambda module: setattr(module, "weight", torch.nn.Parameter(torch.ones(2, 2))),
+    "another buffer": lambda module: setattr(module, "scale", torch.ones(2)),
+    "assigned state": lambda module: module.load_state_dict({"weight": torch.ones(2, 2), "scale": torch.zeros(2)}, assign=True),
+    "converted": lambda module: module.double().float(),
+}
+
+
+def lowered(model: torch.nn.Module, to: Any, *, preserved: tuple[str, ...] = ()) -> torch.nn.Module:
+    ep = torch.export.export(
+        copy.deepcopy(model), (X,), strict=isinstance(model, Renamed), preserve_module_call_signature=preserved
+    )
+    return px.lower(px.transform(px.import_ep(ep)), to=to)
+
+
+def answers(model: torch.nn.Module, change: Callable[[Any], object]) -> list[Any]:
+    """Return results before and after a change, those of a step of training, and the names of the state."""
+    found = [model(X).tolist()]
+    torch.manual_seed(0)
+    change(leaf(model))
+    found.append(model(-X).tolist())
+    model.zero_grad()
+    if model(X).requires_grad:
+        model(X).sum().backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter -= 0.1 * parameter.grad
+    return [
+        *found,
+        model(X).tolist(),
+        model(-X).tolist(),
+        list(model.state_dict()),
+        [name for name, _ in model.named_parameters()],
+    ]
+
+
+@pytest.mark.parametrize("to", KINDS)
+@pytest.mark.parametrize("model", MODELS)
+def test_changes_of_a_module_are_seen_by_all_of_its_calls(model: str, to: Any) -> None:
+    original = MODELS[model]()
+    module = lowered(original, to)
+    for name, change in CHANGES.items():
+        if model == "branches" and "prune" in name:
+            continue  # a hook of a module that nothing calls is refused
+        expected = answers(copy.deepcopy(original), change)
+        for each in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+            assert answers(each, change) == expected, name
+
+
+@pytest.mark.parametrize("to", KINDS)
+def test_a_changed_module_is_copied_and_pickled(to: Any) -> None:
+    for change in ("parametrize", "a buffer becomes an attribute"):
+        original = Twice()
+        module = lowered(original, to)
+        for each in (original, module):
+            CHANGES[change](leaf(each))
+        copies = [copy.deepcopy(module)]
+        if change == "parametrize":
+            with pytest.raises(RuntimeError, match="state_dict"):
+                pickle.dumps(original)
+            with pytest.raises(px.errors.UnsupportedProgram, match=r"changed to Parametrized.*state_dict"):
+                pickle.dumps(module)
+        else:
+            copies.append(pickle.loads(pickle.dumps(module)))
+        expected = answers(copy.deepcopy(original), CHANGES["another buffer"])
+        for each in copies:
+            assert answers(each, CHANGES["another buffer"]) == expected
+
+
+@pytest.mark.parametrize("to", KINDS)
+def test_so_are_those_of_modules_with_preserved_signatures(to: Any) -> None:
+    original = Twice()
+    module = lowered(original, to, preserved=("a",))
+    for change in CHANGES.values():
+        assert answers(copy.deepcopy(module), change) == answers(copy.deepcopy(original), change)
+
+
+def test_a_changed_module_compiles() -> None:
+    for model in (Twice(), Inside()):
+        module = lowered(model, "graph_module")
+        compiled = torch.compile(module, backend="eager", fullgraph=True)
+        torch.testing.assert_close(compiled(X), model(X))
+        for each in (model, module):
+            replaced("weight")(leaf(each))
+        torch.testing.assert_close(compiled(X), model(X))
+    torch._dynamo.reset()
+
+
+def test_what_is_done_to_a_later_call_is_done_to_the_module() -> None:
+    module: Any = lowered(Twice(), "graph_module")
+    later = getattr(module, "a@1")
+    said: list[Any] = []
+    later.register_forward_hook(lambda told, *_: said.append(told))
+    later.scale = torch.zeros(2)
+    module(X)
+    assert said == [module.a, module.a]
+    assert module.a.scale.tolist() == [0, 0]
+    assert list(dict(module.named_modules())) == ["", "a"]
