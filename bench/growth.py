@@ -9,9 +9,9 @@ from typing import Any
 
 import purefx as px
 from bench.chain import chain
+from bench.edits import anew
 from bench.measure import alternate, exponent
 from bench.workloads import Workload
-from purefx.laws.edits import anew
 from purefx.transforms.pipeline import FUSED
 
 __all__ = ["growth", "stages"]

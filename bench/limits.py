@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 import purefx as px
+from bench.edits import anew
 from bench.making import floor
 from bench.measure import alternate
 from bench.workloads import Workload
 from purefx.ir.persistent import collector_paused
-from purefx.laws.edits import anew
 
 __all__ = ["limits"]
 

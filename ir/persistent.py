@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast, final
 import pyrsistent._pmap
 import pyrsistent._pvector
 
-__all__ = ["PMap", "changed_keys", "collector_paused", "derived", "pmap", "text_of"]
+__all__ = ["PMap", "collector_paused", "derived", "pmap", "text_of"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -38,11 +38,11 @@ def _load_pure_python_map() -> Any:
 
 _module = _load_pure_python_map()
 
-_BITS: int = cast(Any, pyrsistent._pvector).SHIFT
-"""How many bits of an index each level of a vector looks at."""
-
 MANY = 4
-"""Where every fourth entry changes, a new dict is made: it takes less time than the tree, and there is little to share."""
+"""If every fourth entry changes, a new dict is made: it takes less time than the tree, and there is little to share."""
+
+FEW = 1024
+"""A map of up to so many entries is copied as a dict: that takes no longer than an edit of the tree, and reading is faster."""
 
 
 @final
@@ -75,11 +75,15 @@ class PMap(Mapping[K, V], Generic[K, V]):
 
     def set(self, key: K, val: V) -> PMap[K, V]:
         """Return a map with one more entry, or another value in it."""
-        return _of_tree(self._as_tree().set(key, val))
+        return self.update(cast("Mapping[K, V]", {key: val}))
 
     def remove(self, key: K) -> PMap[K, V]:
         """Return a map without one entry; ``KeyError`` where it has none."""
-        return _of_tree(self._as_tree().remove(key))
+        if len(self) > FEW:
+            return _of_tree(self._as_tree().remove(key))
+        changed = dict(self._read)
+        del changed[key]
+        return PMap(changed)
 
     def discard(self, key: K) -> PMap[K, V]:
         """Return a map without one entry; the same if it has none."""
@@ -87,7 +91,7 @@ class PMap(Mapping[K, V], Generic[K, V]):
 
     def update(self, *maps: Mapping[K, V]) -> PMap[K, V]:
         """Return a map with the entries of others too, later ones before earlier ones."""
-        if MANY * sum(map(len, maps)) >= len(self):
+        if len(self) <= FEW or MANY * sum(map(len, maps)) >= len(self):
             changed = dict(self._read)
             for other in maps:
                 changed.update(other)
@@ -137,60 +141,6 @@ def pmap(mapping: Mapping[K, V] | None = None) -> PMap[K, V]:
     1
     """
     return mapping if type(mapping) is PMap else PMap(dict(mapping or {}))
-
-
-def changed_keys(before: PMap[K, V], after: PMap[K, V]) -> tuple[K, ...] | None:
-    """Return the keys under which two maps hold different objects; None where the one has a key that the other has not.
-
-    Of two maps of which one was made by editing the other, only the parts that they do not share are looked at: it takes time for
-    what was edited, and not for all that there is.  The first edit of a map, which makes its tree, takes time for all.
-
-    Args:
-        before: a map.
-        after: another one.
-
-    >>> first = pmap({name: object() for name in "abcdefgh"})
-    >>> second = first.set("c", 1)
-    >>> changed_keys(first, second), changed_keys(first, second.set("z", 2))
-    (('c',), None)
-    """
-    if before is after:
-        return ()
-    if len(before) != len(after):
-        return None
-    left, right = before._tree, after._tree  # pyright: ignore[reportPrivateUsage]
-    if left is None or right is None or len(left._buckets) != len(right._buckets):
-        pairs, other = after.items(), before
-    else:
-        old, new = _apart(left._buckets, right._buckets)
-        pairs, other = new, dict(old)
-    missing = object()
-    found: list[K] = []
-    for key, value in pairs:
-        was = other.get(key, missing)
-        if was is missing:
-            return None
-        if was is not value:
-            found.append(key)
-    return tuple(found)
-
-
-def _apart(before: Any, after: Any) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
-    # The entries of the buckets that two vectors of one length do not share; a node of a vector is a list.
-    old: list[tuple[Any, Any]] = []
-    new: list[tuple[Any, Any]] = []
-    todo = [(before._root, after._root, before._shift), (before._tail, after._tail, 0)]
-    while todo:
-        left, right, shift = todo.pop()
-        for mine, theirs in zip(left, right, strict=True) if left is not right else ():
-            if mine is theirs:
-                continue
-            if shift:
-                todo.append((mine, theirs, shift - _BITS))
-            else:
-                old.extend(mine or ())
-                new.extend(theirs or ())
-    return old, new
 
 
 class _Owner(Protocol):

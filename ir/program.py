@@ -19,7 +19,6 @@ from .arguments import ByTree
 from .copying import Value
 from .displayed import Displayed
 from .errors import ArgumentError, InvalidProgram, Violation
-from .facts import FIELDS, Edit, Fact, Known, hand_on
 from .graph import Frame, Graph, Input, Node
 from .names import escaped
 from .origins import Version
@@ -153,23 +152,33 @@ class Program(Value, Displayed):
         return tuple(zip(self.main.inputs, self.signature.inputs, strict=True))
 
     @cached_property
-    def known(self) -> dict[str, Known]:
-        """What is known of it, and of the program that it was edited from: the facts of ``facts.py``, by name."""
-        return {}
-
-    def bare(self) -> Program:
-        """Return a copy without the trail and without what is known of it: what a fact keeps of the program that it is about."""
-        return Program(*[getattr(self, name) for name in FIELDS])
-
-    @cached_property
     def order(self) -> tuple[str, ...]:
         """The ids of the graphs that the root reaches: each before those that it calls, in order of first use."""
-        return ORDER(self)
+        seen: dict[str, None] = {}
+        todo = [self.root]
+        while todo:
+            name = todo.pop()
+            if name in seen or name not in self.graphs:
+                continue
+            seen[name] = None
+            todo.extend(reversed(self.graphs[name].callees))
+        return tuple(seen)
 
     @cached_property
     def bottom_up(self) -> tuple[str, ...]:
         """The ids of the graphs that the root reaches, each after those that it calls."""
-        return BOTTOM_UP(self)
+        done: dict[str, None] = {}
+        opened: set[str] = set()
+        todo = [(self.root, False)]
+        while todo:
+            name, closing = todo.pop()
+            if closing:
+                done.setdefault(name)
+            elif name not in opened and name in self.graphs:
+                opened.add(name)
+                todo.append((name, True))
+                todo.extend((inner, False) for inner in reversed(self.graphs[name].callees))
+        return tuple(done)
 
     @cached_property
     def foreign_operators(self) -> tuple[str, ...]:
@@ -185,14 +194,8 @@ class Program(Value, Displayed):
         return foreign_operators(node for _, node in self.nodes())
 
     def evolve(self, **changes: Any) -> Program:
-        """Return a copy with other fields.
-
-        What is known of this program is handed on, so that questions about the copy look at what the edit changed.
-        """
-        made = evolve(self, **changes)
-        if "state" not in changes:  # who takes other state wants rid of this, which what is known would keep
-            hand_on(self, made)
-        return made
+        """Return a copy with other fields."""
+        return evolve(self, **changes)
 
     def with_main(self, graph: Graph, **changes: Any) -> Program:
         """Return a copy with another root graph, and other fields."""
@@ -280,43 +283,6 @@ class Program(Value, Displayed):
         return (
             self.root, self.graphs, self.state, self.signature, self.modules, self.call_signatures, self.constraints,
         )  # fmt: skip
-
-
-def _order(program: Program) -> tuple[str, ...]:
-    seen: dict[str, None] = {}
-    todo = [program.root]
-    while todo:
-        name = todo.pop()
-        if name in seen or name not in program.graphs:
-            continue
-        seen[name] = None
-        todo.extend(reversed(program.graphs[name].callees))
-    return tuple(seen)
-
-
-def _bottom_up(program: Program) -> tuple[str, ...]:
-    done: dict[str, None] = {}
-    opened: set[str] = set()
-    todo = [(program.root, False)]
-    while todo:
-        name, closing = todo.pop()
-        if closing:
-            done.setdefault(name)
-        elif name not in opened and name in program.graphs:
-            opened.add(name)
-            todo.append((name, True))
-            todo.extend((inner, False) for inner in reversed(program.graphs[name].callees))
-    return tuple(done)
-
-
-def _while_calls_stay(known: tuple[str, ...], edit: Edit) -> tuple[str, ...] | None:
-    before, after = edit.before.graphs, edit.after.graphs
-    return known if all(before[name].callees == after[name].callees for name in edit.changed) else None
-
-
-ORDER = Fact("order", _order, _while_calls_stay)
-
-BOTTOM_UP = Fact("bottom_up", _bottom_up, _while_calls_stay)
 
 
 @singledispatch

@@ -251,8 +251,11 @@ class State:
 
     order: tuple[str, ...] = ()
     slots: PMap[str, Slot] = pmap()
-    checked: bool = field(default=False, init=False, repr=False)
-    """Whether ``verify`` found order, values, ties and memory right: all versions of a program share its state."""
+
+    @cached_property
+    def derived(self) -> dict[Any, Any]:
+        """What others derive from it, each once, by the function that does; all versions of a program share its state."""
+        return {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> State:
         """Return a copy with tensors of its own; those that share memory share it in the copy."""
@@ -316,15 +319,6 @@ class State:
             order += [name, *behind.pop(name, ())]
         order += [name for names in behind.values() for name in names]
         return State(tuple(order), self.slots.update(added))
-
-    def trusted(self) -> State:
-        """Return the state itself, remembered as one in which order, values, ties and memory are right, without looking.
-
-        >>> State().trusted().checked
-        True
-        """
-        object.__setattr__(self, "checked", True)  # a memo of what the value determines, like a cached property
-        return self
 
     def without(self, gone: Collection[str]) -> State:
         """Return the state without some slots; tensors that have other names stay."""

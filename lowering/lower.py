@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch.export import FlatArgsAdapter
@@ -23,7 +23,6 @@ from .calls.arguments import CallPlan
 from .calls.classes import bound_class, class_of, root_of
 from .code.compiled import bodies_of
 from .executable import executable
-from .like import cells_of, lowered_like, taken_like
 from .modules.context import LoweringContext
 from .modules.module import RESERVED, Bound, Place, new_module
 from .modules.state import writing_parameters
@@ -39,7 +38,6 @@ def lower(
     device: torch.device | str | None = None,
     state: Literal["copy", "share"] = "copy",
     flat_args_adapter: FlatArgsAdapter | None = None,
-    like: torch.nn.Module | None = None,
 ) -> torch.nn.Module:
     """Lower a program to torch modules that run on CPU or CUDA.
 
@@ -50,9 +48,6 @@ def lower(
         device: where the state goes; every device that the program names is replaced. None changes nothing.
         state: ``"copy"`` gives the modules tensors of their own, ``"share"`` those of the program.
         flat_args_adapter: makes arguments that are nested differently from the exported ones into the exported ones.
-        like: what another version of the program was lowered to, with the same state; tensors and checks of inputs are those of
-            that module, whatever ``state`` says, and so are the modules whose bodies and callers are the same, with hooks and
-            mode. Both are two views of one model from then on: a step of training of the one is one of the other.
 
     Returns:
         The root module. It takes the arguments of the original ``forward`` and checks them.
@@ -62,7 +57,6 @@ def lower(
         UnsupportedProgram: an operator of the program has no callable behind it.
         ValueError: an option is none of those above.
         TypeError: ``program`` is not a Program.
-        ArgumentError: ``like`` was not lowered from a version with this state, or other modules were put into it.
 
     >>> import torch, purefx as px
     >>> ep = torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),))
@@ -72,11 +66,7 @@ def lower(
     _check_options(program, to, state, flat_args_adapter)
     check(program)
     with collector_paused():
-        if like is not None:
-            root = taken_like(program, like, device)
-            made = lowered_like(program, root, to) or lower_unchecked(program, to, cells=cells_of(program, root))
-        else:
-            made = lower_unchecked(program, to, torch.device(device) if device is not None else None, copy=state == "copy")
+        made = lower_unchecked(program, to, torch.device(device) if device is not None else None, copy=state == "copy")
     made.__dict__["flat_args_adapter"] = flat_args_adapter
     return made
 
@@ -99,7 +89,6 @@ def lower_unchecked(
     *,
     copy: bool = False,
     hooked: Mapping[str, str] = MappingProxyType({}),
-    cells: dict[int, Any] | None = None,
 ) -> torch.nn.Module:
     """Lower a program that is known to be valid, or that was lowered before."""
     program = writing_parameters(executable(given))
@@ -113,8 +102,7 @@ def lower_unchecked(
     for key in _given(nested.program):
         nested[key] = new_module(bound_class(classes[key], Bound, bodies[key]), Place(bodies[key], "", 0, None, nested))
     plan = CallPlan(program)
-    if cells is None:
-        cells = materialise(program, copy=copy, devices=devices)
+    cells = materialise(program, copy=copy, devices=devices)
     made = grow(Tree(program, bodies, classes, bound_class, nested), cells, root_of(plan, codes, to))
     made.__dict__["purefx_plan"] = plan
     return made

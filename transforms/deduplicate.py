@@ -11,22 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 
-from ..ir.analysis.digest import graph_tokens, own_identity
-from ..ir.analysis.merkle import Own
-from ..ir.arguments import bodies_in
+from ..ir.analysis.digest import own_identity
 from ..ir.calls.call_graph import Instance
 from ..ir.calls.parts import part_names
-from ..ir.facts import Edit, Fact
-from ..ir.graph import Call, Frame, Graph, Node, Op
-from ..ir.persistent import PMap, pmap
+from ..ir.graph import Call, Frame, Graph, Node
 from ..ir.program import Program
 from .merged_bodies import for_all, ids_of
 from .places import Called, Label, Places, below
 from .transformation import UNLIMITED, Fuel, transformation
 
-__all__ = ["DISTINCT", "deduplicate"]
-
-Distinct = PMap[Own, str]
+__all__ = ["deduplicate"]
 
 
 @transformation(
@@ -70,55 +64,7 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     >>> px.deduplicate(program) is program
     True
     """
-    if len(program.order) == 1 or (not fuel.limited and DISTINCT.followed(program)):
-        return program
-    result = program.with_graphs(_Classes(program, fuel).graphs(), only=True)
-    if result is program and not fuel.limited:
-        DISTINCT.keep(program, _identities(program))
-    return result
-
-
-def _distinct(program: Program) -> Distinct:
-    # Only of a program that says that it was deduplicated: of others it would be worked out twice.
-    if "deduplicated" not in program.facts:
-        return pmap()
-    made = program.with_graphs(_Classes(program, UNLIMITED).graphs(), only=True)
-    return _identities(program) if made is program else pmap()
-
-
-def _identities(program: Program) -> Distinct:
-    if len(program.order) < len(program.graphs):
-        return pmap()
-    found = {own_identity(graph): name for name, graph in program.graphs.items()}
-    return pmap(found) if len(found) == len(program.graphs) else pmap()
-
-
-def _still_distinct(known: Distinct, edit: Edit) -> Distinct | None:
-    if not known or not edit.keeps("modules", "call_signatures"):
-        return None
-    before, after = edit.before.graphs, edit.after.graphs
-    for name in edit.changed:
-        was, now = before[name], after[name]
-        if not _calls_alike(was, now):
-            return None
-        identity = own_identity(now)
-        if known.get(identity, name) != name:
-            return None  # another body is equal now, or was before that was edited, too
-        known = known.discard(own_identity(was)).set(identity, name)
-    return known
-
-
-def _calls_alike(was: Graph, now: Graph) -> bool:
-    calls = ([node.do for node in graph.callers if type(node.do) is Call] for graph in (was, now))
-    return was.callees == now.callees and next(calls) == next(calls)
-
-
-DISTINCT: Fact[Distinct] = Fact("distinct bodies", _distinct, _still_distinct)
-"""Of a program in which no two bodies are equal, which body each identity is of; empty for others.
-
-Where the calls in an edited body stay what they are, it is equal to another one only if that has its identity, callees by name:
-other bodies are distinct already, so equal callees are one.
-"""
+    return program if len(program.order) == 1 else program.with_graphs(_Classes(program, fuel).graphs(), only=True)
 
 
 class _Classes:
@@ -175,16 +121,15 @@ class _Classes:
         if name == self.program.root:
             return "root"
 
-        def called(_: Node, call: Call) -> Hashable:
-            place = below(path, call)
-            return call.instance.path, self.label(place, call), self.classes[call.graph, place]
-
         graph = self.program.graphs[name]
-        # `called` writes a called body; operator bodies stand where this one does.  A body that is called may stand here as
-        # well, for others: that says nothing about this one.
-        bodies = {body for node in graph.callers if type(node.do) is Op for body in bodies_in(node.args, node.kwargs)}
-        inner = {callee: self.classes[callee, path] if callee in bodies else "" for callee in graph.callees}
-        return *graph_tokens(graph, inner, instance=called), self._convention(instance)
+        called: list[Hashable] = []
+        for node in graph.callers:
+            if type(do := node.do) is Call:
+                place = below(path, do)
+                called.append((self.label(place, do), self.classes[do.graph, place]))
+            else:
+                called += [self.classes[body, path] for body in node.callees]
+        return own_identity(graph)[0], *called, self._convention(instance)
 
     def _keys(self, fuel: Fuel) -> Mapping[Instance, Hashable]:
         classes: dict[int, list[Instance]] = {number: [] for number in self.classes.values()}  # callees come first

@@ -5,7 +5,7 @@ Tokens that no longer order anything are removed from the signature and from bod
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import is_
 from typing import Any
 
@@ -16,7 +16,6 @@ from ..ir.callables import op_name
 from ..ir.calls.call_graph import bodies_run_by
 from ..ir.effects.registered import effects_of
 from ..ir.errors import UnsupportedProgram
-from ..ir.facts import Edit, Fact
 from ..ir.graph import Call, Do, Graph, Node, Op
 from ..ir.meta import Meta, freeze_meta
 from ..ir.program import Program
@@ -194,8 +193,8 @@ def remove_effect_tokens(program: Program, *, fuel: Fuel = UNLIMITED) -> Program
     True
     """
     specs = (*program.signature.inputs, *program.signature.outputs)
-    threaded = THREADED(program)
-    graphs = {name: _unthreaded(program.graphs[name], fuel) for name in program.order if name in threaded} if threaded else {}
+    threaded = [name for name in program.order if any(map(_threads, program.graphs[name].distinct))]
+    graphs = {name: _unthreaded(program.graphs[name], fuel) for name in threaded}
     result = program.with_graphs(graphs)
     if any(type(spec) is Token for spec in specs) and fuel.burn("take the tokens from the signature"):
         return without_tokens(result)
@@ -204,19 +203,6 @@ def remove_effect_tokens(program: Program, *, fuel: Fuel = UNLIMITED) -> Program
 
 def _threads(do: Do) -> bool:
     return type(do) is Op and do.name == WITH_EFFECTS
-
-
-def _that_thread(graphs: Mapping[str, Graph], names: Iterable[str]) -> frozenset[str]:
-    return frozenset([name for name in names if any(map(_threads, graphs[name].distinct))])
-
-
-def _still_threaded(known: frozenset[str], edit: Edit) -> frozenset[str]:
-    return known.difference(edit.changed) | _that_thread(edit.after.graphs, edit.changed)
-
-
-THREADED: Fact[frozenset[str]] = Fact(
-    "graphs with threaded operators", lambda program: _that_thread(program.graphs, program.graphs), _still_threaded
-)
 
 
 def _unthreaded(graph: Graph, fuel: Fuel) -> Graph:

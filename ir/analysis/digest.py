@@ -1,7 +1,7 @@
 """``digest`` and ``alpha_equal``: identity up to names.
 
 A body is a flat list of tokens in which every name is replaced by the position of its definition and every callee by its
-digest; the hash of that list is its identity.  That of a program is made of those, see ``merkle.py``.  Literals are written with
+digest; the hash of that list is its identity.  The own part of each hash is kept with its body.  Literals are written with
 their type, operators with their effects, which equality compares too.  Left out are meta, names (those of symbolic sizes
 included), call numbers and the contents of tensors; included are state accesses, module paths, and the dtype, shape and ties of
 tensors.
@@ -9,6 +9,7 @@ tensors.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
@@ -20,13 +21,12 @@ from attrs import evolve, fields, has
 from ..arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of
 from ..effects.declared import PURE
 from ..expression import Apply, Expr, Sym
-from ..facts import Fact
 from ..graph import Call, Get, Graph, Node
+from ..persistent import derived
 from ..program import Program
 from ..signature import Constraints, InputSpec, NumberType, TensorType, UserInput
-from ..state import SlotKind, describe_tensor
+from ..state import SlotKind, State, describe_tensor
 from ..taking import TWO_PROGRAMS, a_program
-from .merkle import Digests, Own, digests, followed, hash_of
 
 __all__ = ["alpha_equal", "digest", "graph_digest", "graph_tokens", "own_identity", "write_operands"]
 
@@ -64,33 +64,43 @@ def digest(program: Program) -> str:
 
 
 def _digest(program: Program) -> str:
-    state = program.state
-    held = [_written(_described(state[name].value)) for name in state.modules]  # their owner may change them
-    return hash_of("\n".join([DIGESTS(program).of(program.root), FRAME(program), *held]))
-
-
-def _frame(program: Program) -> str:
+    known: dict[str, str] = {}
+    for name in program.bottom_up:
+        own, callees = own_identity(program.graphs[name])
+        # In a circle the last call is known by its name alone.
+        known[name] = hash_of("\n".join([own, *[known.get(callee, callee) for callee in callees]])) if callees else own
     signature, state = program.signature, program.state
     inputs, constraints = _with_numbered_symbols(signature.inputs, program.constraints)
     parts = [
+        known.get(program.root, ""),
         _written((inputs, signature.outputs, signature.arg_names, constraints)),
         f"{signature.in_spec}{signature.out_spec}",
         repr([module.path for module in program.modules]),
+        _digest_of_state(state),
+        *[_written(_described(state[name].value)) for name in state.modules],  # their owner may change them
+    ]
+    return hash_of("\n".join(parts))
+
+
+@derived
+def _digest_of_state(state: State) -> str:
+    return hash_of(
         repr(
             [
                 (name, kind.value, *facts, () if kind is SlotKind.MODULE else _described(state[name].value))
                 for name, (kind, facts) in zip(state, state.identities, strict=True)
             ]
-        ),
-    ]
-    return hash_of("\n".join(parts))
+        )
+    )
 
 
-FRAME = Fact(
-    "digest of what is around the graphs",
-    _frame,
-    lambda known, edit: known if edit.keeps("signature", "state", "modules", "constraints") else None,
-)
+def hash_of(text: str) -> str:
+    """Return the hash of a text, 32 hexadecimal digits.
+
+    >>> hash_of("a") == hash_of("a"), len(hash_of(""))
+    (True, 32)
+    """
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def alpha_equal(left: Program, right: Program) -> bool:
@@ -196,24 +206,17 @@ class _Holes(dict[str, str]):
         return "callee"
 
 
-def own_identity(graph: Graph) -> Own:
+@derived
+def own_identity(graph: Graph) -> tuple[str, tuple[str, ...]]:
     """Return what a body is apart from what its callees are: a hash, and their names in order, repeats kept.
 
     >>> from purefx.ir import Frame
     >>> own_identity(Graph((), (Node("y", Call(Frame("m"), "body")),)))[1]
     ('body',)
     """
-    found: Own | None = graph.derived.get(own_identity)
-    if found is None:
-        holes = _Holes()
-        tokens = graph_tokens(graph, holes)
-        found = graph.derived[own_identity] = hash_of("\n".join(map(str, tokens))), tuple(holes.names)
-    return found
-
-
-DIGESTS: Fact[Digests] = Fact(
-    "digests of graphs", lambda program: digests(program, own_identity), lambda known, edit: followed(known, edit, own_identity)
-)
+    holes = _Holes()
+    tokens = graph_tokens(graph, holes)
+    return hash_of("\n".join(map(str, tokens))), tuple(holes.names)
 
 
 def graph_tokens(graph: Graph, callees: Mapping[str, Hashable], *, instance: CalleeKey | None = None) -> list[Hashable]:

@@ -11,13 +11,11 @@ from typing import Any
 from attrs import evolve
 
 from ..arguments import bodies_in
-from ..facts import Edit, Fact
-from ..graph import Call, Frame, Graph, Node, Op
+from ..graph import Call, Frame, Node, Op
 from ..names import join, way_to
 from ..program import CallSignature, Program
 
 __all__ = [
-    "INSTANCES",
     "Instance",
     "Label",
     "all_instances",
@@ -26,7 +24,6 @@ __all__ = [
     "bodies_run_by",
     "body_named",
     "called_at",
-    "calls_alike",
     "calls_by_label",
     "calls_from",
     "heights",
@@ -345,32 +342,3 @@ def all_instances(program: Program) -> dict[str, tuple[str, ...]]:
     for name, path in instances(program):
         found.setdefault(name, {})[path] = None
     return {name: tuple(places) for name, places in found.items()}
-
-
-def calls_alike(one: Graph, other: Graph) -> bool:
-    """Return whether two bodies call the same bodies as the same modules, and pass the same to operators, in one order.
-
-    Args:
-        one: a body.
-        other: another one, or what an edit made of it.
-
-    >>> one, other = (Graph((), (Node(name, Call(Frame("mlp"), "body")),)) for name in "ab")
-    >>> calls_alike(one, other), calls_alike(one, Graph((), ()))
-    (True, False)
-    """
-    mine, theirs = one.callers, other.callers
-    return len(mine) == len(theirs) and all(map(_calls_alike, mine, theirs))
-
-
-def _calls_alike(one: Node, other: Node) -> bool:
-    if type(one.do) is Call or type(other.do) is Call:
-        return one.do == other.do
-    return one.callees == other.callees
-
-
-def _instances_after(known: dict[str, tuple[str, ...]], edit: Edit) -> dict[str, tuple[str, ...]] | None:
-    return known if all(calls_alike(edit.before.graphs[name], edit.after.graphs[name]) for name in edit.changed) else None
-
-
-INSTANCES: Fact[dict[str, tuple[str, ...]]] = Fact("instances", all_instances, _instances_after)
-"""What ``all_instances`` gives, carried over edits; not to be changed."""

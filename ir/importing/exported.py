@@ -44,8 +44,7 @@ from ..signature import (
 )
 from ..taking import EXPORTED
 from ..torch_private import device_of
-from ..verify import check_made
-from ..verify.witness import Witness
+from ..verify import check
 from .backward import with_backward_calls
 from .constraints import read_constraints, read_size
 from .graphs import GraphReader
@@ -186,12 +185,10 @@ def import_ep(
     """
     EXPORTED.taken(ep, "import_ep")
     with collector_paused():
-        return check_identifiers(check_made(*_read(ep, forward, said_of(effects), provenance=provenance)))
+        return check_identifiers(check(_read(ep, forward, said_of(effects), provenance=provenance)))
 
 
-def _read(
-    ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, provenance: bool
-) -> tuple[Program, Mapping[str, Witness]]:
+def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, provenance: bool) -> Program:
     entries = [entry.fqn for entry in ep.module_call_graph]
     paths = dict.fromkeys([fqn if type(fqn) is str and "@" not in fqn else frame_of(fqn).path for fqn in entries])
     reader = GraphReader(paths, read_slots_of_inputs(ep.graph_signature.input_specs))
@@ -223,4 +220,4 @@ def _read(
         facts=frozenset({"flat", "state as inputs"}),
     )
     # What was read has its origins.
-    return tracked(program) if provenance and records else program, reader.seen(paths)
+    return tracked(program) if provenance and records else program

@@ -1,12 +1,11 @@
 """The state of an exported program: its ``state_dict``, the buffers that are not saved where modules declare them, constants.
 
-Tensors are shared, not copied; those that are one tensor stay one.  What is numbered here is numbered rightly, so ``verify`` need
-not ask it again where all values are plain tensors.
+Tensors are shared, not copied; those that are one tensor stay one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -71,18 +70,7 @@ def read_state(ep: ExportedProgram) -> State:
             # The exporter detaches parameters that it finds under no name of the module.
             found = parameters.get(cell_key(value)[0], value) if is_lifted(name) else value
             slots[name] = numbers.slot(found, kind, persistent=persistent and kind is not SlotKind.CONSTANT)
-    state = State(tuple(slots), pmap(slots))
-    return state.trusted() if _are_plain(slots) else state
-
-
-def _are_plain(slots: Mapping[str, Slot]) -> bool:
-    # Numbers are right by construction; names and values are what somebody may have put into the exported program.
-    tensor, parameter, is_parameter = torch.Tensor, torch.nn.Parameter, SlotKind.PARAMETER
-    for slot in slots.values():
-        kind = type(slot.value)
-        if kind is not parameter and (kind is not tensor or slot.kind is is_parameter):
-            return False
-    return all(type(name) is str for name in slots)
+    return State(tuple(slots), pmap(slots))
 
 
 def is_lifted(name: str) -> bool:

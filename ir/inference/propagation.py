@@ -7,7 +7,7 @@ one walk yields the values of every call, and the meta of a shared body what all
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Generator, Hashable, Iterable, Sequence
+from collections.abc import Generator, Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -62,20 +62,6 @@ class Propagation:
         self.unsaid = self._unsaid()
         self.open = self._lacking()
         """Graphs in which something is to be worked out, or below which."""
-
-    @classmethod
-    def near(cls, program: Program, changed: frozenset[tuple[str, str]], names: Collection[str]) -> Propagation:
-        """Return one that walks some graphs alone; those give every call the same, and read what their meta says.
-
-        Args:
-            program: the program.
-            changed: graph and name of the values whose meta cannot be trusted.
-            names: the graphs.
-        """
-        made = cls.__new__(cls)
-        made.source, made.changed, made.lenient, made.values = program, changed, False, FakeValues(program)
-        made.found, made.memory, made.shared, made.open = {}, {}, frozenset(), set(names)
-        return made
 
     def program(self) -> Program:
         """Return the program with values; the same object if nothing was to do."""

@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from ..errors import Violation
 from .findings import Finding, Rule
-from .verifier import DEEP, RULES, check, check_made, trust, verify
+from .verifier import DEEP, RULES, check, trust, verify
 
-__all__ = ["DEEP", "RULES", "Finding", "Rule", "Violation", "check", "check_made", "trust", "verify"]
+__all__ = ["DEEP", "RULES", "Finding", "Rule", "Violation", "check", "trust", "verify"]

@@ -1,42 +1,54 @@
-"""``Census``: what one graph holds that rules about the whole program ask for.
+"""``Census``: the parts of one graph that rules about the whole program look at.
 
-The survey takes it in its one walk over the graph; it judges nothing.
+The survey takes it in its one walk over the graph; it judges nothing.  What it holds of a well-formed graph is kept with that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
+
+from attrs import field, frozen
 
 from ..graph import Call, Get, Graph, Node, Op, Stack
 from .findings import Finding
 
-__all__ = ["GETITEM", "Census", "Ops"]
+__all__ = ["GETITEM", "Census", "Seen"]
 
 GETITEM = "operator.getitem"
 
-Ops = dict[int, tuple[Op, "Census", int]]
-"""Every distinct ``Op`` object by ``id``, with the graph and the position of the node that it was first met in."""
+
+@frozen(eq=False)
+class Seen:
+    """The parts of a graph, whatever it is called; numbers are positions of nodes.  It does not hold the graph itself."""
+
+    callees: list[tuple[int, str]] = field(factory=list)
+    calls: list[tuple[int, Node, Call]] = field(factory=list)
+    gets: list[tuple[int, Node, Get]] = field(factory=list)
+    bodies: list[tuple[int, str]] = field(factory=list)
+    projections: list[tuple[int, Node]] = field(factory=list)
+    stacks: list[tuple[int, Stack]] = field(factory=list)
+    """Each stack that is not empty, at the first node of each run of nodes with it."""
+    ops: dict[int, tuple[Op, int]] = field(factory=dict)
+    """Every distinct ``Op`` object by ``id``, with the first node that has it."""
 
 
 class Census:
-    """What a graph holds that rules about the whole program ask for; numbers are positions of nodes."""
+    """A graph of a program with its parts."""
 
-    __slots__ = ("asked", "bodies", "callees", "calls", "gets", "graph", "is_root", "name", "projections", "stacks")
+    __slots__ = ("bodies", "callees", "calls", "gets", "graph", "is_root", "name", "projections", "seen", "stacks")
 
-    def __init__(self, name: str, graph: Graph, *, is_root: bool = False) -> None:
+    def __init__(self, name: str, graph: Graph, seen: Seen, *, is_root: bool = False) -> None:
         self.name = name
         self.graph = graph
         self.is_root = is_root
-        self.callees: list[tuple[int, str]] = []
-        self.calls: list[tuple[int, Node, Call]] = []
-        self.gets: list[tuple[int, Node, Get]] = []
-        self.bodies: list[tuple[int, str]] = []
-        self.projections: list[tuple[int, Node]] = []
-        self.stacks: list[tuple[int, Stack]] = []
-        """Each stack that is not empty, where a run of nodes with it begins; none where a witness says that all are sound."""
-        self.asked: Sequence[int] | None = None
-        """The positions of nodes that stand for all in what they call, and with what types of arguments, where that is known."""
+        self.seen = seen
+        self.callees = seen.callees
+        self.calls = seen.calls
+        self.gets = seen.gets
+        self.bodies = seen.bodies
+        self.projections = seen.projections
+        self.stacks = seen.stacks
 
     @property
     def nodes(self) -> Iterator[tuple[int, Node]]:

@@ -26,7 +26,8 @@ def stack_fault(stack: Stack, census: Census) -> str | None:
         census: of its graph.
 
     >>> from purefx.ir import Frame, Graph
-    >>> stack_fault((Frame("a"), Frame("a")), Census("", Graph((), ())))
+    >>> from purefx.ir.verify.census import Seen
+    >>> stack_fault((Frame("a"), Frame("a")), Census("", Graph((), ()), Seen()))
     'its stack enters a twice'
     """
     if len(set(stack)) < len(stack):
@@ -46,8 +47,9 @@ def explained(census: Census, doubts: Sequence[int]) -> Iterator[Fault]:
         doubts: the positions of nodes, ``INPUTS``, or the number of nodes for the output.
 
     >>> from purefx.ir import Graph, Op
+    >>> from purefx.ir.verify.census import Seen
     >>> node = Node("y", Op("toy.neg"), (Ref("x"),))
-    >>> [found.message for _, found in explained(Census("", Graph((), (node,))), [0])]
+    >>> [found.message for _, found in explained(Census("", Graph((), (node,)), Seen()), [0])]
     ["it uses 'x', which its graph does not define"]
     """
     # Malformed nodes count as definitions: their users are not to blame.

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 
-from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Ref, children_of, refs_in, replace_refs, same_arg
+from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Ref, children_of, refs_in, replace_refs
 from ..graph import Call, Node, Op
 from ..own_operators import PACK, UNPACK, is_boundary, is_module_call
 from ..persistent import derived
@@ -22,7 +22,7 @@ from .findings import Finding, leaves, short
 from .operators import fault_of
 from .survey import GETITEM, Census, Survey
 
-__all__ = ["check_handed", "check_packed", "check_projections", "check_results", "followed", "stays"]
+__all__ = ["check_handed", "check_packed", "check_projections", "check_results"]
 
 
 def _returns(target: Any) -> int:
@@ -58,17 +58,17 @@ def check_projections(survey: Survey) -> Iterator[Finding]:
         wanted = {node.args[0].name for _, node in census.projections if node.args and type(node.args[0]) is Ref}
         makers = {node.name: node for _, node in census.nodes if node.name in wanted}
         for index, node in census.projections:
-            fault = _projection_fault(survey, node, makers) if len(node.args) == 2 else None
+            fault = _projection_fault(survey.censuses, node, makers) if len(node.args) == 2 else None
             if fault is not None:
                 yield census.at(index, fault)
 
 
-def _projection_fault(survey: Survey, node: Node, makers: Mapping[str, Node]) -> str | None:
+def _projection_fault(censuses: Mapping[str, Census], node: Node, makers: Mapping[str, Node]) -> str | None:
     source, item = node.args
     maker = makers.get(source.name) if type(source) is Ref else None
     if type(source) is not Ref and type(source) is not tuple and type(source) is not Items:
         return f"it takes an item of {short(source)}, which is not a value with items"
-    length = _length(survey, maker) if maker is not None else len(source) if isinstance(source, tuple) else None
+    length = _length(censuses, maker) if maker is not None else len(source) if isinstance(source, tuple) else None
     is_call = maker is not None and type(maker.do) is Call
     if length is None or (type(item) in (Ref, slice) and not is_call):
         return None  # Python takes any part of a tuple
@@ -83,24 +83,24 @@ RESULTS = {
 """Which argument of a higher-order operator is the graph whose results it gives."""
 
 
-def _length(survey: Survey, maker: Node) -> int | None:
+def _length(censuses: Mapping[str, Census], maker: Node) -> int | None:
     """Return how many results a node returns; None if that is not known, or where it gives no tuple or list."""
     do = maker.do
     if type(do) is Call:
-        return _width(survey, do.graph)
+        return _width(censuses, do.graph)
     target: Any = do.target if type(do) is Op else None
     if (count := _returns(target)) != 1:
         return count
     if isinstance(target, HigherOrderOperator) and target.name() in RESULTS:
         place = RESULTS[target.name()]
         body = maker.args[place] if place < len(maker.args) else None
-        return _width(survey, body.graph) if type(body) is Body else None
+        return _width(censuses, body.graph) if type(body) is Body else None
     known: Any = value_in(maker.meta) if type(do) is Op else None
     return len(known) if type(known) in (tuple, list) else None
 
 
-def _width(survey: Survey, name: str) -> int | None:
-    output = survey.censuses[name].graph.output
+def _width(censuses: Mapping[str, Census], name: str) -> int | None:
+    output = censuses[name].graph.output
     return len(output) if type(output) in (tuple, Items) else None
 
 
@@ -173,7 +173,6 @@ class _Flow:
 
     def __init__(self, survey: Survey) -> None:
         self.censuses = survey.censuses
-        self.survey = survey
         self.several = _several(survey)
         self.packs = any(op.name == PACK.name for op, _, _ in survey.ops.values())
         self.results: dict[Any, Arg] = {}
@@ -229,7 +228,7 @@ class _Flow:
             direct = any(type(arg) is Ref and arg.name in level.whole for arg in (*node.args, *[arg for _, arg in node.kwargs]))
             used = node.using(level.known)
             if op.name == GETITEM and len(used.args) == 2:
-                fault = None if direct else _projection_fault(self.survey, used, {})
+                fault = None if direct else _projection_fault(self.censuses, used, {})
                 if fault is None:
                     level.learns(node.name, _item(*used.args))
             else:
@@ -277,48 +276,6 @@ def _returned(census: Census, several: Mapping[int, int]) -> Arg:
     given = set(refs_in((census.graph.output,)))
     makers = [node for _, node in census.nodes if id(node.do) in several and node.name in given]
     return _blurred(census.graph.output, {node.name: (UNKNOWN,) * several[id(node.do)] for node in makers})
-
-
-@frozen
-class Followed:
-    """What was followed through a program in which nothing was found."""
-
-    results: Mapping[str, Arg]
-    """What each graph returns to a call that hands it values alone, where more is known of it than that it is a value."""
-    handed: frozenset[str]
-    """The graphs to which more is handed than values of which nothing is known."""
-
-
-def followed(survey: Survey) -> Followed | None:
-    """Return what was followed through a program; None where objects are made that all graphs are walked for.
-
-    >>> from purefx.ir import Graph, Program
-    >>> followed(Survey(Program.of({"": Graph((), (), ())}))).handed
-    frozenset()
-    """
-    flow = _flow(survey)
-    if flow.packs:
-        return None
-    results = {name: value for (name, key), value in flow.results.items() if not key and not _is_value(value)}
-    return Followed(results, frozenset([name for name, key in flow.results if key]))
-
-
-def stays(survey: Survey, census: Census, before: Followed) -> bool:
-    """Return whether nothing is to be followed through a graph that was edited, and it returns what it did.
-
-    Args:
-        survey: of that graph.
-        census: the graph.
-        before: what was followed before the edit.
-    """
-    several = _several(survey)
-    given = {do.graph: before.results.get(do.graph, UNKNOWN) for _, _, do in census.calls}
-    if census.name in before.handed or any(op.name == PACK.name for op, _, _ in survey.ops.values()):
-        return False
-    if _hands_on(census, given, several):
-        return False
-    returned, was = _returned(census, several), before.results.get(census.name)
-    return _is_value(returned) if was is None else same_arg(returned, was)
 
 
 def _says(value: Arg) -> bool:

@@ -18,14 +18,14 @@ from ..analysis.numbers import SYMBOLIC
 from ..arguments import CONTAINERS, Body, Items, Record
 from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import effects_of, is_foreign, lacking, registered_effects
-from ..graph import Node, Op
+from ..graph import Graph, Node, Op
+from ..persistent import derived
 from ..torch_private import HigherOrderOperator, OpOverload, allows_numbers_as_tensors, schema_of
 from .findings import PLAIN, Finding, short
 from .survey import Survey
 
 __all__ = [
     "Parameter",
-    "bearers",
     "check_effects",
     "check_operands",
     "check_operator_names",
@@ -81,30 +81,16 @@ def _difference(said: Effects, real: Effects) -> str:
 
 def check_operator_names(survey: Survey) -> Iterator[Finding]:
     """Find operators that do not bear the name of their target, and one name for two targets: names decide equality."""
-    first = bearers(survey)
+    first: dict[str, Any] = {}
     for op, census, index in survey.ops.values():
         target: Any = op.target
         if target is None:
             continue
         if isinstance(target, OpOverload) and op.name != str(target):
             yield census.at(index, f"it is named {op.name!r} and runs {target}")
-        other = first[op.name]
+        other = first.setdefault(op.name, target)
         if other is not target and other != target:
             yield census.at(index, f"two different functions are named {op.name!r}")
-
-
-def bearers(survey: Survey) -> dict[str, Any]:
-    """Return the target of the first operator that bears each name.
-
-    >>> from purefx.ir import Graph, Program
-    >>> bearers(Survey(Program.of({"": Graph((), (), ())})))
-    {}
-    """
-    found: dict[str, Any] = {}
-    for op, _, _ in survey.ops.values():
-        if op.target is not None:
-            found.setdefault(op.name, op.target)
-    return found
 
 
 BODIES = {
@@ -175,27 +161,33 @@ def parameters_of(target: Any) -> tuple[Parameter, ...]:
 
 def check_operands(survey: Survey) -> Iterator[Finding]:
     """Find operators that get too many or too few arguments, or such as they cannot take."""
-    right: dict[int, set[Any]] = {}
     for census in survey.censuses.values():
-        nodes = census.graph.nodes
-        for index in range(len(nodes)) if census.asked is None else census.asked:
-            node = nodes[index]
-            do = node.do
-            if type(do) is not Op:
-                continue
-            known = right.get(id(do))
-            if known is None:
-                known = right[id(do)] = fitting(do.target) if isinstance(do.target, OpOverload) else set()
-            kinds: Any = tuple(map(type, node.args))
-            if node.kwargs or not CONTAINERS.isdisjoint(kinds):
-                kinds = _deep_kinds(node)
-            if kinds in known:
-                continue  # nearly all of them
-            fault = fault_of(node, do.target)
-            if fault is None and len(known) < FORMS:
-                known.add(kinds)
-            elif fault is not None:
-                yield census.at(index, fault)
+        for index, fault in _misfits(census.graph):
+            yield census.at(index, fault)
+
+
+@derived
+def _misfits(graph: Graph) -> list[tuple[int, str]]:
+    right: dict[int, set[Any]] = {}
+    found: list[tuple[int, str]] = []
+    for index, node in enumerate(graph.nodes):
+        do = node.do
+        if type(do) is not Op:
+            continue
+        known = right.get(id(do))
+        if known is None:
+            known = right[id(do)] = fitting(do.target) if isinstance(do.target, OpOverload) else set()
+        kinds: Any = tuple(map(type, node.args))
+        if node.kwargs or not CONTAINERS.isdisjoint(kinds):
+            kinds = _deep_kinds(node)
+        if kinds in known:
+            continue  # nearly all of them
+        fault = fault_of(node, do.target)
+        if fault is None and len(known) < FORMS:
+            known.add(kinds)
+        elif fault is not None:
+            found.append((index, fault))
+    return found
 
 
 FORMS = 256

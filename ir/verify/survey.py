@@ -6,23 +6,22 @@ so they have no guards against garbage.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 from ..arguments import CONTAINERS, NESTED, Body, Items, Ref, is_deep
-from ..graph import Call, Get, Graph, Node, Op, Stack
+from ..graph import Call, Get, Graph, Node, Op
 from ..names import FROM_ROOT
 from ..program import Program
 from ..state import Slot
-from .census import GETITEM, Census, Ops
+from .census import GETITEM, Census, Seen
 from .explained import explained, stack_fault
 from .findings import INPUTS, PLAIN, Fault, Finding, is_argument, leaves, short
 from .well_formed import PLAIN_VALUES, do_faults, fields_faults, is_formal, meta_faults, stack_faults
-from .witness import Witness
 
-__all__ = ["GETITEM", "Census", "Ops", "PartialSurvey", "Survey"]
+__all__ = ["GETITEM", "Census", "Survey"]
 
 
 class Survey:
@@ -30,19 +29,18 @@ class Survey:
 
     Args:
         program: what to look at; any of its fields may be garbage.
-        witnesses: what the maker of each graph saw of it, by the name of the graph, where that is known.
 
     >>> from purefx.ir import Graph, Program
     >>> list(Survey(Program.of({"": Graph((), (), ())})).censuses)
     ['']
     """
 
-    def __init__(self, program: Program, witnesses: Mapping[str, Witness] = MappingProxyType({})) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
-        self.witnesses = witnesses
         self.faults: list[Fault] = list(fields_faults(program))
         """What is malformed; where there is something, nothing else of the survey need be right."""
-        self.ops: Ops = {}
+        self.ops: dict[int, tuple[Op, Census, int]] = {}
+        """Every distinct ``Op`` object by ``id``, with the graph and the position of the node that it was first met in."""
         self.censuses: dict[str, Census] = {}
         """The graphs that the root reaches, each before those that it calls."""
         self.derived: dict[Any, Any] = {}
@@ -62,7 +60,7 @@ class Survey:
 
     def _walk(self) -> None:
         graphs: Mapping[Any, Any] = self.program.graphs
-        look = _Look(self.ops)
+        look, ops = _Look(), self.ops
         root: Any = self.program.root
         if type(root) is str and root not in graphs:
             self.faults.append(("root", Finding(f"the root is {root!r}, and program.graphs has no such graph")))
@@ -71,84 +69,29 @@ class Survey:
             name = todo.pop()
             if type(name) is not str or name in self.censuses or type(graph := graphs.get(name)) is not Graph:
                 continue
-            census = self.censuses[name] = Census(name, graph, is_root=name == self.program.root)
-            witness = self.witnesses.get(name)
-            if witness is None or not look.believes(witness, census):
-                self.faults.extend(look.faults(census))
-            todo.extend([callee for _, callee in reversed(census.callees)])
-
-
-class PartialSurvey(Survey):
-    """A survey of some graphs of a program whose others were found right before; of those there is no more than the graph.
-
-    Rules go over the graphs that it looked at, and may ask what the graphs take and give that those call.
-
-    Args:
-        program: whose graphs they are.
-        names: the graphs to look at.
-    """
-
-    def __init__(self, program: Program, names: Sequence[str]) -> None:  # pyright: ignore[reportMissingSuperCall]
-        self.program = program
-        self.faults: list[Fault] = []
-        self.ops: Ops = {}
-        self.censuses: dict[str, Census] = _Neighbours(program.graphs)
-        self.derived: dict[Any, Any] = {}
-        look = _Look(self.ops)
-        for name in names:
-            census = self.censuses[name] = Census(name, program.graphs[name], is_root=name == program.root)
-            self.faults.extend(look.faults(census))
-
-
-class _Neighbours(dict[str, Census]):
-    """The graphs that were looked at; others can be looked up and are not gone over."""
-
-    def __init__(self, graphs: Mapping[str, Graph]) -> None:
-        super().__init__()
-        self.graphs = graphs
-
-    def __missing__(self, name: str) -> Census:
-        return Census(name, self.graphs[name])
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.graphs
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self.graphs else default
+            is_root = name == self.program.root
+            # Of a well-formed graph, which cannot change, the census is kept.
+            known: Seen | None = graph.derived.get((Seen, is_root))
+            census = self.censuses[name] = Census(name, graph, Seen() if known is None else known, is_root=is_root)
+            if known is None:
+                faults = look.faults(census)
+                self.faults.extend(faults)
+                if not faults:
+                    graph.derived[Seen, is_root] = census.seen
+            for key, (op, index) in census.seen.ops.items():
+                if key not in ops:
+                    ops[key] = op, census, index
+            if census.callees:
+                todo.extend([callee for _, callee in reversed(census.callees)])
 
 
 class _Look:
     """Looks at the graphs of one program; what was found right once (an operator, a stack, keys of meta) is not asked again."""
 
-    def __init__(self, ops: Ops) -> None:
-        self.ops = ops
+    def __init__(self) -> None:
+        self._right: set[int] = set()
         self._keys: set[tuple[Any, ...]] = set()
         self._stacks: set[int] = {id(())}
-
-    def believes(self, witness: Witness, census: Census) -> bool:
-        """Return whether a graph is well-formed, as a witness says, and take its census then."""
-        graph, sound = census.graph, witness.stacks
-        if not witness.speaks_of(graph) or any(True for op, _ in witness.ops.values() for _ in do_faults(op)):
-            return False
-        if sound is None or not (graph is witness.graph or sound.ids.issuperset([id(node.stack) for node in graph.nodes])):
-            stacks = list(self._runs(census))
-            self._stacks.update(() if sound is None else sound.ids)
-            if not all(id(stack) in self._stacks or self._is_stack(stack, census) for _, stack in stacks):
-                return False
-            census.stacks = stacks
-        for key, (op, index) in witness.ops.items():
-            self.ops.setdefault(key, (op, census, index))
-        census.projections = [(index, graph.nodes[index]) for index in witness.projections]
-        census.bodies, census.callees, census.asked = [*witness.bodies], [*witness.bodies], witness.asked
-        return True
-
-    def _runs(self, census: Census) -> Iterator[tuple[int, Stack]]:
-        last: Stack = ()
-        for index, node in census.nodes:
-            if node.stack is not last:
-                last = node.stack
-                if last:
-                    yield index, last
 
     def faults(self, census: Census) -> list[Fault]:
         """Return what is malformed in a graph, and take its census."""
@@ -181,7 +124,7 @@ class _Look:
     def _nodes(self, census: Census, defined: set[str], doubts: list[int]) -> None:
         # The hot loop, longer than a function should be: one look at each fact of a node, and no call of a function
         # where nothing is unusual (measured: calls were more than half of the cost of verifying).
-        last, ops, stacks, gets = (), self.ops, self._stacks, census.gets
+        last, ops, stacks, gets = (), census.seen.ops, self._stacks, census.gets
         for index, node in enumerate(census.graph.nodes):
             if type(node) is not Node or type(node.name) is not str or node.name in defined or type(node.args) is not tuple:
                 doubts.append(index)
@@ -245,11 +188,16 @@ class _Look:
     def _is_deed(self, index: int, node: Node, census: Census) -> bool:
         do = node.do
         if type(do) is Op:
-            self.ops[id(do)] = (do, census, index)
+            census.seen.ops[id(do)] = do, index
+            if id(do) in self._right:
+                return True
         elif type(do) is Call:
             census.calls.append((index, node, do))
             census.callees.append((index, do.graph))
-        return not any(do_faults(do))
+        if any(do_faults(do)):
+            return False
+        self._right.add(id(do))
+        return True
 
 
 def _is_plain(arg: Any, defined: set[str], census: Census, index: int) -> bool:

@@ -5,16 +5,15 @@ A rule has a name, a statement and advice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from ..errors import InvalidProgram, Violation
-from ..facts import Edit, Fact
 from ..graph import Frame
 from ..persistent import collector_paused
-from ..program import Program, Step
+from ..program import Program
 from ..taking import a_program
 from .calls import (
     check_acyclic,
@@ -26,7 +25,6 @@ from .calls import (
     check_shared,
 )
 from .contract import check_constraints, check_facts
-from .edited import Sound, sound, still_sound
 from .findings import Finding, Lines, Rule, source_of
 from .flow import check_handed, check_packed, check_projections, check_results
 from .inference import check_inferred
@@ -59,9 +57,9 @@ from .state import (
     check_values,
 )
 from .survey import Survey
-from .witness import Witness
+from .well_formed import frame_of, is_known_frame
 
-__all__ = ["DEEP", "RULES", "check", "check_made", "trust", "verify"]
+__all__ = ["DEEP", "RULES", "check", "trust", "verify"]
 
 WELL_FORMED: tuple[Rule, ...] = (
     Rule("well-formed", "every field has the type that it is declared with",
@@ -189,8 +187,11 @@ BY_NAME = {rule.name: rule for rule in (*RULES, *DEEP)}
 
 Broken = tuple[Rule, Finding]
 
-OF_THE_STATE = frozenset({"state-values", "state-ties", "state-memory"})
-"""Rules that look at the state alone: asked once for each ``State``, which transformations share."""
+OF_THE_FRAME = frozenset({
+    "state-values", "state-ties", "state-memory", "state-modules", "module-paths", "pytrees", "signature-leaves",
+    "signature-arguments", "signature-slots",
+})  # fmt: skip
+"""Rules that look at no graph: checked once for a state with its signature and modules, which versions of a program share."""
 
 ALSO = 3
 """How many places beyond the first are named where one mistake is seen in many."""
@@ -221,45 +222,20 @@ def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
     ["defined-values: it uses 'x', which its graph does not define"]
     """
     a_program(program, "verify")
-    if infer or type(program.trail) is not tuple or any(type(step) is not Step for step in program.trail):
-        return _from_nothing(program, infer=infer).violations
-    return VERDICT(program).violations
-
-
-@frozen
-class Verdict:
-    """What ``verify`` found in a program."""
-
-    violations: tuple[Violation, ...]
-    sound: Sound | None
-    """What an edit of it is judged by; None where there are violations."""
-
-
-def _from_nothing(program: Program, *, infer: bool = False) -> Verdict:
     with collector_paused():
         survey = Survey(program)
-        violations = _violations(_asked(survey, infer=infer), survey)
-        return Verdict(violations, None if violations else sound(survey))
-
-
-def _after(verdict: Verdict, edit: Edit) -> Verdict | None:
-    found = None if verdict.sound is None else still_sound(verdict.sound, edit)
-    return None if found is None else verdict if found is verdict.sound else Verdict((), found)
-
-
-VERDICT = Fact("verdict", _from_nothing, _after)
-"""Asked of a program whose trail is one: facts do not see it."""
+        return _violations(_asked(survey, infer=infer), survey)
 
 
 def _asked(survey: Survey, *, infer: bool) -> list[Broken]:
     malformed = [(BY_NAME[name], finding) for name, finding in survey.faults]
     if malformed or (malformed := _broken(CONNECTED, survey)):
         return malformed
-    state = survey.program.state
-    asked = RULES[len(WELL_FORMED) + len(CONNECTED) :]
-    found = _broken([rule for rule in asked if not (state.checked and rule.name in OF_THE_STATE)], survey)
-    if not any(rule.name in OF_THE_STATE for rule, _ in found):
-        state.trusted()
+    program, asked = survey.program, RULES[len(WELL_FORMED) + len(CONNECTED) :]
+    is_known = is_known_frame(program)
+    found = _broken([rule for rule in asked if not (is_known and rule.name in OF_THE_FRAME)], survey)
+    if not (is_known or any(rule.name in OF_THE_FRAME for rule, _ in found)):
+        program.state.derived[frame_of] = frame_of(program)
     return [*found, *(_broken(DEEP, survey) if infer else ())]
 
 
@@ -288,28 +264,6 @@ def check(program: Program, *, asked_by: str = "check") -> Program:
     if violations:
         raise InvalidProgram(violations)
     return trust(program)
-
-
-def check_made(program: Program, witnesses: Mapping[str, Witness]) -> Program:
-    """Return a program itself if it is valid: ``check``, where who made its graphs saw what they are while it made them.
-
-    Args:
-        program: a program of which nothing was asked yet.
-        witnesses: what was seen, by the name of the graph; graphs of which nothing is said are looked at.
-
-    Raises:
-        InvalidProgram: as of ``check``, which is asked where anything is wrong.
-
-    >>> from purefx.ir import Graph, Program
-    >>> check_made(Program.of({"": Graph((), (), ())}), {}).checked
-    True
-    """
-    with collector_paused():
-        survey = Survey(program, witnesses)
-        if _asked(survey, infer=False):
-            return check(program)
-        VERDICT.keep(program, Verdict((), sound(survey)))
-        return trust(program)
 
 
 def trust(program: Program) -> Program:

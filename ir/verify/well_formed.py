@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import operator
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -41,10 +42,41 @@ from ..state import Slot, SlotKind, State
 from ..torch_private import FakeTensor
 from .findings import Fault, Finding, depth_fault, is_argument, leaves, short
 
-__all__ = ["PLAIN_VALUES", "do_faults", "fields_faults", "is_formal", "meta_faults", "node_faults", "stack_faults", "type_fault"]
+__all__ = [
+    "PLAIN_VALUES",
+    "do_faults",
+    "fields_faults",
+    "frame_of",
+    "is_formal",
+    "is_known_frame",
+    "meta_faults",
+    "node_faults",
+    "stack_faults",
+    "type_fault",
+]
 
 PLAIN_VALUES = frozenset({FakeTensor, torch.Tensor, torch.nn.Parameter, int, bool, float, str, type(None), *SYMBOLIC})
 """Types of ``val`` that need no second look."""
+
+
+def frame_of(program: Program) -> tuple[Any, ...]:
+    """Return the fields of a program around its graphs; with its state, all versions of a program share them.
+
+    >>> frame_of(Program.of({}))[1]
+    ()
+    """
+    return program.signature, program.modules, program.call_signatures, program.constraints
+
+
+def is_known_frame(program: Program) -> bool:
+    """Return whether ``verify`` found nothing wrong around the graphs, in another version of a program.
+
+    >>> is_known_frame(Program.of({}))
+    False
+    """
+    known = program.state.derived.get(frame_of) if type(program.state) is State else None
+    return known is not None and all(map(operator.is_, known, frame_of(program)))
+
 
 ABSURD: tuple[type, ...] = (
     type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, torch.nn.Module, set, frozenset,
@@ -161,12 +193,15 @@ def fields_faults(program: Program) -> Iterator[Fault]:
     >>> [finding.message for _, finding in fields_faults(Program.of({}, root=3))]
     ['program.root is the int 3, not a str']
     """
+    is_known = is_known_frame(program)
     for name, (kind, inner) in FIELDS.items():
         value: Any = getattr(program, name)
         if type(value) is not kind:
             yield _malformed(f"program.{name} is {short(value)}, not a {kind.__name__}")
             continue
         try:
+            if is_known and name in FRAME:
+                continue
             yield from inner(value) if inner is not None else ()
         except Exception as error:  # noqa: BLE001  garbage may refuse to be compared or printed; that is reported, not raised
             yield _malformed(f"program.{name} cannot be read: {type(error).__name__}: {error}")
@@ -209,8 +244,6 @@ def _facts(facts: frozenset[Any]) -> Iterator[Fault]:
 
 
 def _state(state: State) -> Iterator[Fault]:
-    if state.checked:
-        return
     slots: Any = state.slots
     if type(slots) is not PMap:
         yield _malformed(f"program.state.slots is {short(slots)}, not a PMap")
@@ -383,3 +416,6 @@ FIELDS: dict[str, tuple[type, Callable[[Any], Iterator[Fault]] | None]] = {
     "trail": (tuple, lambda trail: _items("trail", Step, trail)),
 }
 """The fields of a program, their types, and what is wrong in them."""
+
+FRAME = frozenset({"state", "signature", "modules", "call_signatures", "constraints"})
+"""The fields that versions of a program share: where they were right once, they are."""

@@ -174,7 +174,7 @@ class Body:
 
 
 class Codes(WeakValueDictionary[CodeType, Body]):
-    """The body that each code runs, of a lowering and of those that reuse its modules; a body that no module has is dropped."""
+    """The body that each code runs, of one lowering; a body that no module has is dropped."""
 
     def __init__(self, reserved: frozenset[str] = frozenset()) -> None:
         super().__init__()

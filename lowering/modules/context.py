@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar
-from weakref import ReferenceType, ref
 
 import torch
-from attrs import evolve, frozen
+from attrs import evolve
 
 from ...ir.arguments import Arg, bodies_in
 from ...ir.calls.call_graph import bodies_of_calls, heights
 from ...ir.calls.call_sites import Convention, conventions
 from ...ir.graph import Call, Frame, Graph, Op
 from ...ir.inference import CallValues
-from ...ir.program import Program, Step
+from ...ir.program import Program
 from ...ir.signature import Signature
 from ...ir.state import Slot, SlotKind, State
 from ...transforms.inline import inlined
@@ -82,44 +81,6 @@ class Shallow:
         return self.group > 0 and self.heights[callee] // self.group == self.heights[caller] // self.group
 
 
-INHERITED = (
-    "same", "hooked", "to", "unmerged", "exported", "slots", "constants", "ties", "assigned", "deep",
-)  # fmt: skip
-"""What follows from state, modules and trail, which an edit of bodies keeps."""
-
-
-@frozen(eq=False)
-class Origin:
-    """Which program a lowering is of, without keeping its state or its trail alive."""
-
-    program: Program
-    """What was given, without state."""
-    state: ReferenceType[State]
-    trail: int
-    last: ReferenceType[Step] | None
-    """The length of the trail, and its last step: trails that agree in both are one."""
-    as_given: bool
-    """Whether what runs is what was given: no reads or writes of state stand around it."""
-
-    @classmethod
-    def of(cls, given: Program, context: LoweringContext) -> Origin:
-        """Return what is kept of a program that is lowered."""
-        return cls(without_state(given), *_weakly(given), as_given=context.program.graphs is given.graphs)
-
-    def following(self, given: Program) -> Origin:
-        """Return the same for an edit of it."""
-        return evolve(self, program=without_state(given))
-
-    def agrees(self, given: Program) -> bool:
-        """Return whether a program has the state and the trail of this one, as objects."""
-        state, trail, last = _weakly(given)
-        return self.state is state and self.trail == trail and self.last is last
-
-
-def _weakly(given: Program) -> tuple[ReferenceType[State], int, ReferenceType[Step] | None]:
-    return ref(given.state), len(given.trail), ref(given.trail[-1]) if given.trail else None
-
-
 Key = tuple[str, int, str]
 """Path, number of the call and graph: which module of a lowering it is."""
 
@@ -178,24 +139,8 @@ class LoweringContext(dict[str, torch.nn.Module]):
         """What others derive from it, each once."""
         self.said_modes = False
         """Whether a warning about modes was given."""
-        self.assigned: set[str] = set()
-        """The paths where the user has put other modules, or edited a graph; those that reuse its modules have the same set."""
         self.deep = self.shallow.group > 0
         """Whether modules nest so deeply that some bodies run inside of others."""
-        self.origin = Origin.of(given, self)
-        """What ``like=`` compares with."""
-
-    def following(self, given: Program) -> LoweringContext:
-        """Return the context of a program that differs in some bodies, and calls the same ones as the same modules.
-
-        Args:
-            given: what is lowered; its root takes user inputs and gives user outputs.
-        """
-        made = LoweringContext.__new__(LoweringContext)
-        made.__dict__.update({name: self.__dict__[name] for name in INHERITED})
-        made.program, made.origin = without_state(given), self.origin.following(given)
-        made.twins, made.derived, made.said_modes = {}, {}, self.said_modes
-        return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LoweringContext:
         return self  # what copies share as well

@@ -170,7 +170,6 @@ class LoweredInterpreter(Lowered, InterpreterModule):
     def finalize(self) -> None:
         """Check the (edited) graph, and make ``graph_module`` of it, which is what ``torch.compile`` sees."""
         self.graph.lint()
-        self.purefx_context.assigned.add(self.purefx_place.path or "the root")
         self.__dict__["graph_module"] = self._as_graph_module(self.graph)
 
     def _as_graph_module(self, graph: torch.fx.Graph) -> torch.fx.GraphModule:

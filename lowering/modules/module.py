@@ -349,8 +349,6 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
         if "purefx_own_class" not in type(self).__dict__:
             name = type(self).__name__
             cast(Any, self).__class__ = type(name, (type(self),), {"purefx_own_class": True})
-        if "purefx_place" in self.__dict__:  # fx makes modules of this class that are none of a lowering
-            self.purefx_context.assigned.add(self.purefx_place.path or "the root")
         try:
             code = super().recompile()
         except SyntaxError as error:

@@ -51,8 +51,6 @@ def admitted(owner: Watched, name: str, value: Any) -> Any:
         return value
     family: LoweringContext = where.family
     known = [_replaces(family, f"{above}.{name}" if above else name, owner, value) for above in family.paths_of(where.path)]
-    if children_dict(owner).get(name) is not value:
-        family.assigned.add(f"{where.path}.{name}" if where.path else name)
     return _lowered(value, family) if isinstance(value, Program) and any(known) else value
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...ir.errors import NamingError
-from ...ir.facts import edit_between
 from ...ir.inference import Propagation
-from ...ir.inference.near import inferred_near
 from ...ir.names import did_you_mean
 from ...ir.program import Program
 from ..transformation import transformation
@@ -72,9 +70,7 @@ def infer(program: Program, *, changed: Iterable[str] | Program | None = None) -
     >>> px.infer(program) is program
     True
     """
-    untrusted = _changed(program, changed)
-    near = inferred_near(program, untrusted)
-    return Propagation(program, untrusted).program() if near is None else near
+    return Propagation(program, _changed(program, changed)).program()
 
 
 def _changed(program: Program, changed: object) -> frozenset[tuple[str, str]]:
@@ -99,8 +95,7 @@ def _changed(program: Program, changed: object) -> frozenset[tuple[str, str]]:
 def _since(program: Program, before: Program) -> frozenset[tuple[str, str]]:
     # What the earlier version has not, or has otherwise; equal nodes of shared graphs are the same objects.
     found: set[tuple[str, str]] = set()
-    edit = edit_between(before, program)
-    for name in program.order if edit is None else edit.changed:
+    for name in program.order:
         graph, old = program.graphs[name], before.graphs.get(name)
         if graph is old:
             continue

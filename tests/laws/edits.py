@@ -1,163 +1,90 @@
-"""The law "incremental is from nothing": what is said of a program after an edit is what is said of a copy that knows nothing.
+"""Edits of programs, well and badly made, and what is compared: an edited program, and the same one made from nothing.
 
-A program that was edited carries on what is known of the one that it was made from (``ir/facts.py``).  Here programs are edited
-again and again, well and badly, and asked in between or not; a copy of new graphs is asked as well.
+Graphs and states remember what was derived from them (their ``derived``), and edited programs share them.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import attrs
 
-from ..ir.analysis.digest import digest
-from ..ir.arguments import Ref
-from ..ir.facts import FIELDS
-from ..ir.graph import Call, Frame, Get, Graph, Input, Node, Op
-from ..ir.persistent import PMap, pmap
-from ..ir.program import Program
-from ..ir.verify import verify
-from ..transforms import Transformation, deduplicate, remove_effect_tokens
+import purefx as px
+from bench.edits import anew
+from purefx.ir.arguments import Ref
+from purefx.ir.graph import Call, Frame, Get, Graph, Input, Node, Op
+from purefx.ir.inference.results import agrees
+from purefx.ir.persistent import PMap
+from purefx.ir.program import Program
 
-__all__ = ["EDITS", "Edited", "anew", "differences", "edited", "edits_of", "incremental_faults"]
+__all__ = ["EDITS", "Edited", "anew", "can_be_edited", "differences"]
 
 Edited = Callable[[Program, random.Random], Program | None]
 """An edit; None where the program has no place for it."""
 
 
-def anew(program: Program) -> Program:
-    """Return a copy of new graphs, of which nothing is known.
+def answer(ask: Callable[[Program], Any], program: Program) -> Any:
+    """Return what a function returns for a program, or its refusal."""
+    try:
+        return ask(program)
+    except px.errors.PurefxError as error:
+        return f"{type(error).__name__}: {error}"
 
-    >>> program = Program.of({"": Graph((), (), ())})
-    >>> anew(program) == program, anew(program).main is program.main
-    (True, False)
-    """
-    graphs = {name: Graph(graph.inputs, graph.nodes, graph.output) for name, graph in program.graphs.items()}
-    fields: dict[str, Any] = {field.name: getattr(program, field.name) for field in attrs.fields(Program) if field.init}
-    fields["graphs"] = pmap(graphs)
-    return Program(**fields)
+
+def lowered(program: Program) -> dict[str, str]:
+    """Return the code of all modules that a program is lowered to."""
+    return {path: str(getattr(module, "code", "")) for path, module in px.lower(program, state="share").named_modules()}
+
+
+def valued(program: Program) -> Program:
+    """Return a program with all values."""
+    return px.infer(program)
+
+
+ASKED: dict[str, Callable[[Program], Any]] = {
+    "order": lambda program: program.order, "bottom_up": lambda program: program.bottom_up, "digest": px.digest,
+    "infer": valued, "deduplicate": px.deduplicate, "remove_effect_tokens": px.remove_effect_tokens, "lower": lowered,
+}  # fmt: skip
+"""What is asked of valid programs."""
 
 
 def differences(program: Program) -> list[str]:
-    """Return what is said otherwise of a program than of a copy that knows nothing.
-
-    >>> differences(Program.of({"": Graph((), (), ())}))
-    []
-    """
+    """Return where answers about a program are not those about a copy of new graphs and state."""
     copy = anew(program)
+    mine, theirs = px.verify(program), px.verify(copy)
+    if mine != theirs or theirs:
+        return [] if mine == theirs else [f"verify: {[*map(str, mine)]}, from nothing {[*map(str, theirs)]}"]
     found: list[str] = []
-    mine, theirs = verify(program), verify(copy)
-    if mine != theirs:
-        found.append(f"verify: {[str(one) for one in mine]}, from nothing {[str(one) for one in theirs]}")
-    pairs: list[tuple[str, Callable[[Program], Any]]] = [("order", _order), ("bottom_up", _bottom_up)]
-    for name, ask in [*pairs, *([("digest", digest)] if not theirs else [])]:
-        if ask(program) != ask(copy):
-            found.append(f"{name}: {ask(program)}, from nothing {ask(copy)}")
-    for step in [] if theirs else FOLLOWED:
-        given, expected = step(program), step(copy)
-        if (given is program) is not (expected is copy) or list(given.graphs) != list(expected.graphs) or given != expected:
-            found.append(f"{step.name}:\n{given}\nfrom nothing\n{expected}")
+    for name, ask in ASKED.items():
+        given, expected = answer(ask, program), answer(ask, copy)
+        if not same(given, expected) or (given is program) is not (expected is copy):
+            found.append(f"{name}:\n{given}\nfrom nothing\n{expected}")
     return found
 
 
-FOLLOWED: tuple[Transformation, ...] = (deduplicate, remove_effect_tokens)
-"""Transformations that look only at what was edited since they had nothing to do."""
+def same(given: Any, expected: Any) -> bool:
+    """Return whether two answers are equal; of programs, names of graphs in order and values too."""
+    if given != expected or not isinstance(expected, Program):
+        return bool(given == expected)
+    if list(given.graphs) != list(expected.graphs):
+        return False
+    for name in expected.order:
+        ours, theirs = given.graphs[name].metas, expected.graphs[name].metas
+        for value, meta in theirs.items():
+            if ("val" in ours[value]) != ("val" in meta) or ("val" in meta and not agrees(ours[value]["val"], meta["val"])):
+                return False
+    return True
 
 
-def _order(program: Program) -> tuple[str, ...]:
-    return program.order
-
-
-def _bottom_up(program: Program) -> tuple[str, ...]:
-    return program.bottom_up
-
-
-def incremental_faults(program: Program, seed: int, edits: Sequence[Edited], *, length: int = 6) -> list[str]:
-    """Return where the law does not hold of edits of a program, one after the other.
-
-    Args:
-        program: a valid program at any stage.
-        seed: which edits, in which order, and after which of them it is asked.
-        edits: to choose from.
-        length: how many are made.
-
-    >>> incremental_faults(Program.of({"": Graph((), (), ())}), 0, EDITS)
-    []
-    """
-    rand = random.Random(seed)  # noqa: S311
-    versions = [program]
-    found = differences(program) if rand.random() < 0.7 else []
-    for _ in range(length):
-        edit = rand.choice(edits)
-        # Of the last version, or another one of an earlier one; an edit that finds no place is none.
-        before = versions[-1] if rand.random() < 0.7 else rand.choice(versions)
-        after = edit(before, rand)
-        if after is None:
-            continue
-        if rand.random() < 0.7:
-            found += [f"after {getattr(edit, '__name__', edit)}: {line}" for line in differences(after)]
-        if not verify(anew(after)) or (rand.random() < 0.2 and _can_be_edited(after)):
-            versions.append(after)
-    return found
-
-
-def _can_be_edited(program: Any) -> bool:
-    # Of malformed programs nothing can be asked but what is wrong with them.
+def can_be_edited(program: Any) -> bool:
+    """Return whether a program, maybe an invalid one, is made of nodes that the edits here can edit."""
     kinds = (type(program.graphs), type(program.root), *map(type, program.graphs.values()))
-    return kinds[:2] == (PMap, str) and {*kinds[2:]} == {Graph} and bool(program.order) and _is_made_of_nodes(program)
-
-
-def _is_made_of_nodes(program: Program) -> bool:
+    if kinds[:2] != (PMap, str) or {*kinds[2:]} != {Graph} or not program.order:
+        return False
     parts: list[Any] = [node for graph in program.graphs.values() for node in graph.nodes]
     return all(type(node) is Node and type(node.args) is tuple and type(node.do) in (Op, Call, Get) for node in parts)
-
-
-def edits_of(table: Sequence[tuple[str, Callable[[Program, int], Program | None]]]) -> tuple[Edited, ...]:
-    """Return edits of functions of a program and a seed, as the corruptors are: what they make is taken for an edit.
-
-    Args:
-        table: the functions, each with its name.
-
-    >>> [edit] = edits_of([("nothing", lambda program, seed: program)])
-    >>> edit(Program.of({"": Graph((), (), ())}), random.Random(0)).known.keys()
-    dict_keys(['origin'])
-    """
-    return tuple([_as_edit(name, apply) for name, apply in table])
-
-
-def _as_edit(name: str, apply: Callable[[Program, int], Program | None]) -> Edited:
-    def edit(program: Program, rand: random.Random) -> Program | None:
-        made = None if verify(anew(program)) else apply(program, rand.randrange(1000))  # corruptors are made for valid programs
-        return None if made is None else edited(program, made)
-
-    edit.__name__ = name
-    return edit
-
-
-def edited(before: Program, after: Program) -> Program:
-    """Return a program as what the edit of another one gave, which hands on what is known.
-
-    >>> program = Program.of({"": Graph((), (), ())})
-    >>> edited(program, anew(program)).known.keys()
-    dict_keys(['origin'])
-    """
-    fields = [*FIELDS, "trail", "past"]
-    changes = {name: getattr(after, name) for name in fields if getattr(after, name) is not getattr(before, name)}
-    if isinstance(changes.get("graphs"), type(before.graphs)):
-        changes["graphs"] = _as_edit_of(before.graphs, changes["graphs"])
-    return before.evolve(**changes)
-
-
-def _as_edit_of(before: Any, after: Any) -> Any:
-    # The same map, made of the first as an edit makes it, so that the two share their tree.
-    made = before
-    for key in [key for key in before if key not in after]:
-        made = made.remove(key)
-    for key, value in after.items():
-        made = made if key in made and made[key] is value else made.set(key, value)
-    return made
 
 
 def _places(program: Program, fits: Callable[[Node], bool]) -> list[tuple[str, int]]:
