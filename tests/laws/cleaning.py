@@ -22,10 +22,11 @@ from purefx.ir.program import Program
 from purefx.ir.signature import StateGradient, StateInput, StateMutation, SunkInput, Token
 from purefx.ir.state import Slot, SlotKind, State
 from purefx.ir.tensors import cell_key, numbered
-from purefx.laws.law import Case, Transform, law
+from purefx.laws.law import Case, Transform
 from purefx.laws.variants import canonical
 from purefx.transforms import Fuel, Transformation, lift_constants, mark_non_persistent, restore_names
 from purefx.transforms.transformation import UNLIMITED
+from tests.laws.aimed import law
 
 __all__ = [
     "dirty_constants",

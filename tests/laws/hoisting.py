@@ -14,8 +14,9 @@ from purefx.ir.effects.resolved import node_effects
 from purefx.ir.graph import Call, Get, Graph, Node, Op
 from purefx.ir.persistent import pmap
 from purefx.ir.program import Program
-from purefx.laws.law import Case, Transform, law
+from purefx.laws.law import Case, Transform
 from purefx.transforms import eliminate_common_subexpressions, hoist, inline
+from tests.laws.aimed import law
 from tests.laws.aims import called_twice, called_without_state, half_hoisted, hoisted
 
 __all__ = ["hoisted_comes_back", "nothing_twice", "runs_less", "runs_no_less", "same_inlined"]

@@ -19,10 +19,11 @@ from purefx.ir.graph import Call, Get, Node, Op
 from purefx.ir.names import join as joined_path
 from purefx.ir.program import Program
 from purefx.ir.signature import GIVEN
-from purefx.laws.law import Case, Transform, law
+from purefx.laws.law import Case, Transform
 from purefx.laws.strategies.programs import Tagging, legal_tags, split_somewhere
 from purefx.transforms import inline, join, split_by_tags
 from purefx.transforms.partition.cut import one_read_each
+from tests.laws.aimed import law
 from tests.laws.aims import split_across_sizes
 
 __all__ = [

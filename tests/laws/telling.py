@@ -16,6 +16,7 @@ from purefx.ir.errors import UnsupportedProgram
 from purefx.ir.program import Program
 from purefx.laws.law import Case, Law, Transform
 from purefx.transforms import Transformation
+from tests.laws.aimed import as_aimed
 
 __all__ = ["Listening"]
 
@@ -45,7 +46,8 @@ class Listening:
         """
         acted, self.acted = self.acted, False
         try:
-            told = (acted if law.acts is None else law.acts(self.transform, case)) and law.premise(self.transform, case)
+            one = as_aimed(law)
+            told = (acted if one.acts is None else one.acts(self.transform, case)) and one.premise(self.transform, case)
         except UnsupportedProgram:
             told = False  # nothing is said of what the transformation refuses
         self.acted = False  # a premise may ask what the transformation does
