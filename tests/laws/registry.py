@@ -153,11 +153,7 @@ OF_ALL: tuple[Law, ...] = (*GENERIC, provenance, made_of_all)
 
 @frozen
 class Entry:
-    """A transformation with its laws.
-
-    >>> Entry(outline, ("flat",)).laws == (*OF_ALL, *FUEL)
-    True
-    """
+    """A transformation with its laws."""
 
     transformation: Transformation
     stages: tuple[str, ...]

@@ -145,11 +145,7 @@ def _only(graph: Graph) -> dict[str, Graph]:
 
 
 def is_gathered(nodes: tuple[Node, ...]) -> bool:
-    """Return whether the nodes of each module call stand side by side.
-
-    >>> is_gathered(())
-    True
-    """
+    """Return whether the nodes of each module call stand side by side."""
     left: set[Stack] = set()
     last: Stack = ()
     for node in nodes:

@@ -22,28 +22,14 @@ __all__ = ["Listening"]
 
 
 class Listening:
-    """A transformation that remembers whether it did something.
-
-    Args:
-        transform: the function from programs to programs.
-
-    >>> from purefx.ir import Graph
-    >>> one = Listening(lambda program: program)
-    >>> one.transform(Program.of({"": Graph((), (), ())})).order, one.acted
-    (('',), False)
-    """
+    """A transformation that remembers whether it did something."""
 
     def __init__(self, transform: Transform) -> None:
         self.acted = False
         self.transform: Transform = self._listened(transform)
 
     def told(self, law: Law, case: Case) -> bool:
-        """Return whether a law told something of a case, after it was asked of ``transform``; and forget it.
-
-        Args:
-            law: the law.
-            case: the program.
-        """
+        """Return whether a law told something of a case, after it was asked of ``transform``; and forget it."""
         acted, self.acted = self.acted, False
         try:
             one = as_aimed(law)
