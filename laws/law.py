@@ -16,7 +16,6 @@ from ..ir.analysis.diff import diff
 from ..ir.analysis.digest import digest
 from ..ir.calls.call_graph import module_calls
 from ..ir.graph import Graph
-from ..ir.meta import Meta
 from ..ir.program import Program
 from ..ir.state import State
 from ..ir.text import parse
@@ -188,12 +187,11 @@ def _is_same(one: Graph, other: Graph) -> bool:
     if one != other:
         return False
     pairs = zip((*one.inputs, *one.nodes), (*other.inputs, *other.nodes), strict=True)
-    return all(_same_meta(mine.meta, theirs.meta) for mine, theirs in pairs)
-
-
-def _same_meta(one: Meta, other: Meta) -> bool:
     # Fake values are compared by identity: asking whether they are equal would install guards.
-    return one is other or (one.keys() == other.keys() and all(one[key] is other[key] for key in one))
+    return all(
+        one.meta is two.meta or (one.meta.keys() == two.meta.keys() and all(one.meta[key] is two.meta[key] for key in one.meta))
+        for one, two in pairs
+    )
 
 
 @law("untouched graphs stay the same objects")

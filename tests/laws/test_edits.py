@@ -18,11 +18,11 @@ from purefx.ir.analysis import digest as digests
 from purefx.ir.facts import Edit, Fact
 from purefx.ir.operators import op_of
 from purefx.ir.verify import edited, verifier
-from purefx.laws.checking import drawn
 from purefx.laws.edits import EDITS, Edited, edits_of, incremental_faults
 from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import share
 from tests.laws.corruptions import CORRUPTORS
+from tests.programs import drawn
 from tests.verify.test_corruptions import imported
 
 ALL = (*EDITS * 4, *edits_of([(corruptor.name, corruptor.apply) for corruptor in CORRUPTORS]))
