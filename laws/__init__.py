@@ -1,7 +1,11 @@
-"""Oracles and laws, for our own tests and for those of users.  Import it as ``purefx.laws``.
+"""What users check their own code with: checks, the generic laws, oracles and strategies.  Import it as ``purefx.laws``.
 
-An oracle compares and returns what differs as text, so that a test shows all of it at once; an empty list
-means equal.  Nothing here transforms or lowers a program.
+- ``check_transformation``, ``check_rule`` and ``check_fx_pass`` draw programs and check laws on them.
+- ``law.GENERIC``, ``law.GRADIENTS``, ``fuel.FUEL``, ``provenance`` and ``values.said_values`` are laws of every transformation.
+- An oracle compares two things and returns the differences as text; an empty list means equal.
+- ``strategies`` and ``tiers.cases`` draw programs for hypothesis; ``pytest_plugin`` has the options of pytest.
+
+The laws of single transformations are tests of ours, in ``tests/laws``.
 """
 
 from __future__ import annotations

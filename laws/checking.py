@@ -16,7 +16,6 @@ from attrs import evolve, frozen
 
 from ..ir.errors import PurefxError
 from ..ir.names import escaped
-from ..ir.program import Program
 from ..transforms.pipeline import as_step
 from .arguments import Fitting, WrongQuestion, cases_of, check_fits, check_question, fitting
 from .asking import LawBroken, assert_law, name_of, smallest
@@ -27,7 +26,6 @@ from .tiers import EXAMPLES, Tier, active, attempts, drawn_cases, share
 
 __all__ = [
     "FewChanges", "LawBroken", "NothingChecked", "Report", "WrongQuestion", "ask_laws", "assert_law", "check_transformation",
-    "drawn",
 ]  # fmt: skip
 
 FEW = 0.1
@@ -233,16 +231,3 @@ def _first(transform: Transform, law: Law, cases: Sequence[Case]) -> LawBroken |
         except LawBroken as error:
             return error
     return None
-
-
-def drawn(stage: Stage, examples: int) -> tuple[tuple[Program, int], ...]:
-    """Return programs of integer operators with seeds for their variants, the same ones whenever it is asked.
-
-    Args:
-        stage: the stage of the programs.
-        examples: how many.
-
-    >>> len(drawn("flat", 3))
-    3
-    """
-    return tuple((case.program, case.seed) for case in drawn_cases("toy", stage, examples))

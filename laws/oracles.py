@@ -91,16 +91,13 @@ def tensor_gradients(program: Program, calls: Sequence[Sequence[Any]], *, seed: 
         machine = GradientMachine()
         with seeded(seed), torch.enable_grad():
             meaning = evaluate(program, [leaves], machine)
-            parts = [_weighted(value) for value in (*meaning.outputs[0], *meaning.inputs[0]) if _has_gradient(value)]
+            values = (*meaning.outputs[0], *meaning.inputs[0])
+            parts = [_weighted(value) for value in values if isinstance(value, torch.Tensor) and value.requires_grad]
             wanted = [leaf for leaf in machine.leaves.values() if parts]
             grads = torch.autograd.grad(parts, wanted, allow_unused=True) if wanted else [None] * len(machine.leaves)
         names = frozenset(part_names(program))  # of a split program, parameters are called as before
         found.update((f"call {number}, {original(name, names)}", grad) for name, grad in zip(machine.leaves, grads, strict=True))
     return found
-
-
-def _has_gradient(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def _weighted(value: torch.Tensor) -> torch.Tensor:

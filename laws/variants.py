@@ -131,7 +131,9 @@ def differentiable(program: Program) -> Program:
 
     A write is late where what it changes was used before.  Statistics of a batch are not kept.
 
+    >>> import torch
     >>> from purefx.ir import Input
+    >>> from purefx.ir.operators import op_of
     >>> node = Node("y", op_of(torch.ops.aten.bernoulli.p), (Ref("x"), 0.5))
     >>> [str(node) for node in differentiable(Program.of({"": Graph((Input("x"),), (node,), (Ref("y"),))})).main.nodes]
     ['y = aten.clone.default(x)']

@@ -14,6 +14,8 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.operators import op_of
+from purefx.laws.strategies import Stage
+from purefx.laws.tiers import drawn_cases
 
 ADD = op_of(torch.ops.aten.add.Tensor)
 ADD_ = op_of(torch.ops.aten.add_.Tensor)
@@ -143,3 +145,8 @@ def calls(program: px.Program, graph: str = "") -> list[str]:
 def hierarchy(program: px.Program) -> list[str]:
     """Return every module call of an outlined program that was not deduplicated, by absolute path."""
     return sorted(name for name in program.order if not name.startswith("$"))
+
+
+def drawn(stage: Stage, examples: int) -> tuple[tuple[px.Program, int], ...]:
+    """Return generated programs of integer operators with seeds for their variants, the same in each call."""
+    return tuple((case.program, case.seed) for case in drawn_cases("toy", stage, examples))

@@ -6,7 +6,7 @@ was tried says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import cycle
 from typing import Any
 
@@ -119,7 +119,7 @@ def found_of(
             if (
                 assignment is None
                 or (id(pattern), repr(assignment)) in seen
-                or (not exact and operands is None and _is_coarse(assignment))
+                or (not exact and operands is None and any(one.value.dtype in COARSE for one in leaves_of(assignment)))
             ):
                 found.tried += assignment is None
                 continue
@@ -134,10 +134,6 @@ def found_of(
             if found.fails or len(found.hits) >= wanted or traced >= TRACED:
                 break
     return found
-
-
-def _is_coarse(assignment: Assignment) -> bool:
-    return any(one.value.dtype in COARSE for one in leaves_of(assignment))
 
 
 def _sort(found: Found, instance: Instance) -> None:
@@ -235,17 +231,12 @@ def _composite(function: Callable[..., Any]) -> st.SearchStrategy[Any]:
 
 
 def _assignment(rule: Any, values: Any) -> Assignment:
-    named = [values[name] for name in rule.variables] if isinstance(values, Mapping) else list(_iterable(values))
-    return [[_operand(one) for one in each] if _is_tensors(each) else _operand(each) for each in named]
+    def operand(value: Any) -> Operand:
+        return Operand(value.detach(), "given") if isinstance(value, torch.Tensor) else Operand(value)
 
+    def is_list(value: Any) -> bool:
+        return isinstance(value, list) and any(isinstance(one, torch.Tensor) for one in value)
 
-def _iterable(values: Any) -> Iterable[Any]:
-    return values if isinstance(values, tuple | list) else (values,)
-
-
-def _is_tensors(value: Any) -> bool:
-    return isinstance(value, list) and any(isinstance(one, torch.Tensor) for one in value)
-
-
-def _operand(value: Any) -> Operand:
-    return Operand(value.detach(), "given") if isinstance(value, torch.Tensor) else Operand(value)
+    named = [values[name] for name in rule.variables] if isinstance(values, Mapping) else values
+    named = named if isinstance(named, tuple | list) else (named,)
+    return [[operand(one) for one in each] if is_list(each) else operand(each) for each in named]

@@ -20,13 +20,12 @@ from bench.chain import chain
 from purefx.ir.analysis.diff import Change
 from purefx.ir.analysis.hunks import hunks, patched
 from purefx.laws.asking import refuses
-from purefx.laws.checking import drawn
 from purefx.laws.law import Case
 from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import share
 from purefx.laws.variants import renamed, reordered
 from tests.laws.registry import REGISTRY
-from tests.programs import ADD, NEG, Shared, Tower, exported, flat
+from tests.programs import ADD, NEG, Shared, Tower, drawn, exported, flat
 
 
 def assert_applies(before: px.Program, after: px.Program) -> px.ir.Diff:

@@ -45,12 +45,6 @@ def without_writes(program: Program) -> Program:
     """Return a program that gives copies where it wrote in place, and has no region.
 
     What writes in some other way than giving back what it wrote stays as it is.
-
-    >>> from purefx.ir import Input
-    >>> from purefx.laws.toy import ADD_
-    >>> graph = Graph((Input("x"),), (Node("y", ADD_, (Ref("x"), 1)),), (Ref("y"),))
-    >>> [str(node) for node in without_writes(Program.of({"": graph})).main.nodes]
-    ['y = aten.clone.default(x)']
     """
     effects = program_effects(program)
     return program.with_graphs({name: _without_writes(program.graphs[name], effects[name]) for name in program.order})
@@ -76,12 +70,7 @@ def _without_writes(graph: Graph, effects: Sequence[NodeEffects]) -> Graph:
 
 
 def split_across_sizes(program: Program) -> Program:
-    """Return a split program without writes and regions, split anew, in which late operators are given sizes of early values.
-
-    >>> from purefx.laws.strategies.programs import split_somewhere
-    >>> split_across_sizes(split_somewhere(Program.of({"": Graph((), (), ())}))).order
-    ('', 't0')
-    """
+    """Return a split program without writes and regions, split anew, in which late operators are given sizes of early values."""
     flat = without_writes(inline(join(program)))
     edit, pairs = Rewriter(flat.main), list[tuple[str, str]]()
     has_values = any(isinstance(node.meta.get("val"), torch.Tensor) for node in flat.main.nodes)
@@ -134,11 +123,6 @@ def crossing(program: Program) -> Program:
     Both preserved calls have one buffer: the second makes its new contents of those that the first one made, which the root uses
     too.  The root also uses what the first call converts to the dtype that it has, and the plain call is given a size.  A
     program without values that they could take, or with outlined calls, stays.
-
-    >>> from purefx.ir import Input
-    >>> made = crossing(Program.of({"": Graph((Input("x"),), (), ())}))
-    >>> [str(node) for node in made.main.nodes if node.stack == () or type(node.do) is Get]
-    ['n = get aimed.n  in aimed', 'outside = aten.add.Scalar(made, 1)', 'copy = aten.copy_.default(n, next)']
     """
     given = _operand(program)
     if given is None or "outlined" in program.facts:
@@ -172,13 +156,7 @@ def crossing(program: Program) -> Program:
 
 
 def with_markers(program: Program) -> Program:
-    """Return a program of which the root runs the middle third of its nodes without gradients, between markers.
-
-    >>> from purefx.ir import Input
-    >>> node = Node("y", ADD, (Ref("x"), 1))
-    >>> [node.name for node in with_markers(Program.of({"": Graph((Input("x"),), (node,), ())})).main.nodes]
-    ['_set_grad_enabled', 'y', '_set_grad_enabled_1']
-    """
+    """Return a program of which the root runs the middle third of its nodes without gradients, between markers."""
     edit, count = Rewriter(program.main), len(program.main.nodes)
     for number, enabled in ((count // 3, False), (count - count // 3, True)):
         edit.before(number, Node(edit.names.fresh("_set_grad_enabled"), SET_GRAD, (enabled,)))
@@ -186,13 +164,7 @@ def with_markers(program: Program) -> Program:
 
 
 def with_wrappers(program: Program) -> Program:
-    """Return a program of which the root runs the middle third of its nodes in the body of an operator, where it can.
-
-    >>> from purefx.ir import Input
-    >>> node = Node("y", ADD, (Ref("x"), 1))
-    >>> print(with_wrappers(Program.of({"": Graph((Input("x"),), (node,), (Ref("y"),))})).main.nodes[0])
-    wrap_with_set_grad_enabled = higher_order.wrap_with_set_grad_enabled(False, @$no_grad, x)
-    """
+    """Return a program of which the root runs the middle third of its nodes in the body of an operator, where it can."""
     made = regions_to_bodies(with_markers(program))
     return program if any(type(node.do) is Op and node.do.name == SET_GRAD.name for node in made.main.nodes) else made
 

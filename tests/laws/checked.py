@@ -38,16 +38,7 @@ RANGES = ((None, None), (2, None), (3, None), (4, 6), (None, 5))
 
 
 def with_sizes(program: Program, *, seed: int = 0) -> Program:
-    """Return a program whose inputs are tensors of dynamic sizes, with ranges and guards, all chosen by a seed.
-
-    Args:
-        program: a program at any stage; what its nodes do with such inputs does not matter.
-        seed: chooses.
-
-    >>> from purefx.ir import Graph
-    >>> with_sizes(Program.of({"": Graph((), (), ())})).constraints.guards
-    ()
-    """
+    """Return a program whose inputs are tensors of dynamic sizes, with ranges and guards, all chosen by a seed."""
     draw = random.Random(seed)
     shapes: list[tuple[Expr, ...]] = []
     inputs: list[Any] = []
@@ -179,16 +170,7 @@ class Traced:
 
 
 def with_tracepoints(program: Program, *, seed: int = 0) -> Traced:
-    """Return a program with tracepoints around nodes that stand side by side in one module call.
-
-    Args:
-        program: a flat program.
-        seed: chooses the nodes.
-
-    >>> from purefx.ir import Op
-    >>> with_tracepoints(Program.of({"": Graph((), (Node("y", Op("toy.neg")),), ())})).inside
-    frozenset({'y'})
-    """
+    """Return a program with tracepoints around nodes that stand side by side in one module call."""
     graph, draw = program.main, random.Random(seed)
     nodes = graph.nodes
     starts = [index for index, node in enumerate(nodes) if not is_boundary(node)]
@@ -278,16 +260,7 @@ def _stacks(program: Program) -> Iterator[Stack]:
 
 
 def with_other_numbers(program: Program, *, seed: int = 0) -> Program:
-    """Return a program whose calls have other numbers, with gaps and in another order.
-
-    Args:
-        program: a flat program.
-        seed: chooses.
-
-    >>> node = Node("y", Op("toy.neg"), stack=(Frame("a"),))
-    >>> with_other_numbers(Program.of({"": Graph((), (node,), ())}), seed=1).main.nodes[0].stack
-    (Frame(path='a', call=100, part=0),)
-    """
+    """Return a program whose calls have other numbers, with gaps and in another order."""
 
     def other(frame: Frame) -> Frame:
         return evolve(frame, call=100 - 3 * frame.call if seed % 2 else 2 * frame.call + 1)

@@ -22,10 +22,11 @@ from purefx.ir.program import Program
 from purefx.ir.signature import StateGradient, StateInput, StateMutation, SunkInput, Token
 from purefx.ir.state import Slot, SlotKind, State
 from purefx.ir.tensors import cell_key, numbered
-from purefx.laws.law import Case, Transform, law
+from purefx.laws.law import Case, Transform
 from purefx.laws.variants import canonical
 from purefx.transforms import Fuel, Transformation, lift_constants, mark_non_persistent, restore_names
 from purefx.transforms.transformation import UNLIMITED
+from tests.laws.aimed import law
 
 __all__ = [
     "dirty_constants",
@@ -45,16 +46,7 @@ OF_STATE = (StateInput, StateMutation, StateGradient)
 
 
 def dirty_constants(program: Program) -> Program:
-    """Return a program with tensors among the arguments instead of in the state; the same object if it has none to move.
-
-    Args:
-        program: a program at any stage.
-
-    >>> from purefx.ir import Graph
-    >>> program = Program.of({"": Graph((), (), ())})
-    >>> dirty_constants(program) is program
-    True
-    """
+    """Return a program with tensors among the arguments instead of in the state; the same object if it has none to move."""
     places = all_instances(program)
     chosen = _movable(program, places)
     if not chosen:
@@ -128,16 +120,7 @@ lift_own_constants: Transformation = evolve(lift_constants, apply=_lift_own_cons
 
 
 def dirty_names(program: Program) -> Program:
-    """Return a program whose state is called as a tracer calls it, each tensor by one name where that is enough.
-
-    Args:
-        program: a program at any stage in which no body is shared.
-
-    >>> slot = Slot(SlotKind.BUFFER, torch.ones(2), 0, 0)
-    >>> program = Program.of({"": Graph((), ())}, state=State(("a.w", "b.w"), pmap({"a.w": slot, "b.w": slot})))
-    >>> dirty_names(program).state.order
-    ('_tensor0',)
-    """
+    """Return a program whose state is called as a tracer calls it, each tensor by one name where that is enough."""
     places = all_instances(program)
     used = {spec.slot for spec in (*program.signature.inputs, *program.signature.outputs) if isinstance(spec, OF_STATE)}
     used |= {place.slot for place in program.signature.lifted}

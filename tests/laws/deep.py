@@ -30,18 +30,7 @@ __all__ = ["Deep", "Progress", "Question", "main", "pair_questions", "questions"
 
 
 class Progress:
-    r"""Counts cases and time for each tier, and says so.
-
-    Args:
-        stream: where it says so.
-        seconds: how long the search may take.
-
-    >>> import io
-    >>> stream = io.StringIO()
-    >>> Progress(stream, 60).summary()
-    >>> stream.getvalue()
-    '0:00 of 1:00, 0 rounds, 0 failures\n'
-    """
+    """Counts cases and time for each tier, and says so."""
 
     def __init__(self, stream: TextIO, seconds: float) -> None:
         self.stream = stream
@@ -119,11 +108,7 @@ def _clock(seconds: float) -> str:
 
 @frozen
 class Question:
-    """A law of a transformation, at one stage of one tier.
-
-    >>> str(next(questions()))
-    'remove_effect_tokens, tokens, valid'
-    """
+    """A law of a transformation, at one stage of one tier."""
 
     tier: Tier
     transform: Transform
@@ -135,16 +120,7 @@ class Question:
 
 
 def questions(tiers: Sequence[Tier] = TIERS, names: Sequence[str] = (), laws: Sequence[str] = ()) -> Iterator[Question]:
-    """Iterate over all that can be asked.
-
-    Args:
-        tiers: where the programs come from.
-        names: of transformations; empty for all.
-        laws: names of laws; empty for all.
-
-    >>> {question.law.name for question in questions(["toy"], ["outline"], ["meaning"])}
-    {'meaning'}
-    """
+    """Iterate over all that can be asked."""
     for tier in tiers:
         for entry in REGISTRY:
             if names and entry.transformation.name not in names:
@@ -158,13 +134,6 @@ def pair_questions(names: Sequence[str] = (), laws: Sequence[str] = ()) -> Itera
     """Iterate over what can be asked of pairs of transformations, on programs of integers.
 
     A law of a pair names its transformations itself, so what it is asked of leaves the program as it is.
-
-    Args:
-        names: of transformations that a pair is about; empty for all.
-        laws: names of laws; empty for all.
-
-    >>> {question.tier for question in pair_questions(["outline"])}
-    {'toy'}
     """
     for pair in PAIRS:
         if (not names or set(names) & set(pair.transformations)) and (not laws or pair.name in laws):
@@ -172,13 +141,7 @@ def pair_questions(names: Sequence[str] = (), laws: Sequence[str] = ()) -> Itera
 
 
 def both(program: Program) -> Program:
-    """Return the program: both sides of a law of pairs are made of it by the law.
-
-    >>> from purefx.ir import Graph
-    >>> program = Program.of({"": Graph((), (), ())})
-    >>> both(program) is program
-    True
-    """
+    """Return the program: both sides of a law of pairs are made of it by the law."""
     return program
 
 
@@ -196,19 +159,7 @@ AT_ONCE: dict[Tier, int] = {"toy": 25, "aten": 10, "modules": 3}
 
 
 class Deep:
-    """A search that goes on until its time or its rounds are over.
-
-    Args:
-        asked: the questions of each round.
-        stream: where progress and findings are written.
-        seconds: how long it goes on; the round at hand is left in the middle.
-        rounds: how many; None for as many as there is time for.
-
-    >>> import io
-    >>> search = Deep(questions(["toy"], ["outline"], ["valid"]), io.StringIO(), seconds=60, rounds=1)
-    >>> search.run(7), search.progress.cases["toy"] > 40
-    (0, True)
-    """
+    """A search that goes on until its time or its rounds are over."""
 
     def __init__(self, asked: Iterator[Question], stream: TextIO, *, seconds: float, rounds: int | None = None) -> None:
         self.asked = tuple(asked)
@@ -279,16 +230,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None, stream: TextIO = sys.stderr) -> int:
-    """Search as the command line says; return 1 when a law is broken.
-
-    Args:
-        arguments: of the command line.
-        stream: where progress and findings are written.
-
-    >>> import io
-    >>> main(["--rounds", "1", "--tier", "toy", "--transformation", "outline", "--law", "valid"], io.StringIO())
-    0
-    """
+    """Search as the command line says; return 1 when a law is broken."""
     options = _options(arguments)
     seed: int = secrets.randbits(24) if options.seed is None else options.seed
     tiers, names, laws = options.tier or TIERS, options.transformation or (), options.law or ()

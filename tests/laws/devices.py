@@ -13,9 +13,10 @@ from attrs import evolve
 from purefx.ir.program import Program
 from purefx.ir.torch_private import FakeTensor, device_of
 from purefx.ir.verify import verify
-from purefx.laws.law import Case, Transform, law
+from purefx.laws.law import Case, Transform
 from purefx.transforms.convert import to_device
 from purefx.transforms.transformation import Transformation
+from tests.laws.aimed import law
 from tests.laws.inferred import described
 
 __all__ = ["devices_back", "meta_says_what_it_computes", "to_meta_and_back"]

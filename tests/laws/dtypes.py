@@ -10,10 +10,11 @@ from attrs import evolve
 
 from purefx.ir.program import Program
 from purefx.ir.signature import TensorType, UserInput
-from purefx.laws.law import Case, Transform, law
+from purefx.laws.law import Case, Transform
 from purefx.laws.values import false_values
 from purefx.transforms.convert import to_dtype
 from purefx.transforms.transformation import Transformation
+from tests.laws.aimed import law
 
 __all__ = ["double_says_what_it_computes", "there_and_back"]
 

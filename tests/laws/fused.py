@@ -23,17 +23,7 @@ Pass = Callable[[Program], Program]
 
 
 def fused_faults(program: Program, steps: Sequence[Pass], together: Pass) -> list[str]:
-    """Return how the result of steps done in one differs from that of the steps.
-
-    Args:
-        program: what they are given.
-        steps: one after the other.
-        together: all of them in one.
-
-    >>> from purefx.ir import Graph
-    >>> fused_faults(Program.of({"": Graph((), (), ())}), [lambda program: program], lambda program: program)
-    []
-    """
+    """Return how the result of steps done in one differs from that of the steps."""
     expected = program
     for step in steps:
         expected = step(expected)
@@ -41,18 +31,7 @@ def fused_faults(program: Program, steps: Sequence[Pass], together: Pass) -> lis
 
 
 def different_results(given: Program, expected: Program) -> Iterator[str]:
-    """Yield how two results of one program differ.
-
-    Args:
-        given: one of them.
-        expected: what it should be.
-
-    >>> from purefx.ir import Graph
-    >>> program = Program.of({"": Graph((), (), ())})
-    >>> from purefx.ir.program import Step
-    >>> list(different_results(program, program.evolve(trail=(Step("outline", (), program),))))
-    ["trail: [], not ['outline()']"]
-    """
+    """Yield how two results of one program differ."""
     if list(given.graphs) != list(expected.graphs) or given != expected or str(given) != str(expected):
         yield f"the program is\n{given}\nand not\n{expected}"
         return

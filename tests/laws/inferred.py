@@ -26,17 +26,7 @@ PART_UNKNOWN = "NoneType"
 
 
 def without_some_values(program: Program, *, seed: int = 0) -> tuple[Program, frozenset[Place]]:
-    """Return a program without the values of some nodes, and which: graph and name.
-
-    Args:
-        program: a program at any stage.
-        seed: chooses the nodes; about one in three.  Values of operators without a fake kernel stay: nothing else says them.
-
-    >>> node = Node("y", Op("toy.neg"), meta={"val": 1})
-    >>> taken = [without_some_values(Program.of({"": Graph((), (node,), ())}), seed=seed)[1] for seed in range(9)]
-    >>> frozenset({("", "y")}) in taken, frozenset() in taken
-    (True, True)
-    """
+    """Return a program without the values of some nodes, and which: graph and name."""
     found: set[Place] = set()
     graphs: dict[str, Graph] = {}
     for name in program.order:
@@ -83,11 +73,7 @@ def _without_value(node: Node) -> Node:
 
 
 def described(program: Program) -> dict[Place, str]:
-    """Return the values of a program as text, by graph and name.
-
-    >>> described(Program.of({"": Graph((), (Node("y", Op("toy.neg"), meta={"val": torch.ones(2)}),), ())}))
-    {('', 'y'): 'torch.float32 cpu (2) (1)'}
-    """
+    """Return the values of a program as text, by graph and name."""
     names: dict[str, str] = {}
     return {place: _text(node.meta["val"], names) for place, node in _nodes(program) if "val" in node.meta}
 
@@ -155,11 +141,7 @@ def other_values_same(transform: Transform, case: Case) -> list[str]:
 
 
 def node_bodies(node: Node) -> list[str]:
-    """Return the graphs that a node calls or gives to an operator.
-
-    >>> node_bodies(Node("y", Op("toy.neg")))
-    []
-    """
+    """Return the graphs that a node calls or gives to an operator."""
     return list(Graph((), (node,), ()).callees)
 
 

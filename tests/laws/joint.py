@@ -36,11 +36,7 @@ Partitioner = Callable[[Program], Partition]
 
 @frozen
 class JointLaw:
-    """A sentence about partitions of joint programs, and how to find out whether it holds.
-
-    >>> [law.name for law in JOINT_LAWS][:2]
-    ['valid halves', 'one after the other']
-    """
+    """A sentence about partitions of joint programs, and how to find out whether it holds."""
 
     name: str
     statement: str
@@ -53,10 +49,6 @@ def in_turns(cut: Partition, turns: str = "FB") -> Program:
 
     It takes the arguments of the joint program for each call, the tangents last, and gives all that each half gives but what is
     saved, in the order of the turns.  What a forward writes is written before the next turn.
-
-    Args:
-        cut: what ``partition_joint`` made.
-        turns: ``"F"`` for a forward, ``"B"`` for the backward of the first forward that has had none.
     """
     work = _Turns(cut)
     for number, turn in enumerate(turns):
@@ -257,11 +249,7 @@ def _draw(seed: int, *what: object) -> int:
 
 
 def some(seed: int) -> Policy:
-    """Return a policy that keeps what the seed says, whatever that costs; a lower share of it keeps less.
-
-    >>> len(some(0)([Candidate(name, "exp", 4) for name in "abcdefgh"])) in range(1, 8)
-    True
-    """
+    """Return a policy that keeps what the seed says, whatever that costs; a lower share of it keeps less."""
 
     def kept(candidates: Sequence[Candidate]) -> Collection[str]:
         return {one.name for number, one in enumerate(candidates) if _draw(seed, number) % 3}

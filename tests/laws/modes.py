@@ -15,10 +15,11 @@ from purefx.ir.analysis.digest import alpha_equal
 from purefx.ir.arguments import Arg, Ref
 from purefx.ir.graph import Node, Op
 from purefx.ir.program import Program
-from purefx.laws.law import Case, Transform, law
+from purefx.laws.law import Case, Transform
 from purefx.transforms.modes import bodies_to_regions, regions_to_bodies
 from purefx.transforms.modes.modes import Modes
 from purefx.transforms.transformation import Transformation
+from tests.laws.aimed import law
 from tests.laws.aims import with_wrappers
 
 __all__ = ["markers_come_back", "modes_stay", "no_markers", "no_wrappers", "regions_and_back"]

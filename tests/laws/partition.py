@@ -19,10 +19,11 @@ from purefx.ir.graph import Call, Get, Node, Op
 from purefx.ir.names import join as joined_path
 from purefx.ir.program import Program
 from purefx.ir.signature import GIVEN
-from purefx.laws.law import Case, Transform, law
+from purefx.laws.law import Case, Transform
 from purefx.laws.strategies.programs import Tagging, legal_tags, split_somewhere
 from purefx.transforms import inline, join, split_by_tags
 from purefx.transforms.partition.cut import one_read_each
+from tests.laws.aimed import law
 from tests.laws.aims import split_across_sizes
 
 __all__ = [
@@ -145,40 +146,24 @@ def no_parts(transform: Transform, case: Case) -> list[str]:
 
 
 def split_and_joined(case: Case) -> tuple[Program, Program]:
-    """Return the program split and joined, in the order of the original, and the original; both without calls.
-
-    Args:
-        case: its seed chooses the tags.
-    """
+    """Return the program split and joined, in the order of the original, and the original; both without calls."""
     tags, tag_of = legal_tags(case.program, seed=case.seed)
     return _given_back(case.program, join(split_by_tags(case.program, tags, tag_of=tag_of)))
 
 
 def split_again(case: Case) -> tuple[Program, Program]:
-    """Return a split program joined and split by the tags that it was split by, and the split program.
-
-    Args:
-        case: a program of the stage ``"split"``, which chose its tags itself.
-    """
+    """Return a split program joined and split by the tags that it was split by, and the split program."""
     return split_somewhere(join(case.program)), case.program
 
 
 def had_one_read_each(program: Program) -> bool:
-    """Return whether a program read no slot twice in one call before it was split: else a name is gone that is not given again.
-
-    Args:
-        program: of the stage ``"split"``.
-    """
+    """Return whether no call of a program read a slot twice before the split: the second name would be lost."""
     before = [step.before for step in program.trail if step.name == split_by_tags.name]
     return all(one_read_each(flat := inline(source)).main == flat.main for source in before)
 
 
 def as_one(case: Case) -> tuple[Program, Program]:
-    """Return a program without calls that has the nodes of the parts, split by one tag, and the program without calls.
-
-    Args:
-        case: the program.
-    """
+    """Return a program without calls that has the nodes of the parts, split by one tag, and the program without calls."""
     flat = one_read_each(inline(case.program))
     split = split_by_tags(flat, ("all",), tag_of=lambda _: "all")
     nodes = tuple([node for part in parts(split) for node in split.graphs[part.graph].nodes])
@@ -186,11 +171,7 @@ def as_one(case: Case) -> tuple[Program, Program]:
 
 
 def again_coarser(case: Case) -> tuple[Program, Program]:
-    """Return the program split and then split by coarser tags, and the program split once, both joined.
-
-    Args:
-        case: its seed chooses the tags.
-    """
+    """Return the program split and then split by coarser tags, and the program split once, both joined."""
     fine = legal_tags(case.program, seed=case.seed, all_tagged=True)
     once = split_by_tags(case.program, fine[0], tag_of=fine[1])
     wide = coarser(fine)
@@ -201,9 +182,6 @@ def resplit(case: Case) -> tuple[Program, Program]:
     """Return a split program split by other tags, and the same with joining it before.
 
     What was outlined is outlined again by ``join``, which may bring nodes of a call together; then nothing is compared.
-
-    Args:
-        case: its seed chooses both sets of tags.
     """
     first, second = (legal_tags(case.program, seed=case.seed + number) for number in (0, 1))
     once = split_by_tags(case.program, first[0], tag_of=first[1])
@@ -301,11 +279,7 @@ def _numbers_that_cross(program: Program) -> list[str]:
 
 
 def coarser(tagging: Tagging) -> Tagging:
-    """Return the tags with each two neighbours as one.
-
-    >>> coarser((("a", "b", "c"), lambda node: "c"))[0]
-    ('a_b', 'c')
-    """
+    """Return the tags with each two neighbours as one."""
     tags, tag_of = tagging
     wide = {tag: "_".join(tags[number // 2 * 2 : number // 2 * 2 + 2]) for number, tag in enumerate(tags)}
 
@@ -317,10 +291,6 @@ def coarser(tagging: Tagging) -> Tagging:
 
 
 def in_order_of(nodes: Sequence[Node], wanted: Sequence[Node]) -> tuple[Node, ...]:
-    """Return nodes in the order that others of the same names have; those that have no such name come last.
-
-    >>> [node.name for node in in_order_of([Node("a", Get("w")), Node("b", Get("w"))], [Node("b", Get("w"))])]
-    ['b', 'a']
-    """
+    """Return nodes in the order that others of the same names have; those that have no such name come last."""
     rank = {node.name: number for number, node in enumerate(wanted)}
     return tuple(sorted(nodes, key=lambda node: rank.get(node.name, len(rank))))

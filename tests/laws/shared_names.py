@@ -32,16 +32,7 @@ def named_for_all(transform: Transform, case: Case) -> list[str]:
 
 
 def became(before: Program, after: Program) -> dict[str, set[str]]:
-    """Return for each body of a result the bodies that became it.
-
-    Args:
-        before: a program.
-        after: what it became, node by node.
-
-    >>> program = Program.of({"": Graph((), (), ())})
-    >>> became(program, program)
-    {'': {''}}
-    """
+    """Return for each body of a result the bodies that became it."""
     return {name: {user for user, _, _ in places} for name, places in _places(before, after).items()}
 
 

@@ -18,8 +18,9 @@ from purefx.ir.own_operators import is_boundary
 from purefx.ir.program import Program
 from purefx.ir.state import SlotKind
 from purefx.laws.evaluate import meaning_differences
-from purefx.laws.law import Case, Transform, law
+from purefx.laws.law import Case, Transform
 from purefx.laws.variants import reordered
+from tests.laws.aimed import law
 from tests.laws.aims import without_writes
 from tests.laws.untidy import MADE, copied, repeated_for_nobody, viewed, views_of, with_copies, with_repetitions, with_views
 

@@ -22,8 +22,9 @@ from purefx.ir.names import is_below, word_of
 from purefx.ir.own_operators import GIVES, TAKES, is_boundary
 from purefx.ir.program import Program
 from purefx.ir.signature import InputMutation, StateInput, StateMutation, Token
-from purefx.laws.law import Case, Transform, law
+from purefx.laws.law import Case, Transform
 from purefx.transforms.inline import inline, inlined
+from tests.laws.aimed import law
 from tests.laws.aims import crossing
 from tests.laws.shared_names import became
 from tests.laws.written_out import written_out
@@ -144,11 +145,7 @@ def _only(graph: Graph) -> dict[str, Graph]:
 
 
 def is_gathered(nodes: tuple[Node, ...]) -> bool:
-    """Return whether the nodes of each module call stand side by side.
-
-    >>> is_gathered(())
-    True
-    """
+    """Return whether the nodes of each module call stand side by side."""
     left: set[Stack] = set()
     last: Stack = ()
     for node in nodes:

@@ -39,22 +39,7 @@ NUMBERS = st.integers(0, 1 << 16)
 
 
 class Walk:
-    """A program on its way through transformations, and what it meant at the start.
-
-    Args:
-        program: where it starts.
-        meaning: runs a program.
-
-    Raises:
-        AssertionError: from its methods: something does not hold after a step; the message has the steps and the program.
-
-    >>> from purefx.ir import Graph
-    >>> from purefx.transforms import outline
-    >>> walk = Walk(Program.of({"": Graph((), (), ())}))
-    >>> walk.transform(outline)
-    >>> walk.steps
-    ['outline']
-    """
+    """A program on its way through transformations, and what it meant at the start."""
 
     def __init__(self, program: Program, meaning: Callable[[Program], Meaning] = toy_meaning) -> None:
         self.start = program
@@ -126,13 +111,7 @@ def _name(step: Transform) -> str:
 
 
 def allowed(program: Program, steps: tuple[Transform, ...]) -> list[Transform]:
-    """Return the steps whose requirements a program meets; a function without requirements can always run.
-
-    >>> from purefx.ir import Graph
-    >>> from purefx.transforms import outline
-    >>> allowed(Program.of({"": Graph((), (), ())}), (outline, len)) == [outline, len]
-    True
-    """
+    """Return the steps whose requirements a program meets; a function without requirements can always run."""
     facts = program.facts | observed(program)
     return [step for step in steps if not isinstance(step, Transformation) or step.lacks(facts) is None]
 
@@ -141,17 +120,6 @@ def rule_machine(*transformations: Transform, stage: Stage = "flat") -> type[Rul
     """Return a state machine that takes random steps through transformations.
 
     ``run_state_machine_as_test(rule_machine(...))`` runs it, and ``rule_machine(...).TestCase`` is a unittest for pytest to find.
-
-    Args:
-        transformations: functions from programs to programs that keep the meaning, each with its inverse if it has one.
-        stage: of the programs that it starts from; see ``purefx.laws.strategies.programs``.
-
-    Raises:
-        TypeError: there is no transformation, or one cannot be called.
-
-    >>> from purefx.transforms import inline, outline
-    >>> rule_machine(outline, inline).__name__
-    'Steps'
     """
     if not transformations or not all(callable(step) for step in transformations):
         raise TypeError("rule_machine takes functions from programs to programs, at least one")

@@ -25,15 +25,7 @@ __all__ = ["SWAPPED", "called_as_often", "others_stay", "own_program", "swap_own
 
 
 def own_program(program: Program, path: str) -> Program | None:
-    """Return the body of a module as a program; None if it is not called in one way, or reaches out of itself.
-
-    Args:
-        program: an outlined program.
-        path: the module.
-
-    >>> own_program(Program.of({"": Graph((), ())}), "a") is None
-    True
-    """
+    """Return the body of a module as a program; None if it is not called in one way, or reaches out of itself."""
     called = {name for name, place in _calls(program) if place == path}
     if len(called) != 1:
         return None

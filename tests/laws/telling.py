@@ -16,36 +16,24 @@ from purefx.ir.errors import UnsupportedProgram
 from purefx.ir.program import Program
 from purefx.laws.law import Case, Law, Transform
 from purefx.transforms import Transformation
+from tests.laws.aimed import as_aimed
 
 __all__ = ["Listening"]
 
 
 class Listening:
-    """A transformation that remembers whether it did something.
-
-    Args:
-        transform: the function from programs to programs.
-
-    >>> from purefx.ir import Graph
-    >>> one = Listening(lambda program: program)
-    >>> one.transform(Program.of({"": Graph((), (), ())})).order, one.acted
-    (('',), False)
-    """
+    """A transformation that remembers whether it did something."""
 
     def __init__(self, transform: Transform) -> None:
         self.acted = False
         self.transform: Transform = self._listened(transform)
 
     def told(self, law: Law, case: Case) -> bool:
-        """Return whether a law told something of a case, after it was asked of ``transform``; and forget it.
-
-        Args:
-            law: the law.
-            case: the program.
-        """
+        """Return whether a law told something of a case, after it was asked of ``transform``; and forget it."""
         acted, self.acted = self.acted, False
         try:
-            told = (acted if law.acts is None else law.acts(self.transform, case)) and law.premise(self.transform, case)
+            one = as_aimed(law)
+            told = (acted if one.acts is None else one.acts(self.transform, case)) and one.premise(self.transform, case)
         except UnsupportedProgram:
             told = False  # nothing is said of what the transformation refuses
         self.acted = False  # a premise may ask what the transformation does

@@ -12,11 +12,11 @@ from attrs import evolve
 
 import purefx as px
 from purefx.ir.verify import verifier, well_formed
-from purefx.laws.checking import drawn
 from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import share
 from tests.laws.corruptions import CORRUPTORS
 from tests.laws.edits import EDITS, Edited, can_be_edited, differences
+from tests.programs import drawn
 from tests.verify.test_corruptions import imported
 
 

@@ -12,9 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from purefx.laws.checking import drawn
 from purefx.laws.tiers import share
 from tests.laws.registry import REGISTRY
+from tests.programs import drawn
 
 EXAMPLES = min(share(5), 20)  # one process does all of them
 

@@ -17,9 +17,10 @@ from purefx.ir.analysis.digest import digest
 from purefx.laws.arguments import check_fits
 from purefx.laws.asking import LawBroken, assert_law, refuses
 from purefx.laws.checking import FEW, ask_laws
-from purefx.laws.law import GENERIC, Case, Law, Transform, aimed_case
+from purefx.laws.law import GENERIC, Case, Law, Transform
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, drawn_cases
+from tests.laws.aimed import aimed_case
 from tests.laws.conftest import Tally
 from tests.laws.deep import Question, questions
 from tests.laws.registry import OF_ALL, REGISTRY, Entry

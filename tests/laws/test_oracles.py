@@ -30,14 +30,13 @@ from purefx.laws import (
     value_differences,
 )
 from purefx.laws.asking import refuses
-from purefx.laws.checking import drawn
 from purefx.laws.law import GENERIC, GRADIENTS, Case, Law
 from purefx.laws.oracles import tensor_gradients
 from purefx.laws.purity import changes_in_process
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import drawn_cases, stages_of
 from tests.laws.registry import REGISTRY
-from tests.programs import exported
+from tests.programs import drawn, exported
 
 
 class Model(nn.Module):

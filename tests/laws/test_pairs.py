@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import purefx as px
 import purefx.transforms
-from purefx.laws.checking import drawn
 from purefx.laws.law import Case
 from purefx.laws.strategies import Stage, programs
 from purefx.laws.tiers import share
 from tests.laws.modes import markers_come_back
 from tests.laws.pairs import INVERSES, PAIRS, PairLaw
 from tests.laws.registry import REGISTRY
+from tests.programs import drawn
 
 EXAMPLES = share(50)
 

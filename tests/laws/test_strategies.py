@@ -14,7 +14,7 @@ from hypothesis.strategies import SearchStrategy
 import purefx as px
 from purefx.laws import behaviour_differences, toy
 from purefx.laws.asking import LawBroken
-from purefx.laws.checking import check_transformation, drawn
+from purefx.laws.checking import check_transformation
 from purefx.laws.evaluate import evaluate, meaning_differences
 from purefx.laws.law import GENERIC
 from purefx.laws.strategies import STAGES, Stage, exported_programs, module_trees
@@ -23,7 +23,7 @@ from purefx.laws.toy import tensor_meaning, toy_meaning
 from tests.laws.registry import REGISTRY
 from tests.laws.seeded.writing import forgets_a_mutation
 from tests.laws.stateful import STEPS, Walk, allowed, rule_machine
-from tests.programs import Shared, exported
+from tests.programs import Shared, drawn, exported
 
 # The strategies make valid programs, reach what is hard, and shrink to what is small.
 

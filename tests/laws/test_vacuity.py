@@ -8,10 +8,11 @@ from attrs import evolve
 import purefx as px
 from purefx.ir.effects.resolved import program_effects
 from purefx.ir.errors import UnsupportedProgram
-from purefx.laws.law import Case, Transform, law
+from purefx.laws.law import Case, Transform
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import Tier, drawn_cases, stages_of
 from purefx.laws.variants import differentiable
+from tests.laws.aimed import law
 from tests.laws.aims import (
     crossing,
     split_across_sizes,

@@ -43,12 +43,7 @@ VIEW = op_of(torch.ops.aten.view.default)
 
 
 def with_repetitions(program: Program) -> Program:
-    """Return a program in which every second use of what nobody writes or hands out is of a copy, computed where it is used.
-
-    >>> nodes = [Node("a", Op("toy.neg")), Node("b", Op("toy.add"), (Ref("a"), 1)), Node("c", Op("toy.add"), (Ref("a"), 2))]
-    >>> [node.name for node in with_repetitions(Program.of({"": Graph((), tuple(nodes), ())})).main.nodes]
-    ['a', 'b', 'a_1', 'c']
-    """
+    """Return a program in which every second use of what nobody writes or hands out is of a copy, computed where it is used."""
     graphs = {name: _with_each_again(program, program.graphs[name]) for name in program.order}
     return program.with_graphs(graphs)
 
@@ -73,21 +68,12 @@ def _with_each_again(program: Program, graph: Graph) -> Graph:
 
 
 def repeated(program: Program) -> Program:
-    """Return a program without writes, with repetitions.
-
-    >>> repeated(Program.of({"": Graph((), (), ())})).order
-    ('',)
-    """
+    """Return a program without writes, with repetitions."""
     return with_repetitions(without_writes(program))
 
 
 def repeated_for_nobody(program: Program) -> Program:
-    """Return a program without writes, with repetitions; in each graph something is computed once more that nobody uses.
-
-    >>> program = Program.of({"": Graph((), (Node("a", Op("toy.neg")),), (Ref("a"),))})
-    >>> [node.name for node in repeated_for_nobody(program).main.nodes]
-    ['a', 'a_1']
-    """
+    """Return a program without writes, with repetitions; in each graph something is computed once more that nobody uses."""
     program = repeated(program)
     return program.with_graphs({name: _with_one_again(program.graphs[name]) for name in program.order})
 
@@ -102,11 +88,7 @@ def _with_one_again(graph: Graph) -> Graph:
 
 
 def with_views(program: Program) -> Program:
-    """Return a program whose root uses views to the same sizes, of values that nobody writes or hands out.
-
-    >>> with_views(Program.of({"": Graph((), (), ())})).order
-    ('',)
-    """
+    """Return a program whose root uses views to the same sizes, of values that nobody writes or hands out."""
     graph, effects = program.main, node_effects(program, program.main)
     memory = storages(program, graph, effects)
     if any(does.scope != (0, 0) for of in program.order for does in node_effects(program, program.graphs[of])):
@@ -128,11 +110,7 @@ def with_views(program: Program) -> Program:
 
 
 def viewed(program: Program) -> Program:
-    """Return a program without writes, with repetitions and views.
-
-    >>> viewed(Program.of({"": Graph((), (), ())})).order
-    ('',)
-    """
+    """Return a program without writes, with repetitions and views."""
     return with_views(repeated(program))
 
 
@@ -140,9 +118,6 @@ def with_copies(program: Program) -> Program:
     """Return a program in which users of constants of the root that nothing writes use copies of them.
 
     Not of those of which a value may be a view that may be one of something else as well: that is as good as handed out.
-
-    >>> with_copies(Program.of({"": Graph((), (), ())})).order
-    ('',)
     """
     graph, effects = program.main, node_effects(program, program.main)
     memory = storages(program, graph, effects)
@@ -172,20 +147,12 @@ def with_copies(program: Program) -> Program:
 
 
 def copied(program: Program) -> Program:
-    """Return a program without writes, with copies of constants.
-
-    >>> copied(Program.of({"": Graph((), (), ())})).order
-    ('',)
-    """
+    """Return a program without writes, with copies of constants."""
     return with_copies(without_writes(program))
 
 
 def views_of(program: Program) -> dict[str, set[object]]:
-    """Return what each value of the root may be a view of: inputs, state, and values that are views of nothing.
-
-    >>> views_of(Program.of({"": Graph((), (Node("a", Op("toy.neg")),), ())}))
-    {'a': {'a'}}
-    """
+    """Return what each value of the root may be a view of: inputs, state, and values that are views of nothing."""
     graph, found = program.main, dict[str, set[object]]()
     known = {formal.name: spec.slot for formal, spec in program.inputs if isinstance(spec, StateInput)}
     for formal in graph.inputs:

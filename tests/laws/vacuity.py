@@ -17,6 +17,7 @@ from attrs import define
 from purefx.laws.arguments import check_fits
 from purefx.laws.law import Case
 from purefx.laws.tiers import TIERS, Tier, drawn_cases
+from tests.laws.aimed import as_aimed
 from tests.laws.deep import Question, questions
 from tests.laws.telling import Listening
 
@@ -67,7 +68,7 @@ def _add(share: Share, one: Question, cases: Iterable[Case]) -> None:
     heard = Listening(one.transform)
     for case in cases:
         share.asked += 1
-        if one.law.premise(heard.transform, case):
+        if as_aimed(one.law).premise(heard.transform, case):
             heard.acted = False
             one.law.check(heard.transform, case)
             share.held += heard.told(one.law, case)

@@ -41,19 +41,7 @@ class _Level:
 
 
 def written_out(program: Program) -> list[Line]:
-    """Return what a program runs: nodes that are called by their places in the list, each with the module that it runs in.
-
-    Args:
-        program: at any stage.
-
-    >>> from purefx.ir import Frame, Graph, Input
-    >>> body = Graph((Input("p"),), (Node("r", Op("toy.neg"), (Ref("p"),)),), Ref("r"))
-    >>> main = Graph((Input("x"),), (Node("y", Call(Frame("m"), "g"), (Ref("x"),)),), (Ref("y"),))
-    >>> for node, path in written_out(Program.of({"": main, "g": body})):
-    ...     print(node, repr(path))
-    %"0" = toy.neg(in0) ! pure 'm'
-    %"1" = results((%"0",)) ! pure ''
-    """
+    """Return what a program runs: nodes that are called by their places in the list, each with the module that it runs in."""
     lines: list[Line] = []
     main = program.main
     levels = [_Level(iter(main.nodes), _formals(main, "in"), "", "", main.output)]

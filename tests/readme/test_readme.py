@@ -42,7 +42,7 @@ PRINTED = {
     "docs/guide/split.md": 2,
     "docs/guide/transform.md": 3,
     "docs/import.md": 2,
-    "docs/laws.md": 1,
+    "docs/laws.md": 2,
     "docs/minimize.md": 3,
     "docs/partition.md": 4,
     "docs/rules.md": 4,

@@ -13,10 +13,9 @@ from torch.export import Dim
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import purefx as px
-from purefx.laws.checking import drawn
 from purefx.laws.strategies import Stage
 from tests.laws.registry import REGISTRY
-from tests.programs import ADD, NEG, Aliased, Shared, Tower, exported, flat, parent
+from tests.programs import ADD, NEG, Aliased, Shared, Tower, drawn, exported, flat, parent
 
 # Pipelines: order is checked before anything runs, results of strangers are verified, nothing to do is nothing done.
 

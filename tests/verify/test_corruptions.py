@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, given, settings
 import purefx as px
 from purefx.ir.verify import DEEP, RULES, verify
 from purefx.laws.asking import LawBroken
-from purefx.laws.checking import check_transformation, drawn
+from purefx.laws.checking import check_transformation
 from purefx.laws.law import GENERIC
 from purefx.laws.purity import changes_in_program
 from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import share
 from tests.laws.corruptions import CORRUPTORS, MEANING, Corruption, Corruptor
 from tests.laws.corruptions.drawn import corrupt, corruptions
-from tests.programs import Aliased, Branches, Counter, Shared, Tower, exported, parent
+from tests.programs import Aliased, Branches, Counter, Shared, Tower, drawn, exported, parent
 from tests.verify.test_exported import EXPORTS
 
 VALID = share(120)

@@ -47,11 +47,7 @@ Choice = TypeVar("Choice")
 
 @frozen
 class Corruptor:
-    """A way to break a program.
-
-    >>> Corruptor("no root", "root", "the root names no graph", once, lambda program, _: program.evolve(root="?")).rule
-    'root'
-    """
+    """A way to break a program."""
 
     name: str
     rule: str | None
@@ -75,31 +71,13 @@ class Corruptor:
 def corrupts(
     rule: str | None, statement: str, *, at: Callable[[Program], Sequence[Choice]]
 ) -> Callable[[Callable[[Program, Choice], Program]], Corruptor]:
-    """Return a decorator: a function that breaks a place of a program becomes a corruptor with its name.
-
-    Args:
-        rule: the name of the rule that must reject the result, None if only the semantic laws do.
-        statement: what is done, in one sentence.
-        at: the places of a program that can be broken.
-
-    >>> @corrupts("root", "the root names no graph", at=once)
-    ... def no_root(program: Program, _: None) -> Program:
-    ...     return program.evolve(root="?")
-    >>> no_root.name, no_root.apply(Program.of({}), 0).root
-    ('no root', '?')
-    """
+    """Return a decorator: a function that breaks a place of a program becomes a corruptor with its name."""
     return lambda change: Corruptor(change.__name__.replace("_", " "), rule, statement, at, change)
 
 
 @frozen
 class Corruption:
-    """A corrupted program, what was done to it, and what it was.
-
-    >>> program = Program.of({})
-    >>> idle = Corruptor("nothing", None, "nothing is done", once, lambda program, _: program)
-    >>> Corruption(idle, program, program).program is program
-    True
-    """
+    """A corrupted program, what was done to it, and what it was."""
 
     corruptor: Corruptor
     program: Program
@@ -108,11 +86,7 @@ class Corruption:
 
 @frozen
 class Place:
-    """A node and where it stands.
-
-    >>> Place("", 0, Node("y", Op("toy.neg"))).do.name
-    'toy.neg'
-    """
+    """A node and where it stands."""
 
     graph: str
     index: int
@@ -125,11 +99,7 @@ class Place:
 
 
 def once(_program: Program) -> tuple[None]:
-    """Return one place in any program: that of what is a matter of the whole, or is added to it.
-
-    >>> once(Program.of({}))
-    (None,)
-    """
+    """Return one place in any program: that of what is a matter of the whole, or is added to it."""
     return (None,)
 
 
@@ -139,28 +109,14 @@ def graphs(program: Program) -> tuple[str, ...]:
 
 
 def places(program: Program, wanted: Callable[[Node], bool] | None = None, *, graph: str | None = None) -> list[Place]:
-    """Return all nodes of a kind, in program order.
-
-    Args:
-        program: a valid program.
-        wanted: says whether a node is of the kind; None takes every node.
-        graph: only those of one graph.
-    """
+    """Return all nodes of a kind, in program order."""
     names = program.order if graph is None else (graph,)
     found = [Place(name, index, node) for name in names for index, node in enumerate(program.graphs[name].nodes)]
     return [place for place in found if wanted is None or wanted(place.node)]
 
 
 def nodes(wanted: Callable[[Node], bool] | None = None, *, in_root: bool = False) -> Callable[[Program], list[Place]]:
-    """Return a function that finds the nodes of a kind.
-
-    Args:
-        wanted: see ``places``.
-        in_root: only those of the root.
-
-    >>> nodes(is_call)(Program.of({"": Graph((), (Node("y", Op("toy.neg")),), ())}))
-    []
-    """
+    """Return a function that finds the nodes of a kind."""
     return lambda program: places(program, wanted, graph=program.root if in_root else None)
 
 
@@ -192,20 +148,12 @@ def with_slot(program: Program, name: str, **changes: Any) -> Program:
 
 
 def with_item(values: Sequence[Any], index: int, *new: Any) -> tuple[Any, ...]:
-    """Return values with others in the place of one.
-
-    >>> with_item("abc", 1), with_item("abc", 1, "x")
-    (('a', 'c'), ('a', 'x', 'c'))
-    """
+    """Return values with others in the place of one."""
     return (*values[:index], *new, *values[index + 1 :])
 
 
 def swapped(values: Sequence[Any], left: int, right: int) -> tuple[Any, ...]:
-    """Return values with two of them in each other's place.
-
-    >>> swapped("abc", 0, 2)
-    ('c', 'b', 'a')
-    """
+    """Return values with two of them in each other's place."""
     return with_item(with_item(values, left, values[right]), right, values[left])
 
 
@@ -215,29 +163,17 @@ def fresh_name(graph: Graph) -> str:
 
 
 def is_call(node: Node) -> bool:
-    """Return whether a node calls a module.
-
-    >>> is_call(Node("y", Op("toy.neg")))
-    False
-    """
+    """Return whether a node calls a module."""
     return type(node.do) is Call
 
 
 def is_op(node: Node) -> bool:
-    """Return whether a node calls an operator; the boundaries of preserved calls have a rule of their own, and do not count.
-
-    >>> is_op(Node("y", Op("toy.neg")))
-    True
-    """
+    """Return whether a node calls an operator; the boundaries of preserved calls have a rule of their own, and do not count."""
     return type(node.do) is Op and not is_boundary(node)
 
 
 def geometry(value: Any) -> tuple[object, ...] | None:
-    """Return dtype and sizes of a tensor, symbols left open; None for what is not a tensor.
-
-    >>> geometry(torch.ones(2, 3)), geometry(3)
-    ((torch.float32, 2, 3), None)
-    """
+    """Return dtype and sizes of a tensor, symbols left open; None for what is not a tensor."""
     if not isinstance(value, torch.Tensor):
         return None
     # A symbolic size is never compared: that would install a guard.

@@ -18,20 +18,7 @@ __all__ = ["corrupt", "corruptions"]
 def corrupt(
     program: Program, corruptor: Corruptor, *, seed: int = 0, meaning: Callable[[Program], Meaning] = toy_meaning
 ) -> Corruption | None:
-    """Return a program that is broken in one way, or None if that does not apply to it.
-
-    Args:
-        program: a valid program.
-        corruptor: what to break.
-        seed: chooses the place.
-        meaning: runs a program; called where the result is valid: if it means the same, nothing was broken.
-
-    >>> from purefx.ir import Graph
-    >>> by_name = {corruptor.name: corruptor for corruptor in CORRUPTORS}
-    >>> program = Program.of({"": Graph((), (), ())})
-    >>> corrupt(program, by_name["orphan"]).program.order, corrupt(program, by_name["node lost"])
-    (('',), None)
-    """
+    """Return a program that is broken in one way, or None if that does not apply to it."""
     broken = corruptor.apply(program, seed)
     if broken is None or (corruptor.rule is None and meaning(broken) == meaning(program)):
         return None
@@ -39,19 +26,7 @@ def corrupt(
 
 
 def corruptions(stage: Stage = "flat", *, corruptors: Sequence[Corruptor] = CORRUPTORS) -> st.SearchStrategy[Corruption]:
-    """Return a strategy of corrupted programs of toy operators, with the corruptor and the original.
-
-    Args:
-        stage: the stage of the originals; see ``programs``.
-        corruptors: what to choose from; where the drawn one does not apply to the drawn program, the next that does.
-
-    >>> from hypothesis import Phase, find, settings
-    >>> no_root = [corruptor for corruptor in CORRUPTORS if corruptor.rule == "root"]
-    >>> first = settings(phases=[Phase.generate])
-    >>> corruption = find(corruptions(corruptors=no_root), lambda corruption: True, settings=first)
-    >>> corruption.program.root in corruption.program.graphs
-    False
-    """
+    """Return a strategy of corrupted programs of toy operators, with the corruptor and the original."""
 
     def broken(program: Program, seed: int, first: int) -> Corruption | None:
         rows = [*corruptors[first:], *corruptors[:first]]

@@ -41,34 +41,13 @@ CELLS = frozenset({toy.NEG, toy.ADD, toy.MUL, toy.VIEW, toy.RAND, toy.COPY_, toy
 
 
 def joint_programs(stage: Stage = "flat") -> st.SearchStrategy[Program]:
-    """Return a strategy of joint programs.
-
-    Args:
-        stage: of the programs that they are made of; flat ones, with or without writes.
-
-    >>> from hypothesis import Phase, find, settings
-    >>> found = find(joint_programs(), lambda program: True, settings=settings(phases=[Phase.generate]))
-    >>> any(type(spec) is InputGradient for spec in found.signature.outputs)
-    True
-    """
+    """Return a strategy of joint programs."""
     made = st.builds(lambda program, seed: jointly(program, seed=seed), programs(stage), st.integers(0, 1 << 16))
     return made.filter(is_joint)
 
 
 def jointly(program: Program, *, seed: int = 0) -> Program:
-    """Return a joint program of toy operators made of another program.
-
-    Args:
-        program: a flat one.
-        seed: chooses which operands become tangents, which values are returned, and what the gradients are to.
-
-    >>> nodes = tuple(Node(name, toy.NEG, (Ref(of),)) for name, of in ("yx", "zy"))
-    >>> from purefx.ir import Signature
-    >>> signature = Signature((UserInput(SCALAR, "x"),), (UserOutput(),))
-    >>> made = jointly(Program.of({"": Graph((Input("x"),), nodes, (Ref("z"),))}, signature=signature))
-    >>> [spec.tangent_of for spec in made.signature.inputs]
-    [None, 0]
-    """
+    """Return a joint program of toy operators made of another program."""
     return _Jointly(program, seed).program()
 
 

@@ -116,12 +116,7 @@ class Root(nn.Module):
 
 @frozen
 class JointModule(PrintedWhole):
-    """A module to draw, and whether its argument wants a gradient.
-
-    >>> module, x = JointModule((1, (0, 5))).build()
-    >>> module(x).shape
-    torch.Size([])
-    """
+    """A module to draw, and whether its argument wants a gradient."""
 
     plan: Plan
     form: int = 0
@@ -135,12 +130,7 @@ class JointModule(PrintedWhole):
 
 
 def joint_modules() -> st.SearchStrategy[JointModule]:
-    """Return a strategy of modules.
-
-    >>> from hypothesis import find
-    >>> find(joint_modules(), lambda drawn: 5 in drawn.plan).plan
-    (5,)
-    """
+    """Return a strategy of modules."""
     steps = st.integers(0, len(STEPS) - 1)
     inner = st.lists(steps, max_size=4).map(tuple)
     plans = st.lists(st.one_of(steps, steps, inner), min_size=1, max_size=7).map(tuple)
