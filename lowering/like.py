@@ -121,7 +121,7 @@ def _keeps_the_frame(context: LoweringContext, edit: Edit) -> bool:
 def _is_regular(context: LoweringContext) -> bool:
     # Whether every module is one object under one path, and every body is run by the module that it is in.
     program = context.program
-    odd = context.same or context.hooked or context.twins or context.deep or len(program.call_signatures) or len(context)
+    odd = context.same or context.hooked or context.twins or len(program.call_signatures) or len(context)
     signature = program.signature
     users = all(type(spec) is UserInput for spec in signature.inputs) and all(type(spec) in GIVEN for spec in signature.outputs)
     return users and not odd

@@ -15,17 +15,16 @@ import torch
 from attrs import evolve, frozen
 
 from ...ir.arguments import Arg, bodies_in
-from ...ir.calls.call_graph import bodies_of_calls, heights
+from ...ir.calls.call_graph import bodies_of_calls
 from ...ir.calls.call_sites import Convention, conventions
 from ...ir.graph import Call, Frame, Graph, Op
 from ...ir.inference import CallValues
 from ...ir.program import Program, Step
 from ...ir.signature import Signature
 from ...ir.state import Slot, SlotKind, State
-from ...transforms.inline import inlined
 from .interface import ExternalUses, external_uses, one_object, other_names
 
-__all__ = ["DEEPEST", "LoweringContext", "Shallow", "bound_to", "position_dependent", "without_state"]
+__all__ = ["LoweringContext", "bound_to", "position_dependent", "without_state"]
 
 OWN = frozenset({"purefx_place", "purefx_answers", "purefx_plan", "graph", "_graph", "_code", "graph_module"})
 """What a module does not share with the bodies that stand in it."""
@@ -57,33 +56,8 @@ def bound_to(holder: torch.nn.Module, body: torch.nn.Module) -> torch.nn.Module:
     return made
 
 
-DEEPEST = 100
-"""How many modules deep calls may nest: four frames each, or six in the interpreter, and 400 of 1,000 are the caller's."""
-
-
-class Shallow:
-    """Gives the graph to generate code from, for each body of a program."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.heights = heights(program)
-        deepest = self.heights.get(program.root, 0)
-        self.group = -(-deepest // DEEPEST) if deepest > DEEPEST else 0
-
-    def graph(self, name: str) -> Graph:
-        """Return what the code of a body runs: its graph, with the calls of its own group of levels inlined."""
-        graph = self.program.graphs[name]
-        if not self.group:
-            return graph
-        return inlined(self.program, graph, into=lambda callee: self.inlines(name, callee))
-
-    def inlines(self, caller: str, callee: str) -> bool:
-        """Return whether the code of a body runs another one inline, instead of calling it as a module."""
-        return self.group > 0 and self.heights[callee] // self.group == self.heights[caller] // self.group
-
-
 INHERITED = (
-    "same", "hooked", "to", "unmerged", "exported", "slots", "constants", "ties", "assigned", "deep",
+    "same", "hooked", "to", "unmerged", "exported", "slots", "constants", "ties", "assigned",
 )  # fmt: skip
 """What follows from state, modules and trail, which an edit of bodies keeps."""
 
@@ -180,8 +154,6 @@ class LoweringContext(dict[str, torch.nn.Module]):
         """Whether a warning about modes was given."""
         self.assigned: set[str] = set()
         """The paths where the user has put other modules, or edited a graph; those that reuse its modules have the same set."""
-        self.deep = self.shallow.group > 0
-        """Whether modules nest so deeply that some bodies run inside of others."""
         self.origin = Origin.of(given, self)
         """What ``like=`` compares with."""
 
@@ -254,11 +226,6 @@ class LoweringContext(dict[str, torch.nn.Module]):
     def conventions(self) -> dict[str, Convention]:
         """How each body with a preserved call signature is called, by graph id."""
         return conventions(self.program)
-
-    @cached_property
-    def shallow(self) -> Shallow:
-        """Which bodies run inside of the code of those that call them."""
-        return Shallow(self.program)
 
     @cached_property
     def _children(self) -> dict[str, list[str]]:
