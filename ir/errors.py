@@ -31,7 +31,6 @@ __all__ = [
     "PipelineError",
     "PurefxError",
     "RuleError",
-    "RuleWarning",
     "StageError",
     "StoreError",
     "SwapError",
@@ -202,14 +201,6 @@ class RuleError(PurefxError, ValueError):
     """A rewrite rule cannot be written or applied like this: the message says what in it, and what to write instead.
 
     >>> issubclass(RuleError, ValueError)
-    True
-    """
-
-
-class RuleWarning(UserWarning):
-    """A rewrite rule would match where it does not look: in operators of several modules of a tree.
-
-    >>> issubclass(RuleWarning, UserWarning)
     True
     """
 

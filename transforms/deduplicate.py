@@ -9,7 +9,7 @@ A body that several become is nobody's own, and is named for all of its users (`
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 
 from ..ir.analysis.digest import own_identity
 from ..ir.calls.call_graph import Instance
@@ -53,8 +53,8 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
     Args:
         program: a program at any stage.
-        fuel: a rewrite is one body that is merged into an equal one, or whose calls get the numbers of equal ones; bodies
-            come after those that they call, equal ones in calling order.
+        fuel: a rewrite is one body into which all equal ones are merged, or whose calls get the numbers of equal ones; bodies
+            come after those that they call.  Where calls are cut in pieces, everything is one rewrite.
 
     Returns:
         The program with one graph for each distinct body.
@@ -85,9 +85,9 @@ class _Classes:
             self.classes[instance] = numbers.setdefault(self._identity(instance), len(numbers))
             for call, _ in self.places.labels.get(instance, ()):
                 self._met((instance[1], call))
-        self.settled: set[Instance] | None = None
-        """The instances that fuel was enough for; None if it was enough for all."""
-        self.keys: Mapping[Instance, Hashable] = self.classes if not fuel.limited else self._keys(fuel)
+        self.settled = self._settled(fuel) if fuel.limited else None
+        """The classes that fuel was enough for; None if it was enough for all."""
+        self.keys: Mapping[Instance, Hashable] = self.classes if self.settled is None else self._keys(self.settled)
         """Instances with one key become one graph."""
         self.ids: dict[Hashable, str] = {}
         """The graph that stays for each key: the first one met in calling order."""
@@ -131,58 +131,32 @@ class _Classes:
                 called += [self.classes[body, path] for body in node.callees]
         return own_identity(graph)[0], *called, self._convention(instance)
 
-    def _keys(self, fuel: Fuel) -> Mapping[Instance, Hashable]:
-        classes: dict[int, list[Instance]] = {number: [] for number in self.classes.values()}  # callees come first
+    def _settled(self, fuel: Fuel) -> set[int]:
+        # The classes whose bodies become one and get the numbers of equal calls, as far as the fuel goes; callees come first.
+        classes: dict[int, list[Instance]] = {number: [] for number in self.classes.values()}
         for instance in self.places.inner:
             classes[self.classes[instance]].append(instance)
-        changed: set[Instance] = set()
-        for members in classes.values():
-            changed.update(self._changed(members, fuel))
-        if not fuel.refused:
-            return self.classes
-        changed = self._without_halves(changed, classes)
-        self.settled = changed
+        changed = {number: members for number, members in classes.items() if self._changes(members)}
+        if self.places.cut:  # pieces of one call would get its number here and not there
+            return set(classes) if not changed or fuel.burn("merge equal bodies") else set()
+        settled = set(classes) - set(changed)
+        for number, members in changed.items():
+            into, *others = dict.fromkeys(name for name, _ in members)
+            merged = f"body {others[0]!r}" if len(others) == 1 else f"{len(others)} bodies"
+            if fuel.burn(f"merge {merged} into" if others else "number the calls in", repr(into)):
+                settled.add(number)
+        return settled
+
+    def _changes(self, members: list[Instance]) -> bool:
+        return any(name != members[0][0] or self._renumbers(name, path) for name, path in members)
+
+    def _keys(self, settled: set[int]) -> Mapping[Instance, Hashable]:
         # What stays as it is, is distinguished by the graph that it is and by what its callees are now.
-        numbers: dict[Hashable, str] = {}
         keys: dict[Instance, Hashable] = {}
-        for number, members in classes.items():
-            first = members[0]
-            for instance in members:
-                own = (instance[0], *(keys[inner] for inner in self.places.inner[instance]))
-                becomes = number if first in changed else keys.get(first)
-                keys[instance] = becomes if instance in changed else numbers.setdefault(own, f"own {len(numbers)}")
+        for instance, number in self.classes.items():
+            own = (instance[0], *[keys[inner] for inner in self.places.inner[instance]])
+            keys[instance] = number if number in settled else own
         return keys
-
-    def _changed(self, members: list[Instance], fuel: Fuel) -> Iterator[Instance]:
-        # The instances of one class that become the first one, as far as the fuel goes.
-        into = members[0][0]
-        paid: set[str] = set()
-        for name, path in members:
-            if name == into and not self._renumbers(name, path):
-                continue
-            if name not in paid:
-                paid.add(name)
-                what = ("merge body", repr(name), "into", repr(into)) if name != into else ("number the calls in", repr(name))
-                if not fuel.burn(*what):
-                    return
-            yield name, path
-
-    def _without_halves(self, changed: set[Instance], classes: Mapping[int, list[Instance]]) -> set[Instance]:
-        # A call whose pieces stand in several bodies gets its number in all of them or in none.
-        callers: dict[Called, set[Instance]] = {}
-        for outer in self.places.inner if self.places.cut else ():
-            for node in self.program.graphs[outer[0]].callers:
-                if type(node.do) is Call and self._is_cut_and_renumbered(outer[1], node.do):
-                    callers.setdefault((below(outer[1], node.do), node.do.instance.call), set()).add(outer)
-        while halves := [outers for outers in callers.values() if changed & outers and not outers <= changed]:
-            changed = changed.difference(*halves)
-            # What becomes a body that keeps its numbers would get those.
-            changed -= {one for members in classes.values() if members[0] not in changed for one in members}
-        return changed
-
-    def _is_cut_and_renumbered(self, path: str, call: Call) -> bool:
-        is_cut = (below(path, call), call.instance.call) in self.places.cut
-        return is_cut and self.label(below(path, call), call)[0] != call.instance.call
 
     def _renumbers(self, name: str, path: str) -> bool:
         calls = [node.do for node in self.program.graphs[name].callers if type(node.do) is Call]
@@ -233,7 +207,7 @@ class _Classes:
 
     def _rewritten(self, name: str, path: str) -> Graph:
         graph = self.program.graphs[name]
-        anew = self.settled is None or (name, path) in self.settled
+        anew = self.settled is None or self.classes[name, path] in self.settled
         changed = {node.name: new for node in graph.callers if (new := self._rewritten_node(node, path, anew=anew)) is not node}
         return graph.with_nodes([changed.get(node.name, node) for node in graph.nodes]) if changed else graph
 

@@ -64,8 +64,7 @@ def expand(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     Args:
         program: a program at any stage.
         at_most: how many nodes the result may have.
-        fuel: a rewrite is one call that gets a body of its own; bodies come before those that they call, the calls of one
-            body in order of execution; one that would leave two bodies to calls that are called alike waits for the others.
+        fuel: a rewrite is one body, each call of which gets a body of its own; bodies come before those that they call.
 
     Returns:
         The program with one graph for each call; the first one in order of execution keeps the id, unless that is the
@@ -91,7 +90,7 @@ def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozens
         program: a program at any stage.
         at_most: how many nodes the result may have.
         keep: bodies of operators that stay shared; nothing in them may depend on where they stand.
-        fuel: how many copies may be made.
+        fuel: how many bodies may be copied.
     """
     if len(program.order) == 1:
         return program
@@ -102,7 +101,9 @@ def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozens
             f"with a body for every call the program would have {size} nodes, more than {at_most}: its shared bodies multiply; "
             "pass a larger at_most if there is memory for that"
         )
-    work = _Expansion(program, counts, keep, _copies(counts, keep, fuel))
+    copied = [name for name, count in counts.items() if count > 1 and name not in keep]
+    shared = frozenset([name for name in copied if not fuel.burn("copy", repr(name))])
+    work = _Expansion(program, counts, keep, shared)
     graphs = work.graphs()
     made = program.with_graphs(graphs, only=True)
     same = made is program or len(work.signatures) == len(program.call_signatures)
@@ -120,18 +121,6 @@ def _counts(program: Program) -> dict[str, int]:
                 check(program)  # a body that reaches itself or is missing has no expansion: this raises, and says where
             counts[inner] += counts[name]
     return counts
-
-
-def _copies(counts: Mapping[str, int], keep: frozenset[str], fuel: Fuel) -> dict[str, int] | None:
-    # How many copies of each body may be made; None if nobody counts, or all may be made.
-    if not fuel.limited:
-        return None
-    copies: dict[str, int] = {}
-    for name, count in counts.items():
-        copies[name] = 0
-        while name not in keep and copies[name] < count - 1 and fuel.burn("copy", repr(name), f"({copies[name] + 2} of {count})"):
-            copies[name] += 1
-    return copies if fuel.refused else None
 
 
 @define
@@ -193,7 +182,7 @@ def _source(graph: Graph) -> _Source:
 class _Expansion:
     """One walk over all calls in order of execution, with a stack of open bodies."""
 
-    def __init__(self, program: Program, counts: Mapping[str, int], keep: frozenset[str], copies: dict[str, int] | None) -> None:
+    def __init__(self, program: Program, counts: Mapping[str, int], keep: frozenset[str], shared: frozenset[str]) -> None:
         self.program = program
         self.counts = counts
         self.keep = keep
@@ -214,14 +203,11 @@ class _Expansion:
             self.last[frame.path] = max(frame.call, self.last.get(frame.path, 0))
         self.next: dict[tuple[str, bool], int] = {}
         """For the calls of a module: below it all numbers are taken."""
-        self.copies = copies
-        """How many copies are left to be made of each body; None: as many as are wanted."""
-        self.shared: set[str] = set()
-        """Bodies that stay shared, because the copies do not go round: they stay as they are."""
+        self.shared = shared
+        """Bodies that stay shared, because the fuel is not enough: they stay as they are."""
         self.reserved: set[tuple[str, int, int]] = set()
         """Labels that are not for copies, because calls that stay have them."""
-        if copies is not None:
-            self.shared.update(name for name, count in counts.items() if copies[name] < count - 1)
+        if shared:
             pieces = Places(program).pieces
             self.reserved.update((path, call, part) for (path, call), parts in pieces.items() for part in parts)
             self.staying.update((path, call) for path, call, _ in self.reserved)
@@ -279,11 +265,8 @@ class _Expansion:
         return Graph(graph.inputs, tuple(nodes), replace_refs(graph.output, known))
 
     def _stays(self, name: str) -> bool:
-        # Whether one more user shares a body: the copies of it that may be made are made.
-        if self.copies is None or name not in self.given:
-            return False
-        self.copies[name] -= 1
-        return self.copies[name] < 0
+        # Whether one more user shares a body.
+        return name in self.shared and name in self.given
 
     def _called(self, node: Node, call: Call, level: _Level) -> Node:
         if self._stays(call.graph):
@@ -328,7 +311,7 @@ class _Expansion:
         waiting = [number for number in mine if (path, number, part) not in self.labels]
         call = waiting[0] if waiting else frame.call
         # While calls stay that are called alike, only copies get numbers, which nobody has.
-        is_taken = (path, call) in self.numbers if self.copies is None else copied and (path, call, part) in self.reserved
+        is_taken = (path, call) in self.numbers if not self.shared else copied and (path, call, part) in self.reserved
         if not waiting and is_taken:
             call = self._free(frame)
         if not waiting:
@@ -362,4 +345,4 @@ class _Expansion:
 
     def _is_nobodys(self, graph: str) -> bool:
         # Deduplicating calls a body of several modules after none of them; where all have their own, each is its module's.
-        return self.copies is None and self.counts[graph] > 1 and bool(self.paths) and graph.partition("@")[0] not in self.paths
+        return not self.shared and self.counts[graph] > 1 and bool(self.paths) and graph.partition("@")[0] not in self.paths

@@ -154,8 +154,8 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     Args:
         program: a program at any stage.
         at_most: how many nodes it may have with a body for every call.
-        fuel: a rewrite is one call that gets a body of its own, as in ``expand``, then one call that is replaced by its body, in
-            order of execution, outer calls first.
+        fuel: a rewrite is one body, each call of which gets a body of its own, as in ``expand``, then one call that is replaced
+            by its body, in order of execution, outer calls first.
 
     Returns:
         The program without calls; values keep their names where those are free.

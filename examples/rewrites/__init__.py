@@ -48,6 +48,9 @@ class Rewriting:
     at: str | None = None
     """A node of the flat program at the place that the gallery shows; by default the first one that is rewritten."""
 
+    crosses_modules: bool = False
+    """Whether what it looks for lies in several modules, so that it is applied before the program is a tree."""
+
     def run(self) -> Outcome:
         """Return the programs, and the largest difference of the flat one, the tree and the graph module to eager.
 
@@ -58,7 +61,8 @@ class Rewriting:
         exported = self.example.export(model)
         flat = px.import_ep(exported)
         programs = flat, px.transform(flat)
-        results = [self.ours(program) for program in programs]
+        results = [self.ours(flat)]
+        results.append(px.transform(results[0]) if self.crosses_modules else self.ours(programs[1]))
         for program, result in zip(programs, results, strict=True):
             assert result is not program, f"{self.name}: nothing was rewritten"
             assert not px.verify(result, infer=True)

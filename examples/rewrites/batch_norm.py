@@ -15,7 +15,7 @@ from examples.zoo import by_name
 X = Any
 
 
-@px.rule(across_modules=True, where=lambda m: all(m.tensor(each) is not None for each in ("w", "weight", "bias", "mean", "var")))
+@px.rule(where=lambda m: all(m.tensor(each) is not None for each in ("w", "weight", "bias", "mean", "var")))
 def normed(x: X, w: X, s: X, p: X, d: X, g: X, weight: X, bias: X, mean: X, var: X, mom: X, eps: X) -> X:
     return torch.batch_norm(functional.conv2d(x, w, None, s, p, d, g), weight, bias, mean, var, False, mom, eps, False)
 
@@ -60,4 +60,6 @@ def _tensor(module: torch.fx.GraphModule, name: str) -> torch.Tensor:
     return getattr(module.get_submodule(path), attribute)
 
 
-REWRITING = Rewriting("batch norm", by_name("resnet"), normed, in_fx, lambda model: None, [normed], tolerance=1e-4)
+REWRITING = Rewriting(
+    "batch norm", by_name("resnet"), normed, in_fx, lambda model: None, [normed], tolerance=1e-4, crosses_modules=True
+)

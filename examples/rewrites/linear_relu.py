@@ -27,7 +27,7 @@ def _(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
     return x.new_empty(*x.shape[:-1], w.shape[0])
 
 
-@px.rule(across_modules=True)
+@px.rule
 def fuse(x: Any, w: Any, b: Any) -> Any:
     return torch.relu(functional.linear(x, w, b))
 
@@ -47,4 +47,4 @@ def in_fx(module: torch.fx.GraphModule) -> None:
     torch.fx.replace_pattern(module, pattern, replacement)
 
 
-REWRITING = Rewriting("linear + relu", by_name("t5"), fuse, in_fx, lambda model: None, [fuse])
+REWRITING = Rewriting("linear + relu", by_name("t5"), fuse, in_fx, lambda model: None, [fuse], crosses_modules=True)

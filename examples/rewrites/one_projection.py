@@ -13,7 +13,7 @@ from examples.rewrites import Rewriting
 from examples.zoo import by_name
 
 
-@px.rule(across_modules=True, where=lambda m: all(m.tensor(each) is not None for each in ("a", "b", "c", "d", "e", "f")))
+@px.rule(where=lambda m: all(m.tensor(each) is not None for each in ("a", "b", "c", "d", "e", "f")))
 def three(x: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, size: Any, mask: Any, scale: Any) -> Any:
     q, k, v = (functional.linear(x, *each).view(size).transpose(1, 2) for each in ((a, b), (c, d), (e, f)))
     return functional.scaled_dot_product_attention(q, k, v, mask, scale=scale)
@@ -58,4 +58,4 @@ def in_fx(module: torch.fx.GraphModule) -> None:
     module.recompile()
 
 
-REWRITING = Rewriting("one projection", by_name("bert"), three, in_fx, lambda model: None, [three])
+REWRITING = Rewriting("one projection", by_name("bert"), three, in_fx, lambda model: None, [three], crosses_modules=True)

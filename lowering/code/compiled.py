@@ -17,6 +17,7 @@ from attrs import define, field
 
 from ...ir.allowed import advice_for, told
 from ...ir.analysis.numbers import too_much_work
+from ...ir.calls.call_graph import heights
 from ...ir.calls.call_sites import Convention, without_boundaries
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Graph, Node, Op
@@ -210,6 +211,10 @@ class Codes(WeakValueDictionary[CodeType, Body]):
         return made
 
 
+DEEPEST = 100
+"""How many modules deep calls may nest: four frames each, or six in the interpreter, and 400 of 1,000 are the caller's."""
+
+
 def bodies_of(family: LoweringContext, *, reserved: frozenset[str]) -> tuple[dict[str, Body], Codes]:
     """Return a body for every graph that the root reaches, and those that were compiled, by the code that runs each.
 
@@ -218,15 +223,18 @@ def bodies_of(family: LoweringContext, *, reserved: frozenset[str]) -> tuple[dic
         reserved: attribute names that the module classes use themselves.
 
     Raises:
-        UnsupportedProgram: an operator has no callable behind it.
+        UnsupportedProgram: an operator has no callable behind it, or modules nest too deeply.
     """
     program = family.program
+    deepest = heights(program)[program.root]
+    if deepest > DEEPEST:
+        raise UnsupportedProgram(f"modules nest {deepest} deep, and at most {DEEPEST} run: px.inline(program) before lowering it")
     check_runs(node for _, node in program.nodes())
     bodies: dict[str, Body] = {}
     codes = Codes(reserved)
     called = family.conventions
     for name in program.order:
-        graph = without_boundaries(family.shallow.graph(name), called.get(name))
+        graph = without_boundaries(program.graphs[name], called.get(name))
         sites = _sites(program, graph, called) if called else {}
         bodies[name] = codes.body(family, name, graph, called.get(name), sites)
     return bodies, codes

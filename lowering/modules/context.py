@@ -14,17 +14,16 @@ import torch
 from attrs import evolve
 
 from ...ir.arguments import Arg, bodies_in
-from ...ir.calls.call_graph import bodies_of_calls, heights
+from ...ir.calls.call_graph import bodies_of_calls
 from ...ir.calls.call_sites import Convention, conventions
 from ...ir.graph import Call, Frame, Graph, Op
 from ...ir.inference import CallValues
 from ...ir.program import Program
 from ...ir.signature import Signature
 from ...ir.state import Slot, SlotKind, State
-from ...transforms.inline import inlined
 from .interface import ExternalUses, external_uses, one_object, other_names
 
-__all__ = ["DEEPEST", "FIRST", "LoweringContext", "Shallow", "bound_to", "position_dependent", "without_state"]
+__all__ = ["FIRST", "LoweringContext", "bound_to", "position_dependent", "without_state"]
 
 FIRST = "@"
 """Under which attribute a body that runs on another module has that module."""
@@ -56,29 +55,6 @@ def bound_to(holder: torch.nn.Module, body: torch.nn.Module) -> torch.nn.Module:
     return made
 
 
-DEEPEST = 100
-"""How many modules deep calls may nest: four frames each, or six in the interpreter, and 400 of 1,000 are the caller's."""
-
-
-class Shallow:
-    """Gives the graph to generate code from, for each body of a program."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.heights = heights(program)
-        deepest = self.heights.get(program.root, 0)
-        self.group = -(-deepest // DEEPEST) if deepest > DEEPEST else 0
-
-    def graph(self, name: str) -> Graph:
-        """Return what the code of a body runs: its graph, with the calls of its own group of levels inlined."""
-        graph = self.program.graphs[name]
-        if not self.group:
-            return graph
-        return inlined(self.program, graph, into=lambda callee: self.inlines(name, callee))
-
-    def inlines(self, caller: str, callee: str) -> bool:
-        """Return whether the code of a body runs another one inline, instead of calling it as a module."""
-        return self.group > 0 and self.heights[callee] // self.group == self.heights[caller] // self.group
 
 
 Key = tuple[str, int, str]
@@ -139,8 +115,6 @@ class LoweringContext(dict[str, torch.nn.Module]):
         """What others derive from it, each once."""
         self.said_modes = False
         """Whether a warning about modes was given."""
-        self.deep = self.shallow.group > 0
-        """Whether modules nest so deeply that some bodies run inside of others."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LoweringContext:
         return self  # what copies share as well
@@ -199,11 +173,6 @@ class LoweringContext(dict[str, torch.nn.Module]):
     def conventions(self) -> dict[str, Convention]:
         """How each body with a preserved call signature is called, by graph id."""
         return conventions(self.program)
-
-    @cached_property
-    def shallow(self) -> Shallow:
-        """Which bodies run inside of the code of those that call them."""
-        return Shallow(self.program)
 
     @cached_property
     def _children(self) -> dict[str, list[str]]:

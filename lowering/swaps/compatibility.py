@@ -79,9 +79,6 @@ def check_call(family: LoweringContext, asked: ExternalUse, value: Any) -> None:
     program, do = family.program, asked.node.do
     assert type(do) is Call
     path = asked.path
-    if family.shallow.inlines(asked.graph, do.graph):
-        said = f"module {path!r} is nested so deeply that its code runs inside of that of the module around it"
-        raise SwapError(f"{said}; {put_in(path)}")
     convention = family.conventions.get(do.graph)
     caller = program.graphs[asked.graph]
     site = site_of(program, path, caller, asked.node, convention or flat_convention(program.graphs[do.graph]))

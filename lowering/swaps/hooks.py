@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from ...ir.errors import SwapError, UnsupportedProgram
-from ...ir.graph import Call
 from ...ir.persistent import derived
 from ...ir.program import Program
 from ...ir.torch_private import blank_module, buffers_dict, children_dict, parameters_dict
@@ -52,12 +51,6 @@ def unhooked(family: LoweringContext) -> dict[str, str]:
                 f"its operators run in the body of {around}, and nothing calls it; outline the "
                 "program before it is lowered (px.transform does), or hook the module around it"
             )
-        for asked in needs.calls:
-            do = asked.node.do
-            if asked.path == path and type(do) is Call and family.shallow.inlines(asked.graph, do.graph):
-                found[path] = (
-                    "it is nested so deeply that its code runs inside of that of a module around it; hook one further out"
-                )
     for path, calls in called.items():
         if any(frame.part for frame, _ in calls):
             found[path] = (

@@ -32,8 +32,6 @@ from tests.lowering.swaps import (
     same,
 )  # fmt: skip
 from tests.programs import parent
-from tests.scale.test_scale import nested
-from tests.unflatten.harness import LOWERED
 
 
 class Chooses(parent(a=lambda: nn.Linear(4, 4))):
@@ -152,26 +150,6 @@ def test_a_flat_program() -> None:
     for module in both(px.import_ep(torch.export.export(model, (X,)))):
         refused(module, "layers.0", Plus(), "stands in the code of the root")
         refused(module, "layers", nn.ModuleList([Layer(), Layer()]), "stands in the code of the root")
-
-
-@pytest.mark.parametrize("to", LOWERED)
-def test_modules_that_run_inside_of_others(to: str) -> None:
-    """Of a deep nesting only some levels are called: those are replaced, the others say so."""
-    module: Any = px.lower(px.transform(nested(250)), to=to)  # type: ignore[arg-type]
-    found = [depth for depth in range(240, 0, -1) if _can_be_put(module, depth)]
-    assert 0 < len(found) < 240
-
-
-def _can_be_put(module: Any, depth: int) -> bool:
-    path = ".".join("m" * depth)
-    try:
-        module.set_submodule(path, Plus())
-    except px.errors.SwapError:
-        refused(module, path, Plus(), "nested so deeply")
-        return False
-    x = torch.ones(2)
-    assert torch.equal(module(x)[0], x * (-1) ** (depth - 1) + 3)
-    return True
 
 
 def test_a_list_gets_no_more_modules() -> None:

@@ -15,9 +15,7 @@ import pytest
 import torch
 
 import purefx as px
-from purefx.lowering.swaps.hooks import unhooked
 from tests.programs import parent
-from tests.scale.test_scale import nested
 from tests.transforms.test_outline import CIRCLE, outlined, preserved
 
 KINDS = ["graph_module", "interpreter"]
@@ -226,23 +224,3 @@ def test_hooks_that_no_call_would_run_are_refused(to: Any, how: str) -> None:
     )
     with pytest.raises(px.errors.UnsupportedProgram, match="in the body of the root"):
         getattr(flat.a, how)(print)
-    deep: Any = px.lower(px.transform(nested(250)), to=to)
-    inside = deep.get_submodule(next(iter(unhooked(deep.purefx_context))))
-    with pytest.raises(px.errors.UnsupportedProgram, match="nested so deeply"):
-        getattr(inside, how)(print)
-
-
-@pytest.mark.parametrize("to", KINDS)
-def test_hooks_that_are_taken_run(to: Any) -> None:
-    """Of a deep nesting: each level that takes a hook calls it."""
-    deep, said = px.lower(px.transform(nested(250)), to=to), set()
-    taken = []
-    for path, child in deep.named_modules():
-        try:
-            child.register_forward_hook(lambda *_, path=path: said.add(path))
-        except px.errors.UnsupportedProgram:
-            continue
-        taken.append(path)
-    deep(torch.ones(2))
-    assert said == set(taken)
-    assert 50 < len(taken) < 250

@@ -47,7 +47,6 @@ PRINTED = {
     "docs/partition.md": 4,
     "docs/rules.md": 4,
     "docs/provenance.md": 2,
-    "docs/see.md": 2,
     "docs/stages.md": 1,
     "docs/tour.md": 8,
     "docs/training.md": 1,

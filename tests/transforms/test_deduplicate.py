@@ -175,8 +175,6 @@ def test_names_of_reads_stay_where_nothing_was_merged() -> None:
     """Without fuel for it, in a body that was shared already, and inside of parts."""
     program = blocks({"u": "w"}, paths="abc")
     assert px.deduplicate(program, fuel=0) is program
-    partly = px.deduplicate(program, fuel=1)
-    assert [reads_of(partly, name) for name in partly.order[1:]] == [{"w": "w"}, {"u_c": "w"}]
     given = [
         evolve(node, do=px.Call(node.do.instance, "a")) if isinstance(node.do, px.Call) else node for node in program.main.nodes
     ]

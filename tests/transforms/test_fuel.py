@@ -142,7 +142,7 @@ def test_a_real_model_is_searched_through_the_whole_pipeline() -> None:
     assert px.bisect(program, px.DEFAULT, is_wrong) is None
     merged = px.bisect(program, px.DEFAULT, lambda result: any(step.name == "deduplicate" for step in result.trail))
     assert merged is not None and merged.transformation == "deduplicate"
-    assert merged.label.startswith("merge body ")
+    assert merged.label == "merge 3 bodies into 'a.linear'"
     outlined = px.bisect(program, px.DEFAULT, lambda result: len(result.graphs) > 1)
     assert outlined is not None and str(outlined).startswith(f"rewrite {outlined.number} (outline): cut out ")
     assert not px.verify(outlined.before) and not px.verify(outlined.after)
@@ -192,9 +192,9 @@ def test_a_seeded_mistake_is_named() -> None:
 
 LABELS: list[tuple[px.Transformation, Callable[[], px.Program], str]] = [
     (px.sink_state, lambda: px.import_ep(exported(Tower(1), torch.ones(1, 4))), "sink p_layers_0_up_weight = layers.0.up.weight"),
-    (px.deduplicate, lambda: px.transform(tower(), *before(px.deduplicate)), "merge body 'layers.0.down' into 'layers.0.up'"),
-    (px.expand, lambda: px.transform(tower()), "copy 'Block' (2 of 2)"),
-    (px.inline, lambda: px.transform(tower()), "copy 'Block' (2 of 2)"),
+    (px.deduplicate, lambda: px.transform(tower(), *before(px.deduplicate)), "merge 3 bodies into 'layers.0.up'"),
+    (px.expand, lambda: px.transform(tower()), "copy 'Block'"),
+    (px.inline, lambda: px.transform(tower()), "copy 'Block'"),
     (px.lift_state, lambda: px.sink_state(tower()), "lift layers.0.up.weight"),
 ]
 

@@ -119,4 +119,4 @@ def test_a_pattern_over_several_modules_is_told() -> None:
     fused = rule(lambda x, w, b: torch.relu(nn.functional.linear(x, w, b)), lambda m, x, w, b: nn.functional.linear(x, w, b))
     told = fused.explain(tree)
     assert told.replaced == told.left == ()
-    assert len(told.across) == 1 and "across_modules=True" in str(told)
+    assert len(told.across) == 1 and "before outline" in str(told)

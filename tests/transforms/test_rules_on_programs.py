@@ -23,7 +23,6 @@ from purefx.transforms.rules.legality import Legality
 from purefx.transforms.rules.templates import Templates
 
 # A pattern in several modules is left to them here (tests/transforms/test_rules_with_state.py).
-pytestmark = pytest.mark.filterwarnings("ignore::purefx.errors.RuleWarning")
 
 PROGRAMS = 40
 ARGS = (torch.arange(9.0).reshape(3, 3) - 4, torch.ones(3, 3) / 2)

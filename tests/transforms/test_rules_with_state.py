@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import purefx as px
-from purefx.transforms.rules import across
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -292,8 +291,8 @@ def test_values_that_instances_do_not_share_are_known_of_each() -> None:
         assert [shapes[path] for path in ("layers.2.up", "layers.2.down", "head")] == [(8, 4), (4, 8), (4, 4)]
 
 
-def _activated(across_modules: bool | None) -> px.Rule:
-    @px.rule(across_modules=across_modules)
+def _activated() -> px.Rule:
+    @px.rule
     def activated(x: Any, w: Any, b: Any, how: Any) -> Any:
         return functional.gelu(functional.linear(x, w, b), approximate=how)
 
@@ -303,31 +302,12 @@ def _activated(across_modules: bool | None) -> px.Rule:
 def test_a_pattern_over_two_modules() -> None:
     flat, tree = programs()
     eager = changed("layers.*.act", lambda _: nn.ReLU())
-    assert_like(_activated(None)(flat), eager)
-    with pytest.warns(px.errors.RuleWarning, match=r"4 matches lie in several modules.*activated at node layers.0.act / gelu"):
-        assert _activated(None)(tree) is tree
-    assert _activated(False)(tree) is tree
-    across = _activated(True)
-    result = across(tree)
+    assert _activated()(tree) is tree
+    assert len(_activated().explain(tree).across) == 4
+    result = px.transform(_activated()(flat))
     assert_like(result, eager)
     assert {"MLP", "Linear"} < set(result.order) and "GELU" not in result.order
-    assert across(result) is result
     assert sum(node.do.name == "aten.relu.default" for _, node in result.nodes() if type(node.do) is px.Op) == 1
-
-
-def test_a_tree_is_inlined_only_for_operators_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(program: px.Program) -> px.Program:
-        raise AssertionError("the tree is inlined")
-
-    monkeypatch.setattr(across, "inline", refuse)
-    tree = px.transform(
-        px.import_ep(torch.export.export(nn.Sequential(nn.Linear(2, 2), nn.GELU(), nn.Linear(2, 2)), (torch.ones(1, 2),)))
-    )
-    absent = px.rule(lambda x, w, b: functional.linear(px.any_of(torch.sigmoid(x), torch.tanh(x)), w, b))
-    assert absent.becomes(lambda m, x, w, b: functional.linear(x, w, b))(tree) is tree
-    there = px.rule(lambda x, w, b: functional.linear(px.any_of(torch.sigmoid(x), functional.gelu(x)), w, b))
-    with pytest.raises(AssertionError, match="the tree is inlined"):
-        there.becomes(lambda m, x, w, b: functional.linear(x, w, b))(tree)
 
 
 class Counted(nn.Module):
@@ -369,35 +349,18 @@ def test_a_read_of_state_is_of_its_version_at_that_place_or_an_error() -> None:
         assert edit.slot(program.main.inputs[0].name) == ("w" if program is written else None)
 
 
-def test_a_program_that_is_split_keeps_its_parts() -> None:
+def test_what_crosses_modules_is_applied_before_a_program_is_split() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU())
     program = px.transform(px.import_ep(torch.export.export(model, (X,))))
     apart = px.split_balanced(program, 2)
-    fused = px.rule(lambda x, w, b: torch.relu(functional.linear(x, w, b)), across_modules=True)
-    fused.becomes(lambda m, x, w, b: torch.clamp_min(functional.linear(x, w, b), 0))
-    with pytest.raises(px.errors.RuleError, match="is split into 'stage0', 'stage1'") as caught:
-        fused(apart)
-    joined = px.split_balanced(fused(px.join(apart)), 2)
-    for result in (joined, px.split_balanced(fused(program), 2)):
-        torch.testing.assert_close(px.lower(result)(X), model(X))
-        assert [part.name for part in px.parts(result)] == ["stage0", "stage1"]
-    inside = px.rule(lambda x: torch.relu(torch.tanh(x)), across_modules=True).becomes(lambda m, x: torch.tanh(x))
-    assert inside(apart) is apart and "px.join(program), and split that" in str(caught.value)
-
-
-def test_where_a_program_is_split_nobody_is_told_to_undo_that() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    program = px.transform(px.import_ep(torch.export.export(model, (X,))))
     fused = px.rule(lambda x, w, b: torch.relu(functional.linear(x, w, b)))
     fused.becomes(lambda m, x, w, b: torch.clamp_min(functional.linear(x, w, b), 0))
-    with pytest.warns(px.errors.RuleWarning, match="What to do: say across_modules=True, or apply"):
-        assert fused(program) is program
-    apart = px.split_balanced(program, 2)
-    with pytest.warns(px.errors.RuleWarning) as caught:
-        assert fused(apart) is apart
-    said = [str(caught[0].message), str(fused.explain(apart))]
-    assert all("before the program is split, or to px.join(program), and split that" in each for each in said)
-    assert not any("across_modules=True" in each for each in said)
+    assert fused(program) is program and fused(apart) is apart
+    assert "apply the rule before outline" in str(fused.explain(program))
+    assert "before the program is split, or to px.join(program), and split that" in str(fused.explain(apart))
+    result = px.split_balanced(px.transform(fused(px.inline(px.join(apart)))), 2)
+    torch.testing.assert_close(px.lower(result)(X), model(X))
+    assert [part.name for part in px.parts(result)] == ["stage0", "stage1"]
 
 
 class Scaled(nn.Module):

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from attrs import frozen
 
 from ...ir.arguments import Ref
-from ...ir.graph import Call, Graph, Node, Op, common_prefix
+from ...ir.graph import Graph, Node, Op, common_prefix
 from ...ir.inference import CallValues, FakeValues
 from ...ir.names import Names
 from ...ir.program import Program
@@ -130,7 +130,6 @@ class Sweep:
         """Whether nothing is left to infer."""
         self.is_over = False
         """Whether no node is left at which a rule could match: another walk would find nothing."""
-        self.is_near = False
         """Whether a pattern was looked for in a value that another body computes."""
         self.left: list[Left] | None = None
         """What was left alone, and why; None where nobody asks."""
@@ -206,21 +205,12 @@ class Sweep:
         return () if only is NOWHERE else (only,)
 
     def _node_of(self, name: str) -> Node | None:
-        # The node behind an operand; where another module computes it, the pattern may lie in several.
-        nodes = self.draft.nodes
-        node = nodes.get(name)
-        taken = None if node is None else node.projection
-        source = node if taken is None else nodes.get(taken[0])
-        if source is None or type(source.do) is Call:
-            self.is_near |= source is not None or self.name != self.program.root
-        return node
+        return self.draft.nodes.get(name)
 
     def _users_of(self, name: str, at: str) -> list[Node]:
-        # Those that the walk has come to; where other modules use it as well, the pattern may lie in several.
+        # Those that the walk has come to.
         nodes, position = self.draft.nodes, self.draft.edit.position
         users = [nodes[user] for user in self.graph.users.get(name, ()) if user in nodes]
-        self.is_near |= name not in nodes and self.name != self.program.root
-        self.is_near |= any(type(user.do) is Call for user in users)
         return [user for user in users if position[user.name] < position[at] and name in user.refs()]
 
     def _applied(self, rule: _Rule, found: Found, at: str) -> list[str] | None:

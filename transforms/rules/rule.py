@@ -18,7 +18,7 @@ from ...ir.persistent import collector_paused
 from ...ir.program import Program
 from ...ir.taking import a_function, a_program, kind_of
 from ..transformation import UNLIMITED, Fuel, Transformation
-from .across import is_tree, near_misses
+from .across import near_misses
 from .decomposed import decomposed
 from .explanation import Explanation, overlaps
 from .matching import operators_of
@@ -28,7 +28,7 @@ from .place import Match
 from .several import check_results
 from .templates import Sources
 from .terms import Var, subterms
-from .walking import Application, everywhere
+from .walking import Application
 
 __all__ = ["Rule", "RuleSet", "rule"]
 
@@ -119,14 +119,13 @@ class RuleSet(Value):
         """
         work = Application(a_program(program, "explain"), self.index, UNLIMITED, is_top_down=self.is_top_down, explains=True)
         made = work.run()
-        across = near_misses(made, self.index) if work.is_near and is_tree(made) else ()
         replaced = tuple([hit for each in work.hits.values() for hit in each.found])
         left = [each for name in made.order for each in work.left.get(name, ())]
         known = {(each.rule, each.graph, each.root.name) for each in left}
         beside = [
             each for each in overlaps(program, self.index, work.hits) if (each.rule, each.graph, each.root.name) not in known
         ]
-        return Explanation(made, replaced, (*dict.fromkeys([*left, *beside]),), tuple(across))
+        return Explanation(made, replaced, (*dict.fromkeys([*left, *beside]),), tuple(near_misses(made, self.index)))
 
     @cached_property
     def transformation(self) -> Transformation:
@@ -134,7 +133,7 @@ class RuleSet(Value):
 
         def apply(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
             with collector_paused():
-                return everywhere(program, self, fuel)
+                return Application(program, self.index, fuel, is_top_down=self.is_top_down).run()
 
         apply.__doc__ = f"Apply {self.name}."
         return Transformation(self.name, apply, forgets=frozenset({"deduplicated"}), laws=LAWS)
@@ -185,8 +184,6 @@ class Rule(RuleSet):
     """Whether inner values that others use stay for them; otherwise such a place is left as it is."""
     any_effects: bool = False
     """Whether what it builds may draw, or be ordered, where what it looks for is not, or the other way round."""
-    across_modules: bool | None = None
-    """Whether it matches through the calls of a tree; None: it does not, and says where it would."""
     once: bool = False
     """Whether it leaves alone what it has made itself."""
     is_decomposed: bool = False
@@ -249,7 +246,6 @@ def rule(
     where: Callable[[Match], bool] | None = None,
     keeps_inner: bool = False,
     any_effects: bool = False,
-    across_modules: bool | None = None,
     once: bool = False,
     at: Any = None,
     example: Sequence[Any] | None = None,
@@ -272,8 +268,6 @@ def rule(
         keeps_inner: whether values inside of a match that others use stay for them, and are computed again for the match.
         any_effects: whether the replacement may draw random numbers or be ordered where the pattern is not, or the other way
             round; neither may ever write.
-        across_modules: whether the rule matches operators of several modules of a tree, for which the calls are inlined, and
-            cut out again; by default it does not, and a ``RuleWarning`` says where it would.  False does not look.
         once: whether the rule leaves alone what it has made itself, as for one that adds something to what is there; applied
             again, it does it again.
         at: an operator of torch, or a list of some: the function is then called with the match of each of them alone, and returns
@@ -325,7 +319,6 @@ def rule(
             conditions=conditions,
             keeps_inner=keeps_inner,
             any_effects=any_effects,
-            across_modules=across_modules,
             once=once,
             is_decomposed=example is not None,
         )

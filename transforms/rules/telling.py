@@ -1,11 +1,10 @@
 """What an error of a user's function says beside its own words: which rule it is of, and where that was looked for.
 
-The error stays what it is; notes are added to it.  A warning is about the line of the user that applied the rule.
+The error stays what it is; notes are added to it.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,17 +15,7 @@ from .given import holds
 from .hits import Hits
 from .place import Match
 
-__all__ = ["conditions_hold", "level_of_user", "note_place", "note_rules"]
-
-LIBRARY = __name__.partition(".")[0]
-
-
-def level_of_user() -> int:
-    """Return the ``stacklevel`` of a warning that is about the user's line, however many calls of the library are between."""
-    frame, level = inspect.currentframe(), 0
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == LIBRARY:
-        frame, level = frame.f_back, level + 1
-    return max(level, 1)
+__all__ = ["conditions_hold", "note_place", "note_rules"]
 
 
 def note_place(error: Exception, rule: str, place: Match) -> None:

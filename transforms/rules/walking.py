@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
-from warnings import warn
 
-from ...ir.errors import InvalidProgram, RuleWarning
+from ...ir.errors import InvalidProgram
 from ...ir.importing.constants import with_constants
 from ...ir.inference import CallValues, FakeValues
 from ...ir.program import Program
 from ..cleanup import infer
 from ..transformation import Fuel
-from .across import advice, is_tree, near_misses, through_modules
 from .application import Sweep
 from .branches import check_branches
 from .explanation import Left
@@ -23,36 +21,10 @@ from .hits import Hits
 from .new_state import NewState, as_staged
 from .scope import Places
 from .specialise import specialised
-from .telling import level_of_user, note_rules
+from .telling import note_rules
 from .templates import Templates
 
-__all__ = ["Application", "everywhere"]
-
-
-def everywhere(program: Program, rules: Any, fuel: Fuel) -> Program:
-    """Return a program after rules, also through the calls of its modules where they say so.
-
-    Args:
-        program: any valid program.
-        rules: a set of rules.
-        fuel: each match is one rewrite.
-    """
-    index = rules.index
-    work = Application(program, index, fuel, is_top_down=rules.is_top_down)
-    made = work.run()
-    if not work.is_near or fuel.refused or not is_tree(made):
-        return made
-    if any(each.across_modules for each in rules.rules):
-        across = {root: tuple(each for each in found if each.across_modules) for root, found in index.items()}
-        return through_modules(made, lambda flat: Application(flat, across, fuel, is_top_down=rules.is_top_down).run())
-    if any(each.across_modules is None for each in rules.rules) and (missed := near_misses(made, index)):
-        warn(
-            f"{len(missed)} matches lie in several modules, where a rule does not look in a tree: {'; '.join(missed[:3])}.\n"
-            f"What to do: {advice(made)}; across_modules=False does not look.",
-            RuleWarning,
-            stacklevel=level_of_user(),
-        )
-    return made
+__all__ = ["Application"]
 
 
 class Application:
@@ -77,7 +49,6 @@ class Application:
         self.state = NewState(program)
         self.values = FakeValues(program)
         self.templates = Templates(self.values)
-        self.is_near = False
         self.hits = {name: Hits(name, program.graphs[name]) for name in program.order}
 
     def run(self) -> Program:
@@ -96,7 +67,6 @@ class Application:
         for walk in walks if self.explains else ():
             walk.left = self.left[walk.name] = []
         graphs = {walk.name: walk.run(is_top_down=self.is_top_down) for walk in walks}
-        self.is_near |= any(walk.is_near for walk in walks)
         changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}
         if changed:
             made = self.state.applied(program.with_graphs(changed))
