@@ -10,6 +10,7 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -28,6 +29,8 @@ from purefx.lowering.to_ep import DIALECTS, make_ep
 from purefx.transforms import functionalize, inline, lift_state, transform
 from purefx.transforms.regions import with_regions
 
+from ._dropped import Dropped
+
 if TYPE_CHECKING:
     from torch.export import ExportedProgram, FlatArgsAdapter, UnflattenedModule
 
@@ -39,6 +42,7 @@ LOCK = threading.RLock()
 NOT_THE_USERS = (
     f"{Path(torch.__file__).parent}{os.sep}",
     str(Path(__file__)),
+    str(Path(__file__).with_name("_dropped.py")),
     str(Path(__file__).with_name("_joint.py")),
     f"{Path(traced_joint.__code__.co_filename).parents[1]}{os.sep}",
     "<",
@@ -67,6 +71,10 @@ def capture(
         preserve_module_call_signature: paths of modules whose call signature is kept.
         effects: what operators of other libraries do, as ``import_ep`` takes it.
 
+    Warns:
+        CaptureWarning: the module does something that exported programs do not keep: a backward of its own, a reentrant
+            checkpoint, a hook on a tensor, a seed.  With ``strict`` it is not known.
+
     Returns:
         A flat program, as ``import_ep`` gives it.  Any number of threads may call this; they wait for one another.
 
@@ -82,19 +90,22 @@ def capture(
     """
     MODULE.taken(module, "capture")
     call_arguments(args, kwargs, "capture")
+    dropped = Dropped(module)
     with LOCK:
         try:
-            exported = torch.export.export(
-                module,
-                args,
-                dict(kwargs) if kwargs is not None else None,
-                dynamic_shapes=dynamic_shapes,
-                strict=strict,
-                preserve_module_call_signature=tuple(preserve_module_call_signature),
-            )
+            with nullcontext() if strict else dropped.watched():
+                exported = torch.export.export(
+                    module,
+                    args,
+                    dict(kwargs) if kwargs is not None else None,
+                    dynamic_shapes=dynamic_shapes,
+                    strict=strict,
+                    preserve_module_call_signature=tuple(preserve_module_call_signature),
+                )
         except Exception as error:
             raise CaptureError(capture_message(module, error)) from error
-        return import_ep(exported, effects=effects)
+    dropped.warn()
+    return import_ep(exported, effects=effects)
 
 
 def capture_message(module: torch.nn.Module, error: Exception, refuses: str = "torch.export cannot export") -> str:
