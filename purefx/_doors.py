@@ -44,6 +44,7 @@ NOT_THE_USERS = (
     str(Path(__file__)),
     str(Path(__file__).with_name("_dropped.py")),
     str(Path(__file__).with_name("_joint.py")),
+    str(Path(__file__).with_name("_recurrent.py")),
     f"{Path(traced_joint.__code__.co_filename).parents[1]}{os.sep}",
     "<",
 )
