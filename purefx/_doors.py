@@ -19,14 +19,15 @@ import torch
 from purefx.ir import Call
 from purefx.ir.effects.declared import Effects
 from purefx.ir.errors import CaptureError
+from purefx.ir.graph import Op
 from purefx.ir.importing import import_ep
 from purefx.ir.program import Program
 from purefx.ir.taking import EXPORTED, MODULE, a_program, call_arguments
-from purefx.ir.torch_private import traced_joint
+from purefx.ir.torch_private import ENTER_AUTOCAST, traced_joint
 from purefx.ir.verify import check
 from purefx.lowering import lower
 from purefx.lowering.to_ep import DIALECTS, make_ep
-from purefx.transforms import functionalize, inline, lift_state, transform
+from purefx.transforms import functionalize, inline, lift_state, regions_to_bodies, transform
 from purefx.transforms.regions import with_regions
 
 from ._dropped import Dropped
@@ -222,5 +223,8 @@ def to_ep(
     if nested:
         is_flat = not any(type(node.do) is Call for node in program.main.nodes)
         program = with_regions(transform(program) if is_flat else program)
-    flat = functionalize(lift_state(inline(program)))
+    flat = inline(program)
+    if any(type(node.do) is Op and node.do.target is ENTER_AUTOCAST for _, node in flat.nodes()):
+        flat = regions_to_bodies(flat)  # exported programs have no markers of autocast
+    flat = functionalize(lift_state(flat))
     return make_ep(flat, state=state, dialect=dialect, example_inputs=example_inputs)

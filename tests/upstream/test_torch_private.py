@@ -514,6 +514,22 @@ assert more_higher - higher <= LATE_HIGHER_ORDER
     assert done.returncode == 0, done.stderr
 
 
+def test_a_value_of_a_closed_level_of_vmap_is_seen_as_one_example() -> None:
+    """Exporters keep such values; no operator takes them."""
+
+    class Mapped(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.vmap(torch.sin)(x)
+
+    ep = torch.export.export(Mapped(), (torch.ones(2, 3),))
+    (kept,) = [node.meta["val"] for node in ep.graph.nodes if node.target is torch.ops.aten.sin.default]
+    (x,) = [node.meta["val"] for node in ep.graph.nodes if node.op == "placeholder"]
+    with x.fake_mode:
+        found = torch_private.per_example(kept)
+        assert (type(found).__name__, found.shape, found.dtype) == ("FakeTensor", (3,), torch.float32)
+        assert torch_private.per_example(found) is found
+
+
 def test_functions_of_the_users_and_of_torch_are_distinguished() -> None:
     """The classes whose backward runs are found; those by which torch differentiates operators are not among them."""
 
