@@ -15,6 +15,7 @@ from .effects.registered import declare
 from .effects.resolved import node_effects
 from .errors import (
     CaptureError,
+    CaptureWarning,
     DiffError,
     EffectsError,
     FuelError,
@@ -67,13 +68,14 @@ from .state import Slot, SlotKind, State
 from .state_changes import state_uses
 
 __all__ = [
-    "ANYTHING", "PURE", "Apply", "Arg", "ArgAt", "Body", "Call", "CallSignature", "CaptureError", "Constraints", "Diff",
-    "DiffError", "Effects", "EffectsError", "Expr", "Frame", "FuelError", "FxPassError", "Get", "Graph", "Input", "InputDim",
-    "InputError", "InputGradient", "InputMutation", "InputValue", "InputValueError", "InvalidProgram", "Items", "LiteralType",
-    "LossOutput", "Meta", "MinimizeError", "ModeWarning", "Module", "NamingError", "Node", "NumberType", "ObjectType", "Op",
-    "PMap", "ParseError", "Part", "PartitionError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref",
-    "RestType", "Rewriter", "RuleError", "Signature", "Slot", "SlotKind", "Stack", "StageError", "State",
-    "StateGradient", "StateInput", "StateMutation", "Step", "StoreError", "SwapError", "Sym", "TensorType", "Token", "Unless",
-    "UnsupportedProgram", "UserInput", "UserOutput", "Whereabouts", "declare", "dependencies", "freeze_meta", "made_of",
-    "node_effects", "op", "pmap", "same_arg", "standing_for", "state_uses", "tracked",
+    "ANYTHING", "PURE", "Apply", "Arg", "ArgAt", "Body", "Call", "CallSignature", "CaptureError", "CaptureWarning",
+    "Constraints", "Diff", "DiffError", "Effects", "EffectsError", "Expr", "Frame", "FuelError", "FxPassError", "Get",
+    "Graph", "Input", "InputDim", "InputError", "InputGradient", "InputMutation", "InputValue", "InputValueError",
+    "InvalidProgram", "Items", "LiteralType", "LossOutput", "Meta", "MinimizeError", "ModeWarning", "Module", "NamingError",
+    "Node", "NumberType", "ObjectType", "Op", "PMap", "ParseError", "Part", "PartitionError", "PipelineError", "Program",
+    "PurefxError", "Range", "Record", "Ref", "RestType", "Rewriter", "RuleError", "Signature", "Slot",
+    "SlotKind", "Stack", "StageError", "State", "StateGradient", "StateInput", "StateMutation", "Step", "StoreError",
+    "SwapError", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput", "UserOutput", "Whereabouts",
+    "declare", "dependencies", "freeze_meta", "made_of", "node_effects", "op", "pmap", "same_arg", "standing_for",
+    "state_uses", "tracked",
 ]  # fmt: skip

@@ -18,6 +18,7 @@ __all__ = [
     "ArgumentError",
     "CallError",
     "CaptureError",
+    "CaptureWarning",
     "DiffError",
     "FxPassError",
     "InputError",
@@ -275,6 +276,14 @@ class CaptureError(PurefxError, RuntimeError):
     """The exporter cannot trace a module; the message names the line, and the exporter's error is the cause.
 
     >>> issubclass(CaptureError, RuntimeError)
+    True
+    """
+
+
+class CaptureWarning(UserWarning):
+    """A module does something that the program exported from it does not: a backward of its own, a hook, a seed.
+
+    >>> issubclass(CaptureWarning, UserWarning)
     True
     """
 

@@ -10,6 +10,7 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -18,15 +19,18 @@ import torch
 from purefx.ir import Call
 from purefx.ir.effects.declared import Effects
 from purefx.ir.errors import CaptureError
+from purefx.ir.graph import Op
 from purefx.ir.importing import import_ep
 from purefx.ir.program import Program
 from purefx.ir.taking import EXPORTED, MODULE, a_program, call_arguments
-from purefx.ir.torch_private import traced_joint
+from purefx.ir.torch_private import ENTER_AUTOCAST, traced_joint
 from purefx.ir.verify import check
 from purefx.lowering import lower
 from purefx.lowering.to_ep import DIALECTS, make_ep
-from purefx.transforms import functionalize, inline, lift_state, transform
+from purefx.transforms import functionalize, inline, lift_state, regions_to_bodies, transform
 from purefx.transforms.regions import with_regions
+
+from ._dropped import Dropped
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram, FlatArgsAdapter, UnflattenedModule
@@ -39,7 +43,9 @@ LOCK = threading.RLock()
 NOT_THE_USERS = (
     f"{Path(torch.__file__).parent}{os.sep}",
     str(Path(__file__)),
+    str(Path(__file__).with_name("_dropped.py")),
     str(Path(__file__).with_name("_joint.py")),
+    str(Path(__file__).with_name("_recurrent.py")),
     f"{Path(traced_joint.__code__.co_filename).parents[1]}{os.sep}",
     "<",
 )
@@ -67,6 +73,10 @@ def capture(
         preserve_module_call_signature: paths of modules whose call signature is kept.
         effects: what operators of other libraries do, as ``import_ep`` takes it.
 
+    Warns:
+        CaptureWarning: the module does something that exported programs do not keep: a backward of its own, a reentrant
+            checkpoint, a hook on a tensor, a seed.  With ``strict`` it is not known.
+
     Returns:
         A flat program, as ``import_ep`` gives it.  Any number of threads may call this; they wait for one another.
 
@@ -82,19 +92,22 @@ def capture(
     """
     MODULE.taken(module, "capture")
     call_arguments(args, kwargs, "capture")
+    dropped = Dropped(module)
     with LOCK:
         try:
-            exported = torch.export.export(
-                module,
-                args,
-                dict(kwargs) if kwargs is not None else None,
-                dynamic_shapes=dynamic_shapes,
-                strict=strict,
-                preserve_module_call_signature=tuple(preserve_module_call_signature),
-            )
+            with nullcontext() if strict else dropped.watched():
+                exported = torch.export.export(
+                    module,
+                    args,
+                    dict(kwargs) if kwargs is not None else None,
+                    dynamic_shapes=dynamic_shapes,
+                    strict=strict,
+                    preserve_module_call_signature=tuple(preserve_module_call_signature),
+                )
         except Exception as error:
             raise CaptureError(capture_message(module, error)) from error
-        return import_ep(exported, effects=effects)
+    dropped.warn()
+    return import_ep(exported, effects=effects)
 
 
 def capture_message(module: torch.nn.Module, error: Exception, refuses: str = "torch.export cannot export") -> str:
@@ -210,5 +223,8 @@ def to_ep(
     if nested:
         is_flat = not any(type(node.do) is Call for node in program.main.nodes)
         program = with_regions(transform(program) if is_flat else program)
-    flat = functionalize(lift_state(inline(program)))
+    flat = inline(program)
+    if any(type(node.do) is Op and node.do.target is ENTER_AUTOCAST for _, node in flat.nodes()):
+        flat = regions_to_bodies(flat)  # exported programs have no markers of autocast
+    flat = functionalize(lift_state(flat))
     return make_ep(flat, state=state, dialect=dialect, example_inputs=example_inputs)

@@ -30,6 +30,7 @@ from purefx.ir.verify.findings import PLAIN, short
 from purefx.transforms import lift_state, name_inputs, restore_names
 
 from ._doors import LOCK, capture_message
+from ._recurrent import LayerByLayer
 
 __all__ = ["capture_joint"]
 
@@ -157,7 +158,7 @@ class _Flat(torch.nn.Module):
         """Return the joint graph."""
         mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=new_shape_env())
         try:
-            with torch.inference_mode(mode=False), torch.enable_grad(), noted_calls(self.module):
+            with torch.inference_mode(mode=False), torch.enable_grad(), noted_calls(self.module), LayerByLayer():
                 fakes = [_fake(leaf, mode) for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
                 traced = traced_joint(self, tuple(fakes))
         except UnsupportedProgram:

@@ -6,7 +6,7 @@ signature.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import torch
@@ -18,7 +18,7 @@ from ..ir.effects.aliases import storages
 from ..ir.effects.resolved import node_effects
 from ..ir.graph import Call, Frame, Get, Graph, Input, Node, Op
 from ..ir.inference import values_of
-from ..ir.inference.results import depends_on_contents
+from ..ir.inference.results import alters, depends_on_contents
 from ..ir.meta import Meta
 from ..ir.names import FROM_ROOT, Names, join, nested, word_of
 from ..ir.operators import GETITEM, op_of
@@ -26,6 +26,7 @@ from ..ir.origins import handed_on, made_of
 from ..ir.own_operators import is_boundary
 from ..ir.program import CallSignature, Program
 from ..ir.rewriter import Rewriter
+from ..ir.signature import ObjectType, Signature, UserInput
 from ..ir.state import describe_tensor
 from .inline import inline
 from .places import below
@@ -134,11 +135,21 @@ def _counts(program: Program) -> dict[str, int]:
 
 
 def _repeated_calls(program: Program, counts: dict[str, int]) -> dict[str, list[CallSite]]:
+    # A call under vmap or autocast is not one of them: torch runs no region there.
     found: dict[str, list[CallSite]] = {}
-    for name, path in _walk(program, counts):
+    todo = [(program.root, "", 0)]
+    while todo:
+        name, path, depth = todo.pop()
+        below_it: list[tuple[str, str, int]] = []
         for node in program.graphs[name].nodes:
-            if type(node.do) is Call and counts[node.do.graph] > 1:
+            depth += alters(node)
+            if type(node.do) is not Call:
+                continue
+            if counts[node.do.graph] == 1:  # it is inlined
+                below_it.append((node.do.graph, below(path, node.do), depth))
+            elif not depth:
                 found.setdefault(node.do.graph, []).append(CallSite(name, node, below(path, node.do)))
+        todo += reversed(below_it)
     return found
 
 
@@ -157,17 +168,6 @@ def _without_values(program: Program, counts: dict[str, int]) -> Program:
     return program.with_graphs(bare)
 
 
-def _walk(program: Program, counts: dict[str, int]) -> Iterator[tuple[str, str]]:
-    # The root, and the graphs below it that one call stands for, each with its module: what is called once is inlined.
-    todo = [(program.root, "")]
-    while todo:
-        name, path = todo.pop()
-        yield name, path
-        for node in reversed(program.graphs[name].nodes):
-            if type(node.do) is Call and counts[node.do.graph] == 1:
-                todo.append((node.do.graph, below(path, node.do)))
-
-
 def _region(program: Program, bare: Program, body: str, calls: list[CallSite], number: int) -> Region | None:
     own = program.graphs[body]
     if (
@@ -176,7 +176,9 @@ def _region(program: Program, bare: Program, body: str, calls: list[CallSite], n
         or _differs(program, body)
     ):
         return None
-    flat = inline(bare.evolve(root=body, graphs=bare.graphs.set(body, own)))
+    takes = tuple([UserInput(ObjectType(), formal.name) for formal in own.inputs])
+    alone = bare.evolve(root=body, graphs=bare.graphs.set(body, own), signature=Signature(takes, ()))
+    flat = inline(alone)
     slots = tuple(dict.fromkeys(node.do.slot for node in flat.main.nodes if type(node.do) is Get))
     if not _is_contained(flat) or not _alike(program, slots, [site.path for site in calls]):
         return None

@@ -46,6 +46,7 @@ __all__ = [
     "new_guards",
     "new_shape_env",
     "new_symbol",
+    "per_example",
     "ranges_in",
     "silence",
     "size_number",
@@ -87,6 +88,16 @@ def fake_copy(module: torch.fx.GraphModule, mode: Any) -> torch.fx.GraphModule:
     kept = {id(held): held for part in module.modules() for held in vars(part).values() if isinstance(held, torch.Generator)}
     with FakeCopyMode(mode):
         return copy.deepcopy(module, kept)
+
+
+def per_example(value: torch.Tensor) -> torch.Tensor:
+    """Return a fake tensor as one example of a batch sees it, for a value of a level of vmap that is closed; else the value.
+
+    An exporter keeps what it traced between the functions that open and close a level, and no operator takes that again.
+    """
+    if not torch._C._functorch.is_batchedtensor(value):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
 
 
 def device_of(tensor: Any) -> torch.device:

@@ -55,8 +55,6 @@ def bound_to(holder: torch.nn.Module, body: torch.nn.Module) -> torch.nn.Module:
     return made
 
 
-
-
 Key = tuple[str, int, str]
 """Path, number of the call and graph: which module of a lowering it is."""
 

@@ -20,7 +20,7 @@ from ...ir.graph import Get, Graph, Input, Node, Op, Stack, place_of
 from ...ir.names import Names
 from ...ir.own_operators import is_boundary, is_module_call
 from ...ir.program import Program
-from ...ir.torch_private import HigherOrderOperator, OpOverload
+from ...ir.torch_private import ENTER_AUTOCAST, HigherOrderOperator, OpOverload
 from .meta import Metas, Values
 
 __all__ = ["GraphMaker", "Made", "check_literal", "check_target", "is_plain_name"]
@@ -66,6 +66,12 @@ def check_target(node: Node) -> Any:
         if is_module_call(node):
             advice = "export what the module does with px.capture(px.lower(program), args), or lower the program instead"
         raise UnsupportedProgram(f"{place_of(node)}: {node.do.name} {what}, and exported programs hold nothing else; {advice}")
+    if target is ENTER_AUTOCAST:
+        raise UnsupportedProgram(
+            f"{place_of(node)}: a region under autocast begins, and exported programs write such a region as the body of an "
+            "operator; px.regions_to_bodies cannot make one of this region, because it is never closed, or overlaps vmap, the "
+            "boundary of a preserved call or another such region. Move the markers apart, or lower the program instead"
+        )
     if node.do.name == "operator.getitem" and node.args and type(node.args[0]) in CONTAINERS:
         raise UnsupportedProgram(f"{place_of(node)}: it takes an item of a literal, and exported programs take items of values")
     for key, _ in node.kwargs:

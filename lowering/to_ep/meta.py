@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import torch
 from attrs import evolve
 from torch.fx.traceback import NodeSource, NodeSourceAction
 
@@ -22,7 +23,7 @@ from ...ir.names import join
 from ...ir.origins import INPUT, Imported, Made, Origin, origin_of, roots_at
 from ...ir.program import Program
 from ...ir.signature import LossOutput
-from ...ir.torch_private import read_node_source
+from ...ir.torch_private import per_example, pytree, read_node_source
 
 __all__ = ["Metas", "Values"]
 
@@ -56,6 +57,7 @@ class Values(FakeValues):
         """
         try:
             with running(self.mode):
+                args, kwargs = pytree.tree_map_only(torch.Tensor, per_example, (tuple(args), dict(kwargs)))
                 return self.run(node, target, args, kwargs)
         except Exception as error:
             said = (str(error) or type(error).__name__).splitlines()[0]

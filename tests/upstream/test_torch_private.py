@@ -517,6 +517,42 @@ assert more_higher - higher <= LATE_HIGHER_ORDER
     assert done.returncode == 0, done.stderr
 
 
+def test_a_value_of_a_closed_level_of_vmap_is_seen_as_one_example() -> None:
+    """Exporters keep such values; no operator takes them."""
+
+    class Mapped(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.vmap(torch.sin)(x)
+
+    ep = torch.export.export(Mapped(), (torch.ones(2, 3),))
+    (kept,) = [node.meta["val"] for node in ep.graph.nodes if node.target is torch.ops.aten.sin.default]
+    (x,) = [node.meta["val"] for node in ep.graph.nodes if node.op == "placeholder"]
+    with x.fake_mode:
+        found = torch_private.per_example(kept)
+        assert (type(found).__name__, found.shape, found.dtype) == ("FakeTensor", (3,), torch.float32)
+        assert torch_private.per_example(found) is found
+
+
+def test_functions_of_the_users_and_of_torch_are_distinguished() -> None:
+    """The classes whose backward runs are found; those by which torch differentiates operators are not among them."""
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return gradients[0] * 2
+
+    x = torch.ones(3, requires_grad=True)
+    own = "test_functions_of_the_users_and_of_torch_are_distinguished.<locals>.Double"
+    assert torch_private.own_functions([Double.apply(x).sin()]) == [own]
+    assert torch_private.own_functions([torch.cond(torch.tensor(True), torch.sin, torch.cos, (x,)).sin()]) == []
+    checkpointed = torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=True)
+    assert torch_private.own_functions([checkpointed]) == ["CheckpointFunction"]
+
+
 def test_what_autograd_knows() -> None:
     """A view has a base, what is detached has none; what a node has saved can be freed while it runs, unless it is retained."""
     x = torch.ones(3)
