@@ -16,7 +16,7 @@ import torch.fx.immutable_collections
 from attrs import frozen
 
 from ..errors import InputError
-from ..torch_private import pytree
+from ..torch_private import fields_of, pytree
 
 __all__ = ["ArgumentTree", "flatten", "key_paths", "leaf_ranges"]
 
@@ -130,7 +130,7 @@ def _keys(spec: Any) -> list[Any]:
     if kind in (dict, OrderedDict, defaultdict):
         return [pytree.MappingKey(key) for key in (context[1] if kind is defaultdict else context)]
     if kind is namedtuple:  # noqa: PYI024  # only its identity is used
-        return [pytree.GetAttrKey(field) for field in context._fields]
+        return [pytree.GetAttrKey(field) for field in fields_of(context)]
     kept = (context, *context) if isinstance(context, list | tuple) else ()
     for names in kept:
         if isinstance(names, list | tuple) and len(names) == count and all(type(name) is str for name in names):
@@ -178,14 +178,19 @@ def flatten(value: Any, spec: Any, path: str) -> list[Any]:
         children, context = pytree.SUPPORTED_NODES[spec.type].flatten_fn(value)
         parts = [(child, f"{path}[{index}]") for index, child in enumerate(children)]
         if len(parts) != spec.num_children or (context != spec.context and spec.context is not None):
-            wanted = f"a {_type_name(spec)} of {spec.num_children} parts like the exported one"
-            raise InputError(f"argument {path}: expected {wanted}, got {len(parts)}")
+            wanted, found = _described(spec.num_children, spec.context), _described(len(parts), context)
+            raise InputError(f"argument {path}: expected a {_type_name(spec)} of {wanted} as it was exported, got {found}")
     return [leaf for (part, where), inner in zip(parts, spec.children(), strict=True) for leaf in flatten(part, inner, where)]
 
 
 def _node_type(value: Any) -> Any:
     # All namedtuples are one type to pytree; which one it is, is in the context.
     return namedtuple if pytree.is_namedtuple_instance(value) else type(value)  # noqa: PYI024  # only its identity is used
+
+
+def _described(count: int, context: Any) -> str:
+    parts = f"{count} part{'s' * (count != 1)}"
+    return parts if context is None else f"{parts} and {context!r}"[:200]
 
 
 def _type_name(spec: Any) -> str:

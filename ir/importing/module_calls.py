@@ -240,7 +240,22 @@ def with_boundaries(graph: Graph, records: Records, renamed: Mapping[str, str]) 
     """
     if not records:
         return graph
-    return _Boundaries(graph, renamed).graph_with(records)
+    return _Boundaries(_outside(graph, records), renamed).graph_with(records)
+
+
+def _outside(graph: Graph, records: Records) -> Graph:
+    # A value without a stack was placed where it is used; what a call takes is made outside of it, as by a class of an argument
+    # that computes when it is made.
+    takers: dict[str, set[Frame]] = {}
+    for frame, record in records.items():
+        for argument in record.inputs:
+            takers.setdefault(str(argument.name), set()).add(frame)
+    found = {
+        node.name: [depth for depth, frame in enumerate(node.stack) if frame in takers.get(node.name, ())] for node in graph.nodes
+    }
+    if not any(found.values()):
+        return graph
+    return graph.with_nodes([node.evolve(stack=node.stack[: min(found[node.name], default=None)]) for node in graph.nodes])
 
 
 class _Boundaries:

@@ -22,7 +22,7 @@ from ...ir.expression import OPERATORS, UNCOMPUTABLE, Apply, Expr, InputDim, Inp
 from ...ir.program import Program
 from ...ir.signature import ArgumentType, Constraints, LiteralType, NumberType, ObjectType, Range, RestType, TensorType, UserInput
 
-__all__ = ["LeafChecks", "foreign_class"]
+__all__ = ["LeafChecks", "foreign_class", "other_literal"]
 
 INFIX = frozenset({"-", "//", "/", "%", "==", "!=", "<", "<=", ">", ">="})
 """Operators of two numbers that Python writes likewise; others are called."""
@@ -93,14 +93,14 @@ class _Writer:
             self.must(f"v{index}.shape == {self.entry(kind.shape)}", _about(index, _got_sizes))
 
     def other(self, index: int, kind: ArgumentType) -> None:
-        got = _about(index, lambda value, _: f"got {_describe(value)}")
         match kind:
-            case LiteralType(value=value) if value is not None:
-                self.must(f"{self.entry(same_arg)}({self.entry(value)}, v{index})", got)
+            case LiteralType(value=literal):
+                condition = f"v{index} is None" if literal is None else f"{self.entry(same_arg)}({self.entry(literal)}, v{index})"
+                self.must(condition, lambda checks, values, _: other_literal(checks.paths[index], literal, values[index]))
             case NumberType():
-                self.must(f"isinstance(v{index}, NUMBERS)", got)
+                self.must(f"isinstance(v{index}, NUMBERS)", _about(index, lambda value, _: f"got {_describe(value)}"))
             case _:
-                pass  # None was dropped from the program: like ep.module(), do not look at what is passed for it
+                pass
 
     def symbolic(self, index: int, kind: ArgumentType) -> None:
         if isinstance(kind, NumberType) and kind.expr is not None:
@@ -270,13 +270,24 @@ def _describe(value: Any) -> str:
     return f"{value!r}" if isinstance(value, int | float | str | bool | type(None)) else f"a {type(value).__name__}"
 
 
+def other_literal(path: str, literal: Any, value: Any) -> str:
+    """Return what is wrong with an argument that was exported with another literal.
+
+    >>> other_literal("mask", None, torch.ones(2))
+    'argument mask: got a Tensor, but was exported with None; export with a value'
+    >>> other_literal("causal", True, False)
+    'argument causal: expected the value True that the program was exported with, got False'
+    """
+    if literal is None:
+        return f"argument {path}: got {_describe(value)}, but was exported with None; export with a value"
+    return f"argument {path}: expected the value {literal!r} that the program was exported with, got {_describe(value)}"
+
+
 def _expected(kind: Any) -> str:
     match kind:
         case TensorType(dtype=dtype, shape=shape):
             sizes = ", ".join(write(size) for size in shape)
             return f"a tensor of shape ({sizes}{',' * (len(shape) == 1)}) and dtype {dtype}"
-        case LiteralType(value=value):
-            return f"the value {value!r} that the program was exported with"
         case NumberType(kind=name):
             return f"a number ({name})"
         case _:

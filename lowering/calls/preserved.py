@@ -14,15 +14,16 @@ import torch
 import torch.fx
 from attrs import evolve
 
-from ...ir.arguments import Arg, Ref
+from ...ir.arguments import Arg, Ref, same_arg
 from ...ir.calls.argument_tree import ArgumentTree, flatten
 from ...ir.calls.call_sites import Convention
-from ...ir.errors import CallError, InputError
+from ...ir.errors import CallError, InputError, InputValueError
 from ...ir.graph import Call, Node
 from ...ir.names import FROM_ROOT
 from ...ir.own_operators import pack
-from ...ir.torch_private import pytree, tree_flatten_spec
+from ...ir.torch_private import is_tracing, pytree, tree_flatten_spec
 from .arguments import result_builder
+from .guards import other_literal
 
 __all__ = ["Answer", "Answers", "PreservedCall", "add_inputs", "add_output", "answering", "call_module", "call_modules", "edited"]
 
@@ -115,6 +116,8 @@ class Answer:
         self.convention = convention
         self.tree = ArgumentTree.of(convention.signature.in_spec, convention.signature.arg_names)
         self.result = result_builder(convention.signature.out_spec)
+        self.literals = [(at, leaf) for at, leaf in enumerate(convention.takes) if type(leaf) is not Ref]
+        """What the body was exported with, and computes with whatever is passed."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Answer:
         return self
@@ -124,9 +127,13 @@ class Answer:
 
         Raises:
             InputError: the arguments are structured differently from the exported ones.
+            InputValueError: an argument is another literal than the exported one.
             CallError: the body needs values of its caller, and was called from outside.
         """
         leaves = self._leaves(args, kwargs)
+        for at, literal in self.literals:
+            if leaves[at] is not literal and not same_arg(literal, leaves[at]) and not is_tracing():
+                raise InputValueError(f"module {self.place.path}: {other_literal(self.tree.paths[at], literal, leaves[at])}")
         convention = self.convention
         if -1 in convention.inputs and letter is None:
             raise CallError(

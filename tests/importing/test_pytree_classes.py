@@ -204,6 +204,58 @@ def test_guards_on_their_parts_are_kept(kind: Any, strict: bool) -> None:
             module(*args, **wrong)
 
 
+@dataclasses.dataclass
+class Optional:
+    """A part that is None is no part."""
+
+    a: torch.Tensor | None = None
+
+
+torch.export.register_dataclass(Optional)
+
+
+class TakesOptional(torch.nn.Module):
+    """Adds a part that is there."""
+
+    def forward(self, x: torch.Tensor, more: Any) -> torch.Tensor:
+        """Return the sum."""
+        return x if more.a is None else x + more.a
+
+
+def test_other_parts_than_the_exported_ones_are_named() -> None:
+    """The message has the parts and what the class keeps beside them, which may be all that differs."""
+    x = torch.ones(2)
+    module = px.lower(px.capture(TakesOptional(), (x, Optional())))
+    assert torch.equal(module(x, Optional()), x)
+    with pytest.raises(
+        InputError, match=r"argument more: expected a Optional of 0 parts and .*'a'.* as it was exported, got 1 part"
+    ):
+        module(x, Optional(x))
+
+
+@dataclasses.dataclass
+class Computes:
+    """Computes when it is made: the exporter writes that outside of all modules."""
+
+    a: torch.Tensor
+    b: torch.Tensor
+
+    def __post_init__(self) -> None:
+        """Copy a part, as a dynamic cache does."""
+        self.a = torch.cat([self.a])
+
+
+torch.export.register_dataclass(Computes)
+
+
+def test_what_a_class_computes_is_outside_of_the_module_that_takes_it() -> None:
+    """A module with a preserved signature takes what was computed when its argument was made."""
+    model, ep = exported(Computes, preserve_module_call_signature=("inner",))
+    args, kwargs = arguments(Computes)
+    module = px.lower(px.transform(px.import_ep(ep)))
+    assert value_differences(module(*args, **kwargs), model(*args, **kwargs)) == []
+
+
 class Returns(torch.nn.Module):
     """Gives an object of a class without keys."""
 

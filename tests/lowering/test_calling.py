@@ -107,6 +107,70 @@ def test_wrong_arguments_are_named(pytrees: Any, args: Any, kwargs: Any, error: 
     assert isinstance(caught.value, error)
 
 
+class Masked(nn.Module):
+    """Computes something else where it is passed a mask, in any place."""
+
+    def forward(
+        self, x: torch.Tensor, mask: Any = None, batch: Any = None, *, masks: Any = (None,), scale: int = 1
+    ) -> torch.Tensor:
+        for each in (mask, batch["mask"], masks[0]):
+            x = x if each is None else x * each
+        return x * scale
+
+
+class Outer(nn.Module):
+    """Calls it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Masked()
+
+    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return self.inner(*args, **kwargs)
+
+
+NOTHING = {"mask": None, "batch": {"mask": None}, "masks": [None], "scale": 1}
+VALUES = {"mask": torch.ones(2), "batch": {"mask": torch.ones(2)}, "masks": [False], "scale": 2}
+
+
+def _whole(x: torch.Tensor) -> nn.Module:
+    return px.lower(px.transform(px.capture(Masked(), (x, None, {"mask": None}), {"masks": [None], "scale": 1})))
+
+
+def _inner(x: torch.Tensor) -> nn.Module:
+    call = ((x, None, {"mask": None}), {"masks": [None], "scale": 1})
+    ep = torch.export.export(Outer(), *call, preserve_module_call_signature=("inner",))
+    return px.lower(px.transform(px.import_ep(ep))).inner  # type: ignore[return-value]
+
+
+def _joint(x: torch.Tensor) -> nn.Module:
+    call = ((x, None, {"mask": None}), {"masks": [None], "scale": 1})
+    joint = px.lower(px.training.capture_joint(Masked(), *call))
+    return joint.register_forward_pre_hook(_with_tangents, with_kwargs=True) and joint
+
+
+def _with_tangents(_: Any, args: Any, kwargs: Any) -> Any:
+    return args, kwargs | {"tangents": (torch.ones(2),)}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+@pytest.mark.parametrize("lowered", [_whole, _inner, _joint])
+def test_what_was_none_or_a_number_stays_so(lowered: Any, name: str) -> None:
+    """A value in place of None is refused as another number is: positional, in a dict, in a list, by keyword."""
+    x = torch.ones(2, requires_grad=True)
+    module = lowered(x)
+
+    def call(changed: dict[str, Any]) -> Any:
+        values = NOTHING | changed
+        return module(x, values["mask"], values["batch"], masks=values["masks"], scale=values["scale"])
+
+    call({})
+    with pytest.raises(px.errors.InputValueError) as caught:
+        call({name: VALUES[name]})
+    wanted = "the value 1 that the program was exported with" if name == "scale" else "exported with None; export with a value"
+    assert wanted in str(caught.value)
+
+
 class Related(nn.Module):
     """Two sizes that depend on each other, and one that is bounded."""
 
@@ -245,7 +309,7 @@ def fits(kinds: list[Any], rules: Constraints, values: list[Any]) -> bool:
                     return False
                 pairs += zip(shape, value.shape, strict=True)
             case LiteralType(value=literal):
-                if literal is not None and not same_arg(literal, value):
+                if not same_arg(literal, value):
                     return False
             case NumberType(expr=expr):
                 if not isinstance(value, int | float):

@@ -34,6 +34,7 @@ NOT_RUN = {
 PRINTED = {
     "CONTRIBUTING.md": 4,
     "README.md": 3,
+    "docs/caches.md": 1,
     "docs/command.md": 1,
     "docs/effects.md": 2,
     "docs/guide/import.md": 3,

@@ -284,6 +284,11 @@ def test_pytree_specs() -> None:
     assert (spec.type, spec.num_leaves, spec.num_children) == (tuple, 3, 2)
     assert (kwargs.type, list(kwargs.context), args.children()[0].is_leaf()) == (dict, ["k"], True)
     assert dict in torch_private.pytree.SUPPORTED_NODES
+    found = torch_private.pytree
+    assert found.treespec_tuple([found.tree_structure((1,)), found.treespec_dict()]) == found.tree_structure(((1,), {}))
+    keys, _ = found.SUPPORTED_NODES[dict].flatten_with_keys_fn({"k": 2})
+    assert [(key, key.key, str(key)) for key, _ in keys] == [(found.MappingKey("k"), "k", "['k']")]
+    assert (found.SequenceKey(1).idx, found.GetAttrKey("a").name) == (1, "a")
 
 
 def test_operators_and_functions_are_registered() -> None:

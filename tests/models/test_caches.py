@@ -1,0 +1,190 @@
+"""Decoders with key-value caches: five steps of decoding are eager's, bit by bit, with each kind of cache of transformers.
+
+A cache is an argument whose class looks at its parts (dynamic, encoder and decoder), or state of the module (static).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch.utils import _pytree as pytree  # pyright: ignore  # noqa: PGH003
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache, StaticCache, StaticLayer
+from transformers.integrations.executorch import TorchExportableModuleForDecoderOnlyLM, register_dynamic_cache_export_support
+
+import purefx as px
+from examples.zoo import GROUPED
+from purefx.laws import value_differences
+
+pytestmark = pytest.mark.models
+
+STEPS = 5
+
+SMALL: dict[str, Any] = GROUPED | {"num_hidden_layers": 2, "use_cache": True}
+
+
+@functools.cache
+def registered() -> None:
+    """Register the caches as pytrees; what transformers does not, as docs/caches.md has it."""
+    register_dynamic_cache_export_support()
+    if StaticCache in pytree.SUPPORTED_NODES:
+        return  # the page has run
+    pytree.register_pytree_node(
+        EncoderDecoderCache,
+        lambda cache: ([cache.self_attention_cache, cache.cross_attention_cache], None),
+        lambda parts, _: EncoderDecoderCache(*parts),
+        serialized_type_name="transformers.EncoderDecoderCache",
+        flatten_with_keys_fn=_attention,
+    )
+    pytree.register_pytree_node(
+        StaticCache,
+        lambda cache: ([[layer.keys, layer.values, layer.cumulative_length] for layer in cache.layers], None),
+        _static,
+        serialized_type_name="transformers.StaticCache",
+        flatten_with_keys_fn=_layers,
+    )
+
+
+def _attention(cache: Any) -> Any:
+    names = ("self_attention_cache", "cross_attention_cache")
+    return [(pytree.GetAttrKey(name), getattr(cache, name)) for name in names], None
+
+
+def _layers(cache: Any) -> Any:
+    layers = [[layer.keys, layer.values, layer.cumulative_length] for layer in cache.layers]
+    return [(pytree.SequenceKey(number), layer) for number, layer in enumerate(layers)], None
+
+
+def _static(parts: Any, _: Any) -> StaticCache:
+    layers: list[StaticLayer] = []
+    for keys, values, length in parts:
+        layers.append(layer := StaticLayer(max_cache_len=keys.shape[2]))
+        layer.lazy_initialization(keys, values)
+        layer.keys, layer.values, layer.cumulative_length = keys, values, length
+    cache = StaticCache.__new__(StaticCache)
+    Cache.__init__(cache, layers=layers)
+    return cache
+
+
+DECODERS: dict[str, Any] = {
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)),
+    "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SMALL)),
+    "gemma2": lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**SMALL, sliding_window=4)),
+}
+
+SEQ2SEQ: dict[str, Any] = {
+    "t5": lambda: transformers.T5ForConditionalGeneration(
+        transformers.T5Config(vocab_size=256, d_model=24, d_kv=8, d_ff=48, num_layers=2, num_heads=3, decoder_start_token_id=0)
+    )
+}
+
+
+def made(make: Any) -> Any:
+    """Return a model with weights from a seed."""
+    registered()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return make().eval()
+
+
+def all_ways(model: Any, ep: torch.export.ExportedProgram) -> list[Any]:
+    """Return eager, what torch runs, and what is lowered: from the export, from its tree, from a file's text."""
+    program = px.transform(px.import_ep(ep))
+    return [model, ep.module(), px.lower(program), px.lower(px.import_ep(ep)), px.unflatten(ep)]
+
+
+AUTO = {2: torch.export.Dim.AUTO}
+
+PROMPT = torch.tensor([[5, 7, 11, 13]])
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_decoding_with_a_dynamic_cache(name: str) -> None:
+    """The cache that a step returns is passed to the next; a sliding window does not count, so positions are passed."""
+    model = made(DECODERS[name])
+
+    def prompted() -> DynamicCache:
+        cache = DynamicCache(config=model.config)
+        model(input_ids=PROMPT, past_key_values=cache)
+        return cache
+
+    def step(token: torch.Tensor, cache: Any, number: int) -> dict[str, Any]:
+        return {"input_ids": token, "past_key_values": cache, "position_ids": torch.tensor([[4 + number]])}
+
+    shapes = {"input_ids": None, "past_key_values": [[AUTO, AUTO], [AUTO, AUTO]], "position_ids": None}
+    with torch.no_grad():
+        ep = torch.export.export(model, (), step(PROMPT[:, :1], prompted(), 0), dynamic_shapes=shapes)
+        found: list[Any] = []
+        for each in all_ways(model, ep):
+            cache, token, logits = prompted(), PROMPT[:, -1:], []
+            for number in range(STEPS):
+                result = each(**step(token, cache, number))
+                cache, token = result.past_key_values, result.logits[:, -1:].argmax(-1)
+                logits.append(result.logits)
+            found.append((logits, cache))
+    assert [value_differences(each, found[0]) for each in found[1:]] == [[]] * 4
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_decoding_with_a_static_cache_as_state(name: str) -> None:
+    """Each step writes the cache, which is buffers of the module that transformers puts around the model."""
+    decoder = made(DECODERS[name])
+    decoder.generation_config.cache_implementation = "static"
+    model = TorchExportableModuleForDecoderOnlyLM(decoder, 1, 16, torch.device("cpu")).model
+    found: list[Any] = []
+    with torch.no_grad():
+        ep = torch.export.export(model, (), {"input_ids": PROMPT[:, :1], "cache_position": torch.tensor([0])})
+        for each in all_ways(model, ep):
+            tokens = [PROMPT[:, at % 4 : at % 4 + 1] for at in range(STEPS)]
+            found.append([each(input_ids=token, cache_position=torch.tensor([at])) for at, token in enumerate(tokens)])
+    assert [value_differences(each, found[0]) for each in found[1:]] == [[]] * 4
+
+
+def test_decoding_with_a_static_cache_as_an_argument() -> None:
+    """Each step writes the caller's cache."""
+    model = made(DECODERS["llama"])
+
+    def fresh() -> StaticCache:
+        cache = StaticCache(config=model.config, max_cache_len=16)
+        cache.early_initialization(1, 2, 8, torch.float32, torch.device("cpu"))
+        return cache
+
+    with torch.no_grad():
+        ep = torch.export.export(model, (), {"input_ids": PROMPT[:, :1], "past_key_values": fresh()})
+        found: list[Any] = []
+        for each in all_ways(model, ep):
+            cache = fresh()
+            found.append([each(input_ids=PROMPT[:, at % 4 : at % 4 + 1], past_key_values=cache).logits for at in range(STEPS)])
+            found[-1].append(cache)
+    assert [value_differences(each, found[0]) for each in found[1:]] == [[]] * 4
+
+
+@pytest.mark.parametrize("name", SEQ2SEQ)
+def test_decoding_with_the_cache_of_encoder_and_decoder(name: str) -> None:
+    """A cache of two caches, one of which is as long as the text that was encoded."""
+    model = made(SEQ2SEQ[name])
+    with torch.no_grad():
+        encoded = model.get_encoder()(input_ids=PROMPT)
+
+        def step(token: torch.Tensor, cache: Any) -> dict[str, Any]:
+            return {"encoder_outputs": encoded, "decoder_input_ids": token, "past_key_values": cache}
+
+        def prompted() -> EncoderDecoderCache:
+            cache = EncoderDecoderCache(DynamicCache(config=model.config), DynamicCache(config=model.config))
+            return model(**step(PROMPT[:, :2], cache)).past_key_values
+
+        dynamic = [[[AUTO, AUTO], [AUTO, AUTO]], [[None, None], [None, None]]]
+        shapes = {"encoder_outputs": [None], "decoder_input_ids": None, "past_key_values": dynamic}
+        ep = torch.export.export(model, (), step(PROMPT[:, :1], prompted()), dynamic_shapes=shapes)
+        found: list[Any] = []
+        for each in all_ways(model, ep):
+            cache, token, logits = prompted(), PROMPT[:, -1:], []
+            for _ in range(STEPS):
+                result = each(**step(token, cache))
+                cache, token = result.past_key_values, result.logits[:, -1:].argmax(-1)
+                logits.append(result.logits)
+            found.append((logits, cache))
+    assert [value_differences(each, found[0]) for each in found[1:]] == [[]] * 4
