@@ -269,9 +269,7 @@ def _without_kept(gone: Sequence[Node], new: Sequence[Node]) -> tuple[list[Node]
     # The nodes of a match and those of its replacement, without those that the replacement keeps, as m.value does.
     rest, left = list(new), list[Node]()
     for node in gone:
-        kept = next(
-            (each for each in rest if each.do == node.do and same_arg((each.args, each.kwargs), (node.args, node.kwargs))), None
-        )
+        same = [each for each in rest if each.do == node.do and same_arg((each.args, each.kwargs), (node.args, node.kwargs))]
         if same:
             rest.remove(same[0])
         else:
