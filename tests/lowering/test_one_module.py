@@ -88,8 +88,19 @@ class Renamed(torch.nn.Module):
         return self.list[0](self.list[0](self.a(x, False), True), False)
 
 
+class Attributes(Renamed):
+    """Calls one module under three names, with two bodies: an exporter that is not strict names places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.b = self.a
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.list[0](self.a(x, False), True), False)
+
+
 MODELS: dict[str, Callable[[], torch.nn.Module]] = {
-    "twice": Twice, "deeper": Deeper, "branches": Branches, "inside": Inside, "renamed": Renamed,
+    "twice": Twice, "deeper": Deeper, "branches": Branches, "inside": Inside, "renamed": Renamed, "attributes": Attributes,
 }  # fmt: skip
 
 
@@ -129,6 +140,8 @@ CHANGES: dict[str, Callable[[Any], object]] = {
 
 
 def lowered(model: torch.nn.Module, to: Any, *, preserved: tuple[str, ...] = ()) -> torch.nn.Module:
+    if isinstance(model, Attributes):
+        return px.lower(px.transform(px.capture(model, (X,))), to=to)
     ep = torch.export.export(
         copy.deepcopy(model), (X,), strict=isinstance(model, Renamed), preserve_module_call_signature=preserved
     )
