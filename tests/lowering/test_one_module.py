@@ -222,6 +222,39 @@ def test_a_changed_module_compiles() -> None:
     torch._dynamo.reset()
 
 
+class Names(parent(a=Around)):
+    """Calls a module under two names, whose child so has two bodies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.b = self.a
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.a(x, False), True)
+
+
+@pytest.mark.parametrize("to", KINDS)
+def test_a_child_is_replaced_for_all_names_of_its_parent_or_for_none(to: Any) -> None:
+    """In eager an assignment under one name is one under all; the error says how to do that."""
+
+    class Other(torch.nn.Module):
+        def forward(self, x: torch.Tensor, flag: bool = False) -> torch.Tensor:
+            return x + 10
+
+    model = Names()
+    program = px.transform(px.capture(model, (X,), preserve_module_call_signature=("a.a", "b.a")))
+    module: Any = px.lower(program, to=to)
+    expected = module(X)
+    for path in ("a.a", "b.a"):
+        with pytest.raises(px.errors.SwapError, match=r"'a' and 'b' are one module.*\{'a.a': module, 'b.a': module\}"):
+            module.set_submodule(path, Other())
+        module.set_submodule(path, module.get_submodule(path))
+    torch.testing.assert_close(module(X), expected)
+    model.set_submodule("b.a", Other())
+    swapped = px.lower(px.swap_modules(program, {"a.a": Other(), "b.a": Other()}), to=to)
+    torch.testing.assert_close(swapped(X), model(X))
+
+
 def test_what_is_done_to_a_later_call_is_done_to_the_module() -> None:
     module: Any = lowered(Twice(), "graph_module")
     later = getattr(module, "a@1")
