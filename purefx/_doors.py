@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
+from attrs import evolve
 
 from purefx.ir import Call
 from purefx.ir.effects.declared import Effects
@@ -78,7 +79,8 @@ def capture(
             checkpoint, a hook on a tensor, a seed.  With ``strict`` it is not known.
 
     Returns:
-        A flat program, as ``import_ep`` gives it.  Any number of threads may call this; they wait for one another.
+        A flat program, as ``import_ep`` gives it; modules with several names are one object, which an exported program does
+        not tell.  Any number of threads may call this; they wait for one another.
 
     Raises:
         CaptureError: the exporter refuses the module; the message names the line, and the exporter's own error is its cause.
@@ -107,7 +109,24 @@ def capture(
         except Exception as error:
             raise CaptureError(capture_message(module, error)) from error
     dropped.warn()
-    return import_ep(exported, effects=effects)
+    return _with_objects(import_ep(exported, effects=effects), module)
+
+
+def _with_objects(program: Program, module: torch.nn.Module) -> Program:
+    # The exporter names places: only the module itself knows which of them are one object, called or not.
+    paths: dict[int, list[str]] = {}
+    parts = dict(module.named_modules(remove_duplicate=False))
+    for path, part in parts.items():
+        paths.setdefault(id(part), []).append(path)
+    cells = {path: cell for cell, found in enumerate(paths.values()) if len(found) > 1 for path in found}
+    if not cells:
+        return program
+    known = {each.path: each.type_name for each in program.modules}
+    types = {path: next(filter(None, map(known.get, paths[id(parts[path])])), None) for path in cells}
+    modules = [
+        evolve(each, cell=cells.get(each.path), type_name=types.get(each.path, each.type_name)) for each in program.modules
+    ]
+    return program.evolve(modules=tuple(modules))
 
 
 def capture_message(module: torch.nn.Module, error: Exception, refuses: str = "torch.export cannot export") -> str:

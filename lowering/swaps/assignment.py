@@ -50,8 +50,27 @@ def admitted(owner: Watched, name: str, value: Any) -> Any:
     if where is None:
         return value
     family: LoweringContext = where.family
+    if family.hooked and isinstance(value, _MODULES) and children_dict(owner).get(name) is not value:
+        _check_one_object(family, where.path, name)
     known = [_replaces(family, f"{above}.{name}" if above else name, owner, value) for above in family.paths_of(where.path)]
     return _lowered(value, family) if isinstance(value, Program) and any(known) else value
+
+
+_MODULES = (torch.nn.Module, Program)
+
+
+def _check_one_object(family: LoweringContext, outer: str, name: str) -> None:
+    # In eager what is below a module is below all of its names; here those whose calls run other bodies have their own children.
+    first = family.hooked.get(outer, outer)
+    names = [first, *(path for path, other in family.hooked.items() if other == first)]
+    called = [path for each in names if (path := f"{each}.{name}") in family.needs]
+    if len(names) > 1 and len(called) > 1:
+        swapped = ", ".join(f"{path!r}: module" for path in called)
+        raise SwapError(
+            f"module {f'{outer}.{name}'!r}: {' and '.join(map(repr, names))} are one module, and under each name its calls run "
+            f"other bodies, so this would replace it for one of them; replace all: px.swap_modules(program, {{{swapped}}}) "
+            "before lowering"
+        )
 
 
 def _replaces(family: LoweringContext, path: str, owner: Watched, value: Any) -> bool:

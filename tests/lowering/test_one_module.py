@@ -88,8 +88,19 @@ class Renamed(torch.nn.Module):
         return self.list[0](self.list[0](self.a(x, False), True), False)
 
 
+class Attributes(Renamed):
+    """Calls one module under three names, with two bodies: an exporter that is not strict names places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.b = self.a
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.list[0](self.a(x, False), True), False)
+
+
 MODELS: dict[str, Callable[[], torch.nn.Module]] = {
-    "twice": Twice, "deeper": Deeper, "branches": Branches, "inside": Inside, "renamed": Renamed,
+    "twice": Twice, "deeper": Deeper, "branches": Branches, "inside": Inside, "renamed": Renamed, "attributes": Attributes,
 }  # fmt: skip
 
 
@@ -129,6 +140,8 @@ CHANGES: dict[str, Callable[[Any], object]] = {
 
 
 def lowered(model: torch.nn.Module, to: Any, *, preserved: tuple[str, ...] = ()) -> torch.nn.Module:
+    if isinstance(model, Attributes):
+        return px.lower(px.transform(px.capture(model, (X,))), to=to)
     ep = torch.export.export(
         copy.deepcopy(model), (X,), strict=isinstance(model, Renamed), preserve_module_call_signature=preserved
     )
@@ -207,6 +220,39 @@ def test_a_changed_module_compiles() -> None:
             replaced("weight")(leaf(each))
         torch.testing.assert_close(compiled(X), model(X))
     torch._dynamo.reset()
+
+
+class Names(parent(a=Around)):
+    """Calls a module under two names, whose child so has two bodies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.b = self.a
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.a(x, False), True)
+
+
+@pytest.mark.parametrize("to", KINDS)
+def test_a_child_is_replaced_for_all_names_of_its_parent_or_for_none(to: Any) -> None:
+    """In eager an assignment under one name is one under all; the error says how to do that."""
+
+    class Other(torch.nn.Module):
+        def forward(self, x: torch.Tensor, flag: bool = False) -> torch.Tensor:
+            return x + 10
+
+    model = Names()
+    program = px.transform(px.capture(model, (X,), preserve_module_call_signature=("a.a", "b.a")))
+    module: Any = px.lower(program, to=to)
+    expected = module(X)
+    for path in ("a.a", "b.a"):
+        with pytest.raises(px.errors.SwapError, match=r"'a' and 'b' are one module.*\{'a.a': module, 'b.a': module\}"):
+            module.set_submodule(path, Other())
+        module.set_submodule(path, module.get_submodule(path))
+    torch.testing.assert_close(module(X), expected)
+    model.set_submodule("b.a", Other())
+    swapped = px.lower(px.swap_modules(program, {"a.a": Other(), "b.a": Other()}), to=to)
+    torch.testing.assert_close(swapped(X), model(X))
 
 
 def test_what_is_done_to_a_later_call_is_done_to_the_module() -> None:

@@ -53,7 +53,9 @@ def agree(module: nn.Module, paths: str | list[str], *args: Any, preserve: tuple
             assert all(torch.equal(*pair) for pair in pairs)
             for path, value in found.items():
                 pairs = zip(pytree.tree_leaves(value), pytree.tree_leaves(seen[path]), strict=True)
-                assert all(torch.equal(*pair) for pair in pairs), path
+                assert all(torch.equal(*pair) if isinstance(pair[1], torch.Tensor) else pair[0] is pair[1] for pair in pairs), (
+                    path
+                )
             names.append(list(found))
         mine, theirs = lowered.state_dict(), eager.state_dict()
         assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
@@ -187,6 +189,51 @@ def test_sizes_may_be_dynamic() -> None:
 
 def test_a_preserved_module_gives_what_it_returned() -> None:
     assert agree(Several(), "pair", X, preserve=("pair",)) == ["pair"]
+
+
+class Results(nn.Module):
+    """Returns values that its callers do not use, and some that are no tensors."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
+        z = x * 2
+        return {"sum": x + y, "pair": [z, (x.cos(), None)], "same": z, "given": y, "one": 1, "last": y.sin()}
+
+
+class Callers(nn.Module):
+    """Calls one directly, others through a module that is called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.results, self.other, self.within, self.count = Results(), Results(), Within(), Counter()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        results = self.results(x, x + 1)
+        self.other(x, x - 1)
+        return self.within(results["sum"]) + self.within(results["pair"][0]) + self.count(x)
+
+
+class Within(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.results = Results()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = self.results(x.abs(), x * 3)
+        return found["last"] + x
+
+
+@pytest.mark.parametrize("paths", ["*results", "other", "results", "within.results", ["within", "*"]])
+def test_a_preserved_module_gives_all_that_it_returned(paths: str | list[str]) -> None:
+    """Also what nothing uses, constants and None, in the structure that it has: what a hook of eager gets."""
+    preserved = ("results", "other", "within.results")
+    assert agree(Callers(), paths, X, preserve=preserved)
+    program = px.transform(px.import_ep(torch.export.export(Callers(), (X,), preserve_module_call_signature=preserved)))
+    eager, seen = hooked(Callers())
+    eager(X)
+    for name, value in px.lower(px.observe(program, paths))(X)[1].items():
+        if name.rpartition(".")[2] in preserved:
+            assert pytree.tree_structure(value) == pytree.tree_structure(seen[name])
+            assert pytree.tree_map(type, value) == pytree.tree_map(type, seen[name])
 
 
 def test_nothing_inside_of_a_preserved_module_can_be_observed() -> None:

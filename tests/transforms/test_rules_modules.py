@@ -265,3 +265,58 @@ def test_a_preserved_call_stays_whatever_is_made_of_it() -> None:
     away = px.rule(at=px.module("layers.*.mlp"))(lambda m: torch.tanh(next(iter(m.arguments.values()))))
     with pytest.raises(px.errors.RuleError, match="preserved signature"):
         away(program)
+
+
+class Counting(nn.Module):
+    """Counts its calls, draws and returns two values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        self.count.add_(1)
+        return nn.functional.dropout(x * self.count, 0.5, training=True), x + self.count
+
+
+class Counters(nn.Module):
+    """Calls two counters, one of them twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = Counting(), Counting()
+
+    def forward(self, x: Tensor) -> Tensor:
+        (one, two), (three, four) = self.a(x), self.b(x)
+        five, six = self.a(one + three)
+        return five * six + two - four
+
+
+@pytest.mark.parametrize("preserved", [(), ("a", "b")])
+@pytest.mark.parametrize("where", ["a", "*"])
+def test_what_a_module_that_writes_gives_can_be_wrapped(where: str, preserved: tuple[str, ...]) -> None:
+    """The call stays, with what it writes and draws, so nothing is replaced; a second call of it would write again."""
+
+    def double(m: px.Match) -> Any:
+        first, second = m.value
+        return first * 2, second + 1
+
+    def again(m: px.Match) -> Any:
+        first, _ = m.value
+        return first, m.module_call(m.origin.do.instance.path, next(iter(m.arguments.values())))[1]
+
+    ep = torch.export.export(Counters(), (X,), preserve_module_call_signature=preserved)
+    program = px.transform(px.import_ep(ep))
+    wrapped = px.lower(px.rule(at=px.module(where), once=True)(double)(program))
+    expected = Counters()
+    for name, child in expected.named_children():
+        if where in (name, "*"):
+            child.register_forward_hook(lambda _, args, results: (results[0] * 2, results[1] + 1))
+    for call in range(3):
+        found = []
+        for module in (wrapped, expected):
+            torch.manual_seed(call)
+            found.append((module(X), *module.state_dict().values()))
+        torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+    with pytest.raises(px.errors.RuleError):
+        px.rule(at=px.module(where), once=True)(again)(program)

@@ -152,6 +152,47 @@ def test_hooks_act_on_the_calls_of_all_names(name: str) -> None:
         torch.testing.assert_close(ours(X), eager(X))
 
 
+class Uncalled(nn.Module):
+    """Calls a module by one of its names, and a child of it by another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = Encoder()
+        self.a = self.first
+        self.lin = self.first.lin
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lin(self.a(x))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("name", [*MODELS, "uncalled"])
+def test_capture_knows_what_is_one_object(name: str, strict: bool, tmp_path: Path) -> None:
+    """Called or not, whatever the exporter says: hooks, assigned state and state that is replaced are as in eager."""
+    model = {**MODELS, "uncalled": Uncalled}[name]()
+    program = px.capture(copy.deepcopy(model), (X,), strict=strict)
+    assert px.verify(program, infer=True) == ()
+    for each in (program, saved(program, tmp_path)):
+        module = px.lower(px.transform(each))
+        assert objects(module, model) == objects(model, model)
+        assert [path for path, _ in module.named_modules()] == [path for path, _ in model.named_modules()]
+    for path, part in model.named_modules(remove_duplicate=False):
+        said: dict[bool, list[Any]] = {}
+        for is_eager, each in ((True, copy.deepcopy(model)), (False, copy.deepcopy(module))):
+            child, notes = each.get_submodule(path), said.setdefault(is_eager, [])
+            child.register_forward_hook(lambda told, *_, notes=notes, child=child: notes.append(told is child))
+            notes.append(each(X).tolist())
+            child.load_state_dict({key: value + 1 for key, value in part.state_dict().items()}, assign=True)
+            notes += [each(X).tolist(), {key: value.tolist() for key, value in each.state_dict().items()}]
+            for key, value in list(child.named_parameters(recurse=False)):
+                delattr(child, key)
+                setattr(child, key, value.detach() * 2)
+            notes += [each(X).tolist(), list(each.state_dict())]
+        silent = px.ir.calls.call_graph.calls_by_label(px.transform(program))
+        if path in silent or any(part is model.get_submodule(each) for each in silent):
+            assert said[False] == said[True], path
+
+
 def test_a_name_that_gets_another_module_leaves_the_others() -> None:
     model, ep = exported("norms")
     eager, ours = copy.deepcopy(model), px.unflatten(ep)

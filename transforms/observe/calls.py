@@ -13,12 +13,13 @@ from typing import Any
 from attrs import evolve, frozen
 
 from ...ir.arguments import Arg, Ref, bodies_in
+from ...ir.calls.call_sites import Convention, conventions
 from ...ir.errors import NamingError, UnsupportedProgram
 from ...ir.graph import Call, Frame, Get, Graph, Op
 from ...ir.names import did_you_mean, is_below, join
 from ...ir.program import Program
 
-__all__ = ["Chain", "Observed", "found_calls", "results_of", "values_given"]
+__all__ = ["Chain", "Observed", "found_calls", "results_of"]
 
 Chain = tuple[str, ...]
 """The nodes that call one another, from a graph down to the call that is observed."""
@@ -33,6 +34,12 @@ class Observed:
     chain: Chain
     graph: str
     """The body."""
+    convention: Convention | None = None
+    """How the body is called, where its call signature is preserved."""
+
+    def given_by(self, body: Graph) -> list[Ref]:
+        """Return the values that the call gives: what its forward returned if that is known, else what the program uses."""
+        return given(body, self.convention)
 
 
 def found_calls(program: Program, globs: Sequence[str]) -> list[Observed]:
@@ -49,9 +56,10 @@ def found_calls(program: Program, globs: Sequence[str]) -> list[Observed]:
     >>> from purefx.ir import Node
     >>> bodies = {"": Graph((), (Node("y", Call(Frame("m"), "m")),)), "m": Graph((), (Node("z", Get("b")),), Ref("z"))}
     >>> found_calls(Program.of(bodies), ["m"])
-    [Observed(name='m', chain=('y',), graph='m')]
+    [Observed(name='m', chain=('y',), graph='m', convention=None)]
     """
     counts: Counter[str] = Counter()
+    known = conventions(program)
     begun: dict[tuple[Frame, ...], int] = {}
     used: set[str] = set()
     found: list[Observed] = []
@@ -63,9 +71,10 @@ def found_calls(program: Program, globs: Sequence[str]) -> list[Observed]:
             number = begun[whole] = counts[path]
             counts[path] += 1
         matching = [glob for glob in globs if fnmatchcase(path, glob)]
-        if matching and values_given(program.graphs[called.graph]):
+        convention = known.get(called.graph)
+        if matching and given(program.graphs[called.graph], convention):
             used.update(matching)
-            found.append(Observed(f"{path}@{number}" if number else path, called.chain, called.graph))
+            found.append(Observed(f"{path}@{number}" if number else path, called.chain, called.graph, convention))
     _check_all(program, globs, used, counts)
     _check_versions(program, {path: count for path, count in counts.items() if any(fnmatchcase(path, glob) for glob in globs)})
     return found
@@ -159,13 +168,13 @@ def _hidden(program: Program) -> dict[str, str]:
     return found
 
 
-def values_given(body: Graph) -> list[int]:
-    """Return which results of a body are values, by number.
+def given(body: Graph, convention: Convention | None) -> list[Ref]:
+    """Return the values that a call of a body gives, see ``Observed.given_by``.
 
-    >>> values_given(Graph((), (), (1, Ref("x"))))
-    [1]
+    >>> given(Graph((), (), (1, Ref("x"))), None)
+    [Ref(name='x')]
     """
-    return [number for number, result in enumerate(results_of(body)) if type(result) is Ref]
+    return [leaf for leaf in (results_of(body) if convention is None else convention.gives) if type(leaf) is Ref]
 
 
 def results_of(body: Graph) -> tuple[Arg, ...]:

@@ -6,6 +6,7 @@ and callers take what they need.  For calibration, for features of inner layers,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ from ..insert_ivals import insert_ivals
 from ..mutations import inplace_mutations
 from ..outline import outline
 from ..state import sink_state
-from .calls import Chain, Observed, found_calls, results_of, values_given
+from .calls import Chain, Observed, found_calls, results_of
 
 __all__ = ["observe"]
 
@@ -50,8 +51,8 @@ def observe(program: Program, paths: str | Sequence[str]) -> Program:
 
         graph ""           y = call up(x) as up;  z = call down(y) as down;  return (z, y)      # (z, {"up": y})
 
-    A module gives the values that the rest of the program uses of it: what its ``forward`` returned, as far as a trace tells it
-    (a tuple if there are several; of a module exported with ``preserve_module_call_signature`` exactly what it returned).
+    A module that was exported with ``preserve_module_call_signature`` gives what its ``forward`` returned, in its structure. Any
+    other gives the values that the rest of the program uses of it, a tuple if there are several: a trace tells no more.
     A value that the program writes somewhere is copied where the module gives it, otherwise it is the tensor itself, as a forward
     hook gets it.  A module that is called again is ``path@1``, ``path@2`` ..., in the order of the calls.
 
@@ -99,23 +100,33 @@ def _globs(paths: Any) -> list[str]:
     return sorted(globs) if isinstance(paths, set | frozenset) else globs
 
 
-def _returning(program: Program, main: Graph, given: Sequence[tuple[str, Sequence[Ref]]]) -> Program:
-    # The program that returns values beside its result, in a dict by their names.
-    named: dict[str, tuple[Ref, ...]] = {}
-    for name, refs in given:
-        named[name] = (*named.get(name, ()), *refs)
+def _returning(program: Program, main: Graph, found: Sequence[tuple[Observed, Sequence[Ref]]]) -> Program:
+    # The program that returns values beside its result, in a dict by the names of the calls.
+    named: dict[str, tuple[Arg, ...]] = {}
+    specs: dict[str, Any] = {}
+    whole = Counter(observed.name for observed, _ in found if observed.convention is not None)
+    for observed, refs in found:
+        if observed.convention is None and whole[observed.name] == 1:
+            continue  # a piece of a call, another piece of which has what the call returned
+        leaves: Sequence[Arg] = refs
+        if observed.convention is not None and whole[observed.name] == 1:
+            values = iter(refs)
+            leaves = [next(values) if type(leaf) is Ref else leaf for leaf in observed.convention.gives]
+            specs[observed.name] = observed.convention.signature.out_spec
+        named[observed.name] = (*named.get(observed.name, ()), *leaves)
     signature = program.signature
     spec = signature.out_spec
     if spec is None:
         spec = pytree.tree_structure(tuple(0 for output in signature.outputs if isinstance(output, UserOutput)))
-    leaves = {name: refs[0] if len(refs) == 1 else refs for name, refs in named.items()}
+    for name, refs in named.items():
+        specs.setdefault(name, pytree.tree_structure(0 if len(refs) == 1 else (0,) * len(refs)))
     extra = [ref for refs in named.values() for ref in refs]
     return program.with_main(
         Graph(main.inputs, main.nodes, (*results_of(main), *extra)),
         signature=evolve(
             signature,
             outputs=(*signature.outputs, *(UserOutput() for _ in extra)),
-            out_spec=pytree.treespec_tuple([spec, pytree.tree_structure(leaves)]),
+            out_spec=pytree.treespec_tuple([spec, pytree.treespec_dict({name: specs[name] for name in named})]),
         ),
     )
 
@@ -124,13 +135,8 @@ def _writes(program: Program) -> bool:
     return any(does.writes or does.writes_slots for effects in program_effects(program).values() for does in effects)
 
 
-def _is_tensor(graph: Graph, number: int) -> bool:
-    # Of a result of a body.
-    result = results_of(graph)[number]
-    if type(result) is not Ref:
-        return False
-    item = graph.by_name.get(result.name) or next(item for item in graph.inputs if item.name == result.name)
-    return isinstance(item.meta.get("val"), torch.Tensor)
+def _is_tensor(graph: Graph, result: Ref) -> bool:
+    return isinstance(graph.metas[result.name].get("val"), torch.Tensor)
 
 
 def _flat(program: Program, globs: Sequence[str]) -> Program:
@@ -140,18 +146,18 @@ def _flat(program: Program, globs: Sequence[str]) -> Program:
     names, added = main.names(), dict[int, list[Node]]()
     places = _places(main, sunk.main)
     known = _known(program, sunk)
-    given: list[tuple[str, list[Ref]]] = []
+    given: list[tuple[Observed, list[Ref]]] = []
     for observed in found_calls(tree, globs):
         body, refs = tree.graphs[observed.graph], list[Ref]()
         place = max(places[name] for name in _inside(tree, observed.graph) if name in places)
-        for number in values_given(body):
-            ref = known[results_of(body)[number]]
-            if copies and _is_tensor(body, number):
+        for result in observed.given_by(body):
+            ref = known[result]
+            if copies and _is_tensor(body, result):
                 stack = main.nodes[place - 1].stack[: len(observed.chain) - 1]
                 added.setdefault(place, []).append(_clone(names, ref, stack, made_of([main.metas[ref.name]])))
                 ref = Ref(added[place][-1].name)
             refs.append(ref)
-        given.append((observed.name, refs))
+        given.append((observed, refs))
     nodes = [*added.get(0, ()), *(each for place, node in enumerate(main.nodes, 1) for each in (node, *added.get(place, ())))]
     return _returning(program, main.with_nodes(nodes) if added else main, given)
 
@@ -201,8 +207,10 @@ class _Threading:
         self.program = program
         self.found = found
         self.copies = _writes(program)
+        self.given = {observed.graph: observed.given_by(program.graphs[observed.graph]) for observed in found}
+        """What each body gives that is observed."""
         self.wanted: dict[str, dict[Chain, None]] = {}
-        """What each graph gives beside its results, as chains below it."""
+        """What each graph gives beside its results, as chains below it; () is what it has itself."""
         for observed in found:
             self._want(observed)
         self.made: dict[str, dict[Chain, list[Ref]]] = {}
@@ -221,6 +229,13 @@ class _Threading:
                     f"nothing else; observe {path}, or export without preserve_module_call_signature"
                 )
             graph = call.graph
+        if self._lacking(graph):
+            self.wanted.setdefault(graph, {})[()] = None
+
+    def _lacking(self, name: str) -> list[Ref]:
+        # What a body gives, and does not return because nothing uses it.
+        returned = results_of(self.program.graphs[name])
+        return list(dict.fromkeys(ref for ref in self.given[name] if ref not in returned))
 
     def observed(self) -> Program:
         """Return the program with further outputs."""
@@ -232,14 +247,14 @@ class _Threading:
         }
         made = self.made.get(program.root, {})
         result = program.with_graphs(graphs)
-        return _returning(result, result.main, [(observed.name, made[observed.chain]) for observed in self.found])
+        return _returning(result, result.main, [(observed, made[observed.chain]) for observed in self.found])
 
     def _threaded(self, name: str) -> Graph:
         graph, wanted = self.program.graphs[name], self.wanted.get(name, {})
         names, nodes = graph.names(), list[Node]()
-        made: dict[Chain, list[Ref]] = {}
+        made: dict[Chain, list[Ref]] = {(): self._lacking(name)} if () in wanted else {}
         for node in graph.nodes:
-            chains = [chain for chain in wanted if chain[0] == node.name]
+            chains = [chain for chain in wanted if chain[:1] == (node.name,)]
             grows = type(node.do) is Call and node.do.graph in self.wanted
             nodes += self._called(name, node, chains, names, made) if chains or grows else [node]
         self.made[name] = {chain: made[chain] for chain in wanted}
@@ -260,31 +275,28 @@ class _Threading:
         added = (
             [Node(node.name, GETITEM, (Ref(call.name), 0), meta=node.meta, stack=node.stack)] if call.name != node.name else []
         )
-        given = self._starts(node.do.graph)
+        places = self._places(node.do.graph)
         for chain in chains:
-            if len(chain) == 1:
-                numbers, is_new = values_given(body), True
-            else:
-                start = given[chain[1:]]
-                numbers, is_new = list(range(start, start + len(self.made[node.do.graph][chain[1:]]))), False
-            for number in numbers:
-                if single and len(chain) == 1:
+            values = self.given[node.do.graph] if len(chain) == 1 else self.made[node.do.graph][chain[1:]]
+            for value, number in zip(values, places[chain[1:]], strict=True):
+                if single and number == 0:
                     ref = Ref(node.name)
                 else:
                     ref = Ref(names.fresh("getitem"))
                     added.append(Node(ref.name, GETITEM, (Ref(call.name), number), stack=node.stack))
-                if is_new and self.copies and _is_tensor(body, number):
+                if len(chain) == 1 and self.copies and _is_tensor(body, value):
                     added.append(_clone(names, ref, node.stack, made_of_value(self.program, name, node.name)))
                     ref = Ref(added[-1].name)
                 made.setdefault(chain, []).append(ref)
         return [call, *added]
 
-    def _starts(self, name: str) -> dict[Chain, int]:
-        # Where the values of each chain begin among the results of a body.
-        body = self.program.graphs[name]
-        count = len(body.output) if type(body.output) is tuple else 1
-        found: dict[Chain, int] = {}
+    def _places(self, name: str) -> dict[Chain, list[int]]:
+        # Where the values of each chain are among the results of a body, and at () those that it gives itself.
+        results: list[Arg] = list(results_of(self.program.graphs[name]))
+        found: dict[Chain, list[int]] = {}
         for chain in self.wanted.get(name, ()):
-            found[chain] = count
-            count += len(self.made[name][chain])
-        return found
+            values = self.made[name][chain]
+            found[chain] = [*range(len(results), len(results) + len(values))]
+            results += values
+        own = {result.name: number for number, result in reversed(list(enumerate(results))) if type(result) is Ref}
+        return found | {(): [own[ref.name] for ref in self.given.get(name, ())]}

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from attrs import evolve
 
-from ...ir.arguments import Arg, Ref, refs_in
+from ...ir.arguments import Arg, Ref, refs_in, same_arg
 from ...ir.effects.aliases import UnionFind, join_aliases, slot_storage
 from ...ir.effects.declared import NOTHING, NodeEffects, Shared
 from ...ir.effects.dependencies import dependencies
@@ -127,9 +127,10 @@ class Legality:
         Raises:
             RuleError: it does not, and the rule does not say that it may.
         """
-        if not any(map(self.acts, (*place.nodes, *made))):
+        gone, new = _without_kept([node for node in place.nodes if self.acts(node)], [node for node in made if self.acts(node)])
+        if not gone and not new:
             return
-        before, after = ([self.does(node) for node in nodes] for nodes in (place.nodes, made))
+        before, after = ([self.does(node) for node in nodes] for nodes in (gone, new))
         writes = any(one.writes or one.writes_slots or one.scope != (0, 0) for one in (*before, *after))
         was, becomes = sorted(filter(None, map(_said, before))), sorted(filter(None, map(_said, after)))
         if (was == becomes or any_effects) and not writes:
@@ -262,6 +263,18 @@ def _apart(node: Node, does: NodeEffects) -> NodeEffects:
     if not isinstance(target, OpOverload) or does.aliases or len(returns := schema_of(target).returns) < 2:
         return does
     return evolve(does, results=tuple([Shared(first=number) for number in range(len(returns))]))
+
+
+def _without_kept(gone: Sequence[Node], new: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+    # The nodes of a match and those of its replacement, without those that the replacement keeps, as m.value does.
+    rest, left = list(new), list[Node]()
+    for node in gone:
+        same = [each for each in rest if each.do == node.do and same_arg((each.args, each.kwargs), (node.args, node.kwargs))]
+        if same:
+            rest.remove(same[0])
+        else:
+            left.append(node)
+    return left, rest
 
 
 def _code(node: Node) -> object:
