@@ -15,6 +15,7 @@ from ...ir.arguments import Ref
 from ...ir.graph import Graph, Input, Op
 from ...ir.program import Program
 from ...ir.signature import GIVEN
+from ...ir.torch_private import device_of
 from .boxed import Boxed, boxed
 from .explicit import explicit, reached, with_results
 
@@ -131,4 +132,4 @@ def _laid(tangent: torch.Tensor, strides: tuple[int, ...] | None) -> torch.Tenso
         return tangent.contiguous()
     if tangent.stride() == strides:
         return tangent
-    return torch.empty_strided(tangent.shape, strides, dtype=tangent.dtype, device=tangent.device).copy_(tangent)
+    return torch.empty_strided(tangent.shape, strides, dtype=tangent.dtype, device=device_of(tangent)).copy_(tangent)
