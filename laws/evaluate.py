@@ -13,6 +13,7 @@ from attrs import field, frozen
 
 from ..ir.arguments import Arg, Body, Items, Record, Ref
 from ..ir.calls.parts import original, part_names
+from ..ir.effects.resolved import program_effects, summary
 from ..ir.graph import Call, Get, Input, Node, Op
 from ..ir.names import join
 from ..ir.program import Program
@@ -201,6 +202,10 @@ class Machine(Protocol):
         """Return the contents of a saved value as something that ``==`` compares exactly."""
         ...
 
+    def overwrite(self, value: Any) -> None:
+        """Give a value other contents in place, as a caller may do with a result."""
+        ...
+
 
 @frozen
 class Meaning:
@@ -232,6 +237,7 @@ def evaluate(
     machine: Machine,
     *,
     seen: Callable[[str, Input | Node, Any], object] | None = None,
+    writes: bool = False,
 ) -> Meaning:
     """Return what a program means.
 
@@ -240,6 +246,8 @@ def evaluate(
         calls: the leaves of the user inputs, for each call.
         machine: a fresh one.
         seen: is called with every input and node that gets a value, and its graph.
+        writes: whether the caller writes into the results of each call before the next: state that is returned changes,
+            unless the call itself writes it.
 
     Raises:
         KeyError: an operator has neither a function of the machine nor a target.
@@ -252,7 +260,7 @@ def evaluate(
     >>> evaluate(Program.of({"": graph}, signature=signature), [(2,), (3,)], ToyMachine()).outputs
     ((-2,), (-3,))
     """
-    run = _Run(program, machine, seen)
+    run = _Run(program, machine, seen, writes=writes)
     constants = _constants(run)
     made = [run.call(leaves) for leaves in calls]
     return Meaning(
@@ -287,12 +295,24 @@ def _state_names(program: Program) -> dict[str, str]:
     return {original(slot, names): slot for slot in program.state}
 
 
+def _written(program: Program) -> frozenset[str]:
+    # The state that nodes write.
+    does = summary(program.main, program_effects(program)[program.root])
+    inputs = {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
+    slots = {*does.writes_slots, *(inputs[name] for name in does.writes if name in inputs)}
+    return frozenset(slots.difference(program.state.modules))
+
+
 class _Run:
-    def __init__(self, program: Program, machine: Machine, seen: Callable[[str, Input | Node, Any], object] | None) -> None:
+    def __init__(
+        self, program: Program, machine: Machine, seen: Callable[[str, Input | Node, Any], object] | None, *, writes: bool
+    ) -> None:
         self.program = program
+        self.writes = writes
         self.machine = machine
         self.seen = seen
         self.slots = machine.load(program.state)
+        self.written = _written(program) if writes else frozenset[str]()
 
     def call(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Run the root once; return the contents of its user outputs, and of its user inputs afterwards."""
@@ -318,7 +338,23 @@ class _Run:
         pairs = zip(signature.outputs, saved, strict=True)
         outputs = tuple(machine.shown(result) for spec, result in pairs if type(spec) in GIVEN)
         users = [value for spec, value in zip(signature.inputs, values, strict=True) if type(spec) is UserInput]
-        return outputs, tuple(machine.shown(machine.save(value)) for value in users)
+        inputs = tuple(machine.shown(machine.save(value)) for value in users)
+        if self.writes:
+            self._write_results(results)
+        return outputs, inputs
+
+    def _write_results(self, results: Sequence[Any]) -> None:
+        # Whether a result is state that the call writes, or a copy, is open: forms of mutations differ in it.
+        machine, state = self.machine, self.program.state
+        outputs = list(zip(self.program.signature.outputs, results, strict=True))
+        written = {spec.slot for spec, one in outputs if type(spec) is StateMutation and one is not self.slots[spec.slot]}
+        storages = {state[slot].storage for slot in (*written, *self.written)}
+        contents = {name: machine.save(self.slots[name]) for name, slot in state.pairs if slot.storage in storages}
+        for spec, result in outputs:
+            if type(spec) in GIVEN:
+                machine.overwrite(result)
+        for name, saved in contents.items():
+            machine.write(self.slots[name], saved)
 
     def body(self, name: str, values: Sequence[Any], path: str) -> Any:
         """Run a graph as the body of the module at a path."""

@@ -9,6 +9,7 @@ import copy
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -162,14 +163,21 @@ class TensorMachine:
             return contents_of(saved)
         return (type(saved).__name__, tuple(saved.shape), *map(contents_of, parts_of(saved)))
 
+    def overwrite(self, value: Any) -> None:
+        """Give a tensor other contents, unless its elements share memory, which torch does not write in place."""
+        if isinstance(value, torch.Tensor):
+            with suppress(RuntimeError):
+                value.detach().copy_(value.detach() + 1)
 
-def tensor_meaning(program: Program, calls: Sequence[Sequence[Any]], *, seed: int = 0) -> Meaning:
+
+def tensor_meaning(program: Program, calls: Sequence[Sequence[Any]], *, seed: int = 0, writes: bool = False) -> Meaning:
     """Return what a program of real operators means, bit for bit.
 
     Args:
         program: a program at any stage, on the CPU; its state is not changed.
         calls: the leaves of the user inputs, for each call.
         seed: of torch's generator, which is put back afterwards.
+        writes: whether the caller writes into the results of each call before the next.
 
     >>> from purefx.ir.importing import import_ep
     >>> program = import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(1),)))
@@ -177,7 +185,7 @@ def tensor_meaning(program: Program, calls: Sequence[Sequence[Any]], *, seed: in
     ((float32[1] (0.0),),)
     """
     with seeded(seed), torch.no_grad():
-        return evaluate(program, calls, TensorMachine())
+        return evaluate(program, calls, TensorMachine(), writes=writes)
 
 
 A, B = ArgAt(0, "a"), ArgAt(1, "b")
@@ -336,17 +344,23 @@ class ToyMachine:
         """Return what was saved: a number for a cell, text for a constant."""
         return saved
 
+    def overwrite(self, value: Any) -> None:
+        """Put another number into a cell."""
+        if type(value) is Cell:
+            self.write(value, value.memory[0] + 1)
+
 
 def _cell(number: int) -> Cell:
     return Cell([number % MODULUS if number >= 0 else -(-number % MODULUS)])
 
 
-def toy_meaning(program: Program, *, calls: int = 3) -> Meaning:
+def toy_meaning(program: Program, *, calls: int = 3, writes: bool = False) -> Meaning:
     """Return what a toy program means, over some calls with different numbers.
 
     Args:
         program: a program of toy operators at any stage.
         calls: how many.
+        writes: whether the caller writes into the results of each call before the next.
 
     >>> from purefx.ir import Graph
     >>> toy_meaning(Program.of({"": Graph((), (), ())})).outputs
@@ -354,4 +368,4 @@ def toy_meaning(program: Program, *, calls: int = 3) -> Meaning:
     """
     count = sum(type(spec) is UserInput for spec in program.signature.inputs)
     leaves = [[3 + 10 * call + index for index in range(count)] for call in range(calls)]
-    return evaluate(program, leaves, ToyMachine())
+    return evaluate(program, leaves, ToyMachine(), writes=writes)

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from attrs import evolve
 
 from ...ir.arguments import Ref
-from ...ir.graph import Graph, Input, Node, Op
-from ...ir.operators import op_of
+from ...ir.graph import Graph, Input, Op
 from ...ir.program import Program
 from ...ir.signature import GIVEN
+from ...ir.torch_private import device_of
 from .boxed import Boxed, boxed
 from .explicit import explicit, reached, with_results
 
@@ -24,8 +23,6 @@ __all__ = ["Backward", "Request"]
 
 VERSIONS = 64
 """How many versions of a backward are kept."""
-
-VIEW, RESHAPE = "aten.view.default", op_of(torch.ops.aten.reshape.default)
 
 
 class Request(NamedTuple):
@@ -35,8 +32,6 @@ class Request(NamedTuple):
     """For each operand of the step whether it needs a gradient."""
     given: tuple[bool, ...]
     """For each tangent whether something used that output."""
-    laid: bool
-    """Whether all tangents lie in memory as those that the program was captured with."""
 
 
 class Backward:
@@ -74,12 +69,14 @@ class Backward:
         self.full = boxed(self.program)
         self.versions = {}
 
-    def fits(self, tangents: Sequence[torch.Tensor]) -> bool:
-        """Return whether tangents lie in memory as those that the program was captured with."""
+    def laid(self, tangents: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return tangents that lie in memory as those that the program was captured with.
+
+        Formulas of autograd copy a tangent that is not contiguous before some kernels; a trace has no such branch.
+        """
         if torch.compiler.is_compiling():
-            return True
-        pairs = zip(tangents, self.layouts, strict=True)
-        return all(tangent.is_contiguous() if strides is None else tangent.stride() == strides for tangent, strides in pairs)
+            return list(tangents)
+        return [_laid(tangent, strides) for tangent, strides in zip(tangents, self.layouts, strict=True)]
 
     def run(self, box: list[Any], request: Request) -> Any:
         """Return the results of the backward; None for what was not asked for.
@@ -95,11 +92,7 @@ class Backward:
     def version(self, request: Request) -> Boxed:
         """Return the version that answers a request, made when it is first asked for."""
         wanted = self._wanted(request)
-        if all(wanted) and request.laid:
-            found = self.full
-        else:
-            program = with_results(self.program, wanted)
-            found = boxed(program if request.laid else self._in_any_layout(program), device=self.moved_to)
+        found = self.full if all(wanted) else boxed(with_results(self.program, wanted), device=self.moved_to)
         if len(self.versions) >= VERSIONS:
             self.versions.clear()
         self.versions[request] = found
@@ -124,13 +117,6 @@ class Backward:
             return None
         return reached(graph, {name for name, there in zip(self.tangents, request.given, strict=True) if there})
 
-    def _in_any_layout(self, program: Program) -> Program:
-        # Autograd's own formulas reshape gradients, which a trace writes down as views.
-        graph = program.main
-        late = reached(graph, set(self.tangents))
-        nodes = [_reshaped(node) if node.name in late else node for node in graph.nodes]
-        return program.with_main(Graph(graph.inputs, tuple(nodes), graph.output))
-
 
 def _strides(formal: Input) -> tuple[int, ...] | None:
     # None where they depend on sizes.
@@ -141,5 +127,9 @@ def _strides(formal: Input) -> tuple[int, ...] | None:
     return strides if all(type(stride) is int for stride in strides) else None
 
 
-def _reshaped(node: Node) -> Node:
-    return evolve(node, do=RESHAPE) if type(node.do) is Op and node.do.name == VIEW else node
+def _laid(tangent: torch.Tensor, strides: tuple[int, ...] | None) -> torch.Tensor:
+    if strides is None:
+        return tangent.contiguous()
+    if tangent.stride() == strides:
+        return tangent
+    return torch.empty_strided(tangent.shape, strides, dtype=tangent.dtype, device=device_of(tangent)).copy_(tangent)

@@ -119,8 +119,8 @@ class Halves:
     def ran(self, half: Backward, call: Saved, gradients: Sequence[torch.Tensor | None], needed: tuple[bool, ...]) -> Any:
         """Return the results of a backward program; it takes what was saved, tangents and its own state, saved first."""
         given = [gradients[number] for number in self.tangents]
-        tangents = [_or_zeros(gradient, like) for gradient, like in zip(given, call.likes, strict=True)]
-        request = Request(needed, tuple([gradient is not None for gradient in given]), half.fits(tangents))
+        tangents = half.laid([_or_zeros(gradient, like) for gradient, like in zip(given, call.likes, strict=True)])
+        request = Request(needed, tuple([gradient is not None for gradient in given]))
         box = [*call.values, *tangents, *call.state[: len(half.state)]]
         del call.values[:], call.state[: len(half.state)], given, tangents
         return half.run(box, request)
@@ -157,7 +157,7 @@ class SplitHalves(Halves):
         box = [*call.values, *call.state]
         call.values.clear()
         call.state.clear()
-        request = Request(tuple([parameter.requires_grad for parameter in parameters]), (), laid=True)
+        request = Request(tuple([parameter.requires_grad for parameter in parameters]), ())
         with torch.no_grad():
             results = self.weights.run(box, request)
         pairs = [pair for pair in zip(parameters, results, strict=True) if pair[1] is not None]

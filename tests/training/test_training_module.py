@@ -207,6 +207,15 @@ def test_gradients_lie_in_memory_as_eager_passes_them(reduce: Callable[[torch.Te
     assert different(module, eager) == []
 
 
+def test_kernels_that_need_contiguous_gradients_get_them() -> None:
+    """Autograd copies the gradient of a sum before the kernel of group norm, which reads other memory otherwise."""
+    eager = nn.Sequential(nn.Linear(8, 8), nn.GroupNorm(2, 8))
+    module, x = trained(eager, torch.randn(6, 8)), torch.randn(6, 8)
+    for each in (module, eager):
+        torch.autograd.backward(each(x).sum())
+    assert different(module, eager) == []
+
+
 @pytest.mark.usefixtures("quick_collection")
 @pytest.mark.parametrize("policy", POLICIES)
 def test_saved_memory_goes_with_its_last_use(policy: str) -> None:

@@ -66,9 +66,10 @@ def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = F
         y_constant = get _constant0             # exp of the buffer
         y = aten.mul.Tensor(x, y_constant)
 
-    Known are constants, buffers that no node writes, and what operators make of literals (``zeros``, ``arange``).  Buffers are
-    what they are now: whoever loads others into the lowered module later folds after that, or not at all.  Parameters are
-    trained and loaded, so they are not folded unless asked.  Operators of torch are run on the CPU, without gradients, where they
+    The contents of constants and buffers are known if no node writes them and no result is or aliases them; so are results of
+    operators on literals (``zeros``, ``arange``).  Folding assumes that nobody writes or loads them later, in the lowered module
+    or in a tensor that it shares: load first, then fold.  Parameters are trained and loaded, so they are not folded unless
+    ``parameters=True``.  Operators of torch are run on the CPU, without gradients, where they
     do nothing but compute and always give the same; the result has the dtype, sizes and strides that the operator gives.  What
     is written, returned, or a view of state stays computed, and so does what is large.  In a body that several modules share,
     only what is the same tensor in all of them is known: ``expand`` before folds the rest.
@@ -76,8 +77,8 @@ def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = F
     Args:
         program: a program at any stage, with the contents of its state.
         limit: how many bytes a result may have.
-        parameters: whether parameters are constants too, for programs that are not trained any more; those that the program
-            gives gradients of are not.
+        parameters: whether parameters are constants too. It assumes that nobody trains, loads or writes them later; those
+            that the program returns, aliases or gives gradients of are computed as before.
         fuel: a rewrite is one node that becomes a constant; bodies before their callers, the last first.
 
     Returns:
@@ -113,14 +114,15 @@ class _Known:
         self.places = all_instances(program)
         self.handed = {body for _, node in program.nodes() for body in bodies_in(node.args, node.kwargs)}
         self.kinds = {SlotKind.BUFFER, SlotKind.CONSTANT, *([SlotKind.PARAMETER] if parameters else [])}
-        self.written = self._written(effects)
+        self.unknown = self._unknown(effects)
 
-    def _written(self, effects: Mapping[str, list[NodeEffects]]) -> set[int]:
-        # The storages that a node may write, or that something outside of the program changes or loads.
+    def _unknown(self, effects: Mapping[str, list[NodeEffects]]) -> set[int]:
+        # The storages that a node may write, that the caller may write because they are returned, or that are loaded.
         program, state = self.program, self.program.state
         does = summary(program.main, effects[program.root])
         inputs = {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
-        slots = [*does.writes_slots, *(inputs[name] for name in does.writes if name in inputs)]
+        slots = [*does.writes_slots, *does.aliases_slots]
+        slots += [inputs[name] for name in (*does.writes, *does.aliases) if name in inputs]
         slots += [spec.slot for spec in program.signature.outputs if isinstance(spec, StateMutation | StateGradient)]
         found = {state[slot].storage for slot in slots if slot in state}
         found |= {slot.storage for _, slot in state.pairs if slot.kind not in self.kinds}  # under another name it is trained
@@ -138,7 +140,7 @@ class _Known:
 
     def _value(self, slot: Slot) -> Any:
         value = slot.value
-        fits = slot.kind in self.kinds and slot.storage not in self.written and _has_contents(value)
+        fits = slot.kind in self.kinds and slot.storage not in self.unknown and _has_contents(value)
         return value.detach() if fits else None
 
 
