@@ -97,7 +97,7 @@ def per_example(value: torch.Tensor) -> torch.Tensor:
     """
     if not torch._C._functorch.is_batchedtensor(value):
         return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device_of(value))
 
 
 def device_of(tensor: Any) -> torch.device:
