@@ -24,7 +24,7 @@ from ..ir.own_operators import tensors_of
 from ..ir.program import Program
 from ..ir.state import same_contents
 from ..transforms import Transformation
-from .draws import RUN, draw_settings, runs_of
+from .draws import RUN, draw_settings, runs_of, same_everywhere
 from .evaluate import EXACT, Tolerance, contents_of
 from .law import GENERIC, Case, Law, Transform
 
@@ -282,7 +282,7 @@ def smallest(
             raise
 
     # The errors of hypothesis say where a test failed, or that it did not fail again; ours say what the program is.
-    with suppress(LawBroken, Flaky, _TimeIsUp):
+    with suppress(LawBroken, Flaky, _TimeIsUp), same_everywhere():
         for start, size in runs_of(examples, number, longest=longest):
             seed(start)(draw_settings(size, Phase.generate, Phase.shrink)(given(made)(holds)))()
     return min(broken, key=_size, default=None)

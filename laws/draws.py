@@ -7,12 +7,15 @@ one long run much alike: what the first ones lack, nearly all lack.  Nothing is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.internal.conjecture import providers
 from hypothesis.strategies import SearchStrategy
 
-__all__ = ["RUN", "draw_settings", "examples_of", "runs_of"]
+__all__ = ["RUN", "draw_settings", "examples_of", "runs_of", "same_everywhere"]
 
 Drawn = TypeVar("Drawn")
 
@@ -62,8 +65,28 @@ def examples_of(strategy: SearchStrategy[Drawn], count: int, number: int, *, lon
         def keep(drawn: Drawn) -> None:
             found.append(drawn)
 
-        keep()
+        with same_everywhere():
+            keep()
     return found
+
+
+@contextmanager
+def same_everywhere() -> Iterator[None]:
+    """Draw the same from one seed whatever modules the process has.
+
+    Hypothesis collects the literals of the user's modules and draws them too, so a literal of a script changes what is drawn.
+
+    >>> with same_everywhere():
+    ...     providers.HypothesisProvider._local_constants.integers
+    set()
+    """
+    module: Any = providers
+    cache = type(module.CONSTANTS_CACHE)(1024)
+    with (
+        patch.object(module.HypothesisProvider, "_local_constants", module.Constants()),
+        patch.object(module, "CONSTANTS_CACHE", cache),
+    ):
+        yield
 
 
 def draw_settings(examples: int, *phases: Phase) -> settings:
