@@ -16,10 +16,22 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from ...ir.arguments import Arg, Items, Ref, same_arg, thawed
 from ...ir.graph import Get, Node, Op
 from ...ir.importing import import_fx
+from ...ir.torch_private import OpOverload, Parameter, parameters_of
 from .contents import Operand, leaves_of, with_leaves
 from .operands import Assignment, quiet
 
 __all__ = ["Instance", "changed", "instance_of", "run_node"]
+
+OF_NO_RESULT = frozenset(
+    {"device", "layout", "memory_format", "pin_memory", "generator", "non_blocking", "copy", "requires_grad"}
+)
+"""Parameters that no pattern is about."""
+
+OF_NONE: Mapping[str, Any] = {"Optional[int]": 0, "Optional[float]": 0.5, "Optional[number]": 0.5, "Optional[str]": "floor"}
+"""What stands for None in the place of an argument, by the type of the parameter."""
+
+WORDS = (("none", "tanh"), ("floor", "trunc"), ("mean", "sum"), ("reflect", "constant", "replicate"))
+"""Words that operators choose among."""
 
 
 @frozen(eq=False)
@@ -113,7 +125,9 @@ def run_node(node: Node, known: Mapping[str, Any]) -> Any:
 
 
 def changed(instance: Instance, place: int) -> Instance | None:
-    """Return an instance with one literal changed, or with another tensor where a variable is used again; None if it has neither.
+    """Return an instance with one literal changed, or another tensor where a variable is used again; None if it has neither.
+
+    Arguments that have their defaults are literals too.
 
     Args:
         instance: a pattern on operands.
@@ -123,19 +137,41 @@ def changed(instance: Instance, place: int) -> Instance | None:
     >>> found = instance_of(lambda x: x.transpose(0, 1), [Operand(torch.ones(2, 2))], rule="r")
     >>> [changed(found, place).nodes[0].args[1:] for place in range(2)]
     [(1, 1), (0, 2)]
-    >>> len(changed(instance_of(lambda x: x + x, [Operand(torch.ones(2, 2))], rule="r"), 0).leaves)
-    2
+    >>> found = instance_of(lambda x: x + x, [Operand(torch.ones(2, 2))], rule="r")
+    >>> changed(found, 0).nodes[0].kwargs, len(changed(found, 1).leaves)
+    ((('alpha', 2),), 2)
     """
     ways = [*_with_other_literals(instance), *_with_other_operands(instance)]
     return ways[place % len(ways)] if ways else None
 
 
 def _with_other_literals(instance: Instance) -> Iterator[Instance]:
+    # Arguments that were left out too: a pass that drops one is right as long as all of them have their defaults.
     for number, node in enumerate(instance.nodes):
         for position, arg in enumerate(node.args):
             if not same_arg(other := _another(arg), arg):
                 args = (*node.args[:position], other, *node.args[position + 1 :])
                 yield _with_node(instance, number, evolve(node, args=args))
+        parameters = parameters_of(node.do.target) if type(node.do) is Op and isinstance(node.do.target, OpOverload) else ()
+        named = dict(node.kwargs)
+        for one in parameters[len(node.args) :]:
+            if one.name in named or one.has_default:
+                for other in _other_values(one, named.get(one.name, one.default)):
+                    kwargs = tuple({**named, one.name: other}.items())
+                    yield _with_node(instance, number, evolve(node, kwargs=kwargs))
+
+
+def _other_values(parameter: Parameter, value: Any) -> Iterator[Arg]:
+    if parameter.name in OF_NO_RESULT or "Tensor" in parameter.kind:
+        return
+    if value is None and parameter.kind in OF_NONE:
+        yield OF_NONE[parameter.kind]
+    elif parameter.name == "dtype":
+        yield torch.float64
+    elif isinstance(value, str):
+        yield from [other for group in WORDS if value in group for other in group if other != value]
+    elif not same_arg(other := _another(value), value):
+        yield other
 
 
 def _with_other_operands(instance: Instance) -> Iterator[Instance]:

@@ -80,7 +80,7 @@ def _hits(*, changed: bool) -> st.SearchStrategy[Hit]:
         st.tuples(FEED, FEED, FEED, FEED),
         BETWEEN,
         _often(0, st.integers(0, ENDS - 1), of=2),
-        st.integers(1, 8) if changed else st.just(0),
+        st.integers(1, 24) if changed else st.just(0),
     )
 
 

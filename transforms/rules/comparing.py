@@ -98,7 +98,7 @@ def _plan(term: Applied, target: Any, count: int, names: Sequence[str]) -> list[
         return []
     orders = [wanted]
     one, other = COMMUTING.get(term.name, ("", ""))
-    if one in wanted and other in wanted and wanted[one] is not wanted[other] and wanted.get("alpha", 1) == 1:
+    if one in wanted and other in wanted and wanted[one] is not wanted[other] and same_arg(wanted.get("alpha", 1), 1):
         orders.append({**wanted, one: wanted[other], other: wanted[one]})
     parameters = [one for one in parameters_of(target) if one.name not in WITHOUT_MEANING]
     return [[_planned(each[one.name], given[one.name], one) for one in parameters] for each in orders]
