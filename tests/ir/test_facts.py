@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import weakref
 
@@ -27,10 +26,10 @@ def test_facts_are_no_part_of_a_value() -> None:
     program = asked(tree(3))
     fresh = anew(program)
     assert program.known and fresh == program and hash(fresh) == hash(program)
-    for other in (copy.copy(program), evolve(program)):
-        assert not other.known and other == program
+    other = evolve(program)
+    assert not other.known and other == program
     graph = program.main
-    assert graph.derived and not copy.copy(graph).derived and not evolve(graph).derived
+    assert graph.derived and not evolve(graph).derived
     assert "known" not in repr(program) and str(program) == str(fresh)
 
 
