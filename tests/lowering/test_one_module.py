@@ -266,7 +266,7 @@ def test_one_forward_for_several_bodies_is_refused(model: str, to: Any) -> None:
         with pytest.raises(px.errors.SwapError, match="its calls run different bodies"):
             setattr(child, name, value)
     torch.testing.assert_close(module(X), expected)
-    inside = lowered(Inside(), to)
+    inside: Any = lowered(Inside(), to)
     inside.a.forward = lambda x: x
     torch.testing.assert_close(inside(X), X + 1)
 
