@@ -10,13 +10,14 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
+from ...ir.calls.call_graph import calls_by_label
 from ...ir.errors import SwapError, UnsupportedProgram
 from ...ir.persistent import derived
 from ...ir.program import Program
 from ...ir.torch_private import blank_module, buffers_dict, children_dict, parameters_dict
 from ..modules.context import LoweringContext
 
-__all__ = ["LoweredContainer", "LoweredList", "Watched", "Where", "check_hooked", "new_container", "unhooked"]
+__all__ = ["LoweredContainer", "LoweredList", "Watched", "Where", "check_hooked", "check_one_body", "new_container", "unhooked"]
 
 
 def check_hooked(family: LoweringContext, path: str) -> None:
@@ -33,6 +34,28 @@ def check_hooked(family: LoweringContext, path: str) -> None:
     why = next((known[each] for each in family.paths_of(path) if each in known), None)
     if why is not None:
         raise UnsupportedProgram(f"hooks of module {path!r} cannot run: {why}")
+
+
+def check_one_body(where: Where | None) -> None:
+    """Refuse another ``forward`` of a module whose calls run different bodies: it would stand for the first of them alone.
+
+    Args:
+        where: which lowering the module is of, and where.
+
+    Raises:
+        SwapError: the calls of the module run different bodies.
+    """
+    if where is None:
+        return
+    family, first = where.family, where.family.hooked.get(where.path, where.path)
+    names = [first, *(path for path, other in family.hooked.items() if other == first)]
+    calls = calls_by_label(family.program)
+    bodies = {body for name in names for path in family.paths_of(name) for body in calls.get(path, {}).values()}
+    if len(bodies) > 1:
+        raise SwapError(
+            f"module {where.path!r} is called several times, and its calls run different bodies, so one forward cannot replace "
+            f"them; put a module in with px.swap_modules(program, {{{where.path!r}: module}}) before lowering"
+        )
 
 
 @derived
@@ -85,6 +108,8 @@ class Watched(torch.nn.Module):
             if name in self.__dict__ and isinstance(value, torch.nn.Module) and name in children_dict(self):
                 children_dict(self)[name] = value  # torch would delete the attribute: a child called ``purefx_place``
                 return
+        elif name == "forward" or (name == "__class__" and getattr(value, "forward", None) is not type(self).forward):
+            check_one_body(self.purefx_where)
         super().__setattr__(name, cast(Any, value))
 
     def register_forward_pre_hook(self, *args: Any, **kwargs: Any) -> Any:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import purefx as px
+from purefx import rules
 
 
 class Tied(torch.nn.Module):
@@ -35,7 +36,7 @@ def values() -> dict[str, Any]:
     made = program()
     return {
         "Program": made, "Graph": made.main, "Node": made.main.nodes[0], "Input": made.main.inputs[0],
-        "RuleSet": px.rules.algebra, "Rule": px.rules.algebra.rules[0],
+        "RuleSet": rules.algebra, "Rule": rules.algebra.rules[0],
     }  # fmt: skip
 
 

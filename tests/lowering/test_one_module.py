@@ -255,6 +255,22 @@ def test_a_child_is_replaced_for_all_names_of_its_parent_or_for_none(to: Any) ->
     torch.testing.assert_close(swapped(X), model(X))
 
 
+@pytest.mark.parametrize("to", KINDS)
+@pytest.mark.parametrize("model", ["twice", "deeper", "renamed", "attributes"])
+def test_one_forward_for_several_bodies_is_refused(model: str, to: Any) -> None:
+    """It would run for the first body alone, where eager runs it for all calls; a module with one body takes it."""
+    module: Any = lowered(MODELS[model](), to)
+    expected, child = module(X), leaf(module)
+    kind = type("Other", (type(child),), {"forward": lambda self, x: x})
+    for name, value in (("forward", lambda x: x), ("__class__", kind)):
+        with pytest.raises(px.errors.SwapError, match="its calls run different bodies"):
+            setattr(child, name, value)
+    torch.testing.assert_close(module(X), expected)
+    inside: Any = lowered(Inside(), to)
+    inside.a.forward = lambda x: x
+    torch.testing.assert_close(inside(X), X + 1)
+
+
 def test_what_is_done_to_a_later_call_is_done_to_the_module() -> None:
     module: Any = lowered(Twice(), "graph_module")
     later = getattr(module, "a@1")

@@ -302,8 +302,9 @@ def test_what_a_module_that_writes_gives_can_be_wrapped(where: str, preserved: t
         return first * 2, second + 1
 
     def again(m: px.Match) -> Any:
+        call: Any = m.origin.do
         first, _ = m.value
-        return first, m.module_call(m.origin.do.instance.path, next(iter(m.arguments.values())))[1]
+        return first, m.module_call(call.instance.path, next(iter(m.arguments.values())))[1]
 
     ep = torch.export.export(Counters(), (X,), preserve_module_call_signature=preserved)
     program = px.transform(px.import_ep(ep))

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 import purefx as px
+from purefx.ir.calls.call_graph import calls_by_label
 from tests.programs import parent
 
 X = torch.randn(2, 3)
@@ -188,7 +189,7 @@ def test_capture_knows_what_is_one_object(name: str, strict: bool, tmp_path: Pat
                 delattr(child, key)
                 setattr(child, key, value.detach() * 2)
             notes += [each(X).tolist(), list(each.state_dict())]
-        silent = px.ir.calls.call_graph.calls_by_label(px.transform(program))
+        silent = calls_by_label(px.transform(program))
         if path in silent or any(part is model.get_submodule(each) for each in silent):
             assert said[False] == said[True], path
 

@@ -223,7 +223,8 @@ class Sizes(parent(n=Sized)):
 @claim("a module takes no sizes that it can compute")
 def sizes() -> None:
     ep = torch.export.export(Sizes(), (X,), dynamic_shapes=({0: torch.export.Dim("d", min=2)},))
-    torchs, ours = torch.export.unflatten(ep), px.unflatten(ep)
+    torchs: Any = torch.export.unflatten(ep)
+    ours: Any = px.unflatten(ep)
     takes = [[node.name for node in each.n.graph.nodes if node.op == "placeholder"] for each in (torchs, ours)]
     assert takes == [["sym_size_int_1", "slice_1"], ["x", "slice_1"]]
     for each in (torchs, ours):
