@@ -202,6 +202,20 @@ def test_a_copy_of_another_type_is_refused(door: str, monkeypatch: pytest.Monkey
         DOORS[door](program)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("generator", "sparse constant")])
+def test_conversions_keep_the_class_or_name_the_slot(kind: str) -> None:
+    program = _program(kind)
+    (name,) = program.state
+    for convert in (lambda: px.to_dtype(program, torch.float64), lambda: px.to_device(program, "meta")):
+        try:
+            made = convert()
+        except UnsupportedProgram as error:
+            assert kind.startswith((PLAIN_OUT, "opaque layout")), error  # what the class itself cannot convert
+            assert f"the state {name!r}" in str(error)
+        else:
+            assert type(made.state[name].value) is type(program.state[name].value)
+
+
 def test_tied_state_stays_one() -> None:
     class Two(torch.nn.Module):
         def __init__(self) -> None:
