@@ -28,8 +28,13 @@ def has_window(value: torch.Tensor) -> bool:
     kind = type(value)
     if kind in ORDINARY:
         return kind is FakeTensor or is_plain(value)
-    own = hasattr(kind, "__tensor_flatten__") or kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    own = hasattr(kind, "__tensor_flatten__") or _dispatches(kind)
     return not own and not _copies_itself(value) and is_plain(value.as_subclass(torch.Tensor))
+
+
+def _dispatches(kind: Any) -> bool:
+    tensor: Any = torch.Tensor
+    return kind.__torch_dispatch__ is not tensor.__torch_dispatch__
 
 
 def _copies_itself(value: Any) -> bool:
@@ -143,7 +148,7 @@ def _remade(value: torch.Tensor, memo: dict[int, Any], device: torch.device | No
         made = moved(copy.deepcopy(value, memo))
     elif hasattr(value, "__tensor_flatten__"):
         made = _rebuilt(value, lambda part: _remade(part, memo, device), memo)
-    elif type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+    elif _dispatches(type(value)):
         made = moved(copy.deepcopy(value, memo))
     else:
         made = dressed(moved(as_plain(value).clone()), value, memo)

@@ -1,4 +1,7 @@
-"""What ``torch.export`` drops without a word: backward functions of the module's own, hooks on tensors, seeds that it sets."""
+"""What ``torch.export`` drops without a word: backward functions of the module's own, hooks on tensors, seeds that it sets.
+
+The exporter runs the module once, and this looks on: nothing is run a second time.  Dynamo (``strict=True``) runs no module.
+"""
 
 from __future__ import annotations
 

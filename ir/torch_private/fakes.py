@@ -95,9 +95,12 @@ def per_example(value: torch.Tensor) -> torch.Tensor:
 
     An exporter keeps what it traced between the functions that open and close a level, and no operator takes that again.
     """
-    if not torch._C._functorch.is_batchedtensor(value):
+    batch, levels = value, cast(Any, torch._C)._functorch
+    while levels.is_batchedtensor(batch):
+        batch = levels.get_unwrapped(batch)
+    if batch is value:
         return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device_of(value))
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device_of(batch))
 
 
 def device_of(tensor: Any) -> torch.device:

@@ -17,6 +17,7 @@ from ...ir.calls.parts import chain_of
 from ...ir.errors import InputError, StageError
 from ...ir.program import Program
 from ...ir.signature import UserInput
+from ...ir.state_copies import copy_value
 from ...ir.taking import Kind, a_program
 from ...ir.verify import check
 from ..calls.arguments import CallPlan
@@ -209,7 +210,7 @@ def _untied(programs: tuple[Program, ...], ties: Sequence[Tie], wanted: Collecti
         for number, name in [place for place in tie.places[1:] if place[0] in wanted]:
             state = found[number].state
             value, cell = state[name].value, state[name].cell
-            copy = torch.nn.Parameter(value.detach().clone(), requires_grad=value.requires_grad)
+            copy = copy_value(name, value, {})
             slots = {other: evolve(state[other], value=copy) for other in state.by_cell[cell]}
             found[number] = found[number].evolve(state=evolve(state, slots=state.slots.update(slots)))
     return tuple(found)

@@ -140,6 +140,10 @@ def _state_of(made: Any, name: str) -> Any:
     return (made.state_dict | made.constants)[name] if isinstance(made, torch.export.ExportedProgram) else getattr(made, name)
 
 
+def _drawn(value: Any) -> list[int]:
+    return value.get_state().tolist() if isinstance(value, torch.Generator) else []
+
+
 def _attributes(value: Any) -> dict[str, Any]:
     return {name: part for name, part in getattr(value, "__dict__", {}).items() if not isinstance(part, torch.Tensor)}
 
@@ -166,11 +170,10 @@ def test_a_copy_is_what_the_original_is(kind: str, door: str) -> None:
             isinstance(original, torch.nn.Parameter),
         )
     eager, module = KINDS[kind](), made.module() if door == "to_ep" else made
-    before = original.get_state() if kind == "generator" else None
+    before = _drawn(original)
     for _ in range(3):
         assert torch.equal(module(X), eager(X))
-    if before is not None:
-        assert torch.equal(original.get_state(), before)
+    assert _drawn(original) == before
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -188,10 +191,9 @@ def test_scripts_refuse_it_and_runs_do_not_share_it(kind: str) -> None:
     original = program.state[name].value
     with pytest.raises(UnsupportedProgram, match=f"the state '{name}' is a "):
         px.to_script(program)
-    before = original.get_state() if kind == "generator" else None
+    before = _drawn(original)
     assert px.first_difference(program, px.transform(program), (X,), calls=2) is None
-    if before is not None:
-        assert torch.equal(original.get_state(), before)
+    assert _drawn(original) == before
 
 
 @pytest.mark.parametrize("door", ["lower", "interpreter", "to_ep", "deepcopy"])
@@ -200,6 +202,28 @@ def test_a_copy_of_another_type_is_refused(door: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(CustomTensorPlainOut, "__deepcopy__", lambda self, memo: self.elem1.clone(), raising=False)
     with pytest.raises(UnsupportedProgram, match=r"the state 'p' is a \S+CustomTensorPlainOut, which cannot be copied"):
         DOORS[door](program)
+
+
+CONVERSIONS: dict[str, tuple[Callable[[px.Program], px.Program], set[str]]] = {
+    "to_dtype": (
+        lambda program: px.to_dtype(program, torch.float64),
+        {PLAIN_OUT, f"{PLAIN_OUT}, as parameter", "opaque layout"},
+    ),
+    "to_device": (lambda program: px.to_device(program, "meta"), {"opaque layout"}),
+}
+"""Conversions, and the kinds that their own class cannot convert."""
+
+
+@pytest.mark.parametrize("conversion", CONVERSIONS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("generator", "sparse constant")])
+def test_conversions_keep_the_class_or_name_the_slot(kind: str, conversion: str) -> None:
+    program, (convert, refused) = _program(kind), CONVERSIONS[conversion]
+    (name,) = program.state
+    if kind in refused:
+        with pytest.raises(UnsupportedProgram, match=f"the state '{name}'"):
+            convert(program)
+        return
+    assert type(convert(program).state[name].value) is type(program.state[name].value)
 
 
 def test_tied_state_stays_one() -> None:
@@ -250,8 +274,9 @@ def test_tensors_inside_of_modules_that_the_program_holds() -> None:
 
     model = Model()
     module = px.lower(px.import_fx(torch.fx.GraphModule(model, Tracer().trace(model))))
-    assert type(module.inner.p) is CustomTensorPlainOut
-    assert module.inner.p is not model.inner.p
+    inner: Any = module.inner
+    assert type(inner.p) is CustomTensorPlainOut
+    assert inner.p is not model.inner.p
     assert torch.equal(module(X), model(X))
 
 

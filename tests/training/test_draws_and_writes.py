@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -59,7 +60,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 RECURRENT: dict[str, Case] = {
-    f"{kind.__name__}, {name}": ((lambda kind=kind, options=options: Recurrent(kind, dropout=0.5, **options)), X3)
+    f"{kind.__name__}, {name}": (partial(Recurrent, kind, dropout=0.5, **options), X3)
     for kind in (nn.LSTM, nn.GRU, nn.RNN)
     for name, options in OPTIONS.items()
 } | {

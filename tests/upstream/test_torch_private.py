@@ -21,6 +21,7 @@ from torch.export.unflatten import InterpreterModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.immutable_collections import immutable_list
+from torch.utils.checkpoint import checkpoint
 
 from purefx.ir import Sym, torch_private
 from purefx.ir.importing.constraints import read_expression
@@ -554,7 +555,7 @@ def test_functions_of_the_users_and_of_torch_are_distinguished() -> None:
     own = "test_functions_of_the_users_and_of_torch_are_distinguished.<locals>.Double"
     assert torch_private.own_functions([Double.apply(x).sin()]) == [own]
     assert torch_private.own_functions([torch.cond(torch.tensor(True), torch.sin, torch.cos, (x,)).sin()]) == []
-    checkpointed = torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=True)
+    checkpointed = checkpoint(torch.sin, x, use_reentrant=True)
     assert torch_private.own_functions([checkpointed]) == ["CheckpointFunction"]
 
 

@@ -22,6 +22,7 @@ from ...ir.inference import running
 from ...ir.program import Program
 from ...ir.signature import TensorType, UserInput
 from ...ir.state import Slot, SlotKind, State
+from ...ir.state_copies import as_plain, dressed, has_window, kind_of_state
 from ...ir.torch_private import FakeTensor
 from ..cleanup import infer
 from ..deduplicate import deduplicate
@@ -183,16 +184,30 @@ def _convert(slots: dict[str, Slot], goes: set[str], dtype: torch.dtype, made: d
         )
     whole = None
     for cell, value in cells.items():
-        plain = value.detach()
+        plain = as_plain(value) if has_window(value) else value.detach()
         if len(cells) == 1:
-            plain = plain.to(dtype)
+            plain = _cast(next(iter(slots)), plain, dtype)
         else:
             if whole is None:
                 count = plain.untyped_storage().nbytes() // plain.element_size()
                 whole = torch.as_strided(plain, (count,), (1,), 0).to(dtype)
             plain = torch.as_strided(whole, plain.shape, plain.stride(), plain.storage_offset())
-        is_parameter = isinstance(value, torch.nn.Parameter)
-        made[cell] = torch.nn.Parameter(plain, value.requires_grad) if is_parameter else plain.requires_grad_(value.requires_grad)
+        made[cell] = dressed(plain, value, {})
+
+
+def _cast(name: str, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    try:
+        made = value.to(dtype)
+    except (RuntimeError, TypeError) as error:
+        raise _unconvertible(name, value, f"{type(error).__name__}: {str(error)[:200]}") from error
+    if type(made) is not type(value):
+        raise _unconvertible(name, value, f"its .to gives a {kind_of_state(made)}")
+    return made
+
+
+def _unconvertible(name: str, value: torch.Tensor, fault: str) -> UnsupportedProgram:
+    said = f"the state {name!r} is a {kind_of_state(value)}, which to_dtype cannot convert ({fault})"
+    return UnsupportedProgram(f"{said}; name it in keep=, or convert the module before exporting it")
 
 
 def _open(program: Program, name: str) -> Graph:
