@@ -5,6 +5,7 @@
 #   make fast    pytest without the real models        make format  let ruff rewrite the sources
 #   make deep    the rest, and laws of new programs    make mutants mutants that no test finds (an hour)
 #   make docs    the site, in build/docs               make linkcheck  its links to other sites
+#   make versions  tests on each supported torch and Python
 #   make house   files, lines, circles of imports, slowest tests
 #   make clean   forget .venv and everything built
 #
@@ -31,7 +32,7 @@ export HF_HUB_OFFLINE := 1
 # Which files are first is said in tests/conftest.py.
 PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check static fast deep mutants vacuity audit audit-effects house bench plot docs linkcheck format clean install
+.PHONY: demo test check static fast versions deep mutants vacuity audit audit-effects house bench plot docs linkcheck format clean install
 .DEFAULT_GOAL := test
 
 install: .venv/installed
@@ -61,6 +62,12 @@ static: .venv/installed
 
 fast: .venv/installed
 	@$(BIN)/pytest $(PARALLEL) -m "not models and not slow and not deep" $(PYTEST_ARGS)
+
+# An environment for each supported torch and Python, in build/versions: make versions ONLY="2.15 3.13" SELECT=smoke
+SELECT ?= fast
+
+versions: .venv/installed
+	@$(BIN)/python -m tests.versions $(ONLY) --select $(SELECT)
 
 # The times of tests are those of the last make test.
 house: .venv/installed
