@@ -80,9 +80,9 @@ def run(*command: str | Path, env: dict[str, str] | None = None) -> str:
 
 
 def interpreter(version: str) -> Path | None:
-    """Return the interpreter of a Python, on the path or of pyenv."""
+    """Return the interpreter of a Python, of pyenv (whose commands on the path run one version only) or on the path."""
     found = shutil.which(f"python{version}")
-    return Path(found) if found else max(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), default=None)
+    return max(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), default=Path(found) if found else None)
 
 
 def requirements(project: dict[str, Any], packages: Path) -> list[str]:
