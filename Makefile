@@ -15,7 +15,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 STEP := .ci/step
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
-	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+	$$python -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$python && break; done)
 
 # Every pip that make starts, and every pip that such a pip starts to build in isolation, sees the pins: a torch that is
 # not pinned is gigabytes of CUDA libraries.  It is a URL because pip splits the value at blanks.
@@ -38,7 +38,7 @@ PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 install: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
-	@test -n "$(PYTHON)" || { echo "purefx needs Python 3.11 or newer with venv: make PYTHON=/path/to/python" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "purefx needs Python 3.11 to 3.13 with venv: make PYTHON=/path/to/python" >&2; exit 1; }
 	@test -x $(BIN)/python || $(STEP) "make .venv with $(PYTHON)" $(PYTHON) -m venv .venv
 	@$(STEP) "install purefx[laws,store,demo,dev,docs] (about a minute the first time)" \
 		$(BIN)/python -m pip install -qq --progress-bar off --editable '.[laws,store,demo,dev,docs]'
