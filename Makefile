@@ -5,6 +5,7 @@
 #   make fast    pytest without the real models        make format  let ruff rewrite the sources
 #   make deep    the rest, and laws of new programs    make mutants mutants that no test finds (an hour)
 #   make docs    the site, in build/docs               make linkcheck  its links to other sites
+#   make versions  tests on each supported torch and Python
 #   make house   files, lines, budgets, circles of imports, slowest tests
 #   make clean   forget .venv and everything built
 #
@@ -14,7 +15,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 STEP := .ci/step
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
-	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+	$$python -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$python && break; done)
 
 # Every pip that make starts, and every pip that such a pip starts to build in isolation, sees the pins: a torch that is
 # not pinned is gigabytes of CUDA libraries.  It is a URL because pip splits the value at blanks.
@@ -31,13 +32,13 @@ export HF_HUB_OFFLINE := 1
 # Which files are first is said in tests/conftest.py.
 PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check static fast deep mutants vacuity audit audit-effects house bench plot docs linkcheck format clean install
+.PHONY: demo test check static fast versions deep mutants vacuity audit audit-effects house bench plot docs linkcheck format clean install
 .DEFAULT_GOAL := test
 
 install: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
-	@test -n "$(PYTHON)" || { echo "purefx needs Python 3.11 or newer with venv: make PYTHON=/path/to/python" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "purefx needs Python 3.11 to 3.13 with venv: make PYTHON=/path/to/python" >&2; exit 1; }
 	@test -x $(BIN)/python || $(STEP) "make .venv with $(PYTHON)" $(PYTHON) -m venv .venv
 	@$(STEP) "install purefx[laws,store,demo,dev,docs] (about a minute the first time)" \
 		$(BIN)/python -m pip install -qq --progress-bar off --editable '.[laws,store,demo,dev,docs]'
@@ -61,6 +62,12 @@ static: .venv/installed
 
 fast: .venv/installed
 	@$(BIN)/pytest $(PARALLEL) -m "not models and not slow and not deep" $(PYTEST_ARGS)
+
+# An environment for each supported torch and Python, in build/versions: make versions ONLY="2.15 3.13" SELECT=smoke
+SELECT ?= fast
+
+versions: .venv/installed
+	@$(BIN)/python -m tests.versions $(ONLY) --select $(SELECT)
 
 # The times of tests are those of the last make test.
 house: .venv/installed

@@ -139,7 +139,7 @@ MATH_NAMES = (
 def _plain_functions() -> dict[str, Target]:
     found = [getattr(operator, name) for name in OPERATOR_NAMES]
     found += [getattr(builtins, name) for name in BUILTIN_NAMES]
-    found += [getattr(math, name) for name in MATH_NAMES if hasattr(math, name)]
+    found += [getattr(math, name) for name in MATH_NAMES]
     found += [value for name, value in vars(torch).items() if name.startswith(("sym_", "_sym_")) and callable(value)]
     found += [takes, gives, call_module, call_guards, pack, unpack, torch.tensor, torch.as_tensor, *MODES, *VMAP]
     return {op_name(function): function for function in found}

@@ -8,6 +8,7 @@ wrapped here beyond giving it a typed name.
 
 from __future__ import annotations
 
+from . import _release as _release  # first: a private name may be missing in another torch
 from . import autograd, dispatch, fakes, graphs, joints, late, modes, operators, traces
 from .autograd import *
 from .dispatch import *

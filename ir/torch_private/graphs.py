@@ -339,7 +339,7 @@ def _told(module: torch.nn.Module, hook: Callable[..., Any]) -> Callable[..., An
 
 def guards_of(ep: torch.export.ExportedProgram) -> list[str]:
     """Return the guards that ``ep.module()`` enforces, as Python text; no public attribute has them."""
-    return list(getattr(ep, "_guards_code", None) or [])
+    return list(ep._guards_code or [])
 
 
 def checks_inputs(module: Any) -> bool:

@@ -22,10 +22,9 @@ from torch.utils import _pytree as pytree
 import purefx as px
 from tests.programs import parent
 
-functional_export = pytest.importorskip("torch._dynamo.functional_export")
-REPLAYED: Any = getattr(functional_export, "dynamo_graph_capture_for_export", None)
-NESTED: Any = getattr(functional_export, "_dynamo_graph_capture_for_export", None)
-pytestmark = pytest.mark.skipif(REPLAYED is None or NESTED is None, reason="this torch has no such captures")
+functional_export: Any = importlib.import_module("torch._dynamo.functional_export")
+REPLAYED: Any = functional_export.dynamo_graph_capture_for_export
+NESTED: Any = functional_export._dynamo_graph_capture_for_export
 
 
 class Plain(parent(lin=lambda: nn.Linear(3, 3))):

@@ -111,10 +111,7 @@ def test_classes_of_objects_have_names() -> None:
 
 def test_bytecode_around_a_graph_can_be_asked_for() -> None:
     """What is replayed around the graph of such a capture is a function of the module, the arguments and the graph."""
-    functional_export = pytest.importorskip("torch._dynamo.functional_export")
-    capture: Any = getattr(functional_export, "dynamo_graph_capture_for_export", None)
-    if capture is None:
-        pytest.skip("this torch has no such capture")
+    capture: Any = importlib.import_module("torch._dynamo.functional_export").dynamo_graph_capture_for_export
     x = torch.ones(2)
     graph = capture(torch.nn.ReLU())(x)
     replay = torch_private.replay_of(graph)
