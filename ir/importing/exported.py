@@ -44,7 +44,6 @@ from ..signature import (
 )
 from ..taking import EXPORTED
 from ..torch_private import device_of
-from ..verify import check
 from .backward import with_backward_calls
 from .constraints import read_constraints, read_size
 from .graphs import GraphReader
@@ -185,7 +184,7 @@ def import_ep(
     """
     EXPORTED.taken(ep, "import_ep")
     with collector_paused():
-        return check_identifiers(check(_read(ep, forward, said_of(effects), provenance=provenance)))
+        return check_identifiers(_read(ep, forward, said_of(effects), provenance=provenance))
 
 
 def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, provenance: bool) -> Program:
