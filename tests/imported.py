@@ -12,25 +12,27 @@ from purefx.ir.importing import exported, fx
 __all__ = ["not_verified", "verified"]
 
 FEW = 60
-"""Programs of up to so many nodes are run again on fake values: that costs more than all the other rules."""
+"""Exported programs of up to so many nodes are run again on fake values: that costs more than all the other rules."""
 
 _original: dict[str, Callable[..., px.Program]] = {
     "import_ep": exported.check_identifiers, "import_fx": fx._finished,
 }  # fmt: skip
 
 
-def _valid(program: px.Program) -> px.Program:
-    wrong = px.verify(program, infer=sum(len(graph.nodes) for graph in program.graphs.values()) <= FEW)
-    assert not wrong, "\n".join(["import made an invalid program", *map(str, wrong)])
+def _valid(program: px.Program, *, infer: bool = False) -> px.Program:
+    # An error of its own kind would be caught by nobody who judges passes that leave graphs invalid.
+    if wrong := px.verify(program, infer=infer):
+        raise px.errors.InvalidProgram(wrong)
     return program
 
 
 @contextmanager
 def verified() -> Iterator[None]:
-    """Verify what is imported."""
+    """Verify what is imported; of small exported programs, the values too."""
 
     def checked(program: px.Program) -> px.Program:
-        return _valid(_original["import_ep"](program))
+        is_small = sum(len(graph.nodes) for graph in program.graphs.values()) <= FEW
+        return _valid(_original["import_ep"](program), infer=is_small)
 
     def finished(program: px.Program, **options: Any) -> px.Program:
         return _valid(_original["import_fx"](program, **options))
