@@ -116,7 +116,7 @@ class _Look:
         # The positions of what is not right.
         graph, doubts, defined = census.graph, list[int](), set[str]()
         for formal in graph.inputs:
-            if not IS_INPUT(formal) or formal.name in defined or not self._is_fine(formal.meta):
+            if type(formal) is not Input or not IS_INPUT(formal) or formal.name in defined or not self._is_fine(formal.meta):
                 doubts = [INPUTS]
             defined.add(formal.name)
         self._nodes(census, defined, doubts)

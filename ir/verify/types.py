@@ -19,6 +19,8 @@ from .findings import short
 
 __all__ = ["accepts", "fields_of", "part_faults", "type_faults"]
 
+PLAIN = frozenset({str, int, bool})
+
 LEFT_OUT = {"nodes", "graphs", "meta", "args", "kwargs", "output", "checked", "only", "_before", "past"}
 """Fields that others look at, node by node, and such that nobody sets."""
 
@@ -97,8 +99,9 @@ def accepts(hint: Any) -> Callable[[Any], bool]:
     """
     origin, args = get_origin(hint), get_args(hint)
     if origin is Union or origin is types.UnionType:
-        kinds = tuple(map(accepts, args))
-        return lambda value: any(kind(value) for kind in kinds)
+        kinds = {kind: accepts(kind) for kind in args if isinstance(kind, type)}
+        others = [accepts(kind) for kind in args if not isinstance(kind, type)]
+        return lambda value: kinds[type(value)](value) if type(value) in kinds else any(kind(value) for kind in others)
     if origin is tuple and args[1:] == (Ellipsis,):
         each = accepts(args[0])
         return lambda value: type(value) is tuple and all(map(each, value))
@@ -122,8 +125,9 @@ def _accepts_value(cls: type) -> Callable[[Any], bool]:
     def is_one(value: Any) -> bool:
         if type(value) is not cls:
             return False
-        for name, _, accepts_field in fields_of(cls):
-            if not accepts_field(getattr(value, name)):
+        for name, hint, accepts_field in fields_of(cls):
+            part = getattr(value, name)
+            if not (type(part) is hint and hint in PLAIN) and not accepts_field(part):
                 return False
         return needs is None or needs[0](value)
 
