@@ -170,7 +170,8 @@ def import_ep(
 
     Raises:
         EffectsError: an operator is declared to do less than its schema says.
-        InvalidProgram: its graph and signature disagree, or something in it is nonsense; all of it is listed.
+        InvalidProgram: its graph and signature disagree, or a node uses a value that no node before it defines.  Import does not
+            verify the rest: ``transform`` and ``lower`` do.
         UnsupportedProgram: it has something that cannot be represented faithfully; the message names it.
         TypeError: ``ep`` is not an exported program.
 

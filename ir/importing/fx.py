@@ -274,7 +274,8 @@ def import_fx(
 
     Raises:
         EffectsError: an operator is declared to do less than its schema says.
-        InvalidProgram: a name that no graph can have, or the graph is nonsense; all of it is listed.
+        InvalidProgram: a name that no graph can have, or a graph that cannot be read.  Import does not verify the rest:
+            ``transform`` and ``lower`` do.
         UnsupportedProgram: something that cannot be represented faithfully; the message names it.
         InputValueError: the graph does not run on the example.
         TypeError: it is not a GraphModule.
