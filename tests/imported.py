@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,7 +27,7 @@ def _valid(program: px.Program, *, infer: bool = False) -> px.Program:
 
 
 @contextmanager
-def verified() -> Iterator[None]:
+def verified() -> Generator[None]:
     """Verify what is imported; of small exported programs, the values too."""
 
     def checked(program: px.Program) -> px.Program:
@@ -42,14 +42,14 @@ def verified() -> Iterator[None]:
 
 
 @contextmanager
-def not_verified() -> Iterator[None]:
+def not_verified() -> Generator[None]:
     """Import as users do."""
     with _importing(_original["import_ep"], _original["import_fx"]):
         yield
 
 
 @contextmanager
-def _importing(checked: Callable[..., px.Program], finished: Callable[..., px.Program]) -> Iterator[None]:
+def _importing(checked: Callable[..., px.Program], finished: Callable[..., px.Program]) -> Generator[None]:
     modules: tuple[Any, Any] = exported, fx
     before = exported.check_identifiers, fx._finished
     modules[0].check_identifiers, modules[1]._finished = checked, finished
