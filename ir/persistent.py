@@ -144,7 +144,8 @@ def pmap(mapping: Mapping[K, V] | None = None) -> PMap[K, V]:
 
 
 class _Owner(Protocol):
-    derived: dict[Any, Any]
+    @property
+    def derived(self) -> dict[Any, Any]: ...
 
 
 Owner = TypeVar("Owner", bound=_Owner)

@@ -18,7 +18,7 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
@@ -80,6 +80,24 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(5_000, 20, 400)
     gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _imported_programs_are_valid() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """Verify all that is imported: import does not.  Tests of programs that were edited by hand ask for ``unverified``."""
+    from tests.imported import verified
+
+    with verified():
+        yield
+
+
+@pytest.fixture
+def unverified() -> Iterator[None]:
+    """Let a test import what is wrong."""
+    from tests.imported import not_verified
+
+    with not_verified():
+        yield
 
 
 def pytest_report_header() -> Sequence[str]:

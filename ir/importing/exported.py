@@ -44,7 +44,6 @@ from ..signature import (
 )
 from ..taking import EXPORTED
 from ..torch_private import device_of
-from ..verify import check
 from .backward import with_backward_calls
 from .constraints import read_constraints, read_size
 from .graphs import GraphReader
@@ -171,7 +170,8 @@ def import_ep(
 
     Raises:
         EffectsError: an operator is declared to do less than its schema says.
-        InvalidProgram: its graph and signature disagree, or something in it is nonsense; all of it is listed.
+        InvalidProgram: its graph and signature disagree, or a node uses a value that no node before it defines.  Import does not
+            verify the rest: ``transform`` and ``lower`` do.
         UnsupportedProgram: it has something that cannot be represented faithfully; the message names it.
         TypeError: ``ep`` is not an exported program.
 
@@ -185,7 +185,7 @@ def import_ep(
     """
     EXPORTED.taken(ep, "import_ep")
     with collector_paused():
-        return check_identifiers(check(_read(ep, forward, said_of(effects), provenance=provenance)))
+        return check_identifiers(_read(ep, forward, said_of(effects), provenance=provenance))
 
 
 def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, provenance: bool) -> Program:

@@ -274,7 +274,8 @@ def import_fx(
 
     Raises:
         EffectsError: an operator is declared to do less than its schema says.
-        InvalidProgram: a name that no graph can have, or the graph is nonsense; all of it is listed.
+        InvalidProgram: a name that no graph can have, or a graph that cannot be read.  Import does not verify the rest:
+            ``transform`` and ``lower`` do.
         UnsupportedProgram: something that cannot be represented faithfully; the message names it.
         InputValueError: the graph does not run on the example.
         TypeError: it is not a GraphModule.
@@ -294,8 +295,12 @@ def import_fx(
     with collector_paused():
         said = said_of(effects)
         program = _read(module, out_spec, values, said) if state is None else _described(module, state, signature, said)
-        program = tracked(program) if provenance else program
-        return check(program if module is graph_module else with_reads_in_place(program))
+        return _finished(program, provenance=provenance, unrolled=module is not graph_module)
+
+
+def _finished(program: Program, *, provenance: bool, unrolled: bool) -> Program:
+    program = tracked(program) if provenance else program
+    return with_reads_in_place(program) if unrolled else program
 
 
 def _described(module: torch.fx.GraphModule, state: Any, signature: Any, said: Said) -> Program:
@@ -308,7 +313,7 @@ def _described(module: torch.fx.GraphModule, state: Any, signature: Any, said: S
             "does not: signature= takes what aot_export_module returned with it; of any other graph "
             "restore_names(import_fx(graph_module), module, inputs=...) makes state of inputs that were given tensors of it"
         )
-    return read_joint(module, found, state, Convention.flat(found), said)
+    return check(read_joint(module, found, state, Convention.flat(found), said))  # what the caller says of the state may be wrong
 
 
 def _read(module: torch.fx.GraphModule, out_spec: Any, values: Mapping[Any, Any], said: Said) -> Program:

@@ -5,18 +5,16 @@ Nodes are read in ``nodes.py``; what the exporter left in no module call is plac
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 import torch.fx
-from attrs import evolve
 
 from ..arguments import TREES, Arg, refs_in
 from ..errors import UnsupportedProgram
 from ..graph import Graph, Node, Op, Stack, common_prefix
 from ..operators import Said, op_of
-from ..verify.witness import Witness
 from .nodes import NodeReader
 from .reading import check_output, where
 from .regions import is_from_region, place_boundaries, place_regions, settle_bodies
@@ -46,7 +44,6 @@ class GraphReader:
         self.provenance = True
         """Whether nodes and inputs get an origin."""
         self._ops: dict[Any, Op] = {}
-        self._witnesses: dict[str, Witness] = {}
         self._todo: list[tuple[str, torch.fx.GraphModule]] = []
         self._unplaced: dict[str, frozenset[str]] = {}
 
@@ -66,15 +63,6 @@ class GraphReader:
         if len(self.graphs) > 1:
             settle_bodies(self.graphs, self._unplaced)
 
-    def seen(self, paths: Container[str]) -> Mapping[str, Witness]:
-        """Return what was seen of the graphs in which nothing was unusual, by their names.
-
-        Args:
-            paths: of the modules that the program lists.
-        """
-        stacks = self.stacks.sound(paths)
-        return {name: evolve(witness, stacks=stacks) for name, witness in self._witnesses.items()}
-
     def _graph(self, name: str, module: torch.fx.GraphModule) -> Graph:
         fx_nodes = check_output(module.graph, name)
         reader = NodeReader(name, self.stacks, self._op, self.placed, provenance=self.provenance)
@@ -86,6 +74,7 @@ class GraphReader:
             elif kind == "placeholder":
                 reader.formal(fx_node)
             elif kind == "output":
+                reader.known.user = fx_node
                 output = reader.argument(fx_node.args[0])
             elif kind == "get_attr":
                 found = attribute_at(module, fx_node)
@@ -96,9 +85,6 @@ class GraphReader:
             else:
                 raise UnsupportedProgram(f"{where(fx_node)}: an exported program has no {kind!r} node")
         graph = Graph(tuple(reader.inputs.values()), tuple(reader.nodes), output)
-        seen = reader.witness(graph)
-        if seen is not None:
-            self._witnesses[name] = seen
         if not name:
             self.renamed = reader.renamed
         return graph.with_nodes(self._placed(name, reader, graph))

@@ -1,7 +1,6 @@
 """fx nodes become ``Node`` values: arguments, operators, meta, the module calls around them.
 
-One reader for each graph.  It sees of every node what the rules of ``verify`` would look at, and says so (``Witness``) unless
-something is unusual.
+One reader for each graph.  It refuses what it cannot read; ``verify`` checks the rest before a program is transformed or lowered.
 """
 
 from __future__ import annotations
@@ -17,15 +16,14 @@ import torch.fx
 from torch.fx.immutable_collections import immutable_list
 
 from ..analysis.numbers import SYMBOLIC
-from ..arguments import Arg, Body, Items, Ref, bodies_in
+from ..arguments import Arg, Body, Items, Ref
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
-from ..graph import Graph, Input, Kwargs, Node, Op, Stack
+from ..graph import Input, Node, Op, Stack
 from ..meta import freeze_meta
 from ..origins import INPUT, Imported
 from ..torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket
-from ..verify.well_formed import PLAIN_VALUES, meta_faults
-from ..verify.witness import Witness
-from .reading import container_of, result_of
+from ..verify.findings import short
+from .reading import container_of, result_of, where
 from .stacks import StackReader
 
 __all__ = ["NodeReader"]
@@ -59,7 +57,7 @@ class Called:
         op: what those nodes do.
     """
 
-    __slots__ = ("flat", "forms", "gives_input", "name", "op", "takes_item")
+    __slots__ = ("flat", "gives_input", "name", "op", "takes_item")
 
     def __init__(self, op: Op) -> None:
         returns = op.effects.returns
@@ -70,28 +68,18 @@ class Called:
         self.takes_item = op.target is operator.getitem
         self.flat: set[tuple[type, ...]] = set()
         """Types of arguments that it was called with, where none holds others."""
-        self.forms: set[Any] = set()
-        """The same of all arguments, with the types of what is in lists and tuples."""
 
 
 class _Known(dict[Any, Arg]):
-    """The value of each fx node; a use before its definition is kept by name, and ``verify`` reports it."""
+    """The value of each fx node."""
 
-    has_all = True
-    gave_body = False
-    """Whether a graph was asked for: they are apart, so that nodes that take none, nearly all, are not looked at for it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bodies: dict[Any, Body] = {}
+    user: Any = None
+    """The fx node that is read."""
 
     def __missing__(self, fx_node: Any) -> Arg:
-        body = self.bodies.get(fx_node)
-        if body is not None:
-            self.gave_body = True
-            return body
-        self.has_all = False
-        return Ref(fx_node.name)
+        said = f"it uses {short(fx_node.name)}, which no node before it in its graph defines"
+        advice = "keep the node that makes the value, and put it before those that use it"
+        raise InvalidProgram([Violation("earlier-values", said, node=str(self.user.name), advice=advice)])
 
 
 class NodeReader:
@@ -121,14 +109,6 @@ class NodeReader:
         """What stands for the results of in-place operators on inputs: those."""
         self.called: dict[int, Called] = {}
         """By the ``id`` of the target, which is there as long as the fx graph is."""
-        self.first: dict[int, tuple[Op, int]] = {}
-        self.items: list[int] = []
-        self.bodies: list[tuple[int, str]] = []
-        self.asked: list[int] = []
-        self.is_plain = True
-        """Whether nothing was unusual: else the rules look at all of it."""
-        self._keys: set[tuple[Any, ...]] = set()
-        self._formals = 0
 
     def formal(self, fx_node: Any) -> None:
         """Read an input."""
@@ -136,14 +116,10 @@ class NodeReader:
         self.known[fx_node] = Ref(name)
         origin = Imported(name, INPUT) if self.provenance and not self.graph else None
         self.inputs[name] = Input(name, freeze_meta(meta, origin))
-        self._formals += 1
-        keys = tuple(meta)
-        if keys not in self._keys or type(meta.get("val")) not in PLAIN_VALUES or "stack_trace" in meta:
-            self._look_at(meta, keys)
 
     def body(self, fx_node: Any, name: str) -> None:
         """Read an attribute that is a graph."""
-        self.known.bodies[fx_node] = Body(name)
+        self.known[fx_node] = Body(name)
 
     def literal(self, fx_node: Any, value: Arg) -> None:
         """Read an attribute that is a literal."""
@@ -153,16 +129,19 @@ class NodeReader:
     def node(self, fx_node: Any) -> None:
         """Read a call of an operator."""
         target, name, meta, given, named = fx_node.target, fx_node.name, fx_node.meta, fx_node.args, fx_node.kwargs
-        called, known, index = self.called.get(id(target)), self.known, len(self.nodes)
+        called, known = self.called.get(id(target)), self.known
+        known.user = fx_node
         if called is None:
-            called = self._meet(target, index)
+            called = self.called[id(target)] = Called(self.op_of(target))
         kinds = tuple(map(type, given))
         if kinds in called.flat and not named:
             args, pairs = tuple([known[arg] if type(arg) is FxNode else arg for arg in given]), ()
         else:
-            args, pairs = self._arguments(given, named, called, index)
-        if known.gave_body:
-            self._note_bodies(args, pairs, index)
+            args, pairs = tuple([self.argument(arg) for arg in given]), ()
+            if named:
+                pairs = tuple([(key, self.argument(value)) for key, value in named.items()])
+            elif FLAT.issuperset(kinds):
+                called.flat.add(kinds)
         raw = (self.placed.get(fx_node) if self.placed else None) or meta.get("nn_module_stack")
         try:
             stack = self.read_stack(raw)
@@ -176,49 +155,12 @@ class NodeReader:
         node = Node(name, called.op, args, pairs, stack, freeze_meta(meta, origin))
         self.nodes.append(node)
         known[fx_node] = self._result(node) if called.gives_input else Ref(name)
-        if called.takes_item:
-            self.items.append(index)
-        keys = tuple(meta)
-        if keys not in self._keys or type(meta.get("val")) not in PLAIN_VALUES or (type(trace) is not str and trace is not None):
-            self._look_at(meta, keys)
-
-    def _meet(self, target: Any, index: int) -> Called:
-        called = self.called[id(target)] = Called(self.op_of(target))
-        self.first.setdefault(id(called.op), (called.op, index))
-        return called
 
     def _result(self, node: Node) -> Ref:
         ref = result_of(node, self.inputs)
         if ref.name != node.name:
             self.renamed[node.name] = ref.name
         return ref
-
-    def _look_at(self, meta: Any, keys: tuple[Any, ...]) -> None:
-        if meta_faults(meta):
-            self.is_plain = False
-        else:
-            self._keys.add(keys)
-
-    def _arguments(self, given: Any, named: Any, called: Called, index: int) -> tuple[tuple[Arg, ...], Kwargs]:
-        args = tuple([self.argument(arg) for arg in given])
-        pairs = tuple([(key, self.argument(value)) for key, value in named.items()]) if named else ()
-        form: tuple[Any, ...] = (*map(_form, given), *[(_form(value), type(key), key) for key, value in named.items()])
-        if self.known.gave_body:
-            form = (*form, index)  # it stands for itself alone
-        if form not in called.forms:
-            called.forms.add(form)
-            self.asked.append(index)
-            if None in form or any(type(key) is not str or _form(value) is None for key, value in named.items()):
-                self.is_plain = False
-            if not named and FLAT.issuperset(form):
-                called.flat.add(form)
-        return args, pairs
-
-    def _note_bodies(self, args: tuple[Arg, ...], pairs: Kwargs, index: int) -> None:
-        self.bodies.extend([(index, body) for body in bodies_in(args, pairs)])
-        self.known.gave_body = False
-        if index not in self.asked[-1:]:
-            self.asked.append(index)
 
     def argument(self, arg: Any) -> Arg:
         """Return an argument as a value.
@@ -239,45 +181,10 @@ class NodeReader:
         if isinstance(arg, OBJECTS):
             return arg
         # What it prints is not shown: a class may print anything.
-        raise UnsupportedProgram(f"an argument of type {kind.__module__}.{kind.__qualname__} is not supported")
-
-    def witness(self, graph: Graph) -> Witness | None:
-        """Return what was seen, if all that is read is well-formed.
-
-        Args:
-            graph: made of what was read.
-        """
-        names = self.stacks.keys()
-        if not self.is_plain or not self.known.has_all or not _are_plain(graph.output):
-            return None
-        if len(self.inputs) != self._formals or len(names) != len(self.nodes) or not names.isdisjoint(self.inputs):
-            return None
-        if "" in names or "" in self.inputs or not TEXTS.issuperset(map(type, (*names, *self.inputs))):
-            return None
-        return Witness(graph, self.first, self.items, self.bodies, self.asked)
+        said = f"an argument of type {kind.__module__}.{kind.__qualname__} is not supported"
+        raise UnsupportedProgram(f"{where(self.known.user)}: {said}")
 
 
 def _unreadable(raw: Any, name: str) -> InvalidProgram:
     said = f"its nn_module_stack is {str(raw)[:80]!r}, not a dict of key to (path, class)"
     return InvalidProgram([Violation("meta", said, node=name, advice="correct node.meta['nn_module_stack']")])
-
-
-TEXTS = frozenset({str})
-
-OUTPUTS = LITERALS | {Ref}
-
-
-def _form(arg: Any) -> Any:
-    # The types of an argument and of what is in it; None where that is not all of it.
-    kind = type(arg)
-    if kind in LISTS:
-        kinds = frozenset(map(type, arg))
-        return (kind, kinds) if FLAT.issuperset(kinds) else None
-    if kind is slice:
-        kinds = (type(arg.start), type(arg.stop), type(arg.step))
-        return (kind, kinds) if FLAT.issuperset(kinds) else None
-    return None if isinstance(arg, (list, tuple, dict)) else kind
-
-
-def _are_plain(output: Arg) -> bool:
-    return type(output) is tuple and OUTPUTS.issuperset(map(type, output))

@@ -5,13 +5,11 @@ A stack is one object wherever it is read, and so is each call in it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..graph import Frame, Stack
-from ..names import FROM_ROOT
 from ..torch_private import EMPTY_STACK_KEY
-from ..verify.witness import SoundStacks
 from .module_calls import Aliases, Entries, call_of
 from .reading import class_name
 
@@ -33,9 +31,6 @@ class StackReader:
         """The paths under which calls of each module were made, by what the exporter calls the module."""
         self._known: dict[Entries, Stack | None] = {}
         self._frames: dict[tuple[str, int], Frame] = {}
-        self._around: dict[int, Stack] = {}
-        """The calls around each call, by the ``id`` of its frame."""
-        self._is_sound = True
 
     def read(self, raw: Mapping[str, tuple[str, object]] | None) -> Stack | None:
         """Return the stack below the root module, or None if the node has none.
@@ -74,9 +69,6 @@ class StackReader:
         if not path:
             return outer
         frame = self._frame(path, number.rpartition("@")[2])
-        around = self._around.setdefault(id(frame), outer)
-        if around is not outer and around != outer:
-            self._is_sound = False
         return (*outer, frame)
 
     def _note(self, key: str, place: str, kind: object) -> None:
@@ -85,7 +77,6 @@ class StackReader:
             self.types.setdefault(place, class_name(kind))
 
     def _unaliased(self, entries: Entries) -> Stack:
-        self._is_sound = False  # calls that were reached other ways are numbered here, and not by their keys
         frames: list[Frame] = []
         for key, (path, kind) in entries:
             if not path:
@@ -107,24 +98,7 @@ class StackReader:
         frame = self._frames.get(place)
         if frame is None:
             frame = self._frames[place] = Frame(*place)
-            if type(path) is not str or path[0] == FROM_ROOT:
-                self._is_sound = False
         return frame
-
-    def sound(self, paths: Container[str]) -> SoundStacks | None:
-        """Return the stacks that were read, if no rule can find anything in them; None if that is not known.
-
-        Args:
-            paths: of the modules that the program lists.
-
-        >>> reader = StackReader()
-        >>> stack = reader.read({"L__self__": ("", "M"), "L__self__a": ("a", "A")})
-        >>> id(stack) in reader.sound(["", "a"]).ids, reader.sound([""])
-        (True, None)
-        """
-        if not self._is_sound or not all(path in paths for path, _ in self._frames):
-            return None
-        return SoundStacks(tuple([stack for stack in self._known.values() if stack is not None]))
 
     def cells(self, paths: Iterable[str]) -> dict[str, int]:
         """Return which modules are one object, as numbers by path: a strict export names a module by its identity.

@@ -12,9 +12,11 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, TensorArgument
 
+from ..errors import InvalidProgram, Violation
 from ..persistent import pmap
 from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds, cell_key
+from ..verify.findings import short
 
 __all__ = ["is_lifted", "read_slots_of_inputs", "read_state"]
 
@@ -51,6 +53,10 @@ def read_state(ep: ExportedProgram) -> State:
     }
     numbers = TensorIds()
     saved, constants = ep.state_dict, ep.constants
+    for name in (*saved, *constants):
+        if type(name) is not str:
+            said, advice = f"the state has a tensor under {short(name)}, not under a name", "rename it in ep.state_dict"
+            raise InvalidProgram([Violation("state-order", said, node="state", advice=advice)])
     tensors = saved.values() if any(map(is_lifted, constants)) else ()
     parameters = {cell_key(value)[0]: value for value in tensors if isinstance(value, torch.nn.Parameter)}
     slots: dict[str, Slot] = {}

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..arguments import Body, Ref
-from ..graph import Node, Stack
+from ..graph import Get, Input, Node, Stack
 from ..names import FROM_ROOT
 from .census import Census
 from .findings import INPUTS, Fault, Finding, depth_fault, is_argument, leaves, short
-from .well_formed import is_formal, meta_faults, node_faults
+from .types import accepts, type_faults
+from .well_formed import meta_faults
 
 __all__ = ["explained", "stack_fault"]
 
@@ -62,7 +63,7 @@ def explained(census: Census, doubts: Sequence[int]) -> Iterator[Fault]:
     for at in doubts:
         if at == INPUTS:
             for number, formal in enumerate(inputs):
-                found = _input_faults(number, formal, defined[formal.name] + len(inputs) if is_formal(formal) else number)
+                found = _input_faults(number, formal, defined[formal.name] + len(inputs) if accepts(Input)(formal) else number)
                 yield from [(rule, Finding(said, census.name, at, getattr(formal, "name", None))) for rule, said in found]
         elif at < len(nodes):
             yield from [(rule, census.at(at, said)) for rule, said in _node_faults(at, nodes[at], census, defined)]
@@ -71,8 +72,13 @@ def explained(census: Census, doubts: Sequence[int]) -> Iterator[Fault]:
 
 
 def _input_faults(number: int, formal: Any, first: int) -> Iterator[tuple[str, str]]:
-    if not is_formal(formal):
-        yield "well-formed", f"input {number} is {short(formal)}, not an Input with a name"
+    wrong = (
+        list(type_faults(formal, f"input {number}"))
+        if type(formal) is Input
+        else [f"input {number} is {short(formal)}, not an Input"]
+    )
+    if wrong:
+        yield from [("well-formed", fault) for fault in wrong]
         return
     yield from [("meta", f"input {formal.name}: {fault}") for fault in meta_faults(formal.meta)]
     if first != number:
@@ -80,7 +86,7 @@ def _input_faults(number: int, formal: Any, first: int) -> Iterator[tuple[str, s
 
 
 def _node_faults(at: int, node: Any, census: Census, defined: dict[str, int]) -> Iterator[tuple[str, str]]:
-    wrong = node_faults(node)
+    wrong = list(_type_faults(node))
     if wrong:
         yield from [("well-formed", fault) for fault in wrong]
         return
@@ -99,6 +105,19 @@ def _node_faults(at: int, node: Any, census: Census, defined: dict[str, int]) ->
     if (fault := stack_fault(node.stack, census)) is not None:
         yield "stacks", fault
     yield from [("meta", fault) for fault in meta_faults(node.meta)]
+
+
+def _type_faults(node: Any) -> Iterator[str]:
+    if type(node) is not Node:
+        yield f"it is {short(node)}, not a Node"
+        return
+    yield from type_faults(node)
+    if type(node.args) is not tuple:
+        yield f"args is {short(node.args)}, not a tuple"
+    if type(node.kwargs) is not tuple or any(type(pair) is not tuple or len(pair) != 2 for pair in node.kwargs):
+        yield f"kwargs is {short(node.kwargs)}, not a tuple of pairs"
+    if type(node.do) is Get and any(type(given) is not tuple or given for given in (node.args, node.kwargs)):
+        yield "a read takes no arguments"
 
 
 def _keyword_faults(node: Node) -> Iterator[str]:

@@ -195,7 +195,7 @@ def check_tangents(survey: Survey) -> Iterator[Finding]:
     for number, formal, spec in tangents:
         of: Any = spec.tangent_of
         place = f"signature.inputs[{number}]"
-        if type(of) is not int or of < 0 or (of >= len(given) and not _is_backward(survey)):
+        if of < 0 or (of >= len(given) and not _is_backward(survey)):
             yield Finding(f"it is the tangent of the user output {short(of)}, and there is none", node=place)
             continue
         if of in done:
@@ -270,9 +270,7 @@ def check_pytrees(survey: Survey) -> Iterator[Finding]:
 
 
 def _call_faults(where: str, in_spec: Any, out_spec: Any, names: Any) -> Iterator[Finding]:
-    if type(names) is not tuple or not all(type(name) is str for name in names):
-        yield Finding(f"the names of the arguments are {short(names)}, not a tuple of strings", node=f"{where}.arg_names")
-    elif len(set(names)) < len(names):
+    if len(set(names)) < len(names):
         yield Finding(f"two arguments have one name: {', '.join(names)[:200]}", node=f"{where}.arg_names")
     deep = [(name, fault) for name, spec in (("in_spec", in_spec), ("out_spec", out_spec)) if (fault := depth_fault(spec))]
     yield from (Finding(fault, node=f"{where}.{name}") for name, fault in deep)

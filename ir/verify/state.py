@@ -187,7 +187,7 @@ def _wrong_cells(modules: Iterable[Module]) -> Iterator[Finding]:
     for module in modules:
         if module.cell is None:
             continue
-        if type(module.cell) is not int or module.cell < 0 or not module.path:
+        if module.cell < 0 or not module.path:
             said = "no number of an object" if module.path else "and the root is one object with nothing else"
             yield _of_modules(f"the module {module.path!r} has the cell {short(module.cell)}, {said}")
         else:

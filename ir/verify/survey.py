@@ -12,16 +12,20 @@ from types import MappingProxyType
 from typing import Any
 
 from ..arguments import CONTAINERS, NESTED, Body, Items, Ref, is_deep
-from ..graph import Call, Get, Graph, Node, Op
+from ..graph import Call, Do, Frame, Get, Graph, Input, Node, Op
 from ..names import FROM_ROOT
 from ..program import Program
 from ..state import Slot
 from .census import GETITEM, Census, Seen
 from .explained import explained, stack_fault
 from .findings import INPUTS, PLAIN, Fault, Finding, is_argument, leaves, short
-from .well_formed import PLAIN_VALUES, do_faults, fields_faults, is_formal, meta_faults, stack_faults
+from .types import accepts
+from .well_formed import PLAIN_VALUES, fields_faults, meta_faults
 
 __all__ = ["GETITEM", "Census", "Survey"]
+
+
+IS_INPUT, IS_FRAME, IS_DO = accepts(Input), accepts(Frame), accepts(Do)
 
 
 class Survey:
@@ -112,7 +116,7 @@ class _Look:
         # The positions of what is not right.
         graph, doubts, defined = census.graph, list[int](), set[str]()
         for formal in graph.inputs:
-            if not is_formal(formal) or formal.name in defined or not self._is_fine(formal.meta):
+            if type(formal) is not Input or not IS_INPUT(formal) or formal.name in defined or not self._is_fine(formal.meta):
                 doubts = [INPUTS]
             defined.add(formal.name)
         self._nodes(census, defined, doubts)
@@ -177,7 +181,7 @@ class _Look:
         if type(stack) is not tuple:
             return False
         new = [frame for frame in stack if id(frame) not in self._stacks]
-        if any(stack_faults(new)):
+        if not all(map(IS_FRAME, new)):
             return False
         self._stacks.update(map(id, new))  # the program holds them, so no other object gets their ids meanwhile
         if len(set(stack)) == len(stack) and not [frame for frame in stack if frame.path[0] == FROM_ROOT]:
@@ -194,7 +198,7 @@ class _Look:
         elif type(do) is Call:
             census.calls.append((index, node, do))
             census.callees.append((index, do.graph))
-        if any(do_faults(do)):
+        if not IS_DO(do):
             return False
         self._right.add(id(do))
         return True

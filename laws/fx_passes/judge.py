@@ -21,6 +21,7 @@ from ...ir.errors import FxPassError, InvalidProgram, PurefxError, UnsupportedPr
 from ...ir.importing import import_ep
 from ...ir.program import Program
 from ...ir.torch_private import FakeTensor, OpOverload, new_guards, schema_of
+from ...ir.verify import check
 from ...lowering.fx import FxPass, to_fx
 from ...lowering.fx.applied import same_graph, seen_of
 from ...lowering.fx.passes import exported, paths_of, taken_back
@@ -159,7 +160,7 @@ class Judge:
         outcome = Outcome(program)
         given = exported(program)
         try:
-            outcome.result = remove_effect_tokens(import_ep(self.called.on_export(given)))
+            outcome.result = remove_effect_tokens(check(import_ep(self.called.on_export(given))))
         except (InvalidProgram, FxPassError) as error:
             outcome.wrong.append(str(error))
         except Exception as error:  # noqa: BLE001  see above

@@ -63,7 +63,7 @@ def as_fx_pass(transformation: Callable[[Program], Program], *, over: Over = "gr
     chosen = FxPass.of(transformation, over)  # refuses what is none
 
     def on_module(module: torch.fx.GraphModule) -> PassResult:
-        program = import_fx(module)
+        program = check(import_fx(module))
         result = a_result(transformation(program), chosen.name)
         if result is program:
             return PassResult(module, modified=False)
@@ -71,13 +71,13 @@ def as_fx_pass(transformation: Callable[[Program], Program], *, over: Over = "gr
 
     def on_graph(graph: torch.fx.Graph) -> None:
         module = graph.owning_module or torch.fx.GraphModule({}, graph)
-        program = import_fx(module)
+        program = check(import_fx(module))
         result = a_result(transformation(program), chosen.name)
         if result is not program:
             _put_into(graph, to_fx(inline(result)))
 
     def on_exported(ep: Any) -> Any:
-        program = import_ep(ep)
+        program = check(import_ep(ep))
         result = a_result(transformation(program), chosen.name)
         return ep if result is program else exported(result)
 
@@ -153,7 +153,7 @@ def from_fx_pass(a_pass: Any, *, over: Over = "graph_module", name: str | None =
 
     def apply(program: Program, **options: Any) -> Program:
         if called.over == "exported_program":
-            return import_ep(called.on_export(exported(program), **options))
+            return check(import_ep(called.on_export(exported(program), **options)))
         module = to_fx(program)
         before, tensors = seen_of(module), paths_of(module)
         result = called.on_module(module, **options)

@@ -100,7 +100,7 @@ class Thing:
 def main():
     # Locals: the collector does not see a running frame, so only a right count of references keeps `thing` whole.
     thing = Thing()
-    entries = {{index: None for index in range(100)}}
+    entries = {{index: None for index in range(2000)}}
     entries[0] = thing
     shared = pmap(entries)
     cycle = {{}}
@@ -110,10 +110,10 @@ def main():
     del shared, cycle, entries
     gc.collect()
     assert thing.__dict__ == {{"field": [1]}}, thing.__dict__
-    assert alive[0] is thing and alive[51] is None and alive[52] == 1 and len(alive) == 100
+    assert alive[0] is thing and alive[51] is None and alive[52] == 1 and len(alive) == 2000
 
 main()
-print(type(pmap().set(1, 2)._tree._buckets).__name__)
+print(type(pmap(dict.fromkeys(range(2000))).set(1, 2)._tree._buckets).__name__)
 """
 
 

@@ -192,7 +192,10 @@ def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any
     constraints, signature = program.constraints, program.signature
     if constraints.ranges or constraints.guards or any(type(spec) is InputGradient for spec in signature.outputs):
         raise UnsupportedProgram("inputs cannot become state: the constraints, or gradients, of the program count its inputs")
-    return program.evolve(state=_state(program.state, original, slots), signature=_signature(signature, slots))
+    state = _state(program.state, original, slots)
+    owners, types = [slot.rpartition(".")[0] for slot in state.order], {one.path: one.type_name for one in original.modules}
+    listed = with_listed(program.modules, owners, types)
+    return program.evolve(state=state, signature=_signature(signature, slots), modules=listed)
 
 
 def _leaves(program: Program, inputs: Sequence[Any]) -> dict[int, Any]:

@@ -223,7 +223,7 @@ def guard_of_nothing(program: Program, beyond: int) -> Program:
     return program.evolve(constraints=evolve(program.constraints, guards=(*program.constraints.guards, guard)))
 
 
-@corrupts("known-facts", "a fact is not a word", at=lambda _: ("", 3))
+@corrupts("known-facts", "a fact is not a word", at=lambda _: ("",))
 def fact_unnamed(program: Program, fact: Any) -> Program:
     return program.evolve(facts=program.facts | {fact})
 
