@@ -37,7 +37,7 @@ SELECTIONS = {
     "fast": ("tests", "-m", "not models and not slow and not deep"),
 }
 IMPORT = "import purefx as px; [getattr(px, name) for name in dir(px)]; import purefx.laws.checking"
-NOT_RUN = {"torch", "ruff", "pyright", "mutmut"}
+NOT_RUN = {"torch", "ruff", "pyright"}
 """Requirements that a row does not install: torch has a step of its own, and the static checks are the same everywhere."""
 
 
