@@ -9,9 +9,10 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial, singledispatch, wraps
+from contextlib import contextmanager
+from functools import singledispatch, wraps
 from typing import Any, Generic, Protocol, TypeVar, cast, final
 
 import pyrsistent._pmap
@@ -189,39 +190,24 @@ def text_of(value: object) -> str:
     return repr(value)
 
 
-class _Mark(str):
-    """One block that pauses the collector; an empty string, see below."""
-
-    __slots__ = ()
-
-
-class _Last(_Mark):
-    """The mark at the bottom, which is dropped when the last block ends."""
-
-    __slots__ = ()
-    __del__ = staticmethod(gc.enable)
+_LOCK = threading.Lock()
+_pauses: list[None] = []
+"""One for each block that is open, in any thread; empty while the collector is as the user left it."""
 
 
-_marks: list[_Mark] = []
-"""One for each block that is on, in any thread; empty while the collector is as the user left it."""
-
-
-class _Pause(str):
-    """A block.  No method runs Python code, so no exception comes while it begins or ends; when it dies, its mark is dropped."""
-
-    __slots__ = ()
-    __init__ = staticmethod(_marks.append)  # pyright: ignore[reportAssignmentType]
-    __enter__ = staticmethod(gc.disable)
-    # Takes anything, is bound to the block, which keeps that alive, and returns the empty string: exceptions go on.
-    __exit__ = str.format
-    __del__ = staticmethod(partial(_marks.__delitem__, slice(-1, None)))  # unlike pop, right where there is none
+def _forget() -> None:
+    # In a forked child, where the threads of those blocks are not.
+    if _pauses:
+        _pauses.clear()
+        gc.enable()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_marks.clear)  # the threads of those blocks are not in the child
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=lambda: (_LOCK.release(), _forget()))
 
 
-def collector_paused() -> AbstractContextManager[None]:
+@contextmanager
+def collector_paused() -> Iterator[None]:
     """Pause the garbage collector, if it is running, until the end of the block; of the last one where threads overlap.
 
     >>> with collector_paused():
@@ -230,7 +216,17 @@ def collector_paused() -> AbstractContextManager[None]:
     >>> gc.isenabled()
     True
     """
-    if not (_marks or gc.isenabled()):
-        return nullcontext()  # the user has disabled it
-    # No name is bound to the pause, here or by its users: a traceback that somebody keeps must not keep it.
-    return (_Pause(_Mark()), setattr(_marks[0], "__class__", _Last))[0]  # pyright: ignore[reportCallIssue, reportReturnType]
+    with _LOCK:
+        pauses = bool(_pauses) or gc.isenabled()  # else the user has disabled it
+        if pauses:
+            _pauses.append(None)
+            gc.disable()
+    try:
+        yield
+    finally:
+        if pauses:
+            with _LOCK:
+                if _pauses:  # a child that was forked inside of the block has none
+                    _pauses.pop()
+                    if not _pauses:
+                        gc.enable()
