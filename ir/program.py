@@ -118,6 +118,8 @@ class Program(Value, Displayed):
     checked: bool = field(default=False, init=False, eq=False, repr=False)
     """Whether ``check`` found it valid: remembered, because a value cannot become invalid.  A copy with other fields
     starts unchecked."""
+    imported: bool = field(default=False, init=False, eq=False, repr=False)
+    """Whether it is as the importer made it; a copy with other fields is not."""
 
     @classmethod
     def of(cls, graphs: Mapping[str, Graph], **fields: Any) -> Program:

@@ -43,6 +43,7 @@ from ..signature import (
     UserOutput,
 )
 from ..taking import EXPORTED
+from ..tensors import disagreement, value_in
 from ..torch_private import device_of
 from .backward import with_backward_calls
 from .constraints import read_constraints, read_size
@@ -185,7 +186,15 @@ def import_ep(
     """
     EXPORTED.taken(ep, "import_ep")
     with collector_paused():
-        return check_identifiers(_read(ep, forward, said_of(effects), provenance=provenance))
+        program = check_identifiers(_read(ep, forward, said_of(effects), provenance=provenance))
+    for formal, spec in program.inputs:
+        slot = program.state.slots.get(spec.slot) if type(spec) is StateInput else None
+        if slot is not None and type(spec) is StateInput and (wrong := disagreement(value_in(formal.meta), slot.value)):
+            raise InvalidProgram(
+                [Violation("state-geometry", f"it is the state {spec.slot!r}, taken as {wrong}", "", formal.name)]
+            )
+    object.__setattr__(program, "imported", True)
+    return program
 
 
 def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, provenance: bool) -> Program:

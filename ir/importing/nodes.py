@@ -22,7 +22,7 @@ from ..graph import Input, Node, Op, Stack
 from ..meta import freeze_meta
 from ..origins import INPUT, Imported
 from ..torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket
-from ..verify.findings import short
+from ..verify.findings import source_of
 from .reading import container_of, result_of, where
 from .stacks import StackReader
 
@@ -77,9 +77,10 @@ class _Known(dict[Any, Arg]):
     """The fx node that is read."""
 
     def __missing__(self, fx_node: Any) -> Arg:
-        said = f"it uses {short(fx_node.name)}, which no node before it in its graph defines"
+        message = f"it uses {str(fx_node.name)!r}, which no node before it in its graph defines"
         advice = "keep the node that makes the value, and put it before those that use it"
-        raise InvalidProgram([Violation("earlier-values", said, node=str(self.user.name), advice=advice)])
+        name, source = str(self.user.name), source_of(self.user.meta)
+        raise InvalidProgram([Violation("earlier-values", message, node=name, source=source, advice=advice)])
 
 
 class NodeReader:
