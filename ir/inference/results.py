@@ -245,6 +245,8 @@ def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
 
     >>> agrees(torch.ones(2), torch.zeros(2)), agrees(torch.ones(2), torch.ones(3)), agrees([1, 2], (1, 2)), agrees(1, True)
     (True, False, True, False)
+    >>> agrees(torch.ones(1, 3, 2), torch.ones(1, 3, 2).as_strided((1, 3, 2), (2, 2, 1)))
+    True
     """
     known: dict[str, str] = {}
     todo = [(new, old)]
@@ -278,7 +280,14 @@ def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
 
 
 def _numbers(tensor: torch.Tensor) -> list[Any]:
-    return [*tensor.shape, *tensor.stride()] if tensor.layout is torch.strided else list(tensor.shape)
+    # The stride of a dimension of one item says nothing, and kernels and their fake versions differ in it.
+    sizes = list(tensor.shape)
+    if tensor.layout is not torch.strided:
+        return sizes
+    return [
+        *sizes,
+        *[1 if type(size) is int and size == 1 else stride for size, stride in zip(sizes, tensor.stride(), strict=True)],
+    ]
 
 
 def _same_symbols(mine: str, theirs: str, fresh: Collection[str], known: dict[str, str]) -> bool:
