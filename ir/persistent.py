@@ -10,10 +10,10 @@ import gc
 import importlib.util
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import singledispatch, wraps
-from typing import Any, Generic, Protocol, TypeVar, cast, final
+from typing import Any, Generic, TypeVar, cast, final
 
 import pyrsistent._pmap
 import pyrsistent._pvector
@@ -144,12 +144,7 @@ def pmap(mapping: Mapping[K, V] | None = None) -> PMap[K, V]:
     return mapping if type(mapping) is PMap else PMap(dict(mapping or {}))
 
 
-class _Owner(Protocol):
-    @property
-    def derived(self) -> dict[Any, Any]: ...
-
-
-Owner = TypeVar("Owner", bound=_Owner)
+Owner = TypeVar("Owner")
 
 
 def derived(work: Callable[[Owner], V]) -> Callable[[Owner], V]:
@@ -167,9 +162,10 @@ def derived(work: Callable[[Owner], V]) -> Callable[[Owner], V]:
 
     @wraps(work)
     def kept(owner: Owner) -> V:
-        if work not in owner.derived:
-            owner.derived[work] = work(owner)
-        return owner.derived[work]
+        known: dict[Any, Any] = cast("Any", owner).derived
+        if work not in known:
+            known[work] = work(owner)
+        return known[work]
 
     return kept
 
@@ -207,7 +203,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def collector_paused() -> Generator[None]:
     """Pause the garbage collector, if it is running, until the end of the block; of the last one where threads overlap.
 
     >>> with collector_paused():

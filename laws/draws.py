@@ -6,7 +6,7 @@ one long run much alike: what the first ones lack, nearly all lack.  Nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -71,7 +71,7 @@ def examples_of(strategy: SearchStrategy[Drawn], count: int, number: int, *, lon
 
 
 @contextmanager
-def same_everywhere() -> Iterator[None]:
+def same_everywhere() -> Generator[None]:
     """Draw the same from one seed whatever modules the process has.
 
     Hypothesis collects the literals of the user's modules and draws them too, so a literal of a script changes what is drawn.

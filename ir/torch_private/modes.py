@@ -81,9 +81,9 @@ def mode_stacks() -> tuple[list[Any], list[Any]]:
     >>> mode_stacks()
     ([], [])
     """
-    overrides: Any = torch.overrides
-    dispatch: Any = torch.utils._python_dispatch
-    return overrides._get_current_function_mode_stack(), dispatch._get_current_dispatch_mode_stack()
+    private: Any = torch
+    functions = private.overrides._get_current_function_mode_stack()
+    return functions, private.utils._python_dispatch._get_current_dispatch_mode_stack()
 
 
 def mode_objects(values: Iterable[Any]) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -59,7 +59,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "no bias": {"num_layers": 2, "bias": False},
 }
 
-RECURRENT: dict[str, Case] = {
+RECURRENT: Mapping[str, Case] = {
     f"{kind.__name__}, {name}": (partial(Recurrent, kind, dropout=0.5, **options), X3)
     for kind in (nn.LSTM, nn.GRU, nn.RNN)
     for name, options in OPTIONS.items()
