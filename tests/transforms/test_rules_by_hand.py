@@ -30,8 +30,6 @@ VIEWS = px.rule(lambda x: x.view([2]).view([2])).becomes(lambda m, x: x.view([2]
 LESS = px.rule(lambda x: functional.dropout(x, 0.5)).becomes(lambda m, x: functional.dropout(x, 0.25))
 EITHER = px.rule(lambda x: torch.neg(px.any_of(torch.relu(x), torch.exp(x)))).becomes(lambda m, x: torch.tanh(x))
 
-NUMBERS = px.rule(lambda x: torch.add(x, px.any_of(1, 2))).becomes(lambda m, x: torch.tanh(x))
-
 
 def drawn_once(x: Tensor) -> Tensor:
     y = functional.dropout(x, 0.5)
@@ -54,13 +52,11 @@ DROP = "aten.dropout.default(x, 0.5, True)"
 
 BECOMES: list[tuple[str, px.RuleSet, str, str]] = [
     ("two", POSITIVE, f"{EXP}; r = aten.relu.default(y); r", f"{TANH}; tanh"),
-    ("written behind", POSITIVE, f"{EXP}; r = aten.relu.default(y); {AND}(x, 1); r", f"{TANH}; {AND}(x, 1); tanh"),
     ("written before", POSITIVE, f"{AND}(x, 1); {EXP}; r = aten.relu.default(y); r", f"{AND}(x, 1); {TANH}; tanh"),
     ("kept", KEEPS, f"{EXP}; r = aten.relu.default(y); r, y", f"{EXP}; {TANH}; tanh, y"),
     ("in a region", POSITIVE, f"{OPEN}; {EXP}; r = aten.relu.default(y); {SHUT}; r", f"{OPEN}; {TANH}; {SHUT}; tanh"),
     ("in a module", POSITIVE, f"{EXP} in m; r = aten.relu.default(y) in m; r", f"{TANH} in m; tanh"),
     ("in two modules", POSITIVE, f"{EXP} in m; r = aten.relu.default(y) in m / m.n; r", f"{TANH} in m; tanh"),
-    ("several", BOTH, f"{SIN}; {COS}; a, b", f"{TANH}; exp = aten.exp.default(x); tanh, exp"),
     ("several, turned", BOTH, f"{COS}; {SIN}; b, a", f"{TANH}; exp = aten.exp.default(x); exp, tanh"),
     (
         "a user between",
@@ -90,12 +86,6 @@ BECOMES: list[tuple[str, px.RuleSet, str, str]] = [
         ),
     ),
     ("a copy", NO_COPY, "a = aten.clone.default(x); b = aten.neg.default(a); b", "b = aten.neg.default(x); b"),
-    (
-        "a copy of a view",
-        COPY,
-        "a = aten.t.default(x); b = aten.neg.default(a); b",
-        "clone = aten.clone.default(x); b = aten.neg.default(clone); b",
-    ),
     (
         "views",
         VIEWS,
@@ -127,7 +117,6 @@ BECOMES: list[tuple[str, px.RuleSet, str, str]] = [
         f"a = {DROP}; b = aten.add.Tensor(a, a); b",
         f"dropout = {DROP}; mul = aten.mul.Tensor(dropout, 2); mul",
     ),
-    ("the first of two", EITHER, "a = aten.relu.default(x); b = aten.neg.default(a); b", f"{TANH}; tanh"),
     ("the second of two", EITHER, "a = aten.exp.default(x); b = aten.neg.default(a); b", f"{TANH}; tanh"),
     (
         "nothing",
@@ -152,7 +141,6 @@ BECOMES: list[tuple[str, px.RuleSet, str, str]] = [
 LEFT: list[tuple[str, px.RuleSet, str]] = [
     ("its operand is written between", POSITIVE, f"{EXP}; {AND}(x, 1); r = aten.relu.default(y); r"),
     ("the inner value is written", POSITIVE, f"{EXP}; {AND}(y, 1); r = aten.relu.default(y); r"),
-    ("what was written is not what was computed", POSITIVE, f"{EXP}; {AND}(y, 1); r = aten.relu.default(w); r"),
     ("the inner value is returned", POSITIVE, f"{EXP}; r = aten.relu.default(y); r, y"),
     ("another uses the inner value", POSITIVE, f"{EXP}; r = aten.relu.default(y); s = aten.neg.default(y); r, s"),
     ("kept, and written between", KEEPS, f"{EXP}; {AND}(x, 1); r = aten.relu.default(y); r, y"),
@@ -160,7 +148,6 @@ LEFT: list[tuple[str, px.RuleSet, str]] = [
     ("a region closes between", BOTH, f"{OPEN}; {SIN}; {SHUT}; {COS}; a, b"),
     ("written between two results", BOTH, f"{SIN}; {AND}(x, 1); {COS}; a, b"),
     ("one result is an operand of the other", BOTH, f"{SIN}; u = aten.neg.default(a); b = aten.cos.default(u); a, b"),
-    ("of two operands", BOTH, f"{SIN}; b = aten.cos.default(z); a, b"),
     ("an operand needs a result", CHAIN, f"{SIN}; u = aten.neg.default(a); s = aten.add.Tensor(a, u); u, s"),
     (
         "an operand behind a user",
@@ -170,11 +157,9 @@ LEFT: list[tuple[str, px.RuleSet, str]] = [
     ("a copy that is returned", NO_COPY, "a = aten.clone.default(x); a"),
     ("a copy that is written", NO_COPY, f"a = aten.clone.default(x); {AND}(a, 1); b = aten.neg.default(w); b"),
     ("a view that is returned", COPY, "a = aten.t.default(x); a"),
-    ("a view of what is written", COPY, f"a = aten.t.default(x); {AND}(x, 1); b = aten.neg.default(a); b"),
     ("two equal values of two", DOUBLED, "a = aten.relu.default(x); e = aten.relu.default(z); b = aten.add.Tensor(a, e); b"),
     ("what is drawn twice", DRAWN_ONCE, f"a = {DROP}; e = {DROP}; b = aten.add.Tensor(a, e); b"),
     ("what is drawn once", DRAWN_TWICE, f"a = {DROP}; b = aten.add.Tensor(a, a); b"),
-    ("another number", NUMBERS, "a = aten.add.Tensor(x, 3); a"),
     ("none of two", EITHER, f"{SIN}; b = aten.neg.default(a); b"),
     ("the operand would be returned twice", NO_NEG, "a = aten.neg.default(x); a, x"),
     ("the result is written", NO_NEG, f"{EXP}; b = aten.neg.default(y); {AND}(b, 1); y"),
