@@ -12,7 +12,6 @@ import purefx as px
 from purefx.laws.asking import LawBroken, assert_law
 from purefx.laws.law import Case
 from tests.laws.simplifying import computed_once
-from tests.programs import Shared, Tower
 from tests.transforms.simplifying import nodes, root, same_as_eager, sound, text
 
 ONCE = px.eliminate_common_subexpressions
@@ -280,30 +279,6 @@ def test_repeats() -> None:
     assert counted.count("aten.matmul.default") == 1
 
 
-def test_shared_modules() -> None:
-    same_as_eager(Shared(), (torch.randn(5, 4),), ONCE, stages=("flat", "tree"))
-    same_as_eager(Tower(), (torch.randn(5, 4),), ONCE)
-
-
-def test_sizes_that_are_known_at_run_time_only() -> None:
-    class Rows(nn.Module):
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return x.nonzero() + 1, x.nonzero() * 2
-
-    same_as_eager(Rows(), (torch.tensor([1.0, 0.0, 2.0]),), ONCE)
-
-
-def test_symbolic_sizes() -> None:
-    class Sizes(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return (
-                x.view(x.shape[0] * x.shape[1]).sum() + torch.ones(x.shape[0] * x.shape[1]).sum() + x.exp().sum() * x.exp().mean()
-            )
-
-    dynamic = {"x": {0: torch.export.Dim("n", min=2, max=9)}}
-    same_as_eager(Sizes(), (torch.randn(4, 3),), ONCE, dynamic_shapes=dynamic)
-
-
 def test_calls_with_preserved_signatures_are_not_crossed() -> None:
     class Outer(nn.Module):
         def __init__(self) -> None:
@@ -319,12 +294,3 @@ def test_calls_with_preserved_signatures_are_not_crossed() -> None:
         assert sound(ONCE, one) is one
     free = px.import_ep(torch.export.export(Outer(), (torch.randn(2, 3),)))
     assert len(nodes(sound(ONCE, free))) == len(nodes(free)) - 1
-
-
-def test_fuel() -> None:
-    lines, _ = FLAT["a chain"]
-    program = text(root(*lines))
-    fuel = px.Fuel(9)
-    ONCE.spend(program, fuel)
-    assert fuel.labels == ("use a for b", "use c for d")
-    assert nodes(ONCE(program, fuel=1)) == ["a", "c", "d", "e"]
