@@ -13,6 +13,7 @@ from attrs import evolve
 import purefx as px
 from purefx.ir.inference import FakeValues
 from purefx.ir.operators import op_of
+from purefx.ir.torch_private import storage_key
 from tests.programs import Block, exported, flat
 
 ROWS = ({0: torch.export.Dim("rows", min=3, max=9)},)
@@ -280,3 +281,20 @@ def test_a_later_call_says_nothing_of_a_shared_body() -> None:
     again = px.infer(missing)
     assert said(again) == said(whole) == {"one": "float32 (2, 3)", "two": "float32 (3,)"}
     assert again.graphs["a"] is missing.graphs["a"]
+
+
+class Lifted(torch.nn.Module):
+    """An operator that returns its operand, and whose schema does not say so."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first, second = x + 1, x + 2
+        return torch.ops.aten.lift(first).add_(1), torch.ops.aten.lift(second) * 2
+
+
+def test_operators_that_return_their_operand_do_so_whatever_ran_before() -> None:
+    """torch remembers what operators gave in this process, and forgets that this one shares memory."""
+    program = bare(px.import_ep(exported(Lifted(), torch.ones(3, 7))))
+    for _ in range(3):
+        values = {node.name: node.meta["val"] for _, node in px.infer(program).nodes()}
+        assert storage_key(values["lift"]) == storage_key(values["add"])
+        assert storage_key(values["lift_1"]) == storage_key(values["add_1"])

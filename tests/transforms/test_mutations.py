@@ -184,9 +184,8 @@ WAYS = {
     "contents of a tied buffer": ("z = aten.abs.default(x)\nreturn (z, y)", ("state other", "user"), ""),
     "a branch that reads it": ('r = higher_order.cond(x, @"$t", @"$t", (x,))\nreturn (y,)', ("user",), "w = get n"),
     "a branch that reads a tied one": ('r = higher_order.cond(x, @"$t", @"$t", (x,))\nreturn (y,)', ("user",), "w = get other"),
-    "a branch that writes it": (
-        'r = higher_order.cond(x, @"$t", @"$t", (x,))\nreturn (y,)', ("user",), "w = get n\nz = aten.add_.Tensor(w, 1)",
-    ),
+    "a branch that writes it": ('r = higher_order.cond(x, @"$t", @"$t", (x,))\nreturn (y,)', ("user",),
+     "w = get n\nz = aten.add_.Tensor(w, 1)"),
     "the value is written later": ("z = aten.abs.default(x)\nw = aten.add_.Tensor(y, 1)\nreturn (z,)", ("user",), ""),
     "a keyword": ("return (y,)", ("user",), ""),
 }  # fmt: skip

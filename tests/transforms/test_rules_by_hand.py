@@ -58,85 +58,36 @@ BECOMES: list[tuple[str, px.RuleSet, str, str]] = [
     ("in a module", POSITIVE, f"{EXP} in m; r = aten.relu.default(y) in m; r", f"{TANH} in m; tanh"),
     ("in two modules", POSITIVE, f"{EXP} in m; r = aten.relu.default(y) in m / m.n; r", f"{TANH} in m; tanh"),
     ("several, turned", BOTH, f"{COS}; {SIN}; b, a", f"{TANH}; exp = aten.exp.default(x); exp, tanh"),
-    (
-        "a user between",
-        BOTH,
-        f"{SIN}; u = aten.neg.default(a); {COS}; u, b",
-        f"{TANH}; exp = aten.exp.default(x); u = aten.neg.default(tanh); u, exp",
-    ),
-    (
-        "a write of a result",
-        BOTH,
-        f"{SIN}; {AND}(a, 1); {COS}; a, b",
-        f"{TANH}; exp = aten.exp.default(x); {AND}(tanh, 1); tanh, exp",
-    ),
-    (
-        "one result of another",
-        CHAIN,
-        f"{SIN}; u = aten.neg.default(a); s = aten.add.Tensor(a, z); u, s",
-        "cos = aten.cos.default(x); exp = aten.exp.default(x); add = aten.add.Tensor(exp, z); u = aten.neg.default(cos); u, add",
-    ),
-    (
-        "an operand before a user",
-        CHAIN,
-        f"{SIN}; v = aten.neg.default(z); u = aten.neg.default(a); s = aten.add.Tensor(a, v); u, s",
-        (
-            "v = aten.neg.default(z); cos = aten.cos.default(x); exp = aten.exp.default(x); add = aten.add.Tensor(exp, v); "
-            "u = aten.neg.default(cos); u, add"
-        ),
-    ),
+    ("a user between", BOTH, f"{SIN}; u = aten.neg.default(a); {COS}; u, b",
+     f"{TANH}; exp = aten.exp.default(x); u = aten.neg.default(tanh); u, exp"),
+    ("a write of a result", BOTH, f"{SIN}; {AND}(a, 1); {COS}; a, b",
+     f"{TANH}; exp = aten.exp.default(x); {AND}(tanh, 1); tanh, exp"),
+    ("one result of another", CHAIN, f"{SIN}; u = aten.neg.default(a); s = aten.add.Tensor(a, z); u, s",
+     "cos = aten.cos.default(x); exp = aten.exp.default(x); add = aten.add.Tensor(exp, z); u = aten.neg.default(cos); u, add"),
+    ("an operand before a user", CHAIN,
+     f"{SIN}; v = aten.neg.default(z); u = aten.neg.default(a); s = aten.add.Tensor(a, v); u, s",
+     ("v = aten.neg.default(z); cos = aten.cos.default(x); exp = aten.exp.default(x); add = aten.add.Tensor(exp, v); "
+     "u = aten.neg.default(cos); u, add")),
     ("a copy", NO_COPY, "a = aten.clone.default(x); b = aten.neg.default(a); b", "b = aten.neg.default(x); b"),
-    (
-        "views",
-        VIEWS,
-        f"a = aten.view.default(x, [2]); b = aten.view.default(a, [2]); {AND}(b, 1); w",
-        f"view = aten.view.default(x, [2]); {AND}(view, 1); w",
-    ),
-    (
-        "a draw",
-        LESS,
-        f"d = {DROP}; r = aten.relu.default(d); r",
-        "dropout = aten.dropout.default(x, 0.25, True); r = aten.relu.default(dropout); r",
-    ),
+    ("views", VIEWS, f"a = aten.view.default(x, [2]); b = aten.view.default(a, [2]); {AND}(b, 1); w",
+     f"view = aten.view.default(x, [2]); {AND}(view, 1); w"),
+    ("a draw", LESS, f"d = {DROP}; r = aten.relu.default(d); r",
+     "dropout = aten.dropout.default(x, 0.25, True); r = aten.relu.default(dropout); r"),
     ("itself", ONCE, "r = aten.relu.default(x); r", "relu = aten.relu.default(x); add = aten.add.Tensor(relu, 1); add"),
-    (
-        "one value twice",
-        DOUBLED,
-        "a = aten.relu.default(x); b = aten.add.Tensor(a, a); b",
-        "relu = aten.relu.default(x); mul = aten.mul.Tensor(relu, 2); mul",
-    ),
-    (
-        "two equal values",
-        DOUBLED,
-        "a = aten.relu.default(x); e = aten.relu.default(x); b = aten.add.Tensor(a, e); b",
-        "relu = aten.relu.default(x); mul = aten.mul.Tensor(relu, 2); mul",
-    ),
-    (
-        "what is drawn once",
-        DRAWN_ONCE,
-        f"a = {DROP}; b = aten.add.Tensor(a, a); b",
-        f"dropout = {DROP}; mul = aten.mul.Tensor(dropout, 2); mul",
-    ),
+    ("one value twice", DOUBLED, "a = aten.relu.default(x); b = aten.add.Tensor(a, a); b",
+     "relu = aten.relu.default(x); mul = aten.mul.Tensor(relu, 2); mul"),
+    ("two equal values", DOUBLED, "a = aten.relu.default(x); e = aten.relu.default(x); b = aten.add.Tensor(a, e); b",
+     "relu = aten.relu.default(x); mul = aten.mul.Tensor(relu, 2); mul"),
+    ("what is drawn once", DRAWN_ONCE, f"a = {DROP}; b = aten.add.Tensor(a, a); b",
+     f"dropout = {DROP}; mul = aten.mul.Tensor(dropout, 2); mul"),
     ("the second of two", EITHER, "a = aten.exp.default(x); b = aten.neg.default(a); b", f"{TANH}; tanh"),
-    (
-        "nothing",
-        NO_NEG,
-        "a = aten.neg.default(x); b = aten.neg.default(a); e = aten.exp.default(b); e",
-        "e = aten.exp.default(x); e",
-    ),
-    (
-        "larger ones first",
-        POSITIVE + RELU,
-        f"{EXP}; b = aten.relu.default(y); e = aten.relu.default(b); e",
-        f"{TANH}; tanh_1 = aten.tanh.default(tanh); tanh_1",
-    ),
-    (
-        "smaller ones first",
-        RELU + POSITIVE,
-        f"{EXP}; b = aten.relu.default(y); e = aten.relu.default(b); e",
-        f"{EXP}; tanh = aten.tanh.default(y); tanh_1 = aten.tanh.default(tanh); tanh_1",
-    ),
-]
+    ("nothing", NO_NEG, "a = aten.neg.default(x); b = aten.neg.default(a); e = aten.exp.default(b); e",
+     "e = aten.exp.default(x); e"),
+    ("larger ones first", POSITIVE + RELU, f"{EXP}; b = aten.relu.default(y); e = aten.relu.default(b); e",
+     f"{TANH}; tanh_1 = aten.tanh.default(tanh); tanh_1"),
+    ("smaller ones first", RELU + POSITIVE, f"{EXP}; b = aten.relu.default(y); e = aten.relu.default(b); e",
+     f"{EXP}; tanh = aten.tanh.default(y); tanh_1 = aten.tanh.default(tanh); tanh_1"),
+]  # fmt: skip
 
 LEFT: list[tuple[str, px.RuleSet, str]] = [
     ("its operand is written between", POSITIVE, f"{EXP}; {AND}(x, 1); r = aten.relu.default(y); r"),
@@ -149,11 +100,8 @@ LEFT: list[tuple[str, px.RuleSet, str]] = [
     ("written between two results", BOTH, f"{SIN}; {AND}(x, 1); {COS}; a, b"),
     ("one result is an operand of the other", BOTH, f"{SIN}; u = aten.neg.default(a); b = aten.cos.default(u); a, b"),
     ("an operand needs a result", CHAIN, f"{SIN}; u = aten.neg.default(a); s = aten.add.Tensor(a, u); u, s"),
-    (
-        "an operand behind a user",
-        CHAIN,
-        f"{SIN}; u = aten.neg.default(a); v = aten.neg.default(z); s = aten.add.Tensor(a, v); u, s",
-    ),
+    ("an operand behind a user", CHAIN,
+     f"{SIN}; u = aten.neg.default(a); v = aten.neg.default(z); s = aten.add.Tensor(a, v); u, s"),
     ("a copy that is returned", NO_COPY, "a = aten.clone.default(x); a"),
     ("a copy that is written", NO_COPY, f"a = aten.clone.default(x); {AND}(a, 1); b = aten.neg.default(w); b"),
     ("a view that is returned", COPY, "a = aten.t.default(x); a"),
@@ -164,7 +112,7 @@ LEFT: list[tuple[str, px.RuleSet, str]] = [
     ("the operand would be returned twice", NO_NEG, "a = aten.neg.default(x); a, x"),
     ("the result is written", NO_NEG, f"{EXP}; b = aten.neg.default(y); {AND}(b, 1); y"),
     ("the operand is written", NO_NEG, f"{EXP}; b = aten.neg.default(y); {AND}(y, 1); b"),
-]
+]  # fmt: skip
 
 
 def given(text: str) -> px.Program:

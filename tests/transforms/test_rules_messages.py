@@ -139,7 +139,7 @@ WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: relu(lambda m, x: x.sin().to(x.sin().dtype))(tree()), RuleError, "is not known where a replacement is written"),
     (lambda: relu(lambda m, x: x.tanh() if x.shape[0] == 4 else x)(dynamic()), RuleError, "known only when the program runs.*where="),
     (lambda: relu(lambda m, x: x.reshape(int(x.shape[0]), 4))(dynamic()), RuleError, "compute with it as it is"),
-    (lambda: relu(lambda m, x: x + 1, where=lambda m: m.val("x").is_contiguous())(dynamic()), AttributeError, "what can be asked: shape"),
+    (lambda: relu(lambda m, x: x, where=lambda m: m.val("x").is_contiguous())(dynamic()), AttributeError, "what can be asked"),
     (lambda: edited(lambda edit: edit["nix"]), NamingError, "has no value called 'nix'"),
     (lambda: edited(lambda edit: None, "c"), NamingError, "no module 'c' is called"),
     (lambda: edited(lambda edit: edit.program), RuleError, "at the end of the block"),
@@ -171,8 +171,8 @@ def notes_of(rule: px.Rule, program: px.Program, kind: type[Exception], words: s
 
 def test_an_error_of_the_user_names_the_rule_and_the_place() -> None:
     for rule, kind in ((relu(lambda m, x: x, where=fails), KeyError), (relu(failing), ZeroDivisionError)):
-        for given, where in ((program(), ""), (tree(), " in the body 'ReLU'")):
-            note = notes_of(rule, given, kind)
+        for one, where in ((program(), ""), (tree(), " in the body 'ReLU'")):
+            note = notes_of(rule, one, kind)
             assert note.startswith("in rule <lambda>, at node") and note.endswith(where)
     across = px.rule(lambda x, w, b: torch.relu(functional.linear(x, w, b)), where=fails).becomes(lambda m, x, w, b: x)
     assert notes_of(across, tree(), KeyError).startswith("in rule <lambda>, at node a.act / relu (")
@@ -184,8 +184,8 @@ def test_a_program_that_is_not_valid_afterwards_names_the_rule_that_wrote_it() -
             return self.act(x).transpose(0, 1)
 
     turned = px.import_ep(exported(Turned(), X))
-    for given in (turned, px.transform(turned)):
-        note = notes_of(relu(lambda m, x: torch.mm(x, x)), given, InvalidProgram)
+    for one in (turned, px.transform(turned)):
+        note = notes_of(relu(lambda m, x: torch.mm(x, x)), one, InvalidProgram)
         assert "rule <lambda> wrote node mm, in the place of node" in note
     assert "after rule <lambda>, at last at node act / relu" in notes_of(relu(lambda m, x: x.sum()), turned, InvalidProgram)
 

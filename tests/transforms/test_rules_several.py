@@ -186,13 +186,8 @@ def split(m: px.Match, x: Any) -> Any:
 
 CHECKED: dict[str, tuple[px.Rule, dict[str, Any]]] = {
     "halves": (of(_halves, split, where=is_float), {"finite": True}),
-    "inner stay": (
-        of(
-            lambda x: (y := x.sin(), y.neg().tanh()), lambda m, x: (y := x.sin() * 1, y.neg().tanh()), where=is_float,
-            keeps_inner=True,
-        ),
-        {},
-    ),
+    "inner stay": (of(lambda x: (y := x.sin(), y.neg().tanh()), lambda m, x: (y := x.sin() * 1, y.neg().tanh()), where=is_float,
+     keeps_inner=True), {}),
     "views": (of(lambda x: (x.t(), x.t().sin()), lambda m, x: (y := x.transpose(0, 1), y.sin()), where=is_matrix), {}),
     "drawn": (of(masked, masked_and_one, where=is_float), {}),
 }  # fmt: skip

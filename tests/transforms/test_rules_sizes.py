@@ -88,12 +88,10 @@ def test_conditions_hold_where_they_are_proven(holds: bool, condition: Callable[
         (lambda m, x: torch.tanh(x).reshape([m.val(x).shape[0], 2, 2]), lambda x: x.tanh().reshape(x.size(0), 2, 2)),
         (lambda m, x: torch.tanh(x) / x.shape[0], lambda x: x.tanh() / x.size(0)),
         (lambda m, x: torch.tanh(x) * x.numel(), lambda x: x.tanh() * x.numel()),
-        (
-            lambda m, x: torch.tanh(x).reshape([m.call(torch.ops.aten.sym_size.int, x, 0) * 2, 2]),
-            lambda x: x.tanh().reshape(x.size(0) * 2, 2),
-        ),
+        (lambda m, x: torch.tanh(x).reshape([m.call(torch.ops.aten.sym_size.int, x, 0) * 2, 2]),
+         lambda x: x.tanh().reshape(x.size(0) * 2, 2)),
     ],
-)
+)  # fmt: skip
 def test_replacements_compute_with_sizes(written: Any, expected: Any) -> None:
     program = dynamic()
     before = assumed(program)

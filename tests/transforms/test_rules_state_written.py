@@ -76,33 +76,17 @@ LIN = "linear = call @Linear(arg) as lin"
 MUL = "n = get n; mul = aten.mul.Tensor"
 
 CASES: list[tuple[px.Rule, set[str], set[str], str]] = [
-    (
-        relu(lambda m, x: x * m.buffer("k", ONES)),
-        {"a.k", "b.k"},
-        set(),
-        f"{LIN}; k = get k; mul_1 = aten.mul.Tensor(linear, k); {MUL}(mul_1, n)",
-    ),
-    (
-        relu(lambda m, x: x * m.buffer("lin", ONES)),
-        {"a.lin_1", "b.lin_1"},
-        set(),
-        f"{LIN}; lin_1 = get lin_1; mul_1 = aten.mul.Tensor(linear, lin_1); {MUL}(mul_1, n)",
-    ),
+    (relu(lambda m, x: x * m.buffer("k", ONES)), {"a.k", "b.k"}, set(),
+     f"{LIN}; k = get k; mul_1 = aten.mul.Tensor(linear, k); {MUL}(mul_1, n)"),
+    (relu(lambda m, x: x * m.buffer("lin", ONES)), {"a.lin_1", "b.lin_1"}, set(),
+     f"{LIN}; lin_1 = get lin_1; mul_1 = aten.mul.Tensor(linear, lin_1); {MUL}(mul_1, n)"),
     (relu(lambda m, x: x + m.read("n")), set(), set(), f"{LIN}; n_1 = get n; add = aten.add.Tensor(linear, n_1); {MUL}(add, n)"),
     (scaled(lambda m, x, n: dropped(m, n, x * 2)), set(), {"a.n", "b.n"}, f"{LIN}; mul_1 = aten.mul.Tensor(linear, 2)"),
-    (
-        scaled(lambda m, x, n: dropped(m, n, x * m.buffer("n", ONES))),
-        {"a.n_1", "b.n_1"},
-        {"a.n", "b.n"},
-        f"{LIN}; n_1 = get n_1; mul_1 = aten.mul.Tensor(linear, n_1)",
-    ),
-    (
-        linear(lambda m, x, w, b: dropped(m, w, x + b)),
-        set(),
-        {"a.lin.weight", "b.lin.weight"},
-        f"{LIN}; relu = aten.relu.default(linear); {MUL}(relu, n)",
-    ),
-]
+    (scaled(lambda m, x, n: dropped(m, n, x * m.buffer("n", ONES))), {"a.n_1", "b.n_1"}, {"a.n", "b.n"},
+     f"{LIN}; n_1 = get n_1; mul_1 = aten.mul.Tensor(linear, n_1)"),
+    (linear(lambda m, x, w, b: dropped(m, w, x + b)), set(), {"a.lin.weight", "b.lin.weight"},
+     f"{LIN}; relu = aten.relu.default(linear); {MUL}(relu, n)"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
@@ -209,22 +193,13 @@ CALLS = "mul = call @Layer(x) as a; mul_1 = call @Layer(mul) as b; exp = aten.ex
 EDITS: list[tuple[Callable[[Any], object], str, str]] = [
     (lambda edit: edit.replace(edit["x"], edit["x"] + 1), f"add = aten.add.Tensor(x, 1); {CALLS.replace('(x)', '(add)')}", "exp"),
     (lambda edit: edit.add(torch.sin(edit["x"]), after="exp"), f"{CALLS}; sin = aten.sin.default(x)", "exp"),
-    (
-        lambda edit: edit.replace("exp", edit.add(torch.sin(edit["x"]), after="x") + edit["exp"]),
-        f"sin = aten.sin.default(x); {CALLS}; add = aten.add.Tensor(sin, exp)",
-        "add",
-    ),
-    (
-        lambda edit: edit.replace("exp", edit["exp"] + torch.ones(4)),
-        f"{CALLS}; add_constant = get _constant0; add = aten.add.Tensor(exp, add_constant)",
-        "add",
-    ),
-    (
-        lambda edit: edit.replace("exp", edit["x"] + edit.buffer("n", ONES)),
-        f"{CALLS.partition('; exp')[0]}; n = get n; add = aten.add.Tensor(x, n)",
-        "add",
-    ),
-]
+    (lambda edit: edit.replace("exp", edit.add(torch.sin(edit["x"]), after="x") + edit["exp"]),
+     f"sin = aten.sin.default(x); {CALLS}; add = aten.add.Tensor(sin, exp)", "add"),
+    (lambda edit: edit.replace("exp", edit["exp"] + torch.ones(4)),
+     f"{CALLS}; add_constant = get _constant0; add = aten.add.Tensor(exp, add_constant)", "add"),
+    (lambda edit: edit.replace("exp", edit["x"] + edit.buffer("n", ONES)),
+     f"{CALLS.partition('; exp')[0]}; n = get n; add = aten.add.Tensor(x, n)", "add"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("number", range(len(EDITS)))

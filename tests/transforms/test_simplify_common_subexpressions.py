@@ -20,101 +20,42 @@ BUFFER = "state {\nbuffer n: f32[2]\nbuffer m: f32[2] tied n\n}"
 
 FLAT = {
     "equal": (("a = aten.exp.default(x)", "b = aten.exp.default(x)", "c = aten.add.Tensor(a, b)", "(c,)"), ["a", "c"]),
-    "a chain": (
-        (
-            "a = aten.exp.default(x)", "b = aten.exp.default(x)", "c = aten.neg.default(a)", "d = aten.neg.default(b)",
-            "e = aten.add.Tensor(c, d)", "(e,)",
-        ),
-        ["a", "c", "e"],
-    ),
-    "one and true": (
-        ("a = aten.mul.Tensor(x, 1)", "b = aten.mul.Tensor(x, True)", "c = aten.add.Tensor(a, b)", "(c,)"),
-        ["a", "b", "c"],
-    ),
-    "zero and minus zero": (
-        ("a = aten.add.Tensor(x, 0.0)", "b = aten.add.Tensor(x, -0.0)", "c = aten.add.Tensor(a, b)", "(c,)"),
-        ["a", "b", "c"],
-    ),
-    "draws": (
-        ("a = aten.rand_like.default(x)", "b = aten.rand_like.default(x)", "c = aten.add.Tensor(a, b)", "(c,)"),
-        ["a", "b", "c"],
-    ),
-    "dropout that drops nothing": (
-        (
-            "a = aten.dropout.default(x, 0.5, False)", "b = aten.dropout.default(x, 0.5, False)", "c = aten.add.Tensor(a, b)",
-            "(c,)",
-        ),
-        ["a", "c"],
-    ),
-    "a write to the operand in between": (
-        ("a = aten.exp.default(x)", "w = aten.add_.Tensor(x, 1)", "b = aten.exp.default(x)", "c = aten.add.Tensor(a, b)", "(c,)"),
-        ["a", "w", "b", "c"],
-    ),
-    "a write to a view of the operand in between": (
-        (
-            "v = aten.select.int(x, 0, 0)", "a = aten.exp.default(x)", "w = aten.zero_.default(v)", "b = aten.exp.default(x)",
-            "c = aten.add.Tensor(a, b)", "(c,)",
-        ),
-        ["v", "a", "w", "b", "c"],
-    ),
-    "a write before and after": (
-        (
-            "w = aten.add_.Tensor(x, 1)", "a = aten.exp.default(x)", "b = aten.exp.default(x)", "v = aten.add_.Tensor(x, 1)",
-            "c = aten.add.Tensor(a, b)", "(c,)",
-        ),
-        ["w", "a", "v", "c"],
-    ),
-    "the first is written": (
-        ("a = aten.exp.default(x)", "w = aten.add_.Tensor(a, 1)", "b = aten.exp.default(x)", "c = aten.add.Tensor(a, b)", "(c,)"),
-        ["a", "w", "b", "c"],
-    ),
-    "the second is written": (
-        ("a = aten.exp.default(x)", "b = aten.exp.default(x)", "w = aten.add_.Tensor(b, 1)", "c = aten.add.Tensor(a, b)", "(c,)"),
-        ["a", "b", "w", "c"],
-    ),
-    "a view of the second is written": (
-        (
-            "a = aten.exp.default(x)", "b = aten.exp.default(x)", "v = aten.view.default(b, [2])", "w = aten.add_.Tensor(v, 1)",
-            "c = aten.add.Tensor(a, b)", "(c,)",
-        ),
-        ["a", "b", "v", "w", "c"],
-    ),
+    "a chain": (("a = aten.exp.default(x)", "b = aten.exp.default(x)", "c = aten.neg.default(a)", "d = aten.neg.default(b)",
+     "e = aten.add.Tensor(c, d)", "(e,)"), ["a", "c", "e"]),
+    "one and true": (("a = aten.mul.Tensor(x, 1)", "b = aten.mul.Tensor(x, True)", "c = aten.add.Tensor(a, b)", "(c,)"), ["a",
+     "b", "c"]),
+    "zero and minus zero": (("a = aten.add.Tensor(x, 0.0)", "b = aten.add.Tensor(x, -0.0)", "c = aten.add.Tensor(a, b)", "(c,)"),
+     ["a", "b", "c"]),
+    "draws": (("a = aten.rand_like.default(x)", "b = aten.rand_like.default(x)", "c = aten.add.Tensor(a, b)", "(c,)"), ["a", "b",
+     "c"]),
+    "dropout that drops nothing": (("a = aten.dropout.default(x, 0.5, False)", "b = aten.dropout.default(x, 0.5, False)",
+     "c = aten.add.Tensor(a, b)", "(c,)"), ["a", "c"]),
+    "a write to the operand in between": (("a = aten.exp.default(x)", "w = aten.add_.Tensor(x, 1)", "b = aten.exp.default(x)",
+     "c = aten.add.Tensor(a, b)", "(c,)"), ["a", "w", "b", "c"]),
+    "a write to a view of the operand in between": (("v = aten.select.int(x, 0, 0)", "a = aten.exp.default(x)",
+     "w = aten.zero_.default(v)", "b = aten.exp.default(x)", "c = aten.add.Tensor(a, b)", "(c,)"), ["v", "a", "w", "b", "c"]),
+    "a write before and after": (("w = aten.add_.Tensor(x, 1)", "a = aten.exp.default(x)", "b = aten.exp.default(x)",
+     "v = aten.add_.Tensor(x, 1)", "c = aten.add.Tensor(a, b)", "(c,)"), ["w", "a", "v", "c"]),
+    "the first is written": (("a = aten.exp.default(x)", "w = aten.add_.Tensor(a, 1)", "b = aten.exp.default(x)",
+     "c = aten.add.Tensor(a, b)", "(c,)"), ["a", "w", "b", "c"]),
+    "the second is written": (("a = aten.exp.default(x)", "b = aten.exp.default(x)", "w = aten.add_.Tensor(b, 1)",
+     "c = aten.add.Tensor(a, b)", "(c,)"), ["a", "b", "w", "c"]),
+    "a view of the second is written": (("a = aten.exp.default(x)", "b = aten.exp.default(x)", "v = aten.view.default(b, [2])",
+     "w = aten.add_.Tensor(v, 1)", "c = aten.add.Tensor(a, b)", "(c,)"), ["a", "b", "v", "w", "c"]),
     "both are returned": (("a = aten.exp.default(x)", "b = aten.exp.default(x)", "(a, b)"), ["a", "b"]),
-    "a view of one is returned with the other": (
-        ("a = aten.exp.default(x)", "b = aten.exp.default(x)", "v = aten.view.default(b, [2])", "(a, v)"),
-        ["a", "b", "v"],
-    ),
-    "three, of which two are returned": (
-        ("a = aten.exp.default(x)", "b = aten.exp.default(x)", "c = aten.exp.default(x)", "d = aten.neg.default(b)", "(a, c)"),
-        ["a", "c", "d"],
-    ),
-    "reads of tied state": (
-        ("n = get n", "m = get m", "a = aten.exp.default(n)", "b = aten.exp.default(m)", "c = aten.add.Tensor(a, b)", "(c,)"),
-        ["n", "m", "a", "c"],
-    ),
-    "tied state that is written in between": (
-        (
-            "n = get n", "m = get m", "a = aten.exp.default(n)", "w = aten.add_.Tensor(m, 1)", "b = aten.exp.default(n)",
-            "c = aten.add.Tensor(a, b)", "(c,)",
-        ),
-        ["n", "m", "a", "w", "b", "c"],
-    ),
+    "a view of one is returned with the other": (("a = aten.exp.default(x)", "b = aten.exp.default(x)",
+     "v = aten.view.default(b, [2])", "(a, v)"), ["a", "b", "v"]),
+    "three, of which two are returned": (("a = aten.exp.default(x)", "b = aten.exp.default(x)", "c = aten.exp.default(x)",
+     "d = aten.neg.default(b)", "(a, c)"), ["a", "c", "d"]),
+    "reads of tied state": (("n = get n", "m = get m", "a = aten.exp.default(n)", "b = aten.exp.default(m)",
+     "c = aten.add.Tensor(a, b)", "(c,)"), ["n", "m", "a", "c"]),
+    "tied state that is written in between": (("n = get n", "m = get m", "a = aten.exp.default(n)", "w = aten.add_.Tensor(m, 1)",
+     "b = aten.exp.default(n)", "c = aten.add.Tensor(a, b)", "(c,)"), ["n", "m", "a", "w", "b", "c"]),
     "prints": (('a = aten._print.default("x")', 'b = aten._print.default("x")', "(x,)"), ["a", "b"]),
-    "several results": (
-        (
-            "a = aten.topk.default(x, 1)", "b = aten.topk.default(x, 1)", "c = operator.getitem(a, 0)",
-            "d = operator.getitem(b, 0)",
-            "e = aten.add.Tensor(c, d)", "(e,)",
-        ),
-        ["a", "c", "e"],
-    ),
-    "fresh memory that is filled in place": (
-        (
-            "a = aten.full.default([2], 1.0)", "b = aten.full.default([2], 1.0)", "w = aten.copy_.default(b, x)",
-            "c = aten.add.Tensor(a, b)", "(c,)",
-        ),
-        ["a", "b", "w", "c"],
-    ),
+    "several results": (("a = aten.topk.default(x, 1)", "b = aten.topk.default(x, 1)", "c = operator.getitem(a, 0)",
+     "d = operator.getitem(b, 0)", "e = aten.add.Tensor(c, d)", "(e,)"), ["a", "c", "e"]),
+    "fresh memory that is filled in place": (("a = aten.full.default([2], 1.0)", "b = aten.full.default([2], 1.0)",
+     "w = aten.copy_.default(b, x)", "c = aten.add.Tensor(a, b)", "(c,)"), ["a", "b", "w", "c"]),
 }  # fmt: skip
 
 
