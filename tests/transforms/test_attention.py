@@ -122,29 +122,23 @@ FAMILIES: dict[str, Function] = {
     "15 heads, divided, keys hidden": on_heads(lambda m, q, k, v: soft(hidden(m, (q @ turned(k)).div(3.0))) @ v),
     "16 heads, divided, a bias, dropped, cast": on_heads(lambda m, q, k, v: drop(soft((q @ turned(k)).div(3.0) + m.bias)).to(q.dtype) @ v),
     "17 heads, divided, keys hidden, dropped": on_heads(lambda m, q, k, v: drop(soft(hidden(m, (q @ turned(k)).div(3.0)))) @ v),
-    "18 heads, divided by a tensor, causal, dropped, keys returned": on_heads(
-        lambda m, q, k, v: (drop(soft(seen(m, q @ turned_heads(k)))) @ v, k, v)
-    ),
+    "18 heads, divided by a tensor, causal, dropped, keys returned": on_heads(lambda m, q, k, v: (drop(soft(seen(m,
+     q @ turned_heads(k)))) @ v, k, v)),
     "19 divided by a tensor, causal, a bias, dropped": lambda m, q, k, v: drop(soft(seen(m, q @ turned_heads(k)) + m.bias).type(v.dtype)) @ v,
     "20 heads, queries divided, keys hidden, dropped": on_heads(lambda m, q, k, v: drop(soft(hidden(m, q.div(3.0) @ turned(k)))) @ v),
     "21 heads, a bias, wide softmax": on_heads(lambda m, q, k, v: soft((q @ turned_heads(k) + m.bias).type_as(q).float()).type_as(q) @ v),
-    "22 heads, a bias, wide softmax, keys returned": on_heads(
-        lambda m, q, k, v: (soft((q @ turned_heads(k) + m.bias).type_as(q).float()).type_as(q) @ v, k, v)
-    ),
-    "23 heads, cast there and back, wide softmax, keys returned": on_heads(
-        lambda m, q, k, v: (soft((q @ turned_heads(k)).float().type_as(q).float()).type_as(q) @ v, k, v)
-    ),
+    "22 heads, a bias, wide softmax, keys returned": on_heads(lambda m, q, k,
+     v: (soft((q @ turned_heads(k) + m.bias).type_as(q).float()).type_as(q) @ v, k, v)),
+    "23 heads, cast there and back, wide softmax, keys returned": on_heads(lambda m, q, k,
+     v: (soft((q @ turned_heads(k)).float().type_as(q).float()).type_as(q) @ v, k, v)),
     "24 over all heads at once, a bias": over_heads,
     "25 heads, a bias, wide softmax, dropped": on_heads(lambda m, q, k, v: drop(soft((q @ turned_heads(k) + m.bias).float()).type_as(q)) @ v),
-    "26 heads, a bias, wide softmax, dropped, keys returned": on_heads(
-        lambda m, q, k, v: (drop(soft((q @ turned_heads(k) + m.bias).float()).type_as(q)) @ v, k, v)
-    ),
-    "27 heads, wide softmax, dropped, keys returned": on_heads(
-        lambda m, q, k, v: (drop(soft((q @ turned_heads(k)).float()).type_as(q)) @ v, k, v)
-    ),
-    "28 strided operands, multiplied, dropped": lambda m, q, k, v: (
-        drop(soft((turned(turned(q).contiguous()) @ turned(k)).mul(0.4))) @ turned(turned(v).contiguous())
-    ),
+    "26 heads, a bias, wide softmax, dropped, keys returned": on_heads(lambda m, q, k,
+     v: (drop(soft((q @ turned_heads(k) + m.bias).float()).type_as(q)) @ v, k, v)),
+    "27 heads, wide softmax, dropped, keys returned": on_heads(lambda m, q, k,
+     v: (drop(soft((q @ turned_heads(k)).float()).type_as(q)) @ v, k, v)),
+    "28 strided operands, multiplied, dropped": lambda m, q, k,
+     v: (drop(soft((turned(turned(q).contiguous()) @ turned(k)).mul(0.4))) @ turned(turned(v).contiguous())),
     "29 heads, both scaled, a bias, safe softmax": on_heads(lambda m, q, k, v: SAFE_SOFTMAX(q.mul(0.6) @ (turned(k) * 0.6) + m.bias, -1) @ v),
     "30 heads, both scaled, safe softmax": on_heads(lambda m, q, k, v: SAFE_SOFTMAX(q.mul(0.6) @ (turned(k) * 0.6), -1) @ v),
 }  # fmt: skip

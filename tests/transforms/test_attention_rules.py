@@ -43,34 +43,19 @@ def half(function: Function) -> Function:
     return lambda m, q, k, v, b: function(m, q.half(), k.half(), v.half(), b.half())
 
 
-def over_heads(m: Any, q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
-    q, k, v = (x.reshape(6, 5, 8) for x in (q, k, v))
-    scores = torch.bmm(q, k.transpose(1, 2)).view(2, 3, 5, 5) + b
-    return torch.bmm(soft(scores.view(6, 5, 5)), v)
-
-
 FILL = torch.full
 
 ATTENTION: list[tuple[str, Function]] = [
     ("attention", lambda m, q, k, v, b: soft(q @ k.mT) @ v),
-    ("attention_scaled", lambda m, q, k, v, b: soft((q @ turned(k)).div(8.0)) @ v),
-    ("attention_scaled", lambda m, q, k, v, b: soft(q @ turned(k) * 0.3) @ v),
     ("attention_scaled", lambda m, q, k, v, b: soft(torch.bmm(q[0], k[0].transpose(1, 2)) / 3.0) @ v[0]),
-    ("attention_scaled_dropped", lambda m, q, k, v, b: drop(soft(q @ turned(k) / 8.0)) @ v),
     ("attention_scaled_dropped", half(lambda m, q, k, v, b: drop(soft((q @ turned(k) / 8.0).float())).half() @ v)),
-    ("attention_scaled", half(lambda m, q, k, v, b: soft((q @ turned(k) / 8.0).float()).half() @ v)),
     ("attention times_before", half(lambda m, q, k, v, b: soft(((q * 0.3) @ turned(k)).float()).half() @ v)),
     ("attention over_before", lambda m, q, k, v, b: soft((q / 8.0) @ turned(k)) @ v),
     ("attention times_before over_before", lambda m, q, k, v, b: soft((q / 2.0) @ turned(k * 0.5)) @ v),
-    ("attention_dropped", lambda m, q, k, v, b: torch.bmm(drop(soft(torch.bmm(q[0], k[0].transpose(1, 2)))), v[0])),
-    ("attention_scaled_biased", lambda m, q, k, v, b: soft(q @ turned(k) / 8.0 + b) @ v),
     ("attention_scaled_biased", half(lambda m, q, k, v, b: functional.softmax(q @ turned(k) * 0.3 + b, -1, dtype=torch.float32).to(q.dtype) @ v)),
     ("attention_scaled_biased_dropped", lambda m, q, k, v, b: drop(soft(b + q @ k.transpose(2, 3) / 8.0)) @ v),
     ("attention_biased", lambda m, q, k, v, b: (s := q @ k.permute(0, 1, 3, 2) + b).float().softmax(-1).type_as(s) @ v),
-    ("attention_biased_dropped", half(lambda m, q, k, v, b: drop((q @ k.permute(0, 1, 3, 2) + b).float().softmax(-1).type_as(q)) @ v)),
     ("attention_scaled_biased", half(lambda m, q, k, v, b: ((s := q @ k.mT * 0.3) + b).type_as(s).softmax(-1) @ v)),
-    ("attention_dropped", half(lambda m, q, k, v, b: (drop((q @ k.permute(0, 1, 3, 2)).float().softmax(-1).type_as(q)) @ v, k, v))),
-    ("attention_over_heads", over_heads),
     ("attention_scaled_hidden", lambda m, q, k, v, b: soft((q @ turned(k) / 8.0).masked_fill((m.seen == 0).expand(2, 3, 5, 5), -INF)) @ v),
     ("attention_scaled_hidden_dropped", lambda m, q, k, v, b: drop(soft((q @ turned(k) / 8.0).masked_fill(~m.seen, -1e9))) @ v),
     ("attention_hidden_dropped over_before", lambda m, q, k, v, b: drop(soft((q / 8.0 @ turned(k)).masked_fill(~m.seen, -INF))) @ v),
@@ -80,8 +65,6 @@ ATTENTION: list[tuple[str, Function]] = [
         drop(soft(torch.where(m.seen, q @ k.permute(0, 1, 3, 2) / FILL([], 8.0), FILL((), LOWEST)))) @ v, k + 1)),
     ("attention_scaled_seen_biased", lambda m, q, k, v, b: soft(torch.where(m.seen, q @ turned(k) / FILL([], 8.0), LOWEST) + b) @ v),
     ("attention_scaled_biased causal", lambda m, q, k, v, b: soft(q @ turned(k) * 0.3 + m.bias) @ v),
-    ("attention_scaled_twice_biased", lambda m, q, k, v, b: torch.ops.aten._safe_softmax(q.mul(0.5) @ (turned(k) * 0.5) + b, -1) @ v),
-    ("attention_scaled_twice", lambda m, q, k, v, b: soft(torch.mul(q, 0.5) @ torch.mul(turned(k), 0.5)) @ v),
     ("attention", lambda m, q, k, v, b: soft(q.transpose(1, 2) @ turned(k.transpose(1, 2))) @ v.permute(0, 2, 1, 3)),
     ("attention_scaled_hidden", lambda m, q, k, v, b: soft((q @ turned(k) / 8.0).masked_fill(torch.ones_like(m.seen), LOWEST)) @ v),
 ]  # fmt: skip

@@ -71,25 +71,6 @@ def test_a_write_of_state_is_a_reason() -> None:
         px.split_by_tags(program, ("a", "b"), tag_of={"a": "a", "b": "b"})
 
 
-def test_every_step_of_the_way_is_told_with_its_module() -> None:
-    """The way goes to the last of what a node depends on, and ends at the first node with a tag."""
-    inner = (px.Frame("m"), px.Frame("m.n"))
-    lines = said(
-        node("b0", NEG, "x"),
-        node("b", NEG, "x", stack=inner[:1]),
-        node("c", NEG, "b"),
-        node("d", ADD, "x", "c", stack=inner),
-        node("a", ADD, "x", "d", stack=inner[:1]),
-    )
-    assert lines == [
-        "node 'a' in m has the tag 'a', which comes before 'b', but it depends on node 'b' in m of 'b':",
-        "    node 'c' uses 'b'",
-        "    node 'd' in m.n uses 'c'",
-        "    node 'a' in m uses 'd'",
-        "put 'b' before 'a' in the tags, or tag differently",
-    ]
-
-
 def test_a_circle_is_told() -> None:
     """Also where the way back goes over nodes without a tag; what only stands beside makes no circle."""
     circle = (

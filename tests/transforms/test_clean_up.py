@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -12,9 +11,9 @@ from attrs import evolve
 from torch import nn
 
 import purefx as px
-from purefx.ir.operators import GETITEM, op_of
+from purefx.ir.operators import op_of
 from purefx.ir.torch_private import pytree
-from tests.programs import ADD_, NEG, exported, flat, node
+from tests.programs import ADD_, NEG, flat, node
 
 HEAD = """program {
   takes {
@@ -47,17 +46,6 @@ SIZES = (
   }
 }"""
 )
-
-
-@dataclass
-class Batch:
-    """What a caller passes as one argument."""
-
-    ids: Any
-    mask: Any
-
-
-pytree.register_dataclass(Batch)
 
 
 def checked(program: px.Program) -> list[str]:
@@ -154,29 +142,6 @@ def test_what_is_checked_already_in_some_form(nodes: str, lacking: list[str]) ->
     assert found == [*lacking, *([""] if before else [])]
 
 
-def test_a_guard_that_speaks_of_no_input_is_checked_too() -> None:
-    program = px.add_runtime_assertions(px.parse(ROWS.replace("range s0 from 3 to 9", "guard 1 == 2").replace("NODES", "")))
-    assert program.main.by_name["check"].args[1] == "the inputs: the program is for 2 == 1"
-
-
-def test_a_split_program_is_refused() -> None:
-    base = px.parse(ROWS.replace("NODES", "y = aten.neg.default(x)"))
-    with pytest.raises(px.errors.PartitionError) as found:
-        px.add_runtime_assertions(px.split_by_tags(px.sink_state(base), ("a",), tag_of={"y": "a"}))
-    assert str(found.value) == (
-        "the root of a split program only calls its parts; add_runtime_assertions comes before split_by_tags"
-    )
-
-
-def test_values_of_checks_are_those_of_sizes() -> None:
-    rows = {0: torch.export.Dim("rows", min=3, max=9)}
-    result = px.add_runtime_assertions(px.capture(nn.ReLU(), (torch.ones(4, 2),), dynamic_shapes=(rows,)))
-    vals = {one.name: one.meta.get("val") for one in result.main.nodes}
-    assert isinstance(vals["size"], torch.SymInt)
-    assert isinstance(vals["ge"], torch.SymBool) and isinstance(vals["le"], torch.SymBool)
-    assert "val" not in result.main.by_name["check"].meta
-
-
 # What inputs are called.
 
 
@@ -237,56 +202,7 @@ def test_a_node_that_gives_way_takes_no_name_of_an_input() -> None:
     assert [one.name for one in named.main.nodes] == ["mul_2", "y"]
 
 
-def test_user_inputs_choose_their_names_first() -> None:
-    program = px.Program.of({"": px.Graph((), (), ())}).with_state(add={"w": nn.Parameter(torch.ones(1))})
-    graph = px.Graph((px.Input("i0"), px.Input("i1")), (), ())
-    program = program.with_main(graph, signature=px.ir.Signature((px.ir.StateInput("w"), some("p_w")), ()))
-    assert called(program) == ["p_w_1", "p_w"]
-
-
-def test_too_few_names_are_told_with_what_the_inputs_are_called() -> None:
-    with pytest.raises(px.errors.NamingError) as found:
-        px.name_inputs(with_inputs(some("batch['k']"), some()), ["z"])
-    assert str(found.value) == "1 names for 2 user inputs: batch['k'], i1; give a mapping to name some of them"
-    with pytest.raises(px.errors.NamingError) as found:
-        px.name_inputs(with_inputs(), ["z"])
-    assert str(found.value) == "1 names for 0 user inputs: none; give a mapping to name some of them"
-
-
-def test_inputs_are_found_by_the_name_and_by_the_path_that_they_have() -> None:
-    program = with_inputs(some("batch['k']"), some("batch['j']"))
-    for given in ({"batch['k']": "k"}, {"i0": "k"}):
-        assert [formal.name for formal in px.name_inputs(program, given).main.inputs] == ["k", "batch_j"]
-    with pytest.raises(px.errors.NamingError) as found:
-        px.name_inputs(with_inputs(), {"i0": "k"})
-    assert str(found.value) == "there is no user input 'i0'"
-
-
-def test_arguments_that_are_one_input_are_called_like_it() -> None:
-    """Behind one that is several, too."""
-    spec = pytree.tree_structure((([0, 0], 0), {}))
-    program = with_inputs(some("pair[0]"), some("pair[1]"), some("x"), in_spec=spec, arg_names=("pair", "x"))
-    named = px.name_inputs(program, ["a", "b", "c"])
-    assert named.signature.arg_names == ("pair", "c")
-    assert [one.argument for one in named.signature.inputs if isinstance(one, px.ir.UserInput)] == ["pair[0]", "pair[1]", "c"]
-
-
-def test_fields_of_a_class_are_parts_of_names() -> None:
-    spec = pytree.tree_structure(((Batch(0, 0),), {}))
-    program = with_inputs(some(), some(), in_spec=spec, arg_names=("batch",))
-    assert called(program) == ["batch_ids", "batch_mask"]
-
-
 # Stacks, tracepoints.
-
-
-def test_signatures_of_calls_that_no_node_is_in_are_numbered_behind_the_others() -> None:
-    signature = px.ir.CallSignature(pytree.tree_structure(((0,), {})), pytree.tree_structure(0))
-    program = flat([node("y", NEG, "x", stack=(px.Frame("m", 2),))], px.Ref("y"), "x")
-    frames = (px.Frame("m", 2), px.Frame("m", 5), px.Frame("m", 7), px.Frame("L['self'].idle", 4))
-    program = program.evolve(call_signatures=px.ir.pmap(dict.fromkeys(frames, signature)))
-    found = px.normalize_stacks(program).call_signatures
-    assert set(found) == {px.Frame("m"), px.Frame("m", 1), px.Frame("m", 2), px.Frame("idle")}
 
 
 def test_nodes_that_are_put_into_a_call_keep_their_meta() -> None:
@@ -296,20 +212,6 @@ def test_nodes_that_are_put_into_a_call_keep_their_meta() -> None:
     nodes = [px.Node("t", point, (px.Ref("x"),), kinds[0]), inside, px.Node("u", point, (px.Ref("y"),), kinds[1])]
     made = px.collect_call_signatures(flat(nodes, px.Ref("y"), "x")).main.by_name["y"]
     assert (made.stack, dict(made.meta)) == ((px.Frame("m"),), {"stack_trace": "here"})
-
-
-def test_stacks_in_bodies_of_operators_are_those_below_their_module() -> None:
-    region = px.Op("toy.region", px.Effects(through_bodies=True))
-    inner = node("z", NEG, "x", stack=(px.Frame("sub", 3), px.Frame("sub.act", 1)))
-    nodes = [px.Node("y", region, (px.ir.Body("$b"), px.Ref("x")), (), (px.Frame("L['self'].m", 2),))]
-    base = flat(nodes, px.Ref("y"), "x")
-    graphs = base.graphs.set("$b", px.Graph((px.Input("x"),), (inner,), px.Ref("z")))
-    program = base.evolve(graphs=graphs, modules=(px.ir.Module(""),))
-    result = px.normalize_stacks(program)
-    assert result.main.nodes[0].stack == (px.Frame("m"),)
-    assert result.graphs["$b"].nodes[0].stack == (px.Frame("sub"), px.Frame("sub.act"))
-    assert [module.path for module in result.modules] == ["", "m", "m.sub", "m.sub.act"]
-    assert px.normalize_stacks(result) is result
 
 
 def test_stacks_in_bodies_of_bodies_are_below_all_modules_around() -> None:
@@ -342,36 +244,6 @@ def test_pieces_of_a_call_stay_pieces() -> None:
     assert [one.stack for one in result.main.nodes] == [(px.Frame("m", 0, 1),), (px.Frame("m"),)]
 
 
-def test_parts_of_tracepoints_may_be_counted_from_the_end() -> None:
-    point, item = op_of(torch.ops.higher_order._export_tracepoint), GETITEM
-    kinds = [(("kind", f"module_call_{kind}puts"), ("path", "m")) for kind in ("in", "out")]
-    nodes = [
-        px.Node("t", point, (px.Ref("x"), px.Ref("y")), kinds[0]),
-        px.Node("a", item, (px.Ref("t"), -2)),
-        px.Node("b", item, (px.Ref("t"), -1)),
-        node("s", px.Op("toy.add"), "a", "b"),
-        px.Node("u", point, (px.Ref("s"),), kinds[1]),
-        px.Node("r", item, (px.Ref("u"), 0)),
-    ]
-    result = px.collect_call_signatures(flat(nodes, px.Ref("r"), "x", "y"))
-    assert [(one.name, [str(arg) for arg in one.args]) for one in result.main.nodes] == [
-        ("m_takes", ["Ref(name='x')", "Ref(name='y')"]),
-        ("s", ["Ref(name='x')", "Ref(name='y')"]),
-        ("m_gives", ["Ref(name='s')"]),
-    ]
-    outside = [*nodes[:1], px.Node("a", item, (px.Ref("t"), 2)), *nodes[2:]]
-    with pytest.raises(px.errors.UnsupportedProgram, match="the result of the tracepoint t is used whole"):
-        px.collect_call_signatures(flat(outside, px.Ref("r"), "x", "y"))
-
-
-@pytest.mark.parametrize(("path", "kind"), [(3, "module_call_inputs"), ("", "module_call_inputs"), ("m", "other"), ("m", 3)])
-def test_a_tracepoint_has_a_path_and_a_kind(path: Any, kind: Any) -> None:
-    point = op_of(torch.ops.higher_order._export_tracepoint)
-    nodes = [px.Node("t", point, (px.Ref("x"),), (("kind", kind), ("path", path))), node("y", NEG, "x")]
-    with pytest.raises(px.errors.UnsupportedProgram, match="a path and a kind"):
-        px.collect_call_signatures(flat(nodes, px.Ref("y"), "x"))
-
-
 # Names of state.
 
 
@@ -396,14 +268,6 @@ def test_arguments_that_become_state_leave_the_pytree() -> None:
         assert named.signature.in_spec == pytree.tree_structure(((0,), {"j": 0}))
         assert named.signature.arg_names == tuple(name for name in names if name in "xj")
         assert [getattr(one, "slot", None) for one in named.signature.inputs] == ["w", None, "k", None]
-
-
-def test_an_input_does_not_become_other_state() -> None:
-    program = flat([node("y", NEG, "i")], px.Ref("y"), "i").with_state(add={"w": torch.zeros(2)})
-    weight = torch.ones(2)
-    with pytest.raises(px.errors.NamingError) as found:
-        px.restore_names(program, {"w": weight}, inputs=(weight,))
-    assert str(found.value) == "the program has other state under the name 'w', which an input would become"
 
 
 def test_a_shared_body_cannot_read_one_slot_under_several_names() -> None:
@@ -444,51 +308,12 @@ def test_a_module_says_which_buffers_are_not_saved() -> None:
     assert px.mark_non_persistent(parameter, module) is parameter
 
 
-def test_arguments_of_which_only_a_part_is_state_are_told() -> None:
-    spec = pytree.tree_structure(((), {"both": [0, 0]}))
-    program = flat([node("y", NEG, "x")], px.Ref("y"), "w", "x")
-    program = program.evolve(signature=evolve(program.signature, in_spec=spec))
-    weight = torch.ones(2)
-    with pytest.raises(px.errors.NamingError) as found:
-        px.restore_names(program, {"w": weight}, inputs=([weight, torch.ones(2)],))
-    assert str(found.value) == (
-        "of the argument 'both' some tensors are the module's and some are not, so it cannot become state; trace with the "
-        "parameters in an argument of their own"
-    )
-
-
-def test_without_a_pytree_the_names_of_the_other_arguments_stay() -> None:
-    weight = torch.ones(2)
-    for names, left in ((("a", "b"), ("b",)), (("a",), ("a",)), ((), ())):
-        program = flat([node("y", NEG, "x")], px.Ref("y"), "w", "x")
-        program = program.evolve(signature=evolve(program.signature, arg_names=names))
-        assert px.restore_names(program, {"w": weight}, inputs=(weight, torch.ones(2))).signature.arg_names == left
-
-
 def test_inputs_that_are_one_tensor_get_its_names_in_turn() -> None:
     """The name that the program has for it is the first of them."""
     weight = torch.ones(2)
     program = flat([node("y", NEG, "i")], px.Ref("y"), "i", "j").with_state(add={"b": weight})
     named = px.restore_names(program, {"a": weight, "b": weight}, inputs=(weight, weight))
     assert [spec.slot for spec in named.signature.inputs if isinstance(spec, px.ir.StateInput)] == ["b", "a"]
-
-
-def test_one_tensor_with_one_name_in_two_inputs_is_refused() -> None:
-    """Cause of an invalid program: both were the same state."""
-    weight = torch.ones(2)
-    program = flat([node("y", NEG, "i")], px.Ref("y"), "i", "j")
-    with pytest.raises(px.errors.NamingError) as found:
-        px.restore_names(program, {"a": weight}, inputs=(weight, weight))
-    assert str(found.value) == (
-        "several inputs were given the tensor 'a', and no state is two inputs: trace with it in one argument"
-    )
-
-
-def test_inputs_of_a_program_that_calls_modules_do_not_become_state() -> None:
-    base = px.transform(px.import_ep(exported(nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2))))
-    value = torch.ones(1, 2)
-    with pytest.raises(px.errors.PipelineError, match="inputs become state in a program that is 'flat', but this one is not; "):
-        px.restore_names(base, {"w": value}, inputs=(value,))
 
 
 @pytest.mark.parametrize("written", [None, "_tensor_constant0", "n"])
@@ -505,29 +330,9 @@ def test_constants_that_a_tracer_made_are_constants_unless_something_writes_them
     assert made is (px.ir.SlotKind.BUFFER if written == "_tensor_constant0" else px.ir.SlotKind.CONSTANT)
 
 
-def test_each_slot_of_one_tensor_takes_a_name_that_is_free() -> None:
-    value = torch.ones(2)
-    slots = {"a": value, "t1": value.view(2)}
-    program = px.Program.of({"": px.Graph((), (), ())}).with_state(add=slots)
-    assert px.restore_names(program, {"a": value, "b": value}).state.order == ("a", "b")
-
-
 def test_a_body_that_reads_state_of_the_root_reads_it_there_under_its_name() -> None:
     body = px.Graph((), (px.Node("v", px.Get("/w")),), px.Ref("v"))
     nodes = [px.Node(name, px.Call(px.Frame(name), "m"), ()) for name in ("m", "n")]
     value = torch.ones(2)
     program = px.Program.of({"": px.Graph((), tuple(nodes), ()), "m": body}).with_state(add={"w": value})
     assert px.restore_names(program, {"k.v": value}).graphs["m"].nodes[0].do == px.Get("/k.v")
-
-
-def test_parameters_among_the_inputs_are_told() -> None:
-    module = nn.Linear(2, 2)
-    program = flat([node("y", NEG, "w")], px.Ref("y"), "w")
-    formal = px.Input("w", MappingProxyType({"val": module.weight}))
-    program = program.with_main(evolve(program.main, inputs=(formal,)))
-    with pytest.raises(px.errors.NamingError) as found:
-        px.restore_names(program, module)
-    assert str(found.value) == (
-        "the program has no tensor of the module, and takes parameters as inputs ('w'), as graphs of Dynamo do: give `inputs=`, "
-        "what the graph was called with"
-    )

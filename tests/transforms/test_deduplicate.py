@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
-from attrs import evolve
 from torch import nn
 
 import purefx as px
-from tests.programs import ADD, MUL, NEG, Counter, Tower, exported, flat, parent
+from tests.programs import ADD, MUL, Counter, Tower, exported, flat, parent
 
 
 def whole(module: nn.Module, *args: object, **kwargs: object) -> px.Program:
@@ -83,29 +82,6 @@ def test_calls_of_one_module_with_one_body_are_one() -> None:
     assert list(module.state_dict()) == list(model.state_dict())
 
 
-def test_operator_bodies_are_shared_too() -> None:
-    """The branches of two equal conds are one pair of bodies."""
-
-    class Conds(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for _ in range(2):
-                x = torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
-            return x
-
-    model, x = Conds(), torch.randn(3)
-    program = whole(model, x)
-    assert len([name for name in program.order if name.startswith("$")]) == 2
-    assert torch.equal(px.lower(program)(x), model(x))
-
-
-def test_independent_of_the_table_and_of_names() -> None:
-    """Graph ids and the order of the table do not matter: the result is the same up to names."""
-    nodes = [px.Node(f"n{index}", op, (px.Ref("x"),), (), (px.Frame(f"m{index}"),)) for index, op in enumerate([NEG, NEG, ADD])]
-    program = px.outline(flat(nodes, tuple(px.Ref(node.name) for node in nodes), "x"))
-    backwards = program.evolve(graphs=px.ir.pmap({name: program.graphs[name] for name in reversed(program.order)}))
-    assert px.deduplicate(program) == px.deduplicate(backwards)
-
-
 def reads_of(program: px.Program, graph: str) -> dict[str, str]:
     """Return the names of the reads in a graph, with what they read."""
     return {node.name: node.do.slot for node in program.graphs[graph].nodes if isinstance(node.do, px.Get)}
@@ -118,17 +94,6 @@ def test_reads_of_a_shared_body_are_called_after_the_state_of_the_module() -> No
     assert px.parse(str(program), state={name: program.state[name].value for name in program.state}) == program
     single = whole(nn.Sequential(nn.Linear(4, 4)), torch.ones(2, 4))
     assert reads_of(single, "0") == {"p_0_weight": "weight", "p_0_bias": "bias"}
-
-
-def test_reads_that_come_out_of_a_shared_body_are_called_as_before() -> None:
-    """Each copy reads its own parameters again, under the names that the exporter gave them."""
-    sunk = px.sink_state(px.inplace_mutations(px.import_ep(exported(Tower(3), torch.ones(2, 4)))))
-    outlined = px.outline(sunk)
-    shared = px.deduplicate(outlined)
-    assert px.inline(shared) == sunk
-    back = px.expand(shared)
-    assert [reads_of(back, name) for name in back.order] == [reads_of(outlined, name) for name in outlined.order]
-    assert px.deduplicate(back) == shared
 
 
 def blocks(reads: dict[str, str], *, paths: str = "ab") -> px.Program:
@@ -169,21 +134,3 @@ def test_names_of_reads_are_fresh_in_the_body() -> None:
         "b_b_get",
         "b_b_sub_0",
     ]
-
-
-def test_names_of_reads_stay_where_nothing_was_merged() -> None:
-    """Without fuel for it, in a body that was shared already, and inside of parts."""
-    program = blocks({"u": "w"}, paths="abc")
-    assert px.deduplicate(program, fuel=0) is program
-    given = [
-        evolve(node, do=px.Call(node.do.instance, "a")) if isinstance(node.do, px.Call) else node for node in program.main.nodes
-    ]
-    shared = program.evolve(graphs=px.ir.pmap({"": evolve(program.main, nodes=tuple(given)), "a": program.graphs["a"]}))
-    assert reads_of(px.deduplicate(shared), "a") == {"u_a": "w"}
-    split = px.split_by_tags(px.inline(program), ("one", "two"), tag_of={"a": "one", "b": "one", "c": "two"})
-    assert any(len(reads_of(px.deduplicate(split), name)) for name in split.order)
-    assert {name for graph in px.deduplicate(split).order for name in reads_of(px.deduplicate(split), graph)} <= {
-        "u_a",
-        "u_b",
-        "u_c",
-    }

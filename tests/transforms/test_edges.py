@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import operator
-import random
 from types import MappingProxyType
 
 import pytest
@@ -16,7 +14,6 @@ from purefx.ir.meta import Meta
 from purefx.ir.operators import op_of
 from purefx.laws import toy
 from purefx.laws.toy import toy_meaning
-from purefx.transforms.outline.schedule import strongly_connected
 from tests.transforms.small import USER, buffers, number, program, ref
 
 # Bodies and calls, and what all transformations share: small programs, each the smallest that one mistake would change.
@@ -43,19 +40,6 @@ def test_what_expand_may_make_is_counted_to_the_node() -> None:
     for transformation in (px.expand, px.inline):
         with pytest.raises(px.errors.UnsupportedProgram, match=r"10 nodes, more than 9.*at_most"):
             transformation(shared(2), at_most=9)
-
-
-def test_expand_and_deduplicate_undo_one_another() -> None:
-    expanded = px.expand(shared(3))
-    assert len(expanded.order) == 1 + 2 + 4 + 8
-    assert px.deduplicate(expanded) == shared(3)
-    assert toy_meaning(px.inline(expanded)) == toy_meaning(shared(3))
-    assert len(px.inline(shared(3)).main.nodes) == 8
-
-
-def test_inlined_names_are_numbered_where_they_are_taken() -> None:
-    names = [node.name for node in px.inline(shared(2)).main.nodes]
-    assert names == ["y", "y_1", "y_2", "y_3"]
 
 
 @pytest.mark.parametrize(("slot", "argument"), [((2,), (2,)), ((3,), (2,)), ((2,), (3,)), ((3,), (3,))])
@@ -92,14 +76,6 @@ def test_a_cut_call_beside_one_that_is_whole() -> None:
     assert toy_meaning(result) == toy_meaning(flat)
 
 
-def test_values_that_nobody_outside_needs_are_not_given_back() -> None:
-    a = (px.Frame("a"),)
-    nodes = [px.Node("a0", toy.NEG, (ref("x"),), stack=a), px.Node("a1", toy.NEG, (ref("a0"),), stack=a)]
-    result = px.outline(program(nodes, (ref("a1"), ref("x")), {"x": USER}, modules=(px.ir.Module(""), px.ir.Module("a"))))
-    assert result.graphs["a"].output == ref("a1")
-    assert result.main.output == (ref("a1"), ref("x"))
-
-
 def test_several_values_are_given_back_in_the_order_in_which_they_are_made() -> None:
     a = (px.Frame("a"),)
     nodes = [
@@ -114,23 +90,6 @@ def test_several_values_are_given_back_in_the_order_in_which_they_are_made() -> 
     assert (second.name, second.args) == ("a1", (ref(call.name), 1))
 
 
-def test_circles_are_those_of_the_definition() -> None:
-    """Random graphs: two are in one circle if each reaches the other, and a circle comes after those that it needs."""
-    draw = random.Random(7)
-    for size in (2, 3, 4, 5, 6) * 20:
-        edges = {at: {draw.randrange(size): None for _ in range(draw.randrange(3))} for at in range(size)}
-        reach = {at: {at} for at in range(size)}
-        for _ in range(size):
-            for at, others in edges.items():
-                reach[at].update(*(reach[other] for other in others))
-        found = strongly_connected(edges)  # type: ignore[arg-type]
-        circles = {frozenset(other for other in reach[at] if at in reach[other]) for at in reach}
-        assert len(found) == len(circles)
-        assert set(map(frozenset, found)) == circles
-        place = {at: index for index, part in enumerate(found) for at in part}
-        assert all(place[other] <= place[at] for at in place for other in reach[at])
-
-
 def test_who_took_a_fact_away_is_named() -> None:
     nodes = [px.Node("y", toy.NEG, (ref("s"),), stack=(px.Frame("a"),))]
     modules = (px.ir.Module(""), px.ir.Module("a"))
@@ -139,55 +98,12 @@ def test_who_took_a_fact_away_is_named() -> None:
         px.transform(flat, px.outline, px.deduplicate, px.sink_state)
 
 
-def test_what_never_held_was_taken_by_nobody() -> None:
-    body = px.Graph((px.Input("x"),), (), ref("x"))
-    call = px.Node("y", px.Call(px.Frame("a"), "a"), (ref("s"),))
-    flat = program([call], (ref("y"),), {"s": "n"}, state=buffers("n"), modules=(px.ir.Module(""), px.ir.Module("a")))
-    called = flat.evolve(graphs=flat.graphs.set("a", body), facts=frozenset())
-    with pytest.raises(px.errors.PipelineError, match=r"step 2, sink_state, .* nothing before it establishes that"):
-        px.transform(called, px.outline, px.sink_state)
-
-
-def test_what_a_transformation_is_made_of() -> None:
-    @px.transformation(
-        requires=["flat"], establishes=["a"], forgets=["b"], inverse="back", laws=["it gives what it got"], proven=True
-    )
-    def idle(program: px.Program) -> px.Program:
-        """Do nothing."""
-        return program
-
-    assert (idle.requires, idle.establishes, idle.forgets) == (frozenset({"flat"}), frozenset({"a"}), frozenset({"b"}))
-    assert (idle.name, idle.inverse, idle.laws, idle.proven) == ("idle", "back", ("it gives what it got",), True)
-    assert inspect.unwrap(idle) is idle.apply
-    assert [vars(idle)[name] for name in ("__doc__", "__name__", "__module__")] == ["Do nothing.", "idle", __name__]
-
-
-def test_a_transformation_is_its_function_to_those_who_ask() -> None:
-    assert inspect.unwrap(px.outline).__name__ == vars(px.outline)["__name__"] == "outline"
-    assert "fuel" in inspect.signature(inspect.unwrap(px.outline)).parameters
-
-
-@pytest.mark.parametrize("name", [name for name in px.__all__ if isinstance(getattr(px, name), px.Transformation)])
-def test_a_transformation_tells_what_it_promises(name: str) -> None:
-    transformation = getattr(px, name)
-    assert transformation.laws
-    assert all(isinstance(law, str) and len(law.split()) > 2 for law in transformation.laws)
-    assert transformation.inverse is None or isinstance(getattr(px, transformation.inverse), px.Transformation)
-    assert transformation.establishes.isdisjoint(transformation.forgets)
-
-
 # State, writes and tokens: small programs, each the smallest that one mistake would change.
 
 
 WITH_EFFECTS = op_of(torch.ops.higher_order.with_effects)
 
 MAX = torch.ops.aten.max.dim
-
-
-def test_a_program_that_takes_nothing_but_state_is_sunk() -> None:
-    flat = program([px.Node("y", toy.NEG, (ref("s"),))], (ref("y"),), {"s": "n"}, state=buffers("n"))
-    assert px.sink_state(flat).signature.inputs == ()
-    assert px.lift_state(px.sink_state(flat)) == flat
 
 
 def test_each_module_call_reads_a_slot_once() -> None:
@@ -205,22 +121,6 @@ def test_a_name_that_a_read_would_take_is_left_to_its_owner() -> None:
     names = [node.name for node in px.sink_state(flat).main.nodes]
     assert len(set(names)) == len(names) == 4
     assert px.verify(px.sink_state(flat)) == ()
-
-
-def test_unused_state_inputs_come_back_where_they_stood() -> None:
-    inputs = {"s": "n", "x": USER, "t": "m", "u": "k"}
-    flat = program([px.Node("y", toy.ADD, (ref("x"), ref("t")))], (ref("y"),), inputs, state=buffers("n", "m", "k"))
-    back = px.lift_state(px.sink_state(flat))
-    assert [str(spec) for spec in back.signature.inputs] == [str(spec) for spec in flat.signature.inputs]
-
-
-def test_a_mutated_input_is_counted_anew_both_ways() -> None:
-    nodes = [px.Node("y", toy.NEG, (ref("s"),))]
-    flat = program(nodes, (ref("y"),), {"s": "n", "x": USER}, (px.ir.InputMutation(1),), state=buffers("n"))
-    sunk = px.sink_state(flat)
-    assert sunk.signature.outputs == (px.ir.InputMutation(0),)
-    assert px.lift_state(sunk) == flat
-    assert toy_meaning(sunk) == toy_meaning(flat)
 
 
 def test_swapped_buffers_swap_and_come_back_without_clones() -> None:
@@ -275,13 +175,6 @@ def test_only_a_copy_of_one_kind_becomes_a_returned_value(value: Meta, stays: bo
     flat = program(nodes, (), {"s": "n", "x": USER}, state=buffers("n"))
     typed = flat.with_main(evolve(flat.main, inputs=(px.Input("s", number((2,))), px.Input("x", value))))
     assert (px.functionalize(typed) is typed) == stays
-
-
-def test_state_that_nothing_reads_is_taken_again() -> None:
-    flat = program([], (ref("x"),), {"s": "n", "x": USER}, state=buffers("n"))
-    sunk = px.sink_state(flat)
-    assert sunk.main.nodes == ()
-    assert [str(spec) for spec in px.lift_state(sunk).signature.inputs] == [str(spec) for spec in flat.signature.inputs]
 
 
 def test_calls_of_an_inner_module_read_for_themselves() -> None:

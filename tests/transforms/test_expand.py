@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 import pytest
-from attrs import evolve
 
 import purefx as px
-from tests.transforms.small import number, preserved, shown, tree
+from tests.transforms.small import preserved, shown, tree
 
 # Copies of shared bodies: which numbers their calls get, and what they may say of their values.
 
@@ -30,12 +27,6 @@ def calling(*frames: str) -> str:
 def frames(program: px.Program) -> list[str]:
     """Return what the root calls, in order."""
     return [str(node.do.instance) for node in program.main.nodes if isinstance(node.do, px.Call)]
-
-
-def test_calls_are_numbered_in_order() -> None:
-    program = px.expand(tree(calling("a", "a", "b", "a")))
-    assert frames(program) == ["a", "a@1", "b", "a@2"]
-    assert program.order == ("", "a", "a@1", "b", "a@2")
 
 
 def test_a_copy_is_called_as_the_call_was() -> None:
@@ -70,15 +61,6 @@ def test_a_number_belongs_to_calls_that_are_called_alike(given: tuple[str, ...],
     assert names == [program.call_signatures.get(node.do.instance) for node in program.main.nodes if isinstance(node.do, px.Call)]
 
 
-def valued(program: px.Program, graph: str, value: tuple[int, ...] | None) -> px.Program:
-    """Return the program with this shape for every value of one graph; None for values that are not known."""
-    meta = MappingProxyType({"stack_trace": graph}) if value is None else number(value)
-    old = program.graphs[graph]
-    inputs = tuple(px.Input(formal.name, meta) for formal in old.inputs)
-    new = px.Graph(inputs, tuple(evolve(node, meta=meta) for node in old.nodes), old.output)
-    return program.evolve(graphs=program.graphs.set(graph, new))
-
-
 TWO = """
     graph @""(x) {
       y = call @a(x) as a
@@ -105,36 +87,6 @@ TWO = """
       return (y,)
     }
 """
-
-
-PARTS: dict[int | None, tuple[set[str], set[str]]] = {
-    1: ({"", "a", "b", "$t", "$c"}, set()),
-    2: ({"a", "$t", "$c"}, {"b"}),
-    None: ({"$c"}, {"a", "a@1", "b", "$t", "$t_1"}),
-}
-"""For an amount of fuel: the graphs that stay the objects that they are, and those whose inputs say what their call returns."""
-
-
-@pytest.mark.parametrize("fuel", PARTS)
-def test_copies_say_what_their_calls_give_them(fuel: int | None) -> None:
-    """What is called once, and what stays shared because the fuel ends, says what it said; here that fits none of the calls."""
-    program = tree(TWO + BODY)
-    for graph in program.order:
-        program = valued(program, graph, (3,) if graph else (2,))
-    result = px.expand(program, fuel=fuel)
-    assert px.verify(result) == ()
-    same, right = PARTS[fuel]
-    assert {name for name in result.order if result.graphs[name] is program.graphs.get(name)} == same
-    inputs = {name: result.graphs[name].inputs[0].meta.get("val") for name in result.order if name}
-    assert {name for name, value in inputs.items() if getattr(value, "shape", None) == (2,)} == right
-
-
-def test_copies_keep_values_that_fit() -> None:
-    program = tree(TWO + BODY)
-    for graph in program.order:
-        program = valued(program, graph, (2,))
-    result = px.expand(program)
-    assert all("val" in node.meta for _, node in result.nodes())
 
 
 def test_operators_are_given_copies_of_their_own() -> None:
@@ -206,23 +158,6 @@ def test_branches_are_named_from_the_root() -> None:
         "return (w_1,)",
     ]
     assert result.graphs["$f"] is program.graphs["$f"]
-
-
-def test_calls_that_stay_in_branches_are_named_from_the_root() -> None:
-    """With fuel for the outer call only."""
-    program = tree(GRAPHS, STATE)
-    result = px.inline(program, fuel=1)
-    assert px.verify(result) == ()
-    assert shown(result, "", "$t").splitlines() == [
-        *ROOT.splitlines(),
-        "graph @$t(v) {",
-        "  n = get a.n",
-        "  w = aten.add.Tensor(v, n)",
-        "  z = call @c(w) as a.c@1",
-        "  return (z,)",
-        "}",
-    ]
-    assert result.graphs["c"] is program.graphs["c"]
 
 
 @pytest.mark.parametrize("fuel", [None, 1])

@@ -7,12 +7,9 @@ text of the result says whether the value still crosses, or goes through the buf
 from __future__ import annotations
 
 import pytest
-from attrs import evolve
 
 import purefx as px
-from tests.transforms.small import calling, lines, number, preserved
-
-TWO = number((2,))
+from tests.transforms.small import calling, lines, preserved
 
 
 def test_what_is_stored_is_read_where_it_is_used() -> None:
@@ -69,13 +66,6 @@ def test_every_version_is_written_once_and_read_wherever_it_is_used() -> None:
         "return (w,)",
     ]
     assert fuel.labels == ("read k from c.n", "read m from c.n")
-
-
-def test_the_write_bears_the_meta_of_its_value_and_a_read_that_of_the_state() -> None:
-    metas = {name: {**TWO, "stack_trace": name} for name in ("n", "m", "k", "n1", "z", "w", "x")}
-    result = px.insert_ivals(calling(LATER, preserved("c@1"), metas=metas))
-    traces = {node.name: node.meta.get("stack_trace") for node in result.main.nodes}
-    assert (traces["copy_"], traces["n1_1"], traces["z"]) == ("m", "n1", "z")
 
 
 def test_old_contents_that_are_used_later_are_not_written_over() -> None:
@@ -170,25 +160,6 @@ def test_what_a_call_takes_is_read_by_its_caller() -> None:
     assert result[9:11] == ["n_2 = get c.n in c@2", "t3 = purefx.takes(n_2) in c@2 / .e"]
 
 
-GIVEN = """
-    t = purefx.takes(x)  in c
-    n = get c.n  STACK
-    m = aten.add.Tensor(n, 1)  STACK
-    s = aten.copy_.default(n, m)  STACK
-    g = purefx.gives(GIVES)  in c
-    return (m,)
-"""
-
-
-@pytest.mark.parametrize(("stack", "gives"), [("in c", "m"), ("", "x")])
-def test_a_value_that_the_root_may_give_back_crosses_nothing(stack: str, gives: str) -> None:
-    """Where the call gives it to the root, or the root makes it."""
-    one = calling(GIVEN.replace("STACK", stack).replace("GIVES", gives))
-    main = evolve(one.main, output=(px.Ref("m"), px.Ref("x")))
-    program = one.with_main(main, signature=evolve(one.signature, outputs=(px.ir.UserOutput(), px.ir.UserOutput())))
-    assert px.insert_ivals(program) is program
-
-
 def test_the_write_that_is_there_stores_the_value_itself() -> None:
     """Though it stands outside the call, so that the value crosses to it; what comes after it reads the buffer."""
     program = calling("""
@@ -261,19 +232,6 @@ def test_reads_of_the_last_contents_harm_nothing(later: str) -> None:
     assert lines(result)[6:8] == ["n_1 = get c.n", "z = aten.mul.Tensor(x, n_1)"]
 
 
-def test_contents_of_two_buffers_are_read_from_one() -> None:
-    nodes = STORED.replace("LATER", "u = aten.copy_.default(p, m)").replace("n = get", "p = get c.m  in c\n    n = get")
-    fuel = px.Fuel(9)
-    px.insert_ivals.spend(calling(nodes.replace("(p, m)", "(n, m)").replace("p = get c.m  in c", "")), fuel)
-    px.insert_ivals.spend(calling(nodes.replace("add.Tensor(n, 1)", "add.Tensor(n, p)")), fuel)
-    assert fuel.labels == ("read m from c.n",) * 2
-
-
-def test_two_operands_without_a_store_are_no_version() -> None:
-    program = calling(STORED.replace("s = aten.copy_.default(n, m)", "s = aten.add.Tensor(n, m)").replace("LATER", "w = get c.m"))
-    assert px.insert_ivals(program) is program
-
-
 def test_contents_that_enter_a_call_unnamed_are_read_there() -> None:
     """They are made in the root, and what stands in for the module knows its buffer only."""
     program = calling("""
@@ -286,12 +244,3 @@ def test_contents_that_enter_a_call_unnamed_are_read_there() -> None:
         return (z,)
     """)
     assert lines(px.insert_ivals(program))[4:6] == ["n_1 = get c.n in c", "z = aten.mul.Tensor(x, n_1) in c"]
-
-
-def test_only_preserved_calls_are_looked_at() -> None:
-    program = calling(LATER, preserved("c@1"))
-    nobody = program.evolve(call_signatures=px.ir.pmap({}))
-    assert px.insert_ivals(nobody) is nobody
-    main = evolve(program.main, nodes=tuple(node for node in program.main.nodes if node.name not in ("g", "t", "g1", "t1")))
-    unmarked = program.with_main(main)
-    assert px.insert_ivals(unmarked) is unmarked

@@ -15,11 +15,10 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx.ir.operators import op_of
 from purefx.ir.signature import SunkInput
 from purefx.laws.oracles import behaviour_differences
 from purefx.laws.variants import reordered
-from tests.programs import ADD, ADD_, COPY_, NEG, Branches, Counter, Shared, Tower, exported, flat, hierarchy, parent
+from tests.programs import ADD, ADD_, COPY_, NEG, Branches, Counter, Shared, Tower, exported, flat, parent
 
 # Dynamo asks a tensor inside a cond for its gradient.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
@@ -108,66 +107,6 @@ def test_inverses_name_one_another() -> None:
     assert all(getattr(px, str(value.inverse)).inverse == value.name for value in named)
 
 
-def test_inline_undoes_outline(chain: tuple[str, tuple[px.Program, ...]]) -> None:
-    """The same program, names, stacks, order and state included: exported calls are runs of nodes."""
-    name, (*_, sunk, outlined, _) = chain
-    back = px.inline(outlined)
-    assert back == sunk
-    assert px.verify(back) == ()
-    assert px.inline(back) is back
-    assert same_meaning(name, back, sunk) == []
-
-
-def test_inline_takes_shared_bodies_apart(chain: tuple[str, tuple[px.Program, ...]]) -> None:
-    """Inlining the deduplicated program gives the flat one up to names; the numbers of calls are counted anew."""
-    name, (*_, sunk, _, shared) = chain
-    back = px.inline(shared)
-    assert px.digest(back) == px.digest(sunk)
-    assert px.verify(back) == ()
-    assert same_meaning(name, back, sunk) == []
-    again = px.deduplicate(px.outline(back))
-    assert px.digest(again) == px.digest(shared)
-
-
-def test_expand_undoes_deduplicate(chain: tuple[str, tuple[px.Program, ...]]) -> None:
-    """Every call has a body of its own again, under the id that outlining gives it."""
-    name, (*_, outlined, shared) = chain
-    back = px.expand(shared)
-    assert px.digest(back) == px.digest(outlined)
-    assert hierarchy(back) == hierarchy(outlined)
-    assert px.verify(back) == ()
-    assert px.expand(back) is back
-    assert px.expand(outlined) is outlined
-    assert px.digest(px.deduplicate(back)) == px.digest(shared)
-    assert same_meaning(name, back, shared) == []
-
-
-@pytest.mark.parametrize("decomposed", [False, True])
-@pytest.mark.parametrize("name", ["shared", "branches"])
-def test_inverses_after_a_legal_reorder(name: str, decomposed: bool) -> None:
-    """Outlining gathered the nodes; inlining gives a legal order of the same program, which outlines to the same."""
-    for seed in range(10):
-        *_, sunk, outlined, shared = stages(name, decomposed=decomposed, seed=seed)
-        for back in (px.inline(outlined), px.inline(shared)):
-            assert px.verify(back) == ()
-            assert px.digest(px.outline(back)) == px.digest(outlined)
-            assert same_meaning(name, back, sunk) == []
-        assert {node.name: node for node in px.inline(outlined).main.nodes} == {node.name: node for node in sunk.main.nodes}
-
-
-def test_pieces_of_a_call_are_one_call_again() -> None:
-    """A call that had to be cut comes back under one frame."""
-    nodes = [
-        px.Node("p", NEG, (px.Ref("x"),), (), (A,)),
-        px.Node("q", NEG, (px.Ref("p"),), (), (B,)),
-        px.Node("r", ADD, (px.Ref("q"), px.Ref("p")), (), (A,)),
-    ]
-    program = flat(nodes, px.Ref("r"), "x")
-    outlined = px.outline(program)
-    assert px.inline(outlined) == program
-    assert px.digest(px.inline(px.deduplicate(outlined))) == px.digest(program)
-
-
 def test_reads_in_bodies_of_operators_are_placed() -> None:
     """A shared branch that reads its module's state reads two tensors after inlining."""
     region = px.Op("toy.region", px.Effects(through_bodies=True))
@@ -181,21 +120,6 @@ def test_reads_in_bodies_of_operators_are_placed() -> None:
     back = px.inline(program)
     assert [node.do.slot for _, node in back.nodes() if isinstance(node.do, px.Get)] == ["a.w", "b.w"]
     assert px.verify(back) == ()
-
-
-def test_lift_undoes_sink(chain: tuple[str, tuple[px.Program, ...]]) -> None:
-    """The inputs come back as they were, the unused ones too, and the names of values."""
-    name, (_, _, written, sunk, _, shared) = chain
-    back = px.lift_state(sunk)
-    assert px.digest(back) == px.digest(written)
-    assert back.signature == written.signature
-    assert back.signature.lifted == ()
-    assert back.main.nodes == written.main.nodes
-    assert px.verify(back) == ()
-    assert px.lift_state(back) is back
-    assert px.sink_state(back) == sunk
-    assert px.digest(px.lift_state(px.inline(shared))) == px.digest(written)
-    assert same_meaning(name, back, sunk) == []
 
 
 def test_inputs_come_back_where_they_stood() -> None:
@@ -227,47 +151,6 @@ def test_inputs_come_back_where_they_stood() -> None:
     assert px.verify(px.lift_state(more)) == ()
 
 
-def test_lifting_an_outlined_program_is_refused() -> None:
-    """Its bodies read the state; the message says what to do."""
-    with pytest.raises(px.errors.PipelineError, match=r"'flat'.* after inline"):
-        px.lift_state(stages("tower", decomposed=False)[-1])
-
-
-@pytest.mark.parametrize(
-    "lifted",
-    [(SunkInput("nowhere"),), (SunkInput("count", -1),), ("count",), [SunkInput("count")], 3],
-    ids=["unknown slot", "negative", "text", "list", "number"],
-)
-def test_verify_refuses_wrong_places_of_state(lifted: object) -> None:
-    """What lift_state reads is checked like the rest of the signature."""
-    sunk = stages("counter", decomposed=False)[3]
-    broken = sunk.evolve(signature=attrs.evolve(sunk.signature, lifted=lifted))
-    assert {violation.rule for violation in px.verify(broken)} == {"signature-slots"}
-
-
-@pytest.mark.parametrize("name", list(MODULES))
-def test_functionalize_undoes_inplace_mutations(name: str) -> None:
-    """Decomposed programs return their mutations; they do so again, in the same order, with the same nodes."""
-    imported, free, written, *_ = stages(name, decomposed=True)
-    back = px.functionalize(written)
-    assert px.digest(back) == px.digest(free)
-    assert back == free
-    assert back.signature == imported.signature
-    assert px.verify(back) == ()
-    assert px.functionalize(back) is back
-    assert same_meaning(name, px.inplace_mutations(back), written) == []
-
-
-@pytest.mark.parametrize("name", ["counter", "shared", "swapper", "conds"])
-def test_functionalize_after_a_legal_reorder(name: str) -> None:
-    """Wherever the writes were put, they come back."""
-    for seed in range(10):
-        _, free, written, *_ = stages(name, decomposed=True, seed=seed)
-        assert px.functionalize(written) == free
-        moved = reordered(written, seed=seed)
-        assert same_meaning(name, px.inplace_mutations(px.functionalize(moved)), written) == []
-
-
 def test_the_whole_way_back(chain: tuple[str, tuple[px.Program, ...]]) -> None:
     """From the deduplicated hierarchy to the imported program."""
     name, (_, free, *_, shared) = chain
@@ -277,15 +160,6 @@ def test_the_whole_way_back(chain: tuple[str, tuple[px.Program, ...]]) -> None:
         assert px.digest(back) == px.digest(free)
     assert px.verify(back) == ()
     assert same_meaning(name, px.transform(back), shared) == []
-
-
-def test_functionalize_means_the_same_where_writes_are_in_place(chain: tuple[str, tuple[px.Program, ...]]) -> None:
-    """Training IR has writes of its own; what cannot be returned stays, and the meaning is kept."""
-    name, (_, free, *_) = chain
-    once = px.functionalize(free)
-    assert px.verify(once) == ()
-    assert px.functionalize(once) is once
-    assert same_meaning(name, px.transform(once), px.transform(free)) == []
 
 
 def writing(nodes: list[px.Node], *outputs: str) -> px.Program:
@@ -324,15 +198,6 @@ def test_writes_that_can_not_be_returned_stay(case: str) -> None:
     assert px.functionalize(program) is program
 
 
-def test_of_two_writes_the_last_is_returned() -> None:
-    """The first stays: nothing says that it is dead."""
-    program = writing([step("a", COPY_, "bn", "x"), step("v", NEG, "x"), step("b", COPY_, "bn", "v")], "v")
-    back = px.functionalize(program)
-    assert [node.name for node in back.main.nodes] == ["a", "v"]
-    assert back.signature.outputs == (px.ir.StateMutation("n"), px.ir.UserOutput())
-    assert behaviour_differences(px.lower(px.transform(back)), px.lower(program), [((torch.ones(2),), {})] * 3) == []
-
-
 def test_buffers_copied_into_one_another() -> None:
     """n = m, then m = x: returned mutations all happen at once, so both are returned; the other way round only one is."""
     one, two = step("a", COPY_, "bn", "bm"), step("b", COPY_, "bm", "x")
@@ -342,13 +207,6 @@ def test_buffers_copied_into_one_another() -> None:
         assert len(back.signature.outputs) == 1 + count
         calls = [((torch.full((2,), float(number)),), {}) for number in range(3)]
         assert behaviour_differences(px.lower(px.transform(back)), px.lower(program), calls) == []
-
-
-def test_a_clone_that_the_user_wrote_stays() -> None:
-    """It looks like those that inplace_mutations makes; handing out the buffer itself would be something else."""
-    clone = op_of(torch.ops.aten.clone.default)
-    back = px.functionalize(writing([step("old", clone, "bn"), step("c", COPY_, "bn", "x")], "old"))
-    assert [node.name for node in back.main.nodes] == ["old"]
 
 
 def doubling(levels: int) -> px.Program:
@@ -387,19 +245,3 @@ def test_a_copy_has_no_wrong_shapes() -> None:
     bodies = {name: (*back.graphs[name].inputs, *back.graphs[name].nodes) for name in "01"}
     known = {name: [tuple(part.meta["val"].shape) for part in bodies[name]] for name in bodies}
     assert known == {"0": [(2, 4), (8, 4), (8,), (2, 8)], "1": [(2, 8), (4, 8), (4,), (2, 4)]}
-
-
-@pytest.mark.parametrize("step", [px.inline, px.expand, px.lift_state], ids=lambda step: step.name)
-def test_nothing_to_do_gives_the_same_object(step: px.Transformation) -> None:
-    """A program that comes from the exporter is the end of every way back."""
-    assert step(program := px.import_ep(exported(Tower(2), torch.ones(2, 4)))) is program
-
-
-def test_a_body_that_calls_itself_is_told() -> None:
-    """It has no expansion: the error is that of verify."""
-    call = px.Node("y", px.Call(px.Frame("m"), "m"), (px.Ref("x"),))
-    graph = px.Graph((px.Input("x"),), (call,), px.Ref("y"))
-    program = flat([call], px.Ref("y"), "x")
-    program = program.evolve(graphs=program.graphs.set("m", graph), facts=frozenset())
-    with pytest.raises(px.errors.InvalidProgram, match="acyclic-calls"):
-        px.inline(program)

@@ -338,24 +338,3 @@ def test_every_rewrite_is_told_in_order(transformation: px.Transformation) -> No
 def test_every_transformation_that_takes_fuel_is_here() -> None:
     found = [value for name in px.__all__ if isinstance(value := getattr(px, name), px.Transformation) and value.takes_fuel]
     assert set(found) == set(LABELS)
-
-
-CALLED = """  graph @""(x) {
-    y = call @f(x) as m
-    return (y,)
-  }
-}"""
-
-
-@pytest.mark.parametrize(
-    "transformation",
-    [px.eliminate_dead_code, px.eliminate_common_subexpressions, px.fold_constants, px.remove_noops, px.canonicalize],
-    ids=lambda transformation: transformation.name,
-)
-def test_the_label_of_a_rewrite_in_a_body_says_in_which(transformation: px.Transformation) -> None:
-    body = UNTIDY.replace('@""', "@f").replace("return (f,)", "return f").removesuffix("}")
-    program, fuel = px.parse(body + CALLED), px.Fuel(10)
-    assert px.verify(program) == ()
-    assert transformation.spend(program, fuel) is not program
-    _, labels = LABELS[transformation]
-    assert [label for label in fuel.labels if label.endswith("in 'f'")] == [f"{label} in 'f'" for label in labels]

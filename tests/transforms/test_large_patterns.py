@@ -54,12 +54,6 @@ def test_one_over_several_results(program: px.Program) -> None:
     assert [node.do.name for node in rule(program).main.nodes if isinstance(node.do, px.Op)] == ["aten.mul.Tensor"] * 2
 
 
-def test_one_over_tensors(program: px.Program) -> None:
-    tensor = torch.tensor(3.0)
-    rule = px.rule(lambda x: doubled(x * tensor)).becomes(lambda m, x: x)
-    assert rule(program) is program
-
-
 def test_one_that_does_not_use_a_variable_says_so_at_once() -> None:
     with pytest.raises(px.errors.RuleError, match="does not use y"):
         px.rule(lambda x, y: doubled(x)).becomes(lambda m, x, y: x)

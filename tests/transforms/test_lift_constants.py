@@ -5,14 +5,12 @@ Each program is what a rewrite leaves behind, and is compared with eager on the 
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
 import torch
 from attrs import evolve
 from torch import nn
-from torch.fx.experimental.proxy_tensor import make_fx
 
 import purefx as px
 from purefx.ir.operators import op_of
@@ -131,35 +129,6 @@ def test_other_objects() -> None:
     assert clean.state["_constant0"].value is factor and clean.main.nodes[1].args[2] is float
     wrong = flat([px.Node("y", NEG, ([px.Ref("x"), X],))], px.Ref("y"), "x")
     assert px.lift_constants(wrong) is wrong and "Items" in px.verify(wrong)[0].advice
-
-
-def test_what_has_no_contents_or_is_no_value_is_refused() -> None:
-    with torch._subclasses.FakeTensorMode() as mode:
-        fake = mode.from_tensor(X)
-    for value, said in ((fake, "fake tensor"), (nn.ReLU(), "call_module")):
-        with pytest.raises(px.errors.UnsupportedProgram, match=said):
-            px.lift_constants(flat([px.Node("y", NEG, (value,))], px.Ref("y"), "x"))
-    with pytest.raises(px.errors.FuelError, match="no fuel"):
-        px.lift_constants(flat([], (), "x"), fuel=1)
-
-
-def test_the_door_and_the_pass_do_the_same() -> None:
-    """A tensor among the arguments of an fx node is one slot, however often it is used, in the module of its node."""
-    graph, tensor = torch.fx.Graph(), torch.ones(2)
-    x = graph.placeholder("x")
-    y = graph.call_function(torch.add, (x, tensor))
-    y.meta["nn_module_stack"] = {"a": ("a", "toy.A")}
-    z = graph.call_function(torch.mul, (y, tensor))
-    z.meta["nn_module_stack"] = {"a": ("a", "toy.A")}
-    graph.output((z, tensor))
-    module = torch.fx.GraphModule(nn.Module(), graph)
-    program = px.import_fx(module)
-    assert program.state.order == ("_constant0",)
-    given = px.lower(program)(X)
-    assert torch.equal(given[0], (X + 1) * 1) and torch.equal(given[1], tensor)
-    dirty = px.import_fx(make_fx(lambda x: x + 1)(X))
-    dirty = dirty.with_main(evolve(dirty.main, nodes=tuple(evolve(n, args=(n.args[0], tensor)) for n in dirty.main.nodes)))
-    assert torch.equal(px.lower(px.lift_constants(dirty))(X), copy.copy(X) + 1)
 
 
 @pytest.mark.filterwarnings("ignore")

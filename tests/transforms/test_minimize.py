@@ -6,7 +6,6 @@ the rewrite.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable
 from typing import Any
@@ -97,22 +96,6 @@ def test_one_operator_is_left_with_one_input() -> None:
     assert len(left.main.inputs) == len(left.main.output) == 1
 
 
-def test_two_neighbours_stay_together() -> None:
-    def joined(program: px.Program) -> px.Program:
-        by_name = program.main.by_name
-
-        def change(node: px.Node) -> px.Node:
-            first = node.args[0] if node.do == px.op(aten.mul.Tensor) else None
-            if isinstance(first, px.Ref) and first.name in by_name and by_name[first.name].do == px.op(aten.relu.default):
-                return node.evolve(do=px.op(aten.add.Tensor))
-            return node
-
-        return program.with_main(program.main.with_nodes([change(node) for node in program.main.nodes]))
-
-    left = check(imported(Chain(), torch.randn(3, 4)), is_wrong(joined))
-    assert names(left) == ["aten.relu.default", "aten.mul.Tensor"]
-
-
 @pytest.mark.parametrize("stage", ["flat", "sunk", "tree", "split"])
 def test_a_tree_with_shared_bodies_comes_down_to_one_operator(stage: str) -> None:
     program = imported(Tower(6), torch.randn(2, 4))
@@ -151,22 +134,6 @@ def test_a_write_stays() -> None:
     assert names(left) == ["aten.add_.Tensor"]
 
 
-def test_what_is_drawn() -> None:
-    class Draws(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.rand_like(x.sin()) + torch.rand_like(x) * nn.functional.dropout(x.cos(), 0.5)
-
-    def turned(program: px.Program) -> px.Program:  # draws in the opposite order
-        nodes = list(program.main.nodes)
-        places = [number for number, node in enumerate(nodes) if node.do == px.op(aten.rand_like.default)]
-        if len(places) == 2 and nodes[places[1]].args[0] == px.Ref(program.main.inputs[0].name):
-            nodes.insert(places[0], nodes.pop(places[1]))
-        return program.with_main(program.main.with_nodes(nodes))
-
-    left = check(imported(Draws().train(), torch.randn(4)), is_wrong(turned))
-    assert names(left) == ["aten.rand_like.default"] * 2
-
-
 class Branched(nn.Module):
     """A relu in one branch of a cond."""
 
@@ -196,28 +163,11 @@ def test_an_operator_with_branches_stays_where_it_is_the_fault() -> None:
     assert len(names(left)) <= 3
 
 
-def test_symbolic_sizes() -> None:
-    program = imported(Chain(), torch.randn(3, 4), dynamic_shapes=({0: torch.export.Dim("n", max=64)},))
-    left = check(program, is_wrong(RELU_IS_TANH))
-    assert names(left) == ["aten.relu.default"]
-
-
 def test_state_that_is_written() -> None:
     program = imported(Counter(), torch.randn(2, 4), decomposed=True)
     wrong = is_wrong(swapped(aten.add.Tensor, aten.mul.Tensor))
     assert names(check(program, wrong)) == ["aten.add.Tensor"]
     assert names(check(px.transform(program), wrong)) == ["aten.add.Tensor"]
-
-
-def test_tokens() -> None:
-    class Prints(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            torch.ops.aten._print("before")
-            return x.relu().sin()
-
-    program = imported(Prints(), torch.randn(3), decomposed=True)
-    left = check(program, is_wrong(RELU_IS_TANH))
-    assert names(left) == ["aten.relu.default"]
 
 
 def test_a_graph_that_was_traced_without_examples() -> None:
@@ -280,18 +230,6 @@ def test_a_question_that_fails_on_a_candidate_is_no_yes() -> None:
         return True
 
     assert names(px.minimize(imported(Chain(), torch.randn(3, 4)), wrong).program) == ["aten.relu.default"]
-
-
-def test_nothing_is_asked_twice_and_the_program_stays() -> None:
-    program = imported(Tower(2), torch.randn(2, 4))
-    before, asked = copy.copy(program), list[px.Program]()
-
-    def wrong(candidate: px.Program) -> bool:
-        asked.append(candidate)
-        return is_wrong(RELU_IS_TANH)(candidate)
-
-    px.minimize(program, wrong)
-    assert program == before and len(set(asked)) == len(asked)
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], deadline=None)

@@ -9,9 +9,6 @@ from torch import nn
 
 import purefx as px
 from purefx.laws import example_args
-from purefx.transforms.minimize.retyping import Changes
-from purefx.transforms.minimize.weight import weight
-from tests.programs import Aliased
 from tests.transforms.test_minimize import Chain, check, imported, is_wrong, names, swapped
 
 aten: Any = torch.ops.aten
@@ -68,13 +65,6 @@ def test_symbols_become_numbers() -> None:
     assert shapes(left) == [(1, 1)] and left.constraints == px.ir.Constraints()
 
 
-def test_symbols_that_are_the_fault_stay() -> None:
-    program = imported(Chain(), torch.randn(7, 4), dynamic_shapes=({0: torch.export.Dim("n", max=64)},))
-    left = check(program, lambda program: "aten.relu.default" in names(program) and "s" in str(shapes(program)))
-    assert names(left) == ["aten.relu.default"] and isinstance(shapes(left)[0][0], px.ir.Sym)
-    assert len(left.constraints.ranges) == 1 and shapes(left)[0][1] == 1
-
-
 def test_dtypes_become_the_usual_ones() -> None:
     class Half(nn.Module):
         def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
@@ -99,21 +89,3 @@ def test_arguments_that_do_not_matter_go() -> None:
     assert left.main.nodes[0].args[1:] == (px.ir.Items([0, 1]),)
     left = check(imported(Sums(), torch.randn(2, 3, 4)), lambda program: "aten.add.Tensor" in names(program))
     assert [(node.args[1:], node.kwargs) for node in left.main.nodes] == [((1.0,), ())]
-
-
-def test_tensors_that_share_memory_keep_their_sizes() -> None:
-    program = imported(Aliased(), torch.randn(1, 2))
-    assert Changes(size=lambda size: 1 if size == 2 else size).program(program) is None
-
-
-def test_what_is_simpler_weighs_less() -> None:
-    def add(dtype: torch.dtype, size: int, number: Any) -> px.Program:
-        class Add(nn.Module):
-            def forward(self, x: torch.Tensor) -> torch.Tensor:
-                return x + number
-
-        return imported(Add(), torch.ones(size, dtype=dtype))
-
-    heavy = add(torch.bfloat16, 3, 77)
-    for lighter in (add(torch.float32, 3, 77), add(torch.bfloat16, 2, 77), add(torch.bfloat16, 3, 1)):
-        assert weight(lighter) < weight(heavy)

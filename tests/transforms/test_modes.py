@@ -55,11 +55,6 @@ def test_regions_of_one_graph(steps: tuple[str, ...], expected: dict[str, list[s
     assert bodies(between(*steps, result="a" if "off" not in steps[:1] else "c")) == expected
 
 
-def test_markers_that_change_nothing_go_without_a_trace() -> None:
-    result = px.regions_to_bodies(between(A, "on", B, "on"))
-    assert [node.name for node in result.main.nodes] == ["a", "b"]
-
-
 def test_the_mode_around_is_said() -> None:
     program = between(A, "on", B, "off", C, result="c")
     assert bodies(program) == {}
@@ -88,13 +83,6 @@ def test_a_mode_is_cut_where_autocast_begins_and_ends() -> None:
 def test_what_is_no_region_stays(steps: tuple[str, ...]) -> None:
     program = between(*steps)
     assert px.regions_to_bodies(program) is program
-
-
-def test_fuel_is_spent_on_regions() -> None:
-    program = between("off", A, "on", B, "off", C, "on", result="c")
-    assert px.regions_to_bodies(program, fuel=0) is program
-    assert [*px.regions_to_bodies(program, fuel=1).graphs] == ["", "$no_grad"]
-    assert px.regions_to_bodies(program, fuel=2) == px.regions_to_bodies(program)
 
 
 class Modes(nn.Module):

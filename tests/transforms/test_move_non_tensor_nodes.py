@@ -272,31 +272,6 @@ def test_nothing_moves_over_a_part_that_writes(first: bool, recompute: bool) -> 
     assert moved(program, recompute=recompute) is program
 
 
-def test_a_number_that_went_through_a_part_is_made_from_where_it_came() -> None:
-    program = split_tree("""
-        graph @""(x) {
-          n = call @s0(x) as s0
-          m = call @s1(n) as s1
-          y = call @s2(x, m) as s2
-          return (y,)
-        }
-        graph @s0(x) {
-          size = aten.sym_size.int(x, 0)
-          return size
-        }
-        graph @s1(n) {
-          m = operator.mul(n, 2)
-          return m
-        }
-        graph @s2(x, m) {
-          a = aten.mul.Scalar(x, m)
-          return a
-        }
-    """)
-    result = moved(program)
-    assert nodes(result) == {"s0": [], "s1": [], "s2": ["size", "m", "a"]}
-
-
 def test_a_number_that_is_made_in_a_module_moves_and_the_part_stays_outlined() -> None:
     program = split_tree("""
         graph @""(x) {
@@ -329,13 +304,6 @@ def test_a_number_that_is_made_in_a_module_moves_and_the_part_stays_outlined() -
     assert nodes(result)["s1"] == ["n_1", "a"]
 
 
-def test_a_part_that_gives_one_value_less_has_the_value_of_the_other() -> None:
-    program = px.infer(split_tree(THIRD_PART.replace("b = aten.mul.Scalar(x, n)", "b = aten.neg.default(x)")))
-    assert isinstance(program.main.nodes[0].meta["val"], tuple)
-    result = moved(program)
-    assert (result.main.nodes[0].name, result.main.nodes[0].meta["val"].shape) == ("b", (2,))
-
-
 UNUSED = """
     graph @""(x) {
       p = call @s0(x) as s0
@@ -360,11 +328,6 @@ def test_a_result_that_nobody_took_is_taken_where_a_number_needs_it(recompute: b
     result = moved(split_tree(UNUSED), recompute=recompute)
     assert nodes(result) == {"s0": ["t"], "s1": ["n", "y"]}
     assert [str(node.args) for node in result.main.nodes[-1:]] == ["(Ref(name='x'), Ref(name='t'))"]
-
-
-def test_with_fuel_some_numbers_are_moved() -> None:
-    program = split_tree(TWO_TARGETS)
-    assert nodes(px.move_non_tensor_nodes(program, fuel=1)) == {"s0": ["size"], "s1": ["a"], "s2": ["n", "a"]}
 
 
 def test_a_part_that_writes_holds_only_what_runs_before_it() -> None:
@@ -402,75 +365,3 @@ def test_a_part_that_writes_holds_only_what_runs_before_it() -> None:
         takes="user x: f32[2]\nuser y: f32[2]",
     )
     assert nodes(moved(program)) == {"s0": [], "s1": ["t", "u"], "s2": ["s"], "s3": ["n", "a", "z"]}
-
-
-@BOTH
-def test_what_the_caller_passes_as_a_number_is_taken_along(recompute: bool) -> None:
-    program = split_tree(
-        """
-        graph @""(x, k) {
-          n = call @s0(k) as s0
-          y = call @s1(x, n) as s1
-          return (y,)
-        }
-        graph @s0(j) {
-          n = operator.mul(j, 2)
-          return n
-        }
-        graph @s1(x, n) {
-          y = aten.mul.Scalar(x, n)
-          return y
-        }
-        """,
-        takes="user x: f32[2]\nuser k: number int",
-    )
-    inputs = tuple(evolve(formal, meta={"val": 2}) if formal.name == "k" else formal for formal in program.main.inputs)
-    result = moved(program.with_main(evolve(program.main, inputs=inputs)), recompute=recompute)
-    assert nodes(result) == {"s0": [], "s1": ["n", "y"]}
-    assert str(result.main.nodes[-1].args) == "(Ref(name='x'), Ref(name='k'))"
-
-
-def test_a_number_that_another_one_brought_along_is_used_from_there() -> None:
-    program = split_tree("""
-        graph @""(x) {
-          p = call @s0(x) as s0
-          m = operator.getitem(p, 0)
-          n = operator.getitem(p, 1)
-          y = call @s1(x, m, n) as s1
-          return (y,)
-        }
-        graph @s0(x) {
-          n = aten.sym_size.int(x, 0)
-          m = operator.mul(n, 2)
-          return (m, n)
-        }
-        graph @s1(x, m, n) {
-          a = aten.mul.Scalar(x, m)
-          y = aten.mul.Scalar(a, n)
-          return y
-        }
-    """)
-    result = moved(program)
-    assert nodes(result) == {"s0": [], "s1": ["n_1", "m", "a", "y"]}
-    assert [str(node.args[1]) for node in result.graphs["s1"].nodes[2:]] == ["Ref(name='m')", "Ref(name='n_1')"]
-
-
-def test_a_number_that_is_written_down_crosses() -> None:
-    program = split_tree("""
-        graph @""(x) {
-          p = call @s0(x) as s0
-          n = operator.getitem(p, 0)
-          b = operator.getitem(p, 1)
-          y = call @s1(b, n) as s1
-          return (y,)
-        }
-        graph @s0(x) {
-          b = aten.neg.default(x)
-          return (3, b)
-        }
-        graph @s1(b, n) {
-          y = aten.mul.Scalar(b, n)
-          return y
-        }
-    """)
-    assert moved(program) is program

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx.ir import Sym
 from purefx.laws.oracles import behaviour_differences
 from tests.programs import NEG, Block, Shared, Tower, flat, parent
 
@@ -172,38 +171,3 @@ def test_preserved_signatures_move_with_their_calls() -> None:
     odd = program.with_main(graph, call_signatures=px.ir.pmap({frames[1]: program.call_signatures[frames[0]]}))
     assert px.verify(odd) == ()
     assert px.normalize_stacks(odd) == program
-
-
-@pytest.mark.parametrize(
-    ("aliases", "error", "told"),
-    [
-        ({"a.upp": "a"}, px.errors.NamingError, "no module 'a.upp'; did you mean 'a.up'"),
-        ({"a": "x y'"}, px.errors.NamingError, "no module"),
-        ({"a": "b", "b": "a"}, px.errors.NamingError, "'a' is 'b' is 'a': one of them must be the path to keep"),
-        ("a", TypeError, "a mapping of paths, or the module, not a str"),
-    ],
-)
-def test_wrong_aliases(aliases: Any, error: type[Exception], told: str) -> None:
-    program = px.import_ep(torch.export.export(Aliases(), (X,), strict=False))
-    with pytest.raises(error, match=told):
-        px.normalize_stacks(program, aliases=aliases)
-
-
-def test_outlined_programs_are_refused() -> None:
-    program = px.transform(px.capture(Tower(2), (X,)))
-    with pytest.raises(px.errors.PipelineError, match="flat"):
-        px.normalize_stacks(program)
-
-
-def test_names_of_symbols_are_names() -> None:
-    """Programs that differ in the names of sizes alone are equal up to names; ties of sizes are no names."""
-    one, other, apart = (
-        px.Program.of(
-            {"": px.Graph((px.Input("x"), px.Input("y")), (), ())},
-            signature=px.ir.Signature(tuple([px.ir.UserInput(px.ir.TensorType(torch.float32, (Sym(name),))) for name in names])),
-            constraints=px.ir.Constraints((px.ir.Range(Sym(names[0]), 3, None),)),
-        )
-        for names in (("s7", "s7"), ("s1", "s1"), ("s7", "s1"))
-    )  # fmt: skip
-    assert px.alpha_equal(one, other)
-    assert not px.alpha_equal(one, apart)

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 import purefx as px
 from purefx.laws.strategies import ModuleTree, module_trees
 from purefx.laws.tiers import Tier, drawn_cases, share
-from tests.programs import Branches, Counter, Shared, exported
+from tests.programs import Counter, Shared, exported
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 
@@ -323,32 +323,6 @@ def test_state_that_is_written_outside_is_no_value() -> None:
             px.errors.UnsupportedProgram, match=r"norm writes 0.norm\.running_mean, which is written outside of it as well"
         ):
             px.observe(program, "0.*")
-
-
-def test_what_is_there_and_gives_nothing() -> None:
-    program = px.import_ep(exported(Quiet(), X))
-    with pytest.raises(px.errors.NamingError, match=r"of what 'unused' gives, the program uses nothing"):
-        px.observe(program, "unused")
-    branches = px.import_ep(exported(Branches(), torch.ones(3, 4)))
-    path = next(module.path for module in branches.modules if module.path)
-    with pytest.raises(
-        px.errors.NamingError, match=rf"'{path}' is in the program, but no call of it: .* observe the module around it"
-    ):
-        px.observe(branches, path)
-
-
-def test_a_tree_whose_state_leaves_its_modules() -> None:
-    ep = torch.export.export(nn.Sequential(nn.BatchNorm1d(4)), (X,)).run_decompositions({})
-    with pytest.raises(px.errors.UnsupportedProgram, match="takes a tree whose state is written in place"):
-        px.observe(px.outline(px.import_ep(ep)), "0")
-
-
-def test_no_globs_observe_nothing() -> None:
-    program = px.import_ep(exported(nn.Sequential(Block()), X))
-    for each in (program, px.transform(program)):
-        result, seen = px.lower(px.observe(each, []))(X)
-        assert torch.equal(result, px.lower(program)(X))
-        assert seen == {}
 
 
 @pytest.mark.parametrize("stage", ["flat", "in place", "ivals", "deduplicated"])

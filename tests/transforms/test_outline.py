@@ -9,9 +9,7 @@ from torch import nn
 import purefx as px
 from purefx.ir.own_operators import GIVES, TAKES
 from purefx.ir.torch_private import pytree
-from purefx.laws.variants import reordered
-from purefx.transforms.inline import inlined
-from tests.programs import ADD, ADD_, NEG, Branches, Counter, Shared, Tower, calls, exported, flat, hierarchy, node, parent
+from tests.programs import ADD, ADD_, NEG, calls, exported, flat, hierarchy, node, parent
 from tests.transforms.small import lines, preserved, tree
 
 # Outlining: by call identity and dependencies, whatever the order of the nodes.
@@ -80,14 +78,6 @@ def test_a_read_does_not_follow_its_module_over_a_write() -> None:
     assert torch.equal(px.lower(program)(torch.tensor([1.0, 2.0]))[0], torch.tensor([-3.0, -5.0]))
 
 
-def test_nothing_to_do_gives_the_same_object() -> None:
-    """A program without module stacks is returned as it is, and so is an outlined one."""
-    program = flat([node("y", NEG, "x")], px.Ref("y"), "x")
-    assert px.outline(program) is program
-    outlined = px.outline(flat([node("y", NEG, "x", stack=(A,))], px.Ref("y"), "x"))
-    assert px.outline(outlined) is outlined
-
-
 def test_a_preserved_call_that_is_really_cut_is_refused() -> None:
     """Never silently: a is one call to the user, and another module stands between its two halves."""
     a, b = (px.Frame("a"),), (px.Frame("b"),)
@@ -102,33 +92,6 @@ def test_a_preserved_call_that_is_really_cut_is_refused() -> None:
     signatures = px.ir.pmap({a[0]: px.ir.CallSignature(structure(((0,), {})), structure(0))})
     with pytest.raises(px.errors.UnsupportedProgram, match=r"the call signature of a \(call 0\) was preserved"):
         px.outline(flat(nodes, (px.Ref("last"),), "x", call_signatures=signatures))
-
-
-@pytest.mark.parametrize("decomposed", [False, True])
-@pytest.mark.parametrize("module", [Shared(), Branches()], ids=["shared", "branches"])
-def test_a_legal_reorder_changes_neither_hierarchy_nor_numbers(module: nn.Module, decomposed: bool) -> None:
-    """Forty random legal orders of one program."""
-    x = torch.randn(3, 4)
-    program = px.import_ep(exported(module, x, decomposed=decomposed))
-    steps = BEFORE_MERGING
-    expected = px.transform(program, *steps)
-    result = px.lower(expected)(x)
-    moved = 0
-    for seed in range(40):
-        other = reordered(program, seed=seed)
-        moved += other.main.nodes != program.main.nodes
-        outlined = px.transform(other, *steps)
-        assert hierarchy(outlined) == hierarchy(expected)
-        torch.testing.assert_close(px.lower(px.deduplicate(outlined))(x), result, rtol=0, atol=0)
-    assert moved > 30
-
-
-@pytest.mark.parametrize("module", [Shared(), Tower(3), Counter()], ids=["shared", "tower", "counter"])
-def test_inlining_gives_the_program_back(module: nn.Module) -> None:
-    """Putting every body back in its place is the program, names, stacks and order included."""
-    program = px.sink_state(px.inplace_mutations(px.import_ep(exported(module, torch.randn(3, 4)))))
-    outlined = px.outline(program)
-    assert inlined(outlined, outlined.main, into=lambda _: True) == program.main
 
 
 def test_modules_that_call_no_operator_of_their_own() -> None:

@@ -13,20 +13,9 @@ from torch.export import Dim
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import purefx as px
-from purefx.laws.strategies import Stage
-from tests.laws.registry import REGISTRY
-from tests.programs import ADD, NEG, Aliased, Shared, Tower, drawn, exported, flat, parent
+from tests.programs import ADD, NEG, Aliased, Shared, Tower, exported, flat, parent
 
 # Pipelines: order is checked before anything runs, results of strangers are verified, nothing to do is nothing done.
-
-
-@pytest.mark.parametrize("decomposed", [False, True])
-def test_twice_is_once(decomposed: bool) -> None:
-    """The default pipeline on its own result gives the same object."""
-    program = px.transform(px.import_ep(exported(Shared(), torch.ones(3, 4), decomposed=decomposed)))
-    assert px.transform(program) is program
-    for step in px.DEFAULT:
-        assert step(program) is program
 
 
 def test_the_trail_tells_every_step() -> None:
@@ -53,36 +42,6 @@ def test_a_strangers_result_is_verified() -> None:
     with pytest.raises(px.errors.InvalidProgram) as caught:
         px.transform(program, px.deduplicate, nameless)
     assert caught.value.__notes__ == [f"in step 2 of 2, {nameless!r}"]
-
-
-def test_the_order_is_checked_behind_a_strangers_step_too() -> None:
-    """What a function of the user's does is not known, so it changes nothing of what is known."""
-    program = px.import_ep(exported(Tower(1), torch.ones(1, 4)))
-    with pytest.raises(
-        px.errors.PipelineError, match="step 3, sink_state, requires a program that is 'flat', but outline before it"
-    ):
-        px.transform(program, px.outline, lambda program: program, px.sink_state)
-
-
-WRAPPED = [(entry.transformation, stage) for entry in REGISTRY for stage in entry.stages]
-
-
-@pytest.mark.parametrize(("inner", "stage"), WRAPPED, ids=[f"{inner.name}, {stage}" for inner, stage in WRAPPED])
-def test_a_transformation_that_calls_another_claims_what_that_one_leaves(inner: px.Transformation, stage: Stage) -> None:
-    """Facts come from the program that the function returns, and not from the one that it was given."""
-
-    @px.transformation(establishes=["mine"])
-    def outer(program: px.Program) -> px.Program:
-        return inner(program)
-
-    for program, _ in drawn(stage, 12):
-        try:
-            expected = inner(program)
-        except px.errors.UnsupportedProgram:
-            continue
-        result = outer(program)
-        assert result.facts == expected.facts | ({"mine"} if result is not program else set())
-        assert px.verify(result) == ()
 
 
 def test_inline_inside_a_transformation_needs_no_facts_of_its_own() -> None:
@@ -152,12 +111,6 @@ def test_options_are_bound_into_a_new_value() -> None:
         rename(program, too="v")
 
 
-def test_only_programs_are_transformed() -> None:
-    """An exported program is not one; the message says how to get one."""
-    with pytest.raises(TypeError, match="import_ep"):
-        px.outline(exported(Tower(1), torch.ones(1, 4)))  # type: ignore[arg-type]
-
-
 # ``add_runtime_assertions``: the graph itself refuses wrong sizes, where nobody reads the signature.
 
 
@@ -177,13 +130,6 @@ class Halves(torch.nn.Module):
     def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         x = batch["ids"]
         return (x[: x.shape[0] // 2] if x.shape[0] % 2 == 0 else x).sin()
-
-
-class Repeated(torch.nn.Module):
-    """Takes a number."""
-
-    def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
-        return x.sum() * n if n % 4 == 0 else x.sum() * 3
 
 
 def pair() -> px.Program:
@@ -223,27 +169,6 @@ def test_sizes_are_refused_by_the_graph_alone() -> None:
             px.lower(result)(torch.ones(rows, 4), torch.ones(other, 3))
 
 
-def test_what_is_checked_already_is_not_added_again() -> None:
-    result = px.add_runtime_assertions(pair())
-    assert px.add_runtime_assertions(result) is result
-    exported_again = px.import_ep(px.to_ep(result))
-    assert px.add_runtime_assertions(exported_again) is exported_again
-    traced = px.import_fx(px.to_ep(result).module())
-    assert len(asserts(traced)) == 3
-    part = px.add_runtime_assertions(pair(), fuel=1)
-    assert len(asserts(part)) == 1
-    assert sorted(asserts(px.add_runtime_assertions(part))) == sorted(asserts(result))
-
-
-def test_values_of_what_is_added() -> None:
-    result = px.add_runtime_assertions(pair())
-    assert px.infer(result) is result
-    assert px.verify(result, infer=True) == ()
-    assert px.alpha_equal(px.import_ep(px.to_ep(result)), result)
-    without = px.parse(str(pair()))
-    assert asserts(px.add_runtime_assertions(without)) == asserts(result)
-
-
 def test_guards_and_paths_of_arguments() -> None:
     program = px.import_ep(exported(Halves(), {"ids": torch.ones(6, 4)}, dynamic_shapes={"batch": {"ids": {0: Dim.DYNAMIC}}}))
     assert program.constraints.guards
@@ -252,29 +177,6 @@ def test_guards_and_paths_of_arguments() -> None:
     assert unchecked(result)(torch.ones(8, 4))[0].shape == (4, 4)
     with pytest.raises(RuntimeError, match="% 2 == 0"):
         unchecked(result)(torch.ones(7, 4))
-
-
-def test_numbers() -> None:
-    program = px.import_ep(exported(Repeated(), torch.ones(2), 8, dynamic_shapes=(None, Dim.DYNAMIC)))
-    result = px.add_runtime_assertions(program)
-    assert "n: the program is for n % 4 == 0" in asserts(result)
-    assert unchecked(result)(torch.ones(2), 12)[0] == 24
-    with pytest.raises(RuntimeError, match="n % 4 == 0"):
-        unchecked(result)(torch.ones(2), 13)
-
-
-def test_sizes_that_are_fixed_need_nothing() -> None:
-    program = px.import_ep(exported(Pair(), torch.ones(6, 4), torch.ones(6, 3)))
-    assert px.add_runtime_assertions(program) is program
-
-
-def test_outlined_programs_get_checks_in_the_root_and_split_ones_are_refused() -> None:
-    result = px.add_runtime_assertions(px.transform(pair()))
-    assert asserts(result) == asserts(px.add_runtime_assertions(pair()))
-    assert torch.equal(px.lower(result)(torch.ones(5, 4), torch.ones(5, 3))[0], torch.full((5, 4), 2.0))
-    split = px.split_by_tags(px.sink_state(pair()), ("a",), tag_of=lambda _: "a")
-    with pytest.raises(px.errors.PartitionError, match="before split_by_tags"):
-        px.add_runtime_assertions(split)
 
 
 # What inputs are called: as the exporter calls them, as the caller says, and what is refused.
@@ -379,11 +281,3 @@ def test_names_that_can_not_be_given() -> None:
 def evolved(signature: px.ir.Signature) -> px.ir.Signature:
     """Return a signature that knows what its arguments are called."""
     return px.ir.Signature(signature.inputs, signature.outputs, arg_names=("a", "b"))
-
-
-def test_one_at_a_time() -> None:
-    program = px.import_ep(exported(Shared(), torch.ones(3, 4)))
-    other = program.with_main(renamed(program.main))
-    last = px.name_inputs(other, fuel=len(names(other)) - 1)
-    changed = [old != new for old, new in zip(names(other), names(last), strict=True)]
-    assert sum(changed) == len(changed) - 1 and px.verify(last) == ()

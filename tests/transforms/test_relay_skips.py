@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import fx, nn
+from torch import fx
 
 import purefx as px
-from tests.programs import exported, parent
 from tests.transforms.small import lines, shown
 from tests.transforms.split_by_hand import split_tree
 
@@ -72,13 +71,6 @@ def test_a_result_of_an_early_part_reaches_the_caller_from_the_last() -> None:
     ]
 
 
-def test_an_input_that_is_given_back_goes_through_all_parts() -> None:
-    given = three_parts("return (x,)")
-    result = px.relay_skips(given)
-    assert lines(result)[-1] == "return (x_2,)"
-    assert px.relay_skips(result) is result
-
-
 def test_a_body_that_others_call_is_left_to_them() -> None:
     given = program(
         """
@@ -120,61 +112,6 @@ def test_a_result_that_was_taken_twice_is_taken_once() -> None:
     assert px.verify(result) == ()
     assert [line for line in lines(result) if "getitem(p, 0)" in line] == ["a = operator.getitem(p, 0)"]
     assert px.relay_skips(result) is result
-
-
-def test_values_go_in_the_order_in_which_they_are_made() -> None:
-    given = three_parts("c = call @s2(a, x) as s2", "return (c,)")
-    result = px.relay_skips(given)
-    assert shown(result, "s1").splitlines()[0] == "graph @s1(a, x) {"
-    assert shown(result, "s1").splitlines()[-2].strip() == "return (b, x, a)"
-
-
-def test_with_fuel_some_values_are_relayed() -> None:
-    given = three_parts("c = call @s2(a, x) as s2", "return (c,)")
-    one = px.relay_skips(given, fuel=1)
-    assert "c = call @s2(a, x_2) as s2" in lines(one)
-    assert px.relay_skips(one) == px.relay_skips(given)
-
-
-@pytest.mark.parametrize("step", [px.relay_skips, px.move_non_tensor_nodes])
-def test_a_program_that_is_not_split_is_refused(step: px.Transformation) -> None:
-    node = px.Node("y", px.Op("toy.neg"), (px.Ref("x"),))
-    flat = px.Program.of({"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))})
-    with pytest.raises(px.errors.UnsupportedProgram) as found:
-        step(flat)
-    assert str(found.value) == (
-        f"{step.name} takes a split program, whose root only calls its parts, and node y of the root is in no part; begin with "
-        "split_by_tags, split_by_module or split_balanced"
-    )
-
-
-def test_without_a_signature_everything_that_is_returned_is_for_the_caller() -> None:
-    nodes = [px.Node(name, px.Op("toy.neg"), (px.Ref(of),)) for name, of in ("ax", "ba")]
-    base = px.Program.of({"": px.Graph((px.Input("x"),), tuple(nodes), (px.Ref("a"), px.Ref("b")))})
-    result = px.relay_skips(px.split_by_tags(base, ("p", "q"), tag_of={"a": "p", "b": "q"}))
-    assert lines(result)[-4:] == [
-        "q = call @q(a) as q",
-        "b = operator.getitem(q, 0)",
-        "a_1 = operator.getitem(q, 1)",
-        "return (a_1, b)",
-    ]
-
-
-class Skip(parent(first=lambda: nn.Linear(4, 8), second=lambda: nn.Linear(8, 3), third=lambda: nn.Linear(3, 4))):
-    """Three layers of different sizes, and the input once more at the end."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.third(self.second(self.first(x))) + x
-
-
-def test_values_of_the_new_root() -> None:
-    """A call that gives several has all of their values, in order; one that gives one has that."""
-    base = px.transform(px.import_ep(exported(Skip(), torch.ones(2, 4))))
-    result = px.relay_skips(px.split_by_module(base, {"first": "p", "second": "q", "third": "r"}))
-    vals = [node.meta["val"] for node in result.main.nodes]
-    shapes = [tuple(one.shape for one in val) if isinstance(val, tuple) else tuple(val.shape) for val in vals]
-    assert shapes == [((2, 8), (2, 4)), (2, 8), (2, 4), ((2, 3), (2, 4)), (2, 3), (2, 4), (2, 4)]
-    assert [formal.meta["val"].shape for formal in result.graphs["r"].inputs] == [(2, 4), (2, 3)]
 
 
 # Drawn programs of operators whose schema says too little, split along drawn tags: numbers, state and draws are those of fx.

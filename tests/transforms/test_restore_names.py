@@ -156,30 +156,6 @@ def test_bodies_name_state_relative_to_their_module() -> None:
         px.restore_names(px.transform(program), {**values, "layers.0.up.weight": x, "w": values["layers.0.up.weight"]})
 
 
-def test_other_modules_are_refused() -> None:
-    """A copy, a module with a replaced tensor, and things that are neither; before anything happens."""
-    module = Tied()
-    program = px.import_fx(make_fx(module)(IDS))
-    named = px.restore_names(program, module)
-    with pytest.raises(px.errors.NamingError, match="the module itself that was traced, not a copy"):
-        px.restore_names(program, copy.deepcopy(module))
-    changed = copy.copy(module)
-    changed._buffers = {**module._buffers, "count": torch.zeros(())}
-    with pytest.raises(px.errors.NamingError, match="another tensor under the name 'count'"):
-        px.restore_names(named, changed)
-    for wrong, error, said in (
-        ({"a..b": IDS}, px.errors.NamingError, "separated by dots"),
-        ({"a": 3}, px.errors.NamingError, "'a' is the int 3"),
-        ([IDS], TypeError, "module that was traced, or a mapping"),
-    ):
-        with pytest.raises(error, match=said):
-            px.restore_names(program, wrong)
-    empty = px.import_fx(torch.fx.symbolic_trace(nn.ReLU()))
-    assert px.restore_names(empty, module) is empty
-    made = px.restore_names(px.import_fx(make_fx(lambda x: x + torch.tensor([2.0]))(torch.ones(4))), module)
-    assert made.state["_tensor_constant0"].kind is px.ir.SlotKind.CONSTANT, "the trace uses nothing of the module"
-
-
 def test_names_of_others_give_way_and_fuel() -> None:
     """Names that were exchanged come back at once; with fuel for one of them, no tensor gets the name of another."""
     program = px.import_ep(exported(Tower(1), torch.ones(3, 4)))

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
 import purefx as px
 from purefx.transforms.rules.templates import sources_of
 from tests.programs import exported
-
-FACTOR = 2.0
 
 
 class Chain(nn.Module):
@@ -64,16 +61,6 @@ def test_a_name_that_changes_between_two_matches_is_looked_up_again() -> None:
     assert factors == [2.0, 3.0, 4.0, 5.0]
 
 
-def test_literals_are_told_apart_to_the_last_bit() -> None:
-    class Adds(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.add(torch.add(torch.add(x, 0.0), -0.0), True)
-
-    program = px.import_ep(exported(Adds(), torch.ones(2, 3)))
-    made = px.rule(lambda x, y: torch.add(x, y)).becomes(lambda m, x, y: torch.sub(x, y))(program)
-    assert [repr(node.args[1]) for node in made.main.nodes] == ["0.0", "-0.0", "True"]
-
-
 def test_one_value_in_two_places_is_not_two_values() -> None:
     class Adds(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -83,40 +70,3 @@ def test_one_value_in_two_places_is_not_two_values() -> None:
     program = px.import_ep(exported(Adds(), *args))
     made = px.rule(lambda x, y: torch.add(x, y)).becomes(lambda m, x, y: torch.sub(x, y, alpha=-1))(program)
     assert torch.equal(px.lower(made)(*args), Adds()(*args))
-
-
-def plain(m: Any, x: Any) -> Any:
-    """Call a function of this module."""
-    return halved(torch.relu(x)) * FACTOR
-
-
-def halved(x: Any) -> Any:
-    """Divide by a number of this module."""
-    return x / FACTOR
-
-
-STORE: dict[str, int] = {}
-
-
-@pytest.mark.parametrize(
-    "written",
-    [
-        lambda m, x: torch.zeros_like(x) if m.dtype("x") == torch.int8 else x,
-        lambda m, x: x.relu() if x.dtype == torch.int8 else x,
-        lambda m, x: m.parameter("w", torch.ones(2)) * x,
-        lambda m, x: m.value * x,
-        lambda m, x: print(x),  # noqa: T201
-        lambda m, x: STORE.setdefault("x", 1) * x,
-        lambda m, x: x * not_there,  # type: ignore[name-defined]  # noqa: F821
-        torch.relu,
-        px.rule,
-    ],
-)
-def test_what_else_may_decide_is_asked_each_time(written: Any) -> None:
-    assert sources_of(written) is None
-
-
-def test_functions_that_are_called_are_looked_into() -> None:
-    found = sources_of(plain)
-    assert found is not None
-    assert [value for _, value in found] == [plain.__code__, halved, torch, FACTOR, halved.__code__, FACTOR]

@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import purefx as px
-from purefx.transforms.rules.terms import Var
-from tests.programs import exported
 
 Function = Callable[..., Any]
 
@@ -129,11 +127,6 @@ def _(m: px.Match, x: Any) -> Any:
 
 
 @px.rule
-def clipped(x: Any, low: Any) -> Any:
-    return px.any_of(torch.relu(x), torch.clamp_min(x, low))
-
-
-@px.rule
 def reshaped(x: Any, size: Any) -> Any:
     return neg(x.reshape(size))
 
@@ -217,24 +210,6 @@ def test_left_alone(name: str, rule: px.RuleSet, function: Function) -> None:
     assert rewritten(rule, function, X.clone()) == [[], []]
 
 
-def test_batch_norm_is_folded_into_a_convolution() -> None:
-    @px.rule
-    def folded(x: Any, w: Any, b: Any, scale: Any, shift: Any, mean: Any, var: Any) -> Any:
-        return functional.batch_norm(functional.conv2d(x, w, b, padding=1), mean, var, scale, shift)
-
-    @folded.becomes
-    def _(m: px.Match, x: Any, w: Any, b: Any, scale: Any, shift: Any, mean: Any, var: Any) -> Any:
-        by = scale * torch.rsqrt(var + 1e-5)
-        return functional.conv2d(x, w * by.reshape(-1, 1, 1, 1), (b - mean) * by + shift, padding=1)
-
-    model, x = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()).eval(), torch.randn(2, 3, 8, 8)
-    program = px.import_ep(torch.export.export(model, (x,)))
-    result = folded(program)
-    assert "aten.batch_norm.default" not in names_of_operators(result)
-    assert not px.verify(result, infer=True)
-    torch.testing.assert_close(px.lower(px.transform(result))(x), model(x))
-
-
 def test_a_shared_body_is_matched_once() -> None:
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -251,17 +226,6 @@ def test_a_shared_body_is_matched_once() -> None:
     assert fuel.burnt == 1
     assert names_of_operators(result).count("aten.clamp_min.default") == 1
     assert_equal(px.lower(result), model, (X,))
-
-
-def test_nothing_is_inferred_where_nothing_matches() -> None:
-    program = px.parse("""program {
-  graph @""(x) {
-    y = aten.exp.default(x)
-    return y
-  }
-}""")
-    assert "val" not in program.main.nodes[0].meta
-    assert cancelled(program) is program
 
 
 def test_fuel_stops_and_labels() -> None:
@@ -306,80 +270,6 @@ def test_conditions_on_symbolic_sizes_hold_where_they_are_proven() -> None:
     assert asked[:2] == [False, True]
     assert str(ep.range_constraints) == before
     assert_equal(px.lower(result), model, (torch.randn(7, 4),))
-
-
-def test_a_literal_and_a_type_can_be_looked_at() -> None:
-    @px.rule(where=lambda m: m["scale"] == 1 and m.dtype("x") == torch.float32)
-    def once(x: Any, scale: Any) -> Any:
-        return x * scale
-
-    @once.becomes
-    def _(m: px.Match, x: Any, scale: Any) -> Any:
-        return x.clone()
-
-    assert rewritten(once, lambda m, x: (x * 1, x * 2), X) == [["aten.clone.default", "aten.mul.Tensor"]] * 2
-
-
-WRONG: list[tuple[str, Function, str]] = [
-    ("sizes", lambda x: x.shape, "looks for operators"),
-    ("all sizes", lambda x, y: x.reshape(y.shape), r"nothing but shape\(y\) says what y is"),
-    ("dimensions", lambda x: x.relu() if x.dim() > 1 else x, "cannot ask a value for 'dim'"),
-    ("no operator", lambda x: x, "looks for operators"),
-    ("unused", lambda x, y: torch.relu(x), "does not use y"),
-    ("branches", lambda x: x or -x, "cannot branch"),
-    ("rest", lambda *x: torch.relu(x[0]), "each parameter of a rule is a variable"),
-    ("unpacked", lambda x: list(x.chunk(2)), r"write parts\[0\]"),
-    ("nested", lambda x: [[torch.relu(x)]], "looks for a value"),
-    ("writes", lambda x: x.relu_(), "relu_ writes into its arguments"),
-    ("overload", lambda x: torch.ops.aten.relu.default(x, 3), "no overload of relu takes"),
-]
-
-
-@pytest.mark.parametrize(("name", "pattern", "said"), WRONG, ids=[case[0] for case in WRONG])
-def test_a_wrong_pattern_is_explained(name: str, pattern: Function, said: str) -> None:
-    with pytest.raises((px.errors.RuleError, AttributeError), match=said):
-        px.rule(pattern)
-
-
-def test_a_rule_without_replacement_is_explained() -> None:
-    @px.rule
-    def widened(x: Any, y: Any) -> Any:
-        return torch.exp(x + y)
-
-    program = px.import_ep(torch.export.export(Plain(lambda m, x: x.exp()), (X,)))
-    with pytest.raises(px.errors.RuleError, match=r"@widened.becomes`, over `def _\(m, x, y\)`"):
-        widened(program)
-
-
-def test_other_variables_are_explained() -> None:
-    with pytest.raises(px.errors.RuleError, match=r"takes \(m, x\), not \(x\)"):
-        exp_becomes(lambda x: x)
-
-
-def test_a_replacement_is_said_once() -> None:
-    rule = exp_becomes(lambda m, x: x.sin())
-    with pytest.raises(px.errors.RuleError, match="has a replacement already"):
-        rule.becomes(lambda m, x: x.cos())
-
-
-def test_a_value_of_another_place_is_explained() -> None:
-    rule = exp_becomes(lambda m, x: torch.sin(Var("elsewhere")))
-    with pytest.raises(px.errors.RuleError, match="elsewhere is not a value of the program"):
-        rule(px.import_ep(torch.export.export(Plain(lambda m, x: x.exp()), (X,))))
-
-
-@pytest.mark.parametrize("becomes", [lambda m, x: None, lambda m, x: (x, x), lambda m, x: 1])
-def test_what_is_no_value_is_explained(becomes: Function) -> None:
-    program = px.import_ep(torch.export.export(Plain(lambda m, x: x.exp()), (X,)))
-    with pytest.raises(px.errors.RuleError, match=r"node exp .*: a replacement returns one value"):
-        exp_becomes(becomes)(program)
-
-
-@pytest.mark.parametrize("becomes", [lambda m, x: torch.exp(torch.sin(x)), lambda m, x: torch.exp(x)], ids=["grows", "itself"])
-def test_rules_without_an_end_are_named(becomes: Function) -> None:
-    program = px.import_ep(torch.export.export(Plain(lambda m, x: x.exp()), (X,)))
-    with pytest.raises(px.errors.RuleError, match=r"come to no end in the root: <lambda> matched"):
-        exp_becomes(becomes)(program)
 
 
 def test_rules_without_an_end_over_several_walks_are_named() -> None:
@@ -458,18 +348,6 @@ def test_what_torch_asserts_of_a_value_that_others_use_stays() -> None:
     assert not px.verify(result, infer=True)
     assert names_of_operators(result).count("aten._assert_tensor_metadata.default") == 1
     torch.testing.assert_close(px.lower(result)(X), both(None, X), check_dtype=True, rtol=1e-6, atol=1e-6)
-
-
-def test_attributes_that_compute_and_arguments_that_torch_fills_in() -> None:
-    turned = px.rule(lambda x: torch.relu(x.mT)).becomes(lambda m, x: torch.relu(x).mT)
-    assert rewritten(turned, lambda m, x: torch.relu(x.mT) + 1, X)[0] == [
-        "aten.relu.default",
-        "aten.mT.default",
-        "aten.add.Tensor",
-    ]
-    drawn = px.rule(lambda x: torch.rand_like(x).relu()).becomes(lambda m, x: torch.rand_like(x))
-    program = px.import_ep(torch.export.export(Plain(lambda m, x: torch.rand_like(x).relu() + 1), (X,)))
-    assert names_of_operators(drawn(program)) == ["aten.rand_like.default", "aten.add.Tensor"]
 
 
 def test_a_variable_of_a_term_that_is_not_there_is_none() -> None:
@@ -559,26 +437,3 @@ def test_an_alternative_is_the_same_one_wherever_it_is_used(one: Function, other
     model = Plain(lambda _, x: one(x) * torch.neg(other(x)) + 3)
     program = px.import_ep(torch.export.export(model, (torch.ones(2),)))
     assert (rule(program) is not program) is (one is other)
-
-
-class Nested(nn.Module):
-    """What one pattern looks for lies in what another one does, twice."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply them."""
-        return torch.relu(torch.sin(torch.relu(torch.sin(x)))) + torch.sin(x)
-
-
-@pytest.mark.parametrize("is_first", [True, False])
-def test_top_down_a_large_pattern_is_found_before_a_part_of_it(is_first: bool) -> None:
-    """Whichever of the rules stands first; by default the part is rewritten before what uses it is looked at."""
-    part = px.rule(lambda x: torch.sin(x)).becomes(lambda m, x: torch.cos(x))
-    whole = px.rule(lambda x: torch.relu(torch.sin(x))).becomes(lambda m, x: torch.tanh(x))
-    rules = part + whole if is_first else whole + part
-    program = px.import_ep(exported(Nested(), torch.ones(2)))
-    made, other = rules.top_down()(program), rules(program)
-    assert [node.do.name.split(".")[1] for node in made.main.nodes] == ["tanh", "tanh", "cos", "add"]
-    assert [node.do.name.split(".")[1] for node in other.main.nodes] == ["cos", "relu", "cos", "relu", "cos", "add"]
-    assert rules.top_down()(made) is made
-    assert not px.verify(made, infer=True)
-    assert (rules + part.top_down()).is_top_down

@@ -32,19 +32,13 @@ CASES = [
     ("sized", "a = aten.div.Tensor(x, 2); n = aten.neg.default(a); n", "tan = aten.tan.default(x); n = aten.neg.default(tan); n"),
     ("sized", "s = aten.unsqueeze.default(x, 0); a = aten.div.Tensor(s, 2); n = aten.neg.default(a); n", ""),
     ("sized", "s = aten.cat.default([x, z]); a = aten.div.Tensor(s, 2); n = aten.neg.default(a); n", ""),
-    (
-        "number",
-        "a = aten.mul.Tensor(x, 7); b = aten.add.Tensor(a, 3.0); n = aten.neg.default(b); n",
-        "tan = aten.tan.default(x); sub = aten.sub.Tensor(tan, 7); n = aten.neg.default(sub); n",
-    ),
+    ("number", "a = aten.mul.Tensor(x, 7); b = aten.add.Tensor(a, 3.0); n = aten.neg.default(b); n",
+     "tan = aten.tan.default(x); sub = aten.sub.Tensor(tan, 7); n = aten.neg.default(sub); n"),
     ("number", "a = aten.mul.Tensor(x, 7); b = aten.add.Tensor(a, 4.0); n = aten.neg.default(b); n", ""),
     ("number", "a = aten.mul.Tensor(x, 7); b = aten.add.Tensor(a, 7); n = aten.neg.default(b); n", ""),
-    (
-        "several",
-        "m = aten.max.dim(x, 0); a = operator.getitem(m, 0); b = operator.getitem(m, 1); a, b",
-        "amax = aten.amax.default(x, [0]); argmax = aten.argmax.default(x, 0); amax, argmax",
-    ),
-]
+    ("several", "m = aten.max.dim(x, 0); a = operator.getitem(m, 0); b = operator.getitem(m, 1); a, b",
+     "amax = aten.amax.default(x, [0]); argmax = aten.argmax.default(x, 0); amax, argmax"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))

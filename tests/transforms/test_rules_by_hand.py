@@ -30,8 +30,6 @@ VIEWS = px.rule(lambda x: x.view([2]).view([2])).becomes(lambda m, x: x.view([2]
 LESS = px.rule(lambda x: functional.dropout(x, 0.5)).becomes(lambda m, x: functional.dropout(x, 0.25))
 EITHER = px.rule(lambda x: torch.neg(px.any_of(torch.relu(x), torch.exp(x)))).becomes(lambda m, x: torch.tanh(x))
 
-NUMBERS = px.rule(lambda x: torch.add(x, px.any_of(1, 2))).becomes(lambda m, x: torch.tanh(x))
-
 
 def drawn_once(x: Tensor) -> Tensor:
     y = functional.dropout(x, 0.5)
@@ -54,105 +52,46 @@ DROP = "aten.dropout.default(x, 0.5, True)"
 
 BECOMES: list[tuple[str, px.RuleSet, str, str]] = [
     ("two", POSITIVE, f"{EXP}; r = aten.relu.default(y); r", f"{TANH}; tanh"),
-    ("written behind", POSITIVE, f"{EXP}; r = aten.relu.default(y); {AND}(x, 1); r", f"{TANH}; {AND}(x, 1); tanh"),
     ("written before", POSITIVE, f"{AND}(x, 1); {EXP}; r = aten.relu.default(y); r", f"{AND}(x, 1); {TANH}; tanh"),
     ("kept", KEEPS, f"{EXP}; r = aten.relu.default(y); r, y", f"{EXP}; {TANH}; tanh, y"),
     ("in a region", POSITIVE, f"{OPEN}; {EXP}; r = aten.relu.default(y); {SHUT}; r", f"{OPEN}; {TANH}; {SHUT}; tanh"),
     ("in a module", POSITIVE, f"{EXP} in m; r = aten.relu.default(y) in m; r", f"{TANH} in m; tanh"),
     ("in two modules", POSITIVE, f"{EXP} in m; r = aten.relu.default(y) in m / m.n; r", f"{TANH} in m; tanh"),
-    ("several", BOTH, f"{SIN}; {COS}; a, b", f"{TANH}; exp = aten.exp.default(x); tanh, exp"),
     ("several, turned", BOTH, f"{COS}; {SIN}; b, a", f"{TANH}; exp = aten.exp.default(x); exp, tanh"),
-    (
-        "a user between",
-        BOTH,
-        f"{SIN}; u = aten.neg.default(a); {COS}; u, b",
-        f"{TANH}; exp = aten.exp.default(x); u = aten.neg.default(tanh); u, exp",
-    ),
-    (
-        "a write of a result",
-        BOTH,
-        f"{SIN}; {AND}(a, 1); {COS}; a, b",
-        f"{TANH}; exp = aten.exp.default(x); {AND}(tanh, 1); tanh, exp",
-    ),
-    (
-        "one result of another",
-        CHAIN,
-        f"{SIN}; u = aten.neg.default(a); s = aten.add.Tensor(a, z); u, s",
-        "cos = aten.cos.default(x); exp = aten.exp.default(x); add = aten.add.Tensor(exp, z); u = aten.neg.default(cos); u, add",
-    ),
-    (
-        "an operand before a user",
-        CHAIN,
-        f"{SIN}; v = aten.neg.default(z); u = aten.neg.default(a); s = aten.add.Tensor(a, v); u, s",
-        (
-            "v = aten.neg.default(z); cos = aten.cos.default(x); exp = aten.exp.default(x); add = aten.add.Tensor(exp, v); "
-            "u = aten.neg.default(cos); u, add"
-        ),
-    ),
+    ("a user between", BOTH, f"{SIN}; u = aten.neg.default(a); {COS}; u, b",
+     f"{TANH}; exp = aten.exp.default(x); u = aten.neg.default(tanh); u, exp"),
+    ("a write of a result", BOTH, f"{SIN}; {AND}(a, 1); {COS}; a, b",
+     f"{TANH}; exp = aten.exp.default(x); {AND}(tanh, 1); tanh, exp"),
+    ("one result of another", CHAIN, f"{SIN}; u = aten.neg.default(a); s = aten.add.Tensor(a, z); u, s",
+     "cos = aten.cos.default(x); exp = aten.exp.default(x); add = aten.add.Tensor(exp, z); u = aten.neg.default(cos); u, add"),
+    ("an operand before a user", CHAIN,
+     f"{SIN}; v = aten.neg.default(z); u = aten.neg.default(a); s = aten.add.Tensor(a, v); u, s",
+     ("v = aten.neg.default(z); cos = aten.cos.default(x); exp = aten.exp.default(x); add = aten.add.Tensor(exp, v); "
+     "u = aten.neg.default(cos); u, add")),
     ("a copy", NO_COPY, "a = aten.clone.default(x); b = aten.neg.default(a); b", "b = aten.neg.default(x); b"),
-    (
-        "a copy of a view",
-        COPY,
-        "a = aten.t.default(x); b = aten.neg.default(a); b",
-        "clone = aten.clone.default(x); b = aten.neg.default(clone); b",
-    ),
-    (
-        "views",
-        VIEWS,
-        f"a = aten.view.default(x, [2]); b = aten.view.default(a, [2]); {AND}(b, 1); w",
-        f"view = aten.view.default(x, [2]); {AND}(view, 1); w",
-    ),
-    (
-        "a draw",
-        LESS,
-        f"d = {DROP}; r = aten.relu.default(d); r",
-        "dropout = aten.dropout.default(x, 0.25, True); r = aten.relu.default(dropout); r",
-    ),
+    ("views", VIEWS, f"a = aten.view.default(x, [2]); b = aten.view.default(a, [2]); {AND}(b, 1); w",
+     f"view = aten.view.default(x, [2]); {AND}(view, 1); w"),
+    ("a draw", LESS, f"d = {DROP}; r = aten.relu.default(d); r",
+     "dropout = aten.dropout.default(x, 0.25, True); r = aten.relu.default(dropout); r"),
     ("itself", ONCE, "r = aten.relu.default(x); r", "relu = aten.relu.default(x); add = aten.add.Tensor(relu, 1); add"),
-    (
-        "one value twice",
-        DOUBLED,
-        "a = aten.relu.default(x); b = aten.add.Tensor(a, a); b",
-        "relu = aten.relu.default(x); mul = aten.mul.Tensor(relu, 2); mul",
-    ),
-    (
-        "two equal values",
-        DOUBLED,
-        "a = aten.relu.default(x); e = aten.relu.default(x); b = aten.add.Tensor(a, e); b",
-        "relu = aten.relu.default(x); mul = aten.mul.Tensor(relu, 2); mul",
-    ),
-    (
-        "what is drawn once",
-        DRAWN_ONCE,
-        f"a = {DROP}; b = aten.add.Tensor(a, a); b",
-        f"dropout = {DROP}; mul = aten.mul.Tensor(dropout, 2); mul",
-    ),
-    ("the first of two", EITHER, "a = aten.relu.default(x); b = aten.neg.default(a); b", f"{TANH}; tanh"),
+    ("one value twice", DOUBLED, "a = aten.relu.default(x); b = aten.add.Tensor(a, a); b",
+     "relu = aten.relu.default(x); mul = aten.mul.Tensor(relu, 2); mul"),
+    ("two equal values", DOUBLED, "a = aten.relu.default(x); e = aten.relu.default(x); b = aten.add.Tensor(a, e); b",
+     "relu = aten.relu.default(x); mul = aten.mul.Tensor(relu, 2); mul"),
+    ("what is drawn once", DRAWN_ONCE, f"a = {DROP}; b = aten.add.Tensor(a, a); b",
+     f"dropout = {DROP}; mul = aten.mul.Tensor(dropout, 2); mul"),
     ("the second of two", EITHER, "a = aten.exp.default(x); b = aten.neg.default(a); b", f"{TANH}; tanh"),
-    (
-        "nothing",
-        NO_NEG,
-        "a = aten.neg.default(x); b = aten.neg.default(a); e = aten.exp.default(b); e",
-        "e = aten.exp.default(x); e",
-    ),
-    (
-        "larger ones first",
-        POSITIVE + RELU,
-        f"{EXP}; b = aten.relu.default(y); e = aten.relu.default(b); e",
-        f"{TANH}; tanh_1 = aten.tanh.default(tanh); tanh_1",
-    ),
-    (
-        "smaller ones first",
-        RELU + POSITIVE,
-        f"{EXP}; b = aten.relu.default(y); e = aten.relu.default(b); e",
-        f"{EXP}; tanh = aten.tanh.default(y); tanh_1 = aten.tanh.default(tanh); tanh_1",
-    ),
-]
+    ("nothing", NO_NEG, "a = aten.neg.default(x); b = aten.neg.default(a); e = aten.exp.default(b); e",
+     "e = aten.exp.default(x); e"),
+    ("larger ones first", POSITIVE + RELU, f"{EXP}; b = aten.relu.default(y); e = aten.relu.default(b); e",
+     f"{TANH}; tanh_1 = aten.tanh.default(tanh); tanh_1"),
+    ("smaller ones first", RELU + POSITIVE, f"{EXP}; b = aten.relu.default(y); e = aten.relu.default(b); e",
+     f"{EXP}; tanh = aten.tanh.default(y); tanh_1 = aten.tanh.default(tanh); tanh_1"),
+]  # fmt: skip
 
 LEFT: list[tuple[str, px.RuleSet, str]] = [
     ("its operand is written between", POSITIVE, f"{EXP}; {AND}(x, 1); r = aten.relu.default(y); r"),
     ("the inner value is written", POSITIVE, f"{EXP}; {AND}(y, 1); r = aten.relu.default(y); r"),
-    ("what was written is not what was computed", POSITIVE, f"{EXP}; {AND}(y, 1); r = aten.relu.default(w); r"),
     ("the inner value is returned", POSITIVE, f"{EXP}; r = aten.relu.default(y); r, y"),
     ("another uses the inner value", POSITIVE, f"{EXP}; r = aten.relu.default(y); s = aten.neg.default(y); r, s"),
     ("kept, and written between", KEEPS, f"{EXP}; {AND}(x, 1); r = aten.relu.default(y); r, y"),
@@ -160,26 +99,20 @@ LEFT: list[tuple[str, px.RuleSet, str]] = [
     ("a region closes between", BOTH, f"{OPEN}; {SIN}; {SHUT}; {COS}; a, b"),
     ("written between two results", BOTH, f"{SIN}; {AND}(x, 1); {COS}; a, b"),
     ("one result is an operand of the other", BOTH, f"{SIN}; u = aten.neg.default(a); b = aten.cos.default(u); a, b"),
-    ("of two operands", BOTH, f"{SIN}; b = aten.cos.default(z); a, b"),
     ("an operand needs a result", CHAIN, f"{SIN}; u = aten.neg.default(a); s = aten.add.Tensor(a, u); u, s"),
-    (
-        "an operand behind a user",
-        CHAIN,
-        f"{SIN}; u = aten.neg.default(a); v = aten.neg.default(z); s = aten.add.Tensor(a, v); u, s",
-    ),
+    ("an operand behind a user", CHAIN,
+     f"{SIN}; u = aten.neg.default(a); v = aten.neg.default(z); s = aten.add.Tensor(a, v); u, s"),
     ("a copy that is returned", NO_COPY, "a = aten.clone.default(x); a"),
     ("a copy that is written", NO_COPY, f"a = aten.clone.default(x); {AND}(a, 1); b = aten.neg.default(w); b"),
     ("a view that is returned", COPY, "a = aten.t.default(x); a"),
-    ("a view of what is written", COPY, f"a = aten.t.default(x); {AND}(x, 1); b = aten.neg.default(a); b"),
     ("two equal values of two", DOUBLED, "a = aten.relu.default(x); e = aten.relu.default(z); b = aten.add.Tensor(a, e); b"),
     ("what is drawn twice", DRAWN_ONCE, f"a = {DROP}; e = {DROP}; b = aten.add.Tensor(a, e); b"),
     ("what is drawn once", DRAWN_TWICE, f"a = {DROP}; b = aten.add.Tensor(a, a); b"),
-    ("another number", NUMBERS, "a = aten.add.Tensor(x, 3); a"),
     ("none of two", EITHER, f"{SIN}; b = aten.neg.default(a); b"),
     ("the operand would be returned twice", NO_NEG, "a = aten.neg.default(x); a, x"),
     ("the result is written", NO_NEG, f"{EXP}; b = aten.neg.default(y); {AND}(b, 1); y"),
     ("the operand is written", NO_NEG, f"{EXP}; b = aten.neg.default(y); {AND}(y, 1); b"),
-]
+]  # fmt: skip
 
 
 def given(text: str) -> px.Program:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 import purefx as px
@@ -89,36 +89,6 @@ def test_sizes_that_only_a_run_knows() -> None:
     three = px.rule(lambda x, w: functional.linear(x, w), example=[torch.ones(2, 3, 4), W])
     three.becomes(lambda m, x, w: functional.linear(x, w))
     assert rewritten(three, lambda m, x: functional.linear(x, torch.ones(5, 4)), torch.ones(2, 3, 4), dynamic=sizes) == []
-
-
-def test_a_real_module_and_its_tree() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.SiLU(), nn.LayerNorm(4), nn.Linear(4, 4), nn.SiLU()).eval()
-    x = torch.randn(3, 4)
-    program = px.transform(px.import_ep(torch.export.export(model, (x,)).run_decompositions()))
-    rules = (
-        silu
-        + norm
-        + px.rule(lambda x, w, b: functional.linear(x, w, b), example=[ROWS, torch.ones(4, 4), torch.ones(4)]).becomes(
-            lambda m, x, w, b: functional.linear(x, w, b)
-        )
-    )
-    result = rules(program)
-    assert {name.split(".")[1] for name in names_of_operators(result)} == {"linear", "silu", "layer_norm"}
-    torch.testing.assert_close(px.lower(result)(x), model(x))
-
-
-WRONG: list[tuple[Function, list[Any], str]] = [
-    (lambda x, n: x + n, [ROWS], "has 2 variables, and its example 1 values"),
-    (lambda x: x.no_such_thing(), [ROWS], "torch cannot export <lambda> on its example"),
-    (lambda x, n: functional.silu(x), [ROWS, 7], "does not use n"),
-    (lambda x: x, [ROWS], "looks for operators"),
-]
-
-
-@pytest.mark.parametrize(("pattern", "example", "said"), WRONG)
-def test_what_cannot_be_is_explained(pattern: Function, example: list[Any], said: str) -> None:
-    with pytest.raises(px.errors.RuleError, match=said):
-        px.rule(pattern, example=example)
 
 
 def test_laws() -> None:

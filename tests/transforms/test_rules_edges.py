@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import Tower, exported, parent
+from tests.programs import exported, parent
 
 X = torch.ones(2, 4)
 
@@ -40,39 +38,6 @@ def operators(made: px.Program) -> list[str]:
     return [node.do.name.split(".")[1] for _, node in made.nodes() if isinstance(node.do, px.Op)]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "shown"),
-    [
-        (lambda x: torch.max(x, 0)[0], "max(x, 0)[0]"),
-        (lambda x: x.reshape(2, 3), "reshape(x, [2, 3])"),
-        (lambda x: torch.add(x, 1, alpha=2), "add(x, 1, alpha=2)"),
-        (lambda x: px.any_of(torch.relu(x), x.sin()), "any_of(relu(x), sin(x))"),
-        (lambda x: x.half(), "to(x, torch.float16)"),
-        (lambda x: x.mT.exp(), "exp(mT(x))"),
-        (lambda x: 1 / x, "mul(reciprocal(x), 1)"),
-        (lambda x: torch.cat([x, x]), "cat([x, x])"),
-    ],
-)
-def test_how_a_term_is_written(pattern: Callable[..., Any], shown: str) -> None:
-    with pytest.raises(px.errors.RuleError, match="which have no value in common") as found:
-        px.rule(lambda x, y: (pattern(x), torch.sin(y)))
-    assert f"looks for {shown} and for sin(y)" in str(found.value)
-
-
-def test_results_of_an_operator_can_be_unpacked() -> None:
-    class Largest(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            values, indices = torch.max(x, 0)
-            return values * indices
-
-    def pattern(x: Any) -> Any:
-        values, indices = torch.max(x, 0)
-        return values * indices
-
-    made = px.rule(pattern).becomes(lambda m, x: torch.sin(x))(px.import_ep(exported(Largest(), X)))
-    assert operators(made) == ["sin"]
-
-
 def test_what_a_pattern_is_decomposed_into_may_have_several_results() -> None:
     class Largest(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -81,13 +46,6 @@ def test_what_a_pattern_is_decomposed_into_may_have_several_results() -> None:
     rule = px.rule(lambda x: torch.max(x, 0)[0] + 1, example=[torch.ones(2, 3)]).becomes(lambda m, x: torch.amax(x, [0]))
     made = rule(px.import_ep(exported(Largest(), X, decomposed=True)))
     assert operators(made) == ["amax"]
-
-
-def test_what_is_replaced_in_a_tree_is_no_longer_deduplicated() -> None:
-    base = px.transform(px.import_ep(exported(Tower(2), X)))
-    made = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.sin(x))(base)
-    assert "deduplicated" in base.facts and "deduplicated" not in made.facts
-    assert "outlined" in made.facts
 
 
 def test_state_that_is_read_twice_is_read_by_one_node() -> None:
@@ -137,24 +95,6 @@ def test_a_copy_that_is_written_is_no_constant() -> None:
     given = px.mark_non_persistent(sunk, ["n", "k"])  # what is not loaded stays what it is
     assert px.rule(lambda x, w: x * w, where=look).becomes(lambda m, x, w: x)(given) is given
     assert {name for name, _ in found} == {"mul", "mul_1"} and {name for name, is_known in found if is_known} == {"mul_1"}
-
-
-def test_what_an_edit_and_a_match_say_of_themselves() -> None:
-    with px.editing(tree(), "lin") as edit:
-        assert (edit.path, edit.paths, edit.names[0]) == ("lin", ("lin",), "x")
-        assert edit.shape(edit["x"]) == (2, 4)
-        assert edit.dtype(edit["x"]) is torch.float32
-    assert edit.program is tree()
-    told: list[Any] = []
-
-    @px.rule(at=torch.ops.aten.linear.default)
-    def tells(m: px.Match) -> None:
-        given = m.arguments
-        told.append((m.path, m.paths, m.slot(given["weight"]), m.slot(given["input"]), m.tensor(given["bias"]).shape, m.dtype(3)))
-
-    tells(tree())
-    tells(program())
-    assert told == [("lin", ("lin",), "lin.weight", None, (4,), None)] * 2
 
 
 def test_an_edit_is_a_step_of_the_trail_and_may_bring_tensors() -> None:

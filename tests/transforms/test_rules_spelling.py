@@ -54,16 +54,11 @@ def finds(pattern: Function, function: Function, *args: Tensor, dynamic: bool = 
 
 OPERATORS: list[tuple[str, Function, tuple[Tensor, ...]]] = [
     ("x & y", lambda x, y: x & y, (WHOLE, WHOLE + 1)),
-    ("x | y", lambda x, y: x | y, (X > 0, X < 1)),
-    ("x ^ y", lambda x, y: x ^ y, (X > 0, X < 1)),
     ("x & 1", lambda x: x & 1, (WHOLE,)),
-    ("1 & x", lambda x: 1 & x, (WHOLE,)),
-    ("x << 1", lambda x: x << 1, (WHOLE,)),
     ("x >> y", lambda x, y: x >> y, (WHOLE, WHOLE % 3)),
     ("1 << x", lambda x: 1 << x, (WHOLE,)),
     ("2 ** x", lambda x: 2**x, (X,)),
     ("2 % x", lambda x: 2 % x, (X,)),
-    ("2 // x", lambda x: 2 // x, (X,)),
     ("+x", lambda x: +x, (X,)),
 ]
 
@@ -78,23 +73,13 @@ PARTS = (X, X + 1)
 
 FUNCTIONS: list[tuple[str, Function, tuple[Tensor, ...]]] = [
     ("normalize", lambda x: functional.normalize(x), (X,)),
-    ("x.norm()", lambda x: x.norm(), (X,)),
     ("norm of 1", lambda x: torch.norm(x, 1, dim=(0, 1), keepdim=True), (X,)),
-    ("norm of a dimension", lambda x: x.norm(dim=-1), (X,)),
-    ("frobenius norm", lambda x: torch.norm(x, "fro", dim=(0, 1)), (X,)),
     ("norm in double", lambda x: torch.norm(x, dtype=torch.float64), (X,)),
     ("mse_loss", lambda x, y: functional.mse_loss(x, y), PARTS),
-    ("mse_loss sum", lambda x, y: functional.mse_loss(x, y, reduction="sum"), PARTS),
-    ("l1_loss", lambda x, y: functional.l1_loss(x, y), PARTS),
-    ("smooth_l1_loss", lambda x, y: functional.smooth_l1_loss(x, y), PARTS),
     ("huber_loss", lambda x, y: functional.huber_loss(x, y), PARTS),
-    ("kl_div", lambda x, y: functional.kl_div(x, y, reduction="sum"), PARTS),
     ("group_norm", lambda x: functional.group_norm(x, 2), (IMAGE,)),
-    ("instance_norm", lambda x: functional.instance_norm(x), (IMAGE,)),
     ("glu", lambda x: functional.glu(x), (X,)),
     ("dropout", lambda x: functional.dropout(x, 0.25), (X,)),
-    ("alpha_dropout", lambda x: functional.alpha_dropout(x, 0.25, True), (X,)),
-    ("cosine_similarity", lambda x, y: functional.cosine_similarity(x, y), PARTS),
     ("binary_cross_entropy_with_logits", lambda x, y: functional.binary_cross_entropy_with_logits(x, y), PARTS),
 ]
 
@@ -109,13 +94,6 @@ def test_a_check_of_torch_does_not_ask_a_variable() -> None:
     assert finds(lambda x, n, w, b: functional.group_norm(x, n, w, b), lambda x: functional.group_norm(x, 2), IMAGE)
     assert not finds(lambda x: functional.group_norm(x, 4), lambda x: functional.group_norm(x, 2), IMAGE)
     assert not finds(lambda x: x.norm(dim=0), lambda x: x.norm(dim=1), X)
-
-
-def test_what_cannot_be_followed_says_what_to_write() -> None:
-    with pytest.raises(px.errors.RuleError, match=r"what interpolate computes depends.*\n.*torch.ops.aten.upsample_nearest1d"):
-        px.rule(lambda x: functional.interpolate(x, scale_factor=2.0))
-    with pytest.raises(TypeError, match="dimension"):
-        px.rule(lambda x: functional.glu(x, dimension=1))
 
 
 SIZES: list[tuple[str, Function]] = [
@@ -158,11 +136,8 @@ def test_a_size_is_left_for_those_who_use_it_too() -> None:
 
 DEVICES: list[tuple[str, Function, tuple[Tensor, ...]]] = [
     ("to a device", lambda x: x.to("cpu"), (X,)),
-    ("to a device by name", lambda x: x.to(device=torch.device("cpu")), (X,)),
     ("cpu", lambda x: x.exp().cpu(), (X,)),
-    ("to a device, copied", lambda x: x.to("cpu", copy=True), (X,)),
     ("to a device and a type", lambda x: x.to("cpu", torch.float16), (X,)),
-    ("to a device and a type by name", lambda x: x.to(device="cpu", dtype=torch.float16), (X,)),
     ("to a type", lambda x: x.to(torch.float16), (X,)),
 ]
 
@@ -177,23 +152,10 @@ def test_a_device_says_nothing_of_the_type() -> None:
         assert not finds(lambda x: x.to("cpu"), function, X)
 
 
-def test_a_device_in_a_replacement() -> None:
-    rule = px.rule(lambda x: x.exp().to("meta")).becomes(lambda m, x: x.to("meta").exp())
-    program = rule(exported(lambda x: x.exp().to("meta") + 1, X))
-    nodes = [node for node in program.main.nodes if type(node.do) is px.Op]
-    assert [node.do.name for node in nodes if "assert" not in node.do.name][:2] == ["aten.to.dtype_layout", "aten.exp.default"]
-    assert px.lower(program)(X).dtype == torch.float32
-    assert not px.verify(program, infer=True)
-
-
 FACTORIES: list[tuple[str, Function]] = [
     ("zeros", lambda x: x + torch.zeros(4)),
-    ("ones", lambda x: x * torch.ones(3, 4, dtype=torch.float64)),
     ("full", lambda x: x + torch.full((4,), 0.5)),
     ("arange", lambda x: x + torch.arange(4)),
-    ("arange with a step", lambda x: x + torch.arange(0, 8, 2)),
-    ("eye", lambda x: x @ torch.eye(4)),
-    ("linspace", lambda x: x + torch.linspace(0, 1, 4)),
     ("what is made of it", lambda x: x.masked_fill(torch.ones(3, 4, dtype=torch.bool).triu(1), 0.0)),
     ("drawn", lambda x: x + torch.rand(4)),
 ]
@@ -214,12 +176,6 @@ def test_a_made_tensor_is_that_operator_or_a_constant() -> None:
     assert finds(lambda x, n: x + torch.zeros(n), lambda x: x + torch.zeros(4), X)
     assert finds(lambda x, n, value: x + torch.full((n,), value), lambda x: x + torch.full((4,), 0.5), X)
     assert finds(lambda x: x + torch.full((x.shape[0], 1), 0.5), lambda x: x + torch.full((x.shape[0], 1), 0.5), X, dynamic=True)
-
-
-def test_a_tensor_that_is_made_in_a_replacement() -> None:
-    rule = px.rule(lambda x, n: x + torch.full((n,), 0.5)).becomes(lambda m, x, n: x.neg() + torch.full((n,), -0.5))
-    program = rule(exported(lambda x: x + torch.full((4,), 0.5), X), fuel=1)
-    torch.testing.assert_close(px.lower(program)(X), -X - 0.5)
 
 
 def test_further_matches_ask_what_terms_bring_with_them() -> None:
@@ -253,15 +209,10 @@ def test_a_number_of_another_type_is_the_same_to_a_floating_point_tensor() -> No
 
 INDICES: list[tuple[str, Function, tuple[Tensor, ...]]] = [
     ("[:, 0]", lambda x: x[:, 0], (X,)),
-    ("[1:]", lambda x: x[1:], (X,)),
-    ("[:-1]", lambda x: x[:-1], (X,)),
     ("[::2]", lambda x: x[::2], (X,)),
     ("[:, 1:3]", lambda x: x[:, 1:3], (X,)),
-    ("[:, None]", lambda x: x[:, None], (X,)),
     ("[None, 1:, -1]", lambda x: x[None, 1:, -1], (X,)),
-    ("[0, 1:]", lambda x: x[0, 1:], (X,)),
     ("[0] of what is computed", lambda x: x.exp()[0], (X,)),
-    ("[-1] of what is computed", lambda x: x.exp()[-1], (X,)),
     ("[tensor]", lambda x, i: x[i, :], (X, torch.tensor([0, 1]))),
     ("[:, tensor]", lambda x, i: x[:, i], (X, torch.tensor([0, 1]))),
     ("[mask]", lambda x: x[x > 0], (X,)),
@@ -281,13 +232,6 @@ def test_an_index_that_depends_on_the_value() -> None:
         px.rule(lambda x: x[..., x > 0])
     with pytest.raises(px.errors.RuleError, match=r"write x.select\(0, -1\)"):
         px.rule(lambda x: x[-1])
-
-
-def test_indices_in_a_replacement() -> None:
-    rule = px.rule(lambda x: x.exp()[:, 0]).becomes(lambda m, x: x[:, 0].exp())
-    program = rule(exported(lambda x: x.exp()[:, 0] + 1, X))
-    assert next(node.do.name for node in program.main.nodes if type(node.do) is px.Op) == "aten.select.int"
-    torch.testing.assert_close(px.lower(program)(X), X[:, 0].exp() + 1)
 
 
 def test_names_of_one_computation() -> None:

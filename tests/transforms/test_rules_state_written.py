@@ -76,63 +76,17 @@ LIN = "linear = call @Linear(arg) as lin"
 MUL = "n = get n; mul = aten.mul.Tensor"
 
 CASES: list[tuple[px.Rule, set[str], set[str], str]] = [
-    (
-        relu(lambda m, x: x * m.buffer("k", ONES)),
-        {"a.k", "b.k"},
-        set(),
-        f"{LIN}; k = get k; mul_1 = aten.mul.Tensor(linear, k); {MUL}(mul_1, n)",
-    ),
-    (
-        relu(lambda m, x: x * m.buffer("n", ONES)),
-        {"a.n_1", "b.n_1"},
-        set(),
-        f"{LIN}; n_1 = get n_1; mul_1 = aten.mul.Tensor(linear, n_1); {MUL}(mul_1, n)",
-    ),
-    (
-        relu(lambda m, x: x * m.buffer("lin", ONES)),
-        {"a.lin_1", "b.lin_1"},
-        set(),
-        f"{LIN}; lin_1 = get lin_1; mul_1 = aten.mul.Tensor(linear, lin_1); {MUL}(mul_1, n)",
-    ),
-    (
-        relu(lambda m, x: x * m.buffer("k", ONES) + m.parameter("k", ONES)),
-        {"a.k", "b.k", "a.k_1", "b.k_1"},
-        set(),
-        f"{LIN}; k = get k; mul_1 = aten.mul.Tensor(linear, k); k_1 = get k_1; add = aten.add.Tensor(mul_1, k_1); {MUL}(add, n)",
-    ),
+    (relu(lambda m, x: x * m.buffer("k", ONES)), {"a.k", "b.k"}, set(),
+     f"{LIN}; k = get k; mul_1 = aten.mul.Tensor(linear, k); {MUL}(mul_1, n)"),
+    (relu(lambda m, x: x * m.buffer("lin", ONES)), {"a.lin_1", "b.lin_1"}, set(),
+     f"{LIN}; lin_1 = get lin_1; mul_1 = aten.mul.Tensor(linear, lin_1); {MUL}(mul_1, n)"),
     (relu(lambda m, x: x + m.read("n")), set(), set(), f"{LIN}; n_1 = get n; add = aten.add.Tensor(linear, n_1); {MUL}(add, n)"),
-    (
-        relu(lambda m, x: x + m.read("lin.bias")),
-        set(),
-        set(),
-        f"{LIN}; lin_bias = get lin.bias; add = aten.add.Tensor(linear, lin_bias); {MUL}(add, n)",
-    ),
     (scaled(lambda m, x, n: dropped(m, n, x * 2)), set(), {"a.n", "b.n"}, f"{LIN}; mul_1 = aten.mul.Tensor(linear, 2)"),
-    (
-        scaled(lambda m, x, n: dropped(m, n, x * n * 2)),
-        set(),
-        set(),
-        f"{LIN}; n = get n; mul_1 = aten.mul.Tensor(linear, n); mul_2 = aten.mul.Tensor(mul_1, 2)",
-    ),
-    (
-        scaled(lambda m, x, n: dropped(m, n, x * m.buffer("n", ONES))),
-        {"a.n_1", "b.n_1"},
-        {"a.n", "b.n"},
-        f"{LIN}; n_1 = get n_1; mul_1 = aten.mul.Tensor(linear, n_1)",
-    ),
-    (
-        linear(lambda m, x, w, b: dropped(m, w, x + b)),
-        set(),
-        {"a.lin.weight", "b.lin.weight"},
-        f"{LIN}; relu = aten.relu.default(linear); {MUL}(relu, n)",
-    ),
-    (
-        scaled(lambda m, x, n: x * float(m.tensor(n).sum())),
-        set(),
-        set(),
-        f"{LIN}; n = get n; mul_1 = aten.mul.Tensor(linear, 4.0)",
-    ),
-]
+    (scaled(lambda m, x, n: dropped(m, n, x * m.buffer("n", ONES))), {"a.n_1", "b.n_1"}, {"a.n", "b.n"},
+     f"{LIN}; n_1 = get n_1; mul_1 = aten.mul.Tensor(linear, n_1)"),
+    (linear(lambda m, x, w, b: dropped(m, w, x + b)), set(), {"a.lin.weight", "b.lin.weight"},
+     f"{LIN}; relu = aten.relu.default(linear); {MUL}(relu, n)"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
@@ -168,15 +122,6 @@ def test_what_new_state_is() -> None:
             "a.t": ("BUFFER", False, False),
         }
         assert [state[name].value[0].item() for name in ("a.p", "b.p")] == [97.0, 98.0]
-
-
-def test_a_tensor_that_is_brought_twice_is_one_tensor() -> None:
-    shared = torch.ones(4)
-    for program in (flat(), tree()):
-        state = relu(lambda m, x: x * m.buffer("k", shared))(program).state
-        assert state["a.k"].storage == state["b.k"].storage != state["a.n"].storage
-        apart = relu(lambda m, x: x * m.buffer("k", torch.ones(4)))(program).state
-        assert apart["a.k"].storage != apart["b.k"].storage
 
 
 @pytest.mark.parametrize(
@@ -246,41 +191,15 @@ def edited(path: str, change: Callable[[Any], object], program: px.Program) -> p
 CALLS = "mul = call @Layer(x) as a; mul_1 = call @Layer(mul) as b; exp = aten.exp.default(mul_1)"
 
 EDITS: list[tuple[Callable[[Any], object], str, str]] = [
-    (lambda edit: edit.replace("exp", edit["exp"] * 2), f"{CALLS}; mul_2 = aten.mul.Tensor(exp, 2)", "mul_2"),
-    (
-        lambda edit: edit.replace(edit["exp"], torch.sin(edit["x"])),
-        f"{CALLS.partition('; exp')[0]}; sin = aten.sin.default(x)",
-        "sin",
-    ),
     (lambda edit: edit.replace(edit["x"], edit["x"] + 1), f"add = aten.add.Tensor(x, 1); {CALLS.replace('(x)', '(add)')}", "exp"),
-    (lambda edit: edit.replace("x", torch.neg(edit["x"])), f"neg = aten.neg.default(x); {CALLS.replace('(x)', '(neg)')}", "exp"),
     (lambda edit: edit.add(torch.sin(edit["x"]), after="exp"), f"{CALLS}; sin = aten.sin.default(x)", "exp"),
-    (
-        lambda edit: edit.replace("exp", edit.add(torch.sin(edit["x"]), after="x") + edit["exp"]),
-        f"sin = aten.sin.default(x); {CALLS}; add = aten.add.Tensor(sin, exp)",
-        "add",
-    ),
-    (
-        lambda edit: edit.replace("exp", (y := torch.sin(edit["exp"])) * y),
-        f"{CALLS}; sin = aten.sin.default(exp); mul_2 = aten.mul.Tensor(sin, sin)",
-        "mul_2",
-    ),
-    (
-        lambda edit: edit.replace("exp", edit["exp"] + torch.ones(4)),
-        f"{CALLS}; add_constant = get _constant0; add = aten.add.Tensor(exp, add_constant)",
-        "add",
-    ),
-    (
-        lambda edit: edit.replace("exp", edit["x"] + edit.buffer("n", ONES)),
-        f"{CALLS.partition('; exp')[0]}; n = get n; add = aten.add.Tensor(x, n)",
-        "add",
-    ),
-    (
-        lambda edit: edit.replace("exp", edit["exp"] + edit.read("a.lin.bias")),
-        f"{CALLS}; a_lin_bias = get a.lin.bias; add = aten.add.Tensor(exp, a_lin_bias)",
-        "add",
-    ),
-]
+    (lambda edit: edit.replace("exp", edit.add(torch.sin(edit["x"]), after="x") + edit["exp"]),
+     f"sin = aten.sin.default(x); {CALLS}; add = aten.add.Tensor(sin, exp)", "add"),
+    (lambda edit: edit.replace("exp", edit["exp"] + torch.ones(4)),
+     f"{CALLS}; add_constant = get _constant0; add = aten.add.Tensor(exp, add_constant)", "add"),
+    (lambda edit: edit.replace("exp", edit["x"] + edit.buffer("n", ONES)),
+     f"{CALLS.partition('; exp')[0]}; n = get n; add = aten.add.Tensor(x, n)", "add"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("number", range(len(EDITS)))
@@ -302,27 +221,6 @@ def test_an_edit_of_a_module_leaves_the_body_to_others() -> None:
         "tanh"
     ]
     assert [frame.path for frame in flat_one.main.by_name["tanh"].stack] == ["b"]
-
-
-def test_an_edit_that_changes_nothing_gives_the_program_back() -> None:
-    for program in (flat(), tree()):
-        assert edited("", lambda edit: None, program) is program
-        assert edited("", lambda edit: edit.names, program) is program
-    assert edited("a", lambda edit: None, tree()) is tree()
-
-
-def test_names_that_an_edit_knows() -> None:
-    with px.editing(tree(), "a") as edit:
-        assert edit.names == ("arg", "linear", "relu", "n", "mul")
-        assert (edit.path, edit.paths, edit.graph) == ("a", ("a",), edit.graph)
-        assert (edit.slot("n"), edit.shape("mul"), edit.dtype("mul"), edit.slot("mul")) == ("a.n", (2, 4), torch.float32, None)
-        assert torch.equal(edit.tensor("n"), torch.ones(4))
-
-
-def test_an_edit_of_an_input_says_which() -> None:
-    with pytest.raises(px.errors.RuleError) as caught:
-        edited("", lambda edit: edit.replace("x", 3), tree())
-    assert str(caught.value) == "node x: a replacement returns one value that it computes or was given, not 3"
 
 
 def test_what_a_rule_made_is_known_in_bodies_that_go_apart() -> None:

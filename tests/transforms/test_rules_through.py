@@ -11,10 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import purefx as px
-from purefx.laws.evaluate import Tolerance
 from purefx.laws.rules import check_rule
-from purefx.laws.rules.checking import _Question
-from purefx.laws.rules.found import found_of
 from purefx.laws.tiers import share
 from tests.transforms.test_rules import X, names_of_operators, rewritten
 
@@ -133,40 +130,6 @@ def test_one_chain_in_two_places() -> None:
     same = rewritten(rule, lambda m, x: x.exp().view(-1) * x.sin().exp().view(-1) + 1, X)
     assert same[0] == [f"aten.{name}" for name in ("sin.default", "add.Tensor", "exp.default", "view.default", "add.Tensor")]
     assert rewritten(rule, lambda m, x: x.exp().view(-1) * x.sin().exp().reshape(-1) + 1, X) == [[], []]
-
-
-def test_wrong_ones_are_explained() -> None:
-    with pytest.raises(px.errors.RuleError, match="looks through views, casts or both"):
-        px.rule(lambda x: torch.relu(px.through(x, views=False)))
-    with pytest.raises(px.errors.RuleError, match="is a variable of the pattern"):
-        px.rule(lambda x, y: torch.relu(px.through(x, y.exp())))
-    with pytest.raises(px.errors.RuleError, match="it would match everywhere"):
-        px.rule(lambda x: px.through(x.exp()))
-
-
-def _lengths(rule: px.Rule, cases: list[Any]) -> list[int]:
-    # How long the chains are that the rule looks through in drawn programs.
-    found: list[int] = []
-    asked = px.rule(rule.written, where=lambda m: found.append(len(m["c"].nodes)) is not None, once=True)
-    for case in cases:
-        asked.becomes(lambda m, x, c: m.value)(case.program) if asked.replacement is None else asked(case.program)
-    return found
-
-
-CASTS: list[tuple[bool, bool]] = [(True, False), (False, True), (True, True)]
-
-
-@pytest.mark.parametrize(("views", "casts"), CASTS)
-def test_programs_are_drawn_with_chains_of_any_length(views: bool, casts: bool) -> None:
-    def pattern(x: Any, c: Any) -> Any:
-        return torch.relu(px.through(x.relu(), c, views=views, casts=casts))
-
-    rule = px.rule(pattern).becomes(lambda m, x, c: c(x.relu()))
-    pools = [found_of(rule, number=0)]
-    question = _Question(rule.transformation, "relu", pools, 0, Tolerance(0.0, 0.0))
-    lengths = _lengths(rule, question.cases(30))
-    assert {0, 1, 2, 3} <= set(lengths)
-    assert sum(length > 0 for length in lengths) > len(lengths) / 2
 
 
 def test_laws() -> None:

@@ -103,12 +103,6 @@ def test_some_instances_of_a_shared_body() -> None:
     assert sum(node.do.name == "aten.relu.default" for _, node in result.nodes() if type(node.do) is px.Op) == 1
 
 
-def test_a_condition_that_no_instance_meets_leaves_the_same_object() -> None:
-    for program in programs():
-        nowhere = px.rule(where=lambda m: m.path == "layers.9.act")(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x))
-        assert nowhere(program) is program
-
-
 @px.rule(at=torch.ops.aten.linear, once=True)
 def adapted(m: px.Match) -> Any:
     if not fnmatch(m.path, "layers.*"):
@@ -138,12 +132,6 @@ def test_low_rank_adapters_by_path() -> None:
     lowered = px.lower(adapted(tree))
     lowered(X).sum().backward()
     assert all(param.grad is not None for name, param in lowered.named_parameters() if name.endswith((".a", ".b")))
-
-
-def test_without_once_a_rule_that_keeps_what_it_found_comes_to_no_end() -> None:
-    endless = px.rule(at=torch.ops.aten.gelu)(lambda m: m.value * 2)
-    with pytest.raises(px.errors.RuleError, match="once=True"):
-        endless(programs()[1])
 
 
 @px.rule(where=lambda m: m.tensor("w") is not None)
@@ -176,12 +164,6 @@ def test_weights_of_eight_bits() -> None:
         assert result.state["head.weight_int8"].value.dtype is torch.int8
         assert len(result.order) == len(program.order)
         assert quantized(result) is result
-
-
-def test_state_that_is_read_elsewhere_is_not_dropped() -> None:
-    model = Wrapped(lambda m, x: functional.linear(x, m.inner.weight, m.inner.bias) + m.inner.weight.sum(), nn.Linear(4, 4))
-    for program in programs(model):
-        assert "inner.weight" in quantized(program).state
 
 
 class Between(nn.Module):
@@ -242,13 +224,6 @@ def test_a_tensor_of_the_rule_is_one_constant() -> None:
         assert len(result.state) == len(program.state) + 1
 
 
-def test_fuel_counts_matches_and_not_instances() -> None:
-    tree = programs()[1]
-    assert [adapted(tree, fuel=fuel) is tree for fuel in (0, 1)] == [True, False]
-    with pytest.raises(px.errors.FuelError):
-        adapted(tree, fuel=-1)
-
-
 @pytest.mark.parametrize("number", [0, 1])
 def test_an_edit_of_one_module(number: int) -> None:
     program = programs()[number]
@@ -260,25 +235,6 @@ def test_an_edit_of_one_module(number: int) -> None:
     assert [name for name in edit.program.state if name not in program.state] == ["layers.1.act.alpha"]
     assert edit.program.trail[-1].before is program
     assert len(edit.program.order) == len(program.order) + 2 * number
-
-
-def test_edits_say_what_is_wrong() -> None:
-    tree = programs()[1]
-    with (
-        pytest.raises(px.errors.NamingError, match=r"no module 'layers\.9' is called .*did you mean"),
-        px.editing(tree, "layers.9"),
-    ):
-        pass
-    with px.editing(tree) as edit:
-        with pytest.raises(px.errors.NamingError, match="has no value called 'ad'; did you mean 'add"):
-            edit["ad"]
-        with pytest.raises(px.errors.RuleError, match="at the end of the block"):
-            assert edit.program
-    assert edit.program is tree
-    with pytest.raises(px.errors.RuleError, match="is a tensor with numbers"), px.editing(tree) as edit:
-        edit.buffer("b", 3)  # type: ignore[arg-type]
-    with pytest.raises(px.errors.InvalidProgram), px.editing(tree, "layers.0.act") as edit:
-        edit.replace("gelu", torch.mm(edit["gelu"], edit["gelu"]))
 
 
 def test_values_that_instances_do_not_share_are_known_of_each() -> None:

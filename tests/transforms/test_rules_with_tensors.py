@@ -128,18 +128,6 @@ def test_modules_that_share_a_body_are_asked_one_by_one() -> None:
     assert kept(result) is result
 
 
-def test_alternatives_and_several_results() -> None:
-    either = px.rule(lambda x: px.any_of(x.sin() * torch.tensor(2.0), x.sin() * torch.tensor(3.0)))
-    either.becomes(lambda m, x: x.cos())
-    program = px.import_ep(torch.export.export(Plain(lambda m, x: x.sin() * torch.tensor(3.0) + 1), (X,)))
-    assert names_of_operators(either(program)) == ["aten.cos.default", "aten.add.Tensor"]
-    both = px.rule(lambda x: (x * ROW, x + ROW)).becomes(lambda m, x: (x * 2, x + 2))
-    program = px.import_ep(torch.export.export(Plain(lambda m, x: (x * ROW).sin() + (x + ROW).sin()), (X,)))
-    result = both(program)
-    assert names_of_operators(result).count("aten.add.Tensor") == 2
-    torch.testing.assert_close(px.lower(px.transform(result))(X), (X * 2).sin() + (X + 2).sin())
-
-
 def test_laws() -> None:
     right = px.rule(lambda x: x.exp() * torch.tensor(1.0), where=lambda m: m.dtype("x") == torch.float32)
     right.becomes(lambda m, x: x.exp().clone())

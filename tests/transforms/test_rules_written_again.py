@@ -5,15 +5,12 @@ Calls are counted from outside, by the interpreter, so that the replacement is w
 
 from __future__ import annotations
 
-import math
-import operator
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch.nn import functional
 
 import purefx as px
 from tests.transforms.test_rules_by_hand import given, text_of
@@ -24,10 +21,6 @@ FOUR = "; ".join(
 )
 
 FACTOR, TYPE, BOTH = 2.5, torch.float32, (1, (2, "a", None))
-
-NUMBERS = [1]
-
-CHOICE: dict[str, Any] = {"a": 1}
 
 
 def calls_of(rule: px.Rule, program: px.Program) -> tuple[int, px.Program]:
@@ -44,103 +37,6 @@ def calls_of(rule: px.Rule, program: px.Program) -> tuple[int, px.Program]:
     finally:
         sys.setprofile(None)
     return len(counted), made
-
-
-def helper(x: Any, by: float = 2.0) -> Any:
-    """Call a function of torch, and another one of this module."""
-    return other(torch.exp(x)) * by
-
-
-def other(x: Any) -> Any:
-    """Use what stands around it."""
-    return x * FACTOR
-
-
-def helper_of_a_list(x: Any) -> Any:
-    """Look at a list, which may change."""
-    return x * NUMBERS[0]
-
-
-def recursive(x: Any, depth: int = 2) -> Any:
-    """Call itself."""
-    return x if depth == 0 else recursive(torch.exp(x), depth - 1)
-
-
-def by_name(x: Any, *, by: float = 2.0) -> Any:
-    """Have a default that may be assigned."""
-    return x * by
-
-
-def around(factor: Any) -> Callable[..., Any]:
-    """Return a replacement that closes over a value."""
-    return lambda m, x: torch.exp(x) * factor
-
-
-def with_an_inner_function(m: Any, x: Any) -> Any:
-    """Define a function, and call it."""
-
-    def inner(y: Any) -> Any:
-        return torch.exp(y) * FACTOR
-
-    return inner(x)
-
-
-def looping(m: Any, x: Any) -> Any:
-    """Use builtins."""
-    for number in range(len(BOTH)):
-        x = x + sum([abs(-number), max(1, 2)])
-    return x
-
-
-ONCE: list[Callable[..., Any]] = [
-    lambda m, x: torch.exp(x),
-    lambda m, x: x.exp() * 2 + 1,
-    lambda m, x: m.call(torch.ops.aten.exp, x),
-    lambda m, x: m.call(torch.ops.aten.exp.default, x),
-    lambda m, x: functional.softmax(x, -1),
-    lambda m, x: torch.nn.functional.gelu(x),
-    lambda m, x: torch.exp(x) * FACTOR,
-    lambda m, x: torch.exp(x) * math.pi + math.sqrt(4.0),
-    lambda m, x: operator.mul(torch.exp(x), BOTH[0]),
-    lambda m, x: helper(x),
-    lambda m, x: helper(helper(x)),
-    lambda m, x: recursive(x),
-    around(3),
-    around(2.5),
-    with_an_inner_function,
-    looping,
-]
-
-EACH: list[Callable[..., Any]] = [
-    lambda m, x: torch.exp(x) * (2 if m.path == "" else 3),
-    lambda m, x: torch.exp(x) * len(m.place),
-    lambda m, x: torch.exp(x) if x.dtype is TYPE else x,
-    lambda m, x: torch.exp(x) * x.shape[0],
-    lambda m, x: torch.exp(x) * x.numel(),
-    lambda m, x: torch.exp(x) * m.nodes[0].args.__len__(),
-    lambda m, x: torch.exp(x) * NUMBERS[0],
-    lambda m, x: torch.exp(x) * CHOICE["a"],
-    lambda m, x: helper_of_a_list(x),
-    lambda m, x: by_name(x),
-    lambda m, x: torch.exp(x) * len(sys.argv[:0] or [1]),
-]
-
-
-@pytest.mark.parametrize("number", range(len(ONCE)))
-def test_a_function_of_operands_is_called_once(number: int) -> None:
-    rule = px.rule(lambda x: torch.relu(x)).becomes(ONCE[number])
-    count, made = calls_of(rule, given(FOUR))
-    assert count == 1
-    assert px.verify(made, infer=True) == ()
-    asked = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: (m.path, ONCE[number](m, x))[1])
-    assert calls_of(asked, given(FOUR)) == (4, made)
-
-
-@pytest.mark.parametrize("number", range(len(EACH)))
-def test_what_may_see_more_is_called_each_time(number: int) -> None:
-    count, made = calls_of(px.rule(lambda x: torch.relu(x)).becomes(EACH[number]), given(FOUR))
-    assert count == 4
-    assert px.verify(made, infer=True) == ()
 
 
 MULTIPLIED = px.rule(lambda x, n: torch.mul(x, n)).becomes(lambda m, x, n: torch.add(torch.add(x, n), n))

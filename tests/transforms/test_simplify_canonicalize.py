@@ -8,8 +8,7 @@ from torch import nn
 
 import purefx as px
 from purefx.laws.variants import renamed, reordered
-from tests.programs import Shared, Tower
-from tests.transforms.simplifying import nodes, root, same_as_eager, sound, text
+from tests.transforms.simplifying import nodes, root, sound, text
 
 CANONICAL = px.canonicalize
 
@@ -129,13 +128,6 @@ class Attention(nn.Module):
         return x * self.count
 
 
-def test_models() -> None:
-    # No order of draws is another: the result is the same to the last bit.
-    same_as_eager(Attention().train(), (torch.randn(2, 3, 8),), CANONICAL)
-    same_as_eager(Shared(), (torch.randn(5, 4),), CANONICAL, stages=("flat", "tree"))
-    same_as_eager(Tower(), (torch.randn(5, 4),), CANONICAL, px.eliminate_common_subexpressions, px.eliminate_dead_code)
-
-
 def test_orders_of_a_model_have_one_digest() -> None:
     program = px.import_ep(torch.export.export(Attention().train(), (torch.randn(2, 3, 8),)))
     result = CANONICAL(program)
@@ -145,10 +137,3 @@ def test_orders_of_a_model_have_one_digest() -> None:
     assert all(CANONICAL(other) == result for other in others)
     modules = px.outline(px.sink_state(px.inplace_mutations(result)))
     assert len(modules.order) == len(px.outline(px.sink_state(px.inplace_mutations(program))).order)
-
-
-def test_fuel() -> None:
-    program = text(root(*PROGRAMS["independent nodes"]), BUFFER)
-    fuel = px.Fuel(9)
-    CANONICAL.spend(program, fuel)
-    assert fuel.labels == ("put the nodes in order",)

@@ -12,7 +12,6 @@ import purefx as px
 from purefx.laws.asking import LawBroken, assert_law
 from purefx.laws.law import Case
 from tests.laws.simplifying import computed_once
-from tests.programs import Shared, Tower
 from tests.transforms.simplifying import nodes, root, same_as_eager, sound, text
 
 ONCE = px.eliminate_common_subexpressions
@@ -21,101 +20,42 @@ BUFFER = "state {\nbuffer n: f32[2]\nbuffer m: f32[2] tied n\n}"
 
 FLAT = {
     "equal": (("a = aten.exp.default(x)", "b = aten.exp.default(x)", "c = aten.add.Tensor(a, b)", "(c,)"), ["a", "c"]),
-    "a chain": (
-        (
-            "a = aten.exp.default(x)", "b = aten.exp.default(x)", "c = aten.neg.default(a)", "d = aten.neg.default(b)",
-            "e = aten.add.Tensor(c, d)", "(e,)",
-        ),
-        ["a", "c", "e"],
-    ),
-    "one and true": (
-        ("a = aten.mul.Tensor(x, 1)", "b = aten.mul.Tensor(x, True)", "c = aten.add.Tensor(a, b)", "(c,)"),
-        ["a", "b", "c"],
-    ),
-    "zero and minus zero": (
-        ("a = aten.add.Tensor(x, 0.0)", "b = aten.add.Tensor(x, -0.0)", "c = aten.add.Tensor(a, b)", "(c,)"),
-        ["a", "b", "c"],
-    ),
-    "draws": (
-        ("a = aten.rand_like.default(x)", "b = aten.rand_like.default(x)", "c = aten.add.Tensor(a, b)", "(c,)"),
-        ["a", "b", "c"],
-    ),
-    "dropout that drops nothing": (
-        (
-            "a = aten.dropout.default(x, 0.5, False)", "b = aten.dropout.default(x, 0.5, False)", "c = aten.add.Tensor(a, b)",
-            "(c,)",
-        ),
-        ["a", "c"],
-    ),
-    "a write to the operand in between": (
-        ("a = aten.exp.default(x)", "w = aten.add_.Tensor(x, 1)", "b = aten.exp.default(x)", "c = aten.add.Tensor(a, b)", "(c,)"),
-        ["a", "w", "b", "c"],
-    ),
-    "a write to a view of the operand in between": (
-        (
-            "v = aten.select.int(x, 0, 0)", "a = aten.exp.default(x)", "w = aten.zero_.default(v)", "b = aten.exp.default(x)",
-            "c = aten.add.Tensor(a, b)", "(c,)",
-        ),
-        ["v", "a", "w", "b", "c"],
-    ),
-    "a write before and after": (
-        (
-            "w = aten.add_.Tensor(x, 1)", "a = aten.exp.default(x)", "b = aten.exp.default(x)", "v = aten.add_.Tensor(x, 1)",
-            "c = aten.add.Tensor(a, b)", "(c,)",
-        ),
-        ["w", "a", "v", "c"],
-    ),
-    "the first is written": (
-        ("a = aten.exp.default(x)", "w = aten.add_.Tensor(a, 1)", "b = aten.exp.default(x)", "c = aten.add.Tensor(a, b)", "(c,)"),
-        ["a", "w", "b", "c"],
-    ),
-    "the second is written": (
-        ("a = aten.exp.default(x)", "b = aten.exp.default(x)", "w = aten.add_.Tensor(b, 1)", "c = aten.add.Tensor(a, b)", "(c,)"),
-        ["a", "b", "w", "c"],
-    ),
-    "a view of the second is written": (
-        (
-            "a = aten.exp.default(x)", "b = aten.exp.default(x)", "v = aten.view.default(b, [2])", "w = aten.add_.Tensor(v, 1)",
-            "c = aten.add.Tensor(a, b)", "(c,)",
-        ),
-        ["a", "b", "v", "w", "c"],
-    ),
+    "a chain": (("a = aten.exp.default(x)", "b = aten.exp.default(x)", "c = aten.neg.default(a)", "d = aten.neg.default(b)",
+     "e = aten.add.Tensor(c, d)", "(e,)"), ["a", "c", "e"]),
+    "one and true": (("a = aten.mul.Tensor(x, 1)", "b = aten.mul.Tensor(x, True)", "c = aten.add.Tensor(a, b)", "(c,)"), ["a",
+     "b", "c"]),
+    "zero and minus zero": (("a = aten.add.Tensor(x, 0.0)", "b = aten.add.Tensor(x, -0.0)", "c = aten.add.Tensor(a, b)", "(c,)"),
+     ["a", "b", "c"]),
+    "draws": (("a = aten.rand_like.default(x)", "b = aten.rand_like.default(x)", "c = aten.add.Tensor(a, b)", "(c,)"), ["a", "b",
+     "c"]),
+    "dropout that drops nothing": (("a = aten.dropout.default(x, 0.5, False)", "b = aten.dropout.default(x, 0.5, False)",
+     "c = aten.add.Tensor(a, b)", "(c,)"), ["a", "c"]),
+    "a write to the operand in between": (("a = aten.exp.default(x)", "w = aten.add_.Tensor(x, 1)", "b = aten.exp.default(x)",
+     "c = aten.add.Tensor(a, b)", "(c,)"), ["a", "w", "b", "c"]),
+    "a write to a view of the operand in between": (("v = aten.select.int(x, 0, 0)", "a = aten.exp.default(x)",
+     "w = aten.zero_.default(v)", "b = aten.exp.default(x)", "c = aten.add.Tensor(a, b)", "(c,)"), ["v", "a", "w", "b", "c"]),
+    "a write before and after": (("w = aten.add_.Tensor(x, 1)", "a = aten.exp.default(x)", "b = aten.exp.default(x)",
+     "v = aten.add_.Tensor(x, 1)", "c = aten.add.Tensor(a, b)", "(c,)"), ["w", "a", "v", "c"]),
+    "the first is written": (("a = aten.exp.default(x)", "w = aten.add_.Tensor(a, 1)", "b = aten.exp.default(x)",
+     "c = aten.add.Tensor(a, b)", "(c,)"), ["a", "w", "b", "c"]),
+    "the second is written": (("a = aten.exp.default(x)", "b = aten.exp.default(x)", "w = aten.add_.Tensor(b, 1)",
+     "c = aten.add.Tensor(a, b)", "(c,)"), ["a", "b", "w", "c"]),
+    "a view of the second is written": (("a = aten.exp.default(x)", "b = aten.exp.default(x)", "v = aten.view.default(b, [2])",
+     "w = aten.add_.Tensor(v, 1)", "c = aten.add.Tensor(a, b)", "(c,)"), ["a", "b", "v", "w", "c"]),
     "both are returned": (("a = aten.exp.default(x)", "b = aten.exp.default(x)", "(a, b)"), ["a", "b"]),
-    "a view of one is returned with the other": (
-        ("a = aten.exp.default(x)", "b = aten.exp.default(x)", "v = aten.view.default(b, [2])", "(a, v)"),
-        ["a", "b", "v"],
-    ),
-    "three, of which two are returned": (
-        ("a = aten.exp.default(x)", "b = aten.exp.default(x)", "c = aten.exp.default(x)", "d = aten.neg.default(b)", "(a, c)"),
-        ["a", "c", "d"],
-    ),
-    "reads of tied state": (
-        ("n = get n", "m = get m", "a = aten.exp.default(n)", "b = aten.exp.default(m)", "c = aten.add.Tensor(a, b)", "(c,)"),
-        ["n", "m", "a", "c"],
-    ),
-    "tied state that is written in between": (
-        (
-            "n = get n", "m = get m", "a = aten.exp.default(n)", "w = aten.add_.Tensor(m, 1)", "b = aten.exp.default(n)",
-            "c = aten.add.Tensor(a, b)", "(c,)",
-        ),
-        ["n", "m", "a", "w", "b", "c"],
-    ),
+    "a view of one is returned with the other": (("a = aten.exp.default(x)", "b = aten.exp.default(x)",
+     "v = aten.view.default(b, [2])", "(a, v)"), ["a", "b", "v"]),
+    "three, of which two are returned": (("a = aten.exp.default(x)", "b = aten.exp.default(x)", "c = aten.exp.default(x)",
+     "d = aten.neg.default(b)", "(a, c)"), ["a", "c", "d"]),
+    "reads of tied state": (("n = get n", "m = get m", "a = aten.exp.default(n)", "b = aten.exp.default(m)",
+     "c = aten.add.Tensor(a, b)", "(c,)"), ["n", "m", "a", "c"]),
+    "tied state that is written in between": (("n = get n", "m = get m", "a = aten.exp.default(n)", "w = aten.add_.Tensor(m, 1)",
+     "b = aten.exp.default(n)", "c = aten.add.Tensor(a, b)", "(c,)"), ["n", "m", "a", "w", "b", "c"]),
     "prints": (('a = aten._print.default("x")', 'b = aten._print.default("x")', "(x,)"), ["a", "b"]),
-    "several results": (
-        (
-            "a = aten.topk.default(x, 1)", "b = aten.topk.default(x, 1)", "c = operator.getitem(a, 0)",
-            "d = operator.getitem(b, 0)",
-            "e = aten.add.Tensor(c, d)", "(e,)",
-        ),
-        ["a", "c", "e"],
-    ),
-    "fresh memory that is filled in place": (
-        (
-            "a = aten.full.default([2], 1.0)", "b = aten.full.default([2], 1.0)", "w = aten.copy_.default(b, x)",
-            "c = aten.add.Tensor(a, b)", "(c,)",
-        ),
-        ["a", "b", "w", "c"],
-    ),
+    "several results": (("a = aten.topk.default(x, 1)", "b = aten.topk.default(x, 1)", "c = operator.getitem(a, 0)",
+     "d = operator.getitem(b, 0)", "e = aten.add.Tensor(c, d)", "(e,)"), ["a", "c", "e"]),
+    "fresh memory that is filled in place": (("a = aten.full.default([2], 1.0)", "b = aten.full.default([2], 1.0)",
+     "w = aten.copy_.default(b, x)", "c = aten.add.Tensor(a, b)", "(c,)"), ["a", "b", "w", "c"]),
 }  # fmt: skip
 
 
@@ -280,30 +220,6 @@ def test_repeats() -> None:
     assert counted.count("aten.matmul.default") == 1
 
 
-def test_shared_modules() -> None:
-    same_as_eager(Shared(), (torch.randn(5, 4),), ONCE, stages=("flat", "tree"))
-    same_as_eager(Tower(), (torch.randn(5, 4),), ONCE)
-
-
-def test_sizes_that_are_known_at_run_time_only() -> None:
-    class Rows(nn.Module):
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return x.nonzero() + 1, x.nonzero() * 2
-
-    same_as_eager(Rows(), (torch.tensor([1.0, 0.0, 2.0]),), ONCE)
-
-
-def test_symbolic_sizes() -> None:
-    class Sizes(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return (
-                x.view(x.shape[0] * x.shape[1]).sum() + torch.ones(x.shape[0] * x.shape[1]).sum() + x.exp().sum() * x.exp().mean()
-            )
-
-    dynamic = {"x": {0: torch.export.Dim("n", min=2, max=9)}}
-    same_as_eager(Sizes(), (torch.randn(4, 3),), ONCE, dynamic_shapes=dynamic)
-
-
 def test_calls_with_preserved_signatures_are_not_crossed() -> None:
     class Outer(nn.Module):
         def __init__(self) -> None:
@@ -319,12 +235,3 @@ def test_calls_with_preserved_signatures_are_not_crossed() -> None:
         assert sound(ONCE, one) is one
     free = px.import_ep(torch.export.export(Outer(), (torch.randn(2, 3),)))
     assert len(nodes(sound(ONCE, free))) == len(nodes(free)) - 1
-
-
-def test_fuel() -> None:
-    lines, _ = FLAT["a chain"]
-    program = text(root(*lines))
-    fuel = px.Fuel(9)
-    ONCE.spend(program, fuel)
-    assert fuel.labels == ("use a for b", "use c for d")
-    assert nodes(ONCE(program, fuel=1)) == ["a", "c", "d", "e"]

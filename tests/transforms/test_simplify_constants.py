@@ -8,7 +8,6 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.torch_private import pytree
-from tests.programs import Shared
 from tests.transforms.simplifying import root, same_as_eager, sound, text
 
 FOLD = px.fold_constants
@@ -25,10 +24,8 @@ FLAT = {
     "a buffer": (("n = get n", "a = aten.exp.default(n)", "y = aten.add.Tensor(x, a)", "(y,)"), ["y"]),
     "a constant": (("c = get c", "a = aten.exp.default(c)", "y = aten.add.Tensor(x, a)", "(y,)"), ["y"]),
     "a parameter": (("p = get p", "a = aten.exp.default(p)", "y = aten.add.Tensor(x, a)", "(y,)"), ["a", "y"]),
-    "what a parameter is under another name": (
-        ("p = get shown", "a = aten.exp.default(p)", "y = aten.add.Tensor(x, a)", "(y,)"),
-        ["a", "y"],
-    ),
+    "what a parameter is under another name": (("p = get shown", "a = aten.exp.default(p)", "y = aten.add.Tensor(x, a)", "(y,)"),
+     ["a", "y"]),
     "literals": (("a = aten.full.default([2], 1.5)", "y = aten.add.Tensor(x, a)", "(y,)"), ["y"]),
     "a chain": (
         ("a = aten.ones.default([2, 2])", "b = aten.tril.default(a)", "c = aten.select.int(b, 0, 0)",
@@ -71,19 +68,14 @@ FLAT = {
         ["a", "w", "y"],
     ),
     "a result that is returned": (("n = get n", "a = aten.exp.default(n)", "(a,)"), ["a"]),
-    "a result of which a view is returned": (
-        ("n = get n", "a = aten.exp.default(n)", "b = aten.view.default(a, [2])", "(b,)"),
-        ["a", "b"],
-    ),
+    "a result of which a view is returned": (("n = get n", "a = aten.exp.default(n)", "b = aten.view.default(a, [2])", "(b,)"),
+     ["a", "b"]),
     "a random number": (("n = get n", "a = aten.rand_like.default(n)", "y = aten.add.Tensor(x, a)", "(y,)"), ["a", "y"]),
     "memory without contents": (("a = aten.empty.memory_format([2])", "y = aten.mul.Tensor(x, a)", "(y,)"), ["a", "y"]),
     "too much": (("a = aten.zeros.default([1024, 1024])", "b = aten.sum.default(a)",
         "y = aten.add.Tensor(x, b)", "(y,)"), ["a", "b", "y"]),
-    "what it refuses": (
-        ("n = get n", "a = aten.to.dtype(n, torch.int64)", "b = aten.index_select.default(n, 0, a)",
-        "y = aten.add.Tensor(x, b)", "(y,)"),
-        ["a", "b", "y"],
-    ),
+    "what it refuses": (("n = get n", "a = aten.to.dtype(n, torch.int64)", "b = aten.index_select.default(n, 0, a)",
+     "y = aten.add.Tensor(x, b)", "(y,)"), ["a", "b", "y"]),
     "dead code": (("n = get n", "a = aten.exp.default(n)", "(x,)"), ["a"]),
 }  # fmt: skip
 
@@ -179,10 +171,6 @@ def test_masks_and_tables() -> None:
     same_as_eager(Masked(), (torch.randn(4, 4),), FOLD, px.eliminate_dead_code, stages=("sunk", "tree"))
 
 
-def test_results_do_not_change_with_the_calls() -> None:
-    same_as_eager(Shared(), (torch.randn(5, 4),), FOLD, stages=("flat", "tree"), calls=4)
-
-
 def test_it_goes_back_to_an_exported_program() -> None:
     program = px.import_ep(torch.export.export(Masked(), (torch.randn(4, 4),)))
     ep = px.to_ep(px.lift_state(px.sink_state(FOLD(program))))
@@ -209,12 +197,3 @@ def test_operators_of_other_libraries_are_not_run() -> None:
     result = FOLD(program)
     assert ran == []
     assert "purefx_clean.counts.default" in [node.do.name for node in result.main.nodes if type(node.do) is px.Op]
-
-
-def test_fuel() -> None:
-    program = text(root("n = get n", "a = aten.exp.default(n)", "b = aten.sin.default(a)", "y = aten.add.Tensor(x, a)",
-                        "z = aten.add.Tensor(y, b)", "(z,)"), STATE)  # fmt: skip
-    fuel = px.Fuel(9)
-    FOLD.spend(program, fuel)
-    assert fuel.labels == ("fold b", "fold a")
-    assert left(FOLD(program, fuel=1)) == ["a", "y", "z"]

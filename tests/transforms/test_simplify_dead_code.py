@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch._higher_order_ops.while_loop import while_loop
-from torch.export.experimental import _export_forward_backward
 
 import purefx as px
-from tests.programs import Shared, Tower
+from tests.programs import Tower
 from tests.transforms.simplifying import nodes, root, same_as_eager, sound, text
 
 CLEAN = px.eliminate_dead_code
@@ -22,43 +20,26 @@ FLAT = {
     "a draw moves the generator": (("a = aten.rand_like.default(x)", "(x,)"), ["a"]),
     "dropout that drops nothing draws nothing": (("a = aten.dropout.default(x, 0.5, False)", "(x,)"), []),
     "a write to an input": (("a = aten.add_.Tensor(x, 1)", "b = aten.neg.default(a)", "(x,)"), ["a"]),
-    "a write to a view of an input": (
-        ("v = aten.view.default(x, [2])", "a = aten.add_.Tensor(v, 1)", "(x,)"),
-        ["v", "a"],
-    ),
-    "a write to what is returned": (
-        ("a = aten.neg.default(x)", "v = aten.view.default(a, [2])", "w = aten.add_.Tensor(v, 1)", "(a,)"),
-        ["a", "v", "w"],
-    ),
+    "a write to a view of an input": (("v = aten.view.default(x, [2])", "a = aten.add_.Tensor(v, 1)", "(x,)"), ["v", "a"]),
+    "a write to what is returned": (("a = aten.neg.default(x)", "v = aten.view.default(a, [2])", "w = aten.add_.Tensor(v, 1)",
+     "(a,)"), ["a", "v", "w"]),
     "a write that nobody sees": (("a = aten.neg.default(x)", "w = aten.add_.Tensor(a, 1)", "(x,)"), []),
-    "a write to what only dead code reads": (
-        ("a = aten.neg.default(x)", "w = aten.add_.Tensor(a, 1)", "b = aten.neg.default(a)", "(x,)"),
-        [],
-    ),
-    "a write that is read before it": (
-        ("a = aten.neg.default(x)", "b = aten.exp.default(a)", "w = aten.add_.Tensor(a, 1)", "(b,)"),
-        ["a", "b", "w"],
-    ),
-    "a write of one of two": (
-        ("a = aten.neg.default(x)", "b = aten.neg.default(x)", "w = aten.add_.Tensor(a, b)", "(b,)"),
-        ["b"],
-    ),
-    "a write to what dead code alone joins to an input": (
-        ("a = aten.neg.default(x)", "w = aten.add_.Tensor(a, 1)", "t = aten.broadcast_tensors.default([x, a])", "(x,)"),
-        [],
-    ),
-    "an assertion and what it reads": (
-        ("a = aten.sum.default(x)", "b = aten.gt.Scalar(a, 0)", 'c = aten._assert_async.msg(b, "positive")', "(x,)"),
-        ["a", "b", "c"],
-    ),
+    "a write to what only dead code reads": (("a = aten.neg.default(x)", "w = aten.add_.Tensor(a, 1)", "b = aten.neg.default(a)",
+     "(x,)"), []),
+    "a write that is read before it": (("a = aten.neg.default(x)", "b = aten.exp.default(a)", "w = aten.add_.Tensor(a, 1)",
+     "(b,)"), ["a", "b", "w"]),
+    "a write of one of two": (("a = aten.neg.default(x)", "b = aten.neg.default(x)", "w = aten.add_.Tensor(a, b)", "(b,)"),
+     ["b"]),
+    "a write to what dead code alone joins to an input": (("a = aten.neg.default(x)", "w = aten.add_.Tensor(a, 1)",
+     "t = aten.broadcast_tensors.default([x, a])", "(x,)"), []),
+    "an assertion and what it reads": (("a = aten.sum.default(x)", "b = aten.gt.Scalar(a, 0)",
+     'c = aten._assert_async.msg(b, "positive")', "(x,)"), ["a", "b", "c"]),
     "a print": (('a = aten._print.default("here")', "(x,)"), ["a"]),
     "a write to state": (("n = get n", "a = aten.add_.Tensor(n, 1)", "(x,)"), ["n", "a"]),
     "an unused read": (("n = get n", "(x,)"), []),
-    "a write to a view of state": (
-        ("n = get n", "v = aten.slice.Tensor(n, 0, 0, 1)", "a = aten.zero_.default(v)", "(x,)"),
-        ["n", "v", "a"],
-    ),
-}
+    "a write to a view of state": (("n = get n", "v = aten.slice.Tensor(n, 0, 0, 1)", "a = aten.zero_.default(v)", "(x,)"), ["n",
+     "v", "a"]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", FLAT)
@@ -168,21 +149,6 @@ def test_bodies_that_nothing_calls_go_and_those_of_operators_keep_their_results(
     assert not [node for _, node in program.nodes() if type(node.do) is px.Op and node.do.name.startswith("aten.exp")]
 
 
-def test_loops() -> None:
-    class Loop(nn.Module):
-        def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
-            def goes_on(n: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-                return n > 0
-
-            def step(n: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-                (x * 2).sin()
-                return n - 1, x * 2
-
-            return while_loop(goes_on, step, (n.clone(), x.sin()))[1]
-
-    same_as_eager(Loop(), (torch.ones(3), torch.tensor(3)), CLEAN)
-
-
 class Messy(nn.Module):
     """Draws, counts, and computes what nobody asks for, in modules that are called twice."""
 
@@ -214,11 +180,6 @@ def test_a_messy_module_in_training() -> None:
     assert "aten.linear.default" not in used
     assert "aten.zeros.default" not in used
     assert "unused.weight" in program.state
-
-
-def test_shared_and_tied_modules() -> None:
-    same_as_eager(Shared(), (torch.randn(5, 4),), CLEAN, stages=("flat", "tree"))
-    same_as_eager(Tower(), (torch.randn(5, 4),), CLEAN)
 
 
 @pytest.mark.parametrize("stage", ["flat", "tree"])
@@ -256,38 +217,3 @@ def test_preserved_calls_stay() -> None:
     for one in (program, px.transform(program)):
         result = sound(CLEAN, one)
         assert result is one
-
-
-def test_a_joint_graph_of_training_is_the_same() -> None:
-    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.Linear(3, 1))
-
-    class Loss(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            (x * 3).exp()
-            return self.model(x).sum()
-
-    ep = _export_forward_backward(torch.export.export(Loss(), (torch.randn(2, 3),), strict=True))
-    program = px.import_ep(ep)
-    result = sound(CLEAN, program)
-    x = torch.randn(2, 3)
-    found = []
-    for one in (program, result):
-        torch.manual_seed(1)
-        found.append(px.lower(px.transform(one))(x))
-    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
-
-
-def test_fuel_stops_at_every_place_with_a_valid_program() -> None:
-    program = text(BODIES.format(first=0, second=2))
-    fuel = px.Fuel(100)
-    CLEAN.spend(program, fuel)
-    assert fuel.labels == ("remove result 1 in 'f'", "remove b in 'f'", "remove input q in 'f'")
-    x = torch.tensor([0.5, -2.0])
-    for limit in range(fuel.burnt + 1):
-        result = CLEAN(program, fuel=limit)
-        assert px.verify(result) == ()
-        assert torch.equal(px.lower(result)(x)[0], px.lower(program)(x)[0])

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import Shared, Tower
 from tests.transforms.simplifying import nodes, root, same_as_eager, sound, text
 
 NOOPS = px.remove_noops
@@ -24,10 +23,8 @@ FLAT = {
     "a slice": (("a = aten.slice.Tensor(x, 0, 0, 9223372036854775807)", "b = aten.neg.default(a)", "(b,)"), ["b"]),
     "a slice of some": (("a = aten.slice.Tensor(x, 0, 0, 1)", "b = aten.neg.default(a)", "(b,)"), ["a", "b"]),
     "permute": (("a = aten.permute.default(x, [0, -1])", "b = aten.neg.default(a)", "(b,)"), ["b"]),
-    "transpose twice": (
-        ("a = aten.transpose.int(x, 0, 1)", "c = aten.transpose.int(a, -1, 0)", "b = aten.neg.default(c)", "(b,)"),
-        ["a", "b"],
-    ),
+    "transpose twice": (("a = aten.transpose.int(x, 0, 1)", "c = aten.transpose.int(a, -1, 0)", "b = aten.neg.default(c)",
+     "(b,)"), ["a", "b"]),
     "t of transpose": (("a = aten.transpose.int(x, 0, 1)", "c = aten.t.default(a)", "b = aten.neg.default(c)", "(b,)"),
         ["a", "b"]),
     "transpose once": (("a = aten.transpose.int(x, 0, 1)", "b = aten.neg.default(a)", "(b,)"), ["a", "b"]),
@@ -37,28 +34,17 @@ FLAT = {
     "dropout that drops nothing": (("a = aten.dropout.default(x, 0.5, False)", "b = aten.neg.default(a)", "(b,)"), ["b"]),
     "dropout of rate 0": (("a = aten.dropout.default(x, 0.0, True)", "b = aten.neg.default(a)", "(b,)"), ["b"]),
     "dropout": (("a = aten.dropout.default(x, 0.5, True)", "b = aten.neg.default(a)", "(b,)"), ["a", "b"]),
-    "a copy of an input, of which nobody knows the strides": (
-        ("a = aten.clone.default(x)", "b = aten.neg.default(a)", "(b,)"),
-        ["a", "b"],
-    ),
+    "a copy of an input, of which nobody knows the strides": (("a = aten.clone.default(x)", "b = aten.neg.default(a)", "(b,)"),
+     ["a", "b"]),
     "a copy of fresh memory": ((FRESH, "c = aten.clone.default(a)", "b = aten.neg.default(c)", "(b,)"), ["a", "b"]),
-    "a copy laid out otherwise": (
-        (FRESH, "c = aten.clone.default(a, memory_format=torch.contiguous_format)", "b = aten.neg.default(c)", "(b,)"),
-        ["a", "c", "b"],
-    ),
-    "a copy of what is expanded": (
-        ("s = aten.select.int(x, 0, 0)", "e = aten.expand.default(s, [2, 3])", "c = aten.clone.default(e)",
-        "b = aten.neg.default(c)", "(b,)"),
-        ["s", "e", "c", "b"],
-    ),
-    "a copy that is written": (
-        (FRESH, "c = aten.clone.default(a)", "w = aten.add_.Tensor(c, 1)", "b = aten.neg.default(a)", "(b,)"),
-        ["a", "c", "w", "b"],
-    ),
-    "a copy of what is written": (
-        (FRESH, "c = aten.clone.default(a)", "w = aten.add_.Tensor(a, 1)", "b = aten.neg.default(c)", "(b,)"),
-        ["a", "c", "w", "b"],
-    ),
+    "a copy laid out otherwise": ((FRESH, "c = aten.clone.default(a, memory_format=torch.contiguous_format)",
+     "b = aten.neg.default(c)", "(b,)"), ["a", "c", "b"]),
+    "a copy of what is expanded": (("s = aten.select.int(x, 0, 0)", "e = aten.expand.default(s, [2, 3])",
+     "c = aten.clone.default(e)", "b = aten.neg.default(c)", "(b,)"), ["s", "e", "c", "b"]),
+    "a copy that is written": ((FRESH, "c = aten.clone.default(a)", "w = aten.add_.Tensor(c, 1)", "b = aten.neg.default(a)",
+     "(b,)"), ["a", "c", "w", "b"]),
+    "a copy of what is written": ((FRESH, "c = aten.clone.default(a)", "w = aten.add_.Tensor(a, 1)", "b = aten.neg.default(c)",
+     "(b,)"), ["a", "c", "w", "b"]),
     "a copy that is returned": ((FRESH, "c = aten.clone.default(a)", "(c,)"), ["a"]),
     "a copy that is returned with the original": ((FRESH, "c = aten.clone.default(a)", "(a, c)"), ["a", "c"]),
     "a view that is returned": (("a = aten.view.default(x, [2, 3])", "(a,)"), ["a"]),
@@ -70,21 +56,12 @@ FLAT = {
     "plus zero turns -0.0": ((FRESH, "c = aten.add.Tensor(a, 0)", "b = aten.neg.default(c)", "(b,)"), ["a", "c", "b"]),
     "minus zero": ((FRESH, "c = aten.sub.Tensor(a, 0)", "b = aten.neg.default(c)", "(b,)"), ["a", "b"]),
     "minus -0.0 turns -0.0": ((FRESH, "c = aten.sub.Tensor(a, -0.0)", "b = aten.neg.default(c)", "(b,)"), ["a", "c", "b"]),
-    "whole numbers plus zero": (
-        ("i = aten.to.dtype(x, torch.int64)", "j = aten.abs.default(i)", "c = aten.add.Tensor(j, 0)",
-        "b = aten.neg.default(c)", "(b,)"),
-        ["i", "j", "b"],
-    ),
-    "whole numbers by one": (
-        ("i = aten.to.dtype(x, torch.int64)", "j = aten.abs.default(i)", "c = aten.div.Tensor(j, 1)",
-        "b = aten.neg.default(c)", "(b,)"),
-        ["i", "j", "c", "b"],
-    ),
-    "whole numbers plus 0.0": (
-        ("i = aten.to.dtype(x, torch.int64)", "j = aten.abs.default(i)", "c = aten.add.Tensor(j, 0.0)",
-        "b = aten.neg.default(c)", "(b,)"),
-        ["i", "j", "c", "b"],
-    ),
+    "whole numbers plus zero": (("i = aten.to.dtype(x, torch.int64)", "j = aten.abs.default(i)", "c = aten.add.Tensor(j, 0)",
+     "b = aten.neg.default(c)", "(b,)"), ["i", "j", "b"]),
+    "whole numbers by one": (("i = aten.to.dtype(x, torch.int64)", "j = aten.abs.default(i)", "c = aten.div.Tensor(j, 1)",
+     "b = aten.neg.default(c)", "(b,)"), ["i", "j", "c", "b"]),
+    "whole numbers plus 0.0": (("i = aten.to.dtype(x, torch.int64)", "j = aten.abs.default(i)", "c = aten.add.Tensor(j, 0.0)",
+     "b = aten.neg.default(c)", "(b,)"), ["i", "j", "c", "b"]),
     "detach": (("a = aten.detach.default(x)", "b = aten.neg.default(a)", "(b,)"), ["a", "b"]),
 }  # fmt: skip
 
@@ -142,43 +119,9 @@ def test_idle(train: bool) -> None:
     )
 
 
-def test_symbolic_sizes() -> None:
-    class Sizes(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.view(x.shape[0], 3).expand(x.shape[0], 3)[:] + x.t().t()
-
-    program = same_as_eager(Sizes(), (torch.randn(4, 3),), NOOPS, dynamic_shapes={"x": {0: torch.export.Dim("n", min=2, max=9)}})
-    assert len([node for node in program.main.nodes if "view" in node.name or "expand" in node.name]) == 0
-
-
-def test_models() -> None:
-    same_as_eager(Shared(), (torch.randn(5, 4),), NOOPS, stages=("flat", "tree"))
-    same_as_eager(Tower(), (torch.randn(5, 4),), NOOPS)
-    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
-    same_as_eager(layer, (torch.randn(2, 5, 8),), NOOPS, px.eliminate_common_subexpressions, px.eliminate_dead_code)
-
-
-def test_gradients_are_kept() -> None:
-    model = Idle()
-    program = px.transform(px.import_ep(torch.export.export(model, (torch.randn(3, 4),))))
-    for module in (px.lower(program), px.lower(NOOPS(program))):
-        torch.manual_seed(3)
-        module(torch.ones(3, 4))[0].sum().backward()
-        assert module.linear.weight.grad is not None  # type: ignore[union-attr]
-
-
 def test_in_a_level_of_vmap_sizes_are_not_what_values_say() -> None:
     program = text(root("a = aten.view.default(x, [2, 3])", "b = aten.neg.default(a)", "(b,)"), inputs="x: f32[2, 3]")
     level = px.Node("level", px.Op("toy.enter", px.Effects(ordered=True, scope=1)))
     end = px.Node("end", px.Op("toy.leave", px.Effects(ordered=True, scope=-1)))
     inside = program.with_main(px.Graph(program.main.inputs, (level, *program.main.nodes, end), program.main.output))
     assert NOOPS(inside) is inside
-
-
-def test_fuel() -> None:
-    lines, _ = FLAT["copies of copies that are returned"]
-    program = text(root(*lines), STATE, inputs="x: f32[2, 3]")
-    fuel = px.Fuel(9)
-    NOOPS.spend(program, fuel)
-    assert fuel.labels == ("remove c of a", "remove d of a")
-    assert nodes(NOOPS(program, fuel=1)) == ["a", "d"]

@@ -108,27 +108,6 @@ def test_what_is_computed_from_sizes_is_computed_again_with_them() -> None:
     assert result.main.by_name["h_1"].meta["val"] == SIZE * 2
 
 
-def test_what_no_other_use_needed_is_computed_as_well() -> None:
-    result = px.insert_ivals(
-        sized("""
-        t = purefx.takes(x)  in c
-        n = aten.sym_size.int(x, 0)  in c
-        h = operator.add(n, 1)  in c
-        o = operator.floordiv(h, 2)  in c
-        g = purefx.gives(x)  in c
-        z = aten.view.default(x, (o,))
-        return (z,)
-        """)
-    )
-    made = ["n_1 = aten.sym_size.int(x, 0)", "h_1 = operator.add(n_1, 1)", "o_1 = operator.floordiv(h_1, 2)"]
-    assert lines(result)[2:] == [*made, "z = aten.view.default(x, (o_1,))", "return (z,)"]
-
-
-def test_a_number_that_is_made_of_nothing_is_made_again() -> None:
-    result = px.insert_ivals(sized(OUT.replace("aten.sym_size.int(x, 0)", "toy.count() ! pure").replace("STACK", "")))
-    assert lines(result)[2:4] == ["n_1 = toy.count() ! pure", "z = aten.view.default(x, (n_1,))"]
-
-
 def test_what_the_program_gives_is_a_use() -> None:
     result = px.insert_ivals(
         sized("t = purefx.takes(x)  in c\nn = aten.sym_size.int(x, 0)  in c\ng = purefx.gives(x)  in c\nreturn (n,)")
@@ -150,25 +129,6 @@ STAYS = {
 @pytest.mark.parametrize("why", STAYS)
 def test_other_numbers_stay(why: str) -> None:
     program = sized(STAYS[why].replace("STACK", ""))
-    assert px.insert_ivals(program) is program
-
-
-def test_a_size_that_the_call_gives_is_used_as_it_is() -> None:
-    program = sized(OUT.replace("STACK", "").replace("gives(x)", "gives(x, n)"), preserved("c", out_spec="(*, *)"))
-    assert px.insert_ivals(program) is program
-
-
-def test_what_is_computed_from_another_number_stays() -> None:
-    """And so does what it is computed from."""
-    program = sized("""
-        t = purefx.takes(x)  in c
-        n = aten.sym_size.int(x, 0)  in c
-        k = aten._local_scalar_dense.default(x)  in c
-        i = operator.add(n, k)  in c
-        g = purefx.gives(x)  in c
-        z = aten.view.default(x, (i,))
-        return (z,)
-    """)
     assert px.insert_ivals(program) is program
 
 

@@ -13,9 +13,8 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx.ir.torch_private import pytree
 from purefx.transforms.inline import inlined
-from tests.programs import ADD, ADD_, NEG, Branches, Counter, Tower, exported, flat, node, parent
+from tests.programs import ADD, ADD_, NEG, Counter, Tower, exported, flat, node, parent
 
 SUNK = px.DEFAULT[:3]
 
@@ -118,14 +117,6 @@ def test_outputs_and_inputs_are_in_graph_order() -> None:
     ]  # fmt: skip
 
 
-def test_call_nodes_have_the_meta_of_what_they_give() -> None:
-    base = px.transform(px.import_ep(exported(Tower(2), torch.ones(2, 4))))
-    program = px.split_by_module(base, {"layers.0": "a", "layers.1": "b"})
-    for part in px.parts(program):
-        assert part.node.meta["val"].shape == (2, 4)
-        assert all("val" in formal.meta for formal in program.graphs[part.graph].inputs)
-
-
 def test_inputs_that_are_given_back_stay_in_the_root() -> None:
     program = px.split_by_tags(flat([node("a", NEG, "x")], (px.Ref("x"), px.Ref("a")), "x"), ("a",), tag_of=by_first_letter)
     assert lines(program)[-2] == "return (x, a)"
@@ -166,42 +157,6 @@ def test_an_untagged_node_follows_what_it_depends_on() -> None:
     assert bodies == {"a": ["a", "after"], "b": ["free", "b"], "c": ["c"]}
 
 
-def test_an_untagged_node_follows_what_it_depends_on_with_reuse_too() -> None:
-    nodes = [node("a", NEG, "x"), node("after", NEG, "a"), node("b", ADD, "after", "x"), node("a1", NEG, "b")]
-    tags = {"a": "a", "b": "b", "a1": "a"}
-    program = px.split_by_tags(flat(nodes, px.Ref("a1"), "x"), ("a", "b"), tag_of=tags, allow_reuse=True)
-    bodies = {part.name: [n.name for n in program.graphs[part.graph].nodes] for part in px.parts(program)}
-    assert bodies == {"a": ["a", "after"], "b": ["b"], "a_1": ["a1"]}
-    nodes = [node("free", NEG, "x"), node("a", NEG, "x"), node("b", ADD, "free", "a")]
-    program = px.split_by_tags(flat(nodes, px.Ref("b"), "x"), ("a", "b"), tag_of={"a": "a", "b": "b"}, allow_reuse=True)
-    assert [n.name for n in program.graphs["b"].nodes] == ["free", "b"]
-
-
-def test_a_path_above_all_calls_is_the_path_of_a_module() -> None:
-    """Also where the program does not list it."""
-    nodes = [node("y", NEG, "x", stack=(px.Frame("m.n.k"),)), node("z", NEG, "y")]
-    program = flat(nodes, px.Ref("z"), "x")
-    for path in ("m", "m.n", "m.n.k"):
-        split = px.split_by_module(program, {path: "a", "": "b"})
-        assert [n.name for n in split.graphs["b"].nodes] == ["z"]
-
-
-def test_tags_of_meta_are_used_where_nothing_else_is_said() -> None:
-    nodes = [px.Node("y", NEG, (px.Ref("x"),), meta={"tag": "b"}), px.Node("z", NEG, (px.Ref("y"),), meta={"tag": "c"})]
-    program = px.split_by_tags(flat(nodes, px.Ref("z"), "x"), ["b", "c"])
-    assert [n.name for n in program.graphs["c"].nodes] == ["z"]
-
-
-def test_no_value_gets_the_name_of_another_that_the_program_had() -> None:
-    """The second read is one with the first; the one that the second part makes for itself is called after neither."""
-    nodes = [px.Node("s", px.Get("w")), px.Node("s_1", px.Get("w")), node("a", NEG, "s"), node("b", ADD, "s_1", "a")]
-    state = px.ir.State(("w",), px.ir.pmap({"w": px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0, True)}))
-    program = flat(nodes, px.Ref("b"), state=state, facts=frozenset({"flat", "state sunk"}))
-    result = px.split_by_tags(program, ("a", "b"), tag_of=by_first_letter)
-    assert lines(result, "b")[1:3] == ["s_2 = get w", "b = aten.add.Tensor(s_2, a)"]
-    assert [found.name for found in px.join(result).main.nodes] == ["s", "a", "b"]
-
-
 def test_a_write_is_a_dependency() -> None:
     """What reads before the write cannot go to a later part, though no value says so."""
     nodes = [node("a1", NEG, "x"), node("b", ADD_, "x", 1), node("a2", NEG, "x")]
@@ -209,28 +164,11 @@ def test_a_write_is_a_dependency() -> None:
         px.split_by_tags(flat(nodes, (px.Ref("a1"), px.Ref("a2")), "x"), ("a", "b"), tag_of=by_first_letter)
 
 
-def test_a_backward_edge_is_told_with_its_path() -> None:
-    nodes = [node("a1", NEG, "x"), node("b", NEG, "a1"), node("m", NEG, "b"), node("a2", NEG, "m")]
-    with pytest.raises(px.errors.PartitionError) as found:
-        px.split_by_tags(flat(nodes, px.Ref("a2"), "x"), ("a", "b"), tag_of={"a1": "a", "a2": "a", "b": "b"})
-    text = str(found.value)
-    assert "node 'm' uses 'b'" in text
-    assert "node 'a2' uses 'm'" in text
-    assert "allow_reuse=True" in text
-
-
 def test_a_tag_that_comes_back_is_a_part_of_its_own() -> None:
     nodes = [node("a1", NEG, "x"), node("b", NEG, "a1"), node("a2", NEG, "b")]
     program = px.split_by_tags(flat(nodes, px.Ref("a2"), "x"), ("a", "b"), tag_of=by_first_letter, allow_reuse=True)
     assert [part.name for part in px.parts(program)] == ["a", "b", "a_1"]
     assert inlined(program, program.main, into=lambda name: name != "").nodes[-1].args == (px.Ref("b"),)
-
-
-def test_reuse_gives_what_is_given_without_it_where_nothing_comes_back() -> None:
-    nodes = [node("a", NEG, "x"), node("b", NEG, "x"), node("a1", NEG, "a"), node("b1", ADD, "a1", "b")]
-    base = flat(nodes, px.Ref("b1"), "x")
-    one, other = (px.split_by_tags(base, ("a", "b"), tag_of=by_first_letter, allow_reuse=reuse) for reuse in (False, True))
-    assert one == other
 
 
 def test_a_split_program_is_joined_first() -> None:
@@ -252,16 +190,6 @@ def test_a_buffer_that_two_parts_share_counts_over_calls() -> None:
     program = px.split_by_tags(base, ("p", "q"), tag_of={"a": "p", "lin": "q"}, allow_reuse=True)
     assert [part.name for part in px.parts(program)] == ["p", "q", "p_1"]
     assert_like_eager(program, module, (x,), (x + 1,), (x,))
-
-
-@pytest.mark.parametrize("steps", [SUNK, px.DEFAULT], ids=["flat", "outlined"])
-def test_bodies_of_operators_go_with_them(steps: tuple[px.Transformation, ...]) -> None:
-    module, x = Branches(), torch.ones(3, 4)
-    base = px.transform(px.import_ep(exported(module, x)), *steps)
-    names = [n.name for n in px.inline(base).main.nodes if isinstance(n.do, px.Op)]
-    half = set(names[: len(names) // 2])
-    program = px.split_by_tags(base, ("p", "q"), tag_of=lambda of: "p" if of.name in half else "q")
-    assert_like_eager(program, module, (x,), (-x,), (x * 0,))
 
 
 def test_sizes_cross_like_other_values() -> None:
@@ -302,30 +230,6 @@ def test_a_preserved_call_is_in_one_part() -> None:
     assert torch.equal(px.lower(program).get_submodule("b.layers.1")(x), module.layers[1](x))
     with pytest.raises(px.errors.PartitionError, match=r"layers\.1, whose call signature was preserved, would be cut"):
         px.split_by_module(base, {"layers.1.up": "a", "layers.1.down": "b"})
-
-
-def test_a_call_with_two_tags_is_told_with_both() -> None:
-    signature = px.ir.CallSignature(*map(pytree.tree_structure, (((0,), {}), 0)))
-    nodes = [node(name, NEG, of, stack=(px.Frame("m"),)) for name, of in ("ax", "ba", "cb")]
-    program = flat(nodes, px.Ref("c"), "x").evolve(call_signatures=px.ir.pmap({px.Frame("m"): signature}))
-    with pytest.raises(px.errors.PartitionError) as found:
-        px.split_by_tags(program, ("p", "q"), tag_of={"a": "p", "b": "q", "c": "q"})
-    assert str(found.value) == (
-        "m, whose call signature was preserved, would be cut, and must be in one part: of its nodes node 'a' in m 'p' and "
-        "node 'b' in m 'q'"
-    )
-
-
-def test_signatures_of_calls_that_do_nothing_go_with_their_module() -> None:
-    """Or to the first part, if the program does not list it."""
-    signature = px.ir.CallSignature(*map(pytree.tree_structure, (((0,), {}), 0)))
-    nodes = [node("a", NEG, "x", stack=(px.Frame("m"),)), node("b", NEG, "a", stack=(px.Frame("n"),))]
-    modules = tuple([px.ir.Module(path) for path in ("", "m", "n", "n.idle")])
-    frames = (px.Frame("n.idle"), px.Frame("other"))
-    base = flat(nodes, px.Ref("b"), "x", modules=modules, call_signatures=px.ir.pmap(dict.fromkeys(frames, signature)))
-    split = px.split_by_tags(base, ("p", "q"), tag_of={"a": "p", "b": "q"})
-    assert set(split.call_signatures) == {px.Frame("q.n.idle"), px.Frame("p.other")}
-    assert px.join(split) == base
 
 
 def test_modules_and_state_that_do_nothing_are_kept() -> None:
@@ -412,13 +316,6 @@ def test_signatures_go_where_their_calls_go() -> None:
     assert set(split.call_signatures) == {px.Frame("p.lin", 0), px.Frame("q.lin", 1)}
 
 
-def test_equal_parts_share_a_body() -> None:
-    nodes = [node("a1", NEG, "x"), node("a2", NEG, "a1"), node("b1", NEG, "a2"), node("b2", NEG, "b1")]
-    program = px.deduplicate(px.split_by_tags(flat(nodes, px.Ref("b2"), "x"), ("a", "b"), tag_of=by_first_letter))
-    assert [(part.name, part.graph) for part in px.parts(program)] == [("a", "Part"), ("b", "Part")]
-    assert [n.args for n in px.join(program).main.nodes[1:]] == [(px.Ref(n.name),) for n in px.join(program).main.nodes[:-1]]
-
-
 @pytest.mark.parametrize(
     ("tags", "tag_of", "error", "text"),
     [
@@ -439,22 +336,6 @@ def test_what_can_not_be_meant_is_told(tags: object, tag_of: object, error: type
         px.split_by_tags(flat([node("y", NEG, "x")], px.Ref("y"), "x"), tags, tag_of=tag_of)
 
 
-def test_a_key_that_is_a_node_and_another_module_is_refused() -> None:
-    nodes = [node("act", NEG, "x"), node("y", NEG, "act", stack=(px.Frame("act"),))]
-    with pytest.raises(px.errors.PartitionError, match="a node that is not in the module 'act'"):
-        px.split_by_tags(flat(nodes, px.Ref("y"), "x"), ("a",), tag_of={"act": "a"})
-
-
 def test_state_that_is_an_input_is_refused() -> None:
     with pytest.raises(px.errors.PipelineError, match="run sink_state, or transform, first"):
         px.split_by_tags(px.import_ep(exported(Tower(1), torch.ones(2, 4))), ("a",), tag_of=lambda _: "a")
-
-
-def test_options_by_position_are_those_of_the_function() -> None:
-    base = flat([node("y", NEG, "x")], px.Ref("y"), "x")
-    with pytest.raises(TypeError, match="by position and by keyword"):
-        px.split_by_tags(base, ("a",), tags=("a",))
-    with pytest.raises(TypeError, match="takes a program and tags by position"):
-        px.split_by_tags(base, ("a",), {"y": "a"})
-    step = px.split_by_tags.bind(tags=("a",), tag_of={"y": "a"})
-    assert px.transform(base, step) == px.split_by_tags(base, ("a",), tag_of={"y": "a"})

@@ -46,12 +46,6 @@ def test_the_largest_part_is_as_small_as_it_can_be(data: st.DataObject) -> None:
     assert balanced(sizes, depths, parts) == by_hand(sizes, depths, parts)
 
 
-@pytest.mark.parametrize("sizes", [[8, 8, 6, 8], [9, 8, 8, 4, 1, 1, 6], [3, 1, 8, 4, 7], [2, 4, 6, 6, 2, 0, 3]])
-def test_bounds_that_a_later_part_decides(sizes: list[int]) -> None:
-    depths = [0] * (len(sizes) + 1)
-    assert balanced(sizes, depths, 3) == by_hand(sizes, depths, 3)
-
-
 class Tied(nn.Module):
     """Two layers of one weight of 16 numbers, one of 4, and a buffer of 100."""
 
@@ -73,19 +67,6 @@ def test_bytes_of_parameters_count_once_and_buffers_do_not() -> None:
     parts = px.parts(split := px.split_balanced(program, 2))
     sizes = [[node.name for node in split.graphs[part.graph].nodes if not isinstance(node.do, px.Get)] for part in parts]
     assert sizes == [["linear"], ["linear_1", "mul", "sum_1", "add"]]
-
-
-def test_what_follows_others_costs_nothing() -> None:
-    """The cost is not asked of reads and of parts of tuples."""
-    asked: list[str] = []
-    program = px.sink_state(px.import_ep(exported(Tied(), torch.ones(2, 4))))
-
-    def cost(of: px.Node) -> float:
-        asked.append(of.name)
-        return 1
-
-    px.split_balanced(program, 2, cost=cost)
-    assert asked == ["linear", "linear_1", "mul", "sum_1", "add"]
 
 
 @pytest.mark.parametrize(("costs", "first"), [((5, 1, 1, 1), 1), ((1, 1, 1, 5), 3), ((1, 1, 1, 1), 2), ((0.1, 0.2, 0.3, 0.6), 3)])
@@ -152,11 +133,6 @@ def test_it_is_not_cut_inside_of_a_preserved_call() -> None:
     with pytest.raises(px.errors.PartitionError, match="it can be split into 1 to 3 parts"):
         px.split_balanced(program, 4)
     assert [part.name for part in px.parts(px.split_balanced(program, 3))] == ["stage0", "stage1", "stage2"]
-
-
-def test_without_parameters_each_node_counts() -> None:
-    nodes = [node(name, NEG, of) for name, of in ("ax", "ba", "cb", "dc")]
-    assert first_part(flat(nodes, px.Ref("d"), "x"), 2) == ["a", "b"]
 
 
 def test_it_is_not_cut_inside_of_a_region() -> None:

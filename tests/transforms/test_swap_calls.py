@@ -103,20 +103,6 @@ def test_one_call_with_a_preserved_signature() -> None:
             torch.testing.assert_close(module(X), copy.deepcopy(model)(X))
 
 
-def test_rewrites_name_the_call() -> None:
-    program, _ = eager(None, None)
-    fuel = px.Fuel(2)
-    px.swap_modules.spend(program, fuel, modules={"n@1": Plus(), "n": Plus()}, signature="flat")
-    assert fuel.labels == ("swap n@1", "swap n")
-
-
-def test_calls_that_are_not_there_are_told() -> None:
-    program, _ = eager(None, None)
-    for path, said in (("n@2", "no call 2.*n, n@1"), ("n@x", "no module 'n@x'"), ("m@1", "no module 'm@1'")):
-        with pytest.raises(px.errors.SwapError, match=said):
-            px.swap_modules(program, {path: Plus()}, signature="flat")
-
-
 def test_a_call_of_a_lowered_module_is_assigned() -> None:
     """``setattr(module, "n@1", new)``, then ``module.n``: each a call of its own."""
     program, second = eager(None, Plus())

@@ -12,8 +12,6 @@ from torch import nn
 from torch.export._swap import _swap_modules  # the peer
 
 import purefx as px
-from examples.zoo import llama
-from tests.laws.swapping import own_program
 from tests.programs import parent
 from tests.transforms.test_swap import Parts, UsesAll, X, transformed
 from tests.unflatten.harness import LOWERED, Case, compare, export
@@ -58,17 +56,6 @@ def test_a_program_becomes_a_body_with_its_state(outlined: bool) -> None:
     lowered: Any = px.lower(result)
     lowered.a = nn.Tanh()  # its signature is preserved still
     torch.testing.assert_close(lowered(X), model.b(X.tanh().tanh().relu()))
-
-
-def test_a_module_for_its_own_body() -> None:
-    for model, path in ((UsesAll(), "part"), (Model(), "a")):
-        program = transformed(model, path)
-        own = own_program(program, path)
-        assert own is not None
-        result = px.swap_modules(program, {path: own})
-        compare(px.lower(result), model, Case(lambda model=model: model, [(X,)] * 2))
-        assert result.state.by_cell.keys() == program.state.by_cell.keys()
-        assert px.swap_modules(result, {path: own}).graphs is not program.graphs
 
 
 def test_a_child_is_swapped_in_the_program_that_stands_in_for_its_parent() -> None:
@@ -233,35 +220,6 @@ def test_torch_is_silently_wrong(case: str) -> None:
     assert not torch.allclose(theirs, eager)
 
 
-def test_a_small_llama_with_other_mlps() -> None:
-    class Gate(nn.Module):
-        def __init__(self, size: int) -> None:
-            super().__init__()
-            self.lin = nn.Linear(size, size)
-
-        def forward(self, hidden: Any) -> Any:
-            return torch.sigmoid(self.lin(hidden)) * hidden
-
-    example = llama(2)
-    model = example.build().eval()
-    paths = [name for name, _ in model.named_modules() if name.endswith(".mlp")]
-    assert len(paths) == 2
-    args, kwargs = (), example.inputs(0)
-    if isinstance(kwargs, tuple):
-        args, kwargs = kwargs
-    ep = export(model, tuple(args), kwargs, preserve=tuple(paths))
-    size = model.get_submodule(paths[0]).gate_proj.in_features  # type: ignore[union-attr]
-    gates = {path: Gate(size) for path in paths}
-    ours = px.lower(px.swap_modules(px.transform(px.import_ep(ep)), gates))
-    eager = copy.deepcopy(model)
-    for path, gate in gates.items():
-        eager.set_submodule(path, copy.deepcopy(gate))
-    with torch.no_grad():
-        mine, theirs = ours(*args, **kwargs), eager(*args, **kwargs)
-    torch.testing.assert_close(mine.logits if hasattr(mine, "logits") else mine["logits"], theirs.logits, rtol=0, atol=0)
-    assert list(ours.state_dict()) == list(eager.state_dict())
-
-
 # What ``swap_modules`` refuses: a typed error that says which module, why and what to do, before anything happens.
 
 
@@ -286,19 +244,6 @@ def test_what_can_not_be_swapped_is_told_before_anything_happens(modules: Any, s
     program = transformed(UsesAll(), "part")
     with pytest.raises(px.errors.SwapError, match=said):
         px.swap_modules(program, modules)
-
-
-def test_other_options_and_stages_are_told() -> None:
-    program = transformed(UsesAll(), "part")
-    for options in ({"signature": "falt"}, {"through": "both"}):
-        with pytest.raises(px.errors.SwapError, match="it is"):
-            px.swap_modules(program, {"part": PART}, **options)
-    flat = px.import_ep(export(UsesAll(), (X,), preserve=("part",)))
-    with pytest.raises(px.errors.PipelineError, match="requires a program that is"):
-        px.swap_modules(flat, {"part": PART})
-    sunk = px.transform(flat, px.inplace_mutations, px.sink_state)
-    with pytest.raises(px.errors.PipelineError, match=r"the calls of 'part' are outlined, .* run transform"):
-        px.swap_modules(sunk, {"part": PART})
 
 
 def test_values_that_cross_unnamed_are_told() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import attrs
 import pytest
 import torch
 from torch import nn
@@ -126,14 +125,6 @@ def test_back_with_its_state_it_is_the_program(case: str) -> None:
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(*results, strict=True))
 
 
-def test_where_nothing_moves_it_is_the_same_object() -> None:
-    program = imported(Tied(), X)
-    for device in ("cpu", CPU, "cpu:0", {"cuda": "meta"}, {"cpu": "cpu"}, {}):
-        assert px.to_device(program, device) is program
-    moved = px.to_device(program, META)
-    assert px.to_device(moved, "meta") is moved
-
-
 def test_what_is_tied_or_shares_memory_still_does() -> None:
     program = imported(Tied(), X)
     state = px.to_device(program, "meta").state
@@ -194,16 +185,6 @@ def test_a_mapping_moves_all_at_once() -> None:
     assert after({"cpu": "cuda:3"}) == ["cuda:0", "cuda:1", "cuda:2", "cuda", "cuda:3"]
 
 
-def test_literals_of_the_caller_move() -> None:
-    program = imported(nn.ReLU(), X)
-    spec = px.ir.UserInput(px.ir.LiteralType((CPU, 1)), "where", px.ir.LiteralType((CPU, 1)))
-    graph = px.Graph((*program.main.inputs, px.Input("where")), program.main.nodes, program.main.output)
-    signature = attrs.evolve(program.signature, inputs=(*program.signature.inputs, spec), in_spec=None, arg_names=())
-    moved = px.to_device(program.with_main(graph, signature=signature), "meta").signature.inputs[-1]
-    assert isinstance(moved, px.ir.UserInput)
-    assert moved.type == moved.default == px.ir.LiteralType((META, 1))
-
-
 def on_fake_cuda(module: nn.Module, *args: torch.Tensor) -> px.Program:
     """The program of a module on a CUDA device that is not there."""
     program = imported(module, *args)
@@ -262,12 +243,6 @@ def test_unknown_devices(wrong: Any) -> None:
         px.to_device(imported(nn.Linear(4, 4), X), wrong)
 
 
-@pytest.mark.parametrize("wrong", [3, None, torch.float32, {"cpu": 1}, {0: "cpu"}])
-def test_no_devices(wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"a device is a torch\.device or its name"):
-        px.to_device(imported(nn.Linear(4, 4), X), wrong)
-
-
 def test_kernels_of_one_device_stay_there() -> None:
     class Attends(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -279,14 +254,6 @@ def test_kernels_of_one_device_stay_there() -> None:
     ):
         px.to_device(program, "cuda")
     assert devices_of(px.to_device(program, "meta")) == {"meta"}
-
-
-def test_sizes_may_be_dynamic() -> None:
-    ep = torch.export.export(MODULES["tower"], (X,), dynamic_shapes={"x": {0: torch.export.Dim("rows", min=2, max=8)}})
-    moved = px.to_device(px.transform(px.import_ep(ep)), "meta")
-    assert px.verify(moved, infer=True) == ()
-    for rows in (2, 5):
-        assert px.lower(moved)(torch.empty(rows, 4, device="meta")).shape[0] == rows
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -316,23 +283,3 @@ def test_modules_that_a_program_holds_move_with_what_it_sees_of_them() -> None:
     assert first.running_mean.device == CPU
     assert px.lower(moved)(X.to("meta")).device == META
     assert px.to_device(moved, "meta") is moved
-
-
-def test_objects_in_state_cannot_move() -> None:
-    program = imported(nn.Linear(4, 4), X)
-    slot = px.ir.Slot(px.ir.SlotKind.CONSTANT, torch.Generator(), 99, 99)
-    held = program.evolve(state=px.ir.State((*program.state.order, "draws"), program.state.slots.set("draws", slot)))
-    with pytest.raises(
-        px.errors.UnsupportedProgram, match="the state 'draws' is a Generator, and to_device cannot move what is in it"
-    ):
-        px.to_device(held, "meta")
-    assert px.to_device(held, "cpu") is held
-
-
-def test_a_value_that_is_a_plain_meta_tensor_is_described_anew() -> None:
-    """It has no contents that a move could copy."""
-    value = torch.empty_strided((2, 3), (1, 2), device="meta")
-    node = px.Node("y", px.op(torch.ops.aten.neg.default), (px.Ref("x"),), meta={"val": value})
-    program = px.Program.of({"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))})
-    found = px.to_device(program, {"meta": "cpu"}).main.nodes[0].meta["val"]
-    assert (found.device.type, found.shape, found.stride()) == ("cpu", (2, 3), (1, 2))

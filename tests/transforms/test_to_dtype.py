@@ -130,26 +130,6 @@ def test_it_computes_what_the_converted_module_does(case: str, dtype: torch.dtyp
     same_as_eager(module, *args, dtype=dtype)
 
 
-def test_sizes_may_be_dynamic() -> None:
-    module = Twice()
-    ep = torch.export.export(module, (X,), dynamic_shapes=({0: torch.export.Dim("rows", min=2, max=8)},))
-    program = px.to_dtype(px.transform(px.import_ep(ep)), BF16)
-    assert px.verify(program, infer=True) == ()
-    lowered, eager = px.lower(program), copy.deepcopy(module).to(BF16)
-    for rows in (2, 5):
-        given = torch.randn(rows, 4, dtype=BF16)
-        assert torch.equal(lowered(given), eager(given))
-
-
-def test_the_program_is_left_alone_and_one_of_that_dtype_is_the_same_object() -> None:
-    program = px.import_ep(exported(nn.Linear(4, 4), X))
-    before = str(program), program.state["weight"].value
-    result = px.to_dtype(program, BF16)
-    assert (str(program), program.state["weight"].value) == (before[0], before[1])
-    assert px.to_dtype(result, BF16) is result
-    assert px.to_dtype(program, torch.float32) is program
-
-
 def test_what_is_tied_or_shares_memory_still_does() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
@@ -218,9 +198,3 @@ def test_tensors_that_share_memory_are_converted_together() -> None:
 
     with pytest.raises(px.errors.UnsupportedProgram, match="'a', 'b' share memory"):
         converted(Views(), X, keep="b")
-
-
-@pytest.mark.parametrize("wrong", [torch.int8, "bfloat16", None, torch.complex64])
-def test_a_wrong_dtype(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="takes a floating dtype such as"):
-        px.to_dtype(px.import_ep(exported(nn.Linear(4, 4), X)), wrong)

@@ -91,14 +91,6 @@ def test_an_operator_that_wrote_one_operand_says_so() -> None:
     assert not is_known("aten.neg.default(x)", l=made_from("aten.neg_.default"))
 
 
-def test_a_history_that_does_not_fit_decides_nothing() -> None:
-    """What it says was written has another shape, so the one operand that has the same is taken."""
-    assert is_known("aten.add.Tensor(k, m)", l=made_from("aten.add_.Tensor"), k=number((1,)))
-    assert is_known("aten.add.Tensor(n, m)", l=made_from("aten.add_.Tensor"), n={})
-    assert is_known("aten.add.Tensor(1, m)", l=made_from("aten.add_.Tensor"))
-    assert not is_known("aten.add.Tensor(m, k)", l={**TWO, "from_node": [SimpleNamespace()]})
-
-
 def test_of_an_operator_that_gives_several_values_the_same_part_is_taken() -> None:
     """Running mean and variance have one shape: the new mean is made of the old mean."""
     program = calling(
@@ -125,11 +117,6 @@ def test_of_an_operator_that_gives_several_values_the_same_part_is_taken() -> No
     assert result[14:] == ["z = aten.mul.Tensor(n_1, m_1)", "return (z,)"]
 
 
-def test_a_part_of_what_no_operator_made_has_no_version_before() -> None:
-    assert not is_known("operator.getitem((m, x), 0)")
-    assert not is_known("operator.getitem(x, 0)")
-
-
 HALF_WAY = """
     t = purefx.takes(x)  in c
     n = get c.n  in c
@@ -150,44 +137,6 @@ def test_a_value_that_was_never_the_contents_stays_a_value() -> None:
     for known in (TWO, made_from("aten.add_.Tensor")):
         result = px.insert_ivals(calling(HALF_WAY, metas={**metas, "m": known}))
         assert lines(result)[3:6] == ["copy_ = aten.copy_.default(n, m) in c", "g = purefx.gives(x) in c", "n_1 = get c.n"]
-
-
-def test_an_input_that_is_written_is_compared_as_well() -> None:
-    nodes = """
-        t = purefx.takes(x)  in c
-        m = aten.add.Tensor(x, 1)  in c
-        s = aten.copy_.default(x, m)  in c
-        g = purefx.gives(x)  in c
-        z = aten.neg.default(m)
-        return (z,)
-    """
-    assert "z = aten.neg.default(x)" in lines(px.insert_ivals(calling(nodes, metas={"x": TWO, "m": TWO})))
-    other = calling(nodes, metas={"x": number((1,)), "m": TWO})
-    assert px.insert_ivals(other) is other
-
-
-def test_what_a_call_gave_back_has_no_version_before() -> None:
-    """Calls that are outlined already are not looked into."""
-    program = calling("""
-        t = purefx.takes(x)  in c
-        n = get c.n  in c
-        m = call @d(n) as d  in c
-        s = aten.copy_.default(n, m)  in c
-        g = purefx.gives(x)  in c
-        z = aten.mul.Tensor(x, m)
-        return (z,)
-        }
-        graph @d(v) {
-        w = aten.neg.default(v)
-        return w
-    """)
-    assert px.insert_ivals(program) is program
-
-
-def test_a_call_is_not_made_by_the_same_operator() -> None:
-    step = STEP.replace("m = aten.add.Tensor(n, 1)", "m = call @d(n) as d") + "}\ngraph @d(v) {\nreturn v\n"
-    program = calling(step.replace("OTHER", "aten.add.Tensor(x, 1)").replace("LAST", "aten.add.Tensor(m, k)"))
-    assert "s = aten.copy_.default(n, l) in c" in lines(px.insert_ivals(program))
 
 
 # What every transformation carries along: meta, and arguments that are given by keyword.
