@@ -13,6 +13,7 @@ from attrs import field, frozen
 
 from ..ir.arguments import Arg, Body, Items, Record, Ref
 from ..ir.calls.parts import original, part_names
+from ..ir.effects.resolved import program_effects, summary
 from ..ir.graph import Call, Get, Input, Node, Op
 from ..ir.names import join
 from ..ir.program import Program
@@ -294,6 +295,14 @@ def _state_names(program: Program) -> dict[str, str]:
     return {original(slot, names): slot for slot in program.state}
 
 
+def _written(program: Program) -> frozenset[str]:
+    # The state that nodes write.
+    does = summary(program.main, program_effects(program)[program.root])
+    inputs = {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
+    slots = {*does.writes_slots, *(inputs[name] for name in does.writes if name in inputs)}
+    return frozenset(slots.difference(program.state.modules))
+
+
 class _Run:
     def __init__(
         self, program: Program, machine: Machine, seen: Callable[[str, Input | Node, Any], object] | None, *, writes: bool
@@ -303,6 +312,7 @@ class _Run:
         self.machine = machine
         self.seen = seen
         self.slots = machine.load(program.state)
+        self.written = _written(program) if writes else frozenset[str]()
 
     def call(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Run the root once; return the contents of its user outputs, and of its user inputs afterwards."""
@@ -317,7 +327,6 @@ class _Run:
                     values.append(machine.given(next(rest)))
                 case Token():
                     values.append(None)
-        before = self._contents() if self.writes else {}
         results = self.body(self.program.root, values, "")
         # All results are saved before the first is written: new values may be one another's old contents.
         saved = [machine.save(result) for result in results]
@@ -331,19 +340,17 @@ class _Run:
         users = [value for spec, value in zip(signature.inputs, values, strict=True) if type(spec) is UserInput]
         inputs = tuple(machine.shown(machine.save(value)) for value in users)
         if self.writes:
-            self._write_results(results, before)
+            self._write_results(results)
         return outputs, inputs
 
-    def _contents(self) -> dict[str, Any]:
+    def _write_results(self, results: Sequence[Any]) -> None:
+        # Whether a result is state that the call writes, or a copy, is open: forms of mutations differ in it.
         machine, state = self.machine, self.program.state
-        return {name: machine.shown(machine.save(self.slots[name])) for name in state if name not in state.modules}
-
-    def _write_results(self, results: Sequence[Any], before: Mapping[str, Any]) -> None:
-        # Whether a result is state that the call changed, or a copy, is open: forms of mutations differ in it.
-        machine, state = self.machine, self.program.state
-        storages = {state[name].storage for name, shown in self._contents().items() if not _is_same(before, name, shown)}
+        outputs = list(zip(self.program.signature.outputs, results, strict=True))
+        written = {spec.slot for spec, one in outputs if type(spec) is StateMutation and one is not self.slots[spec.slot]}
+        storages = {state[slot].storage for slot in (*written, *self.written)}
         contents = {name: machine.save(self.slots[name]) for name, slot in state.pairs if slot.storage in storages}
-        for spec, result in zip(self.program.signature.outputs, results, strict=True):
+        for spec, result in outputs:
             if type(spec) in GIVEN:
                 machine.overwrite(result)
         for name, saved in contents.items():

@@ -166,7 +166,7 @@ def cases(tier: Tier = "toy", stage: Stage = "flat") -> st.SearchStrategy[Case]:
         stage: how far the programs are along the default pipeline; see ``purefx.laws.strategies.programs``.
 
     >>> case = examples_of(cases("toy", "sunk"), 1, 0)[0]
-    >>> case.meaning(case.program) == toy_meaning(case.program, writes=True)
+    >>> case.meaning(case.program) == toy_meaning(case.program)
     True
     """
     return cast("st.SearchStrategy[Case]", attempts(tier, stage).filter(lambda case: case is not None))
@@ -234,7 +234,7 @@ def case_of(source: Source, *, tier: Tier, stage: Stage) -> Case | None:
     except UnsupportedProgram:
         return None
     if source.calls is None:
-        return Case(program, source.variant, _Remembered(partial(toy_meaning, writes=True), program))
+        return Case(program, source.variant, _Remembered(toy_meaning, program))
     return case_with_calls(program, source.calls, seed=source.variant)
 
 
@@ -253,7 +253,7 @@ def case_with_calls(program: Program, calls: Sequence[Sequence[Any]], *, seed: i
     return Case(
         program,
         seed,
-        _Remembered(partial(tensor_meaning, calls=calls, writes=True), program),
+        _Remembered(partial(tensor_meaning, calls=calls), program),
         _Remembered(partial(tensor_gradients, calls=calls), program),
         _Remembered(partial(false_values, calls=calls), program),
         calls,

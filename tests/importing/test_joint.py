@@ -195,7 +195,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "none": ({}, "missing argument 'tangents'"),
     "bare": ({"tangents": torch.ones(2, 4)}, "argument tangents: expected a tuple, got a Tensor"),
     "shape": ({"tangents": (torch.ones(4),)}, r"argument tangents\[0\]: expected a tensor of shape \(2, 4\)"),
-    "two": ({"tangents": (torch.ones(2, 4),) * 2}, "argument tangents: expected a tuple of 1 parts"),
+    "two": ({"tangents": (torch.ones(2, 4),) * 2}, "argument tangents: expected a tuple of 1 part"),
 }
 
 

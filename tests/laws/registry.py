@@ -85,6 +85,7 @@ from tests.laws.simplifying import (
     repeats_go,
     sharing_stays,
     views_go,
+    written_results,
 )
 from tests.laws.specific import (
     all_read,
@@ -203,16 +204,21 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(restore_own_names, ("outlined",), (names_restored,)),
     Entry(mark_some_buffers, ("tree",), (marked_only,), {"state": "what is not saved any more is what it is for"}),
     Entry(name_inputs, ("flat",), (names_only, inputs_named)),
-    Entry(eliminate_dead_code, ("flat", "split", "tree"), (all_needed, nothing_new, boundary_stays)),
+    Entry(eliminate_dead_code, ("flat", "split", "tree"), (all_needed, nothing_new, boundary_stays, written_results)),
     Entry(
         eliminate_common_subexpressions,
         ("flat", "sunk", "tree"),
-        (computed_once, repeats_go, sharing_stays, nothing_new, boundary_stays),
+        (computed_once, repeats_go, sharing_stays, nothing_new, boundary_stays, written_results),
         FIRST_STAYS,
         aim=repeated,
     ),
-    Entry(canonicalize, ("flat", "sunk", "tree"), (orders_agree, nodes_same)),
-    Entry(remove_noops, ("flat", "sunk", "deduplicated"), (views_go, sharing_stays, nothing_new, boundary_stays), aim=viewed),
+    Entry(canonicalize, ("flat", "sunk", "tree"), (orders_agree, nodes_same, written_results)),
+    Entry(
+        remove_noops,
+        ("flat", "sunk", "deduplicated"),
+        (views_go, sharing_stays, nothing_new, boundary_stays, written_results),
+        aim=viewed,
+    ),
     Entry(there_and_back, ("flat", "sunk"), (double_says_what_it_computes,), CONVERTED),
     Entry(there_and_back, ("deduplicated",), (double_says_what_it_computes,), MappingProxyType({**CONVERTED, **TREE_ANEW})),
     Entry(to_meta_and_back, ("flat", "sunk", "deduplicated"), (meta_says_what_it_computes, devices_back), META),
@@ -221,7 +227,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(
         fold_constants,
         ("flat", "sunk", "deduplicated"),
-        (copies_fold, constants_added, boundary_stays),
+        (copies_fold, constants_added, boundary_stays, written_results),
         NEW_CONSTANTS,
         aim=copied,
     ),

@@ -20,6 +20,7 @@ from purefx.ir.state import same_value
 X = torch.arange(1.0, 4.0)
 
 pytestmark = [
+    pytest.mark.usefixtures("unverified"),  # objects have no fake value that operators take
     pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state"),
     pytest.mark.filterwarnings("ignore:TypedStorage is deprecated"),  # torch copies and pickles some of its objects like this
     pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor"),
