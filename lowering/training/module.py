@@ -108,6 +108,8 @@ LATER = "@later"
 class TrainingModule(LoweredRoot):
     """A lowered forward program whose calls are nodes of autograd; what ``training_module`` makes."""
 
+    purefx_made = True
+
     purefx_halves: Halves
     purefx_result: Any
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import purefx as px
+from purefx.ir.verify import check
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, drawn_cases, share
 from purefx.transforms import pipeline
@@ -42,7 +43,7 @@ def test_fused_is_stepwise_for_real_programs() -> None:
 
 def test_the_default_pipeline_is_its_steps() -> None:
     for program in imported()[:: len(px.DEFAULT) + 1]:
-        assert fused_faults(program, px.DEFAULT, px.transform) == []
+        assert fused_faults(check(program), px.DEFAULT, px.transform) == []
 
 
 A, B, C = px.Frame("a"), px.Frame("b"), px.Frame("c")
