@@ -34,7 +34,7 @@ class _Level:
     path: str
     """The module that its paths are below."""
     where: str
-    """The module that it runs in: that of the operator, in a program without calls."""
+    """The module that it runs in: that of the operator whose body it is, which the module calls around its nodes are below."""
     output: Arg
     caller: str = ""
     """The value of the call that runs it; empty where an operator does, or nothing."""
@@ -86,7 +86,7 @@ def _is_known(node: Node, level: _Level) -> bool:
 
 def _written(program: Program, node: Node, level: _Level, lines: list[Line]) -> list[_Level]:
     # The line of a node, and the bodies that its operator is given, which come behind it.
-    name, where = str(len(lines)), join(level.path, node.stack[-1].path) if node.stack else level.where
+    name, where = str(len(lines)), join(level.where, node.stack[-1].path) if node.stack else level.where
     level.known[node.name] = Ref(name)
     given: list[str] = []
 
