@@ -24,6 +24,7 @@ from ..calls.arguments import result_builder
 from ..calls.root import LoweredRoot
 from ..lower import lower
 from ..modules.context import Key, LoweringContext
+from ..modules.module import MADE
 from ..modules.pickling import load_module, read_tree, reduce_module, write_tree
 from .convention import called_like, result_spec, uncalled
 from .halves import Halves, SplitHalves
@@ -108,8 +109,6 @@ LATER = "@later"
 class TrainingModule(LoweredRoot):
     """A lowered forward program whose calls are nodes of autograd; what ``training_module`` makes."""
 
-    purefx_made = True
-
     purefx_halves: Halves
     purefx_result: Any
 
@@ -181,7 +180,7 @@ def training(module: Any, halves: Halves, result: Any) -> TrainingModule:
         result: the pytree of what it returns.
     """
     kind = type(module)
-    module.__class__ = type("TrainingModule", (TrainingModule, kind), {"__module__": TrainingModule.__module__})
+    module.__class__ = type("TrainingModule", (TrainingModule, kind), {"__module__": TrainingModule.__module__, MADE: True})
     module.__dict__["purefx_halves"] = halves
     module.__dict__["purefx_result"] = result
     module.__dict__["purefx_plan"].result = result_builder(result)

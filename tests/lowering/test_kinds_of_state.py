@@ -327,11 +327,3 @@ def test_decomposed_subclasses_are_imported() -> None:
     assert list(module.state_dict()) == ["parametrizations.p.original0", "parametrizations.p.original1"]
     assert torch.equal(module(X), model(X))
     assert torch.equal(px.to_ep(program).module()(X), model(X))
-
-
-def test_a_version_lowered_like_another_shares_its_objects() -> None:
-    program, eager = px.transform(_program("generator")), KINDS["generator"]()
-    first = px.lower(program)
-    second = px.lower(px.name_inputs(program, ["y"]), like=first)
-    for module in (first, second, first):
-        assert torch.equal(module(X), eager(X))
