@@ -307,7 +307,7 @@ def test_a_diff_fits_a_program_that_differs_elsewhere() -> None:
 def test_every_field_of_a_program_is_looked_at() -> None:
     """A new field must be compared here as well, and added to this list then."""
     known = {
-        px.Program: "graphs root state signature modules call_signatures constraints facts trail past checked",
+        px.Program: "graphs root state signature modules call_signatures constraints facts trail past checked imported",
         px.ir.Signature: "inputs outputs in_spec out_spec arg_names lifted",
         px.ir.Constraints: "ranges guards",
         px.ir.State: "order slots",
