@@ -13,6 +13,7 @@ from attrs import evolve
 
 from purefx.ir.analysis.digest import alpha_equal
 from purefx.ir.arguments import Arg, Ref
+from purefx.ir.calls.call_graph import bodies_of
 from purefx.ir.graph import Node, Op
 from purefx.ir.program import Program
 from purefx.laws.law import Case, Transform
@@ -72,7 +73,26 @@ def no_markers(transform: Transform, case: Case) -> list[str]:
     return [f"{node.name} is left" for _, node in transform(case.program).nodes() if _named(node) in (SET_GRAD, ENTER, EXIT)]
 
 
-@law("no operator is left that runs a body in another gradient mode or under autocast", aim=with_wrappers, acts=_has_bodies)
+def _one_mode(transform: Transform, case: Case) -> bool:
+    # Of a body that callers in several modes share, operators stay: such programs are left out.
+    program, found = case.program, {True: set[str](), False: set[str]()}
+    todo = [(program.root, False)]
+    while todo:
+        name, is_inside = todo.pop()
+        if name not in found[is_inside]:
+            found[is_inside].add(name)
+            for node in program.graphs[name].callers:
+                inner = is_inside or _named(node) in (WITH_GRAD, WITH_AUTOCAST)
+                todo += [(body, inner) for body in bodies_of(node)]
+    return found[True].isdisjoint(found[False])
+
+
+@law(
+    "no operator is left that runs a body in another gradient mode or under autocast",
+    where=_one_mode,
+    aim=with_wrappers,
+    acts=_has_bodies,
+)
 def no_wrappers(transform: Transform, case: Case) -> list[str]:
     """Say which operators are left."""
     return [f"{node.name} is left" for _, node in transform(case.program).nodes() if _named(node) in (WITH_GRAD, WITH_AUTOCAST)]
