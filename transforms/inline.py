@@ -1,7 +1,4 @@
-"""``inline``: every module call is replaced by its body, the opposite of ``outline``.
-
-The substitution itself also serves code that runs nestings deeper than Python's recursion limit.
-"""
+"""``inline``: every module call is replaced by its body, the opposite of ``outline``."""
 
 from __future__ import annotations
 

@@ -188,11 +188,11 @@ def import_ep(
     with collector_paused():
         program = check_identifiers(_read(ep, forward, said_of(effects), provenance=provenance))
     for formal, spec in program.inputs:
-        slot = program.state.slots.get(spec.slot) if type(spec) is StateInput else None
-        if slot is not None and type(spec) is StateInput and (wrong := disagreement(value_in(formal.meta), slot.value)):
-            raise InvalidProgram(
-                [Violation("state-geometry", f"it is the state {spec.slot!r}, taken as {wrong}", "", formal.name)]
-            )
+        if type(spec) is not StateInput or spec.slot not in program.state:
+            continue
+        if wrong := disagreement(value_in(formal.meta), program.state[spec.slot].value):
+            text = f"it is the state {spec.slot!r}, taken as {wrong}"
+            raise InvalidProgram([Violation("state-geometry", text, "", formal.name)])
     object.__setattr__(program, "imported", True)
     return program
 
