@@ -133,7 +133,7 @@ def check_transformation(
 
     >>> import purefx as px
     >>> print(check_transformation(px.outline, examples=5))  # doctest: +ELLIPSIS
-    outline keeps 14 laws: it changed ... of 5 programs that were drawn
+    outline keeps 15 laws: it changed ... of 5 programs that were drawn
     >>> check_transformation(lambda program: program, examples=5)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...

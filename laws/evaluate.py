@@ -31,6 +31,7 @@ __all__ = [
     "differences",
     "evaluate",
     "meaning_differences",
+    "written_state",
 ]
 
 SHOWN = 12
@@ -237,7 +238,7 @@ def evaluate(
     machine: Machine,
     *,
     seen: Callable[[str, Input | Node, Any], object] | None = None,
-    writes: bool = False,
+    leaves_alone: frozenset[str] | None = None,
 ) -> Meaning:
     """Return what a program means.
 
@@ -246,8 +247,8 @@ def evaluate(
         calls: the leaves of the user inputs, for each call.
         machine: a fresh one.
         seen: is called with every input and node that gets a value, and its graph.
-        writes: whether the caller writes into the results of each call before the next: state that is returned changes,
-            unless the call itself writes it.
+        leaves_alone: where it is not None, the caller writes into the results of each call before the next, and so into
+            state that is returned, but for the state of these names and what shares memory with it.
 
     Raises:
         KeyError: an operator has neither a function of the machine nor a target.
@@ -260,7 +261,7 @@ def evaluate(
     >>> evaluate(Program.of({"": graph}, signature=signature), [(2,), (3,)], ToyMachine()).outputs
     ((-2,), (-3,))
     """
-    run = _Run(program, machine, seen, writes=writes)
+    run = _Run(program, machine, seen, leaves_alone)
     constants = _constants(run)
     made = [run.call(leaves) for leaves in calls]
     return Meaning(
@@ -295,24 +296,36 @@ def _state_names(program: Program) -> dict[str, str]:
     return {original(slot, names): slot for slot in program.state}
 
 
-def _written(program: Program) -> frozenset[str]:
-    # The state that nodes write.
+def written_state(program: Program) -> frozenset[str]:
+    """Return the names of the state that a call may write.
+
+    Whether a result is such state or a copy of it is open, since forms of mutations differ in it: a caller that writes into
+    results leaves it alone.
+
+    >>> from purefx.ir import Graph
+    >>> written_state(Program.of({"": Graph((), (), ())}))
+    frozenset()
+    """
     does = summary(program.main, program_effects(program)[program.root])
     inputs = {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
-    slots = {*does.writes_slots, *(inputs[name] for name in does.writes if name in inputs)}
-    return frozenset(slots.difference(program.state.modules))
+    mutated = [spec.slot for spec in program.signature.outputs if type(spec) is StateMutation]
+    slots = {*does.writes_slots, *(inputs[name] for name in does.writes if name in inputs), *mutated}
+    return frozenset([name for name, slot in _state_names(program).items() if slot in slots])
 
 
 class _Run:
     def __init__(
-        self, program: Program, machine: Machine, seen: Callable[[str, Input | Node, Any], object] | None, *, writes: bool
+        self,
+        program: Program,
+        machine: Machine,
+        seen: Callable[[str, Input | Node, Any], object] | None,
+        leaves_alone: frozenset[str] | None,
     ) -> None:
         self.program = program
-        self.writes = writes
         self.machine = machine
         self.seen = seen
+        self.leaves_alone = leaves_alone
         self.slots = machine.load(program.state)
-        self.written = _written(program) if writes else frozenset[str]()
 
     def call(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Run the root once; return the contents of its user outputs, and of its user inputs afterwards."""
@@ -339,18 +352,19 @@ class _Run:
         outputs = tuple(machine.shown(result) for spec, result in pairs if type(spec) in GIVEN)
         users = [value for spec, value in zip(signature.inputs, values, strict=True) if type(spec) is UserInput]
         inputs = tuple(machine.shown(machine.save(value)) for value in users)
-        if self.writes:
-            self._write_results(results)
+        if self.leaves_alone is not None:
+            self._write_results(results, self.leaves_alone)
         return outputs, inputs
 
-    def _write_results(self, results: Sequence[Any]) -> None:
-        # Whether a result is state that the call writes, or a copy, is open: forms of mutations differ in it.
+    def _write_results(self, results: Sequence[Any], leaves_alone: frozenset[str]) -> None:
         machine, state = self.machine, self.program.state
-        outputs = list(zip(self.program.signature.outputs, results, strict=True))
-        written = {spec.slot for spec, one in outputs if type(spec) is StateMutation and one is not self.slots[spec.slot]}
-        storages = {state[slot].storage for slot in (*written, *self.written)}
-        contents = {name: machine.save(self.slots[name]) for name, slot in state.pairs if slot.storage in storages}
-        for spec, result in outputs:
+        alone = {state[slot].storage for name, slot in _state_names(self.program).items() if name in leaves_alone}
+        contents = {
+            name: machine.save(self.slots[name])
+            for name, slot in state.pairs
+            if slot.storage in alone and name not in state.modules
+        }
+        for spec, result in zip(self.program.signature.outputs, results, strict=True):
             if type(spec) in GIVEN:
                 machine.overwrite(result)
         for name, saved in contents.items():

@@ -20,7 +20,7 @@ from ..ir.program import Program
 from ..ir.state import State
 from ..ir.text import parse
 from ..ir.verify import verify
-from .evaluate import EXACT, Meaning, Tolerance, meaning_differences
+from .evaluate import EXACT, Meaning, Tolerance, meaning_differences, written_state
 from .oracles import groups, named_differences, sequence_differences
 from .purity import changes_in_process, changes_in_program, on_threads
 from .toy import toy_meaning
@@ -43,8 +43,9 @@ class Case:
     program: Program
     seed: int = 0
     """Chooses the variants of the program that a law compares it with."""
-    meaning: Callable[[Program], Meaning] = toy_meaning
-    """Runs the program; for one of real operators, a function that asks ``tensor_meaning``."""
+    meaning: Callable[..., Meaning] = toy_meaning
+    """Runs the program; for one of real operators, a function that asks ``tensor_meaning``.  It takes ``leaves_alone=`` of
+    ``evaluate``."""
     gradients: Callable[[Program], Mapping[str, Any]] | None = None
     """Gives the gradients of inputs and parameters, for real operators: a function that asks ``tensor_gradients``."""
     false_values: Callable[[Program], list[str]] | None = None
@@ -94,6 +95,13 @@ def _valid(transform: Transform, case: Case) -> list[str]:
 @law("the meaning is kept")
 def _meaning(transform: Transform, case: Case) -> list[str]:
     given, expected = case.meaning(transform(case.program)), case.meaning(case.program)
+    return meaning_differences(given, expected, what=("outputs", "inputs", "state"), tolerance=case.tolerance)
+
+
+@law("a caller that writes into the results of a call finds the same in later calls")
+def _written_results(transform: Transform, case: Case) -> list[str]:
+    result, alone = transform(case.program), written_state(case.program)
+    given, expected = case.meaning(result, leaves_alone=alone), case.meaning(case.program, leaves_alone=alone)
     return meaning_differences(given, expected, what=("outputs", "inputs", "state"), tolerance=case.tolerance)
 
 
@@ -280,8 +288,8 @@ def _compared(left: Program, right: Program) -> str:
 
 
 GENERIC: tuple[Law, ...] = (
-    _valid, _meaning, _effects, _pure, _idempotent, _no_op, _equivariant, _order, _frame, _deterministic, _threads, _silent,
-    _state, _text,
+    _valid, _meaning, _effects, _pure, _idempotent, _no_op, _equivariant, _order, _frame, _deterministic,
+    _threads, _silent, _state, _text, _written_results,
 )  # fmt: skip
 """What holds for every transformation.  That the text is the same in processes with other hash seeds cannot be seen in one
 process: ``tests/laws/test_hash_seed.py`` asks it of all transformations in a few."""

@@ -284,14 +284,14 @@ def at_stage(program: Program, tier: Tier, stage: Stage) -> Program:
 class _Remembered(Generic[Found]):
     """Runs programs; what is found out about one of them is asked for by every law, and is found out once."""
 
-    def __init__(self, run: Callable[[Program], Found], program: Program) -> None:
+    def __init__(self, run: Callable[..., Found], program: Program) -> None:
         self.run = run
         self.program = program
         self.known: list[Found] = []
 
-    def __call__(self, program: Program) -> Found:
-        if program is not self.program:
-            return self.run(program)
+    def __call__(self, program: Program, **options: Any) -> Found:
+        if program is not self.program or options:
+            return self.run(program, **options)
         if not self.known:
             self.known.append(self.run(program))
         return self.known[0]

@@ -170,14 +170,16 @@ class TensorMachine:
                 value.detach().copy_(value.detach() + 1)
 
 
-def tensor_meaning(program: Program, calls: Sequence[Sequence[Any]], *, seed: int = 0, writes: bool = False) -> Meaning:
+def tensor_meaning(
+    program: Program, calls: Sequence[Sequence[Any]], *, seed: int = 0, leaves_alone: frozenset[str] | None = None
+) -> Meaning:
     """Return what a program of real operators means, bit for bit.
 
     Args:
         program: a program at any stage, on the CPU; its state is not changed.
         calls: the leaves of the user inputs, for each call.
         seed: of torch's generator, which is put back afterwards.
-        writes: whether the caller writes into the results of each call before the next.
+        leaves_alone: see ``evaluate``.
 
     >>> from purefx.ir.importing import import_ep
     >>> program = import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(1),)))
@@ -185,7 +187,7 @@ def tensor_meaning(program: Program, calls: Sequence[Sequence[Any]], *, seed: in
     ((float32[1] (0.0),),)
     """
     with seeded(seed), torch.no_grad():
-        return evaluate(program, calls, TensorMachine(), writes=writes)
+        return evaluate(program, calls, TensorMachine(), leaves_alone=leaves_alone)
 
 
 A, B = ArgAt(0, "a"), ArgAt(1, "b")
@@ -354,13 +356,13 @@ def _cell(number: int) -> Cell:
     return Cell([number % MODULUS if number >= 0 else -(-number % MODULUS)])
 
 
-def toy_meaning(program: Program, *, calls: int = 3, writes: bool = False) -> Meaning:
+def toy_meaning(program: Program, *, calls: int = 3, leaves_alone: frozenset[str] | None = None) -> Meaning:
     """Return what a toy program means, over some calls with different numbers.
 
     Args:
         program: a program of toy operators at any stage.
         calls: how many.
-        writes: whether the caller writes into the results of each call before the next.
+        leaves_alone: see ``evaluate``.
 
     >>> from purefx.ir import Graph
     >>> toy_meaning(Program.of({"": Graph((), (), ())})).outputs
@@ -368,4 +370,4 @@ def toy_meaning(program: Program, *, calls: int = 3, writes: bool = False) -> Me
     """
     count = sum(type(spec) is UserInput for spec in program.signature.inputs)
     leaves = [[3 + 10 * call + index for index in range(count)] for call in range(calls)]
-    return evaluate(program, leaves, ToyMachine(), writes=writes)
+    return evaluate(program, leaves, ToyMachine(), leaves_alone=leaves_alone)

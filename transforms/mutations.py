@@ -5,6 +5,7 @@ Each undoes the other.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from attrs import evolve, frozen
 
 from ..ir.arguments import Arg, Ref, map_refs
-from ..ir.effects.aliases import UnionFind, slot_storage, storages
+from ..ir.effects.aliases import UnionFind, slot_views, storages, views_of
 from ..ir.effects.declared import NodeEffects
 from ..ir.effects.resolved import node_effects
 from ..ir.graph import Graph, Node, Op, Stack, common_prefix
@@ -126,12 +127,14 @@ class _Writes:
         self.output = output
         self.done: list[NodeEffects] = node_effects(program, self.source)
         self.memory: UnionFind = storages(program, self.source, self.done)
+        self.views = views_of(program, self.done)
         self.edit = Rewriter(self.source)
         self.last_use, self.last_write = self._last_touches()
 
     def graph(self) -> Graph:
         written = {self.memory.find(mutation.target) for mutation in self.mutations}
-        output = tuple(map_refs(arg, lambda ref: self._old_output(ref, written)) for arg in self.output)
+        overwritten = {view for mutation in self.mutations for view in self.views[mutation.target]}
+        output = tuple(map_refs(arg, lambda ref: self._old_output(ref, overwritten)) for arg in self.output)
         # Values that share memory with a written tensor are saved before the first write happens.
         saved = {m.value: self._clone(m.value) for m in self.mutations if self.memory.find(m.value) in written}
         for mutation in self.mutations:
@@ -170,9 +173,9 @@ class _Writes:
         mine = nodes[value].stack if value >= 0 else nodes[place].stack
         return place, mine if place == value else common_prefix([mine, nodes[place].stack])
 
-    def _old_output(self, ref: object, written: set[object]) -> object:
+    def _old_output(self, ref: object, overwritten: set[object]) -> object:
         # The caller gets the old contents of something that is overwritten: hand out a copy made before the write.
-        if type(ref) is not Ref or self.memory.find(ref.name) not in written:
+        if type(ref) is not Ref or not self.views[ref.name] & overwritten:
             return ref
         return self._clone(ref.name)
 
@@ -241,7 +244,7 @@ class _Backwards:
         self.fuel = fuel
         self.graph = program.main
         self.done: list[NodeEffects] = node_effects(program, self.graph)
-        self.memory: UnionFind = storages(program, self.graph, self.done)
+        self.views = views_of(program, self.done)
         self.index = {formal.name: number for number, formal in enumerate(self.graph.inputs)}
         self.values = values_of(self.graph)
         self.returned: list[Mutation] = []
@@ -250,13 +253,19 @@ class _Backwards:
         """Values that nodes which stay use."""
         self.written: set[object] = set()
         """Memory that nodes which stay write, after the point of the walk."""
-        self.touched: set[object] = {self.memory.find(name) for name in self.graph.output_refs()}
+        self.touched: set[object] = self._memory(self.graph.output_refs())
         """Memory that is read or written after the point of the walk."""
         for spec in program.signature.outputs:
             if type(spec) is StateMutation:
-                self.touched.add(self.memory.find(slot_storage(program, spec.slot)))
+                self.touched |= slot_views(program, spec.slot)
             elif type(spec) is InputMutation:
-                self.touched.add(self.memory.find(self.graph.inputs[spec.index].name))
+                self.touched |= self.views[self.graph.inputs[spec.index].name]
+
+    def _memory(self, names: Iterable[str]) -> set[object]:
+        return {view for name in names for view in self.views[name]}
+
+    def _slots(self, slots: Iterable[str]) -> set[object]:
+        return {view for slot in slots for view in slot_views(self.source, slot)}
 
     def walk(self) -> None:
         """Decide for every node whether it stays."""
@@ -265,20 +274,20 @@ class _Backwards:
                 target, value = node.args[0].name, node.args[1].name
                 self.returned.append(Mutation(target, value))
                 self.edit.erase(node.name)
-                self.touched.update((self.memory.find(target), self.memory.find(value)))
+                self.touched |= self._memory((target, value))
             elif self._only_saves(node):
                 self.edit.erase(node.name)
                 self.edit.replace(node.name, node.args[0])
-                self.touched.add(self.memory.find(node.args[0].name))
+                self.touched |= self.views[node.args[0].name]
             else:
                 self._stays(node, node_effect)
 
     def _is_last_write(self, node: Node) -> bool:
         match node:
             case Node(do=Op() as do, args=(Ref(name=target), Ref(name=value)), kwargs=()) if do == COPY and target in self.index:
-                mine, theirs = self.memory.find(target), self.memory.find(value)
+                mine, theirs = self.views[target], self.views[value]
                 takes = type(self.source.signature.inputs[self.index[target]]) in (StateInput, UserInput)
-                free = mine not in self.touched and mine != theirs and theirs not in self.written
+                free = not mine & self.touched and not mine & theirs and not theirs & self.written
                 return takes and free and self._same_kind(self.values.get(target), self.values.get(value))
             case _:
                 return False
@@ -292,20 +301,20 @@ class _Backwards:
         # A clone that kept contents from a write which is gone now; one that the user wrote is not marked.
         match node:
             case Node(do=Op() as do, args=(Ref(name=value),)) if do == CLONE and node.meta.get(SAVED) is True:
-                return node.name not in self.used and self.memory.find(value) not in self.written
+                saved = self._memory(write.target for write in self.returned) & self.views[value]
+                returned = bool(saved) or node.name in [write.value for write in self.returned]
+                return returned and node.name not in self.used and not self.views[value] & self.written
             case _:
                 return False
 
     def _stays(self, node: Node, node_effect: NodeEffects) -> None:
-        find, source = self.memory.find, self.source
         refs = node.refs()
         self.used.update(refs)
-        written = {find(name) for name in (*node_effect.writes, *node_effect.completes)}
-        written.update(find(slot_storage(source, slot)) for slot in node_effect.writes_slots)
+        written = self._memory((*node_effect.writes, *node_effect.completes))
+        written |= self._slots(node_effect.writes_slots)
         self.written |= written
-        self.touched |= written
-        self.touched.update(find(name) for name in refs)
-        self.touched.update(find(slot_storage(source, slot)) for slot in (*node_effect.reads_slots, *node_effect.aliases_slots))
+        self.touched |= written | self._memory(refs)
+        self.touched |= self._slots((*node_effect.reads_slots, *node_effect.aliases_slots))
 
     def program(self) -> Program:
         """Return the program with the writes in its signature."""

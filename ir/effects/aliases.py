@@ -12,7 +12,7 @@ from ..program import Program
 from ..signature import StateInput
 from .declared import NodeEffects
 
-__all__ = ["UnionFind", "in_use", "item_of", "join_aliases", "slot_storage", "storages", "taken_apart"]
+__all__ = ["UnionFind", "in_use", "item_of", "join_aliases", "slot_storage", "slot_views", "storages", "taken_apart", "views_of"]
 
 
 class UnionFind:
@@ -118,6 +118,40 @@ def storages(program: Program, graph: Graph, done: list[NodeEffects], *, sent: b
         found.join(("storage", module), ("storage", other))
     join_aliases(found, graph, done, lambda slot: slot_storage(program, slot), sent=sent)
     return found
+
+
+def views_of(program: Program, done: Sequence[NodeEffects]) -> dict[str, set[object]]:
+    """Return what each value of the root graph may be a view of: inputs, storages of state, and values that are views of nothing.
+
+    ``storages`` puts two inputs into one set where a value may be a view of either; here they stay apart.
+
+    Args:
+        program: its signature says which inputs of the root are state.
+        done: what ``node_effects`` says of the root.
+
+    >>> views_of(Program.of({"": Graph((), (), ())}), [])
+    {}
+    """
+    found: dict[str, set[object]] = {}
+    for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True):
+        found[formal.name] = slot_views(program, spec.slot) if type(spec) is StateInput else {formal.name}
+    results = {node.name: effects.results for node, effects in zip(program.main.nodes, done, strict=True)}
+    for node, effects in zip(program.main.nodes, done, strict=True):
+        values, slots, own = effects.aliases, effects.aliases_slots, object()
+        item = item_of(node)
+        if item is not None and results.get(item[0]):
+            shared = results[item[0]][item[1]]
+            values, slots, own = shared.values, shared.slots, (item[0], shared.first)
+        of = [found[name] for name in values] + [slot_views(program, slot) for slot in slots]
+        found[node.name] = set[object]().union(*of) if of else {own}
+    return found
+
+
+def slot_views(program: Program, slot: str) -> set[object]:
+    """Return the storage of a slot, and those of modules that hold it as they are, or that it holds."""
+    _, storage = slot_storage(program, slot)
+    pairs = [pair for pair in program.state.entangled if storage in pair]
+    return {("storage", one) for one in {storage, *(each for pair in pairs for each in pair)}}
 
 
 def in_use(memory: UnionFind, graph: Graph, done: Sequence[NodeEffects]) -> dict[object, set[object]]:

@@ -165,9 +165,9 @@ def for_rule(laws: Sequence[Law], *, once: bool, changes_state: bool) -> tuple[L
         changes_state: whether it brings state or drops some.
 
     >>> [each.name for each in RULE_LAWS if each not in for_rule(RULE_LAWS, once=True, changes_state=True)]
-    ['idempotent', 'state', 'unfinished']
+    ['idempotent', 'state', 'written results', 'unfinished']
     """
-    without = {*(("idempotent", "unfinished") if once else ()), *(("state",) if changes_state else ())}
+    without = {*(("idempotent", "unfinished") if once else ()), *(("state", "written results") if changes_state else ())}
     return tuple([each for each in laws if each.name not in without])
 
 
@@ -175,10 +175,10 @@ def on_state_of_both(case: Case, transform: Transform) -> Case:
     """Return a case in which only the state counts that a rule neither brings nor drops."""
     kept: list[frozenset[str]] = []
 
-    def meaning(program: Program) -> Meaning:
+    def meaning(program: Program, **options: Any) -> Meaning:
         if not kept:
             kept.append(frozenset(case.program.state) & frozenset(transform(case.program).state))
-        found = case.meaning(program)
+        found = case.meaning(program, **options)
         return evolve(found, state=tuple([(name, value) for name, value in found.state if name in kept[0]]))
 
     return evolve(case, meaning=meaning)
@@ -188,10 +188,12 @@ def on_meaning(case: Case) -> Case:
     """Return a case that runs each program once, for the laws that ask what it means."""
     known: dict[int, tuple[Program, Meaning]] = {}
 
-    def meaning(program: Program) -> Meaning:
+    def meaning(program: Program, **options: Any) -> Meaning:
+        if options:
+            return case.meaning(program, **options)
         if id(program) not in known:
             known[id(program)] = (program, case.meaning(program))
         return known[id(program)][1]
 
-    remembered: Callable[[Program], Meaning] = meaning
+    remembered: Callable[..., Meaning] = meaning
     return evolve(case, meaning=remembered)

@@ -85,7 +85,6 @@ from tests.laws.simplifying import (
     repeats_go,
     sharing_stays,
     views_go,
-    written_results,
 )
 from tests.laws.specific import (
     all_read,
@@ -204,19 +203,19 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(restore_own_names, ("outlined",), (names_restored,)),
     Entry(mark_some_buffers, ("tree",), (marked_only,), {"state": "what is not saved any more is what it is for"}),
     Entry(name_inputs, ("flat",), (names_only, inputs_named)),
-    Entry(eliminate_dead_code, ("flat", "split", "tree"), (all_needed, nothing_new, boundary_stays, written_results)),
+    Entry(eliminate_dead_code, ("flat", "split", "tree"), (all_needed, nothing_new, boundary_stays)),
     Entry(
         eliminate_common_subexpressions,
         ("flat", "sunk", "tree"),
-        (computed_once, repeats_go, sharing_stays, nothing_new, boundary_stays, written_results),
+        (computed_once, repeats_go, sharing_stays, nothing_new, boundary_stays),
         FIRST_STAYS,
         aim=repeated,
     ),
-    Entry(canonicalize, ("flat", "sunk", "tree"), (orders_agree, nodes_same, written_results)),
+    Entry(canonicalize, ("flat", "sunk", "tree"), (orders_agree, nodes_same)),
     Entry(
         remove_noops,
         ("flat", "sunk", "deduplicated"),
-        (views_go, sharing_stays, nothing_new, boundary_stays, written_results),
+        (views_go, sharing_stays, nothing_new, boundary_stays),
         aim=viewed,
     ),
     Entry(there_and_back, ("flat", "sunk"), (double_says_what_it_computes,), CONVERTED),
@@ -227,7 +226,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(
         fold_constants,
         ("flat", "sunk", "deduplicated"),
-        (copies_fold, constants_added, boundary_stays, written_results),
+        (copies_fold, constants_added, boundary_stays),
         NEW_CONSTANTS,
         aim=copied,
     ),

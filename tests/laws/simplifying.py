@@ -17,9 +17,8 @@ from purefx.ir.graph import Call, Graph, Node, Op
 from purefx.ir.own_operators import is_boundary
 from purefx.ir.program import Program
 from purefx.ir.state import SlotKind
-from purefx.laws.evaluate import Meaning, meaning_differences
+from purefx.laws.evaluate import meaning_differences
 from purefx.laws.law import Case, Transform
-from purefx.laws.toy import tensor_meaning, toy_meaning
 from purefx.laws.variants import reordered
 from tests.laws.aimed import law
 from tests.laws.aims import without_writes
@@ -37,7 +36,6 @@ __all__ = [
     "repeats_go",
     "sharing_stays",
     "views_go",
-    "written_results",
 ]
 
 
@@ -176,17 +174,6 @@ def copies_fold(transform: Transform, case: Case) -> list[str]:
     left = [node for name in dirty.order for node in result.graphs[name].nodes if node.meta.get(MADE)]
     found = [f"{node.name} is computed of a constant" for node in left]
     return found or meaning_differences(case.meaning(result), case.meaning(case.program), tolerance=case.tolerance)
-
-
-@law("a caller that writes into the results of a call finds the same in later calls")
-def written_results(transform: Transform, case: Case) -> list[str]:
-    if not case.calls and "aten." in str(case.program):  # a picture
-        return []
-    return meaning_differences(_written_into(transform(case.program), case), _written_into(case.program, case))
-
-
-def _written_into(program: Program, case: Case) -> Meaning:
-    return tensor_meaning(program, case.calls, writes=True) if case.calls else toy_meaning(program, writes=True)
 
 
 @law("state that was there stays, and what is added are constants", aim=copied)

@@ -288,3 +288,13 @@ def test_what_is_said_of_a_clone_is_how_it_lies_in_memory() -> None:
     [clone] = [node for node in written.main.nodes if str(node.do) == str(px.op(torch.ops.aten.clone.default))]
     assert clone.meta["val"].stride() == torch.ones(3, 4)[:, 1:3].clone().stride() == (2, 1)
     assert px.verify(written, infer=True) == ()
+
+
+def test_state_that_nobody_writes_is_handed_out_itself() -> None:
+    """A tuple of a written input and of a buffer made them one memory, so that the caller got a copy of the buffer."""
+    pair = px.Op("toy.pair", px.Effects(aliases=(px.ir.ArgAt(0, "a"), px.ir.ArgAt(1, "b"))))
+    nodes = [px.Node("pair", pair, (px.Ref("x"), px.Ref("bn"))), px.Node("y", op_of(NEG), (px.Ref("bm"),))]
+    outputs = [("y", px.ir.InputMutation(2)), ("bn", px.ir.UserOutput()), ("x", px.ir.UserOutput())]
+    written = px.inplace_mutations(mutating(nodes, outputs))
+    assert written.main.output == (px.Ref("bn"), px.Ref("clone"))
+    assert px.functionalize(written) == mutating(nodes, outputs)
