@@ -14,7 +14,7 @@ from ..modules.context import FIRST
 from ..modules.interpreter import LoweredInterpreter, run_body
 from ..modules.module import MADE, Bound, LoweredModule, OtherName, Place, make_class, runs_on
 from .arguments import CallPlan
-from .preserved import answering, call_modules
+from .preserved import answering
 from .root import LoweredInterpreterRoot, LoweredRoot, root_class
 
 __all__ = ["bound_class", "class_of", "root_of"]
@@ -58,8 +58,7 @@ def root_of(plan: CallPlan, codes: Codes, to: str) -> type[torch.nn.Module]:
 
 def _members(body: Body, to: str) -> dict[str, Any]:
     if body.convention is not None:
-        members = {"forward": answering(_run_code if to == "graph_module" else run_body)}
-        return members | ({"call_modules": call_modules} if body.convention.signature.shared else {})
+        return {"forward": answering(_run_code if to == "graph_module" else run_body)}
     return {"forward": body.run} if to == "graph_module" else {}
 
 

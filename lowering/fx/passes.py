@@ -29,7 +29,6 @@ from ..executable import executable
 from ..lower import lower
 from ..to_ep import make_ep
 from .applied import FxPass, Over, same_graph, seen_of
-from .pieces import some_of
 from .plain import to_fx
 
 __all__ = ["as_fx_pass", "exported", "from_fx_pass", "paths_of", "taken_back"]
@@ -126,8 +125,7 @@ def from_fx_pass(a_pass: Any, *, over: Over = "graph_module", name: str | None =
     Args:
         a_pass: a function, a ``PassBase`` or a ``PassManager``; it may edit what it is given, return a module or a
             ``PassResult``.  One that takes a keyword ``fuel`` gets a ``purefx.Fuel`` and asks ``fuel.burn(...)`` before each
-            rewrite, so that ``purefx.bisect`` finds the wrong one.  Of one that does not, what it changed is taken apart by
-            node, and with little fuel only the first of its rewrites are kept.
+            rewrite, so that ``purefx.bisect`` finds the wrong one.  One that does not counts as one rewrite.
         over: what it takes: ``"graph_module"``, ``"graph"`` or ``"exported_program"``.
         name: of the transformation; by default that of the pass.
 
@@ -164,26 +162,14 @@ def from_fx_pass(a_pass: Any, *, over: Over = "graph_module", name: str | None =
     def with_fuel(program: Program, *, fuel: Fuel) -> Program:
         return apply(program, fuel=fuel)
 
-    def by_node(program: Program, *, fuel: Fuel) -> Program:
+    def as_one(program: Program, *, fuel: Fuel) -> Program:
         result = apply(program)
-        if result is program or not fuel.limited:
-            return result
-        given = _read_back(program, called)
-        some = some_of(given, result, fuel)
-        return program if some is given else some
+        return result if result is program or fuel.burn("run", called.name) else program
 
-    chosen = with_fuel if called.takes_fuel else by_node
+    chosen = with_fuel if called.takes_fuel else as_one
     chosen.__name__ = chosen.__qualname__ = name or called.name
     chosen.__doc__ = getattr(a_pass, "__doc__", None)
     return transformation(requires={"flat"})(chosen)
-
-
-def _read_back(program: Program, called: FxPass) -> Program:
-    # What a pass that does nothing would make of it: nodes that it did not touch are equal.
-    if called.over == "exported_program":
-        return import_ep(exported(program))
-    module = to_fx(program)
-    return taken_back(program, module, called.name, given=paths_of(module))
 
 
 def paths_of(module: torch.nn.Module) -> Mapping[str, Any]:

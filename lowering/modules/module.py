@@ -405,7 +405,7 @@ RESERVED = (
     | ROOT_ATTRIBUTES
     | frozenset(torch.nn.Module().__dict__)
     | LAZY
-    | {"purefx_place", "purefx_answers", "graph_module", "arg_names", "call_modules", "_prologue_start"}
+    | {"purefx_place", "purefx_answers", "graph_module", "arg_names", "_prologue_start"}
 )
 """Attribute names that modules use themselves; state and children may have them too, in the module's dicts."""
 

@@ -9,7 +9,6 @@ from .candidates import Candidate
 from .min_cut import budget, min_cut
 from .partition import Partition, Saved, partition_joint
 from .phases import Phases, phases
-from .picture import picture
 from .policies import Policy, by_operator, recompute, save_all
 from .split_backward import SplitBackward, split_backward
 
@@ -25,7 +24,6 @@ __all__ = [
     "min_cut",
     "partition_joint",
     "phases",
-    "picture",
     "recompute",
     "save_all",
     "split_backward",
