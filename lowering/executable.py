@@ -20,4 +20,6 @@ def executable(program: Program) -> Program:
     signature = program.signature
     if all(type(spec) is UserInput for spec in signature.inputs) and all(type(spec) in GIVEN for spec in signature.outputs):
         return program
-    return sink_state(inplace_mutations(remove_effect_tokens(program)))
+    for step in (remove_effect_tokens, inplace_mutations, sink_state):
+        program = step.apply(program)  # a tree too: only their laws need a flat program
+    return program
