@@ -22,8 +22,7 @@ from ...ir.graph import Call, Node
 from ...ir.names import FROM_ROOT
 from ...ir.own_operators import pack
 from ...ir.torch_private import is_tracing, pytree, tree_flatten_spec
-from .arguments import result_builder
-from .guards import other_literal
+from .arguments import other_literal, result_builder
 
 __all__ = ["Answer", "Answers", "PreservedCall", "add_inputs", "add_output", "answering", "call_module", "edited"]
 

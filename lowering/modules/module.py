@@ -266,11 +266,9 @@ class Place:
         body = self.body
         is_root = body.name == body.program.root
         graph, convention, sites = body.graph, body.convention, body.sites
-        was = self.bodies.before_merging(self.path, self.call)
-        callees = self.bodies.callees_before(was) if was is not None else {}
-        graph = as_it_was(graph, was)
+        graph = as_it_was(graph, self.bodies.before_merging(self.path, self.call))
         view = View(
-            body.program, graph, self.path, self.call, attach, attach_tree, is_root, self.bodies.types, convention, sites, callees
+            body.program, graph, self.path, self.call, attach, attach_tree, is_root, self.bodies.types, convention, sites
         )  # fmt: skip
         return build_fx_graph(view)
 

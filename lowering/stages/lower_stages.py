@@ -22,8 +22,7 @@ from ...ir.taking import Kind, a_program
 from ...ir.verify import check
 from ..calls.arguments import CallPlan
 from ..lower import lower
-from .cutting import stage_program
-from .plan import StagePlan, boundaries, check_stages, shared_cells
+from .plan import StagePlan, boundaries, check_stages, shared_cells, stage_program
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
