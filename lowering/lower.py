@@ -10,25 +10,29 @@ from types import MappingProxyType
 from typing import Literal
 
 import torch
+from attrs import evolve
 from torch.export import FlatArgsAdapter
 
-from ..ir.arguments import bodies_in
+from ..ir.arguments import Ref, bodies_in
+from ..ir.calls.call_graph import instances
+from ..ir.graph import Get, Graph, Node, Op
+from ..ir.names import join
 from ..ir.persistent import collector_paused
 from ..ir.program import Program
+from ..ir.state import SlotKind
 from ..ir.taking import a_program
 from ..ir.verify import check
 from ..transforms.convert.devices import Devices, moved_program
 from ..transforms.convert.memory import materialise
 from .calls.arguments import CallPlan
-from .calls.classes import bound_class, class_of, root_of
+from .calls.root import bound_class, class_of, root_of
 from .code.compiled import bodies_of
 from .executable import executable
 from .modules.context import LoweringContext
 from .modules.module import RESERVED, Bound, Place, new_module
-from .modules.state import writing_parameters
 from .modules.tree import Tree, grow
 
-__all__ = ["lower", "lower_unchecked"]
+__all__ = ["copies_into_state", "lower", "lower_unchecked", "write_parameter", "writing_parameters"]
 
 
 def lower(
@@ -43,8 +47,8 @@ def lower(
 
     Args:
         program: a program at any stage; a flat one gives one flat module, an outlined one the module tree.
-        to: ``"graph_module"`` for modules that run generated code (``torch.fx.GraphModule``), ``"interpreter"`` for modules
-            that run one operator at a time (``torch.export.unflatten.InterpreterModule``).
+        to: ``"graph_module"`` for modules that run generated code (``torch.fx.GraphModule``), ``"interpreter"`` for torch's
+            ``InterpreterModule``s, whose graph runs as soon as somebody looked at it.
         device: where the state goes; every device that the program names is replaced. None changes nothing.
         state: ``"copy"`` gives the modules tensors of their own, ``"share"`` those of the program.
         flat_args_adapter: makes arguments that are nested differently from the exported ones into the exported ones.
@@ -115,3 +119,65 @@ def _given(program: Program) -> dict[str, None]:
         for node in program.graphs[name].callers:
             found.update(dict.fromkeys(bodies_in(node.args, node.kwargs)))
     return found
+
+
+COPY = "aten.copy_.default"
+
+
+def write_parameter(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Copy a value into a parameter.
+
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> write_parameter(weight, torch.ones(2)).tolist(), weight.requires_grad
+    ([1.0, 1.0], True)
+    """
+    if not target.requires_grad:
+        return target.copy_(value)
+    with torch.no_grad():
+        return target.copy_(value)
+
+
+def writing_parameters(program: Program) -> Program:
+    """Return the program with its copies into parameters made by ``write_parameter``; the same object if it has none.
+
+    >>> from purefx.ir import Graph, Program
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> writing_parameters(program) is program
+    True
+    """
+    copies = {name: found for name in program.order if (found := copies_into_state(program.graphs[name]))}
+    if not copies:
+        return program
+    changed: dict[str, set[str]] = {}
+    for name, path in instances(program):
+        for node, slot in copies.get(name, {}).items():
+            found = program.state.slots.get(join(path, slot))
+            if found is not None and found.kind is SlotKind.PARAMETER:
+                changed.setdefault(name, set()).add(node)
+    if not changed:
+        return program
+    graphs = {name: _changed(program.graphs[name], nodes) for name, nodes in changed.items()}
+    return program.evolve(graphs=program.graphs.update(graphs))
+
+
+def copies_into_state(graph: Graph) -> dict[str, str]:
+    """Return the slot that each copy into state writes, by name of node.
+
+    >>> copies_into_state(Graph((), (), ()))
+    {}
+    """
+    copies = [node for node in graph.nodes if type(node.do) is Op and node.do.name == COPY]
+    if not copies:
+        return {}
+    slots = {node.name: node.do.slot for node in graph.nodes if type(node.do) is Get}
+    pairs = [(node.name, node.args[0]) for node in copies]
+    return {name: slots[arg.name] for name, arg in pairs if type(arg) is Ref and arg.name in slots}
+
+
+def _changed(graph: Graph, names: set[str]) -> Graph:
+    return evolve(graph, nodes=tuple([_written(node) if node.name in names else node for node in graph.nodes]))
+
+
+def _written(node: Node) -> Node:
+    assert type(node.do) is Op
+    return evolve(node, do=evolve(node.do, target=write_parameter))

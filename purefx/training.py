@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from purefx._joint import capture_joint
-from purefx._stages import training_stages
 from purefx.ir.importing.called import module_calls
 from purefx.lowering.training import TrainingModule
 from purefx.transforms.training import (
@@ -18,16 +17,13 @@ from purefx.transforms.training import (
     Phases,
     Policy,
     Saved,
-    SplitBackward,
     budget,
     by_operator,
     min_cut,
     partition_joint,
     phases,
-    picture,
     recompute,
     save_all,
-    split_backward,
 )
 
 __all__ = [
@@ -36,7 +32,6 @@ __all__ = [
     "Phases",
     "Policy",
     "Saved",
-    "SplitBackward",
     "TrainingModule",
     "budget",
     "by_operator",
@@ -45,9 +40,6 @@ __all__ = [
     "module_calls",
     "partition_joint",
     "phases",
-    "picture",
     "recompute",
     "save_all",
-    "split_backward",
-    "training_stages",
 ]

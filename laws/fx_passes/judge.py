@@ -23,8 +23,7 @@ from ...ir.program import Program
 from ...ir.torch_private import FakeTensor, OpOverload, new_guards, schema_of
 from ...ir.verify import check
 from ...lowering.fx import FxPass, to_fx
-from ...lowering.fx.applied import same_graph, seen_of
-from ...lowering.fx.passes import exported, paths_of, taken_back
+from ...lowering.fx.passes import exported, paths_of, same_graph, seen_of, taken_back
 from ...transforms import remove_effect_tokens
 from ..example_args import example_args
 from ..oracles import value_differences

@@ -1,27 +1,36 @@
-"""From the arguments of the caller to the flat inputs of the root, and from outputs to results: binding, pytrees, adapters.
+"""From the arguments of the caller to the flat inputs of the root, and from outputs to results: binding, guards, adapters.
 
-Arguments are checked in ``guards.py``.
+Guards are conditions on types, dtypes, shapes, baked-in values, ranges and relations of the flat inputs.  Each is described once,
+as a line of code and as what to say where it does not hold; one generated function runs all lines.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
+import math
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from attrs import define, field
+from torch.fx.immutable_collections import immutable_dict, immutable_list
 
+from ...ir.analysis.numbers import SYMBOLIC
+from ...ir.arguments import same_arg
 from ...ir.callables import Parameter, bind, plain_parameters
 from ...ir.calls.argument_tree import ArgumentTree
 from ...ir.errors import InputError, InputValueError
+from ...ir.expression import OPERATORS, UNCOMPUTABLE, Apply, Expr, InputDim, InputValue, Sym, inputs_in, leaves_in, write
 from ...ir.names import is_identifier
 from ...ir.own_operators import pack
 from ...ir.program import Program
+from ...ir.signature import ArgumentType, Constraints, LiteralType, NumberType, ObjectType, Range, RestType, TensorType, UserInput
 from ...ir.torch_private import pytree
-from .guards import LeafChecks
 
-__all__ = ["CallPlan", "adapted", "result_builder"]
+__all__ = ["CallPlan", "LeafChecks", "adapted", "foreign_class", "other_literal", "result_builder"]
 
 
 def adapted(root: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -34,7 +43,7 @@ def adapted(root: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list
 
     Raises:
         InputError: the adapter gave another number of leaves than the program takes.
-        InputValueError: a leaf has a wrong type, shape, dtype or value, or the adapter gave another number of paths.
+        InputValueError: a leaf has a wrong type, shape, dtype or value.
     """
     plan, adapter = root.purefx_plan, root.flat_args_adapter
     try:
@@ -43,44 +52,16 @@ def adapted(root: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list
         values = None
     if values is not None:
         return list(plan.checked(values))
-    leaves, spec = pytree.tree_flatten((args, _ordered(kwargs, plan)))
-    found = adapter.adapt(
-        target_spec=plan.in_spec,
-        input_spec=spec,
-        input_args=leaves,
-        metadata={**root.meta, "unflattened_module": root},
-        obj=args,
-    )
+    known = {name: kwargs[name] for name in plan.tree.keyword if name in kwargs}  # in the order of the program, as for torch
+    leaves, spec = pytree.tree_flatten((args, {**known, **kwargs}))
+    metadata = {**root.meta, "unflattened_module": root}
+    found = adapter.adapt(target_spec=plan.in_spec, input_spec=spec, input_args=leaves, metadata=metadata, obj=args)
     count = plan.checks.count
     if not isinstance(found, list | tuple) or len(found) != count:
         got = f"{len(found)} of them" if isinstance(found, list | tuple) else f"a {type(found).__name__}"
-        raise InputError(
-            f"the program takes {count} flat arguments ({', '.join(plan.checks.paths)}); {_name(adapter)} gave {got}"
-        )
-    return list(_checked(root, found))
-
-
-def _checked(root: torch.nn.Module, leaves: Any) -> Any:
-    plan: Any = root.purefx_plan
-    paths = list(getattr(root.flat_args_adapter, "get_flat_arg_paths", list)())
-    if not paths:
-        return plan.checked(leaves)
-    if len(paths) != len(leaves):
-        adapter = _name(root.flat_args_adapter)
-        raise InputValueError(f"{adapter}.get_flat_arg_paths() gave {len(paths)} paths for {len(leaves)} flat arguments")
-    checks = copy.copy(plan.checks)
-    checks.paths = paths
-    return plan.checked(leaves, checks)
-
-
-def _ordered(kwargs: Mapping[str, Any], plan: Any) -> dict[str, Any]:
-    # Keyword arguments that the program knows come in its order, as for the peer.
-    known = {name: kwargs[name] for name in plan.tree.keyword if name in kwargs}
-    return {**known, **kwargs}
-
-
-def _name(adapter: Any) -> str:
-    return type(adapter).__name__
+        name = type(adapter).__name__
+        raise InputError(f"the program takes {count} flat arguments ({', '.join(plan.checks.paths)}); {name} gave {got}")
+    return list(plan.checked(found))
 
 
 class CallPlan:
@@ -128,31 +109,24 @@ class CallPlan:
             InputError: too many, too few, unknown or differently nested arguments.
         """
         if self.in_spec is None:
-            return self._flat(args, kwargs)
+            if kwargs or len(args) != self.checks.count:
+                given = f"{len(args)} positional and {len(kwargs)} keyword arguments"
+                raise InputError(f"this module takes {self.checks.count} flat inputs, got {given}")
+            return args
         tree = self.tree
         if self.passes_on and not kwargs and len(args) == len(tree.positional):
             return args
         found = bind(self.parameters, args, kwargs, takes=self.takes)
         return tree.flatten([found[label] for label in tree.labels])
 
-    def checked(self, values: Sequence[Any], checks: LeafChecks | None = None) -> Sequence[Any]:
+    def checked(self, values: Sequence[Any]) -> Sequence[Any]:
         """Return flat inputs after a check of their types, shapes, dtypes and values.
 
         Raises:
             InputValueError: one is wrong.
         """
-        found = checks or self.checks
-        if self.unchecked:
-            found.only_data(values)
-        else:
-            found.run(values)
+        (self.checks.only_data if self.unchecked else self.checks.run)(values)
         return values
-
-    def _flat(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        if kwargs or len(args) != self.checks.count:
-            given = f"{len(args)} positional and {len(kwargs)} keyword arguments"
-            raise InputError(f"this module takes {self.checks.count} flat inputs, got {given}")
-        return args
 
 
 def _python_signature(plan: CallPlan) -> inspect.Signature | None:
@@ -192,3 +166,318 @@ def result_builder(spec: Any) -> Callable[[Sequence[Any]], Any]:
 
 def _only(leaves: Sequence[Any]) -> Any:
     return leaves[0]
+
+
+INFIX = frozenset({"-", "//", "/", "%", "==", "!=", "<", "<=", ">", ">="})
+"""Operators of two numbers that Python writes likewise; others are called."""
+
+NUMBERS = (int, float, bool, *SYMBOLIC)
+
+Got = Callable[[Any, Any], str]
+"""What is said of the value of an input that is wrong, and of what its line of code shows beside it."""
+
+Said = Callable[["LeafChecks", Sequence[Any], Any], str]
+"""What is said where a condition does not hold: of the checks, the inputs, and what the line of code shows."""
+
+
+def _about(index: int, got: Got) -> Said:
+    def said(checks: LeafChecks, values: Sequence[Any], shown: Any) -> str:
+        return f"argument {checks.paths[index]}: expected {_expected(checks.types[index])}, {got(values[index], shown)}"
+
+    return said
+
+
+def _guarded(guard: Expr) -> Said:
+    def said(checks: LeafChecks, _: Sequence[Any], __: Any) -> str:
+        names = ", ".join(dict.fromkeys(checks.paths[index] for index in inputs_in(guard)))
+        return f"argument {names}: the program was exported for inputs with {write(guard, checks.paths)}"
+
+    return said
+
+
+def _beyond(text: str, wanted: str) -> Said:
+    return lambda _, __, size: f"{text} is {size}, but must be {wanted}"
+
+
+@define
+class _Writer:
+    """Writes the conditions on the inputs of one program."""
+
+    lines: list[str] = field(factory=list)
+    said: list[tuple[Said, Expr | None]] = field(factory=list)
+    """For each condition what to say where it does not hold, and what it computes."""
+    table: dict[str, Any] = field(factory=lambda: {"Tensor": torch.Tensor, "NUMBERS": NUMBERS, "UNCOMPUTABLE": UNCOMPUTABLE})
+    symbols: dict[Sym, str] = field(factory=dict)
+    sizes: dict[Expr, int] = field(factory=dict)
+    """The first input that has a size which is an expression over symbols."""
+    computed: list[tuple[int, str, Expr]] = field(factory=list)
+    """Sizes that are computed from symbols, which may be bound further on: the input, the size, what it must be."""
+
+    def must(self, condition: str, said: Said, *, shown: str = "None", expr: Expr | None = None) -> None:
+        """Add a condition; what it computes may have no value for some inputs."""
+        line = f"if not ({condition}): return {len(self.said)}, {shown}"
+        if isinstance(expr, Apply | InputDim):
+            self.lines += ["try:", f"    {line}", f"except UNCOMPUTABLE as error: return {len(self.said)}, error"]
+        else:
+            self.lines.append(line)
+        self.said.append((said, expr))
+
+    def entry(self, value: Any) -> str:
+        name = f"t{len(self.table)}"
+        self.table[name] = value
+        return name
+
+    def tensor(self, index: int, kind: TensorType) -> None:
+        self.must(f"isinstance(v{index}, Tensor)", _about(index, lambda value, _: f"got {_describe(value)}"))
+        dtype = f"v{index}.dtype is {self.entry(kind.dtype)}"
+        if kind.dtype.is_floating_point:
+            dtype += f" or (floating and v{index}.is_floating_point())"
+        self.must(dtype, _about(index, lambda value, _: f"got dtype {value.dtype}"))
+        if not _has_symbols(kind):
+            self.must(f"v{index}.shape == {self.entry(kind.shape)}", _about(index, _got_sizes))
+
+    def other(self, index: int, kind: ArgumentType) -> None:
+        match kind:
+            case LiteralType(value=literal):
+                condition = f"v{index} is None" if literal is None else f"{self.entry(same_arg)}({self.entry(literal)}, v{index})"
+                self.must(condition, lambda checks, values, _: other_literal(checks.paths[index], literal, values[index]))
+            case NumberType():
+                self.must(f"isinstance(v{index}, NUMBERS)", _about(index, lambda value, _: f"got {_describe(value)}"))
+            case _:
+                pass
+
+    def symbolic(self, index: int, kind: ArgumentType) -> None:
+        if isinstance(kind, NumberType) and kind.expr is not None:
+            self.size(index, f"v{index}", kind.expr)
+        elif isinstance(kind, TensorType):
+            sizes = [f"v{index}_{dim}" for dim in range(len(kind.shape))]
+            self.must(f"v{index}.dim() == {len(sizes)}", _about(index, _got_sizes))
+            self.lines.append(f"{', '.join(sizes)}, = v{index}.shape")
+            for name, expected in sorted(zip(sizes, kind.shape, strict=True), key=lambda pair: not isinstance(pair[1], int)):
+                self.size(index, name, expected)
+
+    def size(self, index: int, name: str, expected: Expr) -> None:
+        if isinstance(expected, int):
+            self.must(f"{name} == {expected:d}", _about(index, _got_sizes))
+            return
+        self.sizes.setdefault(expected, index)
+        if not isinstance(expected, Sym):
+            self.computed.append((index, name, expected))
+        elif expected in self.symbols:
+            said = _about(
+                index, lambda value, known: f"{_got_sizes(value)}, but {expected.name} is {known} in an earlier argument"
+            )
+            self.must(f"{name} == {self.symbols[expected]}", said, shown=self.symbols[expected])
+        else:
+            self.symbols[expected] = name
+
+    def constraints(self, constraints: Constraints) -> None:
+        for index, name, expected in self.computed:
+            if self.knows(expected):
+                said = _about(index, functools.partial(_got_computed, expected))
+                self.must(f"{name} == {self.text(expected)}", said, shown=self.text(expected), expr=expected)
+        for bounds in constraints.ranges:
+            if (bounds.low is not None or bounds.high is not None) and self.knows(bounds.expr):
+                self.range(bounds)
+        for guard in constraints.guards:
+            if guard is not True:
+                self.must(self.text(guard), _guarded(guard), expr=guard)
+
+    def range(self, bounds: Range) -> None:
+        # A lower bound of 2 is the exporter's assumption that a dynamic size is not 0 or 1; sizes 0 and 1 still run.
+        low = bounds.low if bounds.low is not None and bounds.low > 2 else -math.inf
+        high = bounds.high if bounds.high is not None else math.inf
+        wanted = f"at least {low}" if high == math.inf else f"at most {high}" if low == -math.inf else f"between {low} and {high}"
+        text = write(bounds.expr)
+        index = self.sizes.get(bounds.expr)
+        said = _beyond(text, wanted)
+        if index is not None:
+            said = _about(index, lambda value, _: f"{_got_sizes(value)}, where {text} must be {wanted}")
+        size = self.text(bounds.expr)
+        self.must(f"{self.entry(low)} <= {size} <= {self.entry(high)}", said, shown=size, expr=bounds.expr)
+
+    def knows(self, expr: Expr) -> bool:
+        return all(leaf in self.symbols for leaf in leaves_in(expr) if isinstance(leaf, Sym))
+
+    def text(self, expr: Expr) -> str:
+        match expr:
+            case Sym():
+                return self.symbols[expr]
+            case InputDim(index=index, dim=dim, of=of):
+                return f"v{index}.{'size' if of == 'size' else 'stride'}({dim:d})"
+            case InputValue(index=index):
+                return f"v{index}"
+            case Apply(op=op, args=(left, right)) if op in INFIX:
+                return f"({self.text(left)} {op} {self.text(right)})"
+            case Apply(op=op, args=args):
+                return f"{self.entry(OPERATORS[op])}({', '.join(self.text(arg) for arg in args)})"
+            case _:
+                return self.entry(expr)
+
+    def made(self, count: int) -> Callable[[Sequence[Any], bool], tuple[int, Any] | None]:
+        names = "".join(f"v{index}, " for index in range(count))
+        body = [f"{names}= values"] if count else []
+        source = "\n".join(["def check(values, floating):", *(f"    {line}" for line in [*body, *self.lines, "return None"])])
+        exec(compile(source, "<purefx checks>", "exec"), self.table)  # noqa: S102  the text is ours: values are in the table
+        return self.table["check"]
+
+
+class LeafChecks:
+    """Checks the flat inputs of one program; ``floating`` is set once the module was converted to another dtype."""
+
+    def __init__(self, program: Program) -> None:
+        specs = [spec for spec in program.signature.inputs if type(spec) is UserInput]
+        self.count = len(specs)
+        self.floating = False
+        self.paths = [spec.argument or f"input {index}" for index, spec in enumerate(specs)]
+        self.types = [spec.type for spec in specs]
+        self.only = [
+            (index, spec.only)
+            for index, spec in enumerate(specs)
+            if spec.only is not None and type(spec.type) in (ObjectType, RestType, LiteralType)
+        ]
+        """Arguments that nothing else checks, in programs from outside, and which classes they may have besides data."""
+        writer = _Writer()
+        for index, kind in enumerate(self.types):
+            if isinstance(kind, TensorType):
+                writer.tensor(index, kind)
+        for index, kind in enumerate(self.types):
+            writer.other(index, kind)
+        for index, kind in enumerate(self.types):
+            if _has_symbols(kind):
+                writer.symbolic(index, kind)
+        writer.constraints(program.constraints)
+        self.said = writer.said
+        self.first_wrong = writer.made(self.count)
+        """Gives the number of the first condition that does not hold, and what it shows; None if all do."""
+
+    def run(self, values: Sequence[Any]) -> None:
+        """Check the inputs of one call.
+
+        Raises:
+            InputValueError: the first that is wrong, by name, with what was expected.
+        """
+        if self.only:
+            self.only_data(values)
+        wrong = self.first_wrong(values, self.floating)
+        if wrong is not None:
+            raise InputValueError(self._explained(values, *wrong)) from None
+
+    def only_data(self, values: Sequence[Any]) -> None:
+        """Check that a program from an untrusted source gets no object whose methods it could call.
+
+        Raises:
+            InputValueError: it is, in an argument whose type says nothing.
+        """
+        for index, kinds in self.only:
+            odd = foreign_class(values[index], kinds)
+            if odd is not None:
+                name = f"{odd.__module__}.{odd.__qualname__}"
+                raise InputValueError(
+                    f"argument {self.paths[index]}: a program from a file or text takes data here (tensors, numbers, "
+                    f"strings and containers of them), got a {name}; load(..., types=[{odd.__name__}]) lets it call its methods"
+                )
+
+    def _explained(self, values: Sequence[Any], number: int, shown: Any) -> str:
+        said, expr = self.said[number]
+        if not isinstance(shown, UNCOMPUTABLE):
+            return said(self, values, shown)
+        assert expr is not None
+        read = ", ".join(dict.fromkeys(self.paths[index] for index in inputs_in(expr))) or "sizes"
+        text = f"argument {read}: the program was exported for inputs with {write(expr, self.paths)}, which has no value here"
+        return f"{text} ({shown})"
+
+
+def _has_symbols(kind: Any) -> bool:
+    sizes = kind.shape if isinstance(kind, TensorType) else (kind.expr,) if isinstance(kind, NumberType) else ()
+    return any(size is not None and not isinstance(size, int) for size in sizes)
+
+
+def _got_sizes(value: Any, _: Any = None) -> str:
+    return f"got shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"got {value!r}"
+
+
+def _got_computed(expected: Expr, value: Any, wanted: Any) -> str:
+    return f"{_got_sizes(value)}, where {write(expected)} is {wanted}"
+
+
+def _describe(value: Any) -> str:
+    return f"{value!r}" if isinstance(value, int | float | str | bool | type(None)) else f"a {type(value).__name__}"
+
+
+def other_literal(path: str, literal: Any, value: Any) -> str:
+    """Return what is wrong with an argument that was exported with another literal.
+
+    >>> other_literal("mask", None, torch.ones(2))
+    'argument mask: got a Tensor, but was exported with None; export with a value'
+    >>> other_literal("causal", True, False)
+    'argument causal: expected the value True that the program was exported with, got False'
+    """
+    if literal is None:
+        return f"argument {path}: got {_describe(value)}, but was exported with None; export with a value"
+    return f"argument {path}: expected the value {literal!r} that the program was exported with, got {_describe(value)}"
+
+
+def _expected(kind: Any) -> str:
+    match kind:
+        case TensorType(dtype=dtype, shape=shape):
+            sizes = ", ".join(write(size) for size in shape)
+            return f"a tensor of shape ({sizes}{',' * (len(shape) == 1)}) and dtype {dtype}"
+        case NumberType(kind=name):
+            return f"a number ({name})"
+        case _:
+            return "what the program was exported with"
+
+
+SCALARS = frozenset(
+    {
+        int, bool, float, complex, str, bytes, type(None), type(Ellipsis), slice, range, torch.dtype, torch.device, torch.layout,
+        torch.memory_format,
+    }
+)  # fmt: skip
+
+SEQUENCES = frozenset({tuple, list, torch.Size, immutable_list, set, frozenset})
+
+MAPPINGS = frozenset({dict, OrderedDict, immutable_dict})
+
+TORCHS = (torch.Tensor, torch.Generator, torch.ScriptObject, torch.fx.Proxy, *SYMBOLIC)
+
+CALLED = (
+    "getitem", "iter", "len", "contains", "add", "radd", "sub", "rsub", "mul", "rmul", "matmul", "rmatmul", "mod", "rmod", "pow",
+    "rpow", "truediv", "rtruediv", "floordiv", "rfloordiv", "and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift",
+    "rshift", "rrshift", "neg", "pos", "abs", "invert", "index", "int", "float", "complex", "bool", "round", "trunc", "floor",
+    "ceil", "eq", "ne", "lt", "le", "gt", "ge", "getattribute", "getattr", "format", "str", "hash", "torch_function",
+)  # fmt: skip
+"""Methods, without their underscores, that functions on data call."""
+
+
+def foreign_class(value: Any, also: tuple[type, ...]) -> type | None:
+    """Return the class of the first object in a value that is not data, or None.
+
+    Args:
+        value: what a caller passes.
+        also: classes that are accepted besides.
+
+    >>> foreign_class(([1, torch.ones(2)], {"a": None}), ()), foreign_class([object()], ()), foreign_class(object(), (object,))
+    (None, <class 'object'>, None)
+    """
+    todo = [value]
+    while todo:
+        part = todo.pop()
+        kind: Any = type(part)
+        if kind in SCALARS or isinstance(part, TORCHS) or kind.__module__ == "numpy":
+            continue
+        if kind in MAPPINGS:
+            todo += [*part.keys(), *part.values()]
+        elif kind in SEQUENCES or (isinstance(part, tuple) and _is_plain(kind)):
+            todo.extend(part)
+        elif not isinstance(part, also):
+            return kind
+    return None
+
+
+@functools.lru_cache(maxsize=256)
+def _is_plain(kind: type) -> bool:
+    # Named tuples, which torch's operators give and callers pass: a tuple with names and no methods of its own.
+    above = kind.__mro__[: -len(tuple.__mro__)]
+    return not any(f"__{name}__" in vars(part) for part in above for name in CALLED)

@@ -22,10 +22,9 @@ from ...ir.graph import Call, Node
 from ...ir.names import FROM_ROOT
 from ...ir.own_operators import pack
 from ...ir.torch_private import is_tracing, pytree, tree_flatten_spec
-from .arguments import result_builder
-from .guards import other_literal
+from .arguments import other_literal, result_builder
 
-__all__ = ["Answer", "Answers", "PreservedCall", "add_inputs", "add_output", "answering", "call_module", "call_modules", "edited"]
+__all__ = ["Answer", "Answers", "PreservedCall", "add_inputs", "add_output", "answering", "call_module", "edited"]
 
 Letter = list[Any]
 """What travels beside the arguments: call number, values for the body, and on the way back the values that it gives."""
@@ -180,24 +179,6 @@ def answering(run: Callable[[torch.nn.Module, Any, list[Any]], Any]) -> Callable
         return answer.result(leaves)
 
     return forward
-
-
-def call_modules(self: Any) -> list[torch.nn.Module]:
-    """Return a module for each call, which always answers as that call did: what torch's dispatchers of calls have.
-
-    They share children, state and hooks with the module.
-    """
-    found: list[torch.nn.Module] = []
-    for number, answer in self.purefx_answers.items():
-        made: Any = self.__class__.__new__(self.__class__)
-        made.__dict__.update({name: value for name, value in self.__dict__.copy().items() if name not in _OF_FIRST})
-        made.__dict__.update(purefx_place=answer.place, purefx_answers=Answers({number: answer}))
-        found.append(made)
-    return found
-
-
-_OF_FIRST = frozenset({"graph", "_graph", "_code", "graph_module"})
-"""What a module has because somebody looked at the body of its first call."""
 
 
 def edited(forward: Callable[..., Any], answers: Answers) -> Callable[..., Any]:

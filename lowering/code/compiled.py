@@ -159,8 +159,6 @@ class Body:
     """Makes a table for what its code refers to."""
     switches_modes: bool = False
     """Whether it puts modes back after an error."""
-    tape: Any = field(default=None, repr=False)
-    """What runs it step by step, once somebody did, see ``modules/interpreter.py``."""
     run: FunctionType = field(default=None, repr=False)  # type: ignore[assignment]
     opened: tuple[str, ...] = ()
     """The registers of its code that get an object through which a mode is left, the last one first."""
@@ -212,7 +210,7 @@ class Codes(WeakValueDictionary[CodeType, Body]):
 
 
 DEEPEST = 100
-"""How many modules deep calls may nest: four frames each, or six in the interpreter, and 400 of 1,000 are the caller's."""
+"""How many modules deep calls may nest: at most six frames each, and 400 of 1,000 are the caller's."""
 
 
 def bodies_of(family: LoweringContext, *, reserved: frozenset[str]) -> tuple[dict[str, Body], Codes]:

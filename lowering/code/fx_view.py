@@ -25,36 +25,7 @@ from ...ir.torch_private import PyTreeCodeGen, PyTreeInfo, pytree
 from ..calls.preserved import PreservedCall, add_inputs, add_output, call_module
 from .source import argument_names, attribute_name, check_fx_names, from_root
 
-__all__ = ["as_it_was", "build_fx_graph", "common_custom"]
-
-
-def common_custom(program: Program, graph: Graph) -> dict[str, Any]:
-    """Return the ``meta["custom"]`` that all nodes of a body and of its callees have in common; {} if they differ.
-
-    >>> from purefx.ir import Node, Op, Ref
-    >>> nodes = tuple(Node(name, Op("toy.neg"), (Ref("x"),), meta={"custom": {"tag": 1}}) for name in "ab")
-    >>> graph = Graph((), nodes)
-    >>> common_custom(Program.of({"": graph}), graph)
-    {'tag': 1}
-    """
-    common: Any = None
-    seen: set[str] = set()
-    todo = [graph]
-    while todo:
-        for node in todo.pop().nodes:
-            do = node.do
-            if type(do) is Get or is_boundary(node):
-                continue
-            if type(do) is Call and not node.meta.get("custom"):
-                if do.graph not in seen:
-                    seen.add(do.graph)
-                    todo.append(program.graphs[do.graph])
-                continue
-            custom = node.meta.get("custom")
-            if not custom or (common is not None and custom != common):
-                return {}
-            common = custom
-    return thaw(common) if common is not None else {}
+__all__ = ["as_it_was", "build_fx_graph"]
 
 
 def as_it_was(graph: Graph, was: Graph | None) -> Graph:
@@ -70,32 +41,18 @@ def as_it_was(graph: Graph, was: Graph | None) -> Graph:
     >>> dict(as_it_was(graph, was).nodes[0].meta)
     {'val': 2}
     """
-    if was is None or was is graph or not _agree(graph, was):
+    if was is None or was is graph or len(graph.inputs) != len(was.inputs) or len(graph.nodes) != len(was.nodes):
+        return graph
+    pairs = list(zip(graph.nodes, was.nodes, strict=True))
+    if any(_done(mine) != _done(theirs) for mine, theirs in pairs):  # by a transformation that ran after the merge
         return graph
     inputs = tuple([Input(mine.name, theirs.meta) for mine, theirs in zip(graph.inputs, was.inputs, strict=True)])
-    nodes = tuple([_with_meta(mine, theirs.meta) for mine, theirs in zip(graph.nodes, was.nodes, strict=True)])
-    return Graph(inputs, nodes, graph.output)
+    return Graph(inputs, tuple([mine.evolve(meta=theirs.meta) for mine, theirs in pairs]), graph.output)
 
 
-def _with_meta(node: Node, meta: Meta) -> Node:
-    return Node(node.name, node.do, node.args, node.kwargs, node.stack, meta)
-
-
-def _agree(graph: Graph, was: Graph) -> bool:
-    # A transformation that ran after the merge may have changed what runs.
-    return (
-        len(graph.inputs) == len(was.inputs)
-        and len(graph.nodes) == len(was.nodes)
-        and all(_alike(mine, theirs) for mine, theirs in zip(graph.nodes, was.nodes, strict=True))
-    )
-
-
-def _alike(mine: Node, theirs: Node) -> bool:
-    if type(mine.do) is Call and type(theirs.do) is Call:
-        return mine.do.instance.path == theirs.do.instance.path
-    if type(mine.do) is Op and type(theirs.do) is Op:
-        return mine.do.name == theirs.do.name
-    return mine.do == theirs.do
+def _done(node: Node) -> object:
+    do = node.do
+    return do.instance.path if type(do) is Call else do.name if type(do) is Op else do
 
 
 @frozen
@@ -117,8 +74,6 @@ class View:
     """How the body is called, where its signature was preserved."""
     sites: Mapping[str, PreservedCall] = MappingProxyType({})
     """Its calls of modules with a preserved signature, by name of node."""
-    callees: Mapping[int, tuple[Program, Graph]] = MappingProxyType({})
-    """The bodies that it calls as they were before equal ones became one, by number of node."""
 
 
 def build_fx_graph(view: View) -> torch.fx.Graph:
@@ -138,7 +93,6 @@ def build_fx_graph(view: View) -> torch.fx.Graph:
             builder.describe(made, node.meta)
             made.meta.setdefault("nn_module_stack", builder.module_stack(node.stack))
     builder.output()
-    builder.lift_custom()
     signature = view.program.signature
     if view.is_root and signature.in_spec is not None and builder.parameters is None:
         tree = ArgumentTree.of(signature.in_spec)
@@ -166,23 +120,6 @@ class _Builder:
 
     def describe(self, made: torch.fx.Node, meta: Meta) -> None:
         made.meta.update({key: thaw(value) for key, value in meta.items()})
-
-    def lift_custom(self) -> None:
-        # What all nodes of a callee note is noted by the call; what all nodes here note, by the call of this body.
-        view = self.view
-        lifted = not view.is_root and bool(common_custom(view.program, view.graph))
-        for number, node in enumerate(view.graph.nodes):
-            made = self.known.get(node.name)
-            if isinstance(made, torch.fx.Node):
-                if type(node.do) is Call:
-                    callee = view.callees.get(number) or (view.program, view.program.graphs[node.do.graph])
-                    custom = common_custom(*callee)
-                else:
-                    custom = {}
-                if custom:
-                    made.meta["custom"] = custom
-                if lifted:
-                    made.meta.pop("custom", None)
 
     def inputs(self) -> None:
         view = self.view

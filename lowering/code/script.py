@@ -1,24 +1,27 @@
 """``to_script``: a program as Python text that needs only torch: the graph node by node, its state, arguments, and a pass to try.
 
 It is what an issue of a project wants that has never heard of this library.  Names of a program are written as strings, or as
-variables where they are identifiers; they never become code.  ``written.py`` writes literals and operators.
+variables where they are identifiers; they never become code.  Every literal is written by its type, and everything else is
+refused.  The source of ``attach``, ``observed``, ``difference`` and ``differences`` is copied into the script, so they use only
+torch.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from ...ir.arguments import Arg, Body, Ref
-from ...ir.callables import Method
+from ...ir.arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of
+from ...ir.callables import Method, op_name
 from ...ir.drawn import NUMBERS, drawn
 from ...ir.errors import ArgumentError, UnsupportedProgram
-from ...ir.graph import Get, Graph, Node, Op
+from ...ir.graph import Get, Graph, Node, Op, place_of
 from ...ir.inference import FakeValues
 from ...ir.names import Names, is_identifier
 from ...ir.own_operators import is_boundary
@@ -27,10 +30,9 @@ from ...ir.signature import LiteralType, NumberType, TensorType, UserInput, User
 from ...ir.state import is_plain
 from ...ir.state_copies import kind_of_state
 from ...ir.taking import kind_of
+from ...ir.torch_private import OpOverload
 from ...ir.verify import check
 from ...transforms import inline, inplace_mutations, join, remove_effect_tokens, sink_state
-from .script_parts import attach, difference, differences, observed
-from .written import code_of, contents_code, target_code
 
 __all__ = ["to_script"]
 
@@ -279,3 +281,197 @@ def _argument(name: str, spec: UserInput, values: FakeValues) -> str:
         case _:
             pass
     raise UnsupportedProgram(f"no text makes an argument for the input {name!r}; reduce the program first, px.minimize(...)")
+
+
+LITERAL_UP_TO = 64
+"""Numbers of a tensor that are written one by one; larger tensors are drawn."""
+
+PLAIN = (type(None), bool, int, str, bytes, range, type(Ellipsis))
+
+NAMED = (torch.dtype, torch.layout, torch.memory_format)
+
+
+def _nothing(arg: Arg) -> None:  # noqa: ARG001
+    return None
+
+
+def code_of(arg: Arg, leaf: Callable[[Arg], str | None] = _nothing) -> str:
+    """Return an argument as code.
+
+    Args:
+        arg: any argument.
+        leaf: gives the code of what stands for something of the program, a reference or a body; None for a literal.
+
+    Raises:
+        UnsupportedProgram: a literal cannot be written.
+
+    >>> code_of(Items([1, (torch.float32, float("inf"))]))
+    "[1, (torch.float32, float('inf'))]"
+    """
+    known = leaf(arg)
+    if known is not None:
+        return known
+    kind = type(arg)
+    if kind not in CONTAINERS:
+        return _literal(arg)
+    parts = [code_of(part, leaf) for part in children_of(arg)]
+    if kind is Record:
+        return "{" + ", ".join(f"{key}: {value}" for key, value in zip(parts[::2], parts[1::2], strict=True)) + "}"
+    if kind is slice:
+        return f"slice({', '.join(parts)})"
+    inside = ", ".join(parts)
+    return f"[{inside}]" if kind is Items else f"({inside},)" if len(parts) == 1 else f"({inside})"
+
+
+def _literal(value: Any) -> str:
+    if type(value) in PLAIN:
+        return repr(value)
+    if type(value) is float:
+        return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
+    if type(value) is complex:
+        return f"complex({_literal(value.real)}, {_literal(value.imag)})"
+    if isinstance(value, NAMED):
+        return str(value)
+    if type(value) is torch.device:
+        return f"torch.device({str(value)!r})"
+    raise UnsupportedProgram(
+        f"a {type(value).__name__} among the arguments cannot be written into a script: reduce the program first"
+    )
+
+
+def contents_code(tensor: torch.Tensor) -> str:
+    """Return code that makes a tensor of a type; its contents are the same if there are not many, and drawn otherwise.
+
+    Args:
+        tensor: strided, on any device.
+
+    >>> contents_code(torch.tensor([[1.0, 0.1]])), contents_code(torch.ones(5, 20, dtype=torch.float16))
+    ('torch.tensor([[1.0, 0.10000000149011612]], dtype=torch.float32)', 'drawn([5, 20], torch.float16, draw)')
+    """
+    sizes = list(tensor.shape)
+    device = "" if tensor.device.type in ("cpu", "meta") else f".to({str(tensor.device)!r})"
+    if tensor.numel() > LITERAL_UP_TO or tensor.is_meta or 0 in sizes:
+        return f"drawn({sizes}, {tensor.dtype}, draw){device}"
+    return f"torch.tensor({_numbers(tensor.detach().cpu().tolist())}, dtype={tensor.dtype}){device}"
+
+
+def _numbers(value: Any) -> str:
+    return f"[{', '.join(map(_numbers, value))}]" if isinstance(value, list) else _literal(value)
+
+
+def target_code(node: Node) -> str:
+    """Return how a script names the operator of a node.
+
+    Args:
+        node: calls an operator.
+
+    Raises:
+        UnsupportedProgram: it is no operator that torch finds by name.
+
+    >>> from purefx.ir.operators import op_of
+    >>> target_code(Node("y", op_of(torch.ops.aten.add.Tensor)))
+    'torch.ops.aten.add.Tensor'
+    """
+    assert type(node.do) is Op
+    target, name = node.do.target, node.do.name
+    known = isinstance(target, OpOverload) or name.startswith("higher_order.")
+    code = f"torch.ops.{name}" if known else name
+    if target is None or not all(map(is_identifier, code.split("."))) or _found(code) is not target or op_name(target) != name:
+        raise UnsupportedProgram(
+            f"{name} at {place_of(node)} is nothing that a script finds by name in torch or in the standard library"
+        )
+    return code
+
+
+def _found(code: str) -> Any:
+    import builtins
+    import operator
+
+    module, *way = code.split(".")
+    found: Any = {"torch": torch, "operator": operator, "math": math, "builtins": builtins}.get(module)
+    for part in way:
+        found = getattr(found, part, None)
+    return found
+
+
+def attach(root: torch.nn.Module, path: str, value: Any, *, persistent: bool = True) -> None:
+    """Register a tensor under a path with dots, in modules that are made on the way.
+
+    Args:
+        root: the module that has it below.
+        path: where.
+        value: a parameter, or a tensor that becomes a buffer.
+        persistent: whether ``state_dict`` has it.
+
+    >>> attach(module := torch.nn.Module(), "a.w", torch.ones(1))
+    >>> list(module.state_dict())
+    ['a.w']
+    """
+    *way, name = path.split(".")
+    for part in way:
+        if part not in dict(root.named_children()):
+            root.add_module(part, torch.nn.Module())
+        root = root.get_submodule(part)
+    if isinstance(value, torch.nn.Parameter):
+        root.register_parameter(name, value)
+    else:
+        root.register_buffer(name, value, persistent=persistent)
+
+
+def observed(module: torch.nn.Module, arguments: Callable[[int], list[Any]], *, calls: int) -> list[tuple[str, Any]]:
+    """Return what is seen of a module over several calls: results, arguments afterwards, and its state at the end.
+
+    Args:
+        module: it is called, and so may change.
+        arguments: makes those of a call.
+        calls: how many.
+
+    >>> observed(torch.nn.ReLU(), lambda call: [torch.ones(1)], calls=1)[0]
+    ('call 0, results', tensor([1.]))
+    """
+    seen: list[tuple[str, Any]] = []
+    for call in range(calls):
+        torch.manual_seed(call)
+        given = arguments(call)
+        with torch.no_grad():
+            seen.append((f"call {call}, results", module(*given)))
+        seen.append((f"call {call}, arguments afterwards", given))
+    return [*seen, *module.named_parameters(), *module.named_buffers()]
+
+
+def difference(given: Any, expected: Any) -> str | None:
+    """Return how two values differ, or None: tensors in dtype, shape and bits, containers in what they hold.
+
+    Args:
+        given: what there is.
+        expected: what there should be.
+
+    >>> difference([torch.ones(2)], [torch.tensor([1.0, 3.0])])
+    'up to 2'
+    """
+    if isinstance(expected, (list, tuple)) and type(given) is type(expected) and len(given) == len(expected):
+        found = [difference(mine, theirs) for mine, theirs in zip(given, expected, strict=True)]
+        return next((one for one in found if one is not None), None)
+    if not isinstance(given, torch.Tensor) or not isinstance(expected, torch.Tensor):
+        return None if given == expected else f"{given!r} in the place of {expected!r}"
+    if (given.dtype, given.shape) != (expected.dtype, expected.shape):
+        return f"{given.dtype} of {list(given.shape)} in the place of {expected.dtype} of {list(expected.shape)}"
+    if torch.allclose(given, expected, rtol=0, atol=0, equal_nan=True):
+        return None
+    wide = torch.complex128 if given.is_complex() else torch.float64
+    return f"up to {(given.to(wide) - expected.to(wide)).abs().max().item():.6g}"
+
+
+def differences(given: list[tuple[str, Any]], expected: list[tuple[str, Any]]) -> list[str]:
+    """Return a line for each thing that differs.
+
+    Args:
+        given: what was seen of one module.
+        expected: what was seen of another.
+
+    >>> differences([("w", torch.ones(1))], [("w", torch.zeros(1)), ("v", torch.zeros(1))])
+    ['w: up to 1', 'v: it is gone']
+    """
+    there = dict(given)
+    found = [(name, difference(there[name], value) if name in there else "it is gone") for name, value in expected]
+    return [f"{name}: {said}" for name, said in found if said is not None]

@@ -120,8 +120,6 @@ class BodySource:
     lines: tuple[str, ...]
     """The statements, one for each node of the graph and one for the result."""
     parameters: tuple[str, ...]
-    registers: int
-    """How many registers it uses, the parameters first."""
     opened: tuple[str, ...] = ()
     """The registers that get an object through which a mode is left, the last one first."""
 
@@ -150,9 +148,6 @@ def write_body(
     graph: Graph,
     table: Table,
     sites: Mapping[str, PreservedCall] = MappingProxyType({}),
-    *,
-    register: Callable[[int], str] = "v{}".format,
-    is_traced: bool = True,
 ) -> BodySource:
     """Return the source of a body.
 
@@ -160,22 +155,17 @@ def write_body(
         graph: the body.
         table: where operators, names and literals are entered.
         sites: the calls of modules with a preserved signature, by name of node.
-        register: how a register is written, by its number.
-        is_traced: whether a compiler may trace the code; it is to see operators, and no bindings.
     """
-    writer = _Writer(graph, table, sites, register, is_traced=is_traced)
+    writer = _Writer(graph, table, sites)
     lines = [writer.statement(index, node) for index, node in enumerate(graph.nodes)]
     lines.append(f"return {writer.text(graph.output)}")
-    if writer.unseen and writer.is_quick:
+    if writer.is_quick:
         lines[0] = f"{writer.unseen} = not {table.name('is_compiling', torch.compiler.is_compiling)}(); {lines[0]}"
-    return BodySource(tuple(lines), writer.parameters, writer.count, tuple(writer.opened[::-1]))
+    return BodySource(tuple(lines), writer.parameters, tuple(writer.opened[::-1]))
 
 
 class _Writer:
-    def __init__(
-        self, graph: Graph, table: Table, sites: Mapping[str, PreservedCall], register: Callable[[int], str], *, is_traced: bool
-    ) -> None:
-        self.register = register
+    def __init__(self, graph: Graph, table: Table, sites: Mapping[str, PreservedCall]) -> None:
         self.table = table
         self.sites = sites
         self.registers: dict[str, str] = {}
@@ -185,8 +175,8 @@ class _Writer:
         for formal in graph.inputs:
             self.registers[formal.name] = self._take()
         self.parameters = tuple(self.registers.values())
-        self.unseen = self._take() if is_traced else ""
-        """The register that says that no compiler traces the code; none where none ever does."""
+        self.unseen = self._take()
+        """The register that says that no compiler traces the code: a compiler sees operators, and no bindings."""
         self.is_quick = False
         self.opened: list[str] = []
 
@@ -194,7 +184,7 @@ class _Writer:
         if self.free:
             return self.free.pop()
         self.count += 1
-        return self.register(self.count - 1)
+        return f"v{self.count - 1}"
 
     def statement(self, index: int, node: Node) -> str:
         """Return the line that runs a node, and frees values without a later use."""
@@ -240,18 +230,14 @@ class _Writer:
         assertion = asserted(node)
         if assertion:
             holds = f"{name('has_metadata', has_metadata)}({', '.join([self.text(arg) for arg in assertion])})"
-            return f"None if {self._asked(holds)} else {called}({given})"
+            return f"None if {self.unseen} and {holds} else {called}({given})"
         binding = binding_of(target) if do.name in BINDINGS else None
         types = operands(node) if binding is not None else None
         if types is None:
-            entry, asked = name(("entry", id(target)), entry_of(target)), self._asked()
-            return f"({entry} if {asked} else {called})({given})" if asked else f"{entry}({given})"
+            return f"({name(('entry', id(target)), entry_of(target))} if {self.unseen} else {called})({given})"
         checks = [self._check(self.registers[value.name], wanted) for value, wanted in types.items()]
-        asked = self._asked(*checks, f"not {name('sees_functions', sees_functions)}()")
+        asked = " and ".join([self.unseen, *checks, f"not {name('sees_functions', sees_functions)}()"])
         return f"({name(('binding', id(target)), binding)} if {asked} else {called})({given})"
-
-    def _asked(self, *conditions: str) -> str:
-        return " and ".join(filter(None, (self.unseen, *conditions)))
 
     def _check(self, value: str, wanted: type) -> str:
         name = self.table.name

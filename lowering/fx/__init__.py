@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from .applied import FxPass, Over
-from .passes import as_fx_pass, from_fx_pass
-from .plain import to_fx
+from .passes import FxPass, Over, as_fx_pass, from_fx_pass, to_fx
 
 __all__ = ["FxPass", "Over", "as_fx_pass", "from_fx_pass", "to_fx"]

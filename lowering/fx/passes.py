@@ -1,38 +1,41 @@
-"""``as_fx_pass`` and ``from_fx_pass``: our transformations in pass managers of torch, passes of others in our pipelines.
+"""fx passes: ``to_fx`` (a program as a plain fx graph), ``as_fx_pass`` and ``from_fx_pass``.
 
-A pass that comes from outside may edit what it is given and knows nothing of signatures, ties and calling conventions; it is
-given a copy, and what it returns is taken back as the body of the same program.  Whether it is right is a question for
-``purefx.laws.check_fx_pass``.
+Passes of torch and others take a graph module, its graph, or an exported program; some edit what they get, some return a module,
+some a ``PassResult``; ``FxPass`` calls each in the one way that fits it.  A pass from outside knows nothing of signatures, ties
+and calling conventions: it gets a copy of torch's own classes, and its result is taken back as the body of the same program.
+Whether it is right is a question for ``purefx.laws.check_fx_pass``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import Parameter, signature
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 import torch.fx
-from attrs import evolve
+from attrs import evolve, frozen
+from torch.fx.graph import CodeGen
 from torch.fx.passes.infra.pass_base import PassResult
 
-from ...ir.errors import FxPassError
+from ...ir.errors import FxPassError, UnsupportedProgram
+from ...ir.graph import Call
 from ...ir.importing import import_ep, import_fx
 from ...ir.program import Program
 from ...ir.signature import UserInput
 from ...ir.state import Slot, State, same_value
-from ...ir.taking import a_result
+from ...ir.taking import a_program, a_result
 from ...ir.tensors import TensorIds
+from ...ir.torch_private import times_written
 from ...ir.verify import check
 from ...transforms import Fuel, RuleSet, Transformation, functionalize, inline, lift_state, transformation
 from ..executable import executable
 from ..lower import lower
+from ..modules.module import Lowered, copy_graph
 from ..to_ep import make_ep
-from .applied import FxPass, Over, same_graph, seen_of
-from .pieces import some_of
-from .plain import to_fx
 
-__all__ = ["as_fx_pass", "exported", "from_fx_pass", "paths_of", "taken_back"]
+__all__ = ["FxPass", "Over", "as_fx_pass", "exported", "from_fx_pass", "paths_of", "same_graph", "seen_of", "taken_back", "to_fx"]
 
 
 def as_fx_pass(transformation: Callable[[Program], Program], *, over: Over = "graph_module") -> Callable[[Any], Any]:
@@ -126,8 +129,7 @@ def from_fx_pass(a_pass: Any, *, over: Over = "graph_module", name: str | None =
     Args:
         a_pass: a function, a ``PassBase`` or a ``PassManager``; it may edit what it is given, return a module or a
             ``PassResult``.  One that takes a keyword ``fuel`` gets a ``purefx.Fuel`` and asks ``fuel.burn(...)`` before each
-            rewrite, so that ``purefx.bisect`` finds the wrong one.  Of one that does not, what it changed is taken apart by
-            node, and with little fuel only the first of its rewrites are kept.
+            rewrite, so that ``purefx.bisect`` finds the wrong one.  One that does not counts as one rewrite.
         over: what it takes: ``"graph_module"``, ``"graph"`` or ``"exported_program"``.
         name: of the transformation; by default that of the pass.
 
@@ -164,26 +166,14 @@ def from_fx_pass(a_pass: Any, *, over: Over = "graph_module", name: str | None =
     def with_fuel(program: Program, *, fuel: Fuel) -> Program:
         return apply(program, fuel=fuel)
 
-    def by_node(program: Program, *, fuel: Fuel) -> Program:
+    def as_one(program: Program, *, fuel: Fuel) -> Program:
         result = apply(program)
-        if result is program or not fuel.limited:
-            return result
-        given = _read_back(program, called)
-        some = some_of(given, result, fuel)
-        return program if some is given else some
+        return result if result is program or fuel.burn("run", called.name) else program
 
-    chosen = with_fuel if called.takes_fuel else by_node
+    chosen = with_fuel if called.takes_fuel else as_one
     chosen.__name__ = chosen.__qualname__ = name or called.name
     chosen.__doc__ = getattr(a_pass, "__doc__", None)
     return transformation(requires={"flat"})(chosen)
-
-
-def _read_back(program: Program, called: FxPass) -> Program:
-    # What a pass that does nothing would make of it: nodes that it did not touch are equal.
-    if called.over == "exported_program":
-        return import_ep(exported(program))
-    module = to_fx(program)
-    return taken_back(program, module, called.name, given=paths_of(module))
 
 
 def paths_of(module: torch.nn.Module) -> Mapping[str, Any]:
@@ -268,3 +258,244 @@ def _ties(state: State, names: list[str]) -> list[tuple[int, int]]:
     cells = [state[name].cell for name in names]
     storages = [state[name].storage for name in names]
     return [(cells.index(cell), storages.index(storage)) for cell, storage in zip(cells, storages, strict=True)]
+
+
+Over = Literal["graph_module", "graph", "exported_program"]
+"""What a pass takes."""
+
+
+@frozen
+class FxPass:
+    """A pass, and how it is called.
+
+    >>> def nothing(module: torch.fx.GraphModule) -> None: pass
+    >>> module = torch.fx.symbolic_trace(torch.nn.ReLU())
+    >>> FxPass.of(nothing).on_module(module) is module
+    True
+    """
+
+    run: Callable[..., Any]
+    name: str
+    over: Over
+    takes_fuel: bool
+
+    @classmethod
+    def of(cls, run: Any, over: Over = "graph_module") -> FxPass:
+        """Return the pass that a callable is.
+
+        Args:
+            run: a function, a ``PassBase``, a ``PassManager``, or an object with ``apply`` over a graph.
+            over: what it takes.
+
+        Raises:
+            FxPassError: it cannot be called, or is the class and no pass.
+            ValueError: ``over`` is none of the three.
+        """
+        if over not in get_args(Over):
+            raise ValueError(f"over={over!r}: a pass takes one of {', '.join(map(repr, get_args(Over)))}")
+        if isinstance(run, cls):
+            return run
+        if isinstance(run, type):
+            raise FxPassError(f"{run.__name__} is a class; give an instance, {run.__name__}(), or one of its methods")
+        called = run if callable(run) else getattr(run, "apply", None)
+        if not callable(called):
+            raise FxPassError(f"a pass is a function of a {over}, a PassBase or a PassManager, not a {type(run).__name__}")
+        return cls(called, name_of_pass(run), over, _takes_fuel(called))
+
+    def on_module(self, module: torch.fx.GraphModule, **options: Any) -> torch.fx.GraphModule:
+        """Return what the pass makes of a graph module, which it may change.
+
+        Raises:
+            FxPassError: it gave something else.
+        """
+        given = self.run(module.graph if self.over == "graph" else module, **options)
+        return self._module(given, module)
+
+    def on_export(self, ep: Any, **options: Any) -> Any:
+        """Return what the pass makes of an exported program, which it may change.
+
+        Raises:
+            FxPassError: it gave something else.
+        """
+        given = self.run(ep, **options)
+        if given is not None and not isinstance(given, torch.export.ExportedProgram):
+            raise FxPassError(f"the pass {self.name} gave a {type(given).__name__}; it takes and returns an ExportedProgram")
+        return ep if given is None else given
+
+    def _module(self, given: Any, module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        given = getattr(given, "graph_module", given) if not isinstance(given, torch.nn.Module) else given
+        if given is None or isinstance(given, bool | int) or (self.over == "graph" and given is module.graph):
+            if self.over == "graph":
+                module.recompile()
+            return module  # edited in place; some say whether, or how often
+        if isinstance(given, torch.fx.Graph):
+            return torch.fx.GraphModule(module, given)
+        if not isinstance(given, torch.fx.GraphModule):
+            raise FxPassError(
+                f"the pass {self.name} gave a {type(given).__name__}; a pass returns a GraphModule, a PassResult, a Graph, or "
+                "None where it edits what it is given"
+            )
+        return given
+
+
+def name_of_pass(run: Any) -> str:
+    """Return what messages call a pass.
+
+    >>> name_of_pass(len), name_of_pass(torch.nn.ReLU())
+    ('len', 'ReLU')
+    """
+    name = getattr(run, "__qualname__", None) or getattr(run, "__name__", None)
+    return str(name).rpartition("<locals>.")[2] if name else type(run).__name__
+
+
+def _takes_fuel(run: Callable[..., Any]) -> bool:
+    try:
+        found = signature(run).parameters.get("fuel")
+    except (TypeError, ValueError):  # a builtin
+        return False
+    return found is not None and found.kind is not Parameter.POSITIONAL_ONLY
+
+
+def seen_of(module: torch.fx.GraphModule) -> tuple[Any, ...]:
+    """Return what can be seen of a graph module without running it, to compare it with later: graphs, meta, tensors.
+
+    Values of meta and tensors count by identity, a tensor also by how often it was written.
+
+    >>> module = torch.fx.symbolic_trace(torch.nn.ReLU())
+    >>> before = seen_of(module)
+    >>> module.graph.output_node().meta["note"] = 1
+    >>> same_graph(before, seen_of(module)), same_graph(before, before)
+    (False, True)
+    """
+    graphs = [
+        (path, [_seen_node(node) for node in inner.graph.nodes])
+        for path, inner in module.named_modules(remove_duplicate=False)
+        if isinstance(inner, torch.fx.GraphModule)
+    ]
+    tensors = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    return graphs, [(name, _Same(tensor), times_written(tensor)) for name, tensor in tensors]
+
+
+def same_graph(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Return whether two looks at a graph module saw the same."""
+    return one == other
+
+
+def _seen_node(node: torch.fx.Node) -> tuple[Any, ...]:
+    target = node.target if isinstance(node.target, str) else _Same(node.target)
+    meta = {key: _Same(value) for key, value in node.meta.items()}
+    return node.op, node.name, target, repr((node.args, node.kwargs)), meta
+
+
+@frozen(eq=False)
+class _Same:
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Same and self.value is other.value
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+
+def to_fx(program: Program) -> torch.fx.GraphModule:
+    """Return a program as a plain ``torch.fx.GraphModule``, for passes over fx graphs.
+
+    Args:
+        program: a flat one; state that it takes as inputs is read, and what it gives as new contents is written at the end.
+
+    Returns:
+        A module of torch's own class.  It is called with the leaves of the user inputs and returns a tuple of the leaves of the
+        outputs; its tensors are copies of the program's, tied as those are.  Nodes have the meta of the program's.
+
+    Raises:
+        UnsupportedProgram: the program calls bodies (``purefx.inline`` brings them in place), or has preserved signatures.
+        InvalidProgram: the program breaks invariants.
+
+    >>> import torch, purefx as px
+    >>> module = px.to_fx(px.import_ep(torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),))))
+    >>> type(module).__mro__[1].__name__, [node.op for node in module.graph.nodes]
+    ('GraphModule', ['placeholder', 'get_attr', 'get_attr', 'call_function', 'output'])
+    >>> module(torch.ones(1, 2))[0].shape
+    torch.Size([1, 1])
+    """
+    _check_flat(program)
+    lowered = lower(program)
+    made: dict[int, torch.fx.GraphModule] = {}
+    todo: list[Any] = [lowered]
+    while todo:
+        module = todo.pop()
+        if id(module) not in made:
+            made[id(module)] = _plain(module)
+            todo += [inner for inner in _attributes(made[id(module)]).values() if isinstance(inner, Lowered)]
+    for module in made.values():
+        for path, inner in _attributes(module).items():
+            if isinstance(inner, Lowered):
+                _put(module, path, made[id(inner)])
+    root = made[id(lowered)]
+    _keep_unread(root, lowered)
+    return root
+
+
+def _check_flat(program: Program) -> None:
+    a_program(program, "to_fx")
+    called = [node.name for _, node in program.nodes() if type(node.do) is Call]
+    if called:
+        raise UnsupportedProgram(
+            f"the program is a tree of bodies, and {called[0]!a} calls one; to_fx takes a flat one: px.to_fx(px.inline(program))"
+        )
+    if program.call_signatures:
+        frame = next(iter(program.call_signatures))
+        raise UnsupportedProgram(
+            f"the module call {str(frame)!a} has a preserved signature, which a plain fx graph has no place for; export the "
+            "model without preserve_module_call_signature"
+        )
+
+
+def _plain(module: Any) -> torch.fx.GraphModule:
+    graph = copy_graph(module.graph)
+    graph.set_codegen(CodeGen())
+    return torch.fx.GraphModule(module, graph, class_name="GraphModule")
+
+
+def _attributes(module: torch.fx.GraphModule) -> dict[str, Any]:
+    paths = [str(node.target) for node in module.graph.nodes if node.op in ("get_attr", "call_module")]
+    return {path: _at(module, path) for path in paths}
+
+
+def _at(module: Any, path: str) -> Any:
+    for name in path.split("."):
+        module = getattr(module, name)
+    return module
+
+
+def _put(module: Any, path: str, value: Any) -> None:
+    *outer, name = path.split(".")
+    for step in outer:
+        if not hasattr(module, step):
+            setattr(module, step, torch.nn.Module())
+        module = getattr(module, step)
+    setattr(module, name, value)
+
+
+def _keep_unread(module: torch.fx.GraphModule, lowered: torch.nn.Module) -> None:
+    # A graph module takes over what its graph reads, all tensors as buffers that are saved; the rest is state all the same.
+    saved = lowered.state_dict().keys()
+    for path, value in lowered.named_parameters(remove_duplicate=False):
+        if not _has(module, path):
+            _put(module, path, value)
+    buffers = dict(lowered.named_buffers(remove_duplicate=False))
+    for path, value in (dict(module.named_buffers(remove_duplicate=False)) | buffers).items():
+        if path not in saved or not _has(module, path):
+            outer, _, name = path.rpartition(".")
+            _put(module, path, None)
+            holder: Any = _at(module, outer) if outer else module
+            delattr(holder, name)
+            holder.register_buffer(name, value, persistent=path in saved)
+
+
+def _has(module: Any, path: str) -> bool:
+    for name in path.split("."):
+        if not hasattr(module, name):
+            return False
+        module = getattr(module, name)
+    return True

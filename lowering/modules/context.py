@@ -16,7 +16,7 @@ from attrs import evolve
 from ...ir.arguments import Arg, bodies_in
 from ...ir.calls.call_graph import bodies_of_calls
 from ...ir.calls.call_sites import Convention, conventions
-from ...ir.graph import Call, Frame, Graph, Op
+from ...ir.graph import Frame, Graph, Op
 from ...ir.inference import CallValues
 from ...ir.program import Program
 from ...ir.signature import Signature
@@ -143,14 +143,6 @@ class LoweringContext(dict[str, torch.nn.Module]):
         """Return the body of a call as it was before equal bodies became one; None if that is not known."""
         name = self._bodies_before.get((path, call))
         return self.unmerged.graphs[name] if name is not None and self.unmerged is not None else None
-
-    def callees_before(self, graph: Graph) -> dict[int, tuple[Program, Graph]]:
-        """Return the bodies that such a body calls, by number of node."""
-        program = self.unmerged
-        if program is None:
-            return {}
-        calls = ((number, node.do) for number, node in enumerate(graph.nodes) if type(node.do) is Call)
-        return {number: (program, program.graphs[do.graph]) for number, do in calls}
 
     @cached_property
     def values_by_call(self) -> CallValues:

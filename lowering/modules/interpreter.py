@@ -1,49 +1,31 @@
-"""``LoweredInterpreter``: an ``InterpreterModule`` that runs a body operator by operator.
+"""``LoweredInterpreter``: torch's ``InterpreterModule``, which runs generated code until somebody looks at its graph.
 
-An error names the node, the module and the user's line; an edited graph is the one that runs.
+An edited graph is the one that runs.  An error names the node, the module and the user's line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import CodeType, TracebackType
 from typing import Any, cast
 
 import torch
 import torch.fx
-from attrs import frozen
 from torch.export.unflatten import InterpreterModule
 from torch.fx.graph import CodeGen
 
 from ...ir.graph import Call, Get, Node
 from ...ir.names import FROM_ROOT, escaped
 from ...ir.torch_private import children_dict, current_modes, mode_objects, restore_modes
-from ..code.compiled import FILE, Body
-from ..code.source import own_attribute, write_body
+from ..code.compiled import Body
+from ..code.source import own_attribute
 from .module import Lowered, Place, copy_graph, holds, runs_on
 
-__all__ = ["LoweredInterpreter", "Tape", "note_failure", "note_from_traceback", "run_body", "run_graph", "run_tape", "tape_of"]
+__all__ = ["LoweredInterpreter", "note_from_traceback", "run_body", "run_graph"]
 
 
-def note_failure(error: BaseException, path: str, node: Node) -> None:
-    """Add to an error where in the program it happened; the innermost place is noted once.
-
-    Args:
-        error: what was raised.
-        path: of the module that was running.
-        node: of its body.
-    """
-    if getattr(error, "__purefx_noted__", False):
-        return
-    error.add_note(describe(path, node))
-    try:
-        error.__purefx_noted__ = True  # type: ignore[attr-defined]
-    except AttributeError:  # an exception class with slots: a second note does no harm
-        pass
-
-
-def describe(path: str, node: Node) -> str:
-    """Return the place of a node in words, with the last two lines of the user's stack trace."""
+def _described(path: str, node: Node) -> str:
+    # The place of a node in words, with the last two lines of the user's stack trace.
     match node.do:
         case Get(slot=slot):
             what = f"reads state {slot!r}"
@@ -57,7 +39,7 @@ def describe(path: str, node: Node) -> str:
 
 
 def note_from_traceback(error: BaseException, bodies: Mapping[CodeType, Body]) -> None:
-    """Add to an error the innermost node that was running, found in its traceback."""
+    """Add to an error where in the program it happened: the innermost node that was running, found in its traceback."""
     if getattr(error, "__purefx_noted__", False):
         return
     found: tuple[Any, Body, int] | None = None
@@ -71,41 +53,11 @@ def note_from_traceback(error: BaseException, bodies: Mapping[CodeType, Body]) -
     if found is not None:
         module, body, index = found
         place = getattr(module, "__dict__", {}).get("purefx_place")
-        note_failure(error, place.path if place is not None else "", body.runs.nodes[index])
-
-
-Step = Callable[[Any, list[Any]], Any]
-
-
-@frozen
-class Tape:
-    """What runs a body step by step; every step takes the module whose state is read and the registers."""
-
-    steps: tuple[Step, ...]
-    """One for each node that the body runs."""
-    result: Step
-    registers: int
-    """How many there are; the first hold the inputs."""
-    opened: Step
-    """Gives the values of the registers that get a mode, the last one first."""
-
-
-def tape_of(body: Body) -> Tape:
-    """Return the tape of a body, made on first use."""
-    if body.tape is None:
-        body.tape = _made(body)
-    return body.tape
-
-
-def _made(body: Body) -> Tape:
-    table = body.new_table()
-    source = write_body(body.runs, table, body.sites, register="r[{}]".format, is_traced=False)
-    lines = [line for number, step in enumerate(source.lines) for line in (f"def step_{number}(self, r):", f"    {step}")]
-    lines.append(f"def opened(self, r): return [{', '.join(source.opened)}]")
-    made: dict[str, Any] = {}
-    exec(compile("\n".join(lines), FILE, "exec"), table.values, made)  # noqa: S102 - the text is ours, see source.py
-    *steps, result, opened = made.values()
-    return Tape(tuple(steps), result, source.registers, opened)
+        error.add_note(_described(place.path if place is not None else "", body.runs.nodes[index]))
+        try:
+            error.__purefx_noted__ = True  # type: ignore[attr-defined]
+        except AttributeError:  # an exception class with slots: a second note does no harm
+            pass
 
 
 def run_graph(owner: torch.nn.Module, graph: torch.fx.Graph, values: tuple[Any, ...]) -> Any:
@@ -189,36 +141,11 @@ def _fx_graph(module: LoweredInterpreter) -> torch.fx.Graph:
 
 
 def run_body(owner: torch.nn.Module, place: Place, values: Sequence[Any]) -> Any:
-    """Run a body on a module's state: step by step, or its generated code where dynamo looks on."""
-    graph = owner.__dict__.get("graph")
-    if torch.compiler.is_compiling():
-        looked_at = owner.__dict__.get("graph_module")
-        return place.body.run(runs_on(owner), *values) if looked_at is None else type(looked_at).forward(owner, *values)
-    if graph is not None and place.body.convention is None:
-        return run_graph(owner, graph, tuple(values))
-    return run_tape(place, runs_on(owner), tuple(values))
-
-
-def run_tape(place: Place, owner: torch.nn.Module, args: tuple[Any, ...]) -> Any:
-    """Run a body step by step on a module's state.
-
-    Raises:
-        TypeError: the wrong number of arguments.
-    """
-    body = place.body
-    if len(args) != len(body.runs.inputs):
-        raise TypeError(f"{place.path or 'the root module'} takes {len(body.runs.inputs)} inputs, got {len(args)}")
-    tape = tape_of(body)
-    registers = [*args, *[None] * (tape.registers - len(args))]
-    number = 0
-    before = current_modes() if body.switches_modes else None
-    try:
-        for number, step in enumerate(tape.steps):  # noqa: B007  read where a step fails
-            step(owner, registers)
-    except BaseException as error:
-        if before is not None:
-            restore_modes(before, mode_objects(tape.opened(owner, registers)))
-        if isinstance(error, Exception):
-            note_failure(error, place.path, body.runs.nodes[number])
-        raise
-    return tape.result(owner, registers)
+    """Run a body on a module's state: its generated code, or its fx graph where somebody looked at it."""
+    compiling = torch.compiler.is_compiling()
+    looked_at = owner.__dict__.get("graph_module" if compiling else "graph")
+    if looked_at is not None and compiling:
+        return type(looked_at).forward(owner, *values)
+    if looked_at is not None and place.body.convention is None:
+        return run_graph(owner, looked_at, tuple(values))
+    return place.body.run(runs_on(owner), *values)

@@ -266,11 +266,9 @@ class Place:
         body = self.body
         is_root = body.name == body.program.root
         graph, convention, sites = body.graph, body.convention, body.sites
-        was = self.bodies.before_merging(self.path, self.call)
-        callees = self.bodies.callees_before(was) if was is not None else {}
-        graph = as_it_was(graph, was)
+        graph = as_it_was(graph, self.bodies.before_merging(self.path, self.call))
         view = View(
-            body.program, graph, self.path, self.call, attach, attach_tree, is_root, self.bodies.types, convention, sites, callees
+            body.program, graph, self.path, self.call, attach, attach_tree, is_root, self.bodies.types, convention, sites
         )  # fmt: skip
         return build_fx_graph(view)
 
@@ -405,7 +403,7 @@ RESERVED = (
     | ROOT_ATTRIBUTES
     | frozenset(torch.nn.Module().__dict__)
     | LAZY
-    | {"purefx_place", "purefx_answers", "graph_module", "arg_names", "call_modules", "_prologue_start"}
+    | {"purefx_place", "purefx_answers", "graph_module", "arg_names", "_prologue_start"}
 )
 """Attribute names that modules use themselves; state and children may have them too, in the module's dicts."""
 

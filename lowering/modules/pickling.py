@@ -24,10 +24,9 @@ from ...ir.store.metas import read_metas, write_metas
 from ...ir.text import parse
 from ...ir.text.operators import Known
 from ...ir.torch_private import pytree
-from ..lower import lower_unchecked
+from ..lower import lower_unchecked, write_parameter
 from .context import Key, LoweringContext
 from .module import DERIVED, GRAPHS, MADE, OURS, Lowered, own_state, plain_class
-from .state import write_parameter
 
 __all__ = ["edited", "foreign_operator", "load_context", "load_module", "reduce_context", "reduce_module"]
 

@@ -22,9 +22,7 @@ from ...ir.taking import Kind, a_program
 from ...ir.verify import check
 from ..calls.arguments import CallPlan
 from ..lower import lower
-from ..training.module import TrainingModule
-from .cutting import stage_program
-from .plan import StagePlan, boundaries, check_stages, shared_cells
+from .plan import StagePlan, boundaries, check_stages, shared_cells, stage_program
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -286,8 +284,7 @@ def pipeline_stage(
     """Return a stage for a schedule of ``torch.distributed.pipelining`` on this rank.
 
     The metadata of boundary tensors (dtype, shape, whether they need a gradient) is derived from the program, so all ranks must
-    have lowered the same one. Stages that ``px.training.training_stages`` made compute the gradients of parameters when a
-    schedule asks for them. Parameters may be frozen afterwards, but not the other way round: what was exported frozen and is
+    have lowered the same one. Parameters may be frozen afterwards, but not the other way round: what was exported frozen and is
     trained now would get no gradient.
 
     Args:
@@ -325,10 +322,7 @@ def pipeline_stage(
     found = boundaries(stages.programs, stages.names, example)
     where = torch.device(device) if device is not None else device_of_stage(module)
     before, after = found[number], found[number + 1]
-    rest = module.rest_of_backward if isinstance(module, TrainingModule) and module.splits_backward else None
-    return PipelineStage(
-        module, number, len(stages), where, input_args=tuple(before), output_args=tuple(after), group=group, dw_builder=rest
-    )
+    return PipelineStage(module, number, len(stages), where, input_args=tuple(before), output_args=tuple(after), group=group)
 
 
 def device_of_stage(module: torch.nn.Module) -> torch.device:

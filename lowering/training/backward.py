@@ -1,32 +1,58 @@
-"""``Backward``: the backward program of a training module, which runs on a list of operands, in versions.
+"""``TrainingPrograms``: how the forward and the backward program of a training module are called.
 
-A version leaves out what nobody asked for, and what no gradient reaches.  Versions hold no tensor and are shared by all copies of
-a module.
+The backward runs on what the forward saved, the parameters as they were then included, so it reads no module.  It runs in
+versions: one leaves out unneeded gradients, and gradients that no tangent reaches.  Nothing here holds a tensor of a module, so
+all copies of a module share it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import CodeType
 from typing import Any, NamedTuple
 
 import torch
+from attrs import define
 
 from ...ir.arguments import Ref
-from ...ir.graph import Graph, Input, Op
+from ...ir.effects.resolved import node_effects
+from ...ir.errors import InputValueError, UnsupportedProgram
+from ...ir.graph import Get, Graph, Input, Node, Op
+from ...ir.names import word_of
 from ...ir.program import Program
-from ...ir.signature import GIVEN
+from ...ir.signature import (
+    GIVEN,
+    InputGradient,
+    InputMutation,
+    ObjectType,
+    OutputSpec,
+    Signature,
+    StateGradient,
+    StateInput,
+    StateMutation,
+    UserInput,
+    UserOutput,
+)
+from ...ir.state import SlotKind
 from ...ir.torch_private import device_of
-from .boxed import Boxed, boxed
-from .explicit import explicit, reached, with_results
+from ...transforms.inline import inline
+from ...transforms.simplify.dead_code import eliminate_dead_code
+from ...transforms.state import lift_state
+from ...transforms.training import Partition
+from ..code.compiled import FILE, Body, deferred
+from ..code.source import BodySource, Table, write_body
+from ..lower import lower_unchecked
+from ..modules.interpreter import note_from_traceback
+from ..modules.module import RESERVED
 
-__all__ = ["Backward", "Request"]
+__all__ = ["InPlaceCall", "TrainingPrograms", "explicit", "in_place_call", "reached", "reader", "with_results"]
 
 VERSIONS = 64
 """How many versions of a backward are kept."""
 
 
 class Request(NamedTuple):
-    """What one backward is asked for."""
+    """What one backward has to compute."""
 
     needed: tuple[bool, ...]
     """For each operand of the step whether it needs a gradient."""
@@ -34,88 +60,129 @@ class Request(NamedTuple):
     """For each tangent whether something used that output."""
 
 
-class Backward:
-    """A backward program that runs on a list of operands, in versions.
+Like = tuple[torch.Size, torch.dtype, torch.device]
+
+
+class TrainingPrograms:
+    """What a call of a training module does.
 
     Args:
-        program: flat; it takes what was saved, then tangents, and reads state.
-        places: for each operand of the step, which result is its gradient; None for no gradient.
-        tangents: which of its inputs are tangents.
-        device: replaces every device that the program names.
+        cut: the forward and the backward program.
+        device: replaces every device that they name.
     """
 
-    def __init__(
-        self, program: Program, places: Sequence[int | None], tangents: Sequence[Input], device: torch.device | None
-    ) -> None:
-        self.places = tuple(places)
-        self.tangents = tuple([formal.name for formal in tangents])
-        self.layouts = [_strides(formal) for formal in tangents]
+    def __init__(self, cut: Partition, device: torch.device | None = None) -> None:
+        forward, backward = cut.forward, cut.backward
+        given, gradients = ([one for one in half.signature.outputs if type(one) in GIVEN] for half in (forward, backward))
+        self.outputs = len(given) - len(cut.saved)
+        """How many leaves the caller gets."""
+        tangents = [(formal, spec.tangent_of) for formal, spec in backward.inputs if type(spec) is UserInput]
+        self.tangents = tuple([number for _, number in tangents if number is not None])
+        """For each tangent of the backward, the output whose gradient it is."""
+        formals = [formal for formal, number in tangents if number is not None]
+        self.tangent_names, self.layouts = [formal.name for formal in formals], [_strides(formal) for formal in formals]
+        of_slot = {spec.slot: number for number, spec in enumerate(gradients) if type(spec) is StateGradient}
+        of_leaf = {spec.leaf: number for number, spec in enumerate(gradients) if type(spec) is InputGradient}
+        leaves = sum(type(spec) is UserInput for spec in forward.signature.inputs)
+        self.slots = tuple(of_slot)
+        """The state that has gradients."""
+        self.places = (*of_slot.values(), *[of_leaf.get(number) for number in range(leaves)])
+        """For each operand of the step, slots before leaves, which result of the backward is its gradient; None for none."""
+        self.frozen = _frozen(forward, self.slots)
+        """The parameters that have none."""
+        self.refused = _refused(forward, of_leaf)
+        """Why a leaf must not need a gradient, by its number."""
         self.moved_to = device
-        whole = explicit(program)
-        self.program = whole.program
-        self.state = whole.state
-        """The slots whose contents it takes."""
-        self.full: Boxed = boxed(whole.program, device=device)
-        self.versions: dict[Request, Boxed] = {}
+        self.program, self.state = explicit(backward)
+        """The backward, and the slots whose contents it takes."""
+        self._prepare(device)
+
+    def _prepare(self, device: torch.device | None) -> None:
+        self.full = in_place_call(self.program, device=device)
+        self.versions: dict[Request, InPlaceCall] = {}
+        self.read_slots, self.read_frozen, self.read_state = map(reader, (self.slots, self.frozen, self.state))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TrainingPrograms:
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         # A lowered program is pickled as data; what runs it is made again.
-        kept = {name: value for name, value in self.__dict__.items() if name not in ("program", "full", "versions")}
+        gone = ("program", "full", "versions", "read_slots", "read_frozen", "read_state")
+        kept = {name: value for name, value in self.__dict__.items() if name not in gone}
         return {**kept, "context": self.full.module.__dict__["purefx_place"].bodies}
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
         self.__dict__.update(kept)
         self.program = self.__dict__.pop("context").program
-        self.full = boxed(self.program)
-        self.versions = {}
+        self._prepare(None)
 
-    def laid(self, tangents: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return tangents that lie in memory as those that the program was captured with.
-
-        Formulas of autograd copy a tangent that is not contiguous before some kernels; a trace has no such branch.
-        """
-        if torch.compiler.is_compiling():
-            return list(tangents)
-        return [_laid(tangent, strides) for tangent, strides in zip(tangents, self.layouts, strict=True)]
-
-    def run(self, box: list[Any], request: Request) -> Any:
-        """Return the results of the backward; None for what was not asked for.
+    def check(self, module: torch.nn.Module, leaves: Sequence[Any]) -> None:
+        """Refuse a call of which gradients would be missing.
 
         Args:
-            box: what was saved, the tangents, the state; empty afterwards.
-            request: what is asked.
-        """
-        if torch.compiler.is_compiling():
-            return self.full.run(self.full.module, box)
-        return (self.versions.get(request) or self.version(request))(box)
+            module: whose state is used.
+            leaves: of the call.
 
-    def version(self, request: Request) -> Boxed:
-        """Return the version that answers a request, made when it is first asked for."""
+        Raises:
+            InputValueError: an argument needs a gradient, and the program has none for it; or the program writes it.
+            UnsupportedProgram: so does a parameter.
+        """
+        for name, value in zip(self.frozen, self.read_frozen(module), strict=True):
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                raise UnsupportedProgram(
+                    f"{name} needs a gradient, and it needed none when the program was captured, which so has none for it: let "
+                    "it require one (requires_grad_()) and capture it again"
+                )
+        for number, leaf in enumerate(leaves):
+            if isinstance(leaf, torch.Tensor) and leaf.requires_grad and (what := self.refused.get(number)):
+                raise InputValueError(what)
+
+    def gradients(
+        self, values: list[Any], likes: Sequence[Like], gradients: Sequence[torch.Tensor | None], needed: tuple[bool, ...]
+    ) -> list[Any]:
+        """Return the gradient of each operand of the step; None for unneeded ones.
+
+        Args:
+            values: what the forward saved, then the state; empty afterwards.
+            likes: for each tangent what zeros for it are like.
+            gradients: of the outputs; None for those that nothing used.
+            needed: for each operand whether it needs one.
+        """
+        kept, given = len(values) - len(self.state), [gradients[number] for number in self.tangents]
+        tangents = [_or_zeros(gradient, like) for gradient, like in zip(given, likes, strict=True)]
+        compiling = torch.compiler.is_compiling()
+        if not compiling:
+            tangents = [_laid(tangent, strides) for tangent, strides in zip(tangents, self.layouts, strict=True)]
+        request = Request(needed, tuple([gradient is not None for gradient in given]))
+        box = [*values[:kept], *tangents, *values[kept:]]
+        values.clear()
+        del given, tangents
+        if compiling:
+            results = self.full.run(self.full.module, box)
+        else:
+            results = (self.versions.get(request) or self._version(request))(box)
+        return [None if place is None else results[place] for place in self.places]
+
+    def _version(self, request: Request) -> InPlaceCall:
         wanted = self._wanted(request)
-        found = self.full if all(wanted) else boxed(with_results(self.program, wanted), device=self.moved_to)
+        found = self.full if all(wanted) else in_place_call(with_results(self.program, wanted), device=self.moved_to)
         if len(self.versions) >= VERSIONS:
             self.versions.clear()
         self.versions[request] = found
         return found
 
     def _wanted(self, request: Request) -> list[bool]:
-        # What is no gradient is always wanted.
-        asked = {place for place, needed in zip(self.places, request.needed, strict=True) if needed and place is not None}
-        graph = self.program.main
-        alive = self._alive(graph, request)
+        # Results that are not gradients are always computed; gradients if they are needed and depend on a tangent that is there.
+        needed = {place for place, needed in zip(self.places, request.needed, strict=True) if needed}
+        graph, gradient = self.program.main, set(self.places)
+        alive: Collection[str] | None = None  # all, also where memory that is written may carry a tangent on
+        if not all(request.given) and not any(type(node.do) is Op and node.do.effects.writes for node in graph.nodes):
+            alive = reached(graph, {name for name, there in zip(self.tangent_names, request.given, strict=True) if there})
         specs = zip(graph.output, self.program.signature.outputs, strict=True)
-        results = [arg for arg, spec in specs if type(spec) in GIVEN]
-        gradient = {place for place in self.places if place is not None}
         return [
-            number not in gradient or (number in asked and (alive is None or type(arg) is not Ref or arg.name in alive))
-            for number, arg in enumerate(results)
+            number not in gradient or (number in needed and (alive is None or type(arg) is not Ref or arg.name in alive))
+            for number, arg in enumerate([arg for arg, spec in specs if type(spec) in GIVEN])
         ]
-
-    def _alive(self, graph: Graph, request: Request) -> frozenset[str] | None:
-        # What depends on a tangent that is there; None for all, also where memory that is written may carry one on.
-        if all(request.given) or any(type(node.do) is Op and node.do.effects.writes for node in graph.nodes):
-            return None
-        return reached(graph, {name for name, there in zip(self.tangents, request.given, strict=True) if there})
 
 
 def _strides(formal: Input) -> tuple[int, ...] | None:
@@ -127,9 +194,207 @@ def _strides(formal: Input) -> tuple[int, ...] | None:
     return strides if all(type(stride) is int for stride in strides) else None
 
 
+def _or_zeros(gradient: torch.Tensor | None, like: Like) -> torch.Tensor:
+    size, dtype, device = like
+    return torch.zeros(size, dtype=dtype, device=device) if gradient is None else gradient
+
+
 def _laid(tangent: torch.Tensor, strides: tuple[int, ...] | None) -> torch.Tensor:
+    # As those that the program was captured with: formulas of autograd copy a tangent that is not contiguous before some kernels,
+    # and a trace has no such branch.
     if strides is None:
         return tangent.contiguous()
     if tangent.stride() == strides:
         return tangent
     return torch.empty_strided(tangent.shape, strides, dtype=tangent.dtype, device=device_of(tangent)).copy_(tangent)
+
+
+def _frozen(forward: Program, slots: Collection[str]) -> tuple[str, ...]:
+    known = {forward.state[slot].cell for slot in slots}
+    found: dict[int, str] = {}
+    for name, slot in forward.state.pairs:
+        if slot.cell not in known and slot.kind is SlotKind.PARAMETER:
+            found.setdefault(slot.cell, name)
+    return tuple(found.values())
+
+
+def _refused(forward: Program, gradients: Collection[int]) -> dict[int, str]:
+    written = {forward.main.inputs[spec.index].name for spec in forward.signature.outputs if type(spec) is InputMutation}
+    written |= {name for does in node_effects(forward, forward.main) for name in does.writes}
+    found: dict[int, str] = {}
+    users = [(formal, spec) for formal, spec in forward.inputs if type(spec) is UserInput]
+    for number, (formal, spec) in enumerate(users):
+        name = spec.argument or formal.name
+        if number not in gradients:
+            found[number] = (
+                f"the argument {name} needs a gradient, and it needed none when the program was captured, which so has none for "
+                f"it: pass {name}.detach(), or capture it again with an argument that requires one"
+            )
+        elif formal.name in written:
+            found[number] = f"the argument {name} is written in place and needs a gradient; pass a copy: {name}.detach().clone()"
+    return found
+
+
+# -- programs -------------------------------------------------------------------------------------------------------------------
+
+
+def explicit(given: Program) -> tuple[Program, tuple[str, ...]]:
+    """Return a program as a function of what the caller passes and of the state that it reads or writes, and these slots.
+
+    Args:
+        given: any program without effect tokens; calls of modules are inlined.
+
+    Raises:
+        UnsupportedProgram: the body of an operator reads state.
+
+    >>> explicit(Program.of({"": Graph((), (), ())}))[1]
+    ()
+    """
+    program = lift_state(inline(given))
+    if any(type(node.do) is Get for _, node in program.nodes()):
+        raise UnsupportedProgram(
+            "the body of an operator reads state, which the backward of a training module takes as arguments"
+        )
+    graph, names = program.main, program.main.names()
+    state = {spec.slot: formal for formal, spec in program.inputs if type(spec) is StateInput}
+    for spec in program.signature.outputs:
+        if type(spec) is StateMutation and spec.slot not in state:
+            state[spec.slot] = Input(names.fresh(word_of(spec.slot)))
+    formals = (*[formal for formal, spec in program.inputs if type(spec) is UserInput], *state.values())
+    position = {formal.name: number for number, formal in enumerate(formals)}
+    outputs: list[OutputSpec] = []
+    for spec in program.signature.outputs:
+        match spec:
+            case StateMutation(slot=slot):
+                outputs.append(InputMutation(position[state[slot].name]))
+            case InputMutation(index=index):
+                outputs.append(InputMutation(position[graph.inputs[index].name]))
+            case _:
+                outputs.append(UserOutput())
+    signature = Signature(tuple([UserInput(ObjectType(), formal.name) for formal in formals]), tuple(outputs))
+    graphs = {name: program.graphs[name] for name in program.order}
+    graphs[program.root] = Graph(formals, graph.nodes, graph.output)
+    return Program.of(graphs, root=program.root, signature=signature), tuple(state)
+
+
+def with_results(program: Program, wanted: Sequence[bool]) -> Program:
+    """Return a program that computes some of its results only, and gives None for the others; its effects stay.
+
+    Args:
+        program: what ``explicit`` made.
+        wanted: for each result whether it is computed.
+
+    >>> with_results(Program.of({"": Graph((), (), ())}), []).main.output
+    ()
+    """
+    graph, answers = program.main, iter(wanted)
+    pairs = zip(graph.output, program.signature.outputs, strict=True)
+    output = tuple([arg if type(spec) not in GIVEN or next(answers) else None for arg, spec in pairs])
+    return eliminate_dead_code(program.with_main(Graph(graph.inputs, graph.nodes, output))).evolve(trail=())
+
+
+def reached(graph: Graph, names: Collection[str]) -> frozenset[str]:
+    """Return the values of a graph that depend on some of its values, those included.
+
+    >>> sorted(reached(Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), ()), {"x"}))
+    ['x', 'y']
+    """
+    found = set(names)
+    for node in graph.nodes:
+        if not found.isdisjoint(node.refs()):
+            found.add(node.name)
+    return frozenset(found)
+
+
+# -- code -----------------------------------------------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class InPlaceCall:
+    """A program that runs on a list of operands, which it empties.
+
+    Python keeps the arguments of a call alive until it returns.  A call that empties the list holds what it still needs, as
+    autograd does.
+    """
+
+    module: torch.nn.Module
+    """The lowered program; it has the bodies of operators, and no state."""
+    run: Callable[[torch.nn.Module, list[Any]], Any]
+    codes: dict[CodeType, Body]
+
+    def __call__(self, box: list[Any]) -> Any:
+        """Run the program.
+
+        Args:
+            box: its operands in order; empty afterwards.
+        """
+        try:
+            return self.run(self.module, box)
+        except Exception as error:
+            note_from_traceback(error, self.codes)
+            raise
+
+
+def in_place_call(program: Program, *, device: torch.device | None = None) -> InPlaceCall:
+    """Return what runs a program whose inputs are all that it needs.
+
+    Args:
+        program: what ``explicit`` made.
+        device: replaces every device that the program names.
+
+    >>> from purefx.ir.operators import op_of
+    >>> graph = Graph((Input("x"),), (Node("y", op_of(torch.ops.aten.neg.default), (Ref("x"),)),), (Ref("y"),))
+    >>> signature = Signature((UserInput(ObjectType(), "x"),), (UserOutput(),))
+    >>> box = [torch.ones(1)]
+    >>> in_place_call(Program.of({"": graph}, signature=signature))(box), box
+    ((tensor([-1.]),), [])
+    """
+    module: Any = lower_unchecked(program, "graph_module", device)
+    body: Body = module.purefx_place.body
+    codes: dict[CodeType, Body] = module.purefx_codes
+
+    def write() -> tuple[CodeType, Mapping[str, Any]]:
+        table = body.new_table()
+        source = write_body(body.runs, table, body.sites)
+        code = _compiled("in_place(self, v0)", [f"{_unpacked(body.runs, source)}{source.lines[0]}", *source.lines[1:]])
+        codes[code] = body
+        return code, table.values
+
+    return InPlaceCall(module, deferred(write, "in_place", parameters=1), codes)
+
+
+def _unpacked(graph: Graph, source: BodySource) -> str:
+    # On the line of the first node, because a line number says which node is running.
+    if not source.parameters:
+        return ""
+    used = {name for node in graph.nodes for name in node.refs()} | set(graph.output_refs())
+    formals = zip(graph.inputs, source.parameters, strict=True)
+    unused = "".join([f"{register} = None; " for formal, register in formals if formal.name not in used])
+    return f"box = v0; {', '.join(source.parameters)}, = box; box.clear(); {unused}"
+
+
+def _compiled(head: str, lines: Sequence[str]) -> CodeType:
+    made: dict[str, Any] = {}
+    exec(compile("\n    ".join([f"def {head}:", *lines]), FILE, "exec"), {}, made)  # noqa: S102 - the text is ours, see source.py
+    (function,) = made.values()
+    code: CodeType = function.__code__
+    return code
+
+
+def reader(slots: tuple[str, ...]) -> Callable[[torch.nn.Module], tuple[Any, ...]]:
+    """Return a function that reads state of a lowered module as its code does.
+
+    Args:
+        slots: by name, from the root.
+
+    >>> reader(("weight",))(torch.nn.Linear(2, 1))[0].shape
+    torch.Size([1, 2])
+    """
+
+    def write() -> tuple[CodeType, Mapping[str, Any]]:
+        table = Table(RESERVED)
+        reads = tuple([Node(f"s{number}", Get(slot)) for number, slot in enumerate(slots)])
+        source = write_body(Graph((), reads, tuple([Ref(node.name) for node in reads])), table)
+        return _compiled("read(self)", source.lines), table.values
+
+    return deferred(write, "read", parameters=0)

@@ -5,7 +5,6 @@ It is a lowered forward program, with its state under the original names; where 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal, cast
 
 import torch
@@ -26,10 +25,9 @@ from ..lower import lower
 from ..modules.context import Key, LoweringContext
 from ..modules.module import MADE
 from ..modules.pickling import load_module, read_tree, reduce_module, write_tree
-from .convention import called_like, result_spec, uncalled
-from .halves import Halves, SplitHalves
-from .seed import with_tangent_of_loss
-from .step import Later, Step, as_captured
+from .backward import TrainingPrograms
+from .calling import called_like, result_spec, uncalled, with_tangent_of_loss
+from .step import Step, as_captured
 
 __all__ = ["TrainingModule", "training_module"]
 
@@ -40,7 +38,6 @@ def training_module(
     policy: Policy | None = None,
     device: torch.device | str | None = None,
     state: Literal["copy", "share"] = "copy",
-    split_backward: bool = False,
 ) -> TrainingModule:
     """Return a module that trains like the one that a joint program was captured of.
 
@@ -53,8 +50,6 @@ def training_module(
         policy: which values of the forward are kept for the backward, see ``px.training.partition_joint``; by default all.
         device: where the state goes; every device that the program names is replaced. None changes nothing.
         state: ``"copy"`` gives the module tensors of its own, ``"share"`` those of the program.
-        split_backward: whether ``backward()`` gives the gradients of arguments alone; those of parameters are computed by what
-            ``module.rest_of_backward()`` returns, at any later time.
 
     Returns:
         The module.
@@ -81,9 +76,9 @@ def training_module(
     flat = inline(remove_effect_tokens(check(program)))
     _check_operators(flat)
     cut = partition_joint(with_tangent_of_loss(uncalled(flat)), policy=policy)
-    halves = (SplitHalves if split_backward else Halves)(cut, None if device is None else torch.device(device))
+    programs = TrainingPrograms(cut, None if device is None else torch.device(device))
     made: Any = lower(called_like(flat, cut.forward), device=device, state=state)
-    return training(made, halves, result_spec(flat))
+    return training(made, programs, result_spec(flat))
 
 
 BY_GRADIENT_MODE = {
@@ -102,62 +97,29 @@ def _check_operators(program: Program) -> None:
             )
 
 
-LATER = "@later"
-"""Under which attribute a module has what its backwards have left."""
-
-
 class TrainingModule(LoweredRoot):
     """A lowered forward program whose calls are nodes of autograd; what ``training_module`` makes."""
 
-    purefx_halves: Halves
+    purefx_programs: TrainingPrograms
     purefx_result: Any
 
     def _run_body(self, leaves: Any) -> Any:
-        halves = self.purefx_halves
+        programs = self.purefx_programs
         if is_tracing():
-            return self.purefx_run(leaves)[: halves.outputs]
+            return self.purefx_run(leaves)[: programs.outputs]
         with as_captured():
             if not torch.is_grad_enabled():
-                return self.purefx_run(leaves)[: halves.outputs]
-            halves.check(self, leaves)
-            return Step.apply(self, *halves.read_slots(self), *leaves)
+                return self.purefx_run(leaves)[: programs.outputs]
+            programs.check(self, leaves)
+            return Step.apply(self, *programs.read_slots(self), *leaves)
 
     def purefx_run(self, leaves: Any) -> Any:
         """Return what the forward program gives, for the leaves of a call: the results, and what is saved."""
         return super()._run_body(leaves)
 
-    @property
-    def purefx_later(self) -> Later:
-        """What backwards have left to be computed."""
-        found: Later = self.__dict__.setdefault(LATER, Later())
-        return found
-
-    @property
-    def splits_backward(self) -> bool:
-        """Whether ``backward()`` leaves the gradients of parameters to ``rest_of_backward``."""
-        return isinstance(self.purefx_halves, SplitHalves)
-
-    def rest_of_backward(self) -> Callable[[], None]:
-        """Return a function that computes the gradients of parameters that backwards have left, and accumulates them.
-
-        It is what ``torch.distributed.pipelining.PipelineStage`` takes as ``dw_builder``. Without ``split_backward=True`` nothing
-        is left.
-
-        >>> import purefx as px
-        >>> model, x = torch.nn.Linear(3, 1), torch.ones(2, 3, requires_grad=True)
-        >>> module = px.training_module(px.training.capture_joint(model, (x,)), split_backward=True)
-        >>> module(x).sum().backward()
-        >>> module.weight.grad is None, x.grad is None
-        (True, False)
-        >>> module.rest_of_backward()()
-        >>> module.weight.grad
-        tensor([[2., 2., 2.]])
-        """
-        return self.purefx_later.taken()
-
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         _, made, attributes = reduce_module(self)
-        return load_training, (made, self.purefx_halves, write_tree(self.purefx_result)), attributes
+        return load_training, (made, self.purefx_programs, write_tree(self.purefx_result)), attributes
 
     def recompile(self) -> Any:
         """Refuse: an edited forward has another backward.
@@ -171,22 +133,22 @@ class TrainingModule(LoweredRoot):
         )
 
 
-def training(module: Any, halves: Halves, result: Any) -> TrainingModule:
+def training(module: Any, programs: TrainingPrograms, result: Any) -> TrainingModule:
     """Make a lowered forward program a training module.
 
     Args:
         module: of the class that ``lower`` gave it.
-        halves: what it does.
+        programs: what it does.
         result: the pytree of what it returns.
     """
     kind = type(module)
     module.__class__ = type("TrainingModule", (TrainingModule, kind), {"__module__": TrainingModule.__module__, MADE: True})
-    module.__dict__["purefx_halves"] = halves
+    module.__dict__["purefx_programs"] = programs
     module.__dict__["purefx_result"] = result
     module.__dict__["purefx_plan"].result = result_builder(result)
     return cast(TrainingModule, module)
 
 
-def load_training(lowered: tuple[LoweringContext, Key, bool], halves: Halves, result: Any) -> TrainingModule:
+def load_training(lowered: tuple[LoweringContext, Key, bool], programs: TrainingPrograms, result: Any) -> TrainingModule:
     """Return a training module without state, as it was made; what pickle knows of it comes after."""
-    return training(load_module(*lowered), halves, read_tree(result))
+    return training(load_module(*lowered), programs, read_tree(result))

@@ -8,7 +8,7 @@ what it means elsewhere.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
@@ -16,9 +16,9 @@ import torch
 
 from ...ir.errors import UnsupportedProgram
 from ...ir.torch_private import base_of, device_of, free_saved, storage_key
-from .halves import Halves, Saved, SplitHalves
+from .backward import TrainingPrograms
 
-__all__ = ["Later", "Once", "Step", "apart", "as_captured"]
+__all__ = ["Once", "Step", "apart", "as_captured"]
 
 
 class Step(torch.autograd.Function):
@@ -33,19 +33,17 @@ class Step(torch.autograd.Function):
             module: the training module.
             values: the tensors of its state that have gradients, then the leaves of the call.
         """
-        halves: Halves = module.purefx_halves
-        count = len(halves.slots)
+        programs: TrainingPrograms = module.purefx_programs
+        count = len(programs.slots)
         results = module.purefx_run(values[count:])
-        outputs = results[: halves.outputs]
+        outputs = results[: programs.outputs]
         if not torch.compiler.is_compiling():
-            outputs = apart(outputs, halves.tangents, values)
-        state = halves.read_state(module)
-        save(ctx, [*results[halves.outputs :], *state])
+            outputs = apart(outputs, programs.tangents, values)
+        save(ctx, [*results[programs.outputs :], *programs.read_state(module)])
         ctx.set_materialize_grads(False)
-        ctx.halves, ctx.state = halves, len(state)
-        ctx.likes = [(outputs[number].shape, outputs[number].dtype, device_of(outputs[number])) for number in halves.tangents]
-        ctx.later = (module.purefx_later, values[:count]) if isinstance(halves, SplitHalves) else None
-        fixed = [value for number, value in enumerate(outputs) if number not in halves.tangents]
+        ctx.programs = programs
+        ctx.likes = [(outputs[number].shape, outputs[number].dtype, device_of(outputs[number])) for number in programs.tangents]
+        fixed = [value for number, value in enumerate(outputs) if number not in programs.tangents]
         ctx.mark_non_differentiable(*[value for value in fixed if isinstance(value, torch.Tensor)])
         return tuple(outputs)
 
@@ -58,48 +56,15 @@ class Step(torch.autograd.Function):
             gradients: of the outputs; None for those that nothing used.
         """
         values = saved_in(ctx)
-        kept = len(values) - ctx.state
-        call = Saved(values[:kept], values[kept:], ctx.likes)
-        del values
         needed = ctx.needs_input_grad[1:]
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             with as_captured():
-                results = ctx.halves.gradients(call, gradients, needed)
+                results = ctx.programs.gradients(values, ctx.likes, gradients, needed)
         else:
             with torch.no_grad(), as_captured():
-                results = ctx.halves.gradients(call, gradients, needed)
+                results = ctx.programs.gradients(values, ctx.likes, gradients, needed)
             results = refusing(results)
-        if ctx.later is not None:
-            later, parameters = ctx.later
-            later.add(lambda: ctx.halves.later(call, parameters))
         return (None, *results)
-
-
-class Later:
-    """What backwards of one module have left to be computed."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Callable[[], None]] = []
-
-    def add(self, rest: Callable[[], None]) -> None:
-        """Note what one backward has left."""
-        self.waiting.append(rest)
-
-    def taken(self) -> Callable[[], None]:
-        """Return a function that computes all that was left until now."""
-        waiting, self.waiting = self.waiting, []
-
-        def run() -> None:
-            while waiting:
-                waiting.pop(0)()
-
-        return run
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Later:
-        return Later()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Later, ()
 
 
 DEVICES = ("cpu", "cuda")

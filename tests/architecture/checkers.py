@@ -98,7 +98,7 @@ REAL_DEVICES = {
     "ir/verify/well_formed.py": {"kind.device"},
     "laws/oracles.py": {"tensor.device"},
     "laws/values.py": {"real.device"},
-    "lowering/code/written.py": {"tensor.device"},
+    "lowering/code/script.py": {"tensor.device"},
     "lowering/modules/conversion.py": {"value.device", "self.convert(torch.empty(0, device=device)).device"},
     "lowering/stages/lower_stages.py": {"tensor.device"},
     "lowering/stages/plan.py": {"spec.type.device"},

@@ -49,7 +49,7 @@ def hostile() -> list[str]:
     found = {*dir(torch.fx.GraphModule), *dir(UnflattenedModule), "meta", "graph", "graph_module", "_graph", "_code", "arg_names"}
     for to in ("graph_module", "interpreter"):
         lowered: Any = px.lower(px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(1),))), to=to)
-        found |= {*dir(lowered), "module_call_graph", "graph_signature", "range_constraints", "_spec_0", "call_modules"}
+        found |= {*dir(lowered), "module_call_graph", "graph_signature", "range_constraints", "_spec_0"}
     return sorted(name for name in found if "." not in name and not hasattr(torch.nn.Module(), name))
 
 
@@ -150,24 +150,3 @@ def test_a_root_is_traced_with_nested_arguments(to: Any) -> None:
     for by_name in (False, True):
         around = Around(root, by_name=by_name)
         assert torch.equal(torch.fx.GraphModule(around, Through().trace(around))(x, y, z), expected)
-
-
-class Part(torch.nn.Module):
-    def forward(self, x: torch.Tensor, flag: bool) -> torch.Tensor:
-        return x * 2 if flag else x + 10
-
-
-class Flagged(parent(c=Part)):
-    """Calls one module in two ways."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.c(self.c(x, True), False)
-
-
-@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
-def test_call_modules_answer_as_each_call_did(to: Any) -> None:
-    x = torch.ones(1)
-    ep = torch.export.export(Flagged(), (x,), preserve_module_call_signature=("c",))
-    module: Any = px.lower(px.transform(px.import_ep(ep)), to=to)
-    assert [one(x, flag).item() for one, flag in zip(module.c.call_modules(), (True, False), strict=True)] == [2, 11]
-    assert module(x).item() == 12

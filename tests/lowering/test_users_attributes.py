@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -180,22 +180,3 @@ def test_children_by_name(to: str) -> None:
     assert [name for name, _ in module.named_modules()] == [name for name, _ in model.named_modules()]
     assert [name for name, _ in module.named_parameters()] == [name for name, _ in model.named_parameters()]
     assert module.get_submodule("layers.1.up") is module.layers[1].up
-
-
-@EACH
-def test_a_custom_note_on_all_nodes_of_a_call_is_lifted(to: str) -> None:
-    """As torch does: what all nodes of a child say in meta["custom"] is said by the call; what differs stays."""
-    ep = torch.export.export(Tower(2), (torch.randn(2, 4),))
-    for node in ep.graph.nodes:
-        stack = list((node.meta.get("nn_module_stack") or {"": ("", "")}).values())
-        if stack[-1][0] == "layers.0.up":
-            node.meta["custom"] = {"tag": "up"}
-        elif any(path == "layers.1" for path, _ in stack):
-            node.meta["custom"] = {"tag": node.name}
-    module, peer = lowered(ep, to), torch.export.unflatten(ep)
-    for path in ("", "layers.0", "layers.1", "layers.0.up"):
-        found, expected = (
-            [node.meta.get("custom") for node in cast(Any, part.get_submodule(path)).graph.nodes if node.op.startswith("call")]
-            for part in (module, peer)
-        )
-        assert found == expected, path

@@ -114,7 +114,6 @@ WRONG: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "no tensor": (None, lambda module: module(X, 1.0)),
     "wrong dtype": (None, lambda module: module(X, Y.long())),
     "wrong shape adapted": (Recorder(lambda flat: [flat[0], torch.ones(3)]), lambda module: module([X])),
-    "wrong number of paths": (Recorder(paths=("only",)), lambda module: module([X])),
 }
 SAYS = {
     "no adapter": "missing argument 'y'.*exported with",
@@ -128,7 +127,6 @@ SAYS = {
     "no tensor": "argument y: .*got 1.0",
     "wrong dtype": "argument y: .*float32, got dtype torch.int64",
     "wrong shape adapted": r"argument y: .*got shape \(3,\)",
-    "wrong number of paths": r"get_flat_arg_paths\(\) gave 1 paths for 2",
 }
 
 
@@ -155,13 +153,6 @@ def test_dynamic_sizes_out_of_bounds(case: str) -> None:
         torch.export.unflatten(ep)(*args)
     with pytest.raises(px.errors.InputValueError, match=r"argument [xy]: .*s[0-9]+"):
         px.unflatten(ep)(*args)
-
-
-def test_names_of_an_adapter_are_used(pairs: Any) -> None:
-    """What get_flat_arg_paths says stands in the message."""
-    adapter = Recorder(lambda flat: [flat[0], torch.ones(3)], paths=("left", "right"))
-    with pytest.raises(px.errors.InputValueError, match="argument right: "):
-        px.unflatten(pairs, adapter)([X])
 
 
 @pytest.mark.parametrize("adapter", [5, FlatArgsAdapter])

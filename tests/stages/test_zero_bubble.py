@@ -1,4 +1,4 @@
-"""Stages whose backward is two programs, on schedules that split the backward: processes over gloo get what eager gets.
+"""Stages on schedules that split the backward: processes over gloo get what eager gets.
 
 The processes are forked by one that is started here; each says what of its stages differs from eager, to the last bit.
 """
@@ -21,7 +21,6 @@ from attrs import frozen
 from torch.distributed.pipelining import schedules
 
 import purefx as px
-from tests.programs import parent
 
 ROOT = Path(__file__).parents[2]
 MICROBATCHES = 6  # what all schedules take for two and for three processes
@@ -104,7 +103,7 @@ def eagerly(work: Work) -> tuple[Model, list[torch.Tensor]]:
 def differences(work: Work, name: str, rank: int, ranks: int) -> list[str]:
     """Run the stages of this process under a schedule, and return what differs from eager."""
     mine = [rank, work.count - 1 - rank] if name in V_SHAPED else [*range(rank, work.count, ranks)]
-    stages = px.training.training_stages(px.lower_stages(work.program, only=mine))
+    stages = px.lower_stages(work.program, only=mine)
     kind: Any = getattr(schedules, name)
     schedule = kind([px.pipeline_stage(stages, index) for index in mine], MICROBATCHES, loss_fn=loss_of)
     losses: list[torch.Tensor] = []
@@ -172,64 +171,3 @@ def test_processes_train_as_eager(runs: Sequence[tuple[int, tuple[str, ...]]]) -
     assert done.returncode == 0, done.stderr
     wanted = [f"{name} {ranks} {rank} []" for ranks, names in there for name in names for rank in range(ranks)]
     assert sorted(done.stdout.splitlines()) == sorted(wanted)
-
-
-class Chain(torch.nn.Module):
-    def __init__(self, of: torch.nn.Module) -> None:
-        super().__init__()
-        self.of = of
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.of.second(self.of.first(x))
-
-
-def two_stages(*, frozen: bool = False, only: Sequence[int] | None = None) -> px.Stages:
-    """Return the stages of two linear layers, the first frozen on request."""
-    model = Chain(parent(first=lambda: torch.nn.Linear(3, 4), second=lambda: torch.nn.Linear(4, 2))())
-    model.of.first.requires_grad_(not frozen)
-    program = px.transform(px.import_ep(torch.export.export(model, (torch.ones(2, 3),))))
-    return px.lower_stages(px.split_by_module(program, {"of.first": "a", "of.second": "b"}), only=only)
-
-
-def test_a_stage_gives_the_gradients_of_its_arguments_first() -> None:
-    stages = two_stages()
-    trained = px.training.training_stages(stages)
-    module, x = trained[1], torch.randn(2, 4, requires_grad=True)
-    assert isinstance(module, px.training.TrainingModule)
-    torch.autograd.backward(module(x), torch.ones(2, 2))
-    weight = module.get_parameter("of.second.weight")
-    assert x.grad is not None
-    assert weight.grad is None
-    module.rest_of_backward()()
-    assert weight.grad is not None
-    assert weight is stages[1].get_parameter("of.second.weight"), "they share what is trained"
-
-
-def test_a_schedule_gets_the_second_program() -> None:
-    """It is what torch asks for the gradients of parameters, so no graph of autograd is taken apart."""
-    talk: Any = torch.distributed
-    talk.init_process_group("gloo", store=talk.HashStore(), rank=0, world_size=1)
-    try:
-        stages = two_stages()
-        assert px.pipeline_stage(stages, 0).dw_builder is None
-        trained = px.training.training_stages(stages)
-        assert px.pipeline_stage(trained, 0).dw_builder == trained[0].rest_of_backward
-    finally:
-        talk.destroy_process_group()
-
-
-def test_stages_that_were_not_made_stay_so() -> None:
-    stages = px.training.training_stages(two_stages(only=[1]))
-    assert [module is None for module in stages.modules] == [True, False]
-
-
-def test_a_stage_without_gradients_stays_as_it_is() -> None:
-    stages = two_stages(frozen=True)
-    trained = px.training.training_stages(stages)
-    assert trained[0] is stages[0]
-    assert isinstance(trained[1], px.training.TrainingModule)
-
-
-def test_what_is_no_stages() -> None:
-    with pytest.raises(px.errors.ArgumentError, match=r"training_stages takes the stages that .* makes, not a Linear"):
-        px.training.training_stages(torch.nn.Linear(2, 1))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from attrs import evolve
 import purefx as px
 from purefx import training
 from purefx.ir import InputGradient, LossOutput, Signature, TensorType, UserInput, UserOutput
-from purefx.transforms.training.flow import Network
+from purefx.transforms.training.minimum_cut import Network
 
 VECTOR = TensorType(torch.float32, (4,))
 ATEN = torch.ops.aten

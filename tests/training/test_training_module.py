@@ -284,9 +284,9 @@ def test_parameters_that_are_frozen_later_cost_nothing() -> None:
         each.get_parameter("0.weight").requires_grad_(False)
         torch.autograd.backward(each(x).sum())
     assert different(module, eager) == []
-    versions: Any = module.purefx_halves.backward.versions
+    versions: Any = module.purefx_programs.versions
     sizes = {len(one.module.purefx_place.body.graph.nodes) for one in versions.values()}
-    assert max(sizes) < len(module.purefx_halves.backward.program.main.nodes)
+    assert max(sizes) < len(module.purefx_programs.program.main.nodes)
     module.requires_grad_(False)
     assert not module(x).requires_grad
 
@@ -342,16 +342,13 @@ def test_ties_stay(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("how", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
-@pytest.mark.parametrize("split", [False, True])
-def test_copies_train_by_themselves(how: Callable[[Any], Any], split: bool) -> None:
+def test_copies_train_by_themselves(how: Callable[[Any], Any]) -> None:
     eager = Many()
-    module = trained(eager, torch.randn(4, 3), split_backward=split)
+    module = trained(eager, torch.randn(4, 3))
     made, x = how(module), torch.randn(4, 3)
     assert isinstance(made, px.training.TrainingModule)
     for each in (made, eager):
         torch.autograd.backward(each(x)["y"].sum())
-    made.rest_of_backward()()
-    module.rest_of_backward()()
     assert different(made, eager) == []
     assert all(parameter.grad is None for parameter in module.parameters())
 
@@ -443,24 +440,6 @@ def test_it_is_wrapped_for_data_parallel_training() -> None:
         assert different(module, eager) == []
     finally:
         talk.destroy_process_group()
-
-
-def test_the_rest_of_a_backward_is_accumulated_later() -> None:
-    eager = Many()
-    module = trained(eager, torch.randn(4, 3, requires_grad=True), split_backward=True)
-    gradients: list[Any] = []
-    for drawn in torch.randn(2, 4, 3):
-        for each in (module, eager):
-            x = drawn.clone().requires_grad_()
-            torch.autograd.backward(each(x)["y"].sum())
-            gradients.append(x.grad)
-    assert same(*gradients[:2])
-    assert same(*gradients[2:])
-    assert all(parameter.grad is None for parameter in module.parameters())
-    module.rest_of_backward()()
-    assert different(module, eager) == []
-    module.rest_of_backward()()
-    assert different(module, eager) == [], "nothing was left"
 
 
 def test_other_programs_are_refused() -> None:

@@ -1,32 +1,16 @@
 """Partition a joint forward and backward program into two programs.
 
-A policy decides which values are saved and which are computed again; ``split_backward`` cuts the backward once more.
+A policy decides which values are saved and which are computed again.
 """
 
 from __future__ import annotations
 
 from .candidates import Candidate
-from .min_cut import budget, min_cut
 from .partition import Partition, Saved, partition_joint
 from .phases import Phases, phases
-from .picture import picture
-from .policies import Policy, by_operator, recompute, save_all
-from .split_backward import SplitBackward, split_backward
+from .policies import Policy, budget, by_operator, min_cut, recompute, save_all
 
 __all__ = [
-    "Candidate",
-    "Partition",
-    "Phases",
-    "Policy",
-    "Saved",
-    "SplitBackward",
-    "budget",
-    "by_operator",
-    "min_cut",
-    "partition_joint",
-    "phases",
-    "picture",
-    "recompute",
-    "save_all",
-    "split_backward",
-]
+    "Candidate", "Partition", "Phases", "Policy", "Saved", "budget", "by_operator", "min_cut", "partition_joint", "phases",
+    "recompute", "save_all",
+]  # fmt: skip

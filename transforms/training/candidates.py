@@ -8,21 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import torch
 from attrs import frozen
 
-from ...ir.arguments import Ref
+from ...ir.analysis.numbers import SYMBOLIC
+from ...ir.arguments import Ref, refs_in
+from ...ir.expression import Apply, Expr
 from ...ir.graph import Get, Node, Op, Stack
+from ...ir.importing.constraints import read_size
+from ...ir.meta import Meta
 from ...ir.own_operators import is_boundary
 from ...ir.signature import InputMutation, StateInput, StateMutation
+from ...ir.torch_private import size_number
 from ..memory import computes, is_view
-from .operators import work_of
 from .phases import GRADIENTS, Shape, tangents
-from .sizes import NUMBERS, example_bytes
 
-__all__ = ["Candidate", "Table"]
+__all__ = ["Candidate", "Table", "base_name", "bytes_of", "example_bytes", "is_heavy"]
 
 
 @frozen
@@ -98,18 +102,18 @@ class Table:
         for memory in self._stored(early=True) | self._stored(early=False):
             self._last_written[memory] = end
 
-    @property
-    def _gradients_are_told(self) -> bool:
-        # Where nothing depends on a tangent or on the loss, nothing tells what is computed of gradients.
-        return bool(self.shape.bound) or bool(self.tangents)
-
     def _backward(self) -> set[int]:
-        found = set[int]()
+        # Where nothing depends on a tangent or on the loss, nothing says what is computed of gradients.
+        found, unknown = set[int](), not (self.shape.bound or self.tangents)
         for number, node in enumerate(self.graph.nodes):
             if number in self.forward:
                 continue
-            bound = number in self.shape.bound or not self._gradients_are_told
-            if bound or self.fixed(number, node) or not found.isdisjoint(self.shape.edges[number]):
+            if (
+                unknown
+                or number in self.shape.bound
+                or self.fixed(number, node)
+                or not found.isdisjoint(self.shape.edges[number])
+            ):
                 found.add(number)
         return found
 
@@ -145,10 +149,6 @@ class Table:
         users = self.graph.users.get(node.name, ())
         taken_apart = "val" not in node.meta and any(self.graph.by_name[user].projection is not None for user in users)
         return taken_apart or isinstance(node.meta.get("val"), tuple | list)
-
-    def _is_written_by_backward(self, name: str) -> bool:
-        # Views of such memory are made there, so that they share it there as well.
-        return self.shape.memory.find(name) in self._written_by_backward
 
     @cached_property
     def _written_by_backward(self) -> frozenset[object]:
@@ -197,17 +197,9 @@ class Table:
             return False
         if not isinstance(arg, Ref):
             return True
-        there = arg.name in self.known_early or self.shape.position.get(arg.name) in self.forward
+        number = self.shape.position.get(arg.name)
+        there = arg.name not in self.tangents if number is None else number in self.forward
         return there and self.shape.memory.find(arg.name) not in behind
-
-    @cached_property
-    def known_early(self) -> frozenset[str]:
-        """The inputs that are no tangents."""
-        return frozenset([formal.name for formal in self.graph.inputs]).difference(self.tangents)
-
-    def is_written_in_place(self, name: str) -> bool:
-        """Return whether a node of the forward writes the memory of a value."""
-        return self.shape.memory.find(name) in self.shape.written_in(self.forward)
 
     def kind_of(self, name: str) -> str:
         """Return what a value is: ``"intermediate"`` for a tensor, ``"size"`` for a number, ``"object"`` for anything else."""
@@ -251,7 +243,7 @@ class Table:
             forward=number in self.forward,
             needed=needed,
             fixed=fixed,
-            storable=not self._is_several(node) and not (view and self._is_written_by_backward(node.name)),
+            storable=not self._is_several(node) and not (view and self.shape.memory.find(node.name) in self._written_by_backward),
             view=view,
             work=0.0 if view else work_of(node, self.graph.metas),
             number=isinstance(value, NUMBERS),
@@ -298,3 +290,117 @@ class Table:
 
 
 STORED = (StateMutation, InputMutation)
+
+
+HEAVY = frozenset({
+    "mm", "bmm", "addmm", "addbmm", "baddbmm", "matmul", "linear", "bilinear", "einsum", "mv", "addmv", "dot", "vdot",
+    "tensordot", "inner", "chain_matmul", "convolution", "_convolution", "convolution_overrideable", "mkldnn_convolution",
+    "cudnn_convolution", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "convolution_backward", "scaled_dot_product_attention", "_grouped_mm", "_scaled_mm", "_scaled_grouped_mm", "_int_mm",
+    "_weight_int8pack_mm", "cdist", "_cdist_forward", "_pdist_forward", "lstm", "gru", "rnn_tanh", "rnn_relu",
+    "_thnn_fused_lstm_cell", "_cudnn_rnn", "mkldnn_rnn_layer", "sort", "topk", "argsort", "kthvalue", "median", "unique_dim",
+    "_unique2", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d", "grid_sampler_2d", "grid_sampler_3d",
+    "matrix_exp", "cholesky", "lu_unpack",
+})  # fmt: skip
+"""Operators of torch that take more than a walk over their operands and results."""
+
+HEAVY_PARTS = ("attention", "linalg", "_fft_", "fft_", "conv")
+"""What the name of such an operator may hold."""
+
+
+def base_name(operator: str) -> str:
+    """Return the name of an operator without namespace and overload.
+
+    >>> base_name("aten.mm.default"), base_name("operator.getitem")
+    ('mm', 'getitem')
+    """
+    parts = operator.split(".")
+    return parts[1] if len(parts) > 1 else operator
+
+
+def is_heavy(operator: str) -> bool:
+    """Return whether an operator takes more than a walk over its operands and results; one that is not of torch counts as such.
+
+    >>> is_heavy("aten.mm.default"), is_heavy("aten._scaled_dot_product_flash_attention.default"), is_heavy("aten.gelu.default")
+    (True, True, False)
+    """
+    name = base_name(operator)
+    if not operator.startswith(("aten.", "prims.", "operator.", "math.", "builtins.", "torch.")):
+        return True
+    return name in HEAVY or any(part in name for part in HEAVY_PARTS)
+
+
+def work_of(node: Node, metas: Mapping[str, Meta]) -> float:
+    """Return what running a node costs, about: bytes that it moves, and more for products of matrices.
+
+    Args:
+        node: a node of a graph.
+        metas: what is known of the values of the graph.
+
+    >>> from purefx.ir import Ref
+    >>> x = {"val": torch.ones(4, 4)}
+    >>> [work_of(Node("y", Op(name), (Ref("x"), Ref("x")), meta=x), {"x": x}) for name in ("aten.mul.Tensor", "aten.mm.default")]
+    [192.0, 704.0]
+    """
+    operands = [metas[name].get("val") for name in refs_in(node.args, node.kwargs) if name in metas]
+    given = node.meta.get("val")
+    moved = float(example_bytes(given) + sum(map(example_bytes, operands)))
+    if type(node.do) is not Op or not is_heavy(node.do.name):
+        return moved
+    return moved + 8.0 * _multiplied(given, operands)
+
+
+def _multiplied(given: Any, operands: list[Any]) -> float:
+    # Each element of the result is a sum of about so many products.
+    tensors = [value for value in operands if isinstance(value, torch.Tensor) and value.dim()]
+    results = [part for part in (given if isinstance(given, tuple | list) else [given]) if isinstance(part, torch.Tensor)]
+    if not tensors or not results:
+        return 0.0
+    elements = prod([example_number(size) for size in results[0].shape])
+    return float(elements * max(example_number(tensors[0].shape[-1]), 1))
+
+
+NUMBERS = (int, float, *SYMBOLIC)
+"""What is a size or another number."""
+
+
+def example_bytes(value: Any) -> int:
+    """Return how many bytes a value takes at the sizes of the example; of a size that only a run knows, one counts.
+
+    >>> example_bytes(torch.ones(2, 3)), example_bytes([torch.ones(2), 7]), example_bytes(None)
+    (24, 16, 0)
+    """
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided:
+            return 0
+        return prod([example_number(size) for size in value.shape]) * value.element_size()
+    if isinstance(value, tuple | list):
+        parts: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
+        return sum(map(example_bytes, parts))
+    return 8 if isinstance(value, NUMBERS) else 0
+
+
+def example_number(size: Any) -> int:
+    """Return what a size is in the example; 1 where only a run knows.
+
+    >>> example_number(3)
+    3
+    """
+    if type(size) is int:
+        return size
+    known = size_number(size) if isinstance(size, SYMBOLIC) else size
+    return 1 if known is None else int(known)
+
+
+def bytes_of(value: Any) -> Expr:
+    """Return how many bytes a value takes, as an expression of its sizes.
+
+    >>> bytes_of(torch.ones(2, 3)), bytes_of(7)
+    (24, 8)
+    """
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return example_bytes(value)
+    sizes = [read_size(size) for size in value.shape]
+    known = prod([size for size in sizes if type(size) is int]) * value.element_size()
+    unknown = [size for size in sizes if type(size) is not int]
+    return Apply("*", (known, *unknown)) if unknown and known else known

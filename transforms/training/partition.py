@@ -1,37 +1,51 @@
 """``partition_joint``: a joint program becomes a forward and a backward program, with what the one keeps for the other.
 
-``phases`` says which node is of which half, ``candidates`` what may be computed again, a policy what is, ``crossing`` what
-crosses then, and ``halves`` writes both programs.  The law: the forward followed by the backward means the joint program.
+``phases`` says which node is of which half, ``candidates`` what may be computed again, a policy what is, and ``live_across`` what
+crosses then.  Both programs are flat, and every node keeps its name, its module calls and its meta, those that are computed again
+too; so each can be outlined by itself.  The law: the forward followed by the backward means the joint program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
+import torch
 from attrs import field, frozen
 
-from ...ir.errors import ArgumentError, NamingError
-from ...ir.expression import Expr
-from ...ir.graph import Frame, Get
+from ...ir.arguments import Arg, Ref
+from ...ir.errors import ArgumentError, NamingError, PartitionError
+from ...ir.expression import Expr, inputs_in
+from ...ir.graph import Frame, Get, Graph, Input, Node
+from ...ir.importing.constraints import read_size
 from ...ir.names import did_you_mean
 from ...ir.own_operators import is_boundary
 from ...ir.persistent import collector_paused, pmap
 from ...ir.program import Program
-from ...ir.signature import StateInput, UserInput
+from ...ir.signature import (
+    ArgumentType,
+    Constraints,
+    InputMutation,
+    InputSpec,
+    NumberType,
+    ObjectType,
+    OutputSpec,
+    StateInput,
+    UserInput,
+    UserOutput,
+)
 from ...ir.taking import a_function, a_program, kind_of
+from ...ir.torch_private import pytree
 from ...ir.verify import check
 from ..cleanup import infer
 from ..effect_tokens import remove_effect_tokens
 from ..inline import inline
-from .candidates import Candidate, Table
-from .crossing import crossing
-from .halves import Halves
-from .phases import Shape, is_joint
-from .policies import Policy, save_all
-from .sizes import bytes_of, example_bytes
-from .snapshots import with_snapshots
+from ..minimize.cutting import claiming_less, type_of, with_interface
+from .candidates import Candidate, Table, bytes_of, example_bytes
+from .phases import Shape, clone_of, is_joint, tangents, with_saved_copies
+from .policies import LiveAcross, Policy, live_across, save_all
 
-__all__ = ["Partition", "Saved", "partition_joint"]
+__all__ = ["TANGENTS", "Partition", "Saved", "partition_joint", "without_tangents"]
 
 
 @frozen
@@ -122,10 +136,10 @@ def partition_joint(program: Program, *, policy: Policy | None = None) -> Partit
             "makes one"
         )
     with collector_paused():
-        flat = infer(with_snapshots(_without_boundaries(inline(remove_effect_tokens(program)))))
+        flat = infer(with_saved_copies(_without_boundaries(inline(remove_effect_tokens(program)))))
         table = Table(Shape(flat))
-        found = crossing(table.candidates, _kept(table, rule), also=table.needed)
-        halves = Halves(flat, table, found)
+        found = live_across(table.candidates, _kept(table, rule), also=table.needed)
+        halves = _Cut(flat, table, found)
         saved = tuple([_described(halves, table, name) for name in halves.saved])
         twice = table.after(halves.kept)
         again = tuple([name for name in table.order if name in found.again and table.shape.position[name] in twice])
@@ -155,10 +169,181 @@ def _kept(table: Table, policy: Policy) -> Collection[str]:
     return frozenset(kept)
 
 
-def _described(halves: Halves, table: Table, name: str) -> Saved:
+def _described(halves: _Cut, table: Table, name: str) -> Saved:
     value = table.graph.metas[name].get("val")
     node, spec = table.graph.by_name.get(name), halves.specs.get(name)
     state = type(spec) is StateInput or (node is not None and type(node.do) is Get)
     kind = "state" if state else "input" if type(spec) is UserInput else table.kind_of(name)
     call = node.stack[-1] if node is not None and node.stack else None
     return Saved(name, kind, bytes_of(value), example_bytes(value), call, table.changes_outside(name))
+
+
+class _Cut:
+    """Both programs.
+
+    Args:
+        program: the joint program.
+        table: its candidates.
+        live: what is live across the cut.
+    """
+
+    def __init__(self, program: Program, table: Table, live: LiveAcross) -> None:
+        self.program = program
+        self.table = table
+        self.live = live
+        self.graph: Graph = program.main
+        self.specs: Mapping[str, InputSpec] = {formal.name: spec for formal, spec in program.inputs}
+        self.taken = self._taken()
+        """The arguments of the caller that the backward gets, in order."""
+        self.kept = tuple([name for name in table.order if name in live.saved])
+        """The candidates that are handed over, in order."""
+
+    def _taken(self) -> tuple[str, ...]:
+        mutated = [spec.index for _, spec in self._outputs(late=True) if type(spec) is InputMutation]
+        wanted = {*self.live.direct, *[self.graph.inputs[index].name for index in mutated]}
+        return tuple(
+            [name for name, spec in self.specs.items() if name in wanted and type(spec) is UserInput and spec.tangent_of is None]
+        )
+
+    @property
+    def saved(self) -> tuple[str, ...]:
+        """The names of what the forward hands over, in order."""
+        return (*self.taken, *self.kept)
+
+    def _outputs(self, *, late: bool) -> list[tuple[Arg, OutputSpec]]:
+        # What one of the halves gives of what the joint program gives.
+        pairs = enumerate(zip(self.graph.output, self.program.signature.outputs, strict=True))
+        return [pair for number, pair in pairs if (number in self.table.late_outputs) is late]
+
+    # -- forward ----------------------------------------------------------------------------------------------------------------
+
+    def forward(self) -> Program:
+        """Return the program that gives what the caller gets, and what is handed over."""
+        nodes = [self.graph.nodes[number] for number in sorted(self.table.after(self.kept))]
+        copies = self._copies()
+        kept = self._outputs(late=False)
+        handed = [Ref(copies[name].name if name in copies else name) for name in self.saved]
+        late = set(tangents(self.program))
+        formals = tuple([formal for formal in self.graph.inputs if formal.name not in late])
+        main = Graph(formals, (*nodes, *copies.values()), (*[arg for arg, _ in kept], *handed))
+        outputs = (*[spec for _, spec in kept], *[UserOutput()] * len(handed))
+        in_spec = without_tangents(self.program.signature.in_spec) if late else self.program.signature.in_spec
+        specs = [self.specs[formal.name] for formal in formals]
+        made = self.program.with_boundary(main, specs, outputs, in_spec=in_spec, out_spec=None)
+        count, known = sum(type(spec) is UserInput for spec in specs), self.program.constraints
+        guards = tuple([guard for guard in known.guards if all(number < count for number in inputs_in(guard))])
+        return claiming_less(made.evolve(constraints=Constraints(known.ranges, guards)).pruned())
+
+    def _copies(self) -> dict[str, Node]:
+        # State and arguments that are written in place: the next call would write what this one kept.
+        names, found, shape = self.graph.names(), dict[str, Node](), self.table.shape
+        written = shape.written_in(self.table.forward)
+        for name in self.kept:
+            if self.table.changes_outside(name) and shape.memory.find(name) in written:
+                if name in self.table.candidates and not self.table.candidates[name].storable:
+                    raise PartitionError(
+                        f"the backward needs {name!r}, which is several values, and the forward changes memory that they are in: "
+                        "take out those that it needs before that"
+                    )
+                found[name] = clone_of(self.graph, name, names.fresh(f"{name}_kept"))
+        return found
+
+    # -- backward ---------------------------------------------------------------------------------------------------------------
+
+    def backward(self) -> Program:
+        """Return the program that gives the gradients."""
+        formals, specs = self._interface()
+        kept = self._outputs(late=True)
+        main = Graph(formals, tuple(self._nodes(formals)), tuple([arg for arg, _ in kept]))
+        return with_interface(self.program, main, specs, [spec for _, spec in kept]).pruned()
+
+    def _interface(self) -> tuple[tuple[Input, ...], list[InputSpec]]:
+        metas = self.graph.metas
+        state = [name for name, spec in self.specs.items() if type(spec) is StateInput and name in self.live.direct]
+        late = tangents(self.program)
+        formals = [Input(name, metas[name]) for name in (*state, *self.saved, *late)]
+        specs = [
+            *[self.specs[name] for name in state],
+            *[UserInput(type_of_value(metas[name].get("val")), name) for name in self.saved],
+            *[self.specs[name] for name in late],
+        ]
+        return tuple(formals), specs
+
+    def _nodes(self, formals: Iterable[Input]) -> list[Node]:
+        # In the order of the joint program; what is computed again comes right before it is used, but never inside a region.
+        there, made = {formal.name for formal in formals}, list[Node]()
+        there.update([self.graph.nodes[number].name for number in self.table.running])
+        for group in self._groups():
+            made += self._again([name for node in group for name in node.refs()], there)
+            made += group
+        return made + self._again(self.table.gradients, there)
+
+    def _groups(self) -> Iterable[list[Node]]:
+        # What the backward runs itself, node by node; a region is one group.
+        group, depth = list[Node](), 0
+        for number in self.table.running:
+            group.append(self.graph.nodes[number])
+            closes, opens = self.table.shape.effects[number].scope
+            depth += opens - closes
+            if depth <= 0:
+                yield group
+                group = []
+        if group:
+            yield group
+
+    def _again(self, names: Iterable[str], there: set[str]) -> list[Node]:
+        # What is needed and not there yet, in the order of the joint program.
+        found, todo = dict[int, Node](), list(names)
+        while todo:
+            name = todo.pop()
+            if name not in there:
+                there.add(name)
+                number = self.table.shape.position[name]
+                node = found[number] = self.graph.nodes[number]
+                todo += node.refs()
+        return [found[number] for number in sorted(found)]
+
+
+def without_tangents(in_spec: Any) -> Any:
+    """Return the pytree of the arguments of a joint program without its tangents; None for None.
+
+    Args:
+        in_spec: the pytree of ``(args, kwargs)``.
+
+    >>> from purefx.ir.torch_private import pytree
+    >>> found = without_tangents(pytree.tree_structure(((1,), {"k": 2, "tangents": (3, 4)})))
+    >>> found == pytree.tree_structure(((1,), {"k": 2}))
+    True
+    """
+    if in_spec is None:
+        return None
+    args, kwargs = in_spec.children()
+    specs = {key: spec for key, spec in zip(kwargs.context or (), kwargs.children(), strict=True) if key != TANGENTS}
+    return pytree.TreeSpec(tuple, None, [args, pytree.TreeSpec(dict, list(specs), list(specs.values()))])
+
+
+TANGENTS = "tangents"
+"""The keyword argument that a joint program takes tangents in."""
+
+
+def type_of_value(value: Any) -> ArgumentType:
+    """Return the type of an input that takes a value that crosses.
+
+    Args:
+        value: a tensor, a size or another object, fake or not.
+
+    >>> type_of_value(torch.ones(2)), type_of_value(True)
+    (TensorType(dtype=torch.float32, shape=(2,), device='cpu'), NumberType(kind='bool', expr=None))
+    """
+    kind = type_of(value)
+    if kind is not None:
+        return kind
+    if isinstance(value, torch.SymInt):
+        return NumberType("int", read_size(value))
+    for python, symbolic, name in NUMBERS:
+        if type(value) in (python, symbolic):
+            return NumberType(name)
+    return ObjectType(type(value).__name__)
+
+
+NUMBERS = ((int, torch.SymInt, "int"), (float, torch.SymFloat, "float"), (bool, torch.SymBool, "bool"))

@@ -2,7 +2,8 @@
 
 It is decided by structure.  The forward is what the outputs of the caller need, and every effect that depends neither on a
 tangent nor on the gradient of the loss; all else is the backward.  What the tracer says of a node counts only for effects that
-structure leaves open (a draw that the backward alone makes).  Nothing is cut here.
+structure leaves open (a draw that the backward alone makes).  Nothing is cut here.  ``with_saved_copies`` copies what the
+backward reads of memory that the forward writes later.
 """
 
 from __future__ import annotations
@@ -10,22 +11,37 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 
+import torch
 from attrs import frozen
 
-from ...ir.arguments import refs_in
+from ...ir.arguments import Ref, refs_in
 from ...ir.effects.declared import NodeEffects
 from ...ir.effects.dependencies import dependencies
 from ...ir.effects.resolved import node_effects
 from ...ir.errors import PartitionError
-from ...ir.graph import Call, Graph, Node, place_of
+from ...ir.graph import Call, Get, Graph, Node, place_of
+from ...ir.inference import clone_value
 from ...ir.meta import is_backward
+from ...ir.operators import op_of
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
+from ...ir.rewriter import Rewriter
 from ...ir.signature import InputGradient, InputMutation, LossOutput, StateGradient, StateMutation, UserInput, UserOutput
 from ...ir.taking import a_program
 from ..memory import Memory, computes, is_view
 
-__all__ = ["GRADIENTS", "Phases", "Shape", "is_joint", "is_tangent", "outputs_of", "phases", "tangents"]
+__all__ = [
+    "GRADIENTS",
+    "Phases",
+    "Shape",
+    "clone_of",
+    "is_joint",
+    "of_gradients",
+    "outputs_of",
+    "phases",
+    "tangents",
+    "with_saved_copies",
+]
 
 
 @frozen
@@ -58,18 +74,7 @@ def tangents(program: Program) -> tuple[str, ...]:
     >>> tangents(Program.of({"": Graph((), (), ())}))
     ()
     """
-    return tuple([formal.name for formal, spec in program.inputs if type(spec) is UserInput and is_tangent(spec)])
-
-
-def is_tangent(spec: UserInput) -> bool:
-    """Return whether an input is the gradient of an output.
-
-    >>> from purefx.ir import TensorType
-    >>> import torch
-    >>> is_tangent(UserInput(TensorType(torch.float32, (2,))))
-    False
-    """
-    return spec.tangent_of is not None
+    return tuple([formal.name for formal, spec in program.inputs if type(spec) is UserInput and spec.tangent_of is not None])
 
 
 def outputs_of(program: Program, *kinds: type) -> list[str]:
@@ -129,8 +134,6 @@ class Shape:
         self.graph: Graph = program.main
         self.effects: list[NodeEffects] = node_effects(program, self.graph)
         self.position: dict[str, int] = {node.name: number for number, node in enumerate(self.graph.nodes)}
-        self.edges: list[list[int]] = self._edges()
-        """For each node, the numbers of those that must come before it."""
         self.memory = Memory(program, program.root, self.effects)
         self.bound: set[int] = set()
         """The nodes that depend on a tangent, on a gradient of the loss, or on an effect of the backward."""
@@ -145,7 +148,9 @@ class Shape:
             depth += does.scope[1] - does.scope[0]
         return frozenset(found)
 
-    def _edges(self) -> list[list[int]]:
+    @cached_property
+    def edges(self) -> list[list[int]]:
+        """For each node, the numbers of those that must come before it."""
         # What always gives the memory of an operand reads no contents, so writes of that are nothing to it.
         edges = dependencies(self.program, self.graph)
         for number, node in enumerate(self.graph.nodes):
@@ -157,17 +162,15 @@ class Shape:
     def phases(self) -> Phases:
         """Return the two halves."""
         forward = self.forward()
-        names = [node.name for node in self.graph.nodes]
-        of = [self.position[name] in forward for name in names]
-        return Phases(
-            tuple([name for name, mine in zip(names, of, strict=True) if mine]),
-            tuple([name for name, mine in zip(names, of, strict=True) if not mine]),
-        )
+        early, late = ([name for name, at in self.position.items() if (at in forward) is half] for half in (True, False))
+        return Phases(tuple(early), tuple(late))
 
     def forward(self) -> set[int]:
         """Return the numbers of the nodes of the forward, and find those that are bound to the backward."""
-        asked = self.before(self._asked_for())
-        self.bound = self._after(self._gradients_of_loss(asked), asked)
+        given = outputs_of(self.program, UserOutput, LossOutput)
+        asked = self.before([*self.numbers(given), *self._writers(given)])  # whoever writes its memory, at any time
+        operands = [self.numbers(node.refs()) for node in self.graph.nodes]
+        self.bound = self._after(self.gradients_of_loss(operands) - asked, asked)
         self._check_outputs(asked)
         found = asked | self.before([*self._acting(), *self._stored()])
         for number, node in enumerate(self.graph.nodes):
@@ -180,44 +183,25 @@ class Shape:
         # One of several results stands with the node that gives them; what nothing needs stands with its operands.
         if node.projection is not None or is_boundary(node):
             return all(before in found for before in self.edges[number])
-        dead = node.name not in self.graph.users and node.name not in self._given
+        dead = node.name not in self.graph.users and node.name not in self.graph.output_refs()
         return dead and all(before in found for before in self.edges[number])
-
-    @property
-    def _given(self) -> set[str]:
-        return set(self.graph.output_refs())
 
     def numbers(self, names: Iterable[str]) -> list[int]:
         """Return where nodes stand; inputs stand nowhere."""
         return [self.position[name] for name in names if name in self.position]
 
-    def _asked_for(self) -> list[int]:
-        # What the caller gets, and whoever writes its memory, at any time.
-        given = outputs_of(self.program, UserOutput, LossOutput)
-        return [*self.numbers(given), *self._writers(given)]
+    def gradients_of_loss(self, sources: Sequence[Sequence[int]]) -> set[int]:
+        """Return the nodes between the loss and the gradients.
 
-    def _gradients_of_loss(self, asked: Collection[int]) -> set[int]:
-        # What lies between the loss and the gradients; what the caller asks for is not of the backward.
-        loss = self.numbers(outputs_of(self.program, LossOutput))
-        if not loss:
-            return set()
-        behind, users = set(loss), self.graph.users
-        todo = list(loss)
-        while todo:
-            for user in users.get(self.graph.nodes[todo.pop()].name, ()):
-                if (number := self.position[user]) not in behind:
-                    behind.add(number)
-                    todo.append(number)
-        return (behind & self._operands_of(self.numbers(outputs_of(self.program, *GRADIENTS)))) - set(asked)
-
-    def _operands_of(self, numbers: Iterable[int]) -> set[int]:
-        found, todo = set[int](), list(numbers)
-        while todo:
-            number = todo.pop()
-            if number not in found:
-                found.add(number)
-                todo += self.numbers(self.graph.nodes[number].refs())
-        return found
+        Args:
+            sources: for each node those that it depends on.
+        """
+        loss, gradients = (set(self.numbers(outputs_of(self.program, *kinds))) for kinds in ((LossOutput,), GRADIENTS))
+        behind = set(loss)
+        for number, before in enumerate(sources):
+            if loss and not behind.isdisjoint(before):
+                behind.add(number)
+        return behind & _closure(sources, gradients)
 
     def _after(self, begin: Collection[int], asked: Collection[int]) -> set[int]:
         # All that comes after these, after a use of a tangent, or after an effect that the backward made.
@@ -264,13 +248,7 @@ class Shape:
 
     def before(self, numbers: Iterable[int]) -> set[int]:
         """Return some nodes with all that must come before them."""
-        found, todo = set[int](), list(numbers)
-        while todo:
-            number = todo.pop()
-            if number not in found:
-                found.add(number)
-                todo += self.edges[number]
-        return found
+        return _closure(self.edges, numbers)
 
     def _check_outputs(self, asked: Collection[int]) -> None:
         given = set(tangents(self.program)).intersection(outputs_of(self.program, UserOutput, LossOutput))
@@ -301,3 +279,112 @@ class Shape:
 
 def _first_region(nodes: Sequence[Node], effects: Sequence[NodeEffects]) -> str:
     return next(place_of(node) for node, does in zip(nodes, effects, strict=True) if does.scope != (0, 0))
+
+
+def _closure(sources: Sequence[Sequence[int]], numbers: Iterable[int]) -> set[int]:
+    found, todo = set[int](), list(numbers)
+    while todo:
+        number = todo.pop()
+        if number not in found:
+            found.add(number)
+            todo += sources[number]
+    return found
+
+
+def with_saved_copies(program: Program) -> Program:
+    """Return a joint program in which no write of the forward has to wait for the backward; the same object where none does.
+
+    A reader of old contents has to come before the write.  Where the reader depends on gradients and the write does not, it reads
+    a copy instead, so that the forward can do the write.
+
+    Args:
+        program: a flat one.
+
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> with_saved_copies(program) is program
+    True
+    """
+    contents = _Contents(program)
+    found = contents.late_readers() if any(contents.writes) else []
+    if not found:
+        return program
+    edit = Rewriter(program.main)
+    copies: dict[tuple[str, int], Ref] = {}
+    for number, name, version in found:
+        if (name, version) not in copies:
+            copy = clone_of(program.main, name, edit.names.fresh(f"{name}_before"))
+            copies[name, version] = Ref(copy.name)
+            edit.before(number, copy)
+        edit.use(number, name, copies[name, version])
+    return program.with_main(edit.graph())
+
+
+def clone_of(graph: Graph, name: str, called: str) -> Node:
+    """Return a node that clones a value of a graph."""
+    meta = graph.metas[name]
+    return Node(called, CLONE, (Ref(name),), meta={"val": clone_value(meta["val"])} if "val" in meta else {})
+
+
+CLONE = op_of(torch.ops.aten.clone.default)
+
+
+def of_gradients(program: Program) -> frozenset[str]:
+    """Return the values that depend on a tangent or on a gradient of the loss, by their operands or by what their memory holds.
+
+    Args:
+        program: a flat one.
+
+    >>> of_gradients(Program.of({"": Graph((), (), ())}))
+    frozenset()
+    """
+    return frozenset([program.main.nodes[number].name for number in _Contents(program).late])
+
+
+class _Contents:
+    """Follows the contents of memory through a graph: who writes them, who reads them, and what depends on gradients."""
+
+    def __init__(self, program: Program) -> None:
+        self.shape = shape = Shape(program)
+        self.nodes = program.main.nodes
+        self.writes: list[set[object]] = [shape.memory.touched(does) for does in shape.effects]
+        """The memory that each node writes."""
+
+    def _reads(self, number: int) -> set[object]:
+        node, memory = self.nodes[number], self.shape.memory
+        if type(node.do) is Get or is_boundary(node) or is_view(node):
+            return set()
+        return {memory.find(name) for name in node.refs()} | memory.of_slots(self.shape.effects[number].reads_slots)
+
+    @cached_property
+    def late(self) -> set[int]:
+        """The nodes that depend on gradients, by their operands or by the contents of these."""
+        writer: dict[object, int] = {}
+        sources: list[list[int]] = []
+        for number, node in enumerate(self.nodes):
+            memories = (*self._reads(number), *self.writes[number])
+            sources.append([*self.shape.numbers(node.refs()), *[writer[memory] for memory in memories if memory in writer]])
+            writer.update(dict.fromkeys(self.writes[number], number))
+        program = self.shape.program
+        loss = _closure(sources, self.shape.numbers(outputs_of(program, LossOutput)))
+        begin, given = self.shape.gradients_of_loss(sources) - loss, set(tangents(program))
+        late = set[int]()
+        for number, node in enumerate(self.nodes):
+            if number in begin or not given.isdisjoint(node.refs()) or not late.isdisjoint(sources[number]):
+                late.add(number)
+        return late
+
+    def late_readers(self) -> list[tuple[int, str, int]]:
+        """Return who reads what of contents that are written later: the node, the value, and the version of its memory."""
+        late, find = self.late, self.shape.memory.find
+        written = {memory: number for number, memories in enumerate(self.writes) if number not in late for memory in memories}
+        version: dict[object, int] = {}
+        found: list[tuple[int, str, int]] = []
+        for number, node in enumerate(self.nodes):
+            if number in late and not self.writes[number] and not self.shape.effects[number].aliases:
+                reads = self._reads(number)
+                for name in dict.fromkeys(node.refs()):
+                    early = self.shape.position.get(name, -1) not in late
+                    if early and (memory := find(name)) in reads and written.get(memory, -1) > number:
+                        found.append((number, name, version.get(memory, -1)))
+            version.update(dict.fromkeys(self.writes[number], number))
+        return found

@@ -2,22 +2,26 @@
 
 A policy is a function from candidates, in the order of the graph, to the names of those to keep.  What must not be computed
 again is kept whatever it says, and what the backward does not need is not kept, so a policy cannot make a wrong program.
+
+``min_cut`` and ``budget`` choose by minimum cuts: every value that the backward may need is two vertices with an edge of as many
+bytes between them; what is there anyway lies before none of them, and what must not be computed again lies behind the source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import Literal
 
 from attrs import field, frozen
 
-from ...ir.errors import ArgumentError, NamingError
+from ...ir.errors import ArgumentError, NamingError, PartitionError
 from ...ir.graph import Stack
 from ...ir.taking import kind_of
-from .candidates import Candidate
-from .operators import base_name
+from .candidates import Candidate, base_name, is_heavy
+from .minimum_cut import ENDLESS, Network
 
-__all__ = ["Policy", "by_operator", "recompute", "save_all"]
+__all__ = ["LiveAcross", "Policy", "budget", "by_operator", "live_across", "min_cut", "recompute", "save_all"]
 
 Policy = Callable[[Sequence[Candidate]], Collection[str]]
 """What ``partition_joint`` takes: gives the names of the candidates to keep."""
@@ -27,7 +31,6 @@ Policy = Callable[[Sequence[Candidate]], Collection[str]]
 class save_all:  # noqa: N801 - a value that reads like a function
     """Keep every value that the forward computes and the backward needs, as autograd does.
 
-    >>> from purefx.transforms.training.candidates import Candidate
     >>> sorted(save_all()([Candidate("y", "aten.relu.default", 16), Candidate("m", "aten.le.Scalar", 4, forward=False)]))
     ['y']
     """
@@ -50,7 +53,6 @@ class recompute:  # noqa: N801
         NamingError: a glob matches no module that the forward calls (when it is applied).
 
     >>> from purefx.ir import Frame
-    >>> from purefx.transforms.training.candidates import Candidate
     >>> inside = Candidate("y", "aten.relu.default", 16, stack=(Frame("layers.0"), Frame("layers.0.act")))
     >>> sorted(recompute("layers.*")([Candidate("x", "aten.exp.default", 16), inside]))
     ['x']
@@ -105,7 +107,6 @@ class by_operator:  # noqa: N801
     Raises:
         ArgumentError: both are left out; one of them is a text where a sequence of texts belongs.
 
-    >>> from purefx.transforms.training.candidates import Candidate
     >>> values = [Candidate("y", "aten.mm.default", 16), Candidate("z", "aten.relu.default", 16)]
     >>> sorted(by_operator(save=["mm"])(values)), sorted(by_operator(recompute=["aten.mm"])(values))
     (['y'], ['z'])
@@ -137,3 +138,251 @@ class by_operator:  # noqa: N801
 
 def _is_among(operator: str, names: Collection[str]) -> bool:
     return not {operator, operator.rpartition(".")[0], base_name(operator)}.isdisjoint(names)
+
+
+@frozen
+class LiveAcross:
+    """What the backward gets, and what it computes again.
+
+    >>> LiveAcross(frozenset({"y"}), frozenset({"z"}), frozenset({"x"})).saved
+    frozenset({'y'})
+    """
+
+    saved: frozenset[str]
+    """The candidates that are handed over."""
+    again: frozenset[str]
+    """Those that the backward computes."""
+    direct: frozenset[str]
+    """State and arguments that it takes as they are."""
+
+    def bytes(self, candidates: Mapping[str, Candidate]) -> int:
+        """Return what is handed over takes, at the sizes of the example.
+
+        Args:
+            candidates: all of them, by name.
+        """
+        return sum([candidates[name].bytes for name in self.saved])
+
+
+def live_across(candidates: Mapping[str, Candidate], kept: Collection[str], *, also: Collection[str] = ()) -> LiveAcross:
+    """Return what is live across the cut, from what the backward takes back to values that are kept or are there anyway.
+
+    Args:
+        candidates: all of them, by name, in the order of the graph.
+        kept: those that are kept if the backward needs them.
+        also: what else the backward takes, state and arguments.
+
+    >>> made = {"y": Candidate("y", "exp", 16, operands=("x",)), "z": Candidate("z", "exp", 16, operands=("y",), needed=True)}
+    >>> live_across(made, {"y"})
+    LiveAcross(saved=frozenset({'y'}), again=frozenset({'z'}), direct=frozenset())
+    """
+    first = _walk(candidates, kept, also)
+    better = _through_bases(candidates, first)
+    return first if better is None else _walk(candidates, better, also)
+
+
+def _walk(candidates: Mapping[str, Candidate], kept: Collection[str], also: Collection[str]) -> LiveAcross:
+    seen, saved, again, direct = set[str](), set[str](), set[str](), set[str]()
+    todo = [*[one.name for one in candidates.values() if one.needed], *also]
+    while todo:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        one = candidates.get(name)
+        if one is None:
+            direct.add(name)
+        elif one.is_fixed or one.number or (one.storable and name in kept):
+            saved.add(name)
+        else:
+            again.add(name)
+            todo += one.operands
+    return LiveAcross(frozenset(saved), frozenset(again), frozenset(direct))
+
+
+def _through_bases(candidates: Mapping[str, Candidate], found: LiveAcross) -> set[str] | None:
+    # A view is kept as the value that it is a view of, where that takes no more or is there anyway.
+    kept, groups = set(found.saved), dict[str, set[str]]()
+    for name in found.saved:
+        chain = list(_chain(candidates, name))
+        if len(chain) == 1:
+            continue
+        kept.discard(name)
+        if chain[-1] not in candidates or any(one in found.saved or one in found.again for one in chain[1:]):
+            continue
+        least = min(reversed([one for one in chain if candidates[one].storable]), key=lambda one: candidates[one].bytes)
+        kept.add(least)
+        groups.setdefault(chain[-1], set()).add(least)
+    for root, views in groups.items():
+        if candidates[root].storable and candidates[root].bytes <= sum([candidates[view].bytes for view in views]):
+            kept.difference_update(views)
+            kept.add(root)
+    return None if kept == set(found.saved) else kept
+
+
+def _chain(candidates: Mapping[str, Candidate], name: str) -> Iterator[str]:
+    # A value, what it is a view of, and so on; the last is no view, or there anyway.
+    yield name
+    while (one := candidates.get(name)) is not None and one.view and not one.is_fixed:
+        name = one.operands[0]
+        yield name
+
+
+WHICH = ("cheap", "all")
+
+
+@frozen
+class min_cut:  # noqa: N801 - a value that reads like a function
+    """Keep as few bytes as can be: the least cut between what the forward computes and what the backward needs.
+
+    Of several least cuts it is the last one, so as little as possible is computed again, and the cut does not depend on the order
+    in which it was found.
+
+    Args:
+        recompute: what may be computed again.  ``"cheap"``: all but products of matrices, convolutions, attention, sorting and
+            operators that are not torch's; ``"all"``: everything, so that what is kept is mostly nothing, and the backward runs
+            the forward again.  What draws random numbers or has effects never is.
+
+    Raises:
+        ArgumentError: ``recompute`` is none of those.
+
+    >>> product = Candidate("y", "aten.mm.default", 16, operands=("x", "w"))
+    >>> values = [product, Candidate("z", "aten.exp.default", 16, operands=("y",), needed=True)]
+    >>> sorted(min_cut()(values)), sorted(min_cut(recompute="all")(values))
+    (['z'], [])
+    """
+
+    recompute: Literal["cheap", "all"] = field(default="cheap", kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        if self.recompute not in WHICH:
+            raise ArgumentError(f'recompute={self.recompute!r} of min_cut: it is "cheap" or "all"')
+
+    def __call__(self, candidates: Sequence[Candidate]) -> Collection[str]:
+        """Return the names of the values to keep."""
+        # What only the backward would compute is not computed again there.
+        heavy = [one.name for one in candidates if self.recompute == "cheap" and one.forward and is_heavy(one.operator)]
+        return cut(candidates, dict.fromkeys(heavy, ENDLESS))
+
+
+def cut(candidates: Sequence[Candidate], prices: Mapping[str, int], *, scale: int = 1) -> set[str]:
+    """Return the names of what the last of the least cuts keeps.
+
+    Args:
+        candidates: all of them, in the order of the graph.
+        prices: what it costs to compute some of them again, ``ENDLESS`` where that must not be.
+        scale: what a byte costs.
+    """
+    numbers = {one.name: 2 * number + 2 for number, one in enumerate(candidates)}
+    network = Network(2 * len(candidates) + 2)
+    for one in candidates:
+        begin = numbers[one.name]
+        if one.number:
+            continue  # kept whatever else is
+        stays = one.storable or (one.needed and one.is_fixed)
+        network.connect(begin, begin + 1, one.bytes * scale if stays else ENDLESS)
+        price = ENDLESS if one.is_fixed else prices.get(one.name, 0)
+        if price:
+            network.connect(0, begin, price)
+        if one.needed:
+            network.connect(begin + 1, 1, ENDLESS)
+        for name in one.operands:
+            if name in numbers:
+                network.connect(numbers[name] + 1, begin, ENDLESS)
+    before = network.cut()
+    return {one.name for one in candidates if not one.number and before[numbers[one.name]] and not before[numbers[one.name] + 1]}
+
+
+@frozen
+class budget:  # noqa: N801
+    """Keep what fits into so many bytes, and compute again as little as that allows.
+
+    It weighs bytes against work by minimum cuts, and where two cuts are left, takes from the dearer one what still fits, in the
+    order of the graph.  Work is an estimate, so this is near the best and not always it.
+
+    Args:
+        bytes: how many bytes may be kept, at the sizes of the example.
+
+    Raises:
+        ArgumentError: it is no whole number of at least 0.
+        PartitionError: what must be kept takes more; the message says the least that can be reached (when it is applied).
+
+    >>> values = [Candidate("y", "aten.exp.default", 16, ("x",), needed=True, work=32.0)]
+    >>> sorted(budget(16)(values)), sorted(budget(15)(values))
+    (['y'], [])
+    """
+
+    bytes: int
+
+    def __attrs_post_init__(self) -> None:
+        given: object = self.bytes
+        if type(given) is not int or given < 0:
+            raise ArgumentError(f"budget takes how many bytes may be kept, a whole number of at least 0, not {given!r}")
+
+    def __call__(self, candidates: Sequence[Candidate]) -> Collection[str]:
+        """Return the names of the values to keep."""
+        return _Weighing(candidates, self.bytes).kept()
+
+
+@frozen
+class _Point:
+    """A set of values to keep, with what it takes and what is computed again for it."""
+
+    kept: frozenset[str]
+    bytes: int
+    work: float
+
+
+class _Weighing:
+    """Searches the cuts that are best for some price of work, between keeping all and keeping the least."""
+
+    def __init__(self, candidates: Sequence[Candidate], limit: int) -> None:
+        self.candidates = candidates
+        self.by_name = {one.name: one for one in candidates}
+        self.limit = limit
+
+    def kept(self) -> frozenset[str]:
+        """Return the names of what to keep."""
+        dear = self._point({one.name for one in self.candidates if one.forward})
+        if dear.bytes <= self.limit:
+            return dear.kept
+        cheap = self._point(cut(self.candidates, {}))
+        if cheap.bytes > self.limit:
+            raise PartitionError(
+                f"budget({self.limit:,}): the least that can be kept is {cheap.bytes:,} bytes; what draws random numbers, has "
+                "effects, or reads memory that is written later cannot be computed again"
+            )
+        while (middle := self._between(cheap, dear)) is not None:
+            cheap, dear = (middle, dear) if middle.bytes <= self.limit else (cheap, middle)
+        return self._filled(cheap, dear)
+
+    def _point(self, kept: Collection[str]) -> _Point:
+        found = live_across(self.by_name, kept)
+        again = [self.by_name[name] for name in found.again]
+        work = sum([one.work for one in again if one.forward])
+        return _Point(frozenset(kept), found.bytes(self.by_name), work)
+
+    def _between(self, cheap: _Point, dear: _Point) -> _Point | None:
+        # The best cut where both cost the same, if that is better than both.
+        saved, more = dear.bytes - cheap.bytes, cheap.work - dear.work
+        if saved <= 0 or more <= 0:
+            return None
+        scale = max(round(more), 1)
+        prices = {one.name: round(one.work * saved) for one in self.candidates if one.forward and one.work}
+        found = self._point(cut(self.candidates, prices, scale=scale))
+        inside = cheap.bytes < found.bytes < dear.bytes and dear.work < found.work < cheap.work
+        costs = [point.bytes * more + point.work * saved for point in (found, cheap)]
+        return found if inside and costs[0] < costs[1] * (1 - 1e-9) else None
+
+    def _filled(self, cheap: _Point, dear: _Point) -> frozenset[str]:
+        # As much of the dearer cut as fits, from the beginning of the graph on.
+        more = [one.name for one in self.candidates if one.name in dear.kept and one.name not in cheap.kept]
+        best, low, high = cheap, 0, len(more)
+        while high - low > 1:
+            middle = (low + high) // 2
+            point = self._point(cheap.kept.union(more[:middle]))
+            if point.bytes <= self.limit:
+                best, low = min(best, point, key=lambda one: one.work), middle
+            else:
+                high = middle
+        return best.kept

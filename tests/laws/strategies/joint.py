@@ -28,8 +28,7 @@ from purefx.ir.signature import (
 from purefx.ir.state import SlotKind
 from purefx.laws import toy
 from purefx.laws.strategies.programs import Stage, programs
-from purefx.transforms.training.phases import is_joint
-from purefx.transforms.training.snapshots import of_gradients
+from purefx.transforms.training.phases import is_joint, of_gradients
 
 __all__ = ["CELLS", "joint_programs", "jointly"]
 

@@ -1,22 +1,75 @@
-"""``with_tangent_of_loss``: the loss of a joint program becomes an output like others, whose gradient the caller passes.
+"""How a training module is called: as the module that was captured, without tangents and gradients.
 
-Autograd begins with a one at the loss.  Where that node is found, the tangent takes its place, so a loss that is scaled before
-``backward()`` is scaled inside, as in eager; where it is not, the gradients are multiplied at the end.
+The joint program says how arguments and results are nested; its forward is cut out of a flat copy of it, in which the loss is an
+output like others, whose gradient the caller passes.  Autograd begins with a one at the loss.  Where that node is found, the
+tangent takes its place, so a loss that is scaled before ``backward()`` is scaled inside, as in eager; where it is not, the
+gradients are multiplied at the end.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from attrs import evolve
 
 from ...ir.arguments import Arg, Ref
 from ...ir.graph import Graph, Input, Node, Op
 from ...ir.operators import op_of
 from ...ir.program import Program
-from ...ir.signature import InputGradient, LossOutput, ObjectType, StateGradient, UserInput, UserOutput
+from ...ir.signature import GIVEN, InputGradient, LossOutput, ObjectType, StateGradient, UserInput, UserOutput
+from ...ir.torch_private import pytree
 from ...transforms.minimize.cutting import type_of
 from ...transforms.training import phases
+from ...transforms.training.partition import TANGENTS, without_tangents
+from .backward import reached
 
-__all__ = ["with_tangent_of_loss"]
+__all__ = ["called_like", "result_spec", "uncalled", "with_tangent_of_loss"]
+
+
+def uncalled(program: Program) -> Program:
+    """Return a program whose arguments and results are flat."""
+    return program.evolve(signature=evolve(program.signature, in_spec=None, out_spec=None, arg_names=()))
+
+
+def called_like(joint: Program, forward: Program) -> Program:
+    """Return the forward of a joint program, called as what was captured.
+
+    Args:
+        joint: says how arguments are nested.
+        forward: it takes the arguments flat.
+    """
+    signature = joint.signature
+    inputs = [spec for spec in signature.inputs if type(spec) is UserInput and spec.tangent_of is None]
+    named = iter(inputs)
+    specs = tuple([next(named) if type(spec) is UserInput else spec for spec in forward.signature.inputs])
+    return forward.evolve(
+        signature=evolve(
+            forward.signature,
+            inputs=specs,
+            in_spec=without_tangents(signature.in_spec),
+            out_spec=None,
+            arg_names=tuple([name for name in signature.arg_names if name != TANGENTS]),
+        )
+    )
+
+
+def result_spec(joint: Program) -> Any:
+    """Return the pytree of what the module that was captured returns; None for a tuple of all that it gives.
+
+    Args:
+        joint: its result stands before its gradients.  Where nothing is known of it, one value is returned by itself.
+    """
+    signature = joint.signature
+    given = [spec for spec in signature.outputs if type(spec) in GIVEN]
+    own = sum(type(spec) in (UserOutput, LossOutput) for spec in given)
+    spec = signature.out_spec
+    if spec is not None and spec.num_leaves == own:
+        return spec
+    if spec is not None and spec.num_children and spec.child(0).num_leaves == own:
+        return spec.child(0)
+    return pytree.tree_structure(0) if own == 1 else None
+
 
 MULTIPLY = op_of(torch.ops.aten.mul.Tensor)
 
@@ -54,7 +107,8 @@ def _from_seed(program: Program, loss: str, tangent: Input) -> Graph | None:
     nodes = tuple([node.using(known) for node in graph.nodes if node.name != seeds[0]])
     output = tuple([known.get(arg.name, arg) if type(arg) is Ref else arg for arg in graph.output])
     made = Graph((*graph.inputs, tangent), nodes, output)
-    return made if _all_depend(program, made, tangent.name) else None
+    alive = reached(made, {tangent.name})
+    return made if all(arg.name in alive for arg in _gradients(program, made)) else None
 
 
 def _is_one_like(node: Node, loss: str) -> bool:
@@ -64,14 +118,6 @@ def _is_one_like(node: Node, loss: str) -> bool:
     number = {"aten.full_like.default": (1,), "aten.ones_like.default": ()}.get(node.do.name)
     retyped = any(value is not None for key, value in node.kwargs if key in ("dtype", "device", "layout"))
     return number is not None and tuple(node.args[1:]) == number and not retyped
-
-
-def _all_depend(program: Program, graph: Graph, tangent: str) -> bool:
-    found = {tangent}
-    for node in graph.nodes:
-        if not found.isdisjoint(node.refs()):
-            found.add(node.name)
-    return all(arg.name in found for arg in _gradients(program, graph))
 
 
 def _gradients(program: Program, graph: Graph) -> list[Ref]:

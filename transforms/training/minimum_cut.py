@@ -50,26 +50,23 @@ class Network:
 
     def cut(self) -> list[bool]:
         """Return for each vertex whether it is before the last cut of the least capacity."""
-        while (levels := self._levels())[1] >= 0:
+        while (levels := self._levels(0, 0))[1] >= 0:
             self._push(levels)
-        behind = self._reaching_the_sink()
-        return [not there for there in behind]
+        return [level < 0 for level in self._levels(1, 1)]
 
-    def _levels(self) -> list[int]:
-        # How many edges each vertex is from the source.
+    def _levels(self, begin: int, back: int) -> list[int]:
+        # How many edges each vertex is from the source, or from the sink against the edges (``back`` is 1); -1 out of reach.
         edges, ends, left = self.edges, self.ends, self.left
         levels = [-1] * len(edges)
-        levels[0] = 0
-        reached = [0]
+        levels[begin] = 0
+        reached = [begin]
         for vertex in reached:
             beyond = levels[vertex] + 1
             for edge in edges[vertex]:
                 end = ends[edge]
-                if levels[end] < 0 and left[edge]:
+                if levels[end] < 0 and left[edge ^ back]:
                     levels[end] = beyond
                     reached.append(end)
-            if levels[1] >= 0:
-                break
         return levels
 
     def _push(self, levels: list[int]) -> None:
@@ -112,16 +109,3 @@ class Network:
         vertex = self.ends[path[first] ^ 1]
         del path[first:]
         return vertex
-
-    def _reaching_the_sink(self) -> list[bool]:
-        edges, ends, left = self.edges, self.ends, self.left
-        there = [False] * len(edges)
-        there[1] = True
-        reached = [1]
-        for vertex in reached:
-            for edge in edges[vertex]:
-                begin = ends[edge]
-                if not there[begin] and left[edge ^ 1]:
-                    there[begin] = True
-                    reached.append(begin)
-        return there
