@@ -44,8 +44,6 @@ from .joint import Convention, read_joint
 from .replayed import unrolled, with_reads_in_place
 from .traced import TracedReader, parameters_of
 
-__all__ = ["bound_example", "example_values", "import_fx", "read_traced_signature", "taken_spec"]
-
 
 def read_traced_signature(module: torch.fx.GraphModule, output: Arg, out_spec: Any = None) -> tuple[Signature, tuple[Arg, ...]]:
     """Return the signature of a traced graph module, and what its root graph returns, flat.

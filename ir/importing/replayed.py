@@ -23,8 +23,6 @@ from ..rewriter import with_reads
 from ..torch_private import Replay, blank_module, pytree, replay_of, replayed_attributes
 from ..verify.findings import PLAIN, short
 
-__all__ = ["unrolled", "with_reads_in_place"]
-
 ADVICE = (
     "capture the module with torch.export (px.capture does both), or call graph.set_codegen(torch.fx.graph.CodeGen()) if the "
     "graph is all that is meant: first keep inputs = graph_module._dynamo_bytecode_flatten(*args), what the graph takes, and "

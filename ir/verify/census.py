@@ -13,8 +13,6 @@ from attrs import field, frozen
 from ..graph import Call, Get, Graph, Node, Op, Stack
 from .findings import Finding
 
-__all__ = ["GETITEM", "Census", "Seen"]
-
 GETITEM = "operator.getitem"
 
 

@@ -13,8 +13,6 @@ from ..signature import InputMutation, NumberType, Range, StateInput, StateMutat
 from .findings import Finding, short
 from .survey import Survey
 
-__all__ = ["THREADING", "check_constraints", "check_facts"]
-
 
 def check_constraints(survey: Survey) -> Iterator[Finding]:
     """Find ranges, guards and sizes over inputs, sizes or operators that do not exist, or that have no value."""

@@ -16,8 +16,6 @@ from .findings import INPUTS, Fault, Finding, depth_fault, is_argument, leaves, 
 from .types import accepts, type_faults
 from .well_formed import meta_faults
 
-__all__ = ["explained", "stack_fault"]
-
 
 def stack_fault(stack: Stack, census: Census) -> str | None:
     """Return why a stack of frames cannot be that of a node, or None.

@@ -22,8 +22,6 @@ from .findings import Finding, leaves, short
 from .operators import fault_of
 from .survey import GETITEM, Census, Survey
 
-__all__ = ["check_handed", "check_packed", "check_projections", "check_results"]
-
 
 def _returns(target: Any) -> int:
     """Return how many results the schema of an operator has; 1 for what has no schema."""

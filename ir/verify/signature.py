@@ -30,20 +30,6 @@ from .findings import INPUTS, PLAIN, Finding, depth_fault, leaves, short
 from .survey import Survey
 from .well_formed import type_fault
 
-__all__ = [
-    "check_arguments",
-    "check_contents",
-    "check_gradients",
-    "check_inputs",
-    "check_leaves",
-    "check_mutations",
-    "check_outputs",
-    "check_pytrees",
-    "check_slots",
-    "check_tangents",
-    "check_types",
-]
-
 
 def _of_output(number: int, text: str) -> Finding:
     return Finding(text, node=f"signature.outputs[{number}]")

@@ -22,9 +22,6 @@ from .findings import INPUTS, PLAIN, Fault, Finding, is_argument, leaves, short
 from .types import accepts
 from .well_formed import PLAIN_VALUES, fields_faults, meta_faults
 
-__all__ = ["GETITEM", "Census", "Survey"]
-
-
 IS_INPUT, IS_FRAME, IS_DO = accepts(Input), accepts(Frame), accepts(Do)
 
 

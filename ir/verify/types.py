@@ -17,8 +17,6 @@ from ..graph import Frame, Get, Input, Node
 from ..persistent import PMap
 from .findings import short
 
-__all__ = ["accepts", "fields_of", "part_faults", "type_faults"]
-
 PLAIN = frozenset({str, int, bool})
 
 LEFT_OUT = {"nodes", "graphs", "meta", "args", "kwargs", "output", "checked", "only", "_before", "past"}

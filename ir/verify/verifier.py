@@ -59,8 +59,6 @@ from .state import (
 from .survey import Survey
 from .well_formed import frame_of, is_known_frame
 
-__all__ = ["DEEP", "RULES", "check", "trust", "verify"]
-
 WELL_FORMED: tuple[Rule, ...] = (
     Rule("well-formed", "every field has the type that it is declared with",
          advice="build programs from the types of purefx.ir: tuples, Input, Node, Op, Call, Get, Frame, pmap"),

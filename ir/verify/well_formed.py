@@ -24,8 +24,6 @@ from ..torch_private import FakeTensor
 from .findings import Fault, Finding, depth_fault, is_argument, leaves, short
 from .types import fields_of, part_faults
 
-__all__ = ["PLAIN_VALUES", "fields_faults", "frame_of", "is_known_frame", "meta_faults", "type_fault"]
-
 PLAIN_VALUES = frozenset({FakeTensor, torch.Tensor, torch.nn.Parameter, int, bool, float, str, type(None), *SYMBOLIC})
 """Types of ``val`` that need no second look."""
 
