@@ -33,11 +33,6 @@ from .torch_private import (
     resolve_operator,
 )  # fmt: skip
 
-__all__ = [
-    "DENIED", "DENIED_NAMESPACES", "HIGHER_ORDER", "PLAIN_FUNCTIONS", "advice_for", "allowed", "denied", "foreign_operators",
-    "is_operator", "registered", "told", "unlisted",
-]  # fmt: skip
-
 Target = Callable[..., Any]
 
 RAW = "makes a tensor over memory or indices that nothing checks"

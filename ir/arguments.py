@@ -17,27 +17,6 @@ from attrs import frozen
 
 from .torch_private import pytree
 
-__all__ = [
-    "DEEPEST",
-    "Arg",
-    "Body",
-    "ByTree",
-    "Items",
-    "Record",
-    "Ref",
-    "bodies_in",
-    "is_deep",
-    "map_refs",
-    "refs_in",
-    "replace_refs",
-    "same_arg",
-    "same_tree",
-    "shown",
-    "strict_hash",
-    "thawed",
-    "with_children",
-]
-
 Arg = Any
 """``Ref | Body | Items | Record | tuple | slice`` or a literal: None, bool, int, float, complex, str, a dtype, ..."""
 

@@ -15,8 +15,6 @@ from .errors import InputError
 from .signature import RestType, Signature, UserInput
 from .torch_private import HigherOrderOperator, OpOverload
 
-__all__ = ["Method", "Parameter", "bind", "op_name", "plain_parameters"]
-
 
 @frozen
 class Method:

@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 
 from .errors import ArgumentError
 
-__all__ = ["Value"]
-
 
 class Value:
     """A base of immutable values, which are their own copies and are saved as programs; it has no fields.

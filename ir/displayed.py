@@ -13,8 +13,6 @@ from typing import Any, ClassVar
 from .persistent import text_of
 from .show.styled import Form, styled
 
-__all__ = ["Displayed", "html_of"]
-
 LINES = 400
 """What a notebook keeps as text beside the markup, and what IPython prints; ``print`` shows all of it."""
 

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 import torch
 
-__all__ = ["NUMBERS", "drawn"]
-
 NUMBERS = {"int": 1, "float": 0.5, "bool": True}
 """What is passed for a number of which nothing is known, by kind."""
 

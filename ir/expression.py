@@ -13,11 +13,6 @@ from typing import Any
 
 from attrs import frozen
 
-__all__ = [
-    "ARITIES", "DEEPEST", "LARGEST", "OPERATORS", "UNCOMPUTABLE", "Apply", "Expr", "InputDim", "InputValue", "Sym", "evaluate",
-    "inputs_in", "leaves_in", "symbols_in", "write",
-]  # fmt: skip
-
 
 @frozen
 class Sym:

@@ -21,8 +21,6 @@ from .effects.declared import PURE, Effects
 from .meta import EMPTY_META, Meta
 from .names import Names
 
-__all__ = ["Call", "Do", "Frame", "Get", "Graph", "Input", "Kwargs", "Node", "Op", "Stack", "common_prefix", "place_of"]
-
 
 @frozen(cache_hash=True)
 class Frame:

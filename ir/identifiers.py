@@ -14,8 +14,6 @@ from .graph import Call, Do, Get, Graph, Op
 from .names import are_identifiers, are_plain_paths, is_identifier, is_plain_path
 from .program import Program
 
-__all__ = ["check_identifiers", "odd_names"]
-
 ADVICE = "rename it: letters, digits and _ for values and arguments; no quotes, backslashes and control characters elsewhere"
 
 

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["EMPTY_META", "ORIGIN", "PHASE", "Meta", "freeze_meta", "is_backward", "spelled_stack"]
-
 Meta = Mapping[str, Any]
 
 EMPTY_META: Meta = MappingProxyType({})

@@ -10,24 +10,6 @@ import keyword
 from collections.abc import Collection, Iterable
 from typing import Any
 
-__all__ = [
-    "FROM_ROOT",
-    "Names",
-    "are_identifiers",
-    "are_plain_paths",
-    "did_you_mean",
-    "escaped",
-    "is_below",
-    "is_identifier",
-    "is_plain_path",
-    "join",
-    "nested",
-    "relative",
-    "stem_of",
-    "way_to",
-    "word_of",
-]
-
 DIGITS = "0123456789"
 
 

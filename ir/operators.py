@@ -15,8 +15,6 @@ from .effects.registered import check_said, effects_of, only_overload, overloads
 from .errors import ArgumentError, NamingError
 from .graph import Op
 
-__all__ = ["GETITEM", "op", "op_of", "said_of"]
-
 Said = Mapping[Callable[..., Any], Effects]
 """What operators of other libraries are declared to do."""
 

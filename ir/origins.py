@@ -18,12 +18,6 @@ from .graph import Input, Node, Stack
 from .meta import EMPTY_META, ORIGIN, Meta
 from .names import escaped, is_below
 
-__all__ = [
-    "INPUT", "Imported", "Made", "Origin", "Place", "Version", "ancestors", "handed_on", "made_of", "origin_of", "origin_only",
-    "roots_at", "standing_for", "standing_in",
-]  # fmt: skip
-
-
 Item = TypeVar("Item", Node, Input)
 
 INPUT = "input"

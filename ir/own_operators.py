@@ -15,30 +15,6 @@ from .errors import CallError
 from .graph import Get, Node, Op, Stack
 from .torch_private import checks_inputs, pytree, storage_key
 
-__all__ = [
-    "CALLS",
-    "CALL_GUARDS",
-    "CALL_MODULE",
-    "GIVES",
-    "PACK",
-    "TAKES",
-    "UNPACK",
-    "attribute_of",
-    "call_guards",
-    "call_module",
-    "entangled",
-    "gives",
-    "is_boundary",
-    "is_module_call",
-    "op_to_call",
-    "pack",
-    "read_modules",
-    "takes",
-    "tensors_of",
-    "unpack",
-    "user_stack",
-]
-
 
 def takes(*_leaves: Any) -> None:
     """Name the leaves of the arguments of the call that this stands in."""

@@ -18,8 +18,6 @@ from typing import Any, Generic, TypeVar, cast, final
 import pyrsistent._pmap
 import pyrsistent._pvector
 
-__all__ = ["PMap", "collector_paused", "derived", "pmap", "text_of"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -26,8 +26,6 @@ from .persistent import PMap, pmap
 from .signature import Constraints, InputMutation, InputSpec, OutputSpec, Signature
 from .state import State
 
-__all__ = ["CallSignature", "Module", "Program", "Step", "state_changed"]
-
 
 @frozen
 class Module:

@@ -12,8 +12,6 @@ from attrs import define, field
 
 from .graph import Call, Do, Frame, Get, Graph, Node, Stack
 
-__all__ = ["Relocation"]
-
 
 @define(eq=False)
 class Relocation:

@@ -20,8 +20,6 @@ from .origins import standing_in
 from .own_operators import user_stack
 from .state import State, reading_place
 
-__all__ = ["Rewriter", "with_reads"]
-
 
 class Rewriter:
     """Edits of one graph; numbers are positions of its nodes, -1 is before them, and their count stands for the output.

@@ -15,13 +15,6 @@ from attrs import evolve, field, frozen
 from .arguments import Arg, ByTree, same_arg, shown, strict_hash
 from .expression import Expr
 
-__all__ = [
-    "GIVEN", "ArgumentType", "Constraints", "InputGradient", "InputMutation", "InputSpec", "LiteralType", "LossOutput",
-    "NumberType", "ObjectType", "OutputSpec", "Range", "RestType", "Signature", "StateGradient", "StateInput",
-    "StateMutation", "SunkInput",
-    "TensorType", "Token", "UserInput", "UserOutput",
-]  # fmt: skip
-
 
 @frozen
 class TensorType:

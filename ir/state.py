@@ -25,8 +25,6 @@ from .own_operators import entangled
 from .persistent import PMap, pmap
 from .torch_private import FakeTensor, window_on
 
-__all__ = ["Slot", "SlotKind", "State", "begin_of", "exporter_name", "is_plain", "parts_of", "reading_place", "same_contents"]
-
 
 class SlotKind(enum.Enum):
     """What a slot is to ``torch.nn.Module``.

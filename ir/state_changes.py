@@ -22,8 +22,6 @@ from .signature import InputMutation, InputSpec, StateGradient, StateInput, Stat
 from .state import Slot, SlotKind, exporter_name
 from .tensors import TensorIds
 
-__all__ = ["state_uses", "with_slots", "without_slots"]
-
 
 def with_slots(program: Program, added: Mapping[str, Slot]) -> Program:
     """Return a program with more state: behind what the module and those below it have, as a module that registers it last.

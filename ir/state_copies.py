@@ -16,8 +16,6 @@ from .errors import UnsupportedProgram
 from .state import describe_tensor, is_plain
 from .torch_private import FakeTensor
 
-__all__ = ["as_plain", "check_picklable", "copy_value", "dressed", "has_window", "kind_of_state"]
-
 
 def has_window(value: torch.Tensor) -> bool:
     """Return whether the numbers of a tensor are a window on memory, whatever class it has.

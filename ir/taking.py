@@ -19,23 +19,6 @@ from .errors import ArgumentError, StoreError
 from .graph import Graph, Node
 from .program import Program
 
-__all__ = [
-    "EXPORTED",
-    "FX",
-    "MODULE",
-    "NODE_NAME",
-    "PROGRAM",
-    "TWO_PROGRAMS",
-    "Kind",
-    "a_function",
-    "a_path",
-    "a_program",
-    "a_result",
-    "call_arguments",
-    "is_function",
-    "kind_of",
-]
-
 T = TypeVar("T")
 
 

@@ -15,8 +15,6 @@ from .signature import TensorType
 from .state import Slot, SlotKind, State, lazy_bits
 from .torch_private import FakeTensor, storage_key
 
-__all__ = ["TensorIds", "cell_key", "disagreement", "geometry", "misfit", "numbered", "value_in"]
-
 
 def cell_key(value: Any) -> tuple[object, object]:
     """Return two keys of a value: equal for values that are one view of memory, and equal for values that share memory.

@@ -15,7 +15,7 @@ FEW = 60
 """Exported programs of up to so many nodes are run again on fake values: that costs more than all the other rules."""
 
 _original: dict[str, Callable[..., px.Program]] = {
-    "import_ep": exported.check_identifiers, "import_fx": fx._finished,
+    "import_ep": exported.check_identifiers, "import_fx": fx._read,
 }  # fmt: skip
 
 
@@ -34,8 +34,8 @@ def verified() -> Generator[None]:
         is_small = sum(len(graph.nodes) for graph in program.graphs.values()) <= FEW
         return _valid(_original["import_ep"](program), infer=is_small)
 
-    def finished(program: px.Program, **options: Any) -> px.Program:
-        return _valid(_original["import_fx"](program, **options))
+    def finished(*args: Any) -> px.Program:
+        return _valid(_original["import_fx"](*args))
 
     with _importing(checked, finished):
         yield
@@ -51,9 +51,9 @@ def not_verified() -> Generator[None]:
 @contextmanager
 def _importing(checked: Callable[..., px.Program], finished: Callable[..., px.Program]) -> Generator[None]:
     modules: tuple[Any, Any] = exported, fx
-    before = exported.check_identifiers, fx._finished
-    modules[0].check_identifiers, modules[1]._finished = checked, finished
+    before = exported.check_identifiers, fx._read
+    modules[0].check_identifiers, modules[1]._read = checked, finished
     try:
         yield
     finally:
-        modules[0].check_identifiers, modules[1]._finished = before
+        modules[0].check_identifiers, modules[1]._read = before

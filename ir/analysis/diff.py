@@ -24,8 +24,6 @@ from ..state import State
 from ..taking import TWO_PROGRAMS
 from .hunks import Hunks, hunks, patched
 
-__all__ = ["Change", "Diff", "GraphEdit", "diff"]
-
 T = TypeVar("T", bound=attrs.AttrsInstance)
 
 

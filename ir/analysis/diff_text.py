@@ -20,8 +20,6 @@ from ..text.state import print_slot
 from .diff import Change, Diff, GraphEdit
 from .hunks import Hunk, Hunks
 
-__all__ = ["fates", "print_diff", "summary"]
-
 
 def print_diff(diff: Diff) -> str:
     r"""Return a diff as text.

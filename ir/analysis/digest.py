@@ -28,8 +28,6 @@ from ..signature import Constraints, InputSpec, NumberType, TensorType, UserInpu
 from ..state import SlotKind, State, describe_tensor
 from ..taking import TWO_PROGRAMS, a_program
 
-__all__ = ["alpha_equal", "digest", "graph_digest", "graph_tokens", "own_identity", "write_operands"]
-
 OPENING = {tuple: "(", Items: "[", Record: "{", slice: ":"}
 
 CalleeKey = Callable[[Node, Call], Hashable]

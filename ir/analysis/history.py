@@ -21,8 +21,6 @@ from ..program import Program
 from ..taking import NODE_NAME, a_program
 from .versions import op_name, origins_at, versions
 
-__all__ = ["Became", "Change", "History", "became", "changes_of", "history", "in_order", "line_of", "path_of", "state_of"]
-
 TORCH = "site-packages/torch/"
 """What is in the path of files of torch."""
 

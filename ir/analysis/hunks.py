@@ -14,8 +14,6 @@ from attrs import frozen
 
 from ..errors import DiffError
 
-__all__ = ["Hunk", "Hunks", "hunks", "patched"]
-
 AROUND = 2
 """How many items of context a hunk has before and after it, unless another hunk is nearer."""
 

@@ -18,8 +18,6 @@ from ..graph import Graph, Node, Op
 from ..meta import Meta
 from ..torch_private import OpOverload, schema_of
 
-__all__ = ["SYMBOLIC", "is_number", "numbers_in", "too_much_work"]
-
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 """Numbers that are known only as symbols."""
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Mapping
 
 from ..graph import Node
 
-__all__ = ["computed_of"]
-
 
 def computed_of(names: Iterable[str], nodes: Mapping[str, Node]) -> dict[str, None]:
     """Return values and what they are computed of, in the order in which they were found; a dict, which is searched quickly.

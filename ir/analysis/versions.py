@@ -18,8 +18,6 @@ from ..meta import ORIGIN, Meta
 from ..origins import INPUT, Imported, Origin, Place, Version, made_of, origin_of
 from ..program import Program
 
-__all__ = ["made_of_value", "op_name", "origins_at", "tracked", "version_of", "versions"]
-
 T = TypeVar("T", Node, Input)
 
 

@@ -18,9 +18,6 @@ from attrs import frozen
 from ..errors import InputError
 from ..torch_private import fields_of, pytree
 
-__all__ = ["ArgumentTree", "flatten", "key_paths", "leaf_ranges"]
-
-
 EMPTY = pytree.tree_structure(((), {}))
 
 

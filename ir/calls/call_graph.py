@@ -15,28 +15,6 @@ from ..graph import Call, Frame, Node, Op
 from ..names import join, way_to
 from ..program import CallSignature, Program
 
-__all__ = [
-    "Instance",
-    "Label",
-    "all_instances",
-    "bodies_of",
-    "bodies_of_calls",
-    "bodies_run_by",
-    "body_named",
-    "called_at",
-    "calls_by_label",
-    "calls_from",
-    "heights",
-    "inner_instances",
-    "instance_paths",
-    "instances",
-    "module_calls",
-    "plain_calls",
-    "signatures_of_bodies",
-    "times_called",
-    "with_inner_instances",
-]
-
 Instance = tuple[str, str]
 """The id of a graph, and the path from the root of the module that it is instantiated in."""
 

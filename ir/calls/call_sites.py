@@ -22,19 +22,6 @@ from ..program import CallSignature, Program
 from ..torch_private import pytree
 from .call_graph import signatures_of_bodies
 
-__all__ = [
-    "CallSite",
-    "Convention",
-    "Through",
-    "conventions",
-    "flat_convention",
-    "passed_on",
-    "site_of",
-    "unclear_results",
-    "uses_of_passed",
-    "without_boundaries",
-]
-
 
 @frozen
 class Convention:

@@ -23,8 +23,6 @@ from ..torch_private import uncompiled
 from .argument_tree import ArgumentTree, leaf_ranges
 from .call_sites import CallSite
 
-__all__ = ["check_forward", "check_module", "check_program", "check_structure", "leaves_for", "misfits", "spelled"]
-
 Bounds = tuple[int | None, int | None]
 
 

@@ -19,21 +19,6 @@ from ..program import Module, Program
 from ..taking import a_program
 from .call_graph import module_calls
 
-__all__ = [
-    "PART",
-    "Chain",
-    "Part",
-    "Whereabouts",
-    "chain_of",
-    "first_paths",
-    "is_part",
-    "original",
-    "part_names",
-    "parts",
-    "where_went",
-    "with_listed",
-]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -12,8 +12,6 @@ from ..program import Program
 from ..signature import StateInput
 from .declared import NodeEffects
 
-__all__ = ["UnionFind", "in_use", "item_of", "join_aliases", "slot_storage", "slot_views", "storages", "taken_apart", "views_of"]
-
 
 class UnionFind:
     """A union-find over any keys; a key that was never joined is in a set of its own.

@@ -11,8 +11,6 @@ from attrs import fields, frozen
 
 from ..arguments import Arg
 
-__all__ = ["ANYTHING", "COMMUNICATION", "LIBRARIES", "NOTHING", "PURE", "ArgAt", "Effects", "NodeEffects", "Shared", "Unless"]
-
 
 @frozen
 class ArgAt:

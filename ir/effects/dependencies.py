@@ -20,8 +20,6 @@ from .aliases import in_use, slot_storage, storages
 from .declared import NOTHING, NodeEffects
 from .resolved import resolver
 
-__all__ = ["dependencies", "in_domains"]
-
 
 def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list[int]]:
     """Return, for each node of a graph, the numbers of the nodes that must come before it.

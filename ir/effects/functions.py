@@ -24,8 +24,6 @@ from ..torch_private import MODES, builtin_functions, overloads_of, schema_of
 from .declared import ANYTHING, PURE, ArgAt, Effects, Unless
 from .schema import effects_of_schema
 
-__all__ = ["effects_of_function", "known_functions", "known_method", "merged"]
-
 SELF = (ArgAt(0, "self"), ArgAt(0, "input"))
 """The first argument, under the names that schemas and Python give it."""
 

@@ -22,11 +22,6 @@ from .declared import ANYTHING, LIBRARIES, PURE, ArgAt, Effects
 from .functions import effects_of_function
 from .schema import effects_of_schema
 
-__all__ = [
-    "NAMESPACES", "check_said", "declare", "declared_effects", "effects_of", "is_foreign", "lacking", "only_overload",
-    "overloads_in", "registered_effects", "said_of_one",
-]  # fmt: skip
-
 ORDERED_HIGHER_ORDER = frozenset({"with_effects", "call_torchbind", "print"})
 
 FOREIGN_HIGHER_ORDER = evolve(ANYTHING, through_bodies=True)

@@ -16,8 +16,6 @@ from ..program import Program
 from .aliases import UnionFind, item_of, join_aliases, taken_apart
 from .declared import NOTHING, ArgAt, Effects, NodeEffects, Shared, Unless
 
-__all__ = ["node_effects", "program_effects", "resolver", "summary"]
-
 
 def summary(graph: Graph, inner: Sequence[NodeEffects]) -> NodeEffects:
     """Return the effect summary of a body.

@@ -14,17 +14,6 @@ import torch
 from ..torch_private import is_effectful, schema_of, side_effectful
 from .declared import COMMUNICATION, PURE, ArgAt, Effects, Unless
 
-__all__ = [
-    "DRAWS_NOTHING",
-    "SILENT_ALIASES",
-    "SILENT_DRAWS",
-    "SILENT_WRITES",
-    "UNKNOWN",
-    "effects_of_communication",
-    "effects_of_schema",
-    "is_communication",
-]
-
 STATISTICS = ("running_mean", "running_var")
 
 SILENT_WRITES: dict[str, tuple[tuple[str, ...], str | None]] = {

@@ -19,8 +19,6 @@ from attrs import evolve, frozen
 from ..graph import Frame, Graph, Node
 from ..meta import PHASE, is_backward
 
-__all__ = ["Traced", "traced_backward", "with_backward_calls"]
-
 Calls = tuple[Any, ...]
 """The entries of a module stack as torch writes it, outermost first."""
 

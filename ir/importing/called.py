@@ -19,8 +19,6 @@ from ..torch_private import backward_numbered, calls_wrapped, hooks_of
 from .backward import traced_backward
 from .reading import class_name
 
-__all__ = ["module_calls", "noted_calls"]
-
 
 @contextmanager
 def module_calls(module: torch.nn.Module) -> Generator[None]:

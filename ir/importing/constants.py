@@ -29,8 +29,6 @@ from ..tensors import TensorIds
 from ..torch_private import FakeTensor
 from ..verify.findings import OBJECTS, PLAIN, short
 
-__all__ = ["has_constants", "is_constant", "with_constants"]
-
 KEPT: tuple[Any, ...] = (*OBJECTS, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 """What an argument may be besides literals and references.  fx writes any other object as its ``repr``, which could be code."""
 

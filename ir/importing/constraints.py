@@ -18,8 +18,6 @@ from ..expression import Apply, Expr, InputDim, InputValue, Sym
 from ..signature import Constraints, Range
 from ..torch_private import guards_of, pytree, sympy
 
-__all__ = ["read_constraints", "read_expression", "read_guard", "read_size"]
-
 SYMPY_OPERATORS = {
     "Add": "+", "Mul": "*", "Pow": "**", "PowByNatural": "**", "FloorDiv": "//", "CleanDiv": "//", "IntTrueDiv": "/",
     "CeilDiv": "ceildiv", "Mod": "%", "PythonMod": "%", "Max": "max", "Min": "min", "Abs": "abs", "Equality": "==",

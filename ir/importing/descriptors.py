@@ -15,8 +15,6 @@ from attrs import frozen
 from ..errors import UnsupportedProgram
 from ..torch_private import aot_descriptors
 
-__all__ = ["WRITTEN", "Described", "described", "kind", "listed", "refusal"]
-
 
 @frozen
 class Described:

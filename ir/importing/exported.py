@@ -52,8 +52,6 @@ from .module_calls import check_paths, frame_of, read_call_signatures, with_boun
 from .regions import read_provenance
 from .state import read_slots_of_inputs, read_state
 
-__all__ = ["import_ep", "read_signature"]
-
 STATE_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
 
 

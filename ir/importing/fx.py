@@ -41,19 +41,15 @@ from ..verify.findings import PLAIN, short
 from .constants import with_constants
 from .descriptors import described, listed
 from .joint import Convention, read_joint
-from .replayed import unrolled, with_reads_in_place
 from .traced import TracedReader, parameters_of
 
-__all__ = ["bound_example", "example_values", "import_fx", "read_traced_signature", "taken_spec"]
 
-
-def read_traced_signature(module: torch.fx.GraphModule, output: Arg, out_spec: Any = None) -> tuple[Signature, tuple[Arg, ...]]:
+def read_traced_signature(module: torch.fx.GraphModule, output: Arg) -> tuple[Signature, tuple[Arg, ...]]:
     """Return the signature of a traced graph module, and what its root graph returns, flat.
 
     Args:
         module: the graph module.
         output: what its graph returns, as it was read.
-        out_spec: the pytree of its leaves, where something other than the code of the graph knows it.
 
     Raises:
         InvalidProgram: an argument has a name that no function can have.
@@ -73,11 +69,10 @@ def read_traced_signature(module: torch.fx.GraphModule, output: Arg, out_spec: A
         raise UnsupportedProgram("the module has a forward of its own, which the graph does not show; remove it first")
     info = codegen.pytree_info if isinstance(codegen, PyTreeCodeGen) else None
     inputs, in_spec, names = _plain_inputs(module) if info is None else _nested_inputs(module, info)
-    out_spec = out_spec if info is None else info.out_spec
-    if out_spec is not None:
-        leaves = tuple(output) if isinstance(output, tuple) else (output,)
-    else:
+    if info is None:
         leaves, out_spec = _taken_apart(output)
+    else:
+        leaves, out_spec = tuple(output) if isinstance(output, tuple) else (output,), info.out_spec
     return Signature(inputs, (UserOutput(),) * len(leaves), in_spec, out_spec, names), leaves
 
 
@@ -289,18 +284,11 @@ def import_fx(
     (['torch.relu', 'operator.mul'], {'y': tensor([2., 2.])})
     """
     FX.taken(graph_module, "import_fx")
-    with collector_paused():
-        module, out_spec = unrolled(graph_module)
-    values = {} if example_inputs is None else example_values(module, example_inputs)
+    values = {} if example_inputs is None else example_values(graph_module, example_inputs)
     with collector_paused():
         said = said_of(effects)
-        program = _read(module, out_spec, values, said) if state is None else _described(module, state, signature, said)
-        return _finished(program, provenance=provenance, unrolled=module is not graph_module)
-
-
-def _finished(program: Program, *, provenance: bool, unrolled: bool) -> Program:
-    program = tracked(program) if provenance else program
-    return with_reads_in_place(program) if unrolled else program
+        program = _read(graph_module, values, said) if state is None else _described(graph_module, state, signature, said)
+        return tracked(program) if provenance else program
 
 
 def _described(module: torch.fx.GraphModule, state: Any, signature: Any, said: Said) -> Program:
@@ -316,11 +304,11 @@ def _described(module: torch.fx.GraphModule, state: Any, signature: Any, said: S
     return check(read_joint(module, found, state, Convention.flat(found), said))  # what the caller says of the state may be wrong
 
 
-def _read(module: torch.fx.GraphModule, out_spec: Any, values: Mapping[Any, Any], said: Said) -> Program:
+def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any], said: Said) -> Program:
     reader = TracedReader(module, values, said)
     reader.read()
     root = reader.graphs[""]
-    signature, leaves = read_traced_signature(module, root.output, out_spec)
+    signature, leaves = read_traced_signature(module, root.output)
     reader.graphs[""] = evolve(root, output=leaves)
     called = any(type(node.do) is Call for graph in reader.graphs.values() for node in graph.nodes)
     program = Program(

@@ -20,8 +20,6 @@ from .reading import check_output, where
 from .regions import is_from_region, place_boundaries, place_regions, settle_bodies
 from .stacks import StackReader
 
-__all__ = ["GraphReader"]
-
 
 class GraphReader:
     """Reads the graphs of one ``GraphModule``, those nested in it included.

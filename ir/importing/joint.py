@@ -47,8 +47,6 @@ from .descriptors import WRITTEN, Described, kind, refusal
 from .traced import TracedReader
 from .traced_values import Attributes
 
-__all__ = ["Convention", "read_joint"]
-
 
 @frozen
 class Tensor:

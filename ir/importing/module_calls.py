@@ -19,8 +19,6 @@ from ..program import CallSignature
 from ..rewriter import Rewriter
 from ..torch_private import OpOverload, schema_of
 
-__all__ = ["Alias", "Aliases", "Entries", "check_paths", "frame_of", "read_call_signatures", "with_boundaries"]
-
 EXPORT_ROOT = "_export_root"
 """How the exporter calls the root in the bodies of operators."""
 

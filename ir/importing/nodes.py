@@ -26,8 +26,6 @@ from ..verify.findings import source_of
 from .reading import container_of, result_of, where
 from .stacks import StackReader
 
-__all__ = ["NodeReader"]
-
 FxNode = torch.fx.Node
 
 LITERALS = frozenset(

@@ -14,8 +14,6 @@ from ..graph import Node, Op
 from ..names import is_identifier
 from ..verify.findings import short
 
-__all__ = ["check_output", "class_name", "container_of", "result_of", "where"]
-
 
 def check_output(graph: Any, name: str) -> list[Any]:
     """Return the nodes of an fx graph if it has one ``output``, as its last node: torch returns there, and runs nothing after it.

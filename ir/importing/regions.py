@@ -22,14 +22,6 @@ from ..rewriter import Rewriter
 from ..torch_private import retraced_joint
 from .backward import Traced, traced_backward
 
-__all__ = [
-    "is_from_region",
-    "place_boundaries",
-    "place_regions",
-    "read_provenance",
-    "settle_bodies",
-]
-
 TRACEPOINT = "higher_order._export_tracepoint"
 
 REGIONS = frozenset(

@@ -13,8 +13,6 @@ from ..torch_private import EMPTY_STACK_KEY
 from .module_calls import Aliases, Entries, call_of
 from .reading import class_name
 
-__all__ = ["StackReader"]
-
 
 class StackReader:
     """Parses stacks, each distinct one once, and collects the class names that they mention.

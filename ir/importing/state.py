@@ -18,8 +18,6 @@ from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds, cell_key
 from ..verify.findings import short
 
-__all__ = ["is_lifted", "read_slots_of_inputs", "read_state"]
-
 KINDS = {
     id(InputKind.PARAMETER): SlotKind.PARAMETER,
     id(InputKind.BUFFER): SlotKind.BUFFER,

@@ -28,8 +28,6 @@ from .reading import check_output, result_of, where
 from .traced_values import MISSING, Attributes, Literals, Operators, is_computed, is_tensor, meta_of, relative_path
 from .tracers import TracedStacks, is_path
 
-__all__ = ["TracedReader"]
-
 
 @frozen
 class Job:

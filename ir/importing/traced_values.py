@@ -30,8 +30,6 @@ from ..verify.findings import PLAIN, short
 from .reading import class_name, container_of
 from .tracers import is_path
 
-__all__ = ["MISSING", "Attributes", "Literals", "Operators", "is_computed", "is_tensor", "meta_of", "relative_path", "value_of"]
-
 VALUES = (torch.Tensor, int, float, bool, complex, str, *SYMBOLIC, type(None))
 
 

@@ -11,8 +11,6 @@ from typing import Any
 from ..graph import Frame, Stack
 from .reading import class_name
 
-__all__ = ["TracedStacks", "is_name", "is_path", "read_place"]
-
 ROOTS = ("L__self__", "self")
 
 TABLES = frozenset({"_modules"})

@@ -15,8 +15,6 @@ from ..arguments import Arg, Body, Ref
 from ..graph import Graph, Node, Op
 from ..torch_private import device_of
 
-__all__ = ["branches_of", "disagreement_of_branches"]
-
 BRANCHES: Mapping[str, slice] = {"higher_order.cond": slice(1, 3), "higher_order.while_loop": slice(1, 2)}
 """Operators that give what a body gives, and which of their arguments those bodies are."""
 

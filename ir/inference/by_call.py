@@ -15,8 +15,6 @@ from ..program import Program
 from .propagation import Propagation, shared_bodies
 from .walk import Called
 
-__all__ = ["CallValues"]
-
 
 class CallValues:
     """What the bodies of one program say of their calls.

@@ -16,8 +16,6 @@ import torch
 from ..graph import Node, Op
 from ..torch_private import FakeTensor, OpOverload, fake_of, has_fixed_sizes, storage_key, without_overrides
 
-__all__ = ["UNASKED", "Memo", "memo_of"]
-
 UNASKED: Any = object()
 """Stands for what the memo does not know."""
 

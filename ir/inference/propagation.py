@@ -27,8 +27,6 @@ from .results import agrees, gives_nothing, is_runnable
 from .values import FakeValues, running
 from .walk import UNKNOWN, Called, Request, Walk, without_value
 
-__all__ = ["Propagation", "shared_bodies"]
-
 Item = TypeVar("Item", Node, Input)
 
 NOWHERE = "/"

@@ -21,19 +21,6 @@ from ..torch_private import FakeTensor, OpOverload, device_of, has_fixed_sizes, 
 from .values import gives_nothing as has_no_result
 from .values import running
 
-__all__ = [
-    "agrees",
-    "alters",
-    "depends_on_contents",
-    "gives_nothing",
-    "input_given_back",
-    "is_runnable",
-    "operand_given_back",
-    "plain_facts",
-    "plainly_alike",
-    "values_of",
-]
-
 UNSURE = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 
 

@@ -39,8 +39,6 @@ from ..torch_private import (
 )
 from .memo import UNASKED, Memo, memo_of
 
-__all__ = ["FakeValues", "Symbols", "clone_value", "fresh_mode", "gives_nothing", "running"]
-
 ATTEMPTS = 256
 """How many numbers are tried for a symbol; guards are about remainders and bounds."""
 

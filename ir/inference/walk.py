@@ -28,8 +28,6 @@ from ..torch_private import FakeTensor, OpOverload, is_refusal
 from .results import agrees, alters, depends_on_contents, gives_nothing, is_runnable
 from .values import FakeValues
 
-__all__ = ["UNKNOWN", "Called", "Request", "Walk", "without_value"]
-
 GETITEM = "operator.getitem"
 
 UNKNOWN: Any = object()

@@ -25,8 +25,6 @@ from ..errors import StoreError, UnsupportedProgram
 from ..names import did_you_mean
 from ..text.arguments import CONSTANTS
 
-__all__ = ["STORED_AS_THEY_ARE", "STRUCTURE", "VERSION", "File", "near_file", "opened", "write_file"]
-
 VERSION = 2
 """The version of the format that is written; all versions up to it are read."""
 

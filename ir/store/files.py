@@ -33,8 +33,6 @@ from .metas import read_metas, write_metas
 from .origins import read_origins, write_origins
 from .tensors import Place, as_tensor, place_storages, put_in, read_storage
 
-__all__ = ["load", "save"]
-
 
 def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True, allow: Iterable[str] = ()) -> None:
     """Save a program to a file that ``load`` reads: a safetensors file that contains the program as data.

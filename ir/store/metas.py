@@ -29,8 +29,6 @@ from ..text.state import DTYPE
 from ..torch_private import FakeTensor, FakeTensorMode, NodeSource, device_of, read_node_source
 from .symbols import NUMBERS, Symbols, SymbolTable
 
-__all__ = ["read_metas", "write_metas"]
-
 INTEGERS = frozenset({int})
 
 BIG = 2**53

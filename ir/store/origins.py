@@ -18,8 +18,6 @@ from ..graph import Frame
 from ..origins import Imported, Made, Origin, Place, Version
 from ..program import Program
 
-__all__ = ["Origins", "read_origins", "write_origins"]
-
 
 @frozen(eq=False)
 class Origins:

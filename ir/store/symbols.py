@@ -20,8 +20,6 @@ from ..text.contract import print_expr, read_expr
 from ..text.lexer import Cursor
 from ..torch_private import new_shape_env, symbol_facts, symbolic_range, sympy, sympy_operators
 
-__all__ = ["NUMBERS", "SymbolTable", "Symbols"]
-
 NUMBERS: Mapping[str, Any] = {"int": torch.SymInt, "float": torch.SymFloat, "bool": torch.SymBool}
 
 MOST_LEAVES = 64

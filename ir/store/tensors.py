@@ -21,8 +21,6 @@ from ..text.state import TensorFacts
 from ..torch_private import FakeTensor, storage_key
 from .container import STORED_AS_THEY_ARE, STRUCTURE, File
 
-__all__ = ["Place", "as_tensor", "place_storages", "put_in", "read_storage"]
-
 KINDS: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter)
 
 

@@ -20,8 +20,6 @@ from .lexer import HUGE, MAX_DEPTH, WORD, Cursor, quoted, read_list, read_rest, 
 from .operators import type_name
 from .syntax import Syntax
 
-__all__ = ["ARG", "CONSTANTS", "TREE", "opaque", "print_arg", "print_kwarg", "print_tree", "read_arg", "read_kwarg", "read_tree"]
-
 T = TypeVar("T")
 
 CONSTANTS: Mapping[str, Any] = {

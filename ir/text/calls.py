@@ -16,8 +16,6 @@ from .arguments import print_arg, read_arg
 from .lexer import Cursor, is_path, spell_path
 from .syntax import Syntax, behind, choice, form, integer, listed, path, words
 
-__all__ = ["print_effects", "print_frame", "print_stack", "read_effects", "read_frame", "read_stack"]
-
 
 def print_frame(frame: Frame, *, above: str = "") -> str:
     """Return a module call as text.

@@ -55,11 +55,6 @@ from .lexer import MAX_DEPTH, Cursor, is_word, quoted, read_list, spell_value
 from .state import DTYPE, LITERAL, SLOT, print_state, read_state
 from .syntax import PATH, Syntax, behind, block, braced, choice, form, indented, integer, listed, path, string
 
-__all__ = [
-    "INPUT", "MODULE", "NUMBERED_STATE", "OUTPUT", "RANGE", "SECTIONS", "SIGNATURE", "SUNK", "Section", "print_call_signatures",
-    "print_expr", "read_call_signature", "read_expr",
-]  # fmt: skip
-
 INFIX = ("+", "-", "*", "//", "/", "%", "**", "==", "!=", "<", "<=", ">", ">=", "and", "or")
 
 OF_INPUT = ("size", "stride", "value")

@@ -13,20 +13,6 @@ from typing import TypeVar
 from ..errors import ParseError
 from .operators import NOTHING_MORE, Known
 
-__all__ = [
-    "HUGE",
-    "MAX_DEPTH",
-    "Cursor",
-    "is_path",
-    "is_word",
-    "quoted",
-    "read_list",
-    "read_rest",
-    "spell_path",
-    "spell_value",
-    "unquoted",
-]
-
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 PATH = re.compile(r"[A-Za-z0-9_$]+(?:\.[A-Za-z0-9_$]+)*")

@@ -15,8 +15,6 @@ from attrs import frozen
 from ..allowed import allowed, registered
 from ..torch_private import pytree
 
-__all__ = ["NOTHING_MORE", "Known", "named_types", "names_of", "resolve", "type_name"]
-
 Target = Callable[..., Any]
 
 

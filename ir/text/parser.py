@@ -24,8 +24,6 @@ from .contract import SECTIONS, SIGNATURE, read_call_signature
 from .lexer import Cursor, read_list, spell_path
 from .operators import Known, Target, named_types, names_of
 
-__all__ = ["parse"]
-
 FILE = re.compile(r"[^\n{}]*[^\s{}.]\.[a-z]+")
 """What is no text of a program and could be the name of a file."""
 

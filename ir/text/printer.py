@@ -21,8 +21,6 @@ from .lexer import is_path, quoted, spell_path, spell_value
 from .operators import resolve
 from .syntax import indented
 
-__all__ = ["KEYWORDS", "mermaid", "print_graph", "print_node", "print_program"]
-
 KEYWORDS = frozenset({"call", "get"})
 """Words that stand where the name of an operator could."""
 

@@ -21,8 +21,6 @@ from .arguments import ARG, CONSTANTS
 from .lexer import Cursor, spell_path
 from .syntax import PLACE, Syntax, behind, choice, form, integer, listed, path, string
 
-__all__ = ["DTYPE", "TensorFacts", "facts_of", "make_tensors", "print_slot", "print_state", "read_state"]
-
 SHORT: Mapping[str, torch.dtype] = {
     "f16": torch.float16, "f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "c64": torch.complex64,
     "c128": torch.complex128, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64,

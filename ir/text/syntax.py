@@ -17,11 +17,6 @@ from attrs import frozen
 
 from .lexer import Cursor, quoted, read_list, spell_path
 
-__all__ = [
-    "PATH", "PLACE", "Syntax", "behind", "block", "braced", "choice", "form", "indented", "integer", "listed", "path", "string",
-    "words",
-]  # fmt: skip
-
 T = TypeVar("T")
 
 

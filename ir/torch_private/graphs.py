@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch._guards
@@ -25,7 +25,6 @@ __all__ = [
     "NodeSource",
     "PyTreeCodeGen",
     "PyTreeInfo",
-    "Replay",
     "SpecViolationError",
     "TrainingIRVerifier",
     "Verifier",
@@ -43,8 +42,6 @@ __all__ = [
     "parameters_dict",
     "pytree",
     "read_node_source",
-    "replay_of",
-    "replayed_attributes",
     "retraced_joint",
     "run_while_tracing",
     "script_class",
@@ -100,55 +97,6 @@ def generator_of_code(module: torch.fx.GraphModule) -> Any:
     """Return what generates the code of a module's graph where that is one whose inputs and outputs a graph shows, else None."""
     codegen: Any = module.graph._codegen
     return codegen if type(codegen) in (torch.fx.graph.CodeGen, PyTreeCodeGen) else None
-
-
-class Replay(NamedTuple):
-    """What surrounds a graph that ``dynamo_graph_capture_for_export`` made; no public name leads to it."""
-
-    around: Callable[[Callable[..., Any]], Callable[..., Any]]
-    """Makes the function that Dynamo's bytecode is; it calls what it is given as the graph."""
-    root: Any
-    """What the function takes first: the module, an object whose method was captured, or None if it takes neither."""
-    names: tuple[str, ...]
-    """The arguments of the capture, in order."""
-    positional: int
-    """How many of them the function takes by position."""
-    keywords: tuple[str, ...]
-    """Under which names it takes the others."""
-    in_tuple: bool
-    """Whether the result is put into a tuple."""
-
-
-def replay_of(module: torch.fx.GraphModule) -> Replay | None:
-    """Return the bytecode that is replayed around a module's graph; None if there is none, or it is not where it was."""
-    codegen: Any = module.graph._codegen
-    if type(codegen).__name__ != "_DynamoBytecodeCodeGen":
-        return None
-    try:
-        flatten: Any = module._dynamo_bytecode_flatten
-        processor, made = flatten.input_processor, flatten.out.forward_callable
-        return Replay(
-            lambda graph: made(compiled_fn=graph, extra_globals=flatten.f_globals),
-            processor.root,
-            tuple(codegen.orig_arg_names),
-            processor.num_args,
-            tuple(processor.kwarg_names),
-            codegen.wrap_tuple,
-        )
-    except AttributeError:
-        return None
-
-
-def replayed_attributes(module: torch.fx.GraphModule, graph: torch.fx.Graph) -> dict[str, Any]:
-    """Return what a view of such a module holds: the same children and state, another graph, and nothing of the bytecode.
-
-    Its hooks that were traced are in the graph; the capture keeps them for their closures, and its call leaves them out.
-    """
-    gone = {"meta", "_dynamo_bytecode_flatten", "_dynamo_bytecode_unflatten"}
-    if getattr(getattr(module, "_wrapped_call", None), "cls_call", None) is not None:
-        gone |= {"_forward_hooks", "_forward_pre_hooks"}
-    held = {name: value for name, value in module.__dict__.items() if name not in gone}
-    return {**held, "_graph": graph, "meta": {}}
 
 
 def is_tracing() -> bool:

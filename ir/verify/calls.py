@@ -24,18 +24,6 @@ from ..torch_private import checks_inputs
 from .findings import Finding, short
 from .survey import Census, Survey
 
-__all__ = [
-    "Instances",
-    "check_acyclic",
-    "check_arity",
-    "check_bodies",
-    "check_boundaries",
-    "check_known_callees",
-    "check_reachable",
-    "check_shared",
-    "instances_of",
-]
-
 
 @frozen
 class Instances:

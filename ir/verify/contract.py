@@ -13,8 +13,6 @@ from ..signature import InputMutation, NumberType, Range, StateInput, StateMutat
 from .findings import Finding, short
 from .survey import Survey
 
-__all__ = ["THREADING", "check_constraints", "check_facts"]
-
 
 def check_constraints(survey: Survey) -> Iterator[Finding]:
     """Find ranges, guards and sizes over inputs, sizes or operators that do not exist, or that have no value."""
@@ -56,8 +54,10 @@ def _sizes(kind: Any) -> tuple[Any, ...]:
 def _size_faults(size: Any, users: list[UserInput]) -> Iterator[str]:
     if type(size) is int and not 0 <= size < LARGEST:
         yield f"it has the size {_number(size)}, and sizes are whole numbers of 64 bits"
-    elif type(size) is Apply:
-        yield from _all_faults(size, users)
+    elif type(size) not in (int, Sym, Apply):
+        yield f"it has the size {short(size)}, and sizes are whole numbers"
+    else:
+        yield from _all_faults(size, users, over=Sym)
 
 
 def _all_faults(expr: Any, users: list[UserInput], *, over: type = object) -> Iterator[str]:
@@ -87,7 +87,9 @@ def _faults(expr: Any, users: list[UserInput], *, over: type = object) -> Iterat
                     yield f"it hands {len(args)} operands to {op!r}, which takes {low if low == high else f'at least {low}'}"
                 todo.extend((arg, depth + 1) for arg in reversed(args))
             case InputDim(index=int() as index) | InputValue(index=int() as index):
-                if not 0 <= index < len(users):
+                if over is Sym:
+                    yield f"it refers to user input {_number(index)}; a size is of symbols"
+                elif not 0 <= index < len(users):
                     yield f"it refers to user input {_number(index)}, and there are {len(users)}"
                 elif type(part) is InputDim:
                     yield from _dim_faults(part, users[index])

@@ -17,24 +17,6 @@ from ..graph import Graph, Node
 from ..persistent import text_of
 from ..torch_private import HigherOrderOperator, OpOverload
 
-__all__ = [
-    "AROUND",
-    "INPUTS",
-    "OBJECTS",
-    "PLAIN",
-    "Check",
-    "Fault",
-    "Finding",
-    "Lines",
-    "Rule",
-    "depth_fault",
-    "is_argument",
-    "is_nested",
-    "leaves",
-    "short",
-    "source_of",
-]
-
 PLAIN = frozenset(
     {
         int, bool, float, complex, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout,

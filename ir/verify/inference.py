@@ -22,8 +22,6 @@ from ..torch_private import FakeTensorMode, OpOverload, device_of, is_refusal, p
 from .findings import INPUTS, Finding
 from .survey import Census, Survey
 
-__all__ = ["check_calls", "check_inferred"]
-
 
 def check_calls(survey: Survey, silent: Collection[str]) -> Iterator[Finding]:
     """Find values in shared bodies that are others in one of the calls.

@@ -24,16 +24,6 @@ from ..torch_private import HigherOrderOperator, OpOverload, allows_numbers_as_t
 from .findings import PLAIN, Finding, short
 from .survey import Survey
 
-__all__ = [
-    "Parameter",
-    "check_effects",
-    "check_operands",
-    "check_operator_names",
-    "check_targets",
-    "fault_of",
-    "takes",
-]
-
 
 def check_targets(survey: Survey) -> Iterator[Finding]:
     """Find operators without a target that bear the name of one that is registered: they look like it, and cannot run."""

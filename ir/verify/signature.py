@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..arguments import TREES, Ref
+import torch
+
+from ..arguments import TREES, Body, Ref
 from ..persistent import derived
 from ..signature import (
     GIVEN,
     InputGradient,
     InputMutation,
+    LiteralType,
     LossOutput,
+    NumberType,
     RestType,
     StateGradient,
     StateInput,
@@ -26,23 +30,8 @@ from ..signature import (
 )
 from ..state import SlotKind
 from ..tensors import disagreement, misfit, value_in
-from .findings import INPUTS, PLAIN, Finding, depth_fault, leaves, short
+from .findings import INPUTS, PLAIN, Finding, depth_fault, is_argument, leaves, short
 from .survey import Survey
-from .well_formed import type_fault
-
-__all__ = [
-    "check_arguments",
-    "check_contents",
-    "check_gradients",
-    "check_inputs",
-    "check_leaves",
-    "check_mutations",
-    "check_outputs",
-    "check_pytrees",
-    "check_slots",
-    "check_tangents",
-    "check_types",
-]
 
 
 def _of_output(number: int, text: str) -> Finding:
@@ -238,7 +227,7 @@ def check_arguments(survey: Survey) -> Iterator[Finding]:
     users = [(number, spec) for number, spec in enumerate(survey.program.signature.inputs) if type(spec) is UserInput]
     rests: set[bool] = set()
     for number, spec in users:
-        fault = type_fault(spec)
+        fault = _type_fault(spec)
         if fault is not None:
             yield Finding(fault, node=f"signature.inputs[{number}]")
         elif type(spec.type) is RestType:
@@ -247,6 +236,33 @@ def check_arguments(survey: Survey) -> Iterator[Finding]:
             rests.add(spec.type.keywords)
     if rests or any(spec.default is not None for _, spec in users):
         yield from _unbound(survey.program.signature, [spec.argument for _, spec in users])
+
+
+def _type_fault(spec: UserInput) -> str | None:
+    kind = spec.type
+    if spec.default is not None and not _is_literal(spec.default.value):
+        return f"the argument {spec.argument!r} has the default {short(spec.default)}, not a literal"
+    match kind:
+        case TensorType(device=device):
+            fits = _is_device(device)
+        case NumberType(kind=number):
+            fits = number in ("int", "float", "bool")
+        case LiteralType(value=value):
+            fits = _is_literal(value)
+        case _:
+            fits = True
+    return None if fits else f"the argument {spec.argument!r} is said to be {short(kind, width=90)}, which is not a type"
+
+
+def _is_literal(value: Any) -> bool:
+    return depth_fault(value) is None and all(is_argument(leaf) and type(leaf) not in (Ref, Body) for leaf in leaves(value))
+
+
+def _is_device(name: str) -> bool:
+    try:
+        return bool(torch.device(name))
+    except RuntimeError:
+        return False
 
 
 def _unbound(signature: Any, arguments: list[str]) -> Iterator[Finding]:

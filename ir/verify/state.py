@@ -24,21 +24,6 @@ from .calls import held_by, instances_of
 from .findings import INPUTS, Finding, short
 from .survey import Census, Survey
 
-__all__ = [
-    "check_geometry",
-    "check_known_modules",
-    "check_labels",
-    "check_module_paths",
-    "check_modules",
-    "check_owners",
-    "check_parts",
-    "check_reads",
-    "check_scopes",
-    "check_storage",
-    "check_ties",
-    "check_values",
-]
-
 
 def _of_slot(name: str, text: str) -> Finding:
     return Finding(text, node=f"state {name!r}")

@@ -1,10 +1,12 @@
 """``type_faults``: fields of other types than they are declared with, found by the annotations of the classes of the IR.
 
-attrs checks no types, so a field of a program that somebody else made can hold anything.
+attrs checks no types, so a field of a program that somebody else made can hold anything.  ``program_faults`` looks at all fields
+of a program but those of its graphs, which the survey walks.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 import types
 from collections.abc import Callable, Iterator
@@ -13,11 +15,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from attrs import fields, has
 
-from ..graph import Frame, Get, Input, Node
+from ..arguments import TREES
+from ..graph import Frame, Get, Graph, Input, Node
 from ..persistent import PMap
-from .findings import short
-
-__all__ = ["accepts", "fields_of", "part_faults", "type_faults"]
+from ..program import Program
+from ..state import State
+from .findings import Fault, Finding, short
 
 PLAIN = frozenset({str, int, bool})
 
@@ -132,3 +135,67 @@ def _accepts_value(cls: type) -> Callable[[Any], bool]:
         return needs is None or needs[0](value)
 
     return is_one
+
+
+def frame_of(program: Program) -> tuple[Any, ...]:
+    """Return the fields of a program around its graphs; with its state, all versions of a program share them.
+
+    >>> frame_of(Program.of({}))[1]
+    ()
+    """
+    return program.signature, program.modules, program.call_signatures, program.constraints
+
+
+def is_known_frame(program: Program) -> bool:
+    """Return whether ``verify`` found nothing wrong around the graphs, in another version of a program.
+
+    >>> is_known_frame(Program.of({}))
+    False
+    """
+    known = program.state.derived.get(frame_of) if type(program.state) is State else None
+    return known is not None and all(map(operator.is_, known, frame_of(program)))
+
+
+FRAME = frozenset({"state", "signature", "modules", "call_signatures", "constraints"})
+"""The fields that versions of a program share: where they were right once, they are."""
+
+
+def program_faults(program: Program) -> Iterator[Fault]:
+    """Find what is of another type than it is declared with, anywhere but in the graphs: the rule, and what is wrong.
+
+    >>> [finding.message for _, finding in program_faults(Program.of({}, root=3))]
+    ['program.root is the int 3, not str']
+    """
+    known = FRAME if is_known_frame(program) else ()
+    wrong: list[str] = []
+    for name, hint, accepts in fields_of(Program):
+        part = getattr(program, name)
+        try:
+            if name not in known and not accepts(part):
+                wrong += part_faults(part, hint, f"program.{name}")
+        except Exception as error:  # noqa: BLE001  garbage may refuse to be compared or printed; that is reported, not raised
+            wrong.append(f"program.{name} cannot be read: {type(error).__name__}: {error}")
+    graphs: Any = program.graphs
+    if type(graphs) is not PMap:
+        wrong.append(f"program.graphs is {short(graphs)}, not a PMap")
+    else:
+        odd = [pair for pair in graphs.items() if type(pair[0]) is not str or type(pair[1]) is not Graph]
+        wrong += [f"program.graphs has {short(graph)} under {short(name)}" for name, graph in odd]
+    for what in ("in_spec", "out_spec"):
+        spec = getattr(program.signature, what, None)
+        if spec is not None and not isinstance(spec, TREES):
+            wrong.append(f"program.signature.{what} is {short(spec)}, not a TreeSpec")
+    yield from [("well-formed", Finding(message)) for message in wrong]
+    if not any(message.startswith("program.facts") for message in wrong) and "" in program.facts:
+        yield "known-facts", Finding("the fact '' is not a word", node="facts")
+    if not known and not any(message.startswith("program.state") for message in wrong):
+        yield from [("state-order", Finding(message, node="state.order")) for message in _order_faults(program.state)]
+
+
+def _order_faults(state: State) -> Iterator[str]:
+    order, slots = state.order, state.slots
+    if len(order) == len(slots) and set(slots) == set(order):
+        return  # nearly always
+    yield from [f"state.order has {name!r} twice" for number, name in enumerate(order) if name in order[:number]]
+    yield from [f"state.order has {name!r}, and there is no such slot" for name in order if name not in slots]
+    yield from [f"the slot {name!r} has no place in state.order" for name in sorted(slots.keys() - set(order))]

@@ -26,7 +26,7 @@ from .calls import (
 )
 from .contract import check_constraints, check_facts
 from .findings import Finding, Lines, Rule, source_of
-from .flow import check_handed, check_packed, check_projections, check_results
+from .flow import check_packed, check_projections, check_results
 from .inference import check_inferred
 from .operators import check_effects, check_operands, check_operator_names, check_targets
 from .signature import (
@@ -57,9 +57,7 @@ from .state import (
     check_values,
 )
 from .survey import Survey
-from .well_formed import frame_of, is_known_frame
-
-__all__ = ["DEEP", "RULES", "check", "trust", "verify"]
+from .types import frame_of, is_known_frame
 
 WELL_FORMED: tuple[Rule, ...] = (
     Rule("well-formed", "every field has the type that it is declared with",
@@ -114,8 +112,6 @@ RULES: tuple[Rule, ...] = (
          advice="call it as its schema says: text is a literal, Ref(name) is a value, Items a list, Body(name) a graph"),
     Rule("results", "an operator that takes one value is not given all results of a call or an operator", check_results,
          advice="take one of them with operator.getitem"),
-    Rule("handed-values", "operators can take what calls hand to their body and return to them", check_handed,
-         advice="hand a body what its operators take: Ref(name) where they take a tensor, one result and not all of them"),
     Rule("packed-values", "what purefx.pack makes goes to modules, bodies and the caller, and to no operator", check_packed,
          advice="use the leaves that were packed: operators take tensors, numbers and containers of them"),
     Rule("targets", "an operator that bears the name of a registered one runs it", check_targets,

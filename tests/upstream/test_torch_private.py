@@ -109,21 +109,6 @@ def test_classes_of_objects_have_names() -> None:
     assert torch_private.script_class(1) == "builtins.int"
 
 
-def test_bytecode_around_a_graph_can_be_asked_for() -> None:
-    """What is replayed around the graph of such a capture is a function of the module, the arguments and the graph."""
-    capture: Any = importlib.import_module("torch._dynamo.functional_export").dynamo_graph_capture_for_export
-    x = torch.ones(2)
-    graph = capture(torch.nn.ReLU())(x)
-    replay = torch_private.replay_of(graph)
-    assert replay is not None
-    assert (replay.names, replay.positional, replay.keywords, replay.in_tuple) == (("args_0",), 1, (), False)
-    assert replay.root is graph
-    assert torch.equal(replay.around(lambda *flat: [flat[0] * 3])(graph, x), x * 3)
-    view = torch_private.replayed_attributes(graph, torch.fx.Graph())
-    assert not any("bytecode" in name for name in view)
-    assert torch_private.replay_of(torch.fx.symbolic_trace(torch.nn.ReLU())) is None
-
-
 def test_the_joint_graph_says_where_its_nodes_come_from() -> None:
     """Before torch's second trace, forward nodes have their module stack and backward nodes that of what they differentiate."""
     loss = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Flatten(0), torch.nn.Linear(6, 1))

@@ -241,8 +241,6 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
     },
     "signature-arguments": {
         "device": ("flat", typed(ir.TensorType(torch.float32, (2,), "nowhere"))),
-        "size": ("flat", typed(ir.TensorType(torch.float32, (-1,)))),
-        "size-operator": ("flat", typed(ir.TensorType(torch.float32, (ir.Apply("range", (2,)),)))),
         "default-value": ("flat", with_user_input(default=ir.LiteralType(ir.Ref("x")))),
         "default-of-another": ("flat", with_user_input(default=ir.LiteralType(None), argument="other")),
         "two-rests": ("flat", lambda p: typed(ir.RestType(), 2)(typed(ir.RestType(), 3)(p))),
@@ -278,6 +276,8 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "instance": ("tree", lambda p: with_node("lin", do=ir.Call(ir.Frame("act"), "lin"))(p)),
     },
     "constraints": {
+        "size": ("flat", typed(ir.TensorType(torch.float32, (-1,)))),
+        "size-operator": ("flat", typed(ir.TensorType(torch.float32, (ir.Apply("range", (2,)),)))),
         "value": ("flat", with_constraints(guards=(ir.InputValue(-1),))),
         "dim": ("flat", with_constraints(guards=(ir.Apply("==", (ir.InputDim(0, 4), 3)),))),
         "operator": ("flat", with_constraints(guards=(ir.Apply("import", (1,)),))),

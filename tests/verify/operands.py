@@ -17,17 +17,6 @@ from tests.verify.programs import GETITEM
 __all__ = ["OPERANDS"]
 
 
-def through_relu(change: Corruption, *, item: int | None = None) -> Corruption:
-    """Return a corruption that first lets a body, and what uses its result, call an operator of the dispatcher."""
-
-    def apply(program: ir.Program) -> ir.Program:
-        program = with_node("out", do=op_of(RELU))(with_node("b", graph="act", do=op_of(RELU))(program))
-        taken = program if item is None else with_node("b", graph="act", do=GETITEM, args=(ir.Ref("a"), item))(program)
-        return change(taken)
-
-    return apply
-
-
 def packing(change: Corruption) -> Corruption:
     """Return a corruption that first puts an object of a registered type together."""
     made = ir.Node("packed", PACK, (ir.Items([ir.Ref("x")]), pytree.tree_structure(deque([1]))))
@@ -51,12 +40,6 @@ OPERANDS: dict[str, dict[str, tuple[str, Corruption]]] = {
     },
     "results": {
         "of-an-operator": ("flat", result_of_topk(ir.Ref("pair"), RELU)),
-    },
-    "handed-values": {
-        "text": ("tree", through_relu(with_node("act", args=("x",)))),
-        "several": ("tree", through_relu(with_node("act", args=(ir.Ref("lin"),)))),
-        "given-back": ("tree", through_relu(lambda p: with_graph(p, "act", output="text"))),
-        "no-such-item": ("tree", through_relu(with_node("act", args=((ir.Ref("x"),),)), item=1)),
     },
     "packed-values": {
         "item": ("tree", packing(with_node("first", do=GETITEM, args=(ir.Ref("packed"), 0)))),

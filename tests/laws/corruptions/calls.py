@@ -14,13 +14,12 @@ from attrs import evolve
 
 from purefx.ir.arguments import Body, Items, Ref, bodies_in
 from purefx.ir.calls.parts import PART, Part, part_names, parts
-from purefx.ir.graph import Call, Frame, Node, Op
+from purefx.ir.graph import Call, Frame, Node
 from purefx.ir.names import Names
 from purefx.ir.operators import op_of
 from purefx.ir.own_operators import CALL_MODULE, PACK
 from purefx.ir.program import Module, Program
 from purefx.ir.torch_private import pytree
-from purefx.ir.verify.operators import fault_of
 from tests.laws.corruptions.corruptor import (
     Corruptor,
     Place,
@@ -35,7 +34,6 @@ from tests.laws.corruptions.corruptor import (
     places,
     replaced,
     with_graph,
-    with_item,
 )
 
 __all__ = ["IN_CALLS"]
@@ -78,24 +76,6 @@ def argument_more(program: Program, place: Place) -> Program:
 )
 def argument_less(program: Program, place: Place) -> Program:
     return changed(program, place, args=place.node.args[:-1])
-
-
-def _handed(program: Program) -> list[tuple[Place, int]]:
-    # Calls that pass something to an operator which does not take text, each with the first such argument.
-    found: list[tuple[Place, int]] = []
-    for place in places(program, is_call):
-        body = program.graphs[place.do.graph]
-        for at, formal in enumerate(body.inputs):
-            users = [(user.do, user.using({formal.name: "text"})) for user in body.nodes]
-            if any(type(do) is Op and fault_of(user, do.target) is not None for do, user in users):
-                found.append((place, at))
-                break
-    return found
-
-
-@corrupts("handed-values", "a call passes text where its body takes a tensor", at=_handed)
-def text_handed(program: Program, at: tuple[Place, int]) -> Program:
-    return changed(program, at[0], args=with_item(at[0].node.args, at[1], "text"))
 
 
 def _with_inputs(program: Program) -> list[str]:
@@ -237,7 +217,7 @@ def no_module_called(program: Program, place: Place) -> Program:
 
 
 IN_CALLS: tuple[Corruptor, ...] = (
-    no_root, subgraph_missing, orphan, circle, argument_more, argument_less, text_handed, object_used, result_beyond, body_hidden,
+    no_root, subgraph_missing, orphan, circle, argument_more, argument_less, object_used, result_beyond, body_hidden,
     body_gives_number, body_returned, scope_entered_again, scope_divided, module_twice, module_in_itself, module_without_parent,
     unknown_module_path, unknown_module_called, part_added, part_called_again, one_label_for_two, no_module_called,
 )  # fmt: skip
