@@ -92,7 +92,7 @@ def differences(folder: Path) -> Iterator[str]:
         for name, before in texts.items():
             now = result(ENTRIES[key], folder / "programs" / name) if key in ENTRIES else "it is not registered"
             if now != before:
-                lines = difflib.unified_diff(before.splitlines(), now.text().splitlines(), "before", "now", lineterm="", n=1)
+                lines = difflib.unified_diff(before.splitlines(), str(now).splitlines(), "before", "now", lineterm="", n=1)
                 yield "\n".join((f"{key}, {name}:", *islice(lines, 20)))
 
 

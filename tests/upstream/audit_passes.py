@@ -268,7 +268,7 @@ def mistake(each: Audited, found: Finding) -> str:
     program = "" if found.program is None else f"```text\n{found.program.main}\n```\n"
     contract = f"Contract: {told(each.published.contract)} ({each.published.why})."
     head = f"## {each.published.name}: {found.law}"
-    return "\n\n".join([head, f"{found.statement}: {clipped(found.wrong[0])}", contract, f"{program.text()}\n{shown}"])
+    return "\n\n".join([head, f"{found.statement}: {clipped(found.wrong[0])}", contract, f"{program}\n{shown}"])
 
 
 def clipped(text: str, most: int = 600) -> str:

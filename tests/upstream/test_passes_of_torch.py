@@ -29,7 +29,7 @@ def test_known_mistakes_are_found_and_made_small(name: str) -> None:
     found = [each.program for each in report.findings if each.law in ("meaning", "effects", "graph")]
     assert found, report
     sizes = [sum(type(node.do) is px.Op for _, node in program.nodes()) for program in found if program is not None]
-    assert min(sizes) <= 6, [program.text() for program in found]
+    assert min(sizes) <= 6, [str(program) for program in found]
 
 
 def test_passes_that_are_asked() -> None:
