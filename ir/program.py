@@ -18,9 +18,9 @@ from .allowed import foreign_operators
 from .arguments import ByTree
 from .copying import Value
 from .displayed import Displayed
-from .errors import ArgumentError, InvalidProgram, Violation
+from .errors import ArgumentError, InvalidProgram, NamingError, Violation
 from .graph import Frame, Graph, Input, Node
-from .names import escaped
+from .names import did_you_mean, escaped
 from .origins import Version
 from .persistent import PMap, pmap
 from .signature import Constraints, InputMutation, InputSpec, OutputSpec, Signature
@@ -86,7 +86,7 @@ class Step:
         return escaped(f"{self.name}({options})")
 
 
-@frozen(eq=False)
+@frozen(eq=False, repr=False)
 class Program(Value, Displayed):
     """An imported PyTorch program.
 
@@ -150,6 +150,57 @@ class Program(Value, Displayed):
     def inputs(self) -> tuple[tuple[Input, InputSpec], ...]:
         """The inputs of the root, each with what it is for."""
         return tuple(zip(self.main.inputs, self.signature.inputs, strict=True))
+
+    def graph(self, name: str) -> Graph:
+        """Return a graph by its id, or by the path of a module that runs it.
+
+        Args:
+            name: an id, as in ``graphs``, or a path such as ``"layers.0"``.
+
+        Raises:
+            NamingError: there is no such graph or module call.
+
+        >>> from purefx.ir import Call, Node
+        >>> call = Node("y", Call(Frame("mlp"), "Mlp"))
+        >>> program = Program.of({"": Graph((), (call,), ()), "Mlp": Graph((), ())})
+        >>> program.graph("mlp") is program.graph("Mlp") is program.graphs["Mlp"]
+        True
+        """
+        from .calls.call_graph import body_named, instance_paths
+
+        found = body_named(self, name)
+        if found is None:
+            near = did_you_mean(name, {*self.graphs, *instance_paths(self).values()})
+            raise NamingError(f"no graph and no called module is named {name!r}{near}; print(program) lists them")
+        return self.graphs[found[0]]
+
+    def text(self, graph: str | None = None) -> str:
+        """Return the full text, which ``px.parse`` reads.
+
+        Args:
+            graph: the text of this graph alone, by its id or the path of a module that runs it.
+
+        >>> program = Program.of({"": Graph((), ())})
+        >>> print(program.text(""))
+        graph @""() {
+          return ()
+        }
+        """
+        from .text.printer import print_graph, print_program
+
+        if graph is None:
+            return print_program(self)
+        found = self.graph(graph)
+        return print_graph(found, name=next(name for name, one in self.graphs.items() if one is found))
+
+    def __str__(self) -> str:
+        """Return the text of a short program; the graphs, the state and the steps of a long one."""
+        from .show.notebook import summary
+
+        return summary(self)
+
+    def __repr__(self) -> str:
+        return f"Program({len(self.graphs):,} graphs, {sum(len(graph.nodes) for graph in self.graphs.values()):,} nodes)"
 
     @cached_property
     def order(self) -> tuple[str, ...]:

@@ -199,7 +199,7 @@ def refuses(transform: Transform, case: Case) -> bool:
 
 def _broken(transform: Transform, law: Law, case: Case, wrong: list[str]) -> LawBroken:
     head = f"{name_of(transform)} breaks the law {law.name!r}: {law.statement}"
-    lines = [head, *wrong, *_done(transform, case.program), *_given(case), "on the program", str(case.program)]
+    lines = [head, *wrong, *_done(transform, case.program), *_given(case), "on the program", case.program.text()]
     return LawBroken("\n".join(lines), law, case, tuple(wrong))
 
 
@@ -290,4 +290,4 @@ def smallest(
 
 def _size(error: LawBroken) -> tuple[int, int]:
     program = error.case.program if error.case else None
-    return (sum(1 for _ in program.nodes()), len(str(program))) if program else (0, 0)
+    return (sum(1 for _ in program.nodes()), len(program.text())) if program else (0, 0)

@@ -42,7 +42,7 @@ def any_fuel(transform: Transform, case: Case) -> list[str]:
         result = stoppable(case.program, fuel=limit)
         wrong = [str(violation) for violation in verify(result)]
         wrong = wrong or meaning_differences(case.meaning(result), expected, tolerance=case.tolerance)
-        found += [f"with fuel {limit}: {line}\n{result}" for line in wrong]
+        found += [f"with fuel {limit}: {line}\n{result.text()}" for line in wrong]
     return found
 
 
@@ -60,7 +60,7 @@ def enough_fuel(transform: Transform, case: Case) -> list[str]:
 @law("without fuel it gives the same object")
 def no_fuel(transform: Transform, case: Case) -> list[str]:
     result = _stoppable(transform)(case.program, fuel=0)
-    return [] if result is case.program else [f"without fuel it changes the program:\n{result}"]
+    return [] if result is case.program else [f"without fuel it changes the program:\n{result.text()}"]
 
 
 @law("stopped early it claims nothing that it establishes, and can be finished later")

@@ -209,7 +209,7 @@ def _frame(transform: Transform, case: Case) -> list[str]:
 
 @law("two runs give the same text")
 def _deterministic(transform: Transform, case: Case) -> list[str]:
-    first, second = str(transform(case.program)), str(transform(case.program))
+    first, second = transform(case.program).text(), transform(case.program).text()
     return [] if first == second else [f"two runs differ; the second gives\n{second}"]
 
 
@@ -252,7 +252,7 @@ def _state_facts(state: State) -> dict[str, list[str]]:
 @law("the text of the result parses back to it")
 def _text(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
-    text = str(result)
+    text = result.text()
     # The parser has to be given the classes of named tuples, and a type may keep what has no text.
     specs = [line for line in text.splitlines() if line.lstrip().startswith(("in_spec", "out_spec"))]
     if any('"(' in line or "opaque(" in line for line in specs if 'custom "' in line):
@@ -275,7 +275,9 @@ def _gradients(transform: Transform, case: Case) -> list[str]:
     given = case.gradients(transform(program))
     allowed = max(GRADIENT_TOLERANCE, case.tolerance.rtol, case.tolerance.atol)
     found = named_differences(given, expected, allowed, "gradient of")
-    return [*found, f"(of this program, which was made of it)\n{program}"] if found and program is not case.program else found
+    return (
+        [*found, f"(of this program, which was made of it)\n{program.text()}"] if found and program is not case.program else found
+    )
 
 
 GRADIENT_TOLERANCE = 1e-5

@@ -50,7 +50,9 @@ def made_of_all(transform: Transform, case: Case) -> list[str]:
         user = origin_of(node.meta)
         anew = user in left and user not in left_as_was
         gone = [name for name in node.refs() if type(before.makers[name]) is Node and before.is_gone(name, left)] if anew else []
-        found += [f"nothing is made of {name}, and {node.name} used it, which something is made of:\n{result}" for name in gone]
+        found += [
+            f"nothing is made of {name}, and {node.name} used it, which something is made of:\n{result.text()}" for name in gone
+        ]
     return found
 
 

@@ -36,7 +36,7 @@ def stored(program: px.Program, folder: Path) -> Path | None:
 
     Programs of toy operators, which no registry has, are written as text.
     """
-    text = str(program)
+    text = program.text()
     path = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
     if "toy." in text:
         path.with_suffix(".txt").write_text(text)
@@ -55,7 +55,7 @@ def result(entry: Entry, path: Path) -> str | None:
     except px.PurefxError:
         return None
     try:
-        return str(entry.transformation(program))
+        return entry.transformation(program).text()
     except px.PurefxError as error:
         return f"{type(error).__name__}: {error}"
 

@@ -24,7 +24,7 @@ def trace_program(step: str, number: int, program: Program, before: Program | No
         program: after the step.
         before: the program before it, where there was one.
     """
-    write_artifact(artifact_name(step, number), lambda: "nothing to do\n" if program is before else str(program))
+    write_artifact(artifact_name(step, number), lambda: "nothing to do\n" if program is before else program.text())
 
 
 def artifact_name(step: str, number: int) -> str:

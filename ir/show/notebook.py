@@ -24,11 +24,11 @@ from ..state import Slot
 from ..text.arguments import print_arg
 from ..text.contract import INPUT, OUTPUT, RANGE, print_expr
 from ..text.lexer import spell_path, spell_value
-from ..text.printer import print_node
+from ..text.printer import print_node, print_program
 from .html import ROWS, Room, code, counted, dim, fold, listed, more, page, table, text, titled
-from .values import described, safely, source_line
+from .values import described, safely, shown, source_line
 
-__all__ = ["diff_page", "finding_page", "graph_page", "program_page"]
+__all__ = ["diff_page", "finding_page", "graph_page", "program_page", "summary"]
 
 LINES = 600
 """Nodes, or lines of a diff, on one page."""
@@ -41,6 +41,9 @@ OPEN = 60
 
 FINDINGS = 12
 
+SUMMARY = 60
+"""Lines that ``print`` shows of a program at most."""
+
 
 def program_page(program: Program) -> str:
     """Return a program as HTML: its bodies, each once, its state, its sizes, and what was done to it.
@@ -51,13 +54,8 @@ def program_page(program: Program) -> str:
     >>> "0 nodes" in program_page(Program.of({"": Graph((), ())}))
     True
     """
-    order = list(dict.fromkeys((*safely(lambda: program.order, ()), *program.graphs)))
-    classes = safely(lambda: _classes(program), {})
-    sizes = [safely(lambda graph=graph: len(graph.nodes), 0) for graph in program.graphs.values()]
-    said = f"{counted(len(order), 'graph')}, {counted(sum(sizes), 'node')}"
-    facts = safely(lambda: ", ".join(sorted(map(str, program.facts))))
-    title = classes.get("", "").rpartition(".")[2] or "program"
-    head = f"<div><b>{text(title)}</b> {said} {dim(facts)}</div>"
+    order, (title, *said, facts), classes = _headed(program)
+    head = f"<div><b>{text(title)}</b> {', '.join(said)} {dim(facts)}</div>"
     parts = [safely(lambda part=part: part(program), "") for part in (_state, _sizes, _steps)]
     return page(head, *_bodies(program, order, classes), *parts)
 
@@ -75,6 +73,50 @@ def _bodies(program: Program, order: Sequence[str], classes: Mapping[str, str]) 
         specs = program.signature if name == program.root else None
         yield safely(lambda: _body(program.graphs[name], head, room, specs), fold(f"{head} (cannot be shown)", ""))  # noqa: B023
     yield more(len(order) - BODIES, "graph")
+
+
+def summary(program: Program) -> str:
+    """Return what ``print`` shows of a program: its text if that is short, else a line for each graph, state and steps.
+
+    Args:
+        program: at any stage, valid or not.
+
+    >>> print(summary(Program.of({"": Graph((), ())})), end="")
+    program {
+      graph @""() {
+        return ()
+      }
+    }
+    """
+    if sum(len(graph.nodes) for graph in program.graphs.values()) <= SUMMARY:
+        full = print_program(program)
+        if full.count("\n") <= SUMMARY:
+            return full
+    order, (title, *said), classes = _headed(program)
+    counts, paths = safely(lambda: times_called(program), {}), safely(lambda: instance_paths(program), {})
+    rows: list[tuple[str, ...]] = []
+    for name in order[: SUMMARY - 10]:
+        times = f"x{counts[name]:,}" if counts.get(name, 0) > 1 else ""
+        kind = classes.get(paths.get(name, name), "").rpartition(".")[2]
+        rows.append((f"  @{spell_path(name)}", times, kind, counted(len(program.graphs[name].nodes), "node")))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]).rstrip() for row in rows]
+    lines += [f"  ... {counted(len(order) - len(rows), 'graph')} more"] if len(order) > len(rows) else []
+    cells = {slot.cell: slot.value for _, slot in program.state.pairs}.values()
+    size = sum(value.numel() * value.element_size() for value in cells if isinstance(value, torch.Tensor))
+    lines.append(f"state: {counted(len(program.state.order), 'name')}, {size:,} bytes")
+    lines += [f"steps: {shown(', '.join(map(str, program.trail)))}"] if program.trail else []
+    lines.append("program.text() is all of it, program.text(name) one graph, px.tree(program) the modules")
+    return "\n".join([f"{title}: {', '.join(filter(None, said))}", *lines, ""])
+
+
+def _headed(program: Program) -> tuple[list[str], tuple[str, str, str, str], dict[str, str]]:
+    order = list(dict.fromkeys((*safely(lambda: program.order, ()), *program.graphs)))
+    classes = safely(lambda: _classes(program), {})
+    sizes = [safely(lambda graph=graph: len(graph.nodes), 0) for graph in program.graphs.values()]
+    facts = safely(lambda: ", ".join(sorted(map(str, program.facts))))
+    title = classes.get("", "").rpartition(".")[2] or "program"
+    return order, (title, counted(len(order), "graph"), counted(sum(sizes), "node"), facts), classes
 
 
 def graph_page(graph: Graph) -> str:

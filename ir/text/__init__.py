@@ -1,6 +1,6 @@
 """Print programs as readable text and parse that text.
 
-``parse(str(program), state=...) == program``: the text has everything that equality compares, so no meta, trail or tensor
+``parse(program.text(), state=...) == program``: the text has everything that equality compares, so no meta, trail or tensor
 contents. ``syntax`` describes each form once, for the printer and the parser.
 """
 

@@ -177,7 +177,7 @@ def cases_around(seeds: Sequence[Instance], contract: Contract) -> st.SearchStra
     >>> from .drawing import cases_of_strategy
     >>> seeds = seeds_of([(lambda x: x + 0, (torch.ones(2, 3),))])
     >>> found = cases_of_strategy(cases_around(seeds, Contract(views=False)), 3, 0)
-    >>> any("aten.add.Tensor" in str(case.program) for case in found)
+    >>> any("aten.add.Tensor" in case.program.text() for case in found)
     True
     """
     drawn = st.one_of(recipes(), recipes(), recipes(), recipes(changed=True))

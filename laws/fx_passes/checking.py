@@ -345,4 +345,4 @@ class _Asking:
 
 def _size(error: LawBroken) -> tuple[int, int]:
     program = error.case.program if error.case else None
-    return (sum(1 for _ in program.nodes()), len(str(program))) if program else (0, 0)
+    return (sum(1 for _ in program.nodes()), len(program.text())) if program else (0, 0)

@@ -106,7 +106,7 @@ def reduce_context(context: LoweringContext) -> tuple[Any, ...]:
     """
     program = context.program
     bare = _with_specs(program, {}).evolve(facts=frozenset())
-    text = str(bare)
+    text = bare.text()
     operators = _foreign(program)
     _check_text(text, bare, operators)
     signature, calls = program.signature, program.call_signatures

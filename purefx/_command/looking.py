@@ -49,7 +49,7 @@ def looking_commands(commands: Commands) -> None:
 def _show(given: argparse.Namespace) -> Answer:
     program = read(given.file, given)
     if given.graph is None:
-        return Answer(lambda: str(program), lambda: _program_data(program, program.order), "program")
+        return Answer(program.text, lambda: _program_data(program, program.order), "program")
     if given.graph not in program.graphs:
         known = ", ".join(map(ascii, program.order[:20]))
         near = did_you_mean(given.graph, program.order)

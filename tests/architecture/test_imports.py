@@ -57,7 +57,7 @@ WORK = f"""
 import pickle, tempfile, purefx as px
 program = px.import_fx(torch.fx.symbolic_trace(lambda x: torch.ops.aten.relu.default(x)))
 assert not px.verify(program)
-program = px.transform(px.parse(str(program)))
+program = px.transform(px.parse(program.text()))
 with tempfile.TemporaryDirectory() as folder:
     px.save(program, folder + "/program")
     program = px.load(folder + "/program")

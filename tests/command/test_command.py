@@ -34,7 +34,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
 
 
 def test_show(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "show", folder / "flat.purefx") == (0, str(px.load(folder / "flat.purefx")), "")
+    assert run(capsys, "show", folder / "flat.purefx") == (0, px.load(folder / "flat.purefx").text(), "")
     status, out, _ = run(capsys, "show", folder / "tree.purefx", "--graph", "Linear")
     assert (status, out.splitlines()[0]) == (0, "graph @Linear(arg) {")
     status, _, err = run(capsys, "show", folder / "tree.purefx", "--graph", "gone\x1b[2J")

@@ -75,7 +75,7 @@ def differences(ran: tuple[Ran, Ran], original: tuple[Ran, Ran]) -> list[str]:
 def ask(pair: Pair, programs: Programs, data: int) -> dict[str, list[str]]:
     """Return what is wrong, by what was done to the program; nothing but what is wrong."""
     originals = [programs(rank) for rank in range(2)]
-    jobs = [(str(originals[0]), str(originals[1]))]
+    jobs = [(originals[0].text(), originals[1].text())]
     jobs += [(str(step(originals[0])), str(step(originals[1]))) for step in KEEPING.values()]
     original, *ran = pair.run(jobs, data=data)
     assert not original[0].error, original[0].error
@@ -97,7 +97,7 @@ def by_data_alone(program: px.Program) -> px.Program:
 
 def test_both_processes_stay_in_step(pair: Pair) -> None:
     for number, programs in enumerate(examples_of(talking_programs(steps=12), 12, 1)):
-        assert ask(pair, programs, number) == {}, str(programs(0))
+        assert ask(pair, programs, number) == {}, programs(0).text()
 
 
 def test_what_collectives_give_shares_no_memory_with_what_they_take(pair: Pair) -> None:
@@ -117,7 +117,9 @@ def test_one_process_that_goes_by_operands_alone_is_found(pair: Pair) -> None:
     graph.output(tuple(graph.call_function(talk.wait_tensor.default, (each,)) for each in sent))
     program = px.import_fx(torch.fx.GraphModule({}, graph))
     moved = by_data_alone(program)
-    original, wrong, both = pair.run([(str(program), str(program)), (str(program), str(moved)), (str(moved), str(moved))])
+    original, wrong, both = pair.run(
+        [(program.text(), program.text()), (program.text(), moved.text()), (moved.text(), moved.text())]
+    )
     assert differences(wrong, original) == ["other numbers"]
     assert differences(both, original) == []
 
@@ -127,9 +129,11 @@ def test_processes_that_go_by_operands_alone_are_found(pair: Pair) -> None:
     found = 0
     for number, programs in enumerate(examples_of(talking_programs(steps=12), 20, 2)):
         originals = [programs(rank) for rank in range(2)]
-        if "isend" not in str(originals[0]):  # those get stuck, which takes its time
+        if "isend" not in originals[0].text():  # those get stuck, which takes its time
             moved = [by_data_alone(program) for program in originals]
-            original, wrong = pair.run([(str(originals[0]), str(originals[1])), (str(moved[0]), str(moved[1]))], data=number)
+            original, wrong = pair.run(
+                [(originals[0].text(), originals[1].text()), (moved[0].text(), moved[1].text())], data=number
+            )
             found += differences(wrong, original) != []
     assert found
 
@@ -163,6 +167,6 @@ def with_order(program: px.Program, order: tuple[int, ...]) -> px.Program:
 def test_both_processes_stay_in_step_on_many_programs(pair: Pair) -> None:
     @given(talking_programs(steps=30), st.integers(0, 1000))
     def in_step(programs: Programs, data: int) -> None:
-        assert ask(pair, programs, data) == {}, str(programs(0))
+        assert ask(pair, programs, data) == {}, programs(0).text()
 
     in_step()

@@ -38,7 +38,7 @@ def test_a_joint_program_is_eager(case: Any) -> None:
     inlined = px.inline(px.outline(flat))  # each call in one piece
     assert differences(inlined, module, args, kwargs, calls=1) == []
     assert alpha_equal(px.inline(px.outline(inlined)), inlined)
-    assert alpha_equal(px.parse(str(flat), state={name: flat.state[name].value for name in flat.state}), flat)
+    assert alpha_equal(px.parse(flat.text(), state={name: flat.state[name].value for name in flat.state}), flat)
 
 
 def test_files_keep_tangents(tmp_path: Path) -> None:

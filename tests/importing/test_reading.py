@@ -297,7 +297,7 @@ def test_lowered_is_the_graph_module(module: torch.fx.GraphModule, with_example:
     compare(outcome(px.lower(px.inline(program), to=to), INPUTS), expected)
     compare(dict(module.state_dict()), dict(before))
     state = {name: program.state[name].value for name in program.state}
-    assert px.parse(str(program), state=state) == program
+    assert px.parse(program.text(), state=state) == program
 
 
 @given(graph_modules(depth=1))

@@ -157,7 +157,7 @@ def test_fx_graphs(change: object) -> None:
 
 
 def test_texts() -> None:
-    text = str(px.import_ep(exported()))
+    text = px.import_ep(exported()).text()
     (returned,) = re.findall(r"^    return .*\n", text, re.MULTILINE)
     for twice in (
         text.replace(returned, returned * 2),
@@ -250,7 +250,7 @@ def refused(made: nn.Module) -> None:
 def test_it_is_known_and_stays_first(given: Any) -> None:
     program = px.import_fx(given)
     assert sum(node.do == CALL_GUARDS for _, node in program.nodes()) == 1
-    assert "purefx.call_guards(" in str(program)
+    assert "purefx.call_guards(" in program.text()
     again = px.import_fx(cast(Any, px.lower(program)))  # and through fx a second time
     whole = px.transform(program, px.inplace_mutations, px.sink_state, px.outline)
     for one in (program, again, whole):

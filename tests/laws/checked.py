@@ -135,7 +135,7 @@ def wrong_sizes_refused(transform: Transform, case: Case) -> list[str]:
     added = [node for node in result.main.nodes if node.name not in program.main.by_name]
     formals = [formal for formal, spec in program.inputs if type(spec) is UserInput]
     return [
-        f"sizes {sizes} are {'taken' if passes else 'refused'}:\n{result}"
+        f"sizes {sizes} are {'taken' if passes else 'refused'}:\n{result.text()}"
         for sizes in _tries(program, case.seed)
         if (passes := _passes(formals, added, sizes)) is not _holds(program, sizes)
     ]
@@ -217,7 +217,7 @@ def no_tracepoint(transform: Transform, case: Case) -> list[str]:
     rest = [evolve(node, stack=()) for node in result.main.nodes if node.name in case.program.main.by_name]
     same = rest == [evolve(node, stack=()) for node in case.program.main.nodes] and result.main.output == case.program.main.output
     if traced.inside and not same:
-        found.append(f"without tracepoints it is another program:\n{result}")
+        found.append(f"without tracepoints it is another program:\n{result.text()}")
     return found or meaning_differences(case.meaning(result), case.meaning(case.program), tolerance=case.tolerance)
 
 
@@ -314,7 +314,7 @@ def _signatures_left(before: Program, after: Program, forth: Mapping[Frame, Fram
 @law("programs that differ in call numbers alone become equal")
 def one_form(transform: Transform, case: Case) -> list[str]:
     expected, result = transform(case.program), transform(with_other_numbers(case.program, seed=case.seed))
-    return [] if result == expected else [f"with other call numbers before, the result is another:\n{result}"]
+    return [] if result == expected else [f"with other call numbers before, the result is another:\n{result.text()}"]
 
 
 NORMAL_STACKS = (calls_numbered, calls_together, one_form)

@@ -219,7 +219,11 @@ def _same(partitioner: Partitioner, joint: Program) -> list[str]:
     first, second = _cut(partitioner, joint), _cut(partitioner, joint)
     if first is None or second is None:
         return [] if first is second else ["it refuses the program the second time only"]
-    same = (first.saved, str(first.forward), str(first.backward)) == (second.saved, str(second.forward), str(second.backward))
+    same = (first.saved, first.forward.text(), first.backward.text()) == (
+        second.saved,
+        second.forward.text(),
+        second.backward.text(),
+    )
     return [] if same else ["two runs give other cuts"]
 
 

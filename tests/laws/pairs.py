@@ -84,7 +84,7 @@ class PairLaw:
 def _are_one(left: Program, right: Program) -> bool:
     # Equal programs have one text, but for the facts, which equality leaves out.
     plain, other = (evolve(program, facts=frozenset()) for program in (left, right))
-    return left == right and hash(left) == hash(right) and str(plain) == str(other)
+    return left == right and hash(left) == hash(right) and plain.text() == other.text()
 
 
 def _undoes(
@@ -140,12 +140,12 @@ def _absorbs(outer: Transformation, inner: Transformation, *stages: Stage) -> Pa
 def _read_back(case: Case) -> tuple[Program, Program]:
     program = case.program
     return parse(
-        str(program), state={name: slot.value for name, slot in program.state.pairs}, allow=program.foreign_operators
+        program.text(), state={name: slot.value for name, slot in program.state.pairs}, allow=program.foreign_operators
     ), program
 
 
 def _read_twice(case: Case) -> tuple[Program, Program]:
-    text = str(case.program)
+    text = case.program.text()
     return parse(text), parse(text)
 
 

@@ -87,7 +87,7 @@ class Walk:
         if not wrong:
             wrong = meaning_differences(self.meaning(self.program), self.expected)
         if wrong:
-            raise AssertionError("\n".join([f"after {', '.join(self.steps)}:", *wrong, "from the program", str(self.start)]))
+            raise AssertionError("\n".join([f"after {', '.join(self.steps)}:", *wrong, "from the program", self.start.text()]))
 
 
 class _Drawn:

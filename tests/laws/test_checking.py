@@ -52,7 +52,7 @@ def test_the_smallest_program_and_what_was_done_to_it() -> None:
     assert px.verify(program) == ()
     assert caught.value.law is MEANING[0]
     assert caught.value.case is not None
-    assert str(caught.value.case.program) == str(program)
+    assert str(caught.value.case.program) == program.text()
     assert caught.value.__notes__ == ["The programs: tier='toy', stage='flat', examples=200, seed=0."]
 
 
@@ -140,7 +140,7 @@ def test_a_changed_input(transform: Any, told: str) -> None:
             r"programs\[0\] cannot be run .*RuntimeError",
         ),
         (
-            {"programs": [(px.parse(str(px.capture(nn.Linear(2, 2), (ONES,)))), (ONES,))]},
+            {"programs": [(px.parse(px.capture(nn.Linear(2, 2), (ONES,)).text()), (ONES,))]},
             r"programs\[0\] has no contents for 'weight', so it cannot be run; parse or load it with state",
         ),
         ({"rtol": -1.0}, "rtol and atol are numbers from 0 on, not -1.0"),
@@ -248,7 +248,7 @@ def test_what_is_live_is_asked_through_bodies_and_writes() -> None:
 def test_what_is_live_means_the_same(tier: Tier, stage: Stage) -> None:
     for case in drawn_cases(tier, stage, 24):
         wrong = meaning_differences(case.meaning(live(case.program)), case.meaning(case.program))
-        assert wrong == [], f"{wrong}\n{case.program}"
+        assert wrong == [], f"{wrong}\n{case.program.text()}"
 
 
 @pytest.mark.parametrize(("tier", "examples"), [("aten", 40), ("modules", 12)])

@@ -152,7 +152,7 @@ def test_a_mistake_of_each_kind_is_found(law: str) -> None:
     assert law in [found.law for found in report.findings], report
     found = next(found for found in report.findings if found.law == law)
     assert found.program is not None
-    assert str(px.parse(str(found.program), state={name: found.program.state[name].value for name in found.program.state}))
+    assert str(px.parse(found.program.text(), state={name: found.program.state[name].value for name in found.program.state}))
 
 
 def test_a_pass_that_goes_by_chance_is_said_to_be_wrong_though_it_is_right_when_it_is_asked_again() -> None:

@@ -83,7 +83,7 @@ def show(one: Question, case: Case, draw: int) -> None:
     """Fail with the smallest program that breaks a law."""
     examples = AT_ONCE[one.tier]
     ask_laws(one.transform, laws=[one.law], stage=one.stage, tier=one.tier, examples=examples, seed=draw)
-    pytest.fail(f"{one} is broken on {case.program}, but not when it is asked again")
+    pytest.fail(f"{one} is broken on {case.program.text()}, but not when it is asked again")
 
 
 @pytest.mark.parametrize("tier", TIERS)

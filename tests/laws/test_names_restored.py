@@ -39,7 +39,7 @@ def test_a_tied_tensor_may_be_read_by_another_name_and_another_tensor_may_not() 
     case = Case(px.parse(TEXT, state=state))
 
     def reads_another(program: px.Program) -> px.Program:
-        return px.parse(str(restore_own_names(program)).replace("u = get u", "u = get s1"), state=state)
+        return px.parse(restore_own_names(program).text().replace("u = get u", "u = get s1"), state=state)
 
     assert names_restored.check(restore_own_names, case) == []
     assert names_restored.check(reads_another, case) == ["the program reads other state than it did"]

@@ -43,7 +43,7 @@ def show_the_smallest(law: PairLaw, stage: Stage) -> None:
     @given(programs(stage), st.integers(0, 1 << 16))
     def holds(program: px.Program, seed: int) -> None:
         wrong = law.check(Case(program, seed))
-        assert not wrong, "\n".join([*wrong, "on the program", str(program)])
+        assert not wrong, "\n".join([*wrong, "on the program", program.text()])
 
     holds()
     pytest.fail(f"{law.name!r} does not hold on a program of stage {stage!r} that was not found again")

@@ -120,7 +120,7 @@ def test_nothing_changed(recorded: Path) -> None:
 def test_a_result_that_is_another_one_is_shown(recorded: Path) -> None:
     results = json.loads((recorded / "results.json").read_text())
     key, name = "sink_state at flat", next(name for name in results["sink_state at flat"] if name.endswith(".txt"))
-    results[key][name] = str(px.parse((recorded / "programs" / name).read_text())).replace("toy.", "aten.", 1)
+    results[key][name] = px.parse((recorded / "programs" / name).read_text()).text().replace("toy.", "aten.", 1)
     (recorded / "results.json").write_text(json.dumps(results))
     (shown,) = replay.differences(recorded)
     assert shown.startswith(f"{key}, {name}:")

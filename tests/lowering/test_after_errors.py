@@ -302,7 +302,7 @@ DOORS: dict[str, Callable[[Path], object]] = {
     "to_ep": lambda _: px.to_ep(PROGRAM),
     "report": lambda path: px.report(PROGRAM, path / "page.html"),
     "first_difference": lambda _: px.first_difference(PROGRAM, TREE, (X,)),
-    "minimize": lambda _: px.minimize(px.inline(PROGRAM), lambda program: "sin" in str(program)),
+    "minimize": lambda _: px.minimize(px.inline(PROGRAM), lambda program: "sin" in program.text()),
     "check_transformation": lambda _: check_transformation(px.outline, programs=[(EP, (X,))], examples=0),
 }
 

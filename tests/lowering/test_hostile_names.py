@@ -111,8 +111,8 @@ def test_an_at_sign_in_a_preserved_name() -> None:
         px.import_ep(ep)
     program = px.import_ep(torch.export.export(Calls(["a@b", "a", "a@b"]), (x,)))
     assert [module.path for module in program.modules] == ["", "a@b", "a"]
-    text = str(px.transform(program))
-    assert str(px.parse(text)).replace(' on "meta"', "") == text
+    text = px.transform(program).text()
+    assert px.parse(text).text().replace(' on "meta"', "") == text
 
 
 class Nested(parent(leaf=Leaf)):

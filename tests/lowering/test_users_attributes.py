@@ -79,7 +79,7 @@ def test_a_parsed_program_has_a_contract() -> None:
     """Nothing was exported here: state comes first, under its own names."""
     program = px.transform(px.import_ep(torch.export.export(Counter(), (torch.ones(1, 4),))))
     state = {name: slot.value for name, slot in program.state.pairs}
-    module: Any = px.lower(px.parse(str(program), state=state))
+    module: Any = px.lower(px.parse(program.text(), state=state))
     targets = {spec.target for spec in module.graph_signature.input_specs}
     assert targets >= {"linear.weight", "linear.bias", "count"}
     assert module.range_constraints == {}

@@ -112,9 +112,9 @@ def case_of(program: px.Program) -> Case:
 def test_pictures(picture: Picture) -> None:
     program = read(picture.before)
     assert px.verify(program) == ()
-    assert str(program).strip() == picture.before
+    assert program.text().strip() == picture.before
     result = picture.transformation(program)
-    assert str(result).strip() == picture.after
+    assert result.text().strip() == picture.after
     for law in SPECIFIC[picture.title]:
         assert_law(picture.transformation, law, case_of(program))
     for back in picture.backs:

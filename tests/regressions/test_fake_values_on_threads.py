@@ -76,7 +76,7 @@ READERS: list[Callable[[Any], Any]] = [
     lambda ep: px.verify(px.import_ep(ep)),
     lambda ep: px.eliminate_common_subexpressions(px.import_ep(ep)),
     lambda ep: px.to_device(px.import_ep(ep), "meta"),
-    lambda ep: str(px.import_ep(ep)),
+    lambda ep: px.import_ep(ep).text(),
 ]
 
 

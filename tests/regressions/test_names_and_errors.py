@@ -59,7 +59,7 @@ def named(program: px.Program) -> px.Program:
 named.__name__ = BAD
 
 TEXTS: dict[str, Callable[[], str]] = {
-    "program": lambda: str(P),
+    "program": lambda: P.text(),
     "graph": lambda: str(P.main),
     "nodes": lambda: "\n".join(map(str, P.main.nodes)),
     "repr": lambda: repr(P),

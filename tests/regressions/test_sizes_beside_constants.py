@@ -31,4 +31,4 @@ def test_a_size_is_read_where_it_is_used(constant: bool) -> None:
     program = px.transform(px.import_ep(ep))
     assert any(getattr(node.do, "name", "") == "aten.detach_.default" for _, node in program.nodes()) is constant
     (call,) = [node for node in program.main.nodes if type(node.do) is px.Call]
-    assert len(call.args) == 1, f"the size is an argument of the module:\n{program}"
+    assert len(call.args) == 1, f"the size is an argument of the module:\n{program.text()}"

@@ -163,7 +163,7 @@ def test_one_that_a_file_may_not_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(px.errors.UnsupportedProgram, match=r"allow=.*purefx_logged"):
         px.save(program, tmp_path / "logged.purefx")
     with pytest.raises(px.errors.UnsupportedProgram, match=r"allow=.*purefx_logged"):
-        px.lower(px.parse(str(program), state={name: program.state[name].value for name in program.state}))
+        px.lower(px.parse(program.text(), state={name: program.state[name].value for name in program.state}))
 
 
 def traced() -> torch.fx.GraphModule:

@@ -225,7 +225,7 @@ def specified(**changes: object) -> px.Program:
 DOORS: dict[str, Callable[[px.Program, px.Program], object]] = {
     "verify": lambda program, _: px.verify(program, infer=True),
     "lower": lambda program, _: px.lower(program),
-    "str": lambda program, _: str(program),
+    "str": lambda program, _: program.text(),
     "repr": lambda program, _: (repr(program), repr(program.signature), repr(program.constraints)),
     "save": lambda program, _: px.save(program, "nowhere/p", allow=program.foreign_operators),
     "digest": lambda program, _: px.digest(program),
@@ -262,7 +262,7 @@ def test_128_levels_run(kind: str) -> None:
     assert px.verify(program) == ()
     assert px.lower(program)(torch.ones(2))[0].tolist() == [1, 1]
     assert px.lower(program, to="interpreter")(torch.ones(2))[0].tolist() == [1, 1]
-    assert "levels" in str(program)
+    assert "levels" in program.text()
 
 
 @pytest.mark.parametrize("kind", ["items", "key", "spec", "out_spec", "guard"])

@@ -181,7 +181,7 @@ def test_objects_that_print_as_code_are_harmless(change: Callable[[torch.fx.Grap
     program = px.import_fx(module)
     lowered: Any = px.lower(px.transform(program))
     assert torch.equal(lowered(X)["z"], module.lin(X if change is constants else X + 1))
-    text = f"{program}{px.verify(program)}{px.stats(program)}"
+    text = f"{program.text()}{px.verify(program)}{px.stats(program)}"
     assert all(char == "\n" or char.isprintable() for char in text)
     lowered.graph.lint()
     lowered.recompile()

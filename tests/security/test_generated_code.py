@@ -80,7 +80,7 @@ def test_hostile_names_run_and_are_not_compiled(to: Any) -> None:
 def test_hostile_names_are_escaped_in_text_and_read_back() -> None:
     """No control character is printed, and the text is the program."""
     program = hostile()
-    text = str(program)
+    text = program.text()
     assert all(char == "\n" or char.isprintable() for char in text)
     assert px.parse(text, state={name: program.state[name].value for name in program.state}) == program
 

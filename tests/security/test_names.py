@@ -116,10 +116,10 @@ def outputs(ep: torch.export.ExportedProgram, folder: Path) -> Iterator[str]:
     except px.PurefxError as error:
         yield str(error)
         return
-    yield str(program)
+    yield program.text()
     yield px.digest(program)
     given = {name: slot.value for name, slot in program.state.pairs}
-    assert px.parse(str(program), state=given) == program
+    assert px.parse(program.text(), state=given) == program
     px.save(program, folder / "program.purefx")
     assert px.load(folder / "program.purefx") == program
     yield str(px.diff(program, tree))
@@ -231,8 +231,8 @@ def test_programs_by_hand(name: str, ran: list[int], tmp_path: Path) -> None:
         modules=tuple([px.ir.Module(path, name) for path in dict.fromkeys(["", *owners])]),
     )
     assert px.lower(program)(torch.ones(2))[0].tolist() == [-1, -1]
-    assert px.parse(str(program), state={slot: weight.value}) == program
-    for text in (str(program), str(px.diff(program, px.Program.of({"": px.Graph((), (), ())})))):
+    assert px.parse(program.text(), state={slot: weight.value}) == program
+    for text in (program.text(), str(px.diff(program, px.Program.of({"": px.Graph((), (), ())})))):
         assert all(char.isprintable() or char == "\n" for char in text)
     with pytest.raises(px.errors.InvalidProgram, match="is not a name of an input") as caught:
         px.save(program, tmp_path / "program.purefx")

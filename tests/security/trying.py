@@ -89,7 +89,7 @@ class Run:
             given = (
                 {name: slot.value for name, slot in base.program.state.pairs} if parts is None or draw.random() < 0.8 else None
             )
-            program = px.parse(mutated_text(str(base.program), draw), state=given, types=[Point])
+            program = px.parse(mutated_text(base.program.text(), draw), state=given, types=[Point])
             found = px.verify(program)
             if found:
                 raise px.errors.InvalidProgram(found)
@@ -174,9 +174,9 @@ TRANSFORMATIONS = (
 
 def uses(base: Base, program: px.Program, folder: Path, draw: random.Random) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Iterate over what can be done with a program, each with its name; some of it for each mutant."""
-    yield "str", lambda: str(program)
+    yield "str", lambda: program.text()
     yield "digest", lambda: px.digest(program)
-    yield "parse", lambda: px.parse(str(program), state=_values(program), types=[Point])
+    yield "parse", lambda: px.parse(program.text(), state=_values(program), types=[Point])
     yield "stats", lambda: str(px.stats(program))
     yield "save", lambda: px.save(program, folder / "again.purefx")
     yield "diff", lambda: str(px.diff(base.program, program))

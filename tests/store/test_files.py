@@ -73,7 +73,7 @@ def outcome(raw: bytes, folder: Path) -> str:
         assert all(char.isprintable() or char == "\n" for char in str(program))
         return type(program).__name__
     assert px.verify(program) == ()
-    assert px.parse(str(program), state={name: program.state[name].value for name in program.state}) == program
+    assert px.parse(program.text(), state={name: program.state[name].value for name in program.state}) == program
     px.digest(program)
     return ""
 

@@ -91,7 +91,7 @@ def test_reads_of_a_shared_body_are_called_after_the_state_of_the_module() -> No
     """The code of five layers says ``weight``; a body of one module keeps the names of the exporter."""
     program = whole(Tower(5), torch.ones(2, 4))
     assert reads_of(program, "Linear") == {"weight": "weight", "bias": "bias"}
-    assert px.parse(str(program), state={name: program.state[name].value for name in program.state}) == program
+    assert px.parse(program.text(), state={name: program.state[name].value for name in program.state}) == program
     single = whole(nn.Sequential(nn.Linear(4, 4)), torch.ones(2, 4))
     assert reads_of(single, "0") == {"p_0_weight": "weight", "p_0_bias": "bias"}
 
@@ -124,7 +124,7 @@ def test_names_of_reads_are_fresh_in_the_body() -> None:
     assert px.verify(program) == ()
     assert px.deduplicate(program) is program
     state = {name: program.state[name].value for name in program.state}
-    assert px.parse(str(program), state=state, allow=program.foreign_operators) == program
+    assert px.parse(program.text(), state=state, allow=program.foreign_operators) == program
     more = px.inline(program)
     assert px.verify(more) == ()
     assert [name for name in reads_of(more, "") if "_b_" in name] == [

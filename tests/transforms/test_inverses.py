@@ -141,7 +141,7 @@ def test_inputs_come_back_where_they_stood() -> None:
     assert sunk.signature.lifted == (SunkInput("a", 1), SunkInput("b", 2, used=False))
     assert px.lift_state(sunk).signature == signature
     assert px.digest(px.lift_state(sunk)) == px.digest(program)
-    parsed = px.parse(str(sunk), state={name: slot.value for name, slot in slots.items()})
+    parsed = px.parse(sunk.text(), state={name: slot.value for name, slot in slots.items()})
     assert parsed == sunk
     assert parsed.signature.lifted == sunk.signature.lifted
     more = sunk.with_main(attrs.evolve(sunk.main, nodes=(px.Node("c", px.Get("c")), *sunk.main.nodes)))

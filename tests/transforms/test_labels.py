@@ -300,7 +300,7 @@ LABELS: dict[px.Transformation, tuple[str, tuple[str, ...]]] = {
     px.expand: (SHARED, ("copy 'a'",)),
     px.inline: (SHARED, ("copy 'a'", "inline 'a'", "inline 'a@1'")),
     px.functionalize: (WRITTEN, ("return z instead of d", "return y instead of c")),
-    px.lift_state: (str(px.sink_state(px.parse(WRITTEN))), ("lift n",)),
+    px.lift_state: (px.sink_state(px.parse(WRITTEN)).text(), ("lift n",)),
     px.move_non_tensor_nodes: (SPLIT, ("compute 'n' in b",)),
     px.relay_skips: (SPLIT, ("relay 'x'",)),
     px.swap_modules: (SIGNED, ("swap a",)),
@@ -314,7 +314,7 @@ LABELS: dict[px.Transformation, tuple[str, tuple[str, ...]]] = {
     px.remove_noops: (UNTIDY, ("remove c of x",)),
     px.canonicalize: (UNTIDY, ("put the nodes in order",)),
     px.regions_to_bodies: (REGION, ("region 0 in ''",)),
-    px.bodies_to_regions: (str(px.regions_to_bodies(px.parse(REGION))), ("body of wrap_with_set_grad_enabled in ''",)),
+    px.bodies_to_regions: (px.regions_to_bodies(px.parse(REGION)).text(), ("body of wrap_with_set_grad_enabled in ''",)),
 }
 
 OPTIONS: dict[px.Transformation, Callable[[px.Program], dict[str, Any]]] = {

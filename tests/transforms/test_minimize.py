@@ -72,7 +72,7 @@ def check(program: px.Program, wrong: Callable[[px.Program], bool]) -> px.ir.Pro
     assert weight(left) <= weight(program)
     assert px.minimize(program, wrong) == found, "it is deterministic"
     again = px.minimize(left, wrong)
-    assert again.steps == () and str(again) == str(found) == str(left)
+    assert again.steps == () and str(again) == str(found) == left.text()
     state = {name: slot.value for name, slot in left.state.pairs}
     assert px.parse(str(found), state=state, allow=left.foreign_operators) == left
     return left

@@ -39,9 +39,9 @@ def agree(module: nn.Module, paths: str | list[str], *args: Any, preserve: tuple
     names: list[list[str]] = []
     flat = [px.import_ep(each) for each in ([ep] if preserve else [ep, ep.run_decompositions({})])]
     for program in (*flat, *map(px.transform, flat)):
-        before = str(program)
+        before = program.text()
         result = px.observe(program, paths)
-        assert str(program) == before
+        assert program.text() == before
         assert px.verify(result, infer=True) == ()
         lowered = px.lower(result)
         eager, seen = hooked(module)

@@ -174,7 +174,7 @@ def wrong(rule: px.RuleSet, case: Case) -> str | None:
 @pytest.mark.parametrize("rule", RULES, ids=[str(number) for number in range(len(RULES))])
 def test_the_meaning_is_kept(rule: px.RuleSet) -> None:
     found = [(wrong(rule, case), case) for case in cases()]
-    broken = [f"{said}\n{case.program}" for said, case in found if said]
+    broken = [f"{said}\n{case.program.text()}" for said, case in found if said]
     assert not broken, broken[0]
     assert sum(said is not None for said, _ in found) >= 3, "no program has what the rule looks for"
 

@@ -195,7 +195,7 @@ def test_values_keep_their_meta(transformation: px.Transformation, stage: Stage)
                 if given_back and (value.name in calls or getattr(value, "do", None) == toy.GETITEM):
                     assert value.meta["val"] is known[value.name]["val"]
                 else:
-                    assert value.meta == known[value.name], f"{value.name} of {name} in\n{program}"
+                    assert value.meta == known[value.name], f"{value.name} of {name} in\n{program.text()}"
 
 
 def test_what_is_added_bears_the_meta_of_its_value() -> None:

@@ -113,7 +113,7 @@ def saved(program: px.Program, folder: Path) -> px.Program:
     px.save(program, folder / "p.px")
     loaded = px.load(folder / "p.px")
     assert loaded == program
-    assert px.parse(str(program)).modules == program.modules
+    assert px.parse(program.text()).modules == program.modules
     return loaded
 
 

@@ -107,7 +107,7 @@ def test_a_corruption_is_refused_by_its_rule(corruptor: Corruptor) -> None:
     for corruption in corrupted:
         violations = verify(corruption.program, infer=deep)
         blamed = {violation.rule for violation in violations}
-        assert blamed == {corruptor.rule} if corruptor.name in ALONE else corruptor.rule in blamed, str(corruption.original)
+        assert blamed == {corruptor.rule} if corruptor.name in ALONE else corruptor.rule in blamed, corruption.original.text()
         assert all(violation.message and violation.advice for violation in violations)
 
 

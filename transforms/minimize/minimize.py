@@ -52,7 +52,7 @@ class Minimized:
     """What was cut away, in order."""
 
     def __str__(self) -> str:
-        return str(self.program)
+        return self.program.text()
 
 
 def minimize(program: Program, is_wrong: Callable[[Program], bool], *, seconds: float = 60.0) -> Minimized:
@@ -94,7 +94,7 @@ def minimize(program: Program, is_wrong: Callable[[Program], bool], *, seconds: 
     >>> import torch, purefx as px
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU(), torch.nn.Linear(2, 2))
     >>> program = px.import_ep(torch.export.export(model, (torch.ones(1, 2),)))
-    >>> found = px.minimize(program, lambda program: "aten.relu.default" in str(program))
+    >>> found = px.minimize(program, lambda program: "aten.relu.default" in program.text())
     >>> print(found.program.main)
     graph @""(linear) {
       relu = aten.relu.default(linear)
