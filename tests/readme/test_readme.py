@@ -43,7 +43,7 @@ PRINTED = {
     "docs/provenance.md": 1,
     "docs/rules.md": 3,
     "docs/simplify.md": 1,
-    "docs/split.md": 3,
+    "docs/split.md": 2,
     "docs/tour.md": 4,
     "docs/training.md": 3,
     "docs/transformations.md": 3,
