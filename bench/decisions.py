@@ -1,4 +1,4 @@
-"""The figures of ``docs/decisions``: ``python -m bench.decisions``, seconds.
+"""The figures of ``docs/decisions.md``: ``python -m bench.decisions``, seconds.
 
 Each decision is timed against its alternative on data made for the purpose; processor time, minimum of seven runs.
 """

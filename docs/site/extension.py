@@ -2,7 +2,7 @@
 
 - Docstrings are in Google's style, but results and attributes are told in prose: napoleon would take ``Which one: ...`` for a
   type.  Data of a front door is described where it is defined.  A transformation is called with a number as its fuel.
-- The text form of programs has colours.
+- The text form of programs has colours, and flowcharts of mermaid are drawn (``flowchart.py``).
 - Code in prose that is a name (``px.outline``) leads to its description, and a path (``ir/graph.py``) to the file, which is
   a page of the site.  A description leads to the file as well.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from docutils import nodes
+from flowchart import flowchart
 from pygments.lexer import RegexLexer
 from pygments.lexers.special import TextLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, String, Text
@@ -89,6 +90,13 @@ def read_signature(*event: Any) -> tuple[str, str] | None:
     return (shown.replace("fuel: Fuel = UNLIMITED", "fuel: int | None = None"), result) if "UNLIMITED" in (shown or "") else None
 
 
+def draw_flowcharts(app: Sphinx, doctree: nodes.document) -> None:  # noqa: ARG001
+    """Draw the blocks of mermaid."""
+    for node in list(doctree.findall(nodes.literal_block)):
+        if node.get("language") == "mermaid":
+            node.replace_self(nodes.raw("", flowchart(node.astext()), format="html"))
+
+
 def link_code(app: Sphinx, doctree: nodes.document, page: str) -> None:
     """Make links of code that is a public name or a path, and of links to files."""
     for node in list(doctree.findall(nodes.literal)):
@@ -156,6 +164,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("builder-inited", begin)
     app.connect("autodoc-process-docstring", read_docstring)
     app.connect("autodoc-process-signature", read_signature)
+    app.connect("doctree-read", draw_flowcharts)
     app.connect("doctree-resolved", link_code)
     app.connect("html-collect-pages", source_pages)
     app.connect("build-finished", enter)

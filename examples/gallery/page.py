@@ -1,4 +1,4 @@
-"""The page of the gallery: for each rewrite what it does, its code, a picture and the lines that differ."""
+"""The page of the gallery: for each rewrite what it does, its code and a picture."""
 
 from __future__ import annotations
 
@@ -18,19 +18,17 @@ PAGE, PICTURES = ROOT / "docs" / "gallery.md", ROOT / "docs" / "gallery"
 
 HEAD = """# Gallery: ten rewrites
 
-Each rewrite is one file of `examples/rewrites`, written twice: with purefx, and on a `torch.fx.GraphModule`.
-`python -m examples.rewrites` runs both on a real architecture, flat and as a tree, and compares them with a model that was
-changed by hand. A picture shows the first place that is rewritten, or one that tells more: what is gone is red, what is new is
-green, and what is around it is grey.
+Each rewrite is one file of `examples/rewrites`, written with purefx and with `torch.fx`. `python -m examples.rewrites` runs both on
+a real architecture, flat and as a tree, and compares them with a model that was changed by hand. A picture shows one rewritten
+place: removed nodes are red, new nodes are green, their neighbours are grey.
 
 | rewrite | model | lines | in `torch.fx` |
 |---|---|---|---|
 """
 
 TAIL = """
-`python -m examples.gallery` writes this page. [Write a rule](guide/rule.md) explains how rules are written; other
-functions are those of [Another dtype, another device](convert.md), [Clean-up](simplify.md) and
-[Values of inner modules](observe.md).
+`python -m examples.gallery` writes this page. See [Write rewrite rules](rules.md), [Convert](convert.md), [Simplify](simplify.md) and
+[Observe](observe.md).
 """
 
 
@@ -55,8 +53,7 @@ def section(file: ModuleType, outcome: Outcome) -> tuple[str, str]:
         inspect.cleandoc(file.__doc__ or "").replace("``", "`"),
         f"```python no-run\n{_code(rewriting)}\n```",
         f"![{rewriting.name}, before and after](gallery/{name}.svg)",
-        "\n".join(["```diff", *shown.lines, "```"]),
-        f"All of it, with the same in `torch.fx`: [examples/rewrites/{name}.py](../examples/rewrites/{name}.py).\n",
+        f"With `torch.fx`: [examples/rewrites/{name}.py](../examples/rewrites/{name}.py).\n",
     )
     return "\n\n".join(paragraphs), draw(shown)
 

@@ -1,4 +1,4 @@
-"""Low-rank adapters beside some linear layers, chosen by their paths: each layer gets parameters of its own."""
+"""Add low-rank adapters to the linear layers that match a path; each layer gets its own parameters."""
 
 from __future__ import annotations
 

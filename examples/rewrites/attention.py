@@ -1,4 +1,4 @@
-"""Attention that is written out becomes ``scaled_dot_product_attention``."""
+"""Replace written-out attention by ``scaled_dot_product_attention``."""
 
 from __future__ import annotations
 

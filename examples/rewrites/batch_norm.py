@@ -1,4 +1,4 @@
-"""Batch norm of a model that is not trained, folded into the convolution before it."""
+"""Fold a batch norm in evaluation mode into the convolution before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model in half the bytes: state and everything that is computed of it in bfloat16, norms in single precision as they were."""
+"""Convert a model to bfloat16; norms stay in single precision."""
 
 from __future__ import annotations
 

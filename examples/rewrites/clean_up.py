@@ -1,4 +1,4 @@
-"""What is constant is computed once, what is equal once, and what nothing needs not at all."""
+"""Fold constants, compute equal values once, and remove dead code."""
 
 from __future__ import annotations
 

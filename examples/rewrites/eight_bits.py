@@ -1,4 +1,4 @@
-"""Weights of linear layers as integers of eight bits, with a scale for each row; the old weights go."""
+"""Quantise weights of linear layers to eight bits, with a scale for each row, and remove the old weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another activation in the first two layers of twelve that share one body."""
+"""Change the activation of the first two of twelve layers that share one body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A linear layer and the activation behind it become one operator of a library."""
+"""Replace a linear layer and its activation by one custom operator."""
 
 from __future__ import annotations
 

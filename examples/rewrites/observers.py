@@ -1,4 +1,4 @@
-"""What inner modules give, beside the result: to calibrate scales with, or as features."""
+"""Return the outputs of inner modules beside the result, for calibration or as features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The projections to queries, keys and values of one input become one, with the weights behind each other."""
+"""Merge the projections to queries, keys and values into one, with concatenated weights."""
 
 from __future__ import annotations
 

@@ -51,11 +51,6 @@ def test_law_of_partitions(law: JointLaw, joints: list[px.Program]) -> None:
         assert not law.check(lambda joint, policy=policy: training.partition_joint(joint, policy=policy), program)
 
 
-def test_the_page_of_laws_states_them() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "laws.md").read_text(encoding="utf-8")
-    assert all(f"| `{law.name}` | {law.statement} |" in text for law in JOINT_LAWS)
-
-
 def test_partitions_save_recompute_and_copy(joints: list[px.Program]) -> None:
     cuts = [found for program in joints if (found := cut_or_none(program, nothing)) is not None]
     assert len(cuts) > len(joints) // 3

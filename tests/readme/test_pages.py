@@ -93,9 +93,3 @@ def test_an_unknown_name_is_found() -> None:
 def test_what_is_missing_is_found() -> None:
     text = "# A title\n`ir/nowhere.py`, `ir/graph.py`, [here](#a-title), [there](#other), [page](no.md), [web](https://x.y)\n"
     assert list(missing(ROOT / "README.md", text + "```\n`ir/no.py`\n```\n")) == ["ir/nowhere.py", "#other", "no.md"]
-
-
-def test_every_decision_is_in_the_index() -> None:
-    folder = ROOT / "docs" / "decisions"
-    linked = set(LINK.findall((folder / "README.md").read_text(encoding="utf-8")))
-    assert {page.name for page in folder.glob("*.md")} - {"README.md"} == linked

@@ -200,53 +200,52 @@ def source_of(published: Published, law: str) -> str:
 # -- the page --------------------------------------------------------------------------------------------------------------------
 
 
-HEAD = """# Are the passes of torch right?
+HEAD = """# Audit of torch's passes
 
-`make audit` asks {count} passes of torch {version} with `purefx.laws.fx_passes.survey_pass`, on up to {examples} programs
-each that are drawn within the contract of the pass (seed {seed}; {fewer} where a pass takes exported programs). A program is
-*wrong* where a law of [passes.md](passes.md#is-a-pass-right) does not hold, *refused* where the pass raises, or assumes of sizes
-what is not said, or gives what is no program here. *Around* counts as many programs again, drawn around what the pass looks for,
-on which it is wrong, and how many it changed. Passes are given copies. {wrong} of them are wrong on some program within
-their contract; {confirmations} mistakes are confirmed by a script in [audit](audit) that needs only torch: it builds the reduced
-program, calls the pass, and compares results, arguments and state. *Outside* counts programs of any form on which a pass is wrong
-that may assume more; nothing is held against it there.
+`make audit` checks {count} passes of torch {version} with `purefx.laws.fx_passes.survey_pass`, on up to {examples} generated
+programs each, within the contract of the pass (seed {seed}; {fewer} where a pass takes exported programs). {wrong} of them
+are wrong on some program. {confirmations} mistakes have a script that needs only torch: it builds the smallest program found,
+calls the pass, and compares results, arguments and state.
 
-| pass | contract | programs | changed | right | wrong | around | refused | outside |
-|---|---|---|---|---|---|---|---|---|
+- *Wrong* counts programs by the law that does not hold ([Check a pass](passes.md#check-a-pass)); links lead to the scripts.
+- *Around* counts wrong programs among those that contain the pattern of the pass.
+- *Refused* counts programs on which the pass raises an exception.
+
+| pass | contract | changed | wrong | around | refused |
+|---|---|---|---|---|---|
 """
 
 
 def page(found: Sequence[Audited], examples: int, seed: int) -> str:
-    """Return the page with the table and the mistakes."""
+    """Return the page: a table of the passes that are wrong, with a link for each mistake that a script confirms."""
     wrong = [each for each in found if each.findings]
     confirmations = sum(1 for each in found for told in each.confirmed.values() if told)
     version, fewer = torch.__version__.partition("+")[0], examples // SLOW
     numbers = {"examples": examples, "seed": seed, "fewer": fewer, "wrong": len(wrong), "confirmations": confirmations}
-    head = HEAD.format(count=len(found), version=version, **numbers)
-    rows = [row(each) for each in found]
-    return head + "\n".join(rows) + "\n\n" + "\n".join([mistake(each, one) for each in wrong for one in each.findings])
+    right = ", ".join([f"`{each.published.where}`" for each in found if not each.findings])
+    rows = "\n".join(map(row, wrong))
+    return f"{HEAD.format(count=len(found), version=version, **numbers)}{rows}\n\nNo mistake was found in {right or 'others'}.\n"
 
 
 def row(each: Audited) -> str:
     """Return the line of a pass in the table."""
-    report = each.report
-    wrong = ", ".join([f"{found.law} {found.count}" for found in report.findings]) or "0"
-    refused = ", ".join([f"{name} {count}" for name, count in sorted(report.refused.items())]) or "0"
-    outside = "" if each.outside is None else f"{each.outside.wrong} of {each.outside.drawn}"
-    around = each.around
-    shown = "" if around is None else f"{around.wrong} of {around.changed} changed of {around.drawn}"
+    report, around = each.report, each.around
+    counts = {found.law: found.count for found in report.findings}
+    laws = dict.fromkeys([*counts, *(found.law for found in each.findings)])
     cells = (
         f"`{each.published.where}`",
         told(each.published.contract),
-        report.drawn,
-        report.changed,
-        report.right,
-        wrong,
-        shown,
-        refused,
-        outside,
+        f"{report.changed} of {report.drawn}",
+        ", ".join([f"{linked(each, law)} {counts.get(law, 0)}" for law in laws]),
+        "" if around is None else f"{around.wrong} of {around.drawn}",
+        sum(report.refused.values()),
     )
     return f"| {' | '.join(map(str, cells))} |"
+
+
+def linked(each: Audited, law: str) -> str:
+    """Return the name of a law, with a link to the script that shows it broken."""
+    return f"[{law}](audit/{slug(each.published)}_{law}.py)" if each.confirmed.get(law) else law
 
 
 def told(contract: Contract) -> str:
@@ -256,24 +255,6 @@ def told(contract: Contract) -> str:
     words += ["state as inputs"] if contract.state == "inputs" else []
     words += [f"no {', '.join(absent)}"] if absent else []
     return "; ".join([*(words or ["any graph"]), *([] if contract.assertions else ["assertions may go"])])
-
-
-def mistake(each: Audited, found: Finding) -> str:
-    """Return the section of a mistake."""
-    said = each.confirmed.get(found.law, "")
-    script = f"{slug(each.published)}_{found.law}.py"
-    shown = "Not confirmed by a script of torch alone: it shows in what no script compares.\n"
-    if said:
-        shown = f"Confirmed by [audit/{script}](audit/{script}):\n\n```text\n{clipped(said)}\n```\n"
-    program = "" if found.program is None else f"```text\n{found.program.main}\n```\n"
-    contract = f"Contract: {told(each.published.contract)} ({each.published.why})."
-    head = f"## {each.published.name}: {found.law}"
-    return "\n\n".join([head, f"{found.statement}: {clipped(found.wrong[0])}", contract, f"{program}\n{shown}"])
-
-
-def clipped(text: str, most: int = 600) -> str:
-    """Return the beginning of a text."""
-    return text if len(text) <= most else f"{text[:most]} ..."
 
 
 if __name__ == "__main__":
