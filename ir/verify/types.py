@@ -25,7 +25,7 @@ LEFT_OUT = {"nodes", "graphs", "meta", "args", "kwargs", "output", "checked", "o
 """Fields that others look at, node by node, and such that nobody sets."""
 
 NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {
-    Frame: (lambda frame: bool(frame.path) and frame.call >= 0 and frame.part >= 0, "a path, and numbers that are not negative"),
+    Frame: (lambda frame: bool(frame.path) and frame.call >= 0, "a path, and a number that is not negative"),
     Get: (lambda get: bool(get.slot), "a slot"),
     Input: (lambda formal: bool(formal.name), "a name"),
     Node: (lambda node: bool(node.name), "a name"),
