@@ -41,7 +41,7 @@ def type_faults(value: Any, where: str = "") -> Iterator[str]:
         where: how messages name it.
 
     >>> list(type_faults(Frame("a", "1"))), list(type_faults(Frame("a", -1), "the call"))
-    (["call is the str '1', not int"], ['the call needs a path, and numbers that are not negative'])
+    (["call is the str '1', not int"], ['the call needs a path, and a number that is not negative'])
     """
     wrong = [(name, hint) for name, hint, accepts in fields_of(type(value)) if not accepts(getattr(value, name))]
     for name, hint in wrong:
