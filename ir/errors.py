@@ -20,6 +20,7 @@ __all__ = [
     "CaptureError",
     "CaptureWarning",
     "DiffError",
+    "FlatCallWarning",
     "FxPassError",
     "InputError",
     "InputValueError",
@@ -292,6 +293,14 @@ class DiffError(PurefxError, ValueError):
     """A diff was applied to a program that it does not fit.
 
     >>> issubclass(DiffError, ValueError)
+    True
+    """
+
+
+class FlatCallWarning(UserWarning):
+    """``outline`` left a module call flat, because its nodes cannot run one after another.
+
+    >>> issubclass(FlatCallWarning, UserWarning)
     True
     """
 

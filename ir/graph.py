@@ -27,8 +27,7 @@ class Frame:
     """One call of one module: its path and the number of the call, counted from 0.
 
     The path is relative to the module of the graph that the frame is in; one that begins with ``/`` is counted from the root,
-    for a module that is not below that one (see ``names.py``).  ``part`` is above 0 for the later fragments of a call whose
-    nodes could not be made contiguous.
+    for a module that is not below that one (see ``names.py``).
 
     >>> str(Frame("layers.0", 2))
     'layers.0@2'
@@ -36,12 +35,9 @@ class Frame:
 
     path: str
     call: int = 0
-    part: int = 0
 
     def __str__(self) -> str:
-        call = f"@{self.call}" if self.call else ""
-        part = f"#{self.part}" if self.part else ""
-        return f"{self.path}{call}{part}"
+        return f"{self.path}@{self.call}" if self.call else self.path
 
 
 Stack = tuple[Frame, ...]
@@ -53,7 +49,7 @@ def common_prefix(stacks: Iterable[Stack]) -> Stack:
 
     >>> a, b = Frame("a"), Frame("a.b")
     >>> common_prefix([(a, b), (a,)])
-    (Frame(path='a', call=0, part=0),)
+    (Frame(path='a', call=0),)
     """
     found: Stack | None = None
     for stack in stacks:

@@ -49,7 +49,7 @@ def user_stack(node: Node) -> Stack:
 
     >>> from purefx.ir import Frame
     >>> user_stack(Node("t", TAKES, (), (), (Frame("a"), Frame("a.b"))))
-    (Frame(path='a', call=0, part=0),)
+    (Frame(path='a', call=0),)
     """
     return node.stack[:-1] if type(node.do) is Op and node.do.name == TAKES.name else node.stack
 

@@ -19,7 +19,7 @@ class Relocation:
 
     >>> below = Relocation(lambda path: f"a.{path}")
     >>> below.do(Get("weight")), below.stack((Frame("b", 1),))
-    (Get(slot='a.weight'), (Frame(path='a.b', call=1, part=0),))
+    (Get(slot='a.weight'), (Frame(path='a.b', call=1),))
     """
 
     way: Callable[[str], str]
@@ -43,7 +43,7 @@ class Relocation:
     def frame(self, frame: Frame) -> Frame:
         """Return a call as it is named there."""
         path = self.way(frame.path)
-        return frame if path == frame.path else Frame(path, frame.call, frame.part)
+        return frame if path == frame.path else Frame(path, frame.call)
 
     def stack(self, stack: Stack) -> Stack:
         """Return the calls around a node as they are named there; nodes of one call share one tuple."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from attrs import define
 
 from ..ir.arguments import Arg, Body, Ref, bodies_in, replace_refs
+from ..ir.calls.call_graph import calls_from
 from ..ir.calls.parts import part_names
 from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Call, Frame, Get, Graph, Node, Op
@@ -25,7 +26,6 @@ from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.state import exporter_name
 from ..ir.verify import check
-from .places import Places, below
 from .shared_bodies import is_named_after, with_names
 from .transformation import UNLIMITED, Fuel, transformation
 
@@ -131,8 +131,6 @@ class _Level:
     graph: Graph
     path: str
     """The module that it is called as."""
-    call: int
-    """The number of the call."""
     values: Called | None
     """Its fake values in this call; None if its meta says them."""
     rest: Iterator[int]
@@ -190,12 +188,9 @@ class _Expansion:
         self.ids = Names(program.graphs)
         self.given: set[str] = set()
         """Graphs that have been given to a call under their own id."""
-        self.labels: set[tuple[str, int, int]] = set()
         self.numbers: set[tuple[str, int]] = set()
         self.staying = {(frame.path, frame.call) for node in program.main.nodes for frame in node.stack}
-        """Calls that are not cut out, or stay as they are: their numbers are free only for other pieces of them."""
-        self.pieces: dict[tuple[str, int, str, int], list[int]] = {}
-        """For a call and the number of a call inside it: the numbers that those calls were given."""
+        """Calls that are not cut out, or stay as they are: their numbers are not free."""
         self.signatures = {frame: program.call_signatures[frame] for frame in program.call_signatures}
         self.last: dict[str, int] = {}
         """For modules with preserved signatures: the largest number of a call that has one."""
@@ -205,12 +200,9 @@ class _Expansion:
         """For the calls of a module: below it all numbers are taken."""
         self.shared = shared
         """Bodies that stay shared, because the fuel is not enough: they stay as they are."""
-        self.reserved: set[tuple[str, int, int]] = set()
-        """Labels that are not for copies, because calls that stay have them."""
-        if shared:
-            pieces = Places(program).pieces
-            self.reserved.update((path, call, part) for (path, call), parts in pieces.items() for part in parts)
-            self.staying.update((path, call) for path, call, _ in self.reserved)
+        self.reserved = {(path, call.instance.call) for _, call, path in (calls_from(program) if shared else ())}
+        """Numbers that are not for copies, because calls that stay have them."""
+        self.staying |= self.reserved
         self.is_split = bool(part_names(program))
         self.paths = {module.path for module in program.modules}
         self.slots = dict(program.state.slots.items())
@@ -220,7 +212,7 @@ class _Expansion:
 
     def graphs(self) -> dict[str, Graph]:
         """Return the graphs of the result."""
-        self._open(self.program.root, self.program.root, "", 0, self.values.root)
+        self._open(self.program.root, self.program.root, "", self.values.root)
         while self.levels:
             level = self.levels[-1]
             number = next(level.rest, None)
@@ -232,7 +224,7 @@ class _Expansion:
             level.nodes[number] = self._called(node, do, level) if type(do) is Call else self._given(node, level)
         return self.done
 
-    def _open(self, source: str, name: str, path: str, call: int, values: Called | None) -> None:
+    def _open(self, source: str, name: str, path: str, values: Called | None) -> None:
         # What is called once, or stays shared, says what it said.
         stays = self.counts[source] == 1 or source in self.shared or source in self.keep
         known = self.sources.get(source)
@@ -240,7 +232,7 @@ class _Expansion:
             known = self.sources[source] = _source(self.program.graphs[source])
         graph = self.program.graphs[source] if stays else self._own(known, self.values.body(source, values), path)
         if known.callers:
-            self.levels.append(_Level(name, graph, path, call, values, iter(known.callers), list(graph.nodes)))
+            self.levels.append(_Level(name, graph, path, values, iter(known.callers), list(graph.nodes)))
         else:
             self.done[name] = graph
 
@@ -271,17 +263,13 @@ class _Expansion:
     def _called(self, node: Node, call: Call, level: _Level) -> Node:
         if self._stays(call.graph):
             return node
-        path = below(level.path, call)
-        copied = call.graph in self.given
-        outer = (node.stack[-1].path, node.stack[-1].call) if node.stack else (level.path, level.call)
-        frame = self._numbered(Frame(path, call.instance.call, call.instance.part), outer, copied=copied)
-        if copied and (path, frame.call, frame.part) in self.reserved:
-            return node  # a later piece of a call that stays, as others do that are called alike: they have one body
+        path = join(level.path, call.instance.path)
+        frame = self._numbered(Frame(path, call.instance.call), copied=call.graph in self.given)
         name = self._id(call.graph, str(frame), keeps=not self._is_nobodys(call.graph))
-        self._open(call.graph, name, path, frame.call, self.values.inner(level.values, node, call.graph))
+        self._open(call.graph, name, path, self.values.inner(level.values, node, call.graph))
         if name == call.graph and frame.call == call.instance.call:
             return node
-        return node.evolve(do=Call(Frame(call.instance.path, frame.call, frame.part), name))
+        return node.evolve(do=Call(Frame(call.instance.path, frame.call), name))
 
     def _given(self, node: Node, level: _Level) -> Node:
         names: list[str] = []
@@ -293,7 +281,7 @@ class _Expansion:
                 opened.append((source, names[-1]))
         for source, name in reversed(opened):
             if source not in self.keep or source not in self.given:
-                self._open(source, name, level.path, level.call, self.values.inner(level.values, node, source))
+                self._open(source, name, level.path, self.values.inner(level.values, node, source))
                 self.given.add(source)
         ids = iter(names)
 
@@ -302,23 +290,15 @@ class _Expansion:
 
         return node.with_refs(body)
 
-    def _numbered(self, frame: Frame, outer: tuple[str, int], *, copied: bool) -> Frame:
+    def _numbered(self, frame: Frame, *, copied: bool) -> Frame:
         # Deduplicating gave equal calls the number of the first: a number that is taken becomes the smallest free one,
-        # which is the one that counting in order of execution gives.
-        path, part = frame.path, frame.part
-        mine = self.pieces.setdefault((*outer, path, frame.call), [])
-        # A piece belongs to the call in the same body whose other pieces had that number, whichever comes first.
-        waiting = [number for number in mine if (path, number, part) not in self.labels]
-        call = waiting[0] if waiting else frame.call
-        # While calls stay that are called alike, only copies get numbers, which nobody has.
-        is_taken = (path, call) in self.numbers if not self.shared else copied and (path, call, part) in self.reserved
-        if not waiting and is_taken:
-            call = self._free(frame)
-        if not waiting:
-            mine.append(call)
-        self.numbers.add((path, call))
-        self.labels.add((path, call, part))
-        return frame if call == frame.call else Frame(path, call, part)
+        # which is the one that counting in order of execution gives.  While calls stay that are called alike, only copies get
+        # numbers, which nobody has.
+        number = frame.path, frame.call
+        if number in self.numbers if not self.shared else copied and number in self.reserved:
+            frame = Frame(frame.path, self._free(frame))
+        self.numbers.add((frame.path, frame.call))
+        return frame
 
     def _free(self, frame: Frame) -> int:
         # The smallest number that is free, of a call that is called alike: with the same preserved signature, or none.

@@ -8,7 +8,7 @@ from functools import partial
 from attrs import define
 
 from ..ir.arguments import Arg, Ref, bodies_in, replace_refs
-from ..ir.graph import Call, Frame, Graph, Node, Op
+from ..ir.graph import Call, Graph, Node, Op
 from ..ir.meta import ORIGIN, Meta
 from ..ir.names import Names, join, nested
 from ..ir.origins import standing_in
@@ -16,7 +16,6 @@ from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.relocation import Relocation
 from .expand import LIMIT, own_bodies
-from .places import below
 from .shared_bodies import placed
 from .transformation import UNLIMITED, Fuel, transformation
 
@@ -146,8 +145,6 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
         linear = aten.linear.default(x, w)          in mlp/mlp.up
         gelu = aten.gelu.default(linear)            in mlp
 
-    The pieces of a call that was cut are one call again: ``Frame.part`` is 0 everywhere.
-
     Args:
         program: a program at any stage.
         at_most: how many nodes it may have with a body for every call.
@@ -164,7 +161,7 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     >>> body = px.Graph((px.Input("a"),), (px.Node("b", px.Op("toy.neg"), (px.Ref("a"),)),), px.Ref("b"))
     >>> main = px.Graph((px.Input("x"),), (px.Node("y", px.Call(px.Frame("m"), "m"), (px.Ref("x"),)),), (px.Ref("y"),))
     >>> px.inline(px.Program.of({"": main, "m": body})).main.nodes[0].stack
-    (Frame(path='m', call=0, part=0),)
+    (Frame(path='m', call=0),)
     """
     if not any(type(node.do) is Call for _, node in program.nodes()):
         return program
@@ -173,13 +170,11 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     if not gone:
         return own
     graphs = {name: own.graphs[name] for name in own.order if name not in gone}
-    stacks = Relocation(str) if fuel.refused else _InOnePiece(str)  # where calls of others stay, pieces stay pieces
     for name, path in ((own.root, ""), *_operator_bodies(own, gone)):
         graph = graphs[name]
         if any(type(node.do) is not Op for node in graph.nodes):
             whole, inside = inlined(own, graph, into=gone.__contains__), Relocation(partial(join, path))
-            nodes = [node.evolve(do=inside.do(node.do) if path else None, stack=stacks.stack(node.stack)) for node in whole.nodes]
-            made = whole.with_nodes(nodes)
+            made = whole.with_nodes([node.evolve(do=inside.do(node.do)) for node in whole.nodes]) if path else whole
             graphs[name] = graph if made == graph else made  # what an operator is given may read state and call nothing
     return own.evolve(graphs=pmap(graphs))
 
@@ -207,18 +202,10 @@ def _operator_bodies(program: Program, gone: frozenset[str]) -> list[tuple[str, 
         for node in program.graphs[name].callers:
             do = node.do
             if type(do) is Call:
-                inner = [(do.graph, below(path, do))] if do.graph in gone else []
+                inner = [(do.graph, join(path, do.instance.path))] if do.graph in gone else []
             else:
                 inner = [(body, path) for body in bodies_in(node.args, node.kwargs)]
                 found.update(inner)
             todo.extend(place for place in inner if place[0] not in seen)
             seen.update(body for body, _ in inner)
     return list(found.items())
-
-
-class _InOnePiece(Relocation):
-    """Writes the pieces of a call as one call."""
-
-    def frame(self, frame: Frame) -> Frame:
-        """Return a call without the number of its piece."""
-        return Frame(frame.path, frame.call) if frame.part else frame

@@ -29,7 +29,6 @@ from ..ir.rewriter import Rewriter
 from ..ir.signature import ObjectType, Signature, UserInput
 from ..ir.state import describe_tensor
 from .inline import inline
-from .places import below
 from .shared_bodies import alike, value_only, without_values
 from .transformation import UNLIMITED, Fuel, transformation
 
@@ -146,9 +145,9 @@ def _repeated_calls(program: Program, counts: dict[str, int]) -> dict[str, list[
             if type(node.do) is not Call:
                 continue
             if counts[node.do.graph] == 1:  # it is inlined
-                below_it.append((node.do.graph, below(path, node.do), depth))
+                below_it.append((node.do.graph, join(path, node.do.instance.path), depth))
             elif not depth:
-                found.setdefault(node.do.graph, []).append(CallSite(name, node, below(path, node.do)))
+                found.setdefault(node.do.graph, []).append(CallSite(name, node, join(path, node.do.instance.path)))
         todo += reversed(below_it)
     return found
 

@@ -152,7 +152,7 @@ def diff(before: Program, after: Program) -> Diff:
     mine, theirs = _parts(before), _parts(after)
     found = [(name, hunks(mine[name], theirs[name])) for name in mine]
     specs = [Change(name, getattr(before.signature, name), getattr(after.signature, name)) for name in SPECS]
-    frames = sorted({*before.call_signatures, *after.call_signatures}, key=lambda frame: (frame.path, frame.call, frame.part))
+    frames = sorted({*before.call_signatures, *after.call_signatures}, key=lambda frame: (frame.path, frame.call))
     return Diff(
         root=None if before.root == after.root else (before.root, after.root),
         facts=(tuple(sorted(before.facts - after.facts)), tuple(sorted(after.facts - before.facts))),

@@ -18,8 +18,8 @@ from ..program import CallSignature, Program
 Instance = tuple[str, str]
 """The id of a graph, and the path from the root of the module that it is instantiated in."""
 
-Label = tuple[int, int]
-"""The number of a call, and of the piece of it."""
+Label = int
+"""The number of a call of a module."""
 
 
 def bodies_of(node: Node) -> Sequence[str]:
@@ -174,11 +174,11 @@ def calls_by_label(program: Program) -> dict[str, dict[Label, str]]:
 
     >>> from purefx.ir import Graph
     >>> calls_by_label(Program.of({"": Graph((), (Node("y", Call(Frame("a"), "body")),)), "body": Graph((), ())}))
-    {'a': {(0, 0): 'body'}}
+    {'a': {0: 'body'}}
     """
     found: dict[str, dict[Label, str]] = {}
     for _, call, path in calls_from(program):
-        found.setdefault(path, {}).setdefault((call.instance.call, call.instance.part), call.graph)
+        found.setdefault(path, {}).setdefault(call.instance.call, call.graph)
     return found
 
 
@@ -264,7 +264,7 @@ def plain_calls(program: Program, paths: Collection[str]) -> dict[Frame, tuple[s
     >>> from purefx.ir import Graph, Op
     >>> node = Node("y", Op("toy.neg"), stack=(Frame("a", 1), Frame("a.b")))
     >>> plain_calls(Program.of({"": Graph((), (node,), ())}), {"a"})
-    {Frame(path='a', call=1, part=0): ('', 0)}
+    {Frame(path='a', call=1): ('', 0)}
     """
     found: dict[Frame, tuple[str, int]] = {}
     stacks: set[int] = set()

@@ -129,12 +129,12 @@ def site_of(program: Program, path: str, caller: Graph, node: Node, convention: 
         convention: how its body is called; None if no signature was preserved.
 
     Raises:
-        SwapError: no signature was preserved, the call was cut, or values cross that the signature does not name.
+        SwapError: no signature was preserved, or values cross that the signature does not name.
     """
     call = node.do
     assert type(call) is Call
     where = f"module {path!r} (call {node.name})"
-    if call.instance.part or convention is None:
+    if convention is None:
         raise SwapError(f"{where} {_why_not(program, call, path)}")
     if convention.unnamed:
         raise SwapError(
@@ -153,8 +153,6 @@ def site_of(program: Program, path: str, caller: Graph, node: Node, convention: 
 
 def _why_not(program: Program, call: Call, path: str) -> str:
     again = f"preserve_module_call_signature=({path!r},)"
-    if call.instance.part:
-        return "was cut in pieces, because other nodes must run in between; swap a module around it"
     if any(frame.path == path for frame in program.call_signatures):
         return f"has no preserved call signature, other calls of it have; export again with {again}"
     flat = f'; or pass signature="flat" to give the replacement the tensors {_inputs(program.graphs[call.graph])} by position'

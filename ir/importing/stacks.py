@@ -34,7 +34,7 @@ class StackReader:
         """Return the stack below the root module, or None if the node has none.
 
         >>> StackReader().read({"L__self__": ("", "M"), "L__self__a@1": ("a", "Sub")})
-        (Frame(path='a', call=1, part=0),)
+        (Frame(path='a', call=1),)
         """
         if not raw:
             return None

@@ -95,7 +95,7 @@ class TracedStacks:
 
     >>> stacks = TracedStacks()
     >>> stacks.read({"": ("", "M"), "L__self___up": ("L['self'].up[0]", "Linear"), "x@1": ("up.0.act", "ReLU")})
-    (Frame(path='up.0', call=0, part=0), Frame(path='up.0.act', call=1, part=0))
+    (Frame(path='up.0', call=0), Frame(path='up.0.act', call=1))
     """
 
     def __init__(self) -> None:

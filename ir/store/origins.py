@@ -84,7 +84,7 @@ def _in_order(origins: Iterable[Origin]) -> list[Origin]:
 def _row(origin: Origin, numbers: Mapping[Origin, int], text: Callable[[str], int]) -> list[Any]:
     if isinstance(origin, Made):
         return [text(origin.by), origin.is_one, origin.is_body, [numbers[one] for one in origin.of]]
-    frames = [[text(frame.path), frame.call, frame.part] for frame in origin.stack]
+    frames = [[text(frame.path), frame.call] for frame in origin.stack]
     line = line_of(origin)
     said = "" if line is None else f'File "{line["file"]}", line {line["line"]}, in {line["function"]}\n{line["code"]}'
     return [text(origin.name), text(origin.op), text(origin.graph), text(said), frames]
@@ -133,7 +133,7 @@ def _origin(row: Any, texts: Sequence[str], known: Sequence[Origin]) -> Origin:
             raise StoreError("an origin in it is made of nothing")
         return Made(tuple([_at(known, number) for number in of]), _at(texts, by), is_one, is_body)
     name, op, graph, trace, frames = row
-    stack = tuple([Frame(_at(texts, path), _count(call), _count(part)) for path, call, part in frames])
+    stack = tuple([Frame(_at(texts, path), _count(call)) for path, call in frames])
     return Imported(_at(texts, name), _at(texts, op), _at(texts, graph), stack, _at(texts, trace) or None)
 
 

@@ -31,21 +31,19 @@ def print_frame(frame: Frame, *, above: str = "") -> str:
     rest = path[len(above) + 1 :]
     shortened = above and path.startswith(f"{above}.") and is_path(rest)
     call = f"@{frame.call}" if frame.call else ""
-    part = f"#{frame.part}" if frame.part else ""
-    return f"{f'.{rest}' if shortened else spell_path(path)}{call}{part}"
+    return f"{f'.{rest}' if shortened else spell_path(path)}{call}"
 
 
 def read_frame(cursor: Cursor, *, above: str = "") -> Frame:
     """Read a module call.
 
     >>> read_frame(Cursor("layers.0@1"))
-    Frame(path='layers.0', call=1, part=0)
+    Frame(path='layers.0', call=1)
     """
     is_below = cursor.kind == "below" and above != ""
     path = above + cursor.advance() if is_below else cursor.path("the path of a module")
     call = cursor.integer("the number of a call") if cursor.skip("@") else 0
-    part = cursor.integer("the number of a part") if cursor.skip("#") else 0
-    return Frame(path, call, part)
+    return Frame(path, call)
 
 
 def print_stack(stack: Stack) -> str:

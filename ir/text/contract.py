@@ -296,7 +296,7 @@ def print_call_signatures(signatures: PMap[Frame, CallSignature]) -> list[str]:
     ['signature lin@1 {', '  names (x)', '}']
     """
     lines: list[str] = []
-    for frame in sorted(signatures, key=lambda frame: (frame.path, frame.call, frame.part)):
+    for frame in sorted(signatures, key=lambda frame: (frame.path, frame.call)):
         found = signatures[frame]
         inside = [line for word, section in CALL.items() for line in section.write(word, found)]
         lines += [f"{'shared ' if found.shared else ''}signature {print_frame(frame)} {{", *indented(inside), "}"]
@@ -311,7 +311,7 @@ def read_call_signature(cursor: Cursor, *, shared: bool = False) -> tuple[Frame,
         shared: whether the keyword before that was ``shared``.
 
     >>> read_call_signature(Cursor("lin@1 { \n names (x) \n }"))[0]
-    Frame(path='lin', call=1, part=0)
+    Frame(path='lin', call=1)
     """
     frame = read_frame(cursor)
     found: dict[str, Any] = {"in_spec": None, "out_spec": None}

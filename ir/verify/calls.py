@@ -124,7 +124,7 @@ class _Walk:
             if self.held and id(node) not in self.entered and (held := held_by(self.held, inner)):
                 said = f"it calls a body at {inner!r}, and {held!r} is a module that the program holds as it is"
                 self.entered[id(node)] = census.at(index, said)
-            label = (inner, do.instance.call, do.instance.part)
+            label = (inner, do.instance.call)
             known = self.bodies.setdefault(label, (do.graph, census.name))
             if known[0] != do.graph and id(node) not in self.ambiguous:
                 self.ambiguous[id(node)] = census.at(index, _second_body(do, inner, known))
@@ -260,7 +260,7 @@ def check_boundaries(survey: Survey) -> Iterator[Finding]:
         for index, node in census.nodes:
             if is_boundary(node):
                 inner = node.stack[-1] if node.stack else None
-                frame = None if inner is None else Frame(join(places[name], inner.path), inner.call, inner.part)
+                frame = None if inner is None else Frame(join(places[name], inner.path), inner.call)
                 signature = bodies.get(name) if frame is None else program.call_signatures.get(frame)
                 key = (_takes(node), node.stack)
                 fault = _fault(node, signature, second=key in seen) or _made_inside(node, census, is_body=frame is None)

@@ -28,7 +28,7 @@ LEFT_OUT = {"nodes", "graphs", "meta", "args", "kwargs", "output", "checked", "o
 """Fields that others look at, node by node, and such that nobody sets."""
 
 NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {
-    Frame: (lambda frame: bool(frame.path) and frame.call >= 0 and frame.part >= 0, "a path, and numbers that are not negative"),
+    Frame: (lambda frame: bool(frame.path) and frame.call >= 0, "a path, and a number that is not negative"),
     Get: (lambda get: bool(get.slot), "a slot"),
     Input: (lambda formal: bool(formal.name), "a name"),
     Node: (lambda node: bool(node.name), "a name"),
@@ -44,7 +44,7 @@ def type_faults(value: Any, where: str = "") -> Iterator[str]:
         where: how messages name it.
 
     >>> list(type_faults(Frame("a", "1"))), list(type_faults(Frame("a", -1), "the call"))
-    (["call is the str '1', not int"], ['the call needs a path, and numbers that are not negative'])
+    (["call is the str '1', not int"], ['the call needs a path, and a number that is not negative'])
     """
     wrong = [(name, hint) for name, hint, accepts in fields_of(type(value)) if not accepts(getattr(value, name))]
     for name, hint in wrong:

@@ -61,7 +61,7 @@ def build(recipe: Recipe) -> Program:
     """Return the flat program of a recipe.
 
     >>> build(Recipe((), 1, (CallRecipe(0, False, False, False, False, (NodeRecipe(0, 0, 0),)),), (), 0)).main.nodes[0].stack
-    (Frame(path='a', call=0, part=0),)
+    (Frame(path='a', call=0),)
     """
     return _Builder(recipe).program()
 

@@ -111,7 +111,7 @@ def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types:
             first = min(labels)
             body = tree.bodies[labels[first]]
             kind = _class_of(tree, body, OtherName) if place in tree.nested.hooked else tree.classes[body.name]
-            made = new_module(kind, Place(body, place, first[0], types.get(place), tree.nested))
+            made = new_module(kind, Place(body, place, first, types.get(place), tree.nested))
             _answer(tree, made, place, labels, first)
         else:
             made = new_container(tree.nested, place)
@@ -128,32 +128,31 @@ def _answer(tree: Tree, module: torch.nn.Module, path: str, labels: dict[Label, 
     for label in sorted(labels) if convention.signature.shared else [mine]:
         body = tree.bodies[labels[label]]
         if body.convention is not None:
-            answers[label[0]] = Answer(Place(body, path, label[0], None, tree.nested), body.convention)
+            answers[label] = Answer(Place(body, path, label, None, tree.nested), body.convention)
     module.__dict__["purefx_answers"] = answers
 
 
 def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: dict[str, str | None]) -> None:
     first = min(labels)
-    if len(labels) == 1 and first == (0, 0):
+    if len(labels) == 1 and first == 0:
         return
     main = tree.modules[path]
     above, _, name = path.rpartition(".")
-    for call, part in sorted(labels):
-        if (call, part) == (0, 0):
+    for call in sorted(labels):
+        if call == 0:
             continue
         view = main
-        body = tree.bodies[labels[call, part]]
+        body = tree.bodies[labels[call]]
         if body.convention is not None and body.convention.signature.shared:
             continue
-        if (call, part) != first:
+        if call != first:
             kind = _class_of(tree, body, LaterCall)
             view = new_module(kind, Place(body, path, call, types.get(path), tree.nested))
-            _answer(tree, view, path, labels, (call, part))
+            _answer(tree, view, path, labels, call)
             view.__dict__[FIRST] = main
             for shared in ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"):
                 view.__dict__[shared] = main.__dict__[shared]
-        attribute = name + _suffix(call, part)
-        tree.modules[above].__dict__[attribute] = view
+        tree.modules[above].__dict__[f"{name}@{call}"] = view
 
 
 def _add_names(tree: Tree, path: str, labels: dict[Label, str]) -> None:
@@ -163,15 +162,10 @@ def _add_names(tree: Tree, path: str, labels: dict[Label, str]) -> None:
     if real == path:
         return
     first, _, own = real.rpartition(".")
-    for call, part in labels:
-        suffix = _suffix(call, part)
-        view = tree.modules[first].__dict__.get(own + suffix) if suffix else None
+    for call in labels:
+        view = tree.modules[first].__dict__.get(f"{own}@{call}") if call else None
         if view is not None:
-            tree.modules[above].__dict__[name + suffix] = view
-
-
-def _suffix(call: int, part: int) -> str:
-    return (f"@{call}" if call else "") + (f"#{part}" if part else "")
+            tree.modules[above].__dict__[f"{name}@{call}"] = view
 
 
 def _class_of(tree: Tree, body: Body, how: type[LaterCall]) -> type[torch.nn.Module]:

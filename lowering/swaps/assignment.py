@@ -146,8 +146,8 @@ class _Swap:
         """Refuse what does not answer one call of the module: ``n@1``, where the calls of ``n`` have bodies of their own."""
         family, path = self.family, self.path
         name = f"{path.rpartition('.')[2]}@{number}"
-        asks = [asked for asked in family.needs[path].calls if asked.path == path and _label(asked) == (number, 0)]
-        above = {(frame.call, frame.part) for frame, _ in family.bodies_at.get(path.rpartition(".")[0], ())}
+        asks = [asked for asked in family.needs[path].calls if asked.path == path and _label(asked) == number]
+        above = {frame.call for frame, _ in family.bodies_at.get(path.rpartition(".")[0], ())}
         if not asks or not (name in self.owner.__dict__ or name in children_dict(self.owner)):
             raise SwapError(
                 f"{name!r}: the program has no such call of {path!r} that runs a body of its own, so nothing would call what is "
@@ -163,7 +163,7 @@ class _Swap:
 
     def _goes_elsewhere(self, asked: ExternalUse) -> bool:
         # One call that was given a module of its own.
-        name = f"{self.path.rpartition('.')[2]}@{_label(asked)[0]}"
+        name = f"{self.path.rpartition('.')[2]}@{_label(asked)}"
         return asked.path == self.path and name in children_dict(self.owner)
 
     def _below(self, asked: ExternalUse, path: str) -> Any:
@@ -185,16 +185,16 @@ class _Swap:
         do: Any = asked.node.do
         frame = do.instance
         signature = self.family.conventions.get(do.graph)
-        if not frame.part and (not frame.call or (signature is not None and signature.signature.shared)):
+        if not frame.call or (signature is not None and signature.signature.shared):
             return
         *above, last = asked.path[len(self.path) + 1 :].split(".") if asked.path != self.path else [self.path.rpartition(".")[2]]
         parent = self.owner if asked.path == self.path else attribute_of(self.value, ".".join(above)) if above else self.value
-        suffix = (f"@{frame.call}" if frame.call else "") + (f"#{frame.part}" if frame.part else "")
-        view = getattr(parent, "__dict__", {}).get(last + suffix)
+        name = f"{last}@{frame.call}"
+        view = getattr(parent, "__dict__", {}).get(name)
         if view is None or children_dict(view) is not getattr(uncompiled(found), "__dict__", {}).get("_modules"):
             raise SwapError(
                 f"module {asked.path!r} is called several times, and what its calls run differs, so none of them says how "
-                f"another module is called; {_again(asked.path)}, or {put_in(asked.path)}; or assign {last + suffix!r} first, "
+                f"another module is called; {_again(asked.path)}, or {put_in(asked.path)}; or assign {name!r} first, "
                 f"which gives that call a module of its own"
             )
 
@@ -235,9 +235,9 @@ class _Swap:
             raise SwapError(f"{said}, which has the shape {list(old.shape)}, and that of the {_kind(value)} {list(found.shape)}")
 
 
-def _label(asked: ExternalUse) -> tuple[int, int]:
+def _label(asked: ExternalUse) -> int:
     do: Any = asked.node.do
-    return do.instance.call, do.instance.part
+    return do.instance.call
 
 
 _NEVER = "is not called in this program, or its call did nothing that was exported, so nothing would call what is assigned"

@@ -74,13 +74,6 @@ def unhooked(family: LoweringContext) -> dict[str, str]:
                 f"its operators run in the body of {around}, and nothing calls it; outline the "
                 "program before it is lowered (px.transform does), or hook the module around it"
             )
-    for path, calls in called.items():
-        if any(frame.part for frame, _ in calls):
-            found[path] = (
-                "its call was cut in pieces, because others must run in between, so no hook would get the arguments and "
-                "results of the module; hook the module around it, or those in it, or export with "
-                f"preserve_module_call_signature=({path!r},), which keeps it whole where anything can"
-            )
     return found
 
 

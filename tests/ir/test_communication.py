@@ -220,7 +220,7 @@ def test_what_is_cut_out_leaves_the_receive_before_the_wait() -> None:
     outlined = px.outline(flat(*nodes, inputs="xy").evolve(modules=modules))
     order = [node for node in px.inline(outlined).main.nodes if "getitem" not in str(node.do)]
     assert [str(node.do).split(".")[1] for node in order] == ["isend", "irecv", "wait_tensor"]
-    assert len(outlined.graphs) == 3, "the call is cut in two"
+    assert len(outlined.graphs) == 1, "the call stays flat"
 
 
 def test_a_program_that_is_split_says_why_a_message_stays() -> None:

@@ -138,7 +138,6 @@ MISTAKES: dict[str, tuple[Any, str, Any]] = {
     "what is equal stays apart": (merged._Merging, "is_apart", True),  # pyright: ignore[reportPrivateUsage]
     "a body says what holds of its first call": (merged._Merging, "_for_all", _one_by_one),  # pyright: ignore[reportPrivateUsage]
     "callers come before what they call": (merged, "_innermost_first", list),
-    "pieces are calls": (merged, "_is_plain", lambda _: True),
     "origins of what is given count twice": (merged, "for_all", lambda *given, raw: FOR_ALL(*given)),
     "state has its name from the root": (merged, "relative", lambda path, _: path),
 }

@@ -60,7 +60,6 @@ REACHED: dict[str, tuple[Stage, Callable[[px.Program], bool]]] = {
     "a module called twice": ("flat", lambda program: len({frame.path for frame in calls(program)}) < len(calls(program))),
     "three levels": ("flat", lambda program: any(len(node.stack) == 3 for node in program.main.nodes)),
     "a skipped module": ("flat", lambda program: any(str(node.stack[0]) == "a.c" for node in program.main.nodes if node.stack)),
-    "a cut call": ("outlined", lambda program: any(isinstance(n.do, px.Call) and n.do.instance.part for _, n in program.nodes())),
     "tied state": ("flat", lambda program: any(len(names) > 1 for names in program.state.by_cell.values())),
     "shared memory": ("flat", lambda program: len({s.storage for _, s in program.state.pairs}) < len(program.state.by_cell)),
     "unused state": (

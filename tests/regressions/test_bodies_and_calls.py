@@ -13,7 +13,7 @@ from torch import nn
 import purefx as px
 from purefx.ir.calls.call_graph import instance_paths, signatures_of_bodies
 from purefx.laws import behaviour_differences
-from tests.programs import COPY_, MUL, NEG, exported, flat, parent
+from tests.programs import MUL, NEG, exported, flat, parent
 from tests.transforms.small import tree
 
 # Bodies that call the next one twice each, two hundred deep, and one preserved signature: to verify it took for ever.
@@ -148,89 +148,6 @@ def test_a_body_that_calls_itself_is_refused() -> None:
     program = px.Program.of({"": root, "loop": graph}, signature=px.ir.Signature((), (px.ir.UserOutput(),)))
     with pytest.raises(px.errors.InvalidProgram, match="loop"):
         px.deduplicate(program)
-
-
-# Stopped by fuel, ``expand`` leaves no two bodies to calls that are called alike.  Found by the laws of fuel.
-
-
-def piece(name: str, arg: str, part: int) -> px.Node:
-    """Return a call of a piece of the first call of ``c``."""
-    return px.Node(name, px.Call(px.Frame("c", 0, part), "c"), (px.Ref(arg),))
-
-
-def twice() -> px.Program:
-    """Return two bodies that both call ``c`` in two pieces, all with one body."""
-    inner = px.Graph((px.Input("x"),), (px.Node("y", NEG, (px.Ref("x"),)),), px.Ref("y"))
-    first = px.Graph((px.Input("x"),), (piece("p", "x", 0), piece("q", "p", 1)), px.Ref("q"))
-    second = px.Graph((px.Input("x"),), (piece("p", "x", 0), px.Node("n", NEG, (px.Ref("p"),)), piece("q", "n", 1)), px.Ref("q"))
-    calls = (
-        px.Node("a", px.Call(px.Frame("a"), "a"), (px.Ref("x"),)),
-        px.Node("b", px.Call(px.Frame("a", 1), "b"), (px.Ref("a"),)),
-    )
-    program = flat(calls, (px.Ref("b"),), "x")
-    return program.evolve(graphs=program.graphs.update({"a": first, "b": second, "c": inner}), facts=frozenset({"outlined"}))
-
-
-@pytest.mark.parametrize("step", [px.expand, px.inline])
-@pytest.mark.parametrize("fuel", range(6))
-def test_a_program_after_some_fuel_is_valid(step: px.Transformation, fuel: int) -> None:
-    assert px.verify(twice()) == ()
-    part = step(twice(), fuel=fuel)
-    assert px.verify(part) == ()
-    assert px.digest(step(part)) == px.digest(step(twice()))
-    assert part == twice() or fuel
-
-
-# A whole call whose body equals the second piece of a cut call.  Found by the law "valid" of ``inline``.
-
-
-PLACES = (
-    ((("a", 0), ("a.c", 0), ("a.c.e", 0))),
-    ((("a", 0),)),
-    ((("a", 0), ("a.c", 0))),
-    ((("a", 0), ("a.c", 1))),
-    ((("a", 1), ("a.c", 2), ("a.c.e", 1))),
-    ((("a", 1),)),
-    ((("a", 1), ("a.c", 2))),
-    ((("a", 1), ("a.c", 3))),
-)
-
-
-def test_a_whole_call_is_not_named_after_a_piece() -> None:
-    stacks = [tuple(px.Frame(path, call) for path, call in place) for place in PLACES]
-    nodes = [
-        px.Node(f"n{index}", NEG, (px.Ref(f"n{index - 1}" if index else "x"),), stack=stack) for index, stack in enumerate(stacks)
-    ]
-    program = flat(nodes, (), "x")  # nobody uses the last one, so the two calls of a differ
-    merged = px.deduplicate(px.outline(program))
-    frames = [node.do.instance for _, node in merged.nodes() if type(node.do) is px.Call and node.do.instance.path == "c"]
-    assert sorted((frame.call, frame.part) for frame in frames) == [(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (3, 0)]
-    inlined = px.inline(merged)
-    assert px.verify(inlined) == ()
-    assert px.alpha_equal(inlined, program)
-
-
-# A call that is cut because the call around it is cut.  Found by the law "one body a label".
-
-
-A, C, AGAIN = px.Frame("a"), px.Frame("a.c"), px.Frame("a", 1)
-
-
-def test_pieces_inside_pieces_are_told_apart() -> None:
-    """The write in a.c must follow the read in a@1, which needs what a.c made first."""
-    nodes = [
-        px.Node("first", NEG, (px.Ref("x"),), stack=(AGAIN,)),
-        px.Node("made", NEG, (px.Ref("y"),), stack=(A, C)),
-        px.Node("write", COPY_, (px.Ref("x"), px.Ref("made")), stack=(A, C)),
-        px.Node("last", NEG, (px.Ref("made"),), stack=(AGAIN,)),
-    ]
-    program = flat(nodes, (px.Ref("first"), px.Ref("last")), "x", "y")
-    outlined = px.outline(program)
-    frames = [node.do.instance for name in outlined.order for node in outlined.graphs[name].nodes if type(node.do) is px.Call]
-    assert sorted(frame.part for frame in frames if frame.path == "c") == [0, 1]
-    result = px.deduplicate(outlined)
-    calls = [((torch.ones(2) * number, torch.arange(2.0)), {}) for number in range(3)]
-    assert behaviour_differences(px.lower(result), px.lower(program), calls) == []
 
 
 # ``deduplicate`` numbers the calls of a module part by part; ``join`` must not make one call of two.

@@ -59,7 +59,7 @@ exprs: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.builds(ir.Apply, st.sampled_from(INFIX) | names, st.lists(inner, max_size=3).map(tuple)),
     max_leaves=6,
 )
-frames = st.builds(ir.Frame, names | st.sampled_from(["a", "a.b", "a.b.c", "a.b d"]), st.integers(0, 3), st.integers(0, 2))
+frames = st.builds(ir.Frame, names | st.sampled_from(["a", "a.b", "a.b.c", "a.b d"]), st.integers(0, 3))
 stacks = st.lists(frames, max_size=3).map(tuple)
 places = st.builds(ir.ArgAt, st.integers(0, 5), names)
 switches = st.builds(ir.Unless, places, st.sampled_from([True, False, 0.0, 0.5]), st.sampled_from([None, True, 0.5]))

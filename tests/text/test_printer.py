@@ -120,8 +120,8 @@ def test_an_exported_model_reads_like_this() -> None:
 
 
 def test_calls_reads_stacks_and_bodies() -> None:
-    stack = (Frame("encoder", 1), Frame("encoder.layers.0"), Frame("other", 0, 2))
-    assert print_node(Node("w", Get("lin.weight"), stack=stack)) == "w = get lin.weight  in encoder@1 / .layers.0 / other#2"
+    stack = (Frame("encoder", 1), Frame("encoder.layers.0"), Frame("other", 2))
+    assert print_node(Node("w", Get("lin.weight"), stack=stack)) == "w = get lin.weight  in encoder@1 / .layers.0 / other@2"
     call = Node("y", Call(Frame("layers.1", 3), "layers.0"), (Ref("x"),), (("mask", None),))
     assert print_node(call) == "y = call @layers.0(x, mask=None) as layers.1@3"
     cond = Node("z", Op("higher_order.cond"), (Ref("p"), Body("$then"), Body("a b"), Items([Ref("x")])))

@@ -238,12 +238,6 @@ def test_what_is_below_an_alias_is_one() -> None:
     assert [one.stack for one in result.main.nodes] == [(px.Frame("k.b.c"),), (px.Frame("k"),)]
 
 
-def test_pieces_of_a_call_stay_pieces() -> None:
-    nodes = [node("y", NEG, "x", stack=(px.Frame("m", 3, 1),)), node("z", NEG, "y", stack=(px.Frame("m", 3),))]
-    result = px.normalize_stacks(flat(nodes, px.Ref("z"), "x"))
-    assert [one.stack for one in result.main.nodes] == [(px.Frame("m", 0, 1),), (px.Frame("m"),)]
-
-
 # Names of state.
 
 

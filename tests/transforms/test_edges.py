@@ -60,8 +60,8 @@ def test_fake_values_hold_where_arguments_and_state_have_those_shapes(slot: tupl
     assert ("val" in second.nodes[1].meta) == (slot == argument == (2,))
 
 
-def test_a_cut_call_beside_one_that_is_whole() -> None:
-    """`a` needs what the root makes of its own result: two pieces; `b`, which stands between its nodes, stays one."""
+def test_a_call_that_stays_flat_beside_one_that_is_whole() -> None:
+    """`a` needs what the root makes of its own result; `b`, which stands between its nodes, is one call."""
     a, b = (px.Frame("a"),), (px.Frame("b"),)
     nodes = [
         px.Node("b0", toy.NEG, (ref("x"),), stack=b), px.Node("a0", toy.NEG, (ref("x"),), stack=a),
@@ -71,7 +71,7 @@ def test_a_cut_call_beside_one_that_is_whole() -> None:
     modules = tuple(px.ir.Module(path) for path in ("", "a", "b"))
     flat = program(nodes, (ref("a1"), ref("b1")), {"x": USER}, modules=modules)
     result = px.outline(flat)
-    assert sorted(name for name in result.order if name) == ["a", "a#1", "b"]
+    assert sorted(name for name in result.order if name) == ["b"]
     assert [node.name for node in result.graphs["b"].nodes] == ["b0", "b1"]
     assert toy_meaning(result) == toy_meaning(flat)
 

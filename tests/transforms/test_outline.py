@@ -56,11 +56,21 @@ def test_interleaved_calls_are_gathered() -> None:
     assert calls(program) == ["a", "b"]
 
 
-def test_a_call_that_is_cut_comes_in_two_parts() -> None:
-    """a needs b's result and b needs a's: one of them must be cut, and the program still means the same."""
+def flatly(program: px.Program, *names: str) -> px.Program:
+    """Return the outlined program, of which these calls stay flat."""
+    with pytest.warns(px.errors.FlatCallWarning) as caught:
+        result = px.outline(program)
+    assert px.verify(result) == ()
+    (warning,) = caught
+    assert str(warning.message).partition(" stay")[0].split(" ", 2)[2] == ", ".join(names)
+    return result
+
+
+def test_a_call_that_is_no_single_run_stays_flat() -> None:
+    """a needs b's result and b needs a's: neither is one run, and the program still means the same."""
     nodes = [node("p", NEG, "x", stack=(A,)), node("q", NEG, "p", stack=(B,)), node("r", ADD, "q", "p", stack=(A,))]
-    program = px.outline(flat(nodes, px.Ref("r"), "x"))
-    assert calls(program) == ["a", "b", "a#1"]
+    program = flatly(flat(nodes, px.Ref("r"), "x"), "a", "b")
+    assert calls(program) == [] and [node.stack for node in program.main.nodes] == [(A,), (B,), (A,)]
     x = torch.randn(2)
     assert torch.equal(px.lower(px.deduplicate(program))(x)[0], x + -x)
 
@@ -73,8 +83,7 @@ def test_a_read_does_not_follow_its_module_over_a_write() -> None:
         node("q", NEG, "x", stack=(B,)),
         node("r", ADD, "p", "q"),
     ]
-    program = px.outline(flat(nodes, px.Ref("r"), "x"))
-    assert calls(program) == ["b", "a", "b#1"]
+    program = flatly(flat(nodes, px.Ref("r"), "x"), "a", "b")
     assert torch.equal(px.lower(program)(torch.tensor([1.0, 2.0]))[0], torch.tensor([-3.0, -5.0]))
 
 
@@ -105,12 +114,15 @@ def test_modules_that_call_no_operator_of_their_own() -> None:
     assert hierarchy(program) == ["", "inner", "inner.0", "inner.0.0"]
 
 
-# Calls whose nodes do not stand side by side: which are cut, which stay whole, and how the pieces are numbered.
+# Calls whose nodes do not stand side by side: which stay flat, and which are whole.
 
 
-def outlined(nodes: str, *sections: str) -> px.Program:
+def outlined(nodes: str, *sections: str, flat: str = "") -> px.Program:
     """Return the program of these nodes after ``outline``, which is valid."""
-    result = px.outline(tree('graph @""(x) {\n' + nodes + "\n}", *sections))
+    program = tree('graph @""(x) {\n' + nodes + "\n}", *sections)
+    if flat:
+        return flatly(program, *flat.split())
+    result = px.outline(program)
     assert px.verify(result) == ()
     return result
 
@@ -124,36 +136,29 @@ CIRCLE = """
 """
 
 
-def test_the_first_by_name_is_begun_first() -> None:
-    """As far as it goes, then the other; the order of the nodes decides only where pieces stand that may stand anywhere."""
-    assert calls(outlined(CIRCLE)) == ["a", "b", "a#1", "b#1"]
-    p, q, r, s, end = CIRCLE.strip().splitlines()
-    assert calls(outlined(f"{q}\n{p}\n{r}\n{s}\n{end}")) == ["b", "a", "a#1", "b#1"]
-    renamed = CIRCLE.replace("in a", "in z")
-    assert calls(outlined(renamed)) == ["b", "z", "b#1"]
-
-
-def test_a_call_with_a_preserved_signature_is_not_begun_before_it_can_be_finished() -> None:
-    """The other one is cut for it, whichever is first by name."""
-    assert calls(outlined(CIRCLE, preserved("a"))) == ["b", "a", "b#1"]
+def test_a_call_with_a_preserved_signature_stays_whole() -> None:
+    """The other one is dissolved for it, whichever is first by name."""
+    assert calls(outlined(CIRCLE, flat="a b")) == []
+    assert calls(outlined(CIRCLE, preserved("a"), flat="b")) == ["a"]
     other = CIRCLE.replace("in a", "in c")
-    assert calls(outlined(other, preserved("c"))) == ["b", "c", "b#1"]
+    assert calls(outlined(other, preserved("c"), flat="b")) == ["c"]
 
 
-def test_a_preserved_call_inside_another_is_whole_as_well() -> None:
-    """What is cut around it is cut beside it."""
+def test_calls_inside_one_that_stays_flat_are_calls() -> None:
     nodes = """
         p = aten.neg.default(x)  in a / .c
         q = aten.abs.default(x)  in b
         r = aten.add.Tensor(p, q)  in a / .c
-        s = aten.mul.Tensor(q, r)  in b
-        t = aten.neg.default(s)  in a
+        s = aten.mul.Tensor(q, r)  in b / .d
+        u = aten.abs.default(s)  in b / .d
+        t = aten.neg.default(u)  in a
         return (t,)
     """
-    result = outlined(nodes, preserved("a.c"))
-    assert calls(result) == ["b", "a", "b#1", "a#1"]
-    assert [calls(result, name) for name in ("a", "a#1")] == [["c"], []]
-    assert [str(name) for name in outlined(nodes).order if "c" in name] == ["a.c", "a.c#1"]
+    result = outlined(nodes, flat="a b")
+    assert calls(result) == ["a.c", "b.d"]
+    assert calls(outlined(nodes, preserved("a.c"), flat="a b")) == ["a.c", "b.d"]
+    assert [node.stack for node in result.main.nodes] == [(B,), (A,), (B,), (A,)]
+    assert calls(px.outline(tree('graph @""(x) {\n' + nodes + "\n}"), fuel=1)) == ["a.c"]
 
 
 VISITS = """
@@ -167,41 +172,26 @@ VISITS = """
 
 
 def test_of_two_preserved_calls_that_need_one_another_none_is_whole() -> None:
-    """That is said; export it without preserving one."""
-    with pytest.raises(
-        px.errors.UnsupportedProgram, match=r"other modules need its results .* export again without preserving it"
-    ):
-        outlined(CIRCLE, preserved("a"), preserved("b"))
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"the call signature of a \(call 0\) was preserved"):
-        outlined(VISITS, preserved("a"))
+    """That is refused; export it without preserving one."""
+    for program in ((CIRCLE, preserved("a"), preserved("b")), (VISITS, preserved("a"))):
+        with pytest.raises(px.errors.UnsupportedProgram, match=r"signature of a \(call 0\).* export again without preserving it"):
+            outlined(*program)
 
 
 def test_calls_that_are_no_part_of_the_circle_stay_whole_and_where_they_are() -> None:
     nodes = CIRCLE.replace("return (s,)", "u = aten.neg.default(s)  in d\n    v = aten.neg.default(u)  in d\n    return (v,)")
-    assert calls(outlined("o = aten.abs.default(x)  in d@1\n" + nodes)) == ["d@1", "a", "b", "a#1", "b#1", "d"]
+    assert calls(outlined("o = aten.abs.default(x)  in d@1\n" + nodes, flat="a b")) == ["d@1", "d"]
     w = "w = aten.sin.default(x)  in d\n"
-    assert calls(outlined(w + nodes.replace("neg.default(u)", "add.Tensor(u, w)"))) == ["a", "b", "a#1", "b#1", "d"]
-
-
-def test_pieces_of_three_visits_are_numbered_one_after_another() -> None:
-    result = outlined(VISITS)
-    assert lines(result) == [
-        "p = call @a(x) as a",
-        "q = aten.abs.default(p)",
-        'r = call @"a#1"(p, q) as a#1',
-        "s = aten.mul.Tensor(q, r)",
-        't = call @"a#2"(s, r) as a#2',
-        "return (t,)",
-    ]
+    assert calls(outlined(w + nodes.replace("neg.default(u)", "add.Tensor(u, w)"), flat="a b")) == ["d"]
 
 
 @pytest.mark.parametrize("sections", [(), (preserved("m"),)], ids=["plain", "preserved"])
-def test_circles_inside_a_call_are_cut_there(sections: tuple[str, ...]) -> None:
+def test_circles_inside_a_call_stay_inside(sections: tuple[str, ...]) -> None:
     """The call around them stays whole, whether its signature is preserved or not."""
     inside = CIRCLE.replace("in a", "in m / .a").replace("in b", "in m / .b")
-    result = outlined(inside, *sections)
+    result = outlined(inside, *sections, flat="m.a m.b")
     assert calls(result) == ["m"]
-    assert calls(result, "m") == ["a", "b", "a#1", "b#1"]
+    assert calls(result, "m") == []
 
 
 def test_runs_that_alternate_are_brought_together_where_the_first_stands() -> None:

@@ -40,9 +40,9 @@ def test_a_call_is_told_the_values_that_it_gives() -> None:
     assert px.outline(tree(TWO_RESULTS)).main.by_name["a"].meta["val"] == (None, None)
 
 
-@pytest.mark.parametrize("frame", ["c", "c@1", "c@2#1"])
+@pytest.mark.parametrize("frame", ["c", "c@1"])
 def test_calls_that_are_outlined_already_are_named_in_the_module(frame: str) -> None:
-    """With their number and part; and so are reads."""
+    """With their number; and so are reads."""
     program = tree(
         f"""
         graph @""(x) {{

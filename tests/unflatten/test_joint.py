@@ -195,7 +195,7 @@ def test_the_hierarchy_is_that_of_the_module_and_backward_calls_come_after_the_l
     for path, count in joint.case.calls.items():
         calls = {frame.call for node in flat.main.nodes for frame in node.stack if frame.path == path}
         assert calls == set(range(count)), path
-    assert all(frame.part == 0 for _, node in program.nodes() if isinstance(node.do, px.Call) for frame in (node.do.instance,))
+    assert all(not node.stack for node in program.main.nodes)
 
 
 def test_forward_calls_are_whole_and_hold_no_backward(joint: Joint) -> None:

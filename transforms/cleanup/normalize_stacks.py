@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from ...ir.calls.call_graph import bodies_run_by
 from ...ir.calls.parts import with_listed
@@ -108,7 +108,7 @@ class Renumbering:
                     met.add(frame)
                     place = self._call(place, frame)
                     assert place.frame is not None
-                    own.append(evolve(place.frame, part=frame.part) if frame.part else place.frame)
+                    own.append(place.frame)
             found = self._known[start, stack] = (place, tuple(own))
         return found
 
@@ -210,7 +210,7 @@ def normalize_stacks(program: Program, *, aliases: Mapping[str, str] | torch.nn.
     >>> nodes = [px.Node("y", px.Op("toy.neg"), (px.Ref("x"),), stack=(px.Frame("L['self'].act", 3),))]
     >>> program = px.Program.of({"": px.Graph((px.Input("x"),), tuple(nodes), ())})
     >>> px.normalize_stacks(program).main.nodes[0].stack
-    (Frame(path='act', call=0, part=0),)
+    (Frame(path='act', call=0),)
     """
     return Renumbering(program, _checked(program, aliases)).program()
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from ...ir.arguments import Arg, Ref, bodies_in
 from ...ir.calls.call_sites import Convention, conventions
 from ...ir.errors import NamingError, UnsupportedProgram
-from ...ir.graph import Call, Frame, Get, Graph, Op
+from ...ir.graph import Call, Get, Graph, Op
 from ...ir.names import did_you_mean, is_below, join
 from ...ir.program import Program
 
@@ -60,16 +60,11 @@ def found_calls(program: Program, globs: Sequence[str]) -> list[Observed]:
     """
     counts: Counter[str] = Counter()
     known = conventions(program)
-    begun: dict[tuple[Frame, ...], int] = {}
     used: set[str] = set()
     found: list[Observed] = []
     for called in _calls(program):
-        path, whole = called.path, tuple([evolve(frame, part=0) for frame in called.frames])
-        if called.frames[-1].part and whole in begun:
-            number = begun[whole]  # what is left of a call that was cut, whatever ran in between
-        else:
-            number = begun[whole] = counts[path]
-            counts[path] += 1
+        path, number = called.path, counts[called.path]
+        counts[path] += 1
         matching = [glob for glob in globs if fnmatchcase(path, glob)]
         convention = known.get(called.graph)
         if matching and given(program.graphs[called.graph], convention):
@@ -85,14 +80,13 @@ class _Called:
     """A call that is met on the way from the root, and those around it."""
 
     path: str
-    frames: tuple[Frame, ...]
     chain: Chain
     graph: str
 
 
 def _calls(program: Program) -> Iterator[_Called]:
     # All calls, in the order in which they run.
-    todo = [_Called("", (), (), program.root)]
+    todo = [_Called("", (), program.root)]
     while todo:
         met = todo.pop()
         if met.chain:
@@ -100,7 +94,7 @@ def _calls(program: Program) -> Iterator[_Called]:
         for node in reversed(program.graphs[met.graph].callers):
             if type(do := node.do) is Call:
                 path = join(met.path, do.instance.path)
-                todo.append(_Called(path, (*met.frames, do.instance), (*met.chain, node.name), do.graph))
+                todo.append(_Called(path, (*met.chain, node.name), do.graph))
 
 
 def _check_all(program: Program, globs: Sequence[str], used: set[str], called: Mapping[str, Any]) -> None:
@@ -143,7 +137,7 @@ def _check_versions(program: Program, counts: Mapping[str, int]) -> None:
 
 def _written(program: Program) -> Iterator[tuple[str, str]]:
     # Modules, and the state that each writes.
-    for called in (_Called("", (), (), program.root), *_calls(program)):
+    for called in (_Called("", (), program.root), *_calls(program)):
         body = program.graphs[called.graph]
         for node in body.nodes:
             if type(node.do) is Op and node.do.effects.writes and type(node.args[0]) is Ref:

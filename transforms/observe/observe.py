@@ -104,12 +104,10 @@ def _returning(program: Program, main: Graph, found: Sequence[tuple[Observed, Se
     # The program that returns values beside its result, in a dict by the names of the calls.
     named: dict[str, tuple[Arg, ...]] = {}
     specs: dict[str, Any] = {}
-    whole = Counter(observed.name for observed, _ in found if observed.convention is not None)
+    counts = Counter(observed.name for observed, _ in found)  # a module may be called like a call of another
     for observed, refs in found:
-        if observed.convention is None and whole[observed.name] == 1:
-            continue  # a piece of a call, another piece of which has what the call returned
         leaves: Sequence[Arg] = refs
-        if observed.convention is not None and whole[observed.name] == 1:
+        if observed.convention is not None and counts[observed.name] == 1:
             values = iter(refs)
             leaves = [next(values) if type(leaf) is Ref else leaf for leaf in observed.convention.gives]
             specs[observed.name] = observed.convention.signature.out_spec

@@ -5,10 +5,10 @@ Bodies of operators move with the operators.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...ir.arguments import Ref
-from ...ir.graph import Call, Frame, Graph, Input, Node, Op
+from ...ir.graph import Call, Frame, Graph, Input, Node, Op, Stack
 from ...ir.names import Names, relative
 from ...ir.origins import handed_on
 from ...ir.persistent import pmap
@@ -82,12 +82,17 @@ class Scope:
     """One module call during the walk."""
 
     __slots__ = (
-        "_inside", "calls", "entered", "entries", "frame", "inputs", "level", "number", "outputs", "parent", "path", "received",
+        "_inside", "around", "calls", "entered", "entries", "frame", "inputs", "level", "number", "outputs", "parent", "path",
+        "received", "stacks",
     )  # fmt: skip
 
-    def __init__(self, frame: Frame | None, parent: Scope | None) -> None:
+    def __init__(self, frame: Frame | None, parent: Scope | None, around: Stack = ()) -> None:
         self.frame = frame
         self.parent = parent
+        self.around = around
+        """The calls around it that stay flat in its parent."""
+        self.stacks: dict[str, Stack] = {}
+        """The nodes in calls that stay flat in it, each with those."""
         self.path = "" if frame is None else frame.path
         """Of its module, from the root."""
         self.number = 0 if frame is None else frame.call
@@ -122,7 +127,8 @@ class Scope:
                 continue
             if self.frame is not None:
                 do = entry.do if type(entry.do) is Op else self.inside.do(entry.do)
-                entry = Node(entry.name, do, entry.args, entry.kwargs, (), entry.meta)
+                stack = self.inside.frames(self.stacks[entry.name]) if entry.name in self.stacks else ()
+                entry = Node(entry.name, do, entry.args, entry.kwargs, stack, entry.meta)
             found.append(entry)
         return tuple(found)
 
@@ -133,10 +139,12 @@ class Walk:
     Args:
         program: gives everything but the nodes of the root.
         nodes: the nodes of the root, in the order that they shall have.
+        flat: the calls that stay flat.
     """
 
-    def __init__(self, program: Program, nodes: Sequence[Node]) -> None:
+    def __init__(self, program: Program, nodes: Sequence[Node], flat: Collection[Frame] = ()) -> None:
         self.source = program
+        self.flat = flat
         self.root = Scope(None, None)
         self.scopes: list[Scope] = [self.root]
         """Each before those inside it, in calling order."""
@@ -148,7 +156,11 @@ class Walk:
         self.values: dict[str, Node | Input] = {formal.name: formal for formal in program.main.inputs}
         """All values of the root, in order."""
         self._current = self.root
-        self._stack: tuple[Frame, ...] = ()
+        self._stack: Stack = ()
+        self._calls: Stack = ()
+        """Those of the stack that get bodies."""
+        self._rest: Stack = ()
+        """The calls around the nodes that stay flat in the current call."""
         self._homes: dict[str, Scope] = dict.fromkeys(self.values, self.root)
         """For each value where it is made."""
         self._take(nodes)
@@ -167,6 +179,8 @@ class Walk:
                 home = homes.get(name, scope)
                 if home is not scope and name not in scope.inputs and name not in scope.received:
                     self._bring(name, home, scope)
+            if self._rest:
+                scope.stacks[node.name] = self._rest
             scope.entries.append(node if self.bodies is None else self.bodies.take(node, scope.path))
             homes[node.name] = scope
         self.values.update([(node.name, node) for node in nodes])
@@ -179,9 +193,10 @@ class Walk:
         for scope in several:
             scope.outputs = dict.fromkeys(sorted(scope.outputs, key=positions.__getitem__))
 
-    def _enter(self, stack: tuple[Frame, ...]) -> None:
+    def _enter(self, stack: Stack) -> None:
+        calls, around = self._split(stack) if self.flat else (stack, [()] * (len(stack) + 1))
         shared = 0
-        for mine, other in zip(self._stack, stack, strict=False):
+        for mine, other in zip(self._calls, calls, strict=False):
             if mine is not other and mine != other:
                 break
             shared += 1
@@ -189,15 +204,27 @@ class Walk:
         while scope.level > shared:
             assert scope.parent is not None
             scope = scope.parent
-        for frame in stack[shared:]:
+        for frame, outer in zip(calls[shared:], around[shared:], strict=False):
             self.returned = self.returned or frame in scope.entered
             scope.entered.add(frame)
-            inner = Scope(frame, scope)
+            inner = Scope(frame, scope, outer)
             scope.entries.append(inner)
             self.scopes.append(inner)
             scope = inner
         self._current = scope
-        self._stack = stack
+        self._stack, self._calls, self._rest = stack, calls, around[-1]
+
+    def _split(self, stack: Stack) -> tuple[Stack, list[Stack]]:
+        # The calls that get bodies, and those that stay flat before each of them and after the last.
+        calls: list[Frame] = []
+        around: list[Stack] = [()]
+        for frame in stack:
+            if frame in self.flat:
+                around[-1] = (*around[-1], frame)
+            else:
+                calls.append(frame)
+                around.append(())
+        return tuple(calls), around
 
     def _bring(self, name: str, home: Scope, user: Scope) -> None:
         # Up from the user, every scope takes the value as an input, until one has it or holds the scope that makes it;
@@ -219,8 +246,10 @@ class Walk:
             maker.received.add(name)
 
     def program(self) -> Program:
-        """Return the program with a body for every call: all scopes are frozen, innermost first."""
+        """Return the program with a body for every call, itself if there are none: all scopes are frozen, innermost first."""
         source = self.source
+        if len(self.scopes) == 1:
+            return source
         names = Names(self.values)
         graphs: dict[str, Graph] = {}
         for scope in reversed(self.scopes[1:]):
@@ -254,9 +283,12 @@ class Walk:
         """
         frame, parent = scope.frame, scope.parent
         assert frame is not None and parent is not None
-        called = parent.inside.frame(frame if frame.call == number else Frame(frame.path, number, frame.part))
+        called = parent.inside.frame(frame if frame.call == number else Frame(frame.path, number))
         metas = {name: self.values[name].meta for name in scope.outputs}
         scope.calls = call_nodes(Call(called, graph), scope.inputs, tuple(metas), names, metas)
+        if scope.around:
+            stack = parent.inside.frames(scope.around)
+            scope.calls = tuple([node.evolve(stack=stack) for node in scope.calls])
 
 
 def _holds(scope: Scope, inner: Scope) -> bool:

@@ -2,7 +2,7 @@
 
 A call is written as the tokens of the body that it would have (``deduplicate.py`` says of what), from the scopes of the walk; the
 first of equal ones becomes a body, and the others only say what is true of all.  What comes out is what the two transformations
-give one after the other, trail included.  Calls that are cut into pieces, a module call that stands in several others, and bodies
+give one after the other, trail included.  A module call that stands in several others, and bodies
 of operators for which it matters where they stand, are left to those two.
 """
 
@@ -20,8 +20,7 @@ from ...ir.names import Names, relative
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ..deduplicate import deduplicate
-from ..merged_bodies import for_all, ids_of
-from ..shared_bodies import Standing, placed
+from ..shared_bodies import Standing, for_all, ids_of, placed
 from .extraction import Scope, Walk
 from .outline import outline, walked
 
@@ -56,7 +55,7 @@ def outlined_and_deduplicated(program: Program) -> Program:
 
 def _is_plain(walk: Walk) -> bool:
     frames = [scope.frame for scope in walk.scopes[1:]]
-    if any(frame.part for frame in frames if frame) or len(frames) != len(set(frames)):
+    if walk.flat or len(frames) != len(set(frames)):
         return False
     return walk.bodies is None or placed(walk.source) <= {walk.source.root}
 
@@ -73,7 +72,7 @@ class _Merging:
     """Groups the calls of a walk, and the bodies of its operators, by the body that they become.
 
     Args:
-        walk: one in which no call is cut into pieces, and no body reads state or calls a module.
+        walk: one in which no body reads state or calls a module.
     """
 
     def __init__(self, walk: Walk) -> None:

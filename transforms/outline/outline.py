@@ -5,33 +5,28 @@ Nodes are scheduled first (``schedule.py``), then extracted (``extraction.py``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import warnings
+from collections.abc import Collection
 
-from attrs import evolve
-
-from ...ir.errors import UnsupportedProgram
-from ...ir.graph import Call, Node, Stack
+from ...ir.errors import FlatCallWarning
+from ...ir.graph import Call, Frame, Node, Stack
+from ...ir.names import escaped
 from ...ir.program import Program
 from ..transformation import UNLIMITED, Fuel, transformation
 from .extraction import Walk
 from .schedule import gather
 
-__all__ = ["cut_some", "outline", "walked", "what_fuel_allows"]
+__all__ = ["outline", "walked"]
 
 
-def what_fuel_allows(program: Program, fuel: Fuel) -> Collection[Stack] | None:
-    """Return the calls that may be cut out, each as the stack of its nodes; None for all.
-
-    Args:
-        program: its root carries module stacks.
-        fuel: is asked for each call, in the order of their last nodes.
-    """
+def _what_fuel_allows(program: Program, fuel: Fuel, flat: Collection[Frame]) -> Collection[Stack] | None:
+    # The calls that may be cut out, each as the stack of its nodes, in the order of their last nodes; None for all.
     if not fuel.limited:
         return None
     ends: dict[Stack, tuple[int, int]] = {}
     sizes: dict[Stack, int] = {}
     for number, node in enumerate(program.main.nodes):
-        for depth in range(1, len(node.stack) + 1):
+        for depth in [number + 1 for number, frame in enumerate(node.stack) if frame not in flat]:
             ends[node.stack[:depth]] = (number, -depth)
             sizes[node.stack[:depth]] = sizes.get(node.stack[:depth], 0) + 1
     allowed: set[Stack] = set()
@@ -42,14 +37,8 @@ def what_fuel_allows(program: Program, fuel: Fuel) -> Collection[Stack] | None:
     return None
 
 
-def cut_some(program: Program, allowed: Collection[Stack], cut: Callable[[Program], Program]) -> Program:
-    """Return the program with some of its module calls cut out.
-
-    Args:
-        program: its root carries module stacks.
-        allowed: the calls, and with each those inside it.
-        cut: cuts out all calls of a program.
-    """
+def _cut_some(program: Program, allowed: Collection[Stack], flat: Collection[Frame]) -> Program:
+    # The program with some of its module calls cut out, and with each those inside it but for those that stay flat.
     if not allowed:
         return program
     outer: dict[Stack, Stack] = {}
@@ -60,27 +49,26 @@ def cut_some(program: Program, allowed: Collection[Stack], cut: Callable[[Progra
     for node in program.main.nodes:
         kept = outer.get(node.stack)
         if kept is None:
-            kept = outer[node.stack] = _outer(node.stack, allowed)
+            kept = outer[node.stack] = _outer(node.stack, allowed, flat)
         inner = node.stack[len(kept) :]
         stays[node.name] = kept
-        if inner:
-            callers[inner[0].path, inner[0].call] = kept
+        callers.update([((frame.path, frame.call), kept) for frame in inner])
         nodes.append(node.evolve(stack=inner) if kept else node)
-    result = cut(program.with_main(program.main.with_nodes(nodes)))
+    result = _walked(program.with_main(program.main.with_nodes(nodes)), flat).program()
 
     def placed(node: Node) -> Node:
         # A call is named after the value that it returns, or else bears a new name.
-        stack = stays.get(node.name)
-        if stack is None and type(node.do) is Call:
-            stack = callers[node.do.instance.path, node.do.instance.call]
-        return node.evolve(stack=stack or None)
+        kept = stays.get(node.name)
+        if kept is None and type(node.do) is Call:
+            kept = callers[node.do.instance.path, node.do.instance.call]
+        return node.evolve(stack=(*kept, *node.stack)) if kept else node
 
     return result.with_main(result.main.with_nodes(map(placed, result.main.nodes)))
 
 
-def _outer(stack: Stack, allowed: Collection[Stack]) -> Stack:
+def _outer(stack: Stack, allowed: Collection[Stack], flat: Collection[Frame]) -> Stack:
     depth = len(stack)
-    while depth and stack[:depth] in allowed:
+    while depth and (stack[:depth] in allowed or stack[depth - 1] in flat):
         depth -= 1
     return stack[:depth]
 
@@ -116,8 +104,8 @@ def outline(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         fuel: a rewrite is one call that is cut out, in the order in which they end, inner ones first; the others stay flat.
 
     Returns:
-        The program with one body for each module call; a call whose nodes cannot be gathered because others need its
-        results and it needs theirs becomes several bodies (``part`` 0, 1, ...).
+        The program with one body for each module call.  A call whose nodes cannot be gathered, because others need its results
+        and it needs theirs, stays flat in its caller; ``FlatCallWarning`` names it.
 
     Raises:
         UnsupportedProgram: such a call has a preserved call signature.
@@ -130,12 +118,9 @@ def outline(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """
     if not any(node.stack for node in program.main.nodes):
         return program
-    allowed = what_fuel_allows(program, fuel)
-    return _cut(program) if allowed is None else cut_some(program, allowed, _cut)
-
-
-def _cut(program: Program) -> Program:
-    return walked(program).program()
+    walk = walked(program)
+    allowed = _what_fuel_allows(program, fuel, walk.flat)
+    return walk.program() if allowed is None else _cut_some(program, allowed, walk.flat)
 
 
 def walked(program: Program) -> Walk:
@@ -147,22 +132,20 @@ def walked(program: Program) -> Walk:
     Raises:
         UnsupportedProgram: a call with a preserved signature cannot be gathered.
     """
-    walk = Walk(program, program.main.nodes)
-    if walk.returned:
-        nodes = gather(program)
-        _check_whole(program, nodes)
-        walk = Walk(program, nodes)
-        assert not walk.returned, "gathering leaves every call, or piece of one, in one run"
+    walk = _walked(program, ())
+    if flat := walk.flat:
+        said = f"the calls {', '.join(map(str, flat))} stay" if len(flat) > 1 else f"the call {flat[0]} stays"
+        warnings.warn(
+            escaped(f"{said} flat in the caller: other nodes need its results before it has all of its arguments"),
+            FlatCallWarning,
+            stacklevel=2,
+        )
     return walk
 
 
-def _check_whole(program: Program, nodes: list[Node]) -> None:
-    if not len(program.call_signatures):
-        return
-    for node in nodes:
-        frame = next((frame for frame in node.stack if frame.part and evolve(frame, part=0) in program.call_signatures), None)
-        if frame is not None:
-            raise UnsupportedProgram(
-                f"node {node.name}: the call signature of {frame.path} (call {frame.call}) was preserved, but other modules need "
-                "its results before it has all of its arguments, so it is not a single call; export again without preserving it"
-            )
+def _walked(program: Program, flat: Collection[Frame]) -> Walk:
+    walk = Walk(program, program.main.nodes, flat)
+    if walk.returned:
+        walk = Walk(program, *gather(program, flat))
+        assert not walk.returned, "gathering leaves every call in one run"
+    return walk

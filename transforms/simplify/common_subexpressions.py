@@ -85,7 +85,7 @@ class _Facts:
     def __init__(self, program: Program) -> None:
         self.placed = placed(program)
         self.preserved = with_boundaries(program)
-        self.frames = frozenset(Frame(frame.path, frame.call) for frame in program.call_signatures)
+        self.frames = frozenset(program.call_signatures)
         self.parts = frozenset(part_names(program))
 
 
@@ -163,4 +163,4 @@ class _Walk:
         frames = self.facts.frames
         if not frames:
             return ()
-        return tuple([frame for frame in stack if Frame(frame.path, frame.call) in frames]) if self.is_root else stack
+        return tuple([frame for frame in stack if frame in frames]) if self.is_root else stack

@@ -72,7 +72,7 @@ def read_requests(program: Program, modules: Any) -> dict[str, Request]:
 
 def _places(program: Program, calls: dict[str, Request], known: set[str]) -> dict[str, str]:
     # Where the replacement of one call stands: beside the module, under a name that nothing has.
-    there = {(path, call): None for path, labels in calls_by_label(program).items() for call, _ in labels}
+    there = {(path, call): None for path, labels in calls_by_label(program).items() for call in labels}
     taken = {*known, *program.state.order}
     found: dict[str, str] = {}
     for path, request in calls.items():

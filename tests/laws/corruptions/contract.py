@@ -233,7 +233,6 @@ def _false_facts(program: Program) -> list[str]:
     false = {
         "flat": any(type(node.do) is Call for _, node in program.nodes()),
         "state as inputs": any(type(node.do) is Get for node in program.main.nodes),
-        "outlined": any(node.stack for node in program.main.nodes),
         "state sunk": StateInput in specs,
         "mutations in place": bool(specs & {StateMutation, InputMutation}),
         "token free": Token in specs,

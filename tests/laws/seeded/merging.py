@@ -12,7 +12,6 @@ from attrs import evolve
 import purefx as px
 from purefx.ir.analysis.digest import graph_digest
 from purefx.ir.arguments import bodies_in
-from purefx.ir.calls.call_graph import calls_from
 from purefx.laws import toy
 
 from .mistake import Nodes, mistake, using, with_nodes
@@ -151,25 +150,6 @@ def numbers_values_as_in_the_first_module(program: px.Program) -> px.Program:
         is_free = len({node.name for node in kept}) == len(kept)
         graphs[name] = with_names_of(graph, evolve(first, nodes=tuple(kept))) if is_free else graph
     return result.evolve(graphs=px.ir.pmap(graphs))
-
-
-@mistake("outlined", "pieces stay")
-def numbers_each_piece_by_itself(program: px.Program) -> px.Program:
-    # Equal bodies of a module are equal calls of it, whatever else those calls run.
-    known: dict[str, str] = {}
-    for name in program.bottom_up:
-        known[name] = graph_digest(program.graphs[name], known)
-    first: dict[tuple[str, str, int], px.Call] = {}
-    becomes: dict[px.Call, px.Call] = {}
-    for _, call, path in calls_from(program):  # each body stands in one place
-        same = first.setdefault((path, known[call.graph], call.instance.part), call)
-        becomes[call] = px.Call(evolve(call.instance, call=same.instance.call), same.graph)
-    graphs: dict[str, px.Graph] = {}
-    for name in program.order:
-        nodes = [evolve(node, do=becomes.get(node.do, node.do)) for node in program.graphs[name].nodes]
-        graphs[name] = evolve(program.graphs[name], nodes=tuple(nodes))
-    whole = program.evolve(graphs=px.ir.pmap(graphs))
-    return whole.evolve(graphs=px.ir.pmap({name: graphs[name] for name in whole.order}))
 
 
 def firsts(program: px.Program, result: px.Program) -> dict[str, px.Graph]:

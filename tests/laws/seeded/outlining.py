@@ -42,23 +42,6 @@ def loses_call_numbers(program: px.Program) -> px.Program:
     return px.outline(with_nodes(program, nodes))
 
 
-@mistake("sunk", "one body a label")
-def loses_parts(program: px.Program) -> px.Program:
-    result = px.outline(program)
-    graphs = {
-        name: evolve(graph, nodes=tuple(map(without_part, graph.nodes)))
-        for name, graph in ((name, result.graphs[name]) for name in result.order)
-    }
-    return result.evolve(graphs=px.ir.pmap(graphs))
-
-
-def without_part(node: px.Node) -> px.Node:
-    """Return a call as if it were the first piece."""
-    if type(node.do) is not px.Call:
-        return node
-    return evolve(node, do=px.Call(evolve(node.do.instance, part=0), node.do.graph))
-
-
 @mistake("sunk", "meaning")
 def gathers_by_data_alone(program: px.Program) -> px.Program:
     # Nodes of one call are brought together wherever no value stands in the way; a write is not seen.
