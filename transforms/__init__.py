@@ -30,15 +30,15 @@ from .outline import outline
 from .partition import join, move_non_tensor_nodes, relay_skips, split_balanced, split_by_module, split_by_tags
 from .pipeline import DEFAULT, Rewrite, bisect, transform
 from .regions import dispatch
-from .rules import Edit, Match, Rule, RuleSet, any_of, editing, module, rule, through
+from .rules import Match, Rule, RuleSet, any_of, module, rule, through
 from .simplify import canonicalize, eliminate_common_subexpressions, eliminate_dead_code, fold_constants, remove_noops
 from .state import lift_state, sink_state
 from .swap import swap_modules
 from .transformation import Fuel, Transformation, transformation
 
 __all__ = [
-    "DEFAULT", "Edit", "Fuel", "Match", "Minimized", "Rewrite", "Rule", "RuleSet", "Transformation", "add_runtime_assertions",
-    "any_of", "bisect", "bodies_to_regions", "canonicalize", "collect_call_signatures", "deduplicate", "dispatch", "editing",
+    "DEFAULT", "Fuel", "Match", "Minimized", "Rewrite", "Rule", "RuleSet", "Transformation", "add_runtime_assertions",
+    "any_of", "bisect", "bodies_to_regions", "canonicalize", "collect_call_signatures", "deduplicate", "dispatch",
     "eliminate_common_subexpressions", "eliminate_dead_code", "expand", "fold_constants", "functionalize", "infer",
     "inline", "inplace_mutations", "insert_ivals", "join", "lift_constants", "lift_state", "mark_non_persistent",
     "minimize", "module", "move_non_tensor_nodes", "name_inputs", "normalize_stacks", "observe", "outline", "regions_to_bodies",

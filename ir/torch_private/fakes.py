@@ -41,12 +41,12 @@ __all__ = [
     "fresh_bindings",
     "has_fixed_sizes",
     "have_fixed_sizes",
-    "is_known_true",
     "is_refusal",
     "new_guards",
     "new_shape_env",
     "new_symbol",
     "per_example",
+    "proven",
     "ranges_in",
     "silence",
     "size_number",
@@ -182,18 +182,21 @@ def without_kernels(mode: Any) -> Generator[None, None, None]:
 
 @contextmanager
 def silence() -> Generator[None, None, None]:
-    """Keep what this thread does with fake tensors out of torch's log."""
-    # torch logs a traceback for every operator that refuses its arguments; other threads may want to read theirs.
-    mine, logger = threading.get_ident(), logging.getLogger(FakeTensorMode.__module__)
+    """Keep what this thread does with fake tensors and symbolic sizes out of torch's log."""
+    # torch logs each operator that refuses its arguments, and each undecided guard; other threads may want to read theirs.
+    mine, names = threading.get_ident(), (FakeTensorMode.__module__, "torch.fx.experimental.symbolic_shapes")
+    loggers = [logging.getLogger(name) for name in names]
 
     def is_theirs(record: logging.LogRecord) -> bool:
         return record.thread != mine
 
-    logger.addFilter(is_theirs)
+    for logger in loggers:
+        logger.addFilter(is_theirs)
     try:
         yield
     finally:
-        logger.removeFilter(is_theirs)
+        for logger in loggers:
+            logger.removeFilter(is_theirs)
 
 
 def has_fixed_sizes(tensor: Any) -> bool:
@@ -377,12 +380,20 @@ def sympy_operators() -> Mapping[str, Callable[..., Any]]:
     }  # fmt: skip
 
 
-def is_known_true(condition: Any) -> bool:
-    """Return whether a condition on sizes holds whatever they are; asking a symbolic one for its truth would assume it.
+def proven(environment: Any, condition: Callable[[], Any]) -> bool | None:
+    """Return whether a condition on sizes holds; None where torch could decide it only by a new guard.
 
-    >>> is_known_true(True), is_known_true(False)
+    Args:
+        environment: of the symbols; None where all sizes are numbers.
+        condition: is called with no argument, and may raise errors of its own.
+
+    >>> proven(None, lambda: 1), proven(new_shape_env(), lambda: False)
     (True, False)
     """
-    if isinstance(condition, bool):
-        return condition
-    return _symbolic.statically_known_true(condition)
+    if environment is None:
+        return bool(condition())
+    with silence(), environment.error_on_new_guards():
+        try:
+            return bool(condition())
+        except (_symbolic._ShapeEnvGuardError, _symbolic.GuardOnDataDependentSymNode):
+            return None

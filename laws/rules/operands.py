@@ -80,7 +80,7 @@ def patterns_of(rule: Any) -> list[tuple[Any, Pattern]]:
     [relu(x), clamp_min(x, 0)]
     """
     several = _alternatives_of(rule.term)
-    if not several and not rule.is_decomposed:
+    if not several:
         return [(rule.term, rule.written)]
     found: dict[str, Any] = {}
     for choice in _choices([len(each) for each in several.values()]):

@@ -101,7 +101,6 @@ DOORS: dict[str, Callable[[Any], object]] = {
     "observe": lambda given: px.observe(given, "lin"),
     "minimize": lambda given: px.minimize(given, bool),
     "bisect": lambda given: px.bisect(given, px.outline, bool),
-    "editing": lambda given: px.editing(given).__enter__(),
     "explain": lambda given: px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: x).explain(given),
 }
 

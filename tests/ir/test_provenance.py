@@ -178,13 +178,6 @@ def test_fx_graphs_have_it_too() -> None:
     assert names(px.history(passed, "relu_1").imported) == ["relu_1"]
 
 
-def test_an_edit_says_what_it_was_made_of(program: px.Program) -> None:
-    with px.editing(program) as edit:
-        edit.replace("relu_1", torch.tanh(edit["relu_1"]))
-    found = px.history(edit.program, "tanh")
-    assert names(found.imported) == ["relu_1"] and found.changes[0].step == "editing"
-
-
 def test_to_ep_says_it_as_torch_does(program: px.Program) -> None:
     ep = px.to_ep(px.transform(program, fused, *px.DEFAULT))
     told = {

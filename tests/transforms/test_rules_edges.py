@@ -38,16 +38,6 @@ def operators(made: px.Program) -> list[str]:
     return [node.do.name.split(".")[1] for _, node in made.nodes() if isinstance(node.do, px.Op)]
 
 
-def test_what_a_pattern_is_decomposed_into_may_have_several_results() -> None:
-    class Largest(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.max(x, 0)[0] + 1
-
-    rule = px.rule(lambda x: torch.max(x, 0)[0] + 1, example=[torch.ones(2, 3)]).becomes(lambda m, x: torch.amax(x, [0]))
-    made = rule(px.import_ep(exported(Largest(), X, decomposed=True)))
-    assert operators(made) == ["amax"]
-
-
 def test_state_that_is_read_twice_is_read_by_one_node() -> None:
     made = px.rule(lambda x: torch.exp(x)).becomes(lambda m, x: x * m.read("n") + m.read("n"))(program())
     assert [node.do.slot for node in made.main.nodes if isinstance(node.do, px.Get)].count("n") == 2, "the program's, and one"
@@ -95,13 +85,3 @@ def test_a_copy_that_is_written_is_no_constant() -> None:
     given = px.mark_non_persistent(sunk, ["n", "k"])  # what is not loaded stays what it is
     assert px.rule(lambda x, w: x * w, where=look).becomes(lambda m, x, w: x)(given) is given
     assert {name for name, _ in found} == {"mul", "mul_1"} and {name for name, is_known in found if is_known} == {"mul_1"}
-
-
-def test_an_edit_is_a_step_of_the_trail_and_may_bring_tensors() -> None:
-    with px.editing(tree(), "lin") as edit:
-        edit.replace("linear", edit["linear"] * torch.full((4,), 3.0))
-    made = edit.program
-    step = made.trail[-1]
-    assert (step.name, step.options, step.before is tree()) == ("editing", (("path", "lin"),), True)
-    assert px.verify(made) == ()
-    assert [slot.value.tolist() for slot in made.state.slots.values() if slot.kind is px.ir.SlotKind.CONSTANT] == [[3.0] * 4]

@@ -104,24 +104,17 @@ def test_a_wrong_pattern(pattern: Function, words: str) -> None:
         px.rule(pattern)
 
 
-def edited(change: Callable[[Any], object], path: str = "") -> None:
-    with px.editing(tree(), path) as edit:
-        change(edit)
-
-
 BOTH = px.rule(lambda x: (torch.sin(x), torch.cos(x)))
 
 WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: px.rule(lambda x: torch.relu(x))(program()), RuleError, "has no replacement: write one as"),
     (lambda: px.rule(lambda x: torch.relu(x)).becomes(lambda x: x), RuleError, r"takes \(m, x\), not \(x\)"),
     (lambda: relu(lambda m, x: x).becomes(lambda m, x: x), RuleError, "has a replacement already"),
-    (lambda: px.rule(lambda x: torch.relu(x), example=[torch.ones(2), 3]), RuleError, "has 1 variables, and its example 2"),
-    (lambda: px.rule(lambda x: x.no_such_thing(), example=[X]), RuleError, "torch cannot export <lambda> on its example"),
     (lambda: px.module(3), RuleError, "takes the path of a module"),
     (lambda: relu(lambda m, x: None)(program()), RuleError, "a replacement returns one value"),
     (lambda: relu(lambda m, x: (x, x))(program()), RuleError, "a replacement returns one value"),
     (lambda: BOTH.becomes(lambda m, x: x)(given("s = aten.sin.default(x); c = aten.cos.default(x); s, c")),
-     RuleError, "for 2 results returns a tuple of 2 values"),
+     RuleError, "of 2 results returns a tuple of as many"),
     (lambda: relu(lambda m, x: torch.sin(Var("q")))(program()), RuleError, "q is not a value of the program"),
     (lambda: relu(lambda m, x: m.call("rellu", x))(program()), RuleError, "not an operator of aten; did you mean 'relu'"),
     (lambda: relu(lambda m, x: m.call(torch.ops.aten.relu, x, 1, 2))(program()), RuleError, "no overload of relu takes"),
@@ -136,16 +129,9 @@ WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: relu(lambda m, x: m["xx"])(program()), NamingError, "has no variable 'xx'; did you mean 'x'"),
     (lambda: relu(lambda m, x: x, where=lambda m: m.dtype("X"))(program()), NamingError, "the rule has no variable"),
     (lambda: relu(lambda m, x: m.val("rellu"))(program()), NamingError, "did you mean 'relu'"),
-    (lambda: relu(lambda m, x: x.sin().to(x.sin().dtype))(tree()), RuleError, "is not known where a replacement is written"),
+    (lambda: relu(lambda m, x: x.sin().to(x.sin().dtype))(tree()), RuleError, "is not known in a replacement"),
     (lambda: relu(lambda m, x: x.tanh() if x.shape[0] == 4 else x)(dynamic()), RuleError, "when the program runs.*where="),
-    (lambda: relu(lambda m, x: x.reshape(int(x.shape[0]), 4))(dynamic()), RuleError, "compute with it as it is"),
-    (lambda: relu(lambda m, x: x, where=lambda m: m.val("x").is_contiguous())(dynamic()), AttributeError, "what can be asked"),
-    (lambda: edited(lambda edit: edit["nix"]), NamingError, "has no value called 'nix'"),
-    (lambda: edited(lambda edit: None, "c"), NamingError, "no module 'c' is called"),
-    (lambda: edited(lambda edit: edit.program), RuleError, "at the end of the block"),
-    (lambda: edited(lambda edit: edit.replace("tanh", 3), "act"), RuleError, "a replacement returns one value"),
-    (lambda: edited(lambda edit: edit.buffer("b", 3)), RuleError, "is a tensor with numbers"),
-    (lambda: edited(lambda edit: edit.replace("tanh", torch.mm(edit["tanh"], edit["tanh"])), "act"), InvalidProgram, "mm"),
+    (lambda: relu(lambda m, x: x.reshape(int(x.shape[0]), 4))(dynamic()), RuleError, "cannot be compared or converted"),
 ]  # fmt: skip
 
 

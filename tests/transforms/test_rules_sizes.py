@@ -47,8 +47,8 @@ PROVEN: list[Callable[[Any], Any]] = [
     lambda m: m.val("x").shape[0] * 2 > 3,
     lambda m: m.val("x").numel() == m.shape("x")[0] * 4,
     lambda m: m.val("x").stride() == (4, 1),
-    lambda m: m.shape("x")[0] == 4 or m.shape("x")[0] != 4,
-    lambda m: m.shape("x")[0] == 5 or m.shape("x")[1] == 4,
+    lambda m: m.shape("x")[1] == 4 or m.shape("x")[0] == 5,
+    lambda m: m.val("x").is_contiguous(),
     lambda m: bool(m.shape("x")[0]),
     lambda m: isinstance(m.val("x"), torch.Tensor),
 ]
@@ -61,9 +61,9 @@ OPEN: list[Callable[[Any], Any]] = [
     lambda m: m.val("x").size(0) >= 5,
     lambda m: m.val("x").numel() > 16,
     lambda m: m.shape("x") == (4, 4),
-    lambda m: (m.shape("x")[0] == 4) == (m.shape("x")[0] == 8),
     lambda m: m.shape("x")[0] % 2 == 0,
     lambda m: m.shape("x")[0] == 65,
+    lambda m: m.shape("x")[0] == 4 or m.shape("x")[0] != 4,
 ]
 
 

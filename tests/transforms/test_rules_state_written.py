@@ -180,49 +180,6 @@ def test_what_is_asked_of_state() -> None:
         assert asked == {path: (f"{path}.n", *nothing, [1.0] * 4) for path in ("a", "b")}
 
 
-def edited(path: str, change: Callable[[Any], object], program: px.Program) -> px.Program:
-    """Return a program after an edit."""
-    with px.editing(program, path) as edit:
-        change(edit)
-    assert px.verify(edit.program, infer=True) == ()
-    return edit.program
-
-
-CALLS = "mul = call @Layer(x) as a; mul_1 = call @Layer(mul) as b; exp = aten.exp.default(mul_1)"
-
-EDITS: list[tuple[Callable[[Any], object], str, str]] = [
-    (lambda edit: edit.replace(edit["x"], edit["x"] + 1), f"add = aten.add.Tensor(x, 1); {CALLS.replace('(x)', '(add)')}", "exp"),
-    (lambda edit: edit.add(torch.sin(edit["x"]), after="exp"), f"{CALLS}; sin = aten.sin.default(x)", "exp"),
-    (lambda edit: edit.replace("exp", edit.add(torch.sin(edit["x"]), after="x") + edit["exp"]),
-     f"sin = aten.sin.default(x); {CALLS}; add = aten.add.Tensor(sin, exp)", "add"),
-    (lambda edit: edit.replace("exp", edit["exp"] + torch.ones(4)),
-     f"{CALLS}; add_constant = get _constant0; add = aten.add.Tensor(exp, add_constant)", "add"),
-    (lambda edit: edit.replace("exp", edit["x"] + edit.buffer("n", ONES)),
-     f"{CALLS.partition('; exp')[0]}; n = get n; add = aten.add.Tensor(x, n)", "add"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("number", range(len(EDITS)))
-def test_what_an_edit_makes(number: int) -> None:
-    change, wanted, result = EDITS[number]
-    made = edited("", change, tree())
-    assert text_of(made, "") == wanted
-    assert made.main.output == (px.Ref(result),)
-    assert (made.trail[-1].name, made.trail[-1].before) == ("editing", tree())
-
-
-def test_an_edit_of_a_module_leaves_the_body_to_others() -> None:
-    made = edited("b", lambda edit: edit.replace("relu", torch.tanh(edit["linear"])), tree())
-    assert [node.do.graph for node in made.main.callers if isinstance(node.do, px.Call)] == ["Layer", "b"]
-    assert text_of(made, "b") == f"{LIN}; tanh = aten.tanh.default(linear); {MUL}(tanh, n)"
-    assert text_of(made, "Layer") == text_of(tree(), "Layer")
-    flat_one = edited("b", lambda edit: edit.replace("relu_1", torch.tanh(edit["linear_1"])), flat())
-    assert [node.name for node in flat_one.main.nodes if isinstance(node.do, px.Op) and node.do.name == "aten.tanh.default"] == [
-        "tanh"
-    ]
-    assert [frame.path for frame in flat_one.main.by_name["tanh"].stack] == ["b"]
-
-
 def test_what_a_rule_made_is_known_in_bodies_that_go_apart() -> None:
     """A rule that is applied once is not applied to what it made, where another one parts the body in the same walk."""
 

@@ -6,7 +6,6 @@ rewrites it.
 
 from __future__ import annotations
 
-from .editing import Edit, editing
 from .matching import match
 from .modules import module
 from .place import Match
@@ -14,4 +13,4 @@ from .rule import Rule, RuleSet, rule
 from .terms import any_of
 from .through import through
 
-__all__ = ["Edit", "Match", "Rule", "RuleSet", "any_of", "editing", "match", "module", "rule", "through"]
+__all__ = ["Match", "Rule", "RuleSet", "any_of", "match", "module", "rule", "through"]

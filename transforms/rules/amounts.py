@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from attrs import frozen
 
+from ...ir.torch_private import proven
 from .following import Unanswered
 from .writing import Made
 
@@ -55,12 +56,18 @@ class Amount(Made):
         if any(isinstance(other, Made) and not isinstance(other, Amount) for other in others):
             return NotImplemented  # a tensor is compared with it
         raise Unanswered(
-            f"{self!r} is known only where a rule matches, and cannot be compared or converted in a pattern:\n"
+            f"{self!r} is known only where a rule matches, or when the program runs, and cannot be compared or converted here:\n"
             "look at it in `where=`; x.shape[0] ** 0.5 is a root of it, x.shape[0] // 2 a whole number"
         )
 
-    __bool__ = __float__ = __int__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse  # type: ignore[assignment]
+    __bool__ = __float__ = __int__ = __index__ = _refuse
     __hash__ = object.__hash__
+
+
+def now(part: Any) -> Any:
+    """Return the number of an amount of values that are known by now, as of operands of a replacement; None otherwise."""
+    known = lambda each: each._now() if isinstance(each, Made) else each  # noqa: E731  pyright: ignore[reportPrivateUsage]
+    return part.on(known) if isinstance(part, Amount) else known(part)
 
 
 def _add_arithmetic() -> None:
@@ -78,6 +85,22 @@ def _add_arithmetic() -> None:
         setattr(Amount, f"__{name}__", method(name))
         setattr(Amount, f"__r{name}__", method(f"r{name}"))
     setattr(Amount, "__neg__", method("neg"))  # noqa: B010  as those above
+
+    def comparison(name: str) -> Any:
+        function = getattr(operator, name)
+
+        def compares(self: Amount, other: Any) -> Any:
+            mine, theirs = now(self), now(other)
+            if mine is None or theirs is None or isinstance(theirs, torch.Tensor):
+                return self._refuse(other)  # pyright: ignore[reportPrivateUsage]
+            fact = function(mine, theirs)
+            answer = fact if isinstance(fact, bool) else proven(fact.node.shape_env, lambda: fact)
+            return self._refuse() if answer is None else answer  # pyright: ignore[reportPrivateUsage]
+
+        return compares
+
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        setattr(Amount, f"__{name}__", comparison(name))
 
 
 _add_arithmetic()

@@ -7,14 +7,16 @@ and takes part in the walk; what only the match used goes.  Whether the nodes of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
 from typing import Any, Protocol
 
+import torch
 from attrs import frozen
 
 from ...ir.arguments import Ref
+from ...ir.errors import RuleError
 from ...ir.graph import Graph, Node, Op, common_prefix
 from ...ir.inference import CallValues, FakeValues
 from ...ir.names import Names
@@ -23,19 +25,23 @@ from ..transformation import Fuel
 from .building import Builder, origin_of_match
 from .draft import Draft
 from .explanation import CONDITION, MEMORY, UNCHANGED, Left
-from .given import Unproven
+from .following import Unanswered
 from .hits import Hits
 from .legality import Legality
 from .matching import NOWHERE, Found, only_way, root_of
 from .new_state import NewState
-from .place import Match
-from .scope import Places, Scope
+from .place import Match, Places, Scope, generator_states
 from .several import ways
 from .standing import Standing
 from .telling import conditions_hold, note_place
-from .templates import Template, Templates
 
 __all__ = ["Sweep"]
+
+DRAWN = (
+    "a tensor of the replacement was drawn while that was written, so each run would have the same numbers.\n"
+    "Draw when the program runs: torch.rand_like(x), or m.call(torch.ops.aten.rand, [3, 4]), with any_effects=True; or bring it "
+    "as\nnew state that is drawn once, m.buffer(name, tensor)."
+)
 
 
 class _Rule(Protocol):
@@ -70,9 +76,6 @@ class _Answer:
     nodes: Sequence[Node]
     results: Sequence[Ref]
     has_tensors: bool
-    template: Template | None
-    is_said: bool = False
-    """Whether the new nodes have their values."""
 
     def code(self, like: _Answer) -> object:
         """What is written, whatever the new nodes are called: instances that have it alike share it."""
@@ -96,7 +99,6 @@ class Sweep:
         state: what is added to the state is noted here.
         calls: the values of each call.
         values: works out values of new nodes.
-        templates: what rules wrote for matches that are alike.
     """
 
     def __init__(
@@ -110,7 +112,6 @@ class Sweep:
         state: NewState,
         calls: CallValues,
         values: FakeValues,
-        templates: Templates,
     ) -> None:
         self.program = program
         self.name = name
@@ -122,7 +123,6 @@ class Sweep:
         self.state = state
         self.calls = calls
         self._inference = values
-        self.templates = templates
         self.classes: Mapping[str, int] = {}
         """Where instances disagree, the class of each: the walk ends there, and goes on when they are apart."""
         self.has_tensors = False
@@ -130,7 +130,6 @@ class Sweep:
         """Whether nothing is left to infer."""
         self.is_over = False
         """Whether no node is left at which a rule could match: another walk would find nothing."""
-        """Whether a pattern was looked for in a value that another body computes."""
         self.left: list[Left] | None = None
         """What was left alone, and why; None where nobody asks."""
 
@@ -217,7 +216,7 @@ class Sweep:
         possible = self._possible(rule, found, at)
         if possible is None:
             return None
-        answers = self._answers(rule, found, at, possible[0])
+        answers = self._answers(rule, found, at)
         first = answers[0]
         if self.classes or first is None:
             return None
@@ -246,14 +245,14 @@ class Sweep:
 
     # -- what is put there ------------------------------------------------------------------------------------------------------
 
-    def _answers(self, rule: _Rule, found: Found, at: str, gone: Collection[str]) -> list[_Answer | None]:
+    def _answers(self, rule: _Rule, found: Found, at: str) -> list[_Answer | None]:
         # What the rule puts there: for the first instance, and for the others where it asked which one it is.
         names = self.draft.edit.names
-        place, first = self._answer(rule, found, at, 0, names, gone)
+        place, first = self._answer(rule, found, at, 0, names)
         if not place.notes.asked or len(self.paths) == 1:
             return [first]
         taken = [node.name for node in first.nodes] if first is not None else []
-        others = [self._answer(rule, found, at, number, names.without(taken), gone)[1] for number in range(1, len(self.paths))]
+        others = [self._answer(rule, found, at, number, names.without(taken))[1] for number in range(1, len(self.paths))]
         answers = [first, *others]
         codes = [None if first is None or each is None else each.code(first) for each in answers]
         known = [codes.index(code) if each is not None else -1 for code, each in zip(codes, answers, strict=True)]
@@ -261,17 +260,13 @@ class Sweep:
             self.classes = dict(zip(self.paths, known, strict=True))
         return answers
 
-    def _answer(
-        self, rule: _Rule, found: Found, at: str, instance: int, names: Names, gone: Collection[str]
-    ) -> tuple[Match, _Answer | None]:
+    def _answer(self, rule: _Rule, found: Found, at: str, instance: int, names: Names) -> tuple[Match, _Answer | None]:
         # None where a condition does not hold, the rule builds nothing, or what it builds may not stand there.
         place = Match(self._scope, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
-        if rule.conditions:
-            self.templates.look_again()
-            if not conditions_hold(rule, place):
-                return place, self._leave(rule, found, lambda: CONDITION)
+        if rule.conditions and not conditions_hold(rule, place):
+            return place, self._leave(rule, found, lambda: CONDITION)
         try:
-            answer = self._written(rule, place, names, gone)
+            answer = self._written(rule, place, names)
         except Exception as error:
             note_place(error, rule.name, place)
             raise
@@ -287,44 +282,27 @@ class Sweep:
             return place, self._leave(rule, found, lambda: MEMORY)
         return place, answer
 
-    def _written(self, rule: _Rule, place: Match, names: Names, gone: Collection[str]) -> _Answer | None:
-        # What a rule writes for a match; None where it leaves that as it is.
-        key, given = self.templates.key(rule, place.found, self.draft.values) or (None, ())
-        template = None if key is None else self.templates.find(key)
-        if template is not None:
-            values = self._values_of(template, rule, place, gone)
-            nodes, results = template.written(given, place, names, values, origin_of_match(place, rule.name))
-            return _Answer(place, nodes, results, has_tensors=False, template=template, is_said=values is not None)
-        self.templates.look_again()
-        place.notes.draws.begin()
+    def _written(self, rule: _Rule, place: Match, names: Names) -> _Answer | None:
+        # The nodes that a rule writes for a match; None where it leaves that as it is.
+        place.notes.generators = generator_states()
         try:
             term = rule.build(place)
-        except Unproven:
+        except Unanswered:
             if not rule.may_leave:
                 raise
             term = None  # what is not proven does not hold
         if term is None and rule.may_leave:
             return None
-        builder = Builder(place, names, place.root, origin_of_match(place, rule.name))
-        results = builder.results(term, len(place.roots)) if place.found.several else (builder.result(term),)
-        if builder.has_tensors:
-            place.notes.draws.check()
-        template = None if key is None else self.templates.keep(key, given, builder, results)
-        return _Answer(place, builder.nodes, results, builder.has_tensors, template)
-
-    def _values_of(self, template: Template, rule: _Rule, place: Match, gone: Collection[str]) -> Sequence[Any] | None:
-        # The values of what a template writes; None where they have to be worked out.
-        if self.name in self.places.decided:
-            return None
-        roots = place.roots
-        goes = [root.name for root in roots] if rule.keeps_inner else gone
-        replaced = [self.draft.values.get(root.name) for root in roots]
-        return self.templates.values(template, replaced, self.draft.values_to_take(goes))
+        builder = Builder(place, names, origin_of_match(place, rule.name))
+        results = builder.results(term)
+        if builder.has_tensors and not all(map(torch.equal, place.notes.generators, generator_states())):
+            raise RuleError(DRAWN)
+        return _Answer(place, builder.nodes, results, builder.has_tensors)
 
     @cached_property
     def _scope(self) -> Scope:
         graph = self.program, self.name, lambda: self.paths, self.draft.values, self.draft.nodes.get
-        return Scope(*graph, self.state, self.calls, self.legality.is_changed)
+        return Scope(*graph, self.state, self.calls, self.legality.is_changed, self._inference.mode.shape_env)
 
     def _note_state(self, answers: Sequence[_Answer | None]) -> None:
         given = [each for each in answers if each is not None]
@@ -342,10 +320,8 @@ class Sweep:
         draft, roots = self.draft, [root.name for root in answer.place.roots]
         span = [node.name for node in draft.span(inner, answer.place.root.name, at)] if len(roots) > 1 else roots
         results = dict(zip(roots, answer.results, strict=True))
-        made = answer.nodes
-        if not answer.is_said:
-            values = None if self.name in self.places.decided else self._inference
-            made = draft.said(made, results, values, roots if rule.keeps_inner else [*inner], answer.template)
+        values = None if self.name in self.places.decided else self._inference
+        made = draft.said(answer.nodes, results, values, roots if rule.keeps_inner else [*inner])
         draft.insert(made, before)
         new = [node.name for node in made]
         draft.stand([result for result in answer.results if result.name not in new], answer.place, rule.name)

@@ -1,7 +1,7 @@
-"""``Builder``: the nodes that a term becomes, in the place of a match or of an edit.
+"""``Builder``: the nodes that a term becomes, in the place of a match.
 
-Which overload an operator is follows from the operands, as torch chooses it.  Values of new nodes are not worked out here
-(``infer`` does that), and whether they may stand there is not decided here (``application.py``).
+The operands decide the overload, as in torch.  Values of new nodes are not worked out here (``infer`` does that), and whether
+they may stand there is not decided here (``application.py``).
 """
 
 from __future__ import annotations
@@ -15,21 +15,18 @@ import torch
 from ...ir.analysis.versions import made_of_value
 from ...ir.arguments import Arg, Items, Ref
 from ...ir.errors import RuleError
-from ...ir.graph import Call, Get, Node, place_of
+from ...ir.graph import Call, Get, Node
 from ...ir.importing.regions import is_from_region
 from ...ir.meta import ORIGIN, Meta
 from ...ir.names import Names, stem_of, word_of
 from ...ir.operators import GETITEM, op_of
 from ...ir.origins import made_of
 from ...ir.torch_private import schema_of
-from .amounts import Amount, Computed, Known, Sizes
-from .fitting import bound, values_as_numbers
-from .given import Given, Kept, Read, Size
-from .modules import Called
-from .overloads import converted, numbers_as_tensors, takes_sizes
-from .place import Match, Place
+from .amounts import Amount, Computed, Known, Sizes, now
+from .given import Given, Kept, Read
+from .overloads import bound, converted, numbers_as_tensors, takes_sizes, values_as_numbers
+from .place import Match
 from .terms import ARITHMETIC, AnyOf, Applied, Item, Term, applied
-from .writing import Number
 
 __all__ = ["OF_A_VALUE", "Builder", "meta_of", "origin_of_match"]
 
@@ -37,31 +34,31 @@ AS_TENSORS = frozenset({"add", "sub", "mul", "div"})
 """Operators that torch calls with a number as it does with a tensor: ``x * 2`` is ``mul.Tensor``."""
 
 OF_A_VALUE = frozenset({"val", "tensor_meta", "example_value", "unbacked_bindings"})
-"""Meta that says what a node computes; the rest says where it is, and new nodes have it from the root of the match."""
+"""Meta that describes the value of a node; the rest describes its place, and new nodes have it from the root of the match."""
 
 OF_AN_OPERATOR = frozenset({ORIGIN, "torch_fn", "source_fn_stack"})
-"""Meta that says what function an operator came from; another operator came from none."""
+"""Meta that names the function an operator came from; another operator came from none."""
 
 
 def meta_of(root: Node, origin: Meta) -> Meta:
-    """Return the meta of nodes that stand for one: where that is, and not what it computes and how.
+    """Return the meta of nodes that replace one: its place, and not its value or operator.
 
     Args:
         root: the node.
-        origin: what their meta says of what they are made of.
+        origin: the meta of the nodes that they are made of.
 
     >>> from ...ir.graph import Op
     >>> sorted(meta_of(Node("y", Op("toy.neg"), meta={"val": 1, "custom": 2, "torch_fn": ("neg_1", "neg")}), {}))
     ['custom']
     """
     found = {key: value for key, value in root.meta.items() if key not in OF_A_VALUE and key not in OF_AN_OPERATOR}
-    if is_from_region(root.meta):  # that says where it is
+    if is_from_region(root.meta):  # it says where the node is
         found["torch_fn"] = root.meta["torch_fn"]
     return MappingProxyType({**found, **origin})
 
 
 def origin_of_match(place: Match, rule: str) -> Meta:
-    """Return what the meta of nodes that take the place of a match says of what they are made of: of all that was matched.
+    """Return the provenance of nodes that replace a match: all nodes that were matched.
 
     Args:
         place: the match.
@@ -78,47 +75,34 @@ class Builder:
     """Makes the nodes of one replacement.
 
     Args:
-        place: where they stand.
+        place: the match that they replace.
         names: those that are taken.
-        root: the node that they stand for; they say that they are where it is.
-        origin: what its meta says of what they are made of.
-        made: the values of terms that are made already.
+        origin: the provenance of the nodes.
     """
 
-    def __init__(
-        self, place: Place, names: Names, root: Node, origin: Meta, made: dict[str | int, tuple[Any, Ref]] | None = None
-    ) -> None:
+    def __init__(self, place: Match, names: Names, origin: Meta) -> None:
         self.place = place
         self.names = names
-        self.root = root
-        self.meta = meta_of(root, origin)
+        self.meta = meta_of(place.root, origin)
         self.nodes: list[Node] = []
-        self.words: list[str] = []
-        """What each of them wants to be called."""
         self.has_tensors = False
-        """Whether a tensor stands among the arguments, which is to become a constant of the program."""
-        self._made: dict[str | int, tuple[Any, Ref]] = {} if made is None else made
+        """Whether a tensor is among the arguments, which is to become a constant of the program."""
+        self._made: dict[str | int, tuple[Any, Ref]] = {}
 
-    @property
-    def _at(self) -> str:
-        return place_of(self.root)
-
-    def results(self, term: Any, count: int) -> tuple[Ref, ...]:
-        """Return the values that stand in the place of several results.
-
-        Args:
-            term: what a replacement returned.
-            count: how many there are; one is not in a tuple.
-        """
+    def results(self, term: Any) -> tuple[Ref, ...]:
+        """Return the values that replace those of the roots of the match."""
+        count = len(self.place.found.several)
+        if not count:
+            return (self.result(term),)
         if not isinstance(term, list | tuple) or len(term) != count:
-            raise RuleError(f"{self._at}: a replacement for {count} results returns a tuple of {count} values, not {term!r}")
+            raise RuleError(f"{self.place.place}: a replacement of {count} results returns a tuple of as many, not {term!r}")
         return tuple(map(self.result, term))
 
     def result(self, term: Any) -> Ref:
-        """Return the value that stands in the place of the root."""
+        """Return the value that replaces that of a root."""
         found = self.arg(term)
         if type(found) is not Ref:
-            raise RuleError(f"{self._at}: a replacement returns one value that it computes or was given, not {term!r}")
+            raise RuleError(f"{self.place.place}: a replacement returns one value that it computes or was given, not {term!r}")
         return found
 
     def arg(self, term: Any) -> Arg:
@@ -126,25 +110,20 @@ class Builder:
         match term:
             case Given(ref=ref):
                 return ref
-            case Applied() | Item() | Read() | Kept() | Called() | Computed():
-                key = term.slot if isinstance(term, Read) else id(term)
+            case Known(what="dim" | "new dim", dim=dim):
+                return dim
+            case Applied() | Item() | Read() | Kept() | Amount() | torch.SymInt():
+                number = now(term) if isinstance(term, Amount) else term
+                # One node for each number: sizes that are proven to be equal are printed alike.
+                key = f"size {number}" if isinstance(number, torch.SymInt) else id(term)
+                key = term.slot if isinstance(term, Read) else key
                 if key not in self._made:
                     self._made[key] = term, self._node(term)  # held, so that no other term has its id
                 return self._made[key][1]
-            case Size():
-                return self._size(term)
-            case Known(whole=whole, what="size", dim=dim):
-                return self.arg(applied(torch.ops.aten.sym_size.int, (whole, dim), {}))
-            case Known(what="dim" | "new dim", dim=dim):
-                return dim
             case Sizes():
-                raise RuleError(
-                    f"{self._at}: how many there are of {term!r} is not known where a replacement is written: take one by one"
-                )
+                raise RuleError(f"{self.place.place}: {term!r} is not known in a replacement: pass its sizes one by one")
             case AnyOf(terms=terms):  # one of several results, or a part of a tensor: getitem gives either
                 return self.arg(terms[0])
-            case Amount():
-                raise RuleError(f"{self._at}: {term!r} is not known where a replacement is written; m.dtype(...) says what is")
             case list():
                 return Items([self.arg(one) for one in term])
             case tuple():
@@ -153,25 +132,25 @@ class Builder:
                 self.has_tensors = True
                 return term
             case Term():
-                raise RuleError(
-                    f"{term!r} is not a value of the program: write a replacement with the variables that it is given"
-                )
+                raise RuleError(f"{term!r} is not a value of the program: use the variables that are passed to the replacement")
             case _:
                 return term
 
-    def _node(self, term: Applied | Item | Read | Kept | Called | Computed) -> Ref:
+    def _node(self, term: Any) -> Ref:
         args, kwargs = (), ()
         match term:
             case Kept(node=node):
                 return self._add(stem_of(node.name), lambda name: node.evolve(name=name))
             case Read(slot):
                 do, word = Get(slot), slot
-            case Called(do, operands):
-                word, args = do.instance.path.rpartition(".")[2], tuple(map(self.arg, operands))
             case Item(whole, index):
                 do, word, args = GETITEM, "getitem", (self.arg(whole), index)
+            case Known(what="size", whole=whole, dim=dim):
+                return self.arg(applied(torch.ops.aten.sym_size.int, (whole, dim), {}))
             case Computed(function, operands):
                 do, word, args = op_of(function), function.__name__, tuple(map(self.arg, operands))
+            case Amount() | torch.SymInt():
+                return self.arg(self._size(term))
             case _ if (function := self._arithmetic(term)) is not None:
                 do, word, args = op_of(function), function.__name__, tuple(map(self.arg, term.args))
             case _:
@@ -188,22 +167,19 @@ class Builder:
     def _add(self, word: str, make: Callable[[str], Node]) -> Ref:
         name = self.names.fresh(word)
         self.nodes.append(make(name))
-        self.words.append(word)
         return Ref(name)
 
-    def _size(self, size: Size) -> Ref:
-        # One node for each number: sizes that are proven to be equal are printed alike.
-        key = f"size {size.value}"
-        if key not in self._made:
-            if not size.source:
-                raise RuleError(f"{self._at}: nothing here computes the size {size}: take it of a variable, as in x.shape[0]")
-            function, *operands = size.source
-            if type(function) is Ref:  # the program computes it
-                return function
-            do, args = op_of(function), tuple(map(self.arg, operands))
-            word = word_of(function.__name__.partition(".")[0])
-            self._made[key] = size, self._add(word, lambda name: Node(name, do, args, (), self.place.stack, self.meta))
-        return self._made[key][1]
+    def _size(self, term: Any) -> Known | Given:
+        # The operand of the match that has a size which the replacement took of the match, as in `m.shape("x")[0]`.
+        place = self.place
+        for arg in place.found.values.values():
+            value = place.val(arg) if type(arg) is Ref else None
+            if isinstance(value, torch.SymInt) and str(value) == str(term):
+                return place.given(arg)
+            for dim, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+                if isinstance(size, torch.SymInt) and str(size) == str(term):
+                    return Known(place.given(arg), "size", dim)
+        raise RuleError(f"{place.place}: {term!r} is not known in a replacement, and no operand has it: write it as x.shape[0]")
 
     def _arithmetic(self, term: Any) -> Callable[..., Any] | None:
         # The function of Python that computes a term of numbers alone, as the exporter has it; None for one of tensors.
@@ -212,35 +188,34 @@ class Builder:
 
     def _is_number(self, term: Any) -> bool:
         match term:
-            case Given(ref=ref):
-                return isinstance(self.place.scope.known.get(ref.name), int | float | torch.SymInt | torch.SymFloat)
+            case Given():
+                return isinstance(now(term), int | float | torch.SymInt | torch.SymFloat)
             case Applied():
                 return self._arithmetic(term) is not None or all(map(_gives_number, term.overloads))
             case _:
-                return isinstance(term, Number | int | float)
+                return isinstance(term, Amount | torch.SymInt | int | float)
 
     def _overload(self, term: Applied) -> Any:
         # A use of a value is a tensor unless it is known to be a number.
-        given = [self._kind(arg) for arg in term.args], {name: self._kind(arg) for name, arg in term.kwargs.items()}
+        given = [_kind(arg) for arg in term.args], {name: _kind(arg) for name, arg in term.kwargs.items()}
         fitting = [one for one in term.overloads if bound(one, *given) is not None]
         if not fitting:
-            raise RuleError(f"{self._at}: no overload of {term.name} takes what stands here, {term!r}")
+            raise RuleError(f"{self.place.place}: no overload of {term.name} takes what stands here, {term!r}")
         if len(fitting) == 1:
             return fitting[0]
         if term.name in AS_TENSORS:
             return next((one for one in fitting if schema_of(one).overload_name == "Tensor"), fitting[0])
         return min(fitting, key=lambda one: (numbers_as_tensors(one, *given), values_as_numbers(one, *given)))
 
-    def _kind(self, term: Any) -> Any:
-        # What is known to be a tensor fits no number.
-        if isinstance(term, Amount):
-            return 1
-        value = self.place.scope.known.get(term.ref.name) if isinstance(term, Given) else term
-        if isinstance(value, torch.Tensor):
-            return value
-        if isinstance(value, torch.SymInt | torch.SymFloat):
-            return 1 if isinstance(value, torch.SymInt) else 1.0
-        return value if type(value) in (int, float, bool) else term
+
+def _kind(term: Any) -> Any:
+    # A value that is known to be a tensor fits no number.
+    value = 1 if isinstance(term, Amount) else now(term) if isinstance(term, Given) else term
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, torch.SymInt | torch.SymFloat):
+        return 1 if isinstance(value, torch.SymInt) else 1.0
+    return value if type(value) in (int, float, bool) else term
 
 
 def _gives_number(overload: Any) -> bool:

@@ -18,7 +18,6 @@ from ...ir.origins import standing_in
 from ...ir.rewriter import Rewriter
 from .building import OF_A_VALUE, origin_of_match
 from .place import Match
-from .templates import Template
 
 __all__ = ["Draft"]
 
@@ -188,7 +187,6 @@ class Draft:
         results: Mapping[str, Ref],
         values: FakeValues | None,
         goes: Iterable[str] = (),
-        template: Template | None = None,
     ) -> Sequence[Node]:
         """Return new nodes with their values, if those are known now and are described as the values that they stand for.
 
@@ -199,15 +197,9 @@ class Draft:
             results: what stands in place of each value.
             values: works them out; None where something around the graph decides as well.
             goes: nodes that go; their values can be those of new ones.
-            template: what wrote the nodes, which is told what their values turned out to be.
         """
-        found = None
-        if values is not None:
-            free = self.values_to_take(goes, [node.meta.get("val") for node in made])
-            found = self._inferred(made, results, values, free)
-            if template is not None and found is not None:
-                replaced = [self.values.get(root) for root in results]
-                template.keep_values([found[node.name] for node in made], replaced, values.memo)
+        free = self._values_to_take(goes, [node.meta.get("val") for node in made])
+        found = None if values is None else self._inferred(made, results, values, free)
         if found is None:
             self.is_said = False
             return made
@@ -233,13 +225,8 @@ class Draft:
                 return None
         return found
 
-    def values_to_take(self, goes: Iterable[str], kept: Sequence[Any] = ()) -> list[Any]:
-        """Return the values of nodes that go, if they share no memory with others, and no new node has them already.
-
-        Args:
-            goes: the nodes.
-            kept: values that new nodes have.
-        """
+    def _values_to_take(self, goes: Iterable[str], kept: Sequence[Any]) -> list[Any]:
+        # The values of nodes that go, if they share no memory with others, and no new node has them already.
         old = [node for name in goes if (node := self.nodes.get(name)) is not None]
         found = [node.meta.get("val") for node in old if type(node.do) is Op and not node.do.effects.aliases]
         return [value for value in found if value is not None and not any(value is one for one in kept)]

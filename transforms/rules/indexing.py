@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
+import torch
+
 from ...ir.errors import RuleError
 from .amounts import Amount
-from .writing import Number
 
 __all__ = ["steps"]
 
@@ -47,7 +48,7 @@ def _kinds(part: Any, is_tensor: Callable[[Any], bool | None], *, is_behind: boo
     # What a part may be.
     if part is None or part is Ellipsis or isinstance(part, slice):
         return [""]
-    if type(part) is int or isinstance(part, Number | Amount):
+    if type(part) is int or isinstance(part, Amount | torch.SymInt):
         return ["number"]
     found = is_tensor(part)
     if found is False or (found and is_behind):

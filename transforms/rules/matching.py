@@ -321,7 +321,7 @@ def operators_of(term: Any) -> Iterator[Any]:
         case Item():
             yield operator.getitem
         case ModuleCall():
-            yield from (Call, operator.getitem)
+            yield Call
         case list() | tuple():
             raise RuleError(f"a rule looks for a value, or for a tuple of values, and {term!r} is none")
         case _:

@@ -1,7 +1,7 @@
 """Overloads: which operator a name means, and what each of its parameters gets from the arguments of a call.
 
-Arguments are arranged as the schema orders them, defaults included.  Whether a term fits a parameter is said where terms are
-(``terms.py``).
+Arguments are arranged as the schema orders them, defaults included.  A literal fits the types of parameters that take it; a term
+can be anything.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ from typing import Any
 
 import torch
 
+from ...ir.arguments import Ref
 from ...ir.errors import RuleError
 from ...ir.names import did_you_mean
 from ...ir.taking import kind_of
 from ...ir.torch_private import OpOverload, OpOverloadPacket, Parameter, overload_of, overloads_of, parameters_of, schema_of
 from .spelling import EQUIVALENT
+from .writing import Made, fits
 
-__all__ = ["INSTEAD", "arranged", "as_taken", "converted", "is_factory", "numbers_as_tensors", "operator_named", "takes_sizes"]
+__all__ = [
+    "INSTEAD", "arranged", "as_taken", "bound", "converted", "is_factory", "numbers_as_tensors", "operator_named", "takes_sizes",
+    "values_as_numbers",
+]  # fmt: skip
 
 INSTEAD = "compute a new one (x + 1 for x.add_(1), torch.where or index_put for x[i] = y), and use that"
 """What to write in place of an operator that writes."""
@@ -155,3 +160,49 @@ def numbers_as_tensors(overload: Any, args: Sequence[Any], kwargs: Mapping[str, 
     found = arranged(overload, args, kwargs) or {}
     numbers = {name for name, value in found.items() if isinstance(value, int | float | complex)}
     return sum([one.kind == "Tensor" and one.name in numbers for one in parameters_of(overload)]) if numbers else 0
+
+
+def bound(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what each parameter of an overload gets, defaults included; None if the arguments do not fit.
+
+    >>> from .terms import Var
+    >>> bound(torch.ops.aten.add.Tensor, (Var("x"), 2), {})
+    {'self': x, 'other': 2, 'alpha': 1}
+    """
+    found = arranged(overload, args, kwargs)
+    if found is None or not all(_fits(found[one.name], one.kind) for one in parameters_of(overload)):
+        return None
+    return found
+
+
+def values_as_numbers(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """Return how many computed values an overload would get where it takes numbers: they are tensors as a rule.
+
+    >>> from .terms import Var
+    >>> values_as_numbers(torch.ops.aten.pow.Tensor_Scalar, (Var("x"), Var("y")), {})
+    1
+    """
+    found = arranged(overload, args, kwargs) or {}
+    return sum(["Tensor" not in one.kind and isinstance(found.get(one.name), Made) for one in parameters_of(overload)])
+
+
+def _fits(value: Any, kind: str) -> bool:
+    # Whether a value as it stands can be what a parameter of a type takes; a term can be anything.
+    if isinstance(value, torch.Tensor):
+        return "Tensor" in kind
+    if isinstance(value, Made):
+        return fits(value, kind)
+    if isinstance(value, Ref) or value is None:
+        return value is not None or kind.startswith("Optional")
+    if isinstance(value, list | tuple):
+        return "List[" in kind
+    if isinstance(value, torch.SymInt):
+        return "List[" not in kind and any(word in kind for word in ("number", "int", "Tensor"))
+    if isinstance(value, bool):
+        return "bool" in kind or "number" in kind or "Tensor" in kind
+    if isinstance(value, int | float | complex):
+        is_number = any(word in kind for word in ("number", "float", "complex" if isinstance(value, complex) else "int"))
+        return is_number or "Tensor" in kind or ("int" in kind and isinstance(value, int))
+    if isinstance(value, str | torch.device):
+        return "Device" in kind or (isinstance(value, str) and "str" in kind)
+    return "int" in kind and "List[" not in kind  # a type, a layout

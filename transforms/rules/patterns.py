@@ -15,17 +15,15 @@ from torch.overrides import TorchFunctionMode
 from ...ir.arguments import Ref
 from ...ir.errors import RuleError
 from ...ir.state import same_contents
-from ...ir.torch_private import OpOverload, OpOverloadPacket, parameters_of
+from ...ir.torch_private import OpOverload, OpOverloadPacket, parameters_of, proven
 from .amounts import Amount, Rest, Sizes, note_sizes
 from .comparing import has_other_number
-from .given import holds
 from .matching import Found, key_of
 from .modules import ModuleCall, calls_in
 from .overloads import is_factory, operator_named
 from .terms import AnyCall, AnyOf, Applied, Term, Var, applied, parts_of, subterms
-from .writing import Number
 
-__all__ = ["any_call", "conditions_of", "is_found", "term_of", "variables_of"]
+__all__ = ["any_call", "conditions_of", "holds", "is_found", "term_of", "variables_of"]
 
 FACTORIES = frozenset({
     "arange", "bartlett_window", "blackman_window", "empty", "eye", "full", "hamming_window", "hann_window", "kaiser_window",
@@ -176,6 +174,11 @@ def conditions_of(term: Any) -> tuple[Callable[[Any], bool], ...]:
     return (*tensors_in(term), *knowledge_in(term), *numbers_in(term), *calls_in(subterms(term)))
 
 
+def holds(conditions: Sequence[Callable[[Any], bool]], m: Any) -> bool:
+    """Return whether conditions on a match hold; a comparison of sizes that the program's constraints leave open does not."""
+    return bool(proven(m.scope.environment, lambda: all(condition(m) for condition in conditions)))
+
+
 def is_found(term: Any, m: Any, found: Found) -> bool:
     """Return whether the conditions hold that a term brings with it, where it was looked for while a rule looks at a match.
 
@@ -185,7 +188,7 @@ def is_found(term: Any, m: Any, found: Found) -> bool:
         found: the way in which a value is the term.
     """
     place = type(m)(m.scope, m.stack, m.instance, found, m.variables)
-    is_so = all(holds(condition, place) for condition in conditions_of(term))
+    is_so = holds(conditions_of(term), place)
     m.notes.asked |= place.notes.asked
     m.notes.reads.update(place.notes.reads if is_so else {})
     return is_so
@@ -240,8 +243,8 @@ def _is_known(m: Any, term: Any, value: Any) -> bool:
 
 
 def _is_same(known: Any, value: Any) -> bool:
-    if isinstance(known, int | float | Number):
-        return (type(value) is type(known) or isinstance(value, Number)) and bool(known == value)
+    if isinstance(known, int | float | torch.SymInt | torch.SymFloat):
+        return (type(value) is type(known) or isinstance(value, torch.SymInt | torch.SymFloat)) and bool(known == value)
     return known is not None and known is value
 
 

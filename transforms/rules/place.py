@@ -1,50 +1,145 @@
-"""``Place``: where something is written into a program, and ``Match``, where a rule matched: what can be asked and made there.
+"""``Match``: where a rule matched, what a condition or a replacement can ask there, and what it can make.
 
-Whoever asks which instance it is gets the answer for each of them in turn: a body that several modules share is rewritten once
-where all agree, and otherwise gets a body for each of the answers (``specialise.py``).
+A body that several modules share is rewritten once where they all agree.  A rule that asks which of them it is (``m.path``,
+``m.tensor``, new state) is asked for each; where the answers differ, the body gets one version for each (``specialise.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import Factory, define, field, frozen
 
 from ...ir.arguments import Arg, Items, Ref
+from ...ir.calls.call_graph import all_instances, bodies_of
 from ...ir.errors import NamingError, RuleError
-from ...ir.graph import Call, Get, Node, Stack, place_of
-from ...ir.names import FROM_ROOT, did_you_mean, join, nested
+from ...ir.graph import Get, Node, Op, Stack, place_of
+from ...ir.inference import CallValues, values_of
+from ...ir.names import did_you_mean, join, nested
 from ...ir.program import Program
-from ...ir.signature import StateInput
+from ...ir.signature import StateInput, StateMutation
 from ...ir.state import SlotKind
-from .given import Given, Kept, Read, known_of
+from .given import Given, Kept, Read
 from .matching import Found, match
-from .modules import Called, ModuleCall, arguments_of, called
-from .new_state import Addition, parameter_of
+from .modules import arguments_of
+from .new_state import Addition, NewState, parameter_of
 from .patterns import is_found, term_of, variables_of
-from .reading import check_current, copied_from
-from .scope import Notes, Scope
-from .terms import Applied, Item, Term, applied
+from .terms import Applied, Term, applied
 
-__all__ = ["Match", "Place"]
+__all__ = ["Match", "Notes", "Places", "Scope"]
+
+COPYING = frozenset([f"aten.{name}.default" for name in ("lift_fresh_copy", "lift_fresh", "detach_", "detach", "alias", "clone")])
+"""Operators that the exporter puts behind a tensor that was made in the program, and others that keep its contents."""
+
+
+class Places:
+    """The instances of the graphs of a program, worked out on demand."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    @cached_property
+    def _all(self) -> Mapping[str, tuple[str, ...]]:
+        return all_instances(self.program)
+
+    def of(self, graph: str) -> tuple[str, ...]:
+        """Return the modules that a graph is the body of."""
+        return self._all[graph]
+
+    @cached_property
+    def decided(self) -> frozenset[str]:
+        """The graphs in which more decides about values than the operators and their operands.
+
+        Operators run them, or what they call them from, or regions are opened in them.
+        """
+        program, found = self.program, set[str]()
+        for name in reversed(program.bottom_up):
+            graph = program.graphs[name]
+            found.update([body for node in graph.callers if name in found or type(node.do) is Op for body in bodies_of(node)])
+            if any(type(do) is Op and do.effects.scope for do in graph.distinct):
+                found.add(name)
+        return frozenset(found)
 
 
 @frozen(eq=False)
-class Place:
-    """Where something is written: the graph, the module call, and one of the modules that share the graph."""
+class Scope:
+    """One graph while it is rewritten."""
+
+    program: Program
+    graph: str
+    places: Callable[[], tuple[str, ...]] = field(repr=False)
+    known: Mapping[str, Any] = field(repr=False)
+    """The fake values of the graph, by name."""
+    node_of: Callable[[str], Node | None] = field(repr=False)
+    """Returns the current node of a value; None for an input."""
+    state: NewState = field(repr=False)
+    calls: CallValues = field(repr=False)
+    """The fake values of each call, where those that share the graph have others."""
+    is_changed: Callable[[str], bool] = field(repr=False)
+    """Says whether something writes the memory of a value."""
+    environment: Any = field(default=None, repr=False)
+    """The constraints on symbolic sizes; None where all sizes are numbers."""
+    _at: dict[int, Mapping[str, Any]] = field(factory=dict, repr=False, init=False)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The modules that the graph is the body of, from the root."""
+        return self.places()
+
+    def values_at(self, instance: int) -> Mapping[str, Any]:
+        """Return the fake values at one instance, by name; those that differ between its calls are left out."""
+        if instance not in self._at:
+            several = [values_of(graph) for graph in self.calls.at(self.graph, self.paths[instance])]
+            self._at[instance] = several[0] if len(several) == 1 else {}
+        return self._at[instance]
+
+
+@define(eq=False)
+class Notes:
+    """What was asked and made at one match, for one instance."""
+
+    asked: bool = False
+    """Whether the instance was asked for."""
+    added: dict[str, Addition] = Factory(dict)
+    """New state, by the name that the body writes."""
+    dropped: dict[str, None] = Factory(dict)
+    reads: dict[str, None] = Factory(dict)
+    """The reads of dropped state, and the nodes that compute constants and numbers of the pattern."""
+    generators: list[torch.Tensor] = Factory(list)
+    """The states of torch's generators when the replacement was called, or brought new state the last time."""
+
+
+@frozen(eq=False)
+class Match:
+    """Where a rule matched: what its variables are there, and the nodes that its operators are.
+
+    Conditions on sizes hold where the program's own constraints prove them.
+
+    >>> import torch, purefx as px
+    >>> square = px.rule(where=lambda m: m.shape("x") == (2, 2))(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x))
+    >>> programs = [px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(size),))) for size in ((2, 2), (3,))]
+    >>> [square(program) is program for program in programs]
+    [False, True]
+    """
 
     scope: Scope = field(repr=False)
     stack: Stack = field(repr=False)
-    """The module calls around what is written, below the module of the body."""
+    """The module calls around the match, below the module of the body."""
     instance: int = field(repr=False)
-    """The number of the instance."""
+    found: Found
+    variables: Sequence[str] = ()
+    """The variables of the rule: one that is in an alternative that did not match is None."""
     notes: Notes = field(factory=Notes, repr=False, init=False)
+    _kept: list[Kept] = field(factory=list, repr=False, init=False)
+
+    # -- where it is ------------------------------------------------------------------------------------------------------------
 
     @property
     def program(self) -> Program:
-        """The program as it is before the rewrite."""
+        """The program before the rewrite."""
         return self.scope.program
 
     @property
@@ -68,10 +163,43 @@ class Place:
     def _owner(self) -> str:
         return self.stack[-1].path if self.stack else ""
 
+    @property
+    def root(self) -> Node:
+        """The node whose value is replaced; the last one in the graph where there are several."""
+        return self.found.nodes[0]
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """The nodes whose values are replaced, in the order of the pattern."""
+        return self.found.roots
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The matched nodes, the root first, each once."""
+        return self.found.distinct
+
+    @property
+    def place(self) -> str:
+        """The place of the root, for messages."""
+        return place_of(self.root)
+
     # -- what is there ----------------------------------------------------------------------------------------------------------
 
+    def __getitem__(self, variable: str) -> Arg:
+        """Return what a variable matched: the use of a value, or a number, a type, a list as it is.
+
+        It is None where the variable is in a term of ``any_of`` that did not match.
+
+        Raises:
+            NamingError: the rule has no such variable.
+        """
+        values = self.found.values
+        if variable not in values and variable not in self.variables:
+            raise NamingError(f"the rule has no variable {variable!r}{did_you_mean(variable, self.variables)}")
+        return values.get(variable)
+
     def given(self, arg: Arg) -> Any:
-        """Return an argument in the form that a replacement is written with."""
+        """Return an argument as an operand of a replacement."""
         if type(arg) is Ref:
             return Given(arg, self._val)
         if isinstance(arg, tuple):
@@ -80,22 +208,27 @@ class Place:
         return arg
 
     def arg(self, what: Any) -> Any:
-        """Return the argument behind a value, or behind the name of one."""
-        match what:
-            case Given(ref=ref):
-                return ref
-            case str():
-                return Ref(what)
-            case _:
-                return what
+        """Return the argument behind a variable, a value, or the name of a value.
+
+        Raises:
+            NamingError: nothing has that name.
+        """
+        if isinstance(what, Given):
+            return what.ref
+        if type(what) is not str:
+            return what
+        if what in self.found.values or what in self.variables:
+            return self.found.values.get(what)
+        graph = self.program.graphs[self.graph]
+        if self.scope.node_of(what) is None and what not in {formal.name for formal in graph.inputs}:
+            where = f"the body {self.graph!r}" if self.graph else "the program"
+            near = did_you_mean(what, [*self.variables, *[node.name for node in graph.nodes]])
+            raise NamingError(f"the rule has no variable {what!r}, and {where} no value{near}")
+        return Ref(what)
 
     def val(self, what: Any) -> Any:
-        """Return the fake value of a value, or the name of one; None if unknown; anything else is returned as it stands.
-
-        Where only a run knows a size it can be asked for the same, and its sizes are ``Size``.
-        """
-        arg = self.arg(what)
-        return known_of(self._val(arg), arg if type(arg) is Ref else None)
+        """Return the fake value of a value, or of the name of one; None if unknown; anything else is returned as it is."""
+        return self._val(self.arg(what))
 
     def _val(self, arg: Any) -> Any:
         if type(arg) is not Ref:
@@ -107,7 +240,7 @@ class Place:
         return known
 
     def shape(self, what: Any) -> tuple[Any, ...] | None:
-        """Return the sizes of a tensor, numbers or ``Size``; None if it is unknown, or is not a tensor."""
+        """Return the sizes of a tensor; None if it is unknown, or is not a tensor."""
         value = self.val(what)
         return tuple(value.shape) if isinstance(value, torch.Tensor) else None
 
@@ -130,9 +263,8 @@ class Place:
         node = self.scope.node_of(arg.name) if type(arg) is Ref else None
         if node is not None:
             return node.do.slot if type(node.do) is Get else None
-        if type(arg) is Ref and self.graph == self.scope.program.root:
-            specs = {formal.name: spec for formal, spec in self.scope.program.inputs}
-            spec = specs.get(arg.name)
+        if type(arg) is Ref and self.graph == self.program.root:
+            spec = next((spec for formal, spec in self.program.inputs if formal.name == arg.name), None)
             return spec.slot if type(spec) is StateInput else None
         return None
 
@@ -144,20 +276,66 @@ class Place:
     def constant(self, what: Any, *, buffers: bool = False, parameters: bool = False) -> Any:
         """Return the tensor that a value always is, a copy of state included; None if there is none, or something writes it.
 
-        What copies it goes with the match, where nothing else uses it.
+        The nodes that copy it go with the match, where nothing else uses them.
 
         Args:
             what: a value, or its name.
             buffers: whether persistent buffers are constants too, for programs into which no others are loaded.
             parameters: whether parameters are, for programs that are not trained either.
         """
-        found = copied_from(self.arg(what), self.scope.node_of, self.scope.is_changed)
-        if found is None:
-            return None
-        arg, reads = found
-        self.notes.reads.update(reads)
+        arg, passed = self.arg(what), dict[str, None]()
+        while type(arg) is Ref:
+            node = self.scope.node_of(arg.name)
+            if node is not None:
+                passed[arg.name] = None
+            if self.scope.is_changed(arg.name):
+                return None
+            if node is None or type(node.do) is not Op or node.do.name not in COPYING:
+                break
+            arg = node.args[0]
+        self.notes.reads.update(passed)
         slot = self.slot(arg)
         return None if slot is None else self.scope.state.constant(slot, buffers=buffers, parameters=parameters)
+
+    @property
+    def value(self) -> Any:
+        """The value of the root as it was, for a rule that makes something of it; its operator stays (pass ``once=True``)."""
+        if not self._kept:
+            val = self._val(Ref(self.root.name))
+            self._kept.append(Kept(self.root, None if val is None else isinstance(val, torch.Tensor)))
+        return self._kept[0]
+
+    @property
+    def kept(self) -> Kept | None:
+        """The term for the value of the root as it was, if it was asked for."""
+        return next(iter(self._kept), None)
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """The argument of each parameter of the operator at the root, defaults included; of a module, each input of its body."""
+        return {name: self.given(arg) for name, arg in arguments_of(self.program, self.root).items()}
+
+    def match(self, pattern: Callable[..., Any], what: Any) -> tuple[Any, ...] | None:
+        """Match one of the values further: its operators are part of the match from then on.
+
+        Args:
+            pattern: plain torch code over variables, as of a rule.
+            what: a value that the rule was given.
+
+        Returns:
+            The value of each variable, in order; None where the pattern does not match.
+        """
+        variables = variables_of(pattern)
+        term = term_of(pattern, variables)
+        ways = match(term, self.arg(what), self.scope.node_of, Found())
+        found = next((one for one in ways if is_found(term, self, one)), None)
+        if found is None:
+            return None
+        here, more = {node.name for node in self.found.nodes}, self.found
+        for node, term in zip(found.nodes, found.terms, strict=True):
+            more = more if node.name in here else more.with_node(node, term)
+        object.__setattr__(self, "found", more)  # the match is made while the rule looks
+        return tuple([self.given(found.values[one.name]) for one in variables])
 
     # -- what is made -----------------------------------------------------------------------------------------------------------
 
@@ -166,63 +344,51 @@ class Place:
 
         Args:
             op: an operator or one of its overloads, ``torch.ops.<library>.<operator>``.
-            args: values and arguments as they stand.
-            kwargs: those that are given by name.
+            args: values and arguments.
+            kwargs: those that are passed by name.
 
         Raises:
-            RuleError: the arguments fit none of its overloads.
+            RuleError: no overload takes the arguments.
         """
         return applied(op, args, kwargs)
-
-    def module_call(self, path: str, *operands: Any) -> Called:
-        """Return the result of a module below this one, with operands of yours.
-
-        Args:
-            path: as the body writes it, or ``"/a.b"`` from the root; the body need not call it, but something has to.
-            operands: one for each input of the module's body.
-        """
-        places = self.scope.paths
-        if path.startswith(FROM_ROOT):
-            self.notes.asked, places = True, (places[self.instance],)
-        return called(self.scope.program, self.graph, places, path, operands)
 
     def parameter(self, name: str, value: torch.Tensor) -> Any:
         """Return a new parameter of the module that is called here.
 
         Args:
             name: of the attribute; it is numbered where it is taken.
-            value: its tensor; where modules share the body, what each of them gets.
+            value: its tensor; where modules share the body, the tensor of each.
 
         Raises:
             RuleError: the value is not a tensor.
         """
-        return self._new(name, SlotKind.PARAMETER, parameter_of(self._checked(name, value)))
+        return self._new(name, SlotKind.PARAMETER, parameter_of(_checked(name, value)))
 
     def buffer(self, name: str, value: torch.Tensor, *, persistent: bool = True) -> Any:
         """Return a new buffer of the module that is called here.
 
         Args:
             name: of the attribute; it is numbered where it is taken.
-            value: its tensor; where modules share the body, what each of them gets.
+            value: its tensor; where modules share the body, the tensor of each.
             persistent: whether ``state_dict`` has it.
 
         Raises:
             RuleError: the value is not a tensor.
         """
-        return self._new(name, SlotKind.BUFFER, self._checked(name, value).detach(), persistent=persistent)
+        return self._new(name, SlotKind.BUFFER, _checked(name, value).detach(), persistent=persistent)
 
     def read(self, name: str) -> Any:
         """Return state that is there: an attribute of the module that is called here, or ``"/a.b"`` from the root.
 
         Raises:
-            RuleError: there is none of that name, or the program computes with versions of it and writes none.
+            RuleError: there is no such state, or the program returns its new contents instead of writing them.
         """
         slot = nested(self._owner, name)
-        check_current(self.scope.program, join(self.scope.paths[self.instance], slot))
+        check_current(self.program, join(self.scope.paths[self.instance], slot))
         return Read(slot)
 
     def drop(self, what: Any) -> None:
-        """Let go of the state that a value reads; it goes from the program once nothing reads it.
+        """Drop the state that a value reads; it goes from the program once nothing reads it.
 
         Raises:
             RuleError: the value reads none.
@@ -236,141 +402,35 @@ class Place:
         self.notes.asked = True
         slot = self.scope.state.free(self._owner, name, self.scope.paths, self.notes.added)
         self.notes.added[slot] = Addition(kind, value, persistent)
-        self.notes.draws.begin()
+        self.notes.generators = generator_states()
         return Read(slot)
 
-    def _checked(self, name: str, value: Any) -> torch.Tensor:
-        if not isinstance(value, torch.Tensor):
-            raise RuleError(f"new state {name!r} is a tensor with numbers, not {value!r}; m.tensor(w) is the one that w reads")
-        return value
+
+def _checked(name: str, value: Any) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor):
+        raise RuleError(f"new state {name!r} is a tensor with numbers, not {value!r}; m.tensor(w) is the one that w reads")
+    return value
 
 
-@frozen(eq=False)
-class Match(Place):
-    """Where a rule matched: what its variables are there, and the nodes that its operators are.
+def generator_states() -> list[torch.Tensor]:
+    """Return the states of torch's generators: they differ after a draw."""
+    others = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
+    return [generator.get_state() for generator in (torch.default_generator, *others)]
 
-    Conditions on sizes hold where the program's own constraints prove them: a symbolic size compares as true only then.
 
-    >>> import torch, purefx as px
-    >>> square = px.rule(where=lambda m: m.shape("x") == (2, 2))(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x))
-    >>> programs = [px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(size),))) for size in ((2, 2), (3,))]
-    >>> [square(program) is program for program in programs]
-    [False, True]
+def check_current(program: Program, slot: str) -> None:
+    """Check that a read of state returns its current contents, wherever the read is.
+
+    Raises:
+        RuleError: there is no such state; or the program returns its new contents, and computes with versions of them.
     """
-
-    found: Found
-    """What variables are, and the nodes."""
-    variables: Sequence[str] = ()
-    """The variables of the rule: one that is in an alternative that is not there is None."""
-    _kept: list[Kept] = field(factory=list, repr=False, init=False)
-
-    @property
-    def root(self) -> Node:
-        """The node whose value is replaced; the last one in the graph where there are several."""
-        return self.found.nodes[0]
-
-    @property
-    def roots(self) -> tuple[Node, ...]:
-        """The nodes whose values are replaced, in the order of the pattern."""
-        return self.found.roots
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The nodes that are matched, the root first; each once, in however many places of the pattern it stands."""
-        return self.found.distinct
-
-    @property
-    def place(self) -> str:
-        """Where the root is, as messages say it."""
-        return place_of(self.root)
-
-    @property
-    def value(self) -> Any:
-        """The value of the root as it was, for a rule that makes something of it; its operator stays (say ``once=True``).
-
-        Of a module that returns several values it is a tuple of them.
-        """
-        node = self.origin
-        output = self.program.graphs[node.do.graph].output if type(node.do) is Call else None
-        if not self._kept:
-            val = self._val(Ref(node.name))
-            self._kept.append(Kept(node, None if val is None else isinstance(val, torch.Tensor)))
-        kept = self._kept[0]
-        return tuple([Item(kept, number) for number in range(len(output))]) if type(output) is tuple else kept
-
-    @property
-    def kept(self) -> Kept | None:
-        """What stands for the value of the root as it was, if somebody asked for it."""
-        return next(iter(self._kept), None)
-
-    @property
-    def origin(self) -> Node:
-        """The root, or the call of a module whose results are replaced."""
-        pairs = zip(self.found.terms, self.found.nodes, strict=True)
-        return next((node for term, node in pairs if isinstance(term, ModuleCall)), self.root)
-
-    def __getitem__(self, variable: str) -> Arg:
-        """Return what a variable is: the use of a value, or a number, a type, a list as it stands.
-
-        It is None where it is in a term of ``any_of`` that is not there.
-
-        Raises:
-            NamingError: the rule has no such variable.
-        """
-        values = self.found.values
-        if variable not in values and variable not in self.variables:
-            raise NamingError(f"the rule has no variable {variable!r}{did_you_mean(variable, self.variables)}")
-        return values.get(variable)
-
-    def arg(self, what: Any) -> Any:
-        """Return the argument behind a variable, a value, or the name of a value.
-
-        Raises:
-            NamingError: nothing has that name.
-        """
-        if type(what) is not str:
-            return super().arg(what)
-        values = self.found.values
-        if what in values or what in self.variables:
-            return values.get(what)
-        if self.scope.node_of(what) is None and what not in self.scope.known and what not in self._formals:
-            raise NamingError(f"the rule has no variable {what!r}, and {self._where} no value{self._meant(what)}")
-        return Ref(what)
-
-    @property
-    def _formals(self) -> set[str]:
-        return {formal.name for formal in self.program.graphs[self.graph].inputs}
-
-    @property
-    def _where(self) -> str:
-        return f"the body {self.graph!r}" if self.graph else "the program"
-
-    def _meant(self, name: str) -> str:
-        return did_you_mean(name, [*self.variables, *[node.name for node in self.program.graphs[self.graph].nodes]])
-
-    @property
-    def arguments(self) -> Mapping[str, Any]:
-        """What each parameter of the operator at the root gets, defaults included; of a module, each input of its body."""
-        return {name: self.given(arg) for name, arg in arguments_of(self.program, self.origin).items()}
-
-    def match(self, pattern: Callable[..., Any], what: Any) -> tuple[Any, ...] | None:
-        """Match one of the values further: its operators are part of the match from then on.
-
-        Args:
-            pattern: plain torch code over variables, as of a rule.
-            what: a value that was given.
-
-        Returns:
-            What each variable is, in order; None where the value is something else.
-        """
-        variables = variables_of(pattern)
-        term = term_of(pattern, variables)
-        ways = match(term, self.arg(what), self.scope.node_of, Found())
-        found = next((one for one in ways if is_found(term, self, one)), None)
-        if found is None:
-            return None
-        here, more = {node.name for node in self.found.nodes}, self.found
-        for node, term in zip(found.nodes, found.terms, strict=True):
-            more = more if node.name in here else more.with_node(node, term)
-        object.__setattr__(self, "found", more)  # the match is made while the rule looks
-        return tuple([self.given(found.values[one.name]) for one in variables])
+    state = program.state
+    if slot not in state:
+        raise RuleError(f"there is no state {slot!r} to read")
+    outputs = program.signature.outputs
+    returned = {state[spec.slot].storage for spec in outputs if type(spec) is StateMutation and spec.slot in state}
+    if state[slot].storage in returned:
+        raise RuleError(
+            f"a read of {slot!r} would give its contents before the call: the program returns the new contents instead of\n"
+            "writing them. Apply the rule before run_decompositions or after px.transform, or match the value with a variable."
+        )

@@ -6,7 +6,7 @@ match may be taken in ``standing.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Never
 
@@ -18,15 +18,12 @@ from ...ir.persistent import collector_paused
 from ...ir.program import Program
 from ...ir.taking import a_function, a_program, kind_of
 from ..transformation import UNLIMITED, Fuel, Transformation
-from .across import near_misses
-from .decomposed import decomposed
-from .explanation import Explanation, overlaps
+from .explanation import Explanation
 from .matching import operators_of
-from .modules import results_of_call
+from .modules import check_call
 from .patterns import any_call, conditions_of, term_of, variables_of
 from .place import Match
 from .several import check_results
-from .templates import Sources
 from .terms import Var, subterms
 from .walking import Application
 
@@ -120,12 +117,8 @@ class RuleSet(Value):
         work = Application(a_program(program, "explain"), self.index, UNLIMITED, is_top_down=self.is_top_down, explains=True)
         made = work.run()
         replaced = tuple([hit for each in work.hits.values() for hit in each.found])
-        left = [each for name in made.order for each in work.left.get(name, ())]
-        known = {(each.rule, each.graph, each.root.name) for each in left}
-        beside = [
-            each for each in overlaps(program, self.index, work.hits) if (each.rule, each.graph, each.root.name) not in known
-        ]
-        return Explanation(made, replaced, (*dict.fromkeys([*left, *beside]),), tuple(near_misses(made, self.index)))
+        left = dict.fromkeys([each for name in made.order for each in work.left.get(name, ())])
+        return Explanation(made, replaced, tuple(left))
 
     @cached_property
     def transformation(self) -> Transformation:
@@ -186,8 +179,6 @@ class Rule(RuleSet):
     """Whether what it builds may draw, or be ordered, where what it looks for is not, or the other way round."""
     once: bool = False
     """Whether it leaves alone what it has made itself."""
-    is_decomposed: bool = False
-    """Whether it looks for what its pattern is decomposed into."""
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "rules", (self,))
@@ -206,12 +197,6 @@ class Rule(RuleSet):
     def may_leave(self) -> bool:
         """Whether its function may return None to leave a match as it is."""
         return self.written is self.replacement
-
-    @cached_property
-    def sources(self) -> Sources:
-        """What its replacement looks up when it runs."""
-        assert self.replacement is not None
-        return Sources(self.replacement)
 
     def becomes(self, replacement: Callable[..., Any]) -> Rule:
         """Say what stands in the place of the pattern, once; a decorator that returns the rule.
@@ -234,9 +219,10 @@ class Rule(RuleSet):
 
     def build(self, found: Match) -> Any:
         """Return the term that stands in the place of a match."""
-        if self.replacement is None:
-            raise RuleError(f"{self.name} has no replacement")
-        return results_of_call(found, self.replacement(found, *[found.given(found[name]) for name in self.variables]))
+        assert self.replacement is not None
+        term = self.replacement(found, *[found.given(found[name]) for name in self.variables])
+        check_call(found, term)
+        return term
 
 
 def rule(
@@ -248,7 +234,6 @@ def rule(
     any_effects: bool = False,
     once: bool = False,
     at: Any = None,
-    example: Sequence[Any] | None = None,
 ) -> Any:
     """Make a rule of a function that computes what it looks for; ``becomes`` adds what stands in its place.
 
@@ -272,9 +257,6 @@ def rule(
             again, it does it again.
         at: an operator of torch, or a list of some: the function is then called with the match of each of them alone, and returns
             what stands in its place, or None to leave it.
-        example: what the variables may be, for a rule that is applied to decomposed programs: the pattern is then exported and
-            decomposed on it, and matches operands of the same types and numbers of dimensions, and of the same sizes where what
-            it is decomposed into depends on them.  Numbers, and lists of numbers, stand for the variable wherever they occur.
 
     Returns:
         A ``Rule``, or with options alone a decorator that makes one.
@@ -304,46 +286,26 @@ def rule(
         )
 
     def make(function: Callable[..., Any]) -> Rule:
-        _check_written(function)
-        term, names, like = _read(function, example) if at is None else (any_call(at), (), ())
+        advice = "apply the rule that it makes, and not px.rule itself" if isinstance(function, Program) else ""
+        a_function(function, "the pattern of px.rule", "a function, as in px.rule(lambda x: torch.relu(x))", advice)
+        variables = variables_of(function) if at is None else []
+        term = term_of(function, variables) if at is None else any_call(at)
+        term = tuple(term) if isinstance(term, list | tuple) and term else term
+        if unused := {one.name for one in variables} - {each.name for each in subterms(term) if isinstance(each, Var)}:
+            raise RuleError(f"{function.__name__} does not use {', '.join(sorted(unused))}: nothing would bind it")
         several = term if isinstance(term, tuple) else (term,)
         for each in several:
             list(operators_of(each))
         check_results(function.__name__, several)
-        conditions = (*conditions_of(term), *like, *(() if where is None else (where,)))
         return Rule(
             function,
             term,
-            names,
+            tuple([one.name for one in variables]),
             None if at is None else function,
-            conditions=conditions,
+            conditions=(*conditions_of(term), *(() if where is None else (where,))),
             keeps_inner=keeps_inner,
             any_effects=any_effects,
             once=once,
-            is_decomposed=example is not None,
         )
 
     return make if pattern is None else make(pattern)
-
-
-def _check_written(function: object) -> None:
-    advice = "apply the rule that it makes, and not px.rule itself" if isinstance(function, Program) else ""
-    a_function(function, "the pattern of px.rule", "a function, as in px.rule(lambda x: torch.relu(x))", advice)
-
-
-def _read(function: Callable[..., Any], example: Sequence[Any] | None) -> tuple[Any, tuple[str, ...], tuple[Any, ...]]:
-    variables, like = variables_of(function), ()
-    if example is None:
-        term = term_of(function, variables)
-    else:
-        term, fits = decomposed(function, variables, example)
-        like = (fits,)
-    term = tuple(term) if isinstance(term, list | tuple) and term else term
-    unused = {one.name for one in variables} - _names(term)
-    if unused:
-        raise RuleError(f"{function.__name__} does not use {', '.join(sorted(unused))}: nothing would say what that is")
-    return term, tuple([one.name for one in variables]), like
-
-
-def _names(term: Any) -> set[str]:
-    return {each.name for each in subterms(term) if isinstance(each, Var)}

@@ -13,12 +13,11 @@ from attrs import evolve
 
 from ...ir.arguments import Ref, refs_in
 from ...ir.errors import RuleError
-from ...ir.graph import Call, Graph, Node
+from ...ir.graph import Node
 from .matching import Found, NodeOf, every_way, match, operators_of, root_of
-from .modules import ModuleCall
 from .terms import AnyOf, Applied, Item, Var, parts_of, subterms
 
-__all__ = ["check_results", "found_in", "spot", "ways"]
+__all__ = ["check_results", "spot", "ways"]
 
 UsersOf = Callable[[str], Sequence[Node]]
 
@@ -69,9 +68,6 @@ def ways(term: Any, node: Node, node_of: NodeOf, users_of: UsersOf, *, was_asked
         was_asked: whether ``only_way`` was asked before, and says that there may be several.
     """
     if type(term) is not tuple:
-        source = None if node.projection is None else node_of(node.projection[0])
-        if source is not None and type(source.do) is Call:
-            yield from _results_of_call(term, node, source, users_of)
         search = every_way if was_asked else match
         yield from search(term, Ref(node.name), node_of)
         return
@@ -79,33 +75,6 @@ def ways(term: Any, node: Node, node_of: NodeOf, users_of: UsersOf, *, was_asked
         if root_of(node) in operators_of(each):
             for found in match(each, Ref(node.name), node_of):
                 yield from _with_others(term, {number: node}, found, node_of, users_of)
-
-
-def _results_of_call(term: Any, node: Node, source: Node, users_of: UsersOf) -> Iterator[Found]:
-    # The results of a module, from the last of them that is used.
-    items = [node, *[user for user in users_of(source.name) if user.projection is not None and user.name != node.name]]
-    for each in term.terms if isinstance(term, AnyOf) else [term]:
-        if isinstance(each, ModuleCall):
-            terms = [*[Item(each, item.projection[1]) for item in items if item.projection is not None], each]
-            yield Found({}, (*items, source), tuple(terms), tuple(items))
-
-
-def found_in(graph: Graph, rules: Mapping[Any, Sequence[Any]]) -> Iterator[tuple[Any, Node, Iterator[Found]]]:
-    """Iterate over the nodes of a graph with the rules that may match there, and the ways in which each does.
-
-    Args:
-        graph: it is not changed meanwhile.
-        rules: by the operator at their root.
-    """
-    seen: dict[str, Node] = {}
-
-    def users_of(name: str) -> list[Node]:
-        return [seen[user] for user in graph.users.get(name, ()) if user in seen]
-
-    for node in graph.nodes:
-        for rule in rules.get(root_of(node), ()):
-            yield rule, node, ways(rule.term, node, graph.by_name.get, users_of)
-        seen[node.name] = node
 
 
 def _with_others(

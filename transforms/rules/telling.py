@@ -11,8 +11,8 @@ from typing import Any
 from ...ir.errors import InvalidProgram
 from ...ir.graph import place_of
 from .amounts import note_sizes
-from .given import holds
 from .hits import Hits
+from .patterns import holds
 from .place import Match
 
 __all__ = ["conditions_hold", "note_place", "note_rules"]
@@ -34,7 +34,7 @@ def note_place(error: Exception, rule: str, place: Match) -> None:
 def conditions_hold(rule: Any, place: Match) -> bool:
     """Return whether the conditions of a rule hold at a match; their errors say where that is."""
     try:
-        return all(holds(condition, place) for condition in rule.conditions)
+        return holds(rule.conditions, place)
     except Exception as error:
         note_place(error, rule.name, place)
         raise

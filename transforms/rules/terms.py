@@ -18,12 +18,11 @@ from attrs import field, frozen
 from ...ir.errors import RuleError
 from ...ir.torch_private import overloads_of, parameters_of, schema_of
 from .amounts import Amount, Computed, Known, Rest, Sizes, unpacked
-from .fitting import bound
 from .following import Unanswered, follow, typical
 from .indexing import steps
-from .overloads import INSTEAD, operator_named, takes_sizes
+from .overloads import INSTEAD, bound, operator_named, takes_sizes
 from .spelling import ATTRIBUTES, CASTS, DEVICES, NEVER_WRITTEN, OF_PYTHON, TURNED
-from .writing import Made, Number, parts_of, subterms, written
+from .writing import Made, parts_of, subterms, written
 
 __all__ = [
     "ARITHMETIC",
@@ -307,7 +306,7 @@ def applied(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ap
     relu(x)
     """
     name, overloads = operator_named(function)
-    if len(args) == 2 and isinstance(args[1], Amount | Number) and any(map(takes_sizes, overloads)):
+    if len(args) == 2 and isinstance(args[1], Amount | torch.SymInt) and any(map(takes_sizes, overloads)):
         takes_one = any(one.kind == "int" and one.name != "dtype" for each in overloads for one in parameters_of(each)[1:2])
         args = args if takes_one else (args[0], [args[1]])  # x.reshape(n) is x.reshape([n]), x.split(n) is not
     fitting = {one: found for one in overloads if (found := bound(one, args, kwargs)) is not None}

@@ -19,10 +19,9 @@ from .branches import check_branches
 from .explanation import Left
 from .hits import Hits
 from .new_state import NewState, as_staged
-from .scope import Places
+from .place import Places
 from .specialise import specialised
 from .telling import note_rules
-from .templates import Templates
 
 __all__ = ["Application"]
 
@@ -48,7 +47,6 @@ class Application:
         self.fuel = fuel
         self.state = NewState(program)
         self.values = FakeValues(program)
-        self.templates = Templates(self.values)
         self.hits = {name: Hits(name, program.graphs[name]) for name in program.order}
 
     def run(self) -> Program:
@@ -62,7 +60,7 @@ class Application:
     def _walk(self, todo: Iterable[str]) -> list[str]:
         # A match makes another one possible behind it; so graphs that changed are walked again, if anything is left in them.
         program, places = self.program, Places(self.program)
-        shared = self.rules, self.fuel, self.state, CallValues(program), self.values, self.templates
+        shared = self.rules, self.fuel, self.state, CallValues(program), self.values
         walks = [Sweep(program, name, places, self.hits[name], *shared) for name in todo]
         for walk in walks if self.explains else ():
             walk.left = self.left[walk.name] = []

@@ -8,11 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["Made", "Number", "fits", "parts_of", "subterms", "written"]
-
-
-class Number:
-    """A number that only a run knows, in the place of one that is written."""
+__all__ = ["Made", "fits", "parts_of", "subterms", "written"]
 
 
 class Made:
@@ -21,6 +17,10 @@ class Made:
     def _fits(self, kind: str) -> bool:  # noqa: ARG002  it may be anything
         """Return whether it may be what a parameter of a type takes."""
         return True
+
+    def _now(self) -> Any:
+        """Return the fake value that it has by now, as an operand of a replacement has; None otherwise."""
+        return None
 
     def _parts(self) -> Sequence[Any]:
         """Return what it is made of."""

@@ -14,7 +14,6 @@ from torch.nn import functional
 
 from ...ir.arguments import Ref
 from ..rules import terms
-from ..rules.given import size_of
 from ..rules.place import Match
 from ..rules.rule import Rule, RuleSet, rule
 from .layout import alike, named
@@ -191,12 +190,7 @@ ACTIVATIONS = RuleSet((
 
 def _is_contiguous(m: Match) -> bool:
     # torch says that log_sigmoid keeps the strides of its operand, and computes contiguous results.
-    count: Any = 1
-    for size, stride in reversed([*zip(m.shape("x") or (), m.val("x").stride(), strict=True)]):
-        if size_of(stride) != count and size != 1:
-            return False
-        count = size * count
-    return True
+    return m.val("x").is_contiguous()
 
 
 def _is_even(m: Match) -> bool:

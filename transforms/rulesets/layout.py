@@ -13,7 +13,6 @@ import torch
 
 from ...ir.arguments import Ref
 from ..rules import terms
-from ..rules.given import size_of
 from ..rules.place import Match
 from ..rules.rule import Rule, RuleSet, rule
 
@@ -46,8 +45,7 @@ def alike(m: Match, variable: str = "x") -> bool:
     mine, theirs = m.val(Ref(m.root.name)), m.val(variable)
     if not isinstance(mine, torch.Tensor) or not isinstance(theirs, torch.Tensor) or mine.dtype != theirs.dtype:
         return False
-    sizes, others = ([*map(size_of, (*one.shape, *one.stride()))] for one in (mine, theirs))
-    return sizes == others
+    return (*mine.shape, *mine.stride()) == (*theirs.shape, *theirs.stride())
 
 
 # -- dimensions ---------------------------------------------------------------------------------------------------------------------
