@@ -11,8 +11,7 @@ import torch
 from attrs import evolve
 
 from ..ir.arguments import Arg, Items, Ref
-from ..ir.effects.aliases import slot_storage, storages
-from ..ir.effects.resolved import node_effects
+from ..ir.effects.resolved import node_effects, slot_storage, storages
 from ..ir.graph import Get, Graph, Node
 from ..ir.inference import running
 from ..ir.names import word_of

@@ -26,38 +26,14 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._traceback import CapturedTraceback
 
-from .late import Late, sympy
+from .joints import Late, sympy
 
 __all__ = [
-    "FAKE_REFUSALS",
-    "FakeTensor",
-    "FakeTensorMode",
-    "UnsupportedOperatorException",
-    "autocast_is_on",
-    "device_of",
-    "fake_copy",
-    "fake_of",
-    "fake_on",
-    "fresh_bindings",
-    "has_fixed_sizes",
-    "have_fixed_sizes",
-    "is_known_true",
-    "is_refusal",
-    "new_guards",
-    "new_shape_env",
-    "new_symbol",
-    "per_example",
-    "ranges_in",
-    "silence",
-    "size_number",
-    "symbol_facts",
-    "symbolic_range",
-    "symbols_of",
-    "sympy_operators",
-    "without_cache",
-    "without_kernels",
-    "without_overrides",
-]
+    "FAKE_REFUSALS", "FakeTensor", "FakeTensorMode", "UnsupportedOperatorException", "autocast_is_on", "device_of",
+    "fake_copy", "fake_of", "fake_on", "fresh_bindings", "has_fixed_sizes", "have_fixed_sizes", "is_known_true", "is_refusal",
+    "new_guards", "new_shape_env", "new_symbol", "per_example", "ranges_in", "silence", "size_number", "symbol_facts",
+    "symbolic_range", "symbols_of", "sympy_operators", "without_cache", "without_kernels", "without_overrides",
+]  # fmt: skip
 
 # pyright: reportPrivateUsage=false
 # Using private names in one place is what this folder is for.

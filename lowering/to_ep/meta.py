@@ -13,7 +13,7 @@ import torch
 from attrs import evolve
 from torch.fx.traceback import NodeSource, NodeSourceAction
 
-from ...ir.analysis.versions import versions
+from ...ir.analysis.history import versions
 from ...ir.calls.parts import first_paths
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Node, Op, Stack, place_of

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from ...ir.analysis.versions import made_of_value
+from ...ir.analysis.history import made_of_value
 from ...ir.arguments import Ref
 from ...ir.calls.call_graph import all_instances
 from ...ir.errors import NamingError, RuleError
