@@ -6,7 +6,7 @@ They are immutable; uses, effects, digests and text are derived from them. Trans
 from __future__ import annotations
 
 from .analysis.diff import Diff
-from .analysis.versions import tracked
+from .analysis.history import tracked
 from .arguments import Arg, Body, Items, Record, Ref, same_arg
 from .calls.parts import Part, Whereabouts
 from .effects.declared import ANYTHING, PURE, ArgAt, Effects, Unless

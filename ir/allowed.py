@@ -18,7 +18,7 @@ import torch
 
 from .arguments import CONTAINERS, Arg, Ref, children_of
 from .callables import Method, op_name
-from .effects.functions import VIEWS, known_functions, known_method
+from .effects.registered import VIEWS, known_functions, known_method
 from .graph import Node, Op
 from .own_operators import call_guards, call_module, gives, pack, takes, unpack
 from .torch_private import (

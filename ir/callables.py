@@ -148,3 +148,12 @@ def bind(
         named = ", ".join(map(repr, missing))
         raise InputError(f"missing argument{'s' * (len(missing) > 1)} {named}; the program {takes} ({', '.join(plain)})")
     return {parameter.name: by_name[parameter.name] for parameter in parameters}
+
+
+def class_name(kind: Any) -> str:
+    """Return the name under which a program knows a class: a class, or its name already.
+
+    >>> class_name("a.B"), class_name(int)
+    ('a.B', 'builtins.int')
+    """
+    return kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"

@@ -202,3 +202,31 @@ def way_to(path: str) -> list[str]:
     """
     names = path.split(".") if path else []
     return [".".join(names[:depth]) for depth in range(1, len(names) + 1)]
+
+
+FORBIDDEN = frozenset("'\"\\")
+
+
+def is_name(text: object) -> bool:
+    r"""Say whether a text can name a module or an attribute in a graph: no quotes, no dot, nothing that cannot be seen.
+
+    >>> is_name("layer 0"), is_name("a.b"), is_name("x'"), is_name("a\nb"), is_name("")
+    (True, False, False, False, False)
+    """
+    return (
+        type(text) is str
+        and bool(text)
+        and text.isprintable()
+        and "." not in text
+        and FORBIDDEN.isdisjoint(text)
+        and text[0] != "/"
+    )
+
+
+def is_path(text: object) -> bool:
+    """Return whether a text is a path of names with dots between them.
+
+    >>> is_path("layers.0.weight"), is_path("a..b"), is_path("a.b'); import os")
+    (True, False, False)
+    """
+    return type(text) is str and all(map(is_name, text.split(".")))

@@ -3,7 +3,7 @@
 Meta is what every rewrite carries: a node that is moved, renamed or copied keeps its origin, at no cost.  What makes a node of
 others says so with ``made_of``, what lets one stand for others with ``standing_for``; where nothing has an origin, neither has
 what is made of it.  Origins are compared by identity and hold neither nodes nor programs.  What they tell of a program is worked
-out elsewhere (``analysis/versions.py``).
+out elsewhere (``analysis/history.py``).
 """
 
 from __future__ import annotations

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from ..ir.arguments import thawed
-from ..ir.drawn import NUMBERS, drawn
 from ..ir.errors import UnsupportedProgram
 from ..ir.expression import Expr
 from ..ir.inference import FakeValues
 from ..ir.program import Program
 from ..ir.signature import LiteralType, NumberType, RestType, TensorType, UserInput
+from ..ir.tensors import NUMBERS, drawn
 
 __all__ = ["example_args"]
 

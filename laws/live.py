@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from attrs import define, field
 
 from ..ir.arguments import Arg, bodies_in, refs_in
-from ..ir.effects.aliases import UnionFind, item_of, slot_storage, storages
 from ..ir.effects.declared import NodeEffects
-from ..ir.effects.resolved import node_effects
+from ..ir.effects.resolved import UnionFind, item_of, node_effects, slot_storage, storages
 from ..ir.graph import Call, Graph, Node
 from ..ir.own_operators import is_boundary
 from ..ir.persistent import pmap

@@ -15,7 +15,7 @@ from ..ir.calls.argument_tree import key_paths
 from ..ir.calls.parts import original, part_names
 from ..ir.program import Program
 from ..ir.state import State, same_contents
-from ..ir.state_copies import as_plain, has_window
+from ..ir.state_changes import as_plain, has_window
 from ..ir.torch_private import pytree, storage_key
 from .evaluate import evaluate
 from .purity import seeded

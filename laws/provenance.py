@@ -13,7 +13,7 @@ from functools import cached_property
 
 from attrs import frozen
 
-from ..ir.analysis.versions import origins_at, tracked
+from ..ir.analysis.history import origins_at, tracked
 from ..ir.graph import Call, Get, Graph, Input, Node, Op
 from ..ir.operators import GETITEM
 from ..ir.origins import Imported, Origin, ancestors, origin_of

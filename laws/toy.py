@@ -20,7 +20,7 @@ from ..ir.operators import GETITEM, op_of
 from ..ir.program import Program
 from ..ir.signature import UserInput
 from ..ir.state import SlotKind, State, is_plain, parts_of
-from ..ir.state_copies import copy_value
+from ..ir.state_changes import copy_value
 from ..ir.torch_private import resolve_operator, storage_key, window_on
 from .evaluate import Meaning, contents_of, evaluate
 from .purity import seeded

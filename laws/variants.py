@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from attrs import evolve
 
 from ..ir.arguments import Arg, Body, Ref, map_refs
-from ..ir.effects.aliases import storages
 from ..ir.effects.declared import PURE, NodeEffects
 from ..ir.effects.dependencies import dependencies
-from ..ir.effects.resolved import program_effects
+from ..ir.effects.resolved import program_effects, storages
 from ..ir.graph import Call, Graph, Node, Op
 from ..ir.persistent import pmap
 from ..ir.program import Program

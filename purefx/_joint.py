@@ -12,12 +12,11 @@ from typing import Any
 import torch
 import torch.fx
 
-from purefx.ir.analysis.versions import tracked
+from purefx.ir.analysis.history import tracked
 from purefx.ir.effects.declared import Effects
 from purefx.ir.errors import CaptureError, UnsupportedProgram
-from purefx.ir.importing.called import noted_calls
-from purefx.ir.importing.descriptors import described, kind
-from purefx.ir.importing.joint import TENSOR, Convention, read_joint
+from purefx.ir.importing.backward import noted_calls
+from purefx.ir.importing.joint import TENSOR, Convention, described, kind, read_joint
 from purefx.ir.importing.traced_values import Attributes
 from purefx.ir.operators import said_of
 from purefx.ir.persistent import collector_paused

@@ -14,7 +14,7 @@ from ..ir.names import Names, join, nested
 from ..ir.origins import standing_in
 from ..ir.persistent import pmap
 from ..ir.program import Program
-from ..ir.relocation import Relocation
+from ..ir.rewriter import Relocation
 from .expand import LIMIT, own_bodies
 from .shared_bodies import placed
 from .transformation import UNLIMITED, Fuel, transformation

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ..ir.effects.aliases import UnionFind, item_of, slot_storage, storages, taken_apart
 from ..ir.effects.declared import NodeEffects
+from ..ir.effects.resolved import UnionFind, item_of, slot_storage, storages, taken_apart
 from ..ir.graph import Graph, Node, Op
 from ..ir.program import Program
 from ..ir.signature import StateInput

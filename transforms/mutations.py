@@ -13,9 +13,8 @@ import torch
 from attrs import evolve, frozen
 
 from ..ir.arguments import Arg, Ref, map_refs
-from ..ir.effects.aliases import UnionFind, slot_views, storages, views_of
 from ..ir.effects.declared import NodeEffects
-from ..ir.effects.resolved import node_effects
+from ..ir.effects.resolved import UnionFind, node_effects, slot_views, storages, views_of
 from ..ir.graph import Graph, Node, Op, Stack, common_prefix
 from ..ir.inference import clone_value, values_of
 from ..ir.meta import EMPTY_META, Meta

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..ir.calls.call_graph import all_instances
-from ..ir.effects.aliases import in_use
 from ..ir.effects.declared import NodeEffects
 from ..ir.effects.dependencies import dependencies
-from ..ir.effects.resolved import program_effects
+from ..ir.effects.resolved import in_use, program_effects
 from ..ir.graph import Get
 from ..ir.own_operators import is_boundary
 from ..ir.program import Program

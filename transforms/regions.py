@@ -14,8 +14,7 @@ from attrs import evolve, frozen
 
 from ..ir.arguments import Arg, Body, Ref
 from ..ir.calls.call_graph import plain_calls
-from ..ir.effects.aliases import storages
-from ..ir.effects.resolved import node_effects
+from ..ir.effects.resolved import node_effects, storages
 from ..ir.graph import Call, Frame, Get, Graph, Input, Node, Op
 from ..ir.inference import values_of
 from ..ir.inference.results import alters, depends_on_contents

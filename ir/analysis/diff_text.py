@@ -17,8 +17,7 @@ from ..text.contract import INPUT, MODULE, OUTPUT, RANGE, SUNK, print_call_signa
 from ..text.lexer import spell_path, spell_value
 from ..text.printer import print_graph, print_node
 from ..text.state import print_slot
-from .diff import Change, Diff, GraphEdit
-from .hunks import Hunk, Hunks
+from .diff import Change, Diff, GraphEdit, Hunk, Hunks
 
 
 def print_diff(diff: Diff) -> str:

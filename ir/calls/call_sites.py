@@ -12,7 +12,7 @@ from typing import Any, Literal
 from attrs import frozen
 
 from ..arguments import Arg, Ref, refs_in
-from ..effects.aliases import item_of
+from ..effects.resolved import item_of
 from ..errors import SwapError
 from ..graph import Call, Graph, Node, Op
 from ..inference import input_given_back

@@ -16,9 +16,8 @@ from ..arguments import refs_in
 from ..graph import Get, Graph, Node, Op
 from ..own_operators import CALL_GUARDS, is_boundary
 from ..program import Program
-from .aliases import in_use, slot_storage, storages
 from .declared import NOTHING, NodeEffects
-from .resolved import resolver
+from .resolved import in_use, resolver, slot_storage, storages
 
 
 def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list[int]]:

@@ -12,7 +12,7 @@ import torch
 import torch.fx
 from attrs import evolve
 
-from ..analysis.versions import tracked
+from ..analysis.history import tracked
 from ..arguments import Arg, Items, Record
 from ..callables import bind
 from ..calls.argument_tree import ArgumentTree
@@ -39,8 +39,7 @@ from ..torch_private import (
 from ..verify import check
 from ..verify.findings import PLAIN, short
 from .constants import with_constants
-from .descriptors import described, listed
-from .joint import Convention, read_joint
+from .joint import Convention, described, listed, read_joint
 from .traced import TracedReader, parameters_of
 
 

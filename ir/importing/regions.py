@@ -17,8 +17,7 @@ from ..arguments import Arg, bodies_in
 from ..errors import UnsupportedProgram
 from ..graph import Graph, Node, Op, Stack, common_prefix
 from ..names import relative
-from ..relocation import Relocation
-from ..rewriter import Rewriter
+from ..rewriter import Relocation, Rewriter
 from ..torch_private import retraced_joint
 from .backward import Traced, traced_backward
 

@@ -14,12 +14,12 @@ from attrs import frozen
 
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Record, Ref
-from ..callables import Method, op_name
+from ..callables import Method, class_name, op_name
 from ..effects.registered import effects_of, only_overload
 from ..errors import InvalidProgram, Violation
 from ..graph import Op
 from ..meta import Meta, freeze_meta
-from ..names import FROM_ROOT, join
+from ..names import FROM_ROOT, is_path, join
 from ..operators import Said
 from ..persistent import pmap
 from ..program import Module
@@ -27,8 +27,7 @@ from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds
 from ..torch_private import pytree, unsaved_buffers
 from ..verify.findings import PLAIN, short
-from .reading import class_name, container_of
-from .tracers import is_path
+from .graphs import container_of
 
 VALUES = (torch.Tensor, int, float, bool, complex, str, *SYMBOLIC, type(None))
 

@@ -5,12 +5,9 @@ All inferred values of a program live in the fake mode of its inputs.
 
 from __future__ import annotations
 
-from .branches import branches_of, disagreement_of_branches
-from .by_call import CallValues
-from .memo import UNASKED, Memo
-from .propagation import Propagation, shared_bodies
+from .propagation import CallValues, Propagation, branches_of, disagreement_of_branches, shared_bodies
 from .results import agrees, input_given_back, operand_given_back, plainly_alike, values_of
-from .values import FakeValues, Symbols, clone_value, fresh_mode, gives_nothing, running
+from .values import UNASKED, FakeValues, Memo, Symbols, clone_value, fresh_mode, gives_nothing, running
 
 __all__ = [
     "UNASKED",

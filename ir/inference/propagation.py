@@ -7,17 +7,18 @@ one walk yields the values of every call, and the meta of a shared body what all
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Hashable, Iterable, Sequence
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
 from attrs import evolve
 
-from ..arguments import Ref
+from ..arguments import Arg, Body, Ref
 from ..calls.call_graph import bodies_of
 from ..errors import UnsupportedProgram
-from ..graph import Call, Get, Graph, Input, Node
+from ..graph import Call, Get, Graph, Input, Node, Op
 from ..names import join
 from ..program import Program
 from ..signature import RestType, Token, UserInput
@@ -26,6 +27,68 @@ from ..torch_private import FakeTensor, device_of
 from .results import agrees, gives_nothing, is_runnable
 from .values import FakeValues, running
 from .walk import UNKNOWN, Called, Request, Walk, without_value
+
+BRANCHES: Mapping[str, slice] = {"higher_order.cond": slice(1, 3), "higher_order.while_loop": slice(1, 2)}
+"""Operators that give what a body gives, and which of their arguments those bodies are."""
+
+
+def branches_of(node: Node) -> list[str]:
+    """Return the graphs of which a node gives what they give; none for most.
+
+    >>> from ..operators import op_of
+    >>> cond = op_of(torch.ops.higher_order.cond)
+    >>> branches_of(Node("y", cond, (Ref("p"), Body("yes"), Body("no"), ()))), branches_of(Node("y", Op("toy.neg")))
+    (['yes', 'no'], [])
+    """
+    wanted = BRANCHES.get(node.do.name) if type(node.do) is Op else None
+    return [] if wanted is None else [arg.graph for arg in node.args[wanted] if type(arg) is Body]
+
+
+def disagreement_of_branches(node: Node, graphs: Mapping[str, Graph]) -> str | None:
+    """Return in words which body of a node gives something else than the node, or than another one; None if all agree.
+
+    Args:
+        node: of any operator.
+        graphs: those of the program.
+    """
+    told = [(f"the branch {name!r} gives", _given(graphs[name])) for name in branches_of(node) if name in graphs]
+    pairs = [(one, other, False) for one, other in pairwise(told)]  # of two sizes an operator can make one that a run knows
+    if "val" in node.meta:
+        pairs += [(one, ("its meta says", _parts(node.meta["val"])), True) for one in told]
+    for (who, mine), (other, theirs), sized in pairs:
+        if len(mine) != len(theirs):
+            return f"{who} {len(mine)} values, and {other} {len(theirs)}"
+        for number, (left, right) in enumerate(zip(mine, theirs, strict=True)):
+            if _differ(left, right, sized=sized):
+                at = f" as value {number}" if len(mine) > 1 else ""
+                return f"{who} {_shown(left)}{at}, and {other} {_shown(right)}"
+    return None
+
+
+def _given(graph: Graph) -> tuple[Any, ...]:
+    def value(arg: Arg) -> Any:
+        return graph.metas.get(arg.name, {}).get("val") if type(arg) is Ref else None
+
+    return tuple(map(value, _parts(graph.output)))
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def _differ(mine: Any, theirs: Any, *, sized: bool) -> bool:
+    if not isinstance(mine, torch.Tensor) or not isinstance(theirs, torch.Tensor):
+        return False
+    if (mine.dtype, device_of(mine).type, mine.dim()) != (theirs.dtype, device_of(theirs).type, theirs.dim()):
+        return True
+    return sized and any(
+        type(one) is type(other) is int and one != other for one, other in zip(mine.shape, theirs.shape, strict=True)
+    )
+
+
+def _shown(value: torch.Tensor) -> str:
+    return f"a {value.dtype} of shape {tuple(value.shape)} on {device_of(value).type}"
+
 
 Item = TypeVar("Item", Node, Input)
 
@@ -317,3 +380,79 @@ def _readers(program: Program) -> set[str]:
         if not found.isdisjoint(graph.callees) or any(type(node.do) is Get for node in graph.nodes):
             found.add(name)
     return found
+
+
+class CallValues:
+    """What the bodies of one program say of their calls.
+
+    Args:
+        program: a program at any stage.
+
+    >>> from purefx.ir import Graph, Program
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> CallValues(program).body("", CallValues(program).root) is program.main
+    True
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    @cached_property
+    def shared(self) -> frozenset[str]:
+        """The graphs that more than one call runs."""
+        return shared_bodies(self.program)
+
+    @cached_property
+    def root(self) -> Called | None:
+        """How the root runs; None where meta says all that it says of every call, or nothing."""
+        program = self.program
+        if not self.shared or not any("val" in part.meta for part in (*program.main.inputs, *program.main.nodes)):
+            return None  # nothing is shared, or the program came without values
+        work = Propagation(program, lenient=True)
+        return None if self.shared.isdisjoint(work.open) else work.walked()
+
+    def body(self, name: str, call: Called | None) -> Graph:
+        """Return a graph with the values of a call.
+
+        Args:
+            name: the graph.
+            call: how it runs there; None if its meta says that.
+        """
+        return self.program.graphs[name] if call is None else call.body
+
+    def inner(self, call: Called | None, node: Node, name: str) -> Called | None:
+        """Return how a body runs that a node calls or passes to an operator; None if its meta says so, or it is unknown.
+
+        Args:
+            call: how the caller runs.
+            node: the node of the caller.
+            name: the body.
+        """
+        found = [] if call is None else call.inner.get((node.name, name), [])
+        return found[0] if len(found) == 1 else None
+
+    @cached_property
+    def _standing(self) -> dict[tuple[str, str], list[Called | None]]:
+        found: dict[tuple[str, str], list[Called | None]] = {}
+        todo: list[tuple[str, str, Called | None]] = [(self.program.root, "", self.root)]
+        while todo:
+            name, path, call = todo.pop()
+            known = found.setdefault((name, path), [])
+            if any(call is other for other in known):
+                continue
+            known.append(call)
+            for node in self.program.graphs[name].callers:
+                below = join(path, node.do.instance.path) if type(node.do) is Call else path
+                todo.extend((body, below, self.inner(call, node, body)) for body in bodies_of(node))
+        return found
+
+    def at(self, name: str, path: str) -> list[Graph]:
+        """Return a graph with the values of each call that gives it others, where it stands.
+
+        Args:
+            name: the graph.
+            path: the module that it stands in.
+        """
+        if self.root is None:
+            return [self.program.graphs[name]]
+        return [self.body(name, call) for call in self._standing.get((name, path), [None])]

@@ -12,8 +12,8 @@ import torch
 
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Ref, thawed
-from ..effects.aliases import item_of
 from ..effects.declared import ArgAt
+from ..effects.resolved import item_of
 from ..graph import Call, Get, Graph, Node, Op
 from ..own_operators import is_boundary
 from ..program import Program

@@ -6,32 +6,172 @@ The file is data; nothing in it is imported or run.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import evolve
+from attrs import evolve, frozen
 
 from ..allowed import advice_for, told
+from ..analysis.history import line_of, versions
 from ..arguments import Arg, same_arg
 from ..errors import ParseError, StoreError, UnsupportedProgram
-from ..graph import Op
+from ..graph import Frame, Op
 from ..identifiers import check_identifiers
+from ..origins import Imported, Made, Origin, Place, Version
 from ..persistent import collector_paused, pmap
 from ..program import Program
 from ..state import Slot, State
 from ..taking import a_path, a_program
 from ..text.arguments import print_arg, read_arg
-from ..text.lexer import Cursor
-from ..text.operators import Known, Target, named_types, names_of
+from ..text.lexer import Cursor, Known, Target, named_types, names_of
 from ..text.parser import parse
 from ..text.printer import print_program
 from ..text.state import TensorFacts, facts_of
 from ..verify import check
-from .container import File, opened, write_file
+from .container import File, as_tensor, opened, place_storages, put_in, read_storage, write_file
+from .container import Place as StoragePlace
 from .metas import read_metas, write_metas
-from .origins import read_origins, write_origins
-from .tensors import Place, as_tensor, place_storages, put_in, read_storage
+
+
+@frozen(eq=False)
+class Origins:
+    """What was written of the origins of a program."""
+
+    written: dict[str, Any] | None
+    """For JSON; None where nothing has an origin."""
+    numbers: Mapping[Origin, int]
+    """The number of each origin, which the meta of a node has."""
+
+
+def write_origins(program: Program) -> Origins:
+    """Return the origins of a program and where they stood after each step.
+
+    Args:
+        program: the program.
+
+    >>> from purefx.ir import Graph
+    >>> write_origins(Program.of({"": Graph((), (), ())})).written is None
+    True
+    """
+    every = versions(program)
+    order = _in_order([origin for version in every for origin in _by_place(version.places)])
+    if not order:
+        return Origins(None, {})
+    numbers = {origin: number for number, origin in enumerate(order)}
+    texts: dict[str, int] = {}
+
+    def text(said: str) -> int:
+        return texts.setdefault(said, len(texts))
+
+    rows = [_row(origin, numbers, text) for origin in order]
+    steps: list[list[Any]] = []
+    before: Mapping[Origin, tuple[Place, ...]] = {}
+    for version in every:
+        places = {**dict.fromkeys(before, ()), **version.places}
+        moved = [(origin, places[origin]) for origin in order if before.get(origin, ()) != places.get(origin, ())]
+        told = [[numbers[origin], *[text(said) for place in now for said in (place.graph, place.name, place.op)]]
+                for origin, now in moved]  # fmt: skip
+        steps.append([text(version.step), told])
+        before = version.places
+    return Origins({"texts": list(texts), "origins": rows, "steps": steps}, numbers)
+
+
+def _by_place(places: Mapping[Origin, tuple[Place, ...]]) -> list[Origin]:
+    return sorted(places, key=lambda origin: [(place.graph, place.name) for place in places[origin]])
+
+
+def _in_order(origins: Iterable[Origin]) -> list[Origin]:
+    done: dict[Origin, None] = {}
+    todo = [(origin, False) for origin in reversed(list(origins))]
+    while todo:
+        origin, ready = todo.pop()
+        if origin in done:
+            continue
+        if ready:
+            done[origin] = None
+        else:
+            todo.append((origin, True))
+            todo += [(one, False) for one in reversed(origin.of) if one not in done]
+    return list(done)
+
+
+def _row(origin: Origin, numbers: Mapping[Origin, int], text: Callable[[str], int]) -> list[Any]:
+    if isinstance(origin, Made):
+        return [text(origin.by), origin.is_one, origin.is_body, [numbers[one] for one in origin.of]]
+    frames = [[text(frame.path), frame.call] for frame in origin.stack]
+    line = line_of(origin)
+    said = "" if line is None else f'File "{line["file"]}", line {line["line"]}, in {line["function"]}\n{line["code"]}'
+    return [text(origin.name), text(origin.op), text(origin.graph), text(said), frames]
+
+
+def read_origins(written: Any) -> tuple[list[Origin], tuple[Version, ...]]:
+    """Return origins by number, and the versions of the program, the saved one last.
+
+    Args:
+        written: what JSON had.
+
+    Raises:
+        StoreError: it is not what ``write_origins`` gives.
+
+    >>> read_origins(None)
+    ([], ())
+    """
+    if written is None:
+        return [], ()
+    if type(written) is not dict or set(written) != {"texts", "origins", "steps"}:
+        raise StoreError("the origins are not an object of texts, origins and steps")
+    texts, rows, steps = written["texts"], written["origins"], written["steps"]
+    if not all(type(part) is list for part in (texts, rows, steps)) or not all(type(text) is str for text in texts):
+        raise StoreError("the origins are not lists, or their texts are none")
+    origins: list[Origin] = []
+    try:
+        for row in rows:
+            origins.append(_origin(row, texts, origins))
+        return origins, tuple(_versions(steps, texts, origins))
+    except (TypeError, ValueError, IndexError) as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreError(f"an origin in it is none: {str(error)[:200]!a}") from error
+
+
+def _at(table: Sequence[Any], number: Any) -> Any:
+    if type(number) is not int or not 0 <= number < len(table):
+        raise StoreError("the origins name what is not there")
+    return table[number]
+
+
+def _origin(row: Any, texts: Sequence[str], known: Sequence[Origin]) -> Origin:
+    if type(row) is list and len(row) == 4:
+        by, is_one, is_body, of = row
+        if type(is_one) is not bool or type(is_body) is not bool or type(of) is not list or not of:
+            raise StoreError("an origin in it is made of nothing")
+        return Made(tuple([_at(known, number) for number in of]), _at(texts, by), is_one, is_body)
+    name, op, graph, trace, frames = row
+    stack = tuple([Frame(_at(texts, path), _count(call)) for path, call in frames])
+    return Imported(_at(texts, name), _at(texts, op), _at(texts, graph), stack, _at(texts, trace) or None)
+
+
+def _count(number: Any) -> int:
+    if type(number) is not int or number < 0:
+        raise StoreError("an origin in it is in a call whose number is none")
+    return number
+
+
+def _versions(steps: Sequence[Any], texts: Sequence[str], origins: Sequence[Origin]) -> Iterable[Version]:
+    places: dict[Origin, tuple[Place, ...]] = {}
+    for step, moved in steps:
+        places = dict(places)
+        for number, *said in moved:
+            if len(said) % 3:
+                raise StoreError("a place in the origins is not a graph, a name and an operator")
+            words = [_at(texts, one) for one in said]
+            now = tuple([Place(*words[start : start + 3]) for start in range(0, len(words), 3)])
+            if now:
+                places[_at(origins, number)] = now
+            else:
+                places.pop(_at(origins, number), None)
+        yield Version(_at(texts, step), places)
 
 
 def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True, allow: Iterable[str] = ()) -> None:
@@ -221,24 +361,24 @@ def _read_program(structure: dict[str, Any], known: Known) -> Program:
     return program
 
 
-def _read_places(written: Any) -> list[Place]:
+def _read_places(written: Any) -> list[StoragePlace]:
     if type(written) is not list:
         raise StoreError("its storages are not a list")
-    places: list[Place] = []
+    places: list[StoragePlace] = []
     for entry in written:
         if type(entry) is not list or len(entry) != 4:
             raise StoreError("a storage in it is not a list of number, name, slot and device")
         number, key, slot, device = entry
         if type(number) is not int or type(key) is not str or type(device) is not str or not isinstance(slot, str | None):
             raise StoreError("a storage in it is not a list of number, name, slot and device")
-        places.append(Place(number, key, slot, device))
+        places.append(StoragePlace(number, key, slot, device))
     if len({place.storage for place in places}) != len(places):
         raise StoreError("one storage is in it twice")
     return places
 
 
 def _read_state(
-    file: File, state: State, places: list[Place], facts: Mapping[str, TensorFacts], device: torch.device | str | None
+    file: File, state: State, places: list[StoragePlace], facts: Mapping[str, TensorFacts], device: torch.device | str | None
 ) -> State:
     storages: dict[int, torch.UntypedStorage] = {}
     devices = {place.device: _device(place.device if device is None else device) for place in places}

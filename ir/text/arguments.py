@@ -16,8 +16,7 @@ from ..allowed import advice_for, registered, told
 from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, children_of, thawed
 from ..callables import op_name
 from ..torch_private import fields_of, pytree
-from .lexer import HUGE, MAX_DEPTH, WORD, Cursor, quoted, read_list, read_rest, spell_path, spell_value
-from .operators import type_name
+from .lexer import HUGE, MAX_DEPTH, WORD, Cursor, quoted, read_list, read_rest, spell_path, spell_value, type_name
 from .syntax import Syntax
 
 T = TypeVar("T")

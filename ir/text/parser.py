@@ -19,10 +19,8 @@ from ..persistent import pmap
 from ..program import CallSignature, Program
 from ..signature import Signature
 from .arguments import read_arg, read_kwarg
-from .calls import read_effects, read_frame, read_stack
-from .contract import SECTIONS, SIGNATURE, read_call_signature
-from .lexer import Cursor, read_list, spell_path
-from .operators import Known, Target, named_types, names_of
+from .contract import SECTIONS, SIGNATURE, read_call_signature, read_effects, read_frame, read_stack
+from .lexer import Cursor, Known, Target, named_types, names_of, read_list, spell_path
 
 FILE = re.compile(r"[^\n{}]*[^\s{}.]\.[a-z]+")
 """What is no text of a program and could be the name of a file."""

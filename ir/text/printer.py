@@ -15,10 +15,8 @@ from ..program import Program
 from ..state import SlotKind
 from ..taking import a_program
 from .arguments import print_arg, print_kwarg
-from .calls import print_effects, print_frame, print_stack
-from .contract import NUMBERED_STATE, SECTIONS, SIGNATURE, print_call_signatures
-from .lexer import is_path, quoted, spell_path, spell_value
-from .operators import resolve
+from .contract import NUMBERED_STATE, SECTIONS, SIGNATURE, print_call_signatures, print_effects, print_frame, print_stack
+from .lexer import is_path, quoted, resolve, spell_path, spell_value
 from .syntax import indented
 
 KEYWORDS = frozenset({"call", "get"})

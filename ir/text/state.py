@@ -354,7 +354,7 @@ def read_state(cursor: Cursor) -> State:
             that is not given.
         UnsupportedProgram: torch cannot make a tensor that is not given.
 
-    >>> from purefx.ir.text.operators import Known
+    >>> from purefx.ir.text.lexer import Known
     >>> read_state(Cursor("{ \n buffer n: f32[2] \n }", Known(state={"n": torch.ones(2)})))["n"].value
     tensor([1., 1.])
     """

@@ -9,24 +9,16 @@ wrapped here beyond giving it a typed name.
 from __future__ import annotations
 
 from . import _release as _release  # first: a private name may be missing in another torch
-from . import autograd, dispatch, fakes, graphs, joints, late, modes, operators, traces
-from .autograd import *
-from .dispatch import *
+from . import fakes, graphs, joints, modes, operators
 from .fakes import *
 from .graphs import *
 from .joints import *
-from .late import *
 from .modes import *
 from .operators import *
-from .traces import *
 
 __all__: list[str] = []
-__all__ += autograd.__all__
-__all__ += dispatch.__all__
 __all__ += fakes.__all__
 __all__ += graphs.__all__
 __all__ += joints.__all__
-__all__ += late.__all__
 __all__ += modes.__all__
 __all__ += operators.__all__
-__all__ += traces.__all__

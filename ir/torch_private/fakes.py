@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._traceback import CapturedTraceback
 
-from .late import Late, sympy
+from .joints import Late, sympy
 
 __all__ = [
     "FAKE_REFUSALS",

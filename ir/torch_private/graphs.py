@@ -20,41 +20,12 @@ import torch.utils._pytree
 from torch._export.verifier import SpecViolationError, TrainingIRVerifier, Verifier
 
 __all__ = [
-    "EMPTY_STACK_KEY",
-    "EXPORT_HOOKS",
-    "NodeSource",
-    "PyTreeCodeGen",
-    "PyTreeInfo",
-    "SpecViolationError",
-    "TrainingIRVerifier",
-    "Verifier",
-    "blank_module",
-    "buffers_dict",
-    "checks_inputs",
-    "child_of",
-    "children_dict",
-    "codegen_of",
-    "fields_of",
-    "generator_of_code",
-    "guards_of",
-    "hooks_of",
-    "is_tracing",
-    "parameters_dict",
-    "pytree",
-    "read_node_source",
-    "retraced_joint",
-    "run_while_tracing",
-    "script_class",
-    "set_guards",
-    "state_of",
-    "storage_key",
-    "times_written",
-    "tree_flatten_spec",
-    "uncompiled",
-    "unsaved_buffers",
-    "window_on",
-    "with_hooks_of",
-]
+    "EMPTY_STACK_KEY", "EXPORT_HOOKS", "NodeSource", "PyTreeCodeGen", "PyTreeInfo", "SpecViolationError",
+    "TrainingIRVerifier", "Verifier", "blank_module", "buffers_dict", "checks_inputs", "child_of", "children_dict",
+    "codegen_of", "fields_of", "generator_of_code", "guards_of", "hooks_of", "is_tracing", "parameters_dict", "pytree",
+    "read_node_source", "retraced_joint", "run_while_tracing", "script_class", "set_guards", "state_of", "storage_key",
+    "times_written", "tree_flatten_spec", "uncompiled", "unsaved_buffers", "window_on", "with_hooks_of",
+]  # fmt: skip
 
 # pyright: reportPrivateUsage=false
 # Using private names in one place is what this folder is for.

@@ -5,15 +5,96 @@ Importing AOTAutograd takes longer than all of purefx, so it is done where a joi
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
 import torch
+import torch._logging._internal as logs
 import torch.fx
 
-__all__ = ["aot_descriptors", "backward_numbered", "calls_wrapped", "traced_joint"]
+__all__ = [
+    "TRACING",
+    "Late",
+    "aot_descriptors",
+    "backward_numbered",
+    "calls_wrapped",
+    "is_traced",
+    "register_all",
+    "sympy",
+    "traced_joint",
+    "write_artifact",
+]  # fmt: skip
+
+
+def is_traced() -> bool:
+    """Return whether somebody reads the structured trace of torch.
+
+    Its logger has a handler from the beginning, which without a folder takes one record and goes; and pytest hangs its own on
+    every logger, for messages, of which a trace has none.  Neither is somebody.
+
+    >>> is_traced()
+    False
+    """
+    handlers: list[Any] = cast(Any, logs).trace_log.handlers
+    return any(map(_reads, handlers))
+
+
+def _reads(handler: Any) -> bool:
+    if type(handler) is logs.LazyTraceHandler:
+        return handler.root_dir is not None
+    return type(handler).__module__ != "_pytest.logging"
+
+
+def write_artifact(name: str, text: Callable[[], str]) -> None:
+    """Write a text to the structured trace.
+
+    Args:
+        name: becomes the name of a file in the pages that ``tlparse`` makes.
+        text: is called if somebody reads the trace.
+    """
+    if is_traced():
+        logs.trace_structured_artifact(name, "string", text)
+
+
+TRACING = "torch.export._unlift"
+"""The module that imports all that torch imports when it first traces."""
+
+
+class Late:
+    """A module that is imported when something of it is asked for.
+
+    >>> fractions = Late("fractions")
+    >>> fractions, fractions.Fraction(2, 4)
+    (Late('fractions'), Fraction(1, 2))
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __repr__(self) -> str:
+        return f"Late({self._module!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what Python asks of any object is not asked of the module
+            raise AttributeError(name)
+        found = getattr(importlib.import_module(self._module), name)
+        self.__dict__[name] = found
+        return found
+
+
+sympy: Any = Late("sympy")
+"""What expressions of sizes are made of; torch imports it with the first dynamic size."""
+
+
+@cache
+def register_all() -> None:
+    """Import what registers operators for streams, collectives and exporters, which torch does when it first traces."""
+    importlib.import_module(TRACING)
+
 
 # pyright: reportPrivateUsage=false
 # Using private names in one place is what this folder is for.

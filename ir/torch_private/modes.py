@@ -3,30 +3,137 @@
 A name is given a type and a reason here, and nothing more.
 """
 
-# pyright: reportPrivateUsage=false
-# Using private names in one place is what this folder is for.
-
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch.autograd import forward_ad
 
+from .operators import OpOverload
+
 __all__ = [
     "LEAVES_GRADIENTS_OFF",
+    "NEURAL_FUNCTIONS",
     "Modes",
+    "base_of",
     "current_modes",
+    "entry_of",
+    "free_saved",
+    "is_undisturbed",
     "mode_objects",
     "mode_stacks",
     "outside_of_levels",
+    "own_functions",
     "restore_modes",
+    "sees_functions",
     "without_levels",
-]
+]  # fmt: skip
+
+
+# pyright: reportPrivateUsage=false
+# Using private names in one place is what this folder is for.
+
 
 _C: Any = cast(Any, torch)._C
+
+NEURAL_FUNCTIONS: Any = _C._nn
+"""The functions that torch generates for operators of neural networks; ``torch.nn.functional`` has some of them as they are."""
+
+sees_functions: Callable[[], bool] = _C._is_torch_function_mode_enabled
+"""Says whether a ``TorchFunctionMode`` is told of calls; the public ``has_torch_function`` asks for a tuple of values besides."""
+
+_keys: Callable[[], Any] = _C._dispatch_tls_local_include_set
+
+
+def _ordinary() -> frozenset[int]:
+    without_gradients = _C.DispatchKeySet(_C.DispatchKey.BackendSelect)
+    return frozenset(keys.raw_repr() for keys in (without_gradients, without_gradients.add(_C.DispatchKey.ADInplaceOrView)))
+
+
+_ORDINARY = _ordinary()
+
+
+def is_undisturbed() -> bool:
+    """Return whether this thread's operators go to their kernels: no dispatch mode, no tracer, no transformation of torch.func.
+
+    There is no public way to ask for all of them.  Gradient modes, inference mode and autocast do not count.
+
+    >>> is_undisturbed(), torch.func.vmap(lambda x: x * is_undisturbed())(torch.ones(1))
+    (True, tensor([0.]))
+    """
+    return _keys().raw_repr() in _ORDINARY
+
+
+def entry_of(overload: Any) -> Callable[..., Any]:
+    """Return what an overload calls, and nothing else: a fifth of the time of an operator is the call around it in Python.
+
+    >>> entry_of(torch.ops.aten.relu.default)(torch.tensor([-1.0, 2.0]))
+    tensor([0., 2.])
+    """
+    return cast("Callable[..., Any]", overload._op) if type(overload) is OpOverload else overload
+
+
+def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the tensor that another one is a view of for autograd; None if it is none, as what ``detach`` gives.
+
+    >>> x = torch.ones(2)
+    >>> base_of(x[:1]) is x, base_of(x), base_of(x[:1].detach())
+    (True, None, None)
+    """
+    return tensor._base
+
+
+def free_saved(ctx: Any) -> None:
+    """Let a node of autograd forget the tensors that it saved, unless its graph is retained.
+
+    Whoever has read them says so before it computes with them, so that each goes with its last use.
+
+    Args:
+        ctx: of a ``torch.autograd.Function``, in its backward.
+    """
+    ctx.maybe_clear_saved_tensors()
+
+
+KEPT = ("torch._higher_order_ops.", "torch._functorch.", "torch._library.")
+"""Where torch implements the gradients of operators in Python; exported programs keep those operators."""
+
+
+def own_functions(results: Iterable[torch.Tensor]) -> list[str]:
+    """Return the names of the ``torch.autograd.Function`` classes whose backward the gradient of some tensors runs.
+
+    Args:
+        results: tensors that autograd has recorded.
+
+    >>> class Same(torch.autograd.Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         return x * 1
+    >>> own_functions([Same.apply(torch.ones(2, requires_grad=True)).sin()])
+    ['Same']
+    """
+    found: dict[str, None] = {}
+    todo = [result.grad_fn for result in results]
+    seen = set(todo)
+    while todo:
+        node = todo.pop()
+        if node is None:
+            continue
+        # The class of the node is made by torch; what the user wrote is an attribute of it.
+        kind = getattr(node, "_forward_cls", None)
+        if kind is not None and not f"{kind.__module__}.".startswith(KEPT):
+            found[kind.__qualname__] = None
+        new = {node for node, _ in node.next_functions} - seen
+        seen |= new
+        todo += new
+    return list(found)
+
+
+# pyright: reportPrivateUsage=false
+# Using private names in one place is what this folder is for.
+
 
 without_levels: Any = _C._DisableFuncTorch
 """Runs operators as outside of all levels of torch.func."""

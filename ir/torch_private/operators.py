@@ -19,13 +19,34 @@ import torch._ops
 import torch.fx.node
 from attrs import frozen
 
-from .late import TRACING, register_all
+from .joints import TRACING, register_all
 
 __all__ = [
-    "ASSERT_SCALAR", "ENTER_AUTOCAST", "EXIT_AUTOCAST", "LATE_HIGHER_ORDER", "LATE_NAMESPACES", "MODES", "SAFE_SOFTMAX",
-    "SET_GRAD_ENABLED", "VMAP", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "Parameter", "allows_numbers_as_tensors",
-    "builtin_functions", "in_dispatcher", "is_effectful", "overload_of", "overloads_of", "parameters_of",
-    "registered_higher_order", "resolve_higher_order", "resolve_operator", "schema_of", "side_effectful",
+    "ASSERT_SCALAR",
+    "ENTER_AUTOCAST",
+    "EXIT_AUTOCAST",
+    "LATE_HIGHER_ORDER",
+    "LATE_NAMESPACES",
+    "MODES",
+    "SAFE_SOFTMAX",
+    "SET_GRAD_ENABLED",
+    "VMAP",
+    "HigherOrderOperator",
+    "OpOverload",
+    "OpOverloadPacket",
+    "Parameter",
+    "allows_numbers_as_tensors",
+    "builtin_functions",
+    "in_dispatcher",
+    "is_effectful",
+    "overload_of",
+    "overloads_of",
+    "parameters_of",
+    "registered_higher_order",
+    "resolve_higher_order",
+    "resolve_operator",
+    "schema_of",
+    "side_effectful",
 ]  # fmt: skip
 
 

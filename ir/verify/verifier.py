@@ -24,14 +24,22 @@ from .calls import (
     check_reachable,
     check_shared,
 )
-from .contract import check_constraints, check_facts
 from .findings import Finding, Lines, Rule, source_of
-from .flow import check_packed, check_projections, check_results
 from .inference import check_inferred
-from .operators import check_effects, check_operands, check_operator_names, check_targets
+from .operators import (
+    check_effects,
+    check_operands,
+    check_operator_names,
+    check_packed,
+    check_projections,
+    check_results,
+    check_targets,
+)
 from .signature import (
     check_arguments,
+    check_constraints,
     check_contents,
+    check_facts,
     check_gradients,
     check_inputs,
     check_leaves,

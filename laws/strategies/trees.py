@@ -15,9 +15,8 @@ from attrs import evolve, frozen
 
 from ...ir.arguments import Arg, Body, Ref
 from ...ir.calls.call_graph import instances
-from ...ir.effects.aliases import storages
 from ...ir.effects.declared import NOTHING
-from ...ir.effects.resolved import node_effects
+from ...ir.effects.resolved import node_effects, storages
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op
 from ...ir.names import FROM_ROOT, join
 from ...ir.operators import op_of

@@ -19,7 +19,6 @@ import torch
 
 from ...ir.arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of
 from ...ir.callables import Method, op_name
-from ...ir.drawn import NUMBERS, drawn
 from ...ir.errors import ArgumentError, UnsupportedProgram
 from ...ir.graph import Get, Graph, Node, Op, place_of
 from ...ir.inference import FakeValues
@@ -28,8 +27,9 @@ from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.signature import LiteralType, NumberType, TensorType, UserInput, UserOutput
 from ...ir.state import is_plain
-from ...ir.state_copies import kind_of_state
+from ...ir.state_changes import kind_of_state
 from ...ir.taking import kind_of
+from ...ir.tensors import NUMBERS, drawn
 from ...ir.torch_private import OpOverload
 from ...ir.verify import check
 from ...transforms import inline, inplace_mutations, join, remove_effect_tokens, sink_state

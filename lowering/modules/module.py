@@ -18,7 +18,7 @@ from ...ir.effects.registered import effects_of
 from ...ir.names import join
 from ...ir.program import Program
 from ...ir.state import is_plain
-from ...ir.state_copies import copy_value
+from ...ir.state_changes import copy_value
 from ...ir.torch_private import blank_module, children_dict, codegen_of, hooks_of, pytree, with_hooks_of
 from ..calls.preserved import edited
 from ..code.compiled import Body, may_leave_modes, restoring

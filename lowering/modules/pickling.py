@@ -19,10 +19,10 @@ from ...ir.graph import Frame, Op
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.signature import UserInput
-from ...ir.state_copies import check_picklable
+from ...ir.state_changes import check_picklable
 from ...ir.store.metas import read_metas, write_metas
 from ...ir.text import parse
-from ...ir.text.operators import Known
+from ...ir.text.lexer import Known
 from ...ir.torch_private import pytree
 from ..lower import lower_unchecked, write_parameter
 from .context import Key, LoweringContext

@@ -17,7 +17,7 @@ from ...ir.calls.parts import chain_of
 from ...ir.errors import InputError, StageError
 from ...ir.program import Program
 from ...ir.signature import UserInput
-from ...ir.state_copies import copy_value
+from ...ir.state_changes import copy_value
 from ...ir.taking import Kind, a_program
 from ...ir.verify import check
 from ..calls.arguments import CallPlan

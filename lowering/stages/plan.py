@@ -27,7 +27,7 @@ from ...ir.names import FROM_ROOT, Names, is_below
 from ...ir.operators import op_of
 from ...ir.persistent import PMap, pmap
 from ...ir.program import CallSignature, Module, Program
-from ...ir.relocation import Relocation
+from ...ir.rewriter import Relocation
 from ...ir.signature import (
     ArgumentType,
     Constraints,

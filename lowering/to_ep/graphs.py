@@ -16,8 +16,8 @@ import torch.fx
 from attrs import Factory, evolve, frozen
 from torch.fx.traceback import NodeSource, NodeSourceAction
 
+from ...ir.analysis.history import versions
 from ...ir.analysis.numbers import SYMBOLIC
-from ...ir.analysis.versions import versions
 from ...ir.arguments import CONTAINERS, TREES, Arg, Body, Items, Ref, bodies_in, thawed
 from ...ir.calls.parts import first_paths
 from ...ir.errors import UnsupportedProgram

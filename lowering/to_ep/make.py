@@ -24,8 +24,7 @@ from torch.export.graph_signature import (
 from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import Arg, Ref, replace_refs
 from ...ir.calls.argument_tree import ArgumentTree
-from ...ir.effects.aliases import slot_storage, storages
-from ...ir.effects.resolved import node_effects
+from ...ir.effects.resolved import node_effects, slot_storage, storages
 from ...ir.errors import InputError, UnsupportedProgram
 from ...ir.expression import Apply, Expr, InputDim, InputValue
 from ...ir.graph import Frame, Graph, Node

@@ -15,7 +15,7 @@ from purefx._command.output import Answer, CommandError, findings
 from purefx.ir.analysis.diff import Change, Diff, GraphEdit, diff
 from purefx.ir.analysis.diff_text import fates, summary
 from purefx.ir.analysis.digest import digest
-from purefx.ir.analysis.versions import op_name
+from purefx.ir.analysis.history import op_name
 from purefx.ir.errors import InvalidProgram
 from purefx.ir.graph import Call, Get, Graph, Node
 from purefx.ir.names import did_you_mean

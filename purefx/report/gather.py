@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from purefx.ir.analysis.versions import op_name, versions
+from purefx.ir.analysis.history import op_name, versions
 from purefx.ir.calls.call_graph import times_called
 from purefx.ir.effects.resolved import program_effects
 from purefx.ir.errors import Violation

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from purefx.ir.analysis.history import changes_of, in_order, path_of, state_of
-from purefx.ir.analysis.versions import origins_at
+from purefx.ir.analysis.history import changes_of, in_order, origins_at, path_of, state_of
 from purefx.ir.calls.call_graph import all_instances
 from purefx.ir.origins import INPUT, Imported, Place, Version, roots_at
 from purefx.ir.program import Program

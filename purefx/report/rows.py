@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from purefx.ir.analysis.versions import op_name
+from purefx.ir.analysis.history import op_name
 from purefx.ir.arguments import bodies_in, refs_in
 from purefx.ir.effects.declared import NodeEffects
 from purefx.ir.graph import Call, Get, Graph, Input, Node

@@ -84,7 +84,7 @@ REAL_DEVICES = {
     "ir/inference/values.py": {"self.device", "kind.device"},
     "ir/state.py": {"tensor.device"},
     "ir/store/files.py": {"place.device"},
-    "ir/store/tensors.py": {
+    "ir/store/container.py": {
         "tensor.device",
         "plain.device",
         "left.device",
@@ -95,7 +95,6 @@ REAL_DEVICES = {
     "ir/text/state.py": {"storage.device", "tensor.device"},
     "ir/torch_private/fakes.py": {"tensor.device"},
     "ir/torch_private/graphs.py": {"memory.device"},
-    "ir/verify/well_formed.py": {"kind.device"},
     "laws/oracles.py": {"tensor.device"},
     "laws/values.py": {"real.device"},
     "lowering/code/script.py": {"tensor.device"},

@@ -18,7 +18,7 @@ from torch.export import Dim
 import purefx as px
 from purefx.ir import Apply, Sym
 from purefx.ir.importing.constraints import read_guard
-from purefx.ir.importing.stacks import StackReader
+from purefx.ir.importing.graphs import StackReader
 from tests.importing.traced_graphs import compare, graph_modules, outcome
 from tests.programs import Aliased, Block, Shared, Tower, exported, parent
 

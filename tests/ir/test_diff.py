@@ -17,8 +17,7 @@ from attrs import evolve, fields
 
 import purefx as px
 from bench.chain import chain
-from purefx.ir.analysis.diff import Change
-from purefx.ir.analysis.hunks import hunks, patched
+from purefx.ir.analysis.diff import Change, hunks, patched
 from purefx.laws.asking import refuses
 from purefx.laws.law import Case
 from purefx.laws.strategies import STAGES, Stage

@@ -21,8 +21,7 @@ import purefx as px
 from purefx.ir import ANYTHING, Body, Effects, Items, Node, Op, Record, Ref, same_arg
 from purefx.ir.arguments import map_refs, refs_in, strict_hash
 from purefx.ir.callables import Method
-from purefx.ir.effects.functions import known_functions, known_method
-from purefx.ir.effects.registered import effects_of
+from purefx.ir.effects.registered import effects_of, known_functions, known_method
 from purefx.ir.effects.resolved import NodeEffects, node_effects
 from purefx.ir.graph import Graph, Input
 from purefx.ir.program import Program

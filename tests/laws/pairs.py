@@ -15,8 +15,7 @@ from attrs import evolve, frozen
 
 from purefx.ir.analysis.diff import diff
 from purefx.ir.analysis.digest import alpha_equal
-from purefx.ir.effects.aliases import storages
-from purefx.ir.effects.resolved import node_effects
+from purefx.ir.effects.resolved import node_effects, storages
 from purefx.ir.errors import UnsupportedProgram
 from purefx.ir.graph import Op, common_prefix
 from purefx.ir.program import Program

@@ -10,9 +10,8 @@ from itertools import combinations
 
 from purefx.ir.analysis.digest import digest
 from purefx.ir.arguments import Ref, bodies_in
-from purefx.ir.effects.aliases import storages
 from purefx.ir.effects.declared import PURE
-from purefx.ir.effects.resolved import node_effects
+from purefx.ir.effects.resolved import node_effects, storages
 from purefx.ir.graph import Call, Graph, Node, Op
 from purefx.ir.own_operators import is_boundary
 from purefx.ir.program import Program

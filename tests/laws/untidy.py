@@ -11,9 +11,8 @@ from types import MappingProxyType
 import torch
 
 from purefx.ir.arguments import Items, Ref
-from purefx.ir.effects.aliases import slot_storage, storages
 from purefx.ir.effects.declared import PURE
-from purefx.ir.effects.resolved import node_effects
+from purefx.ir.effects.resolved import node_effects, slot_storage, storages
 from purefx.ir.graph import Get, Graph, Node, Op
 from purefx.ir.operators import op_of
 from purefx.ir.own_operators import is_boundary

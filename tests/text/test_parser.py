@@ -18,10 +18,8 @@ from purefx.ir.errors import InvalidProgram, ParseError
 from purefx.ir.importing.exported import import_ep
 from purefx.ir.text import parse
 from purefx.ir.text.arguments import print_arg, print_tree, read_arg, read_tree
-from purefx.ir.text.calls import print_effects, print_stack, read_effects, read_stack
-from purefx.ir.text.contract import INFIX, print_expr, read_expr
-from purefx.ir.text.lexer import Cursor
-from purefx.ir.text.operators import resolve
+from purefx.ir.text.contract import INFIX, print_effects, print_expr, print_stack, read_effects, read_expr, read_stack
+from purefx.ir.text.lexer import Cursor, resolve
 
 QUICK = settings(max_examples=60, deadline=None)
 

@@ -17,11 +17,11 @@ from ...ir.calls.call_graph import bodies_run_by
 from ...ir.calls.parts import with_listed
 from ...ir.errors import NamingError
 from ...ir.graph import Frame, Get, Graph, Node, Stack
-from ...ir.importing.tracers import TracedStacks, is_path, read_place
-from ...ir.names import did_you_mean, is_below, join, relative
+from ...ir.importing.traced import TracedStacks, read_place
+from ...ir.names import did_you_mean, is_below, is_path, join, relative
 from ...ir.persistent import pmap
 from ...ir.program import Program
-from ...ir.relocation import Relocation
+from ...ir.rewriter import Relocation
 from ...ir.state import reading_place
 from ..transformation import transformation
 

@@ -18,11 +18,10 @@ from ...ir.calls.parts import part_names, with_listed
 from ...ir.errors import NamingError, PipelineError, UnsupportedProgram
 from ...ir.graph import Call, Get, Graph
 from ...ir.importing.traced_values import Attributes
-from ...ir.importing.tracers import is_path
-from ...ir.names import FROM_ROOT, did_you_mean, join, relative
+from ...ir.names import FROM_ROOT, did_you_mean, is_path, join, relative
 from ...ir.persistent import pmap
 from ...ir.program import Module, Program
-from ...ir.relocation import Relocation
+from ...ir.rewriter import Relocation
 from ...ir.signature import (
     InputGradient,
     InputMutation,

@@ -16,7 +16,7 @@ from ...ir.errors import UnsupportedProgram
 from ...ir.own_operators import tensors_of
 from ...ir.program import Program
 from ...ir.state import Slot, SlotKind
-from ...ir.state_copies import as_plain, copy_value, dressed, has_window
+from ...ir.state_changes import as_plain, copy_value, dressed, has_window
 from ...ir.torch_private import FakeTensor, device_of, fake_on, storage_key, window_on
 from .devices import Devices
 

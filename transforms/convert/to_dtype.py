@@ -22,7 +22,7 @@ from ...ir.inference import running
 from ...ir.program import Program
 from ...ir.signature import TensorType, UserInput
 from ...ir.state import Slot, SlotKind, State
-from ...ir.state_copies import as_plain, dressed, has_window, kind_of_state
+from ...ir.state_changes import as_plain, dressed, has_window, kind_of_state
 from ...ir.torch_private import FakeTensor
 from ..cleanup import infer
 from ..deduplicate import deduplicate

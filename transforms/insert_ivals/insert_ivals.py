@@ -18,8 +18,7 @@ import torch
 
 from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import Ref
-from ...ir.effects.aliases import storages
-from ...ir.effects.resolved import node_effects
+from ...ir.effects.resolved import node_effects, storages
 from ...ir.graph import Do, Get, Graph, Node, Op, Stack
 from ...ir.inference import clone_value
 from ...ir.meta import Meta

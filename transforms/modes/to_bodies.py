@@ -17,7 +17,7 @@ from ...ir.names import Names, is_below
 from ...ir.operators import GETITEM
 from ...ir.origins import made_of
 from ...ir.program import Program
-from ...ir.relocation import Relocation
+from ...ir.rewriter import Relocation
 from ..shared_bodies import value_only
 from ..transformation import UNLIMITED, Fuel, transformation
 from .modes import SET_GRAD, WITH_AUTOCAST, WITH_GRAD, Modes, is_op

@@ -13,7 +13,7 @@ from ...ir.meta import Meta
 from ...ir.names import join, nested
 from ...ir.origins import made_of, standing_in
 from ...ir.program import Program
-from ...ir.relocation import Relocation
+from ...ir.rewriter import Relocation
 from ..transformation import UNLIMITED, Fuel, transformation
 from .modes import ENTER, EXIT, PLACES, SET_GRAD, WITH_GRAD, Mode, Modes, is_op, wrapped
 

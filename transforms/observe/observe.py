@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from attrs import evolve
 
-from ...ir.analysis.versions import made_of_value
+from ...ir.analysis.history import made_of_value
 from ...ir.arguments import Arg, Ref
 from ...ir.calls.parts import part_names
 from ...ir.effects.resolved import program_effects

@@ -13,7 +13,7 @@ from ...ir.names import Names, relative
 from ...ir.origins import handed_on
 from ...ir.persistent import pmap
 from ...ir.program import Program
-from ...ir.relocation import Relocation
+from ...ir.rewriter import Relocation
 from ..regions import call_nodes
 from ..shared_bodies import placed
 

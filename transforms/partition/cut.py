@@ -17,8 +17,7 @@ from ...ir.names import Names
 from ...ir.origins import handed_on
 from ...ir.persistent import pmap
 from ...ir.program import Program
-from ...ir.relocation import Relocation
-from ...ir.rewriter import Rewriter
+from ...ir.rewriter import Relocation, Rewriter
 from ...ir.verify import verify
 from ..inline import inline, inlined
 from ..outline import outline

@@ -14,10 +14,9 @@ from attrs import frozen
 from ...ir.analysis.numbers import is_number, numbers_in
 from ...ir.arguments import Ref
 from ...ir.calls.parts import Chain
-from ...ir.effects.aliases import storages
 from ...ir.effects.declared import NOTHING, NodeEffects
 from ...ir.effects.dependencies import dependencies
-from ...ir.effects.resolved import node_effects
+from ...ir.effects.resolved import node_effects, storages
 from ...ir.graph import Call, Graph, Node, Op
 from ...ir.program import Program
 

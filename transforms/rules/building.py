@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ...ir.analysis.versions import made_of_value
+from ...ir.analysis.history import made_of_value
 from ...ir.arguments import Arg, Items, Ref
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Get, Node

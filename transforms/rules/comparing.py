@@ -16,7 +16,7 @@ import torch
 from attrs import frozen
 
 from ...ir.arguments import Arg, Ref, same_arg
-from ...ir.effects.aliases import item_of
+from ...ir.effects.resolved import item_of
 from ...ir.graph import Node, Op
 from ...ir.torch_private import Parameter, parameters_of
 from .overloads import arranged, as_taken

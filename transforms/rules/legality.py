@@ -15,10 +15,9 @@ import torch
 from attrs import evolve
 
 from ...ir.arguments import Arg, Ref, refs_in, same_arg
-from ...ir.effects.aliases import UnionFind, join_aliases, slot_storage
 from ...ir.effects.declared import NOTHING, NodeEffects, Shared
 from ...ir.effects.dependencies import dependencies
-from ...ir.effects.resolved import resolver
+from ...ir.effects.resolved import UnionFind, join_aliases, resolver, slot_storage
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Graph, Node, Op
 from ...ir.program import Program

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from ...ir.analysis.slices import computed_of
+from ...ir.analysis.numbers import computed_of
 from ...ir.graph import Node
 from ..regions import is_check
 from .draft import Draft

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from ...ir.analysis.digest import graph_digest, graph_tokens
 from ...ir.arguments import Ref
-from ...ir.effects.aliases import UnionFind
+from ...ir.effects.resolved import UnionFind
 from ...ir.graph import Call, Get, Graph, Node
 from ...ir.names import Names, word_of
 from ...ir.program import Program

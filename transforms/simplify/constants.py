@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ...ir.analysis.slices import computed_of
+from ...ir.analysis.numbers import computed_of
 from ...ir.arguments import Arg, Ref, bodies_in, map_refs, thawed
 from ...ir.calls.call_graph import all_instances
 from ...ir.effects.declared import NodeEffects

@@ -11,9 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from ...ir.arguments import Arg, bodies_in, refs_in
 from ...ir.calls.parts import part_names
-from ...ir.effects.aliases import UnionFind, slot_storage, storages
 from ...ir.effects.declared import NodeEffects
-from ...ir.effects.resolved import program_effects
+from ...ir.effects.resolved import UnionFind, program_effects, slot_storage, storages
 from ...ir.graph import Call, Graph, Node
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program

@@ -20,7 +20,7 @@ from ...ir.operators import GETITEM
 from ...ir.origins import made_of
 from ...ir.own_operators import CALL_MODULE, GIVES, TAKES, UNPACK
 from ...ir.program import CallSignature, Program
-from ...ir.relocation import Relocation
+from ...ir.rewriter import Relocation
 from ...ir.signature import UserInput, UserOutput
 from ...ir.verify import check
 from ..pipeline import transform

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from attrs import define, evolve, field
 
-from ...ir.analysis.versions import made_of_value
+from ...ir.analysis.history import made_of_value
 from ...ir.calls.call_graph import Instance, all_instances, calls_by_label
 from ...ir.calls.call_sites import Convention, Through, conventions, flat_convention, passed_on, site_of
 from ...ir.calls.compatibility import check_module, check_program
