@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import torch
 
-from ..ir.arguments import Arg, Ref
+from ..ir.arguments import Arg, Items, Ref
 from ..ir.effects.aliases import slot_storage, storages
 from ..ir.effects.resolved import node_effects
-from ..ir.graph import Graph, Node
+from ..ir.graph import Graph, Input, Node
 from ..ir.inference import clone_value
+from ..ir.names import word_of
 from ..ir.operators import op_of
 from ..ir.program import Program
-from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, UserInput
-from ..transforms import inplace_mutations, remove_effect_tokens, sink_state
+from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
+from ..transforms import inplace_mutations, sink_state
 
 __all__ = ["executable", "with_saved_values"]
 
-CLONE = op_of(torch.ops.aten.clone.default)
+CLONE, EMPTY = op_of(torch.ops.aten.clone.default), op_of(torch.ops.aten.empty.memory_format)
 
 
 def executable(program: Program) -> Program:
@@ -33,8 +34,17 @@ def executable(program: Program) -> Program:
     signature = program.signature
     if all(type(spec) is UserInput for spec in signature.inputs) and all(type(spec) in GIVEN for spec in signature.outputs):
         return program
-    for step in (remove_effect_tokens, inplace_mutations, sink_state):
-        program = step.apply(program)  # a tree too: only their laws need a flat program
+    # Tokens order nothing here; state that is written and not read becomes an input, which the write goes to.
+    graph, names, given = program.main, program.main.names(), [pair for pair in program.inputs if type(pair[1]) is not Token]
+    tokens = [Node(one.name, EMPTY, (Items([0]),), meta=one.meta) for one, spec in program.inputs if type(spec) is Token]
+    written = dict.fromkeys([spec.slot for spec in signature.outputs if type(spec) is StateMutation])
+    for slot in [slot for slot in written if StateInput(slot) not in signature.inputs]:
+        given.append((Input(names.fresh(word_of(slot))), StateInput(slot)))
+    kept = [pair for pair in zip(graph.output, signature.outputs, strict=True) if type(pair[1]) is not Token]
+    main = Graph(tuple([one for one, _ in given]), (*tokens, *graph.nodes), tuple([arg for arg, _ in kept]))
+    program = program.with_boundary(main, [spec for _, spec in given], [spec for _, spec in kept])
+    for step in (inplace_mutations, sink_state):
+        program = step.apply(program)  # of a tree too: only their laws need a flat program
     return program
 
 
