@@ -1,12 +1,25 @@
-"""``executable``: a root with only user inputs and user outputs; state is read, and new contents are written in place."""
+"""``executable``: a root with only user inputs and user outputs; state is read, and new contents are written in place.
+
+``with_saved_values`` is for programs whose new contents stay outputs.
+"""
 
 from __future__ import annotations
 
-from ..ir.program import Program
-from ..ir.signature import GIVEN, UserInput
-from ..transforms import inplace_mutations, remove_effect_tokens, sink_state
+import torch
 
-__all__ = ["executable"]
+from ..ir.arguments import Arg, Items, Ref
+from ..ir.effects.resolved import node_effects, slot_storage, storages
+from ..ir.graph import Graph, Input, Node
+from ..ir.inference import clone_value
+from ..ir.names import word_of
+from ..ir.operators import op_of
+from ..ir.program import Program
+from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
+from ..transforms import inplace_mutations, sink_state
+
+__all__ = ["executable", "with_saved_values"]
+
+CLONE, EMPTY = op_of(torch.ops.aten.clone.default), op_of(torch.ops.aten.empty.memory_format)
 
 
 def executable(program: Program) -> Program:
@@ -20,6 +33,54 @@ def executable(program: Program) -> Program:
     signature = program.signature
     if all(type(spec) is UserInput for spec in signature.inputs) and all(type(spec) in GIVEN for spec in signature.outputs):
         return program
-    for step in (remove_effect_tokens, inplace_mutations, sink_state):
-        program = step.apply(program)  # a tree too: only their laws need a flat program
+    # Tokens order nothing here; state that is written and not read becomes an input, which the write goes to.
+    graph, names, given = program.main, program.main.names(), [pair for pair in program.inputs if type(pair[1]) is not Token]
+    tokens = [Node(one.name, EMPTY, (Items([0]),), meta=one.meta) for one, spec in program.inputs if type(spec) is Token]
+    written = dict.fromkeys([spec.slot for spec in signature.outputs if type(spec) is StateMutation])
+    for slot in [slot for slot in written if StateInput(slot) not in signature.inputs]:
+        given.append((Input(names.fresh(word_of(slot))), StateInput(slot)))
+    kept = [pair for pair in zip(graph.output, signature.outputs, strict=True) if type(pair[1]) is not Token]
+    main = Graph(tuple([one for one, _ in given]), (*tokens, *graph.nodes), tuple([arg for arg, _ in kept]))
+    program = program.with_boundary(main, [spec for _, spec in given], [spec for _, spec in kept])
+    for step in (inplace_mutations, sink_state):
+        program = step.apply(program)  # of a tree too: only their laws need a flat program
     return program
+
+
+def with_saved_values(program: Program) -> Program:
+    """Return a program in which new contents are distinct values, and no other output shares memory with what they replace.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> with_saved_values(program) is program
+    True
+    """
+    graph, specs = program.main, program.signature.outputs
+    owner = {spec.slot: formal.name for formal, spec in program.inputs if type(spec) is StateInput}
+    targets = {number: owner.get(spec.slot) for number, spec in enumerate(specs) if type(spec) is StateMutation}
+    targets |= {number: graph.inputs[spec.index].name for number, spec in enumerate(specs) if type(spec) is InputMutation}
+    if not targets:
+        return program
+    memory = storages(program, graph, node_effects(program, graph))
+    written = {memory.find(slot_storage(program, spec.slot)) for spec in specs if type(spec) is StateMutation}
+    written |= {memory.find(graph.inputs[spec.index].name) for spec in specs if type(spec) is InputMutation}
+    names, clones, saved, taken = graph.names(), list[Node](), dict[Arg, Ref](), set[Arg]()
+
+    def clone(value: Ref, original: Ref) -> Ref:
+        meta = graph.metas[original.name]
+        known = {"val": clone_value(meta["val"])} if "val" in meta else {}
+        clones.append(Node(names.fresh("clone"), CLONE, (value,), meta=known))
+        return Ref(clones[-1].name)
+
+    output: list[Arg] = []
+    for number, arg in enumerate(graph.output):
+        given, target = arg, targets.get(number)
+        if type(given) is Ref and given.name != target:
+            if memory.find(given.name) in written:
+                arg = saved[given] = saved.get(given) or clone(given, given)
+            if target is not None and arg in taken:
+                arg = clone(arg, given)
+        if target is not None:
+            taken.add(arg)
+        output.append(arg)
+    return program.with_main(Graph(graph.inputs, (*graph.nodes, *clones), tuple(output))) if clones else program

@@ -24,9 +24,9 @@ from ...ir.own_operators import pack
 from ...ir.torch_private import is_tracing, pytree, tree_flatten_spec
 from .arguments import other_literal, result_builder
 
-__all__ = ["Answer", "Answers", "PreservedCall", "add_inputs", "add_output", "answering", "call_module", "edited"]
+__all__ = ["CallHandler", "CallHandlers", "PreservedCall", "add_inputs", "add_output", "answering", "call_module", "edited"]
 
-Letter = list[Any]
+SideChannel = list[Any]
 """What travels beside the arguments: call number, values for the body, and on the way back the values that it gives."""
 
 
@@ -41,27 +41,27 @@ class PreservedCall:
         self.convention = convention
         self.leaves: tuple[Arg, ...] = tuple([actual[leaf.name] if type(leaf) is Ref else leaf for leaf in convention.takes])
         """The leaves of the arguments, in terms of the caller."""
-        self.beside: tuple[Arg, ...] = tuple([arg for arg, leaf in zip(node.args, convention.inputs, strict=True) if leaf < 0])
+        self.extra: tuple[Arg, ...] = tuple([arg for arg, leaf in zip(node.args, convention.inputs, strict=True) if leaf < 0])
         """What the signature does not name."""
         self.number = call.instance.call
         signature = convention.signature
         self.callee = evolve(call.instance, call=0) if signature.shared else call.instance
         """Which of the caller's attributes is called."""
         self.writes = signature.shared or not convention.is_closed
-        """Whether a letter goes along."""
+        """Whether a channel goes along."""
         self.pack = packing(signature.in_spec)
         self.out_spec = signature.out_spec
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PreservedCall:
         return self  # code is not state
 
-    def __call__(self, child: Any, leaves: Sequence[Any], beside: Sequence[Any]) -> Any:
+    def __call__(self, child: Any, leaves: Sequence[Any], extra: Sequence[Any]) -> Any:
         """Call a module and return what the caller uses of the result."""
         args, kwargs = self.pack(leaves)
-        letter: Letter | None = None
+        channel: SideChannel | None = None
         if self.writes and hasattr(child, "purefx_answers"):
-            letter = [self.number, beside, ()]
-            result = child(*args, purefx_letter=letter, **kwargs)
+            channel = [self.number, extra, ()]
+            result = child(*args, purefx_side_channel=channel, **kwargs)
         else:
             result = child(*args, **kwargs)
         convention = self.convention
@@ -70,7 +70,7 @@ class PreservedCall:
         flat = self._taken_apart(result)
         if convention.single and convention.outputs[0] >= 0:
             return flat[convention.outputs[0]]
-        values = self._values(flat, letter, child)
+        values = self._values(flat, channel, child)
         return values[0] if convention.single else values
 
     def _taken_apart(self, result: Any) -> Sequence[Any]:
@@ -80,14 +80,14 @@ class PreservedCall:
             said = str(error).removeprefix("argument ")
             raise CallError(f"module {self.path} returned something else than the exported one did: {said}") from error
 
-    def _values(self, flat: Sequence[Any], letter: Letter | None, child: Any) -> tuple[Any, ...]:
+    def _values(self, flat: Sequence[Any], channel: SideChannel | None, child: Any) -> tuple[Any, ...]:
         convention = self.convention
-        if convention.unnamed and letter is None:
+        if convention.unnamed and channel is None:
             raise CallError(
                 f"module {self.path} was replaced by a {type(child).__name__}, and its result does not hold "
                 f"{', '.join(convention.unnamed)}, which is used outside of it: replace its parent, or give that value back"
             )
-        given = letter[2] if letter is not None else ()
+        given = channel[2] if channel is not None else ()
         return tuple([flat[leaf] if leaf >= 0 else given[index] for index, leaf in enumerate(convention.outputs)])
 
 
@@ -107,7 +107,7 @@ def packing(in_spec: Any) -> Callable[[Sequence[Any]], tuple[Sequence[Any], Mapp
     return lambda leaves: pack(leaves, in_spec)
 
 
-class Answer:
+class CallHandler:
     """How a module answers one of its calls: the body, and how it is called."""
 
     def __init__(self, place: Any, convention: Convention) -> None:
@@ -118,10 +118,10 @@ class Answer:
         self.literals = [(at, leaf) for at, leaf in enumerate(convention.takes) if type(leaf) is not Ref]
         """What the body was exported with, and computes with whatever is passed."""
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Answer:
+    def __deepcopy__(self, memo: dict[int, Any]) -> CallHandler:
         return self
 
-    def values(self, args: Sequence[Any], kwargs: Mapping[str, Any], letter: Letter | None) -> list[Any]:
+    def values(self, args: Sequence[Any], kwargs: Mapping[str, Any], channel: SideChannel | None) -> list[Any]:
         """Return the inputs of the body.
 
         Raises:
@@ -134,13 +134,13 @@ class Answer:
             if leaves[at] is not literal and not same_arg(literal, leaves[at]) and not is_tracing():
                 raise InputValueError(f"module {self.place.path}: {other_literal(self.tree.paths[at], literal, leaves[at])}")
         convention = self.convention
-        if -1 in convention.inputs and letter is None:
+        if -1 in convention.inputs and channel is None:
             raise CallError(
                 f"module {self.place.path} uses values of the module that calls it, which its call signature does not name: "
                 "it runs only as a part of the whole"
             )
-        beside = iter(letter[1] if letter is not None else ())
-        return [leaves[leaf] if leaf >= 0 else next(beside) for leaf in convention.inputs]
+        extra = iter(channel[1] if channel is not None else ())
+        return [leaves[leaf] if leaf >= 0 else next(extra) for leaf in convention.inputs]
 
     def _leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         tree = self.tree
@@ -151,16 +151,16 @@ class Answer:
         return tree.flatten([*args, *[kwargs[key] for key in tree.keyword]])
 
 
-class Answers(dict[int, Answer]):
+class CallHandlers(dict[int, CallHandler]):
     """How a module answers its calls, by call number; one that is called from outside answers as the first."""
 
-    def of(self, letter: Letter | None) -> Answer:
+    def of(self, channel: SideChannel | None) -> CallHandler:
         """Return the answer to a call."""
-        if letter is not None and letter[0] in self:
-            return self[letter[0]]
+        if channel is not None and channel[0] in self:
+            return self[channel[0]]
         return next(iter(self.values()))
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Answers:
+    def __deepcopy__(self, memo: dict[int, Any]) -> CallHandlers:
         return self
 
 
@@ -171,17 +171,17 @@ def answering(run: Callable[[torch.nn.Module, Any, list[Any]], Any]) -> Callable
         run: runs the body at a place, on the state of a module.
     """
 
-    def forward(self: Any, *args: Any, purefx_letter: Letter | None = None, **kwargs: Any) -> Any:
-        answer = self.purefx_answers.of(purefx_letter)
-        output, leaves = run(self, answer.place, answer.values(args, kwargs, purefx_letter))
-        if purefx_letter is not None:
-            purefx_letter[2] = (output,) if answer.convention.single else output
+    def forward(self: Any, *args: Any, purefx_side_channel: SideChannel | None = None, **kwargs: Any) -> Any:
+        answer = self.purefx_answers.of(purefx_side_channel)
+        output, leaves = run(self, answer.place, answer.values(args, kwargs, purefx_side_channel))
+        if purefx_side_channel is not None:
+            purefx_side_channel[2] = (output,) if answer.convention.single else output
         return answer.result(leaves)
 
     return forward
 
 
-def edited(forward: Callable[..., Any], answers: Answers) -> Callable[..., Any]:
+def edited(forward: Callable[..., Any], answers: CallHandlers) -> Callable[..., Any]:
     """Return the ``forward`` of a module with a preserved call signature whose fx graph was edited.
 
     The graph is that of its first call: other calls are answered as before.
@@ -194,12 +194,12 @@ def edited(forward: Callable[..., Any], answers: Answers) -> Callable[..., Any]:
     whole = answering(lambda module, place, values: place.body.run(module, *values))
     mine = answering(lambda module, _, values: forward(module, *values))
 
-    def answer(self: Any, *args: Any, purefx_letter: Letter | None = None, **kwargs: Any) -> Any:
-        if answers.of(purefx_letter) is not first:
-            return whole(self, *args, purefx_letter=purefx_letter, **kwargs)
+    def answer(self: Any, *args: Any, purefx_side_channel: SideChannel | None = None, **kwargs: Any) -> Any:
+        if answers.of(purefx_side_channel) is not first:
+            return whole(self, *args, purefx_side_channel=purefx_side_channel, **kwargs)
         if first.convention.is_closed:
             return forward(self, *args, **kwargs)
-        return mine(self, *args, purefx_letter=purefx_letter, **kwargs)
+        return mine(self, *args, purefx_side_channel=purefx_side_channel, **kwargs)
 
     return answer
 

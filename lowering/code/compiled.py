@@ -196,7 +196,9 @@ class Codes(WeakValueDictionary[CodeType, Body]):
         """
 
         def new_table() -> Table:
-            return Table(self.reserved, family.standing if len(family) else frozenset(), family)  # operators are given none
+            return Table(
+                self.reserved, family.position_dependent if len(family) else frozenset(), family
+            )  # operators are given none
 
         program = family.program
         operators = [node.do for node in graph.nodes if type(node.do) is Op]

@@ -5,22 +5,18 @@ Running a module does not need them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Container
 from typing import Any
 
 import torch.fx
-from attrs import frozen
 
 from ...ir.arguments import TREES, Arg, Body, Ref, thawed
 from ...ir.callables import Method, plain_parameters
 from ...ir.calls.argument_tree import ArgumentTree
-from ...ir.calls.call_sites import Convention
 from ...ir.graph import Call, Get, Graph, Input, Node, Op, Stack
 from ...ir.meta import Meta, spelled_stack, thaw
 from ...ir.names import join, way_to
 from ...ir.own_operators import is_boundary, is_module_call, read_modules
-from ...ir.program import Program
 from ...ir.torch_private import PyTreeCodeGen, PyTreeInfo, pytree
 from ..calls.preserved import PreservedCall, add_inputs, add_output, call_module
 from .source import argument_names, attribute_name, check_fx_names, from_root
@@ -55,46 +51,27 @@ def _done(node: Node) -> object:
     return do.instance.path if type(do) is Call else do.name if type(do) is Op else do
 
 
-@frozen
-class View:
-    """What a graph is built for: one body, in one module."""
-
-    program: Program
-    graph: Graph
-    path: str
-    call: int
-    attach_body: Callable[[str], str]
-    """Puts the module of a nested graph on the owner and returns the attribute's name."""
-    attach_tree: Callable[[Any], str]
-    """Puts a pytree on the owner and returns the attribute's name."""
-    is_root: bool
-    types: Mapping[str, str | None]
-    """The class of every module, by path: one dict for all views, because a look at every module must stay linear."""
-    convention: Convention | None = None
-    """How the body is called, where its signature was preserved."""
-    sites: Mapping[str, PreservedCall] = MappingProxyType({})
-    """Its calls of modules with a preserved signature, by name of node."""
-
-
-def build_fx_graph(view: View) -> torch.fx.Graph:
+def build_fx_graph(place: Any, owner: torch.nn.Module, reserved: Container[str]) -> torch.fx.Graph:
     """Return the fx graph of a body as instantiated in a module.
 
     Args:
-        view: the body and the module that it belongs to.
+        place: the ``Place`` of the module: which body it runs, and where.
+        owner: the module; it gets the modules of nested graphs, and pytrees.
+        reserved: attribute names that modules use themselves.
 
     Returns:
         A linted graph whose nodes carry meta; that of a root takes and gives pytrees.
     """
-    builder = _Builder(view)
+    builder = _Builder(place, owner, reserved)
     builder.inputs()
-    for node in view.graph.nodes:
+    for node in builder.graph.nodes:
         if not is_boundary(node) and node.name not in builder.modules:
             made = builder.node(node)
             builder.describe(made, node.meta)
             made.meta.setdefault("nn_module_stack", builder.module_stack(node.stack))
     builder.output()
-    signature = view.program.signature
-    if view.is_root and signature.in_spec is not None and builder.parameters is None:
+    signature = builder.signature
+    if builder.is_root and signature.in_spec is not None and builder.parameters is None:
         tree = ArgumentTree.of(signature.in_spec)
         names = argument_names(signature.arg_names, len(tree.specs), list(tree.keyword))
         builder.made.set_codegen(PyTreeCodeGen(PyTreeInfo(names, signature.in_spec, signature.out_spec)))
@@ -102,31 +79,50 @@ def build_fx_graph(view: View) -> torch.fx.Graph:
 
 
 class _Builder:
-    def __init__(self, view: View) -> None:
-        self.view = view
+    def __init__(self, place: Any, owner: torch.nn.Module, reserved: Container[str]) -> None:
+        body = place.body
+        self.place, self.owner, self.reserved = place, owner, reserved
+        self.graph = as_it_was(body.graph, place.bodies.before_merging(place.path, place.call))
+        self.signature = body.program.signature
+        self.is_root = body.name == body.program.root
         self.made = torch.fx.Graph()
         self.known: dict[str, Any] = {}
         """What stands for each value: a node; for what a preserved call returns, a tuple of nodes."""
-        self._types = view.types
-        self.parameters = plain_parameters(view.program.signature) if view.is_root else None
+        self.parameters = plain_parameters(self.signature) if self.is_root else None
         """What the code takes where that is as a plain function does, with defaults and rests."""
         self._stacks: dict[Stack, dict[str, tuple[str, str]]] = {}
         self._bodies: dict[str, torch.fx.Node] = {}
-        read = read_modules(view.graph.nodes)
+        read = read_modules(self.graph.nodes)
         self.modules = frozenset(read)
         """Reads of modules that the program holds; in fx the call names them."""
-        calls = [node for node in view.graph.nodes if is_module_call(node)]
+        calls = [node for node in self.graph.nodes if is_module_call(node)]
         self._module_calls = {node.name: from_root(read[node.args[0].name]) for node in calls}
+
+    def attach_body(self, name: str) -> str:
+        """Put the module of a nested graph on the owner, and return the attribute's name."""
+        attribute = "".join(char if char.isalnum() or char == "_" else "_" for char in name).strip("_") or "body"
+        attributes, body = self.owner.__dict__, self.place.bodies[name]
+        while attribute in self.reserved or attributes.get(attribute, body) is not body:
+            attribute += "_"
+        attributes[attribute] = body
+        return attribute
+
+    def attach_tree(self, spec: Any) -> str:
+        """Put a pytree on the owner, and return the attribute's name."""
+        number, attributes = 0, self.owner.__dict__
+        while attributes.get(f"_spec_{number}", spec) != spec:
+            number += 1
+        attributes[f"_spec_{number}"] = spec
+        return f"_spec_{number}"
 
     def describe(self, made: torch.fx.Node, meta: Meta) -> None:
         made.meta.update({key: thaw(value) for key, value in meta.items()})
 
     def inputs(self) -> None:
-        view = self.view
-        formals = view.graph.inputs
-        if view.convention is not None and view.convention.is_closed:
+        formals, convention = self.graph.inputs, self.place.body.convention
+        if convention is not None and convention.is_closed:
             names = [formal.name for formal in formals]
-            self.known.update(add_inputs(self.made, view.convention, names, view.attach_tree))
+            self.known.update(add_inputs(self.made, convention, names, self.attach_tree))
         elif self.parameters is not None:
             for formal, parameter in zip(formals, self.parameters, strict=True):
                 stars = "" if parameter.rest is None else "**" if parameter.rest.keywords else "*"
@@ -138,15 +134,15 @@ class _Builder:
             self.describe(self.known[formal.name], formal.meta)
 
     def output(self) -> None:
-        view = self.view
+        output, convention = self.arg(self.graph.output), self.place.body.convention
         if self.parameters is not None:
-            self.made.output(pytree.tree_unflatten(list(self.arg(view.graph.output)), view.program.signature.out_spec))
-        elif view.convention is None:
-            self.made.output(self.arg(view.graph.output))
-        elif view.convention.is_closed:
-            add_output(self.made, view.convention, self.arg(view.convention.gives), view.attach_tree)
+            self.made.output(pytree.tree_unflatten(list(output), self.signature.out_spec))
+        elif convention is None:
+            self.made.output(output)
+        elif convention.is_closed:
+            add_output(self.made, convention, self.arg(convention.gives), self.attach_tree)
         else:  # what travels beside arguments and result has no place in a graph: this is what the body computes
-            self.made.output((self.arg(view.graph.output), self.arg(view.convention.gives)))
+            self.made.output((output, self.arg(convention.gives)))
 
     def node(self, node: Node) -> torch.fx.Node:
         made = self._node(node)
@@ -160,8 +156,8 @@ class _Builder:
         leaves, target = self.arg(site.leaves), attribute_name(site.callee)
         # A later call with another body is passed its number, and so is one with values in the side channel.
         if site.convention.is_closed and not (site.number and site.convention.signature.shared):
-            return call_module(self.made, site, leaves, target=target, name=node.name, attach=self.view.attach_tree)
-        args = (self.made.get_attr(target), leaves, self.arg(site.beside))
+            return call_module(self.made, site, leaves, target=target, name=node.name, attach=self.attach_tree)
+        args = (self.made.get_attr(target), leaves, self.arg(site.extra))
         made = self.made.create_node("call_function", site, args, name=node.name)
         return made, made
 
@@ -174,8 +170,8 @@ class _Builder:
             case _ if node.name in self._module_calls:
                 kwargs = {key: self.arg(value) for key, value in node.kwargs}
                 return create("call_module", self._module_calls[node.name], self.arg(node.args[1:]), kwargs, name=node.name)
-            case Call() if node.name in self.view.sites:
-                return self._preserved(node, self.view.sites[node.name])
+            case Call() if node.name in self.place.body.sites:
+                return self._preserved(node, self.place.body.sites[node.name])
             case Call(instance=instance):
                 return create("call_module", attribute_name(instance), self.arg(node.args), name=node.name)
             case _ if node.projection is not None and type(whole := self.arg(node.args[0])) is tuple:
@@ -198,21 +194,21 @@ class _Builder:
             return self.known[arg.name]
         if kind is Body:
             return self._body(arg.graph)
-        return self.made.get_attr(self.view.attach_tree(arg)) if isinstance(arg, TREES) else arg
+        return self.made.get_attr(self.attach_tree(arg)) if isinstance(arg, TREES) else arg
 
     def _body(self, name: str) -> torch.fx.Node:
         if name not in self._bodies:
-            self._bodies[name] = self.made.get_attr(self.view.attach_body(name))
+            self._bodies[name] = self.made.get_attr(self.attach_body(name))
         return self._bodies[name]
 
     def module_stack(self, stack: Stack) -> dict[str, tuple[str, str]]:
         """Return the exporter's spelling of the module calls around a node."""
         found = self._stacks.get(stack)
         if found is None:
-            found = self._stacks[stack] = spelled_stack(self._frames(stack), self._types)
+            found = self._stacks[stack] = spelled_stack(self._frames(stack), self.place.bodies.types)
         return dict(found)
 
     def _frames(self, stack: Stack) -> list[tuple[str, int]]:
-        view = self.view
-        frames = [(path, view.call if path == view.path else 0) for path in way_to(view.path) if path in self._types]
-        return frames + [(join(view.path, frame.path), frame.call) for frame in stack]
+        place, known = self.place, self.place.bodies.types
+        frames = [(path, place.call if path == place.path else 0) for path in way_to(place.path) if path in known]
+        return frames + [(join(place.path, frame.path), frame.call) for frame in stack]

@@ -97,8 +97,8 @@ class Table:
 
     reserved: frozenset[str]
     """Attribute names that a module class already has; they are looked up in the module's own dicts."""
-    standing: frozenset[str] = frozenset()
-    """Graphs that read state or call modules: where an operator is given one, it stands in the module around it."""
+    position_dependent: frozenset[str] = frozenset()
+    """Graphs that read state or call modules: where an operator is given one, it runs on the module around it."""
     nested: Mapping[str, Any] = MappingProxyType({})
     """The modules of the graphs that operators are given, by id."""
     values: dict[str, Any] = field(factory=dict)
@@ -211,7 +211,7 @@ class _Writer:
                 site = self.sites[node.name]
                 called = self._attribute(attribute_name(site.callee), child_of)
                 name = self.table.name(("site", id(site)), site)
-                return f"{name}({called}, {self.text(site.leaves)}, {self.text(site.beside)})"
+                return f"{name}({called}, {self.text(site.leaves)}, {self.text(site.extra)})"
             case Call(instance=instance):
                 called = self._attribute(attribute_name(instance), child_of)
                 return f"{called}({', '.join([self.text(arg) for arg in node.args])})"
@@ -277,7 +277,9 @@ class _Writer:
             return f"slice({self.text(arg.start)}, {self.text(arg.stop)}, {self.text(arg.step)})"
         if kind is Body:
             body = self.table.name(("body", arg.graph), self.table.nested[arg.graph])
-            return f"{self.table.name('standing', bound_to)}(self, {body})" if arg.graph in self.table.standing else body
+            return (
+                f"{self.table.name('bound_to', bound_to)}(self, {body})" if arg.graph in self.table.position_dependent else body
+            )
         return self.table.name(_literal_key(arg), arg)
 
 

@@ -23,28 +23,10 @@ from ...ir.signature import Signature
 from ...ir.state import Slot, SlotKind, State
 from .interface import ExternalUses, external_uses, one_object, other_names
 
-__all__ = ["FIRST", "LoweringContext", "bound_to", "position_dependent", "without_state"]
+__all__ = ["FIRST", "LoweringContext", "bound_to", "without_state"]
 
 FIRST = "@"
 """Under which attribute a body that runs on another module has that module."""
-
-
-def position_dependent(program: Program) -> frozenset[str]:
-    """Return the ids of the graphs that read state or call modules, or pass such a graph to an operator.
-
-    >>> from purefx.ir import Get, Graph, Node
-    >>> sorted(position_dependent(Program.of({"": Graph((), (Node("w", Get("w")),))})))
-    ['']
-    """
-    found: set[str] = set()
-    for name in program.bottom_up:
-        for node in program.graphs[name].nodes:
-            if type(node.do) is not Op or (
-                node.do.effects.through_bodies and not found.isdisjoint(bodies_in(node.args, node.kwargs))
-            ):
-                found.add(name)
-                break
-    return frozenset(found)
 
 
 def bound_to(holder: torch.nn.Module, body: torch.nn.Module) -> torch.nn.Module:
@@ -107,8 +89,8 @@ class LoweringContext(dict[str, torch.nn.Module]):
         self.constants = _constants(given.state.pairs)
         self.ties = _ties(given.state)
         """All names of a tensor that has several, by each of them."""
-        self.twins: dict[Key, tuple[type[torch.nn.Module], dict[str, Any]]] = {}
-        """In a family that was loaded: class and own attributes of each module."""
+        self.copies: dict[Key, tuple[type[torch.nn.Module], dict[str, Any]]] = {}
+        """In a family that was loaded, what its modules are copied from: class and own attributes of each."""
         self.derived: dict[Any, Any] = {}
         """What others derive from it, each once."""
         self.said_modes = False
@@ -121,9 +103,17 @@ class LoweringContext(dict[str, torch.nn.Module]):
         return LoweringContext.reduce_context(self)
 
     @cached_property
-    def standing(self) -> frozenset[str]:
-        """The bodies of operators that read state or call modules, which run with the module around them."""
-        return position_dependent(self.program)
+    def position_dependent(self) -> frozenset[str]:
+        """The graphs that read state or call modules, or pass such a graph to an operator: they run on the module around them."""
+        found: set[str] = set()
+        for name in self.program.bottom_up:
+            for node in self.program.graphs[name].nodes:
+                if type(node.do) is not Op or (
+                    node.do.effects.through_bodies and not found.isdisjoint(bodies_in(node.args, node.kwargs))
+                ):
+                    found.add(name)
+                    break
+        return frozenset(found)
 
     @cached_property
     def types(self) -> Mapping[str, str | None]:

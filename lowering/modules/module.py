@@ -22,7 +22,7 @@ from ...ir.state_changes import copy_value
 from ...ir.torch_private import blank_module, children_dict, codegen_of, hooks_of, pytree, with_hooks_of
 from ..calls.preserved import edited
 from ..code.compiled import Body, may_leave_modes, restoring
-from ..code.fx_view import View, as_it_was, build_fx_graph
+from ..code.fx_view import build_fx_graph
 from ..code.source import uncompilable
 from ..swaps.hooks import Watched, Where
 from .context import FIRST, LoweringContext
@@ -248,29 +248,7 @@ class Place:
 
     def fx_graph(self, owner: torch.nn.Module) -> torch.fx.Graph:
         """Return a new fx graph of the body, owned by the module."""
-
-        def attach(name: str) -> str:
-            attribute = "".join(char if char.isalnum() or char == "_" else "_" for char in name).strip("_") or "body"
-            while attribute in RESERVED or owner.__dict__.get(attribute, self.bodies[name]) is not self.bodies[name]:
-                attribute += "_"
-            owner.__dict__[attribute] = self.bodies[name]
-            return attribute
-
-        def attach_tree(spec: Any) -> str:
-            number = 0
-            while owner.__dict__.get(f"_spec_{number}", spec) != spec:
-                number += 1
-            owner.__dict__[f"_spec_{number}"] = spec
-            return f"_spec_{number}"
-
-        body = self.body
-        is_root = body.name == body.program.root
-        graph, convention, sites = body.graph, body.convention, body.sites
-        graph = as_it_was(graph, self.bodies.before_merging(self.path, self.call))
-        view = View(
-            body.program, graph, self.path, self.call, attach, attach_tree, is_root, self.bodies.types, convention, sites
-        )  # fmt: skip
-        return build_fx_graph(view)
+        return build_fx_graph(self, owner, RESERVED)
 
 
 def _fx_attributes(module: LoweredModule) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def _written(node: torch.fx.Node) -> tuple[Any, ...]:
 
 def load_module(context: LoweringContext, key: Key, floating: bool) -> torch.nn.Module:  # noqa: FBT001  pickle calls by position
     """Return a module without state, as it was lowered; what pickle knows of it comes after."""
-    kind, ours = context.twins[key]
+    kind, ours = context.copies[key]
     made: torch.nn.Module = object.__new__(kind)
     torch.nn.Module.__init__(made)
     made.__dict__.update(ours)
@@ -214,5 +214,5 @@ def load_context(text: str, specs: Any, metas: Mapping[str, Any], said: Any) -> 
     for module in (*root.modules(), *(found for _, found in root.purefx_hidden()), *context.values()):
         if "purefx_place" in module.__dict__:
             ours = {name: value for name, value in module.__dict__.copy().items() if name.startswith("purefx_")}
-            context.twins[key_of(module)] = (type(module), ours)
+            context.copies[key_of(module)] = (type(module), ours)
     return context

@@ -20,7 +20,7 @@ from ...ir.names import FROM_ROOT
 from ...ir.program import Program
 from ...ir.state import SlotKind
 from ...ir.torch_private import buffers_dict, children_dict, parameters_dict, unsaved_buffers
-from ..calls.preserved import Answer, Answers
+from ..calls.preserved import CallHandler, CallHandlers
 from ..code.compiled import Body
 from ..swaps.hooks import LoweredContainer, LoweredList, new_container
 from .context import FIRST, LoweringContext
@@ -124,11 +124,11 @@ def _answer(tree: Tree, module: torch.nn.Module, path: str, labels: dict[Label, 
     convention = tree.bodies[labels[mine]].convention
     if convention is None:
         return
-    answers = Answers()
+    answers = CallHandlers()
     for label in sorted(labels) if convention.signature.shared else [mine]:
         body = tree.bodies[labels[label]]
         if body.convention is not None:
-            answers[label] = Answer(Place(body, path, label, None, tree.nested), body.convention)
+            answers[label] = CallHandler(Place(body, path, label, None, tree.nested), body.convention)
     module.__dict__["purefx_answers"] = answers
 
 

@@ -22,14 +22,11 @@ from torch.export.graph_signature import (
 )
 
 from ...ir.analysis.numbers import SYMBOLIC
-from ...ir.arguments import Arg, Ref, replace_refs
+from ...ir.arguments import replace_refs
 from ...ir.calls.argument_tree import ArgumentTree
-from ...ir.effects.resolved import node_effects, slot_storage, storages
 from ...ir.errors import InputError, UnsupportedProgram
 from ...ir.expression import Apply, Expr, InputDim, InputValue
-from ...ir.graph import Frame, Graph, Node
-from ...ir.inference import clone_value
-from ...ir.operators import op_of
+from ...ir.graph import Frame
 from ...ir.persistent import collector_paused
 from ...ir.program import Program
 from ...ir.signature import GIVEN, InputMutation, LiteralType, StateInput, StateMutation, Token, UserInput
@@ -49,9 +46,10 @@ from ...ir.torch_private import (
 from ...ir.verify import check
 from ...transforms.convert.memory import materialise
 from ..code.contract import call_entries, kind_of, written_signature
+from ..executable import with_saved_values
 from .graphs import GraphMaker, Made, Values
 
-__all__ = ["DIALECTS", "apart", "make_ep", "with_saved_values"]
+__all__ = ["DIALECTS", "apart", "make_ep"]
 
 
 def apart(program: Program) -> Program:
@@ -70,48 +68,6 @@ def apart(program: Program) -> Program:
         signature = evolve(program.signature, outputs=tuple([specs[number] for number in order]))
         program = program.with_main(evolve(program.main, output=output), signature=signature)
     return with_saved_values(program)
-
-
-def with_saved_values(program: Program) -> Program:
-    """Return a program in which new contents are distinct values, and no other output shares memory with what they replace.
-
-    >>> from purefx.ir import Graph
-    >>> program = Program.of({"": Graph((), (), ())})
-    >>> with_saved_values(program) is program
-    True
-    """
-    graph, specs = program.main, program.signature.outputs
-    owner = {spec.slot: formal.name for formal, spec in program.inputs if type(spec) is StateInput}
-    targets = {number: owner.get(spec.slot) for number, spec in enumerate(specs) if type(spec) is StateMutation}
-    targets |= {number: graph.inputs[spec.index].name for number, spec in enumerate(specs) if type(spec) is InputMutation}
-    if not targets:
-        return program
-    memory = storages(program, graph, node_effects(program, graph))
-    written = {memory.find(slot_storage(program, spec.slot)) for spec in specs if type(spec) is StateMutation}
-    written |= {memory.find(graph.inputs[spec.index].name) for spec in specs if type(spec) is InputMutation}
-    names, clones, saved, taken = graph.names(), list[Node](), dict[Arg, Ref](), set[Arg]()
-
-    def clone(value: Ref, original: Ref) -> Ref:
-        meta = graph.metas[original.name]
-        known = {"val": clone_value(meta["val"])} if "val" in meta else {}
-        clones.append(Node(names.fresh("clone"), CLONE, (value,), meta=known))
-        return Ref(clones[-1].name)
-
-    output: list[Arg] = []
-    for number, arg in enumerate(graph.output):
-        given, target = arg, targets.get(number)
-        if type(given) is Ref and given.name != target:
-            if memory.find(given.name) in written:
-                arg = saved[given] = saved.get(given) or clone(given, given)
-            if target is not None and arg in taken:
-                arg = clone(arg, given)
-        if target is not None:
-            taken.add(arg)
-        output.append(arg)
-    return program.with_main(Graph(graph.inputs, (*graph.nodes, *clones), tuple(output))) if clones else program
-
-
-CLONE = op_of(torch.ops.aten.clone.default)
 
 
 def _with_literals(program: Program) -> Program:

@@ -8,13 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
-
-import pytest
-import torch
-import torch.fx
-from hypothesis import given
-from hypothesis import strategies as st
 
 import purefx as px
 from purefx.ir.effects.registered import effects_of
@@ -83,18 +76,6 @@ def ask(pair: Pair, programs: Programs, data: int) -> dict[str, list[str]]:
     return {name: found for name, found in wrong.items() if found}
 
 
-def by_data_alone(program: px.Program) -> px.Program:
-    """Put starts first, as far as operands allow."""
-    nodes, done, order = list(program.main.nodes), {one.name for one in program.main.inputs}, list[px.Node]()
-    while nodes:
-        ready = [node for node in nodes if done.issuperset(node.refs())]
-        first = next((node for node in ready if "all_gather" in str(node.do)), ready[-1])
-        nodes.remove(first)
-        order.append(first)
-        done.add(first.name)
-    return program.with_main(program.main.with_nodes(order))
-
-
 def test_both_processes_stay_in_step(pair: Pair) -> None:
     for number, programs in enumerate(examples_of(talking_programs(steps=12), 12, 1)):
         assert ask(pair, programs, number) == {}, programs(0).text()
@@ -106,67 +87,3 @@ def test_what_collectives_give_shares_no_memory_with_what_they_take(pair: Pair) 
     ran = [mine for mine, _ in pair.ask("tests.communication.fresh:sharing", [fresh, fresh])]
     assert len(ran) > 18
     assert [name for name, shares in ran if shares] == []
-
-
-def test_one_process_that_goes_by_operands_alone_is_found(pair: Pair) -> None:
-    """Two reductions that share no operand are one order on one process, and another on the other: sums of what is not meant."""
-    graph = torch.fx.Graph()
-    x, y, _ = [graph.placeholder(name) for name in "xyz"]
-    talk: Any = torch.ops._c10d_functional
-    sent = [graph.call_function(talk.all_reduce.default, (each, "sum", "0")) for each in (x, y)]
-    graph.output(tuple(graph.call_function(talk.wait_tensor.default, (each,)) for each in sent))
-    program = px.import_fx(torch.fx.GraphModule({}, graph))
-    moved = by_data_alone(program)
-    original, wrong, both = pair.run(
-        [(program.text(), program.text()), (program.text(), moved.text()), (moved.text(), moved.text())]
-    )
-    assert differences(wrong, original) == ["other numbers"]
-    assert differences(both, original) == []
-
-
-def test_processes_that_go_by_operands_alone_are_found(pair: Pair) -> None:
-    """Both in the same way: they stay together, and neither sends what it did; or they wait for one another."""
-    found = 0
-    for number, programs in enumerate(examples_of(talking_programs(steps=12), 20, 2)):
-        originals = [programs(rank) for rank in range(2)]
-        if "isend" not in originals[0].text():  # those get stuck, which takes its time
-            moved = [by_data_alone(program) for program in originals]
-            original, wrong = pair.run(
-                [(originals[0].text(), originals[1].text()), (moved[0].text(), moved[1].text())], data=number
-            )
-            found += differences(wrong, original) != []
-    assert found
-
-
-@pytest.mark.deep
-def test_an_order_that_gets_stuck_is_found(pair: Pair) -> None:
-    """Both wait for what they sent before they are ready to receive.  The relation keeps the wait behind."""
-    talk: Any = torch.ops._c10d_functional
-
-    def program(rank: int) -> px.Program:
-        graph = torch.fx.Graph()
-        x, y, _ = [graph.placeholder(name) for name in "xyz"]
-        sent = graph.call_function(talk.isend.default, (x, 1 - rank, 0, "0"))
-        come = graph.call_function(talk.irecv.default, (y, 1 - rank, 0, "0"))
-        graph.output(tuple(graph.call_function(talk.wait_tensor.default, (each,)) for each in (sent, come)))
-        return px.import_fx(torch.fx.GraphModule({}, graph))
-
-    assert px.ir.dependencies(program(0), program(0).main)[2] == [0, 1]
-    stuck = [with_order(program(rank), (0, 2, 1, 3)) for rank in range(2)]
-    original, wrong = pair.run([(str(program(0)), str(program(1))), (str(stuck[0]), str(stuck[1]))])
-    assert not original[0].error
-    assert all(one.error for one in wrong), "one runs out of time, and closes what the other waits on"
-
-
-def with_order(program: px.Program, order: tuple[int, ...]) -> px.Program:
-    """Return a program with its nodes in another order, legal or not."""
-    return program.with_main(program.main.with_nodes([program.main.nodes[number] for number in order]))
-
-
-@pytest.mark.deep
-def test_both_processes_stay_in_step_on_many_programs(pair: Pair) -> None:
-    @given(talking_programs(steps=30), st.integers(0, 1000))
-    def in_step(programs: Programs, data: int) -> None:
-        assert ask(pair, programs, data) == {}, programs(0).text()
-
-    in_step()

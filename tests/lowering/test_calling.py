@@ -171,44 +171,6 @@ def test_what_was_none_or_a_number_stays_so(lowered: Any, name: str) -> None:
     assert wanted in str(caught.value)
 
 
-class Related(nn.Module):
-    """Two sizes that depend on each other, and one that is bounded."""
-
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return torch.cat([x, x]) + y
-
-
-@pytest.fixture(scope="module")
-def related() -> Any:
-    """The lowered module with dynamic sizes."""
-    size = Dim("size", min=3, max=64)
-    ep = torch.export.export(Related(), (torch.ones(4, 2), torch.ones(8, 2)), dynamic_shapes={"x": {0: size}, "y": {0: 2 * size}})
-    return px.lower(px.transform(px.import_ep(ep)))
-
-
-@pytest.mark.parametrize("size", [3, 5, 64])
-def test_dynamic_sizes_run(related: Any, size: int) -> None:
-    """Any size within the bounds."""
-    x, y = torch.randn(size, 2), torch.randn(2 * size, 2)
-    assert torch.equal(related(x, y), Related()(x, y))
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "message"),
-    [
-        ((2, 2), (4, 2), "argument x: .*got shape .2, 2.*must be between 3 and 64"),
-        ((65, 2), (130, 2), "argument x: .*must be between 3 and 64"),
-        ((5, 2), (11, 2), "argument y: .*got shape .11, 2.*2 \\* s"),
-        ((5, 3), (10, 3), "argument x: .*got shape .5, 3"),
-        ((5,), (10,), "argument x: .*got shape .5,"),
-    ],
-)
-def test_dynamic_sizes_out_of_bounds(related: Any, first: tuple[int, ...], second: tuple[int, ...], message: str) -> None:
-    """What ep.module() refuses is refused, by name."""
-    with pytest.raises(px.errors.InputValueError, match=message):
-        related(torch.ones(first), torch.ones(second))
-
-
 def test_guards_are_enforced() -> None:
     """A guard that the exporter found in the code (divisible by 4) is enforced like in ep.module()."""
 

@@ -104,17 +104,6 @@ def test_a_name_that_reads_as_a_later_call(names: list[str]) -> None:
         px.import_ep(ep)
 
 
-def test_an_at_sign_in_a_preserved_name() -> None:
-    x = torch.ones(2)
-    ep = torch.export.export(Calls(["a@b", "a@b"]), (x,), preserve_module_call_signature=("a@b",))
-    with pytest.raises(px.errors.UnsupportedProgram, match="rename the module"):
-        px.import_ep(ep)
-    program = px.import_ep(torch.export.export(Calls(["a@b", "a", "a@b"]), (x,)))
-    assert [module.path for module in program.modules] == ["", "a@b", "a"]
-    text = px.transform(program).text()
-    assert px.parse(text).text().replace(' on "meta"', "") == text
-
-
 class Nested(parent(leaf=Leaf)):
     """Takes pytrees, and a keyword."""
 

@@ -133,10 +133,6 @@ def _program(kind: str) -> px.Program:
     return px.import_ep(torch.export.export(KINDS[kind](), (X,)))
 
 
-def _of_fx(kind: str) -> px.Program:
-    return px.import_fx(torch.export.export(KINDS[kind](), (X,)).module(), example_inputs=(X,))
-
-
 def _state_of(made: Any, name: str) -> Any:
     return (made.state_dict | made.constants)[name] if isinstance(made, torch.export.ExportedProgram) else getattr(made, name)
 
@@ -175,14 +171,6 @@ def test_a_copy_is_what_the_original_is(kind: str, door: str) -> None:
     for _ in range(3):
         assert torch.equal(module(X), eager(X))
     assert _drawn(original) == before
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_imported_from_fx(kind: str) -> None:
-    program = _of_fx(kind)
-    eager, module = KINDS[kind](), px.lower(px.transform(program))
-    for _ in range(3):
-        assert torch.equal(module(X), eager(X))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -317,13 +305,3 @@ def test_script_objects_are_copied(door: str) -> None:
     expected = torch.ops.quantized.linear_dynamic(X.unsqueeze(0), program.state["p"].value)
     assert torch.equal(module(X.unsqueeze(0)), expected)
     assert px.first_difference(program, program, (X.unsqueeze(0),)) is None
-
-
-def test_decomposed_subclasses_are_imported() -> None:
-    model = KINDS[f"{PLAIN_OUT}, as parameter"]()
-    program = px.import_ep(torch.export.export(model, (X,)).run_decompositions({}))
-    assert [module.path for module in program.modules] == ["", "parametrizations", "parametrizations.p"]
-    module = px.lower(px.transform(program))
-    assert list(module.state_dict()) == ["parametrizations.p.original0", "parametrizations.p.original1"]
-    assert torch.equal(module(X), model(X))
-    assert torch.equal(px.to_ep(program).module()(X), model(X))

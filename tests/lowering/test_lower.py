@@ -119,49 +119,6 @@ def test_persistence_and_load_state_dict() -> None:
     model.load_state_dict(module.state_dict(), strict=True)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["self", "training", "code", "graph", "meta", "class", "lambda", "x=y", "_modules", "a b", "ü", "v0", "t0", "shape_env"],
-)
-@BOTH
-def test_any_name_of_a_child_works(name: str, to: To) -> None:
-    """Names are data: keywords, attributes of modules, locals of generated code."""
-    inner, outer = px.Node("y", px.Get("weight")), px.Frame(name)
-    neg = px.Node("z", px.Op("aten.neg.default", target=torch.ops.aten.neg.default), (px.Ref("y"),))
-    graphs = {
-        "": px.Graph((), (px.Node("z", px.Call(outer, "body")),), (px.Ref("z"),)),
-        "body": px.Graph((), (inner, neg), px.Ref("z")),
-    }
-    slot = px.ir.Slot(px.ir.SlotKind.PARAMETER, nn.Parameter(torch.ones(2)), 0, 0)
-    slots = px.ir.State((f"{name}.weight",), px.ir.pmap({f"{name}.weight": slot}))
-    program = px.Program.of(
-        graphs, state=slots, signature=px.ir.Signature((), (px.ir.UserOutput(),)), modules=(px.ir.Module(""), px.ir.Module(name))
-    )
-    module = px.lower(program, to=to)
-    assert torch.equal(module()[0], -torch.ones(2))
-    assert list(module.state_dict()) == [f"{name}.weight"]
-
-
-def test_state_with_reserved_names() -> None:
-    """A parameter called ``graph`` and a buffer called ``training`` are found."""
-    slots = {
-        "graph": px.ir.Slot(px.ir.SlotKind.PARAMETER, nn.Parameter(torch.ones(2)), 0, 0),
-        "meta": px.ir.Slot(px.ir.SlotKind.BUFFER, torch.full((2,), 2.0), 1, 1),
-        "code": px.ir.Slot(px.ir.SlotKind.CONSTANT, torch.full((2,), 4.0), 2, 2, persistent=False),
-    }
-    add = px.Op("aten.add.Tensor", target=torch.ops.aten.add.Tensor)
-    nodes = (
-        *(px.Node(name, px.Get(name)) for name in slots),
-        px.Node("a", add, (px.Ref("graph"), px.Ref("meta"))), px.Node("b", add, (px.Ref("a"), px.Ref("code"))),
-    )  # fmt: skip
-    signature = px.ir.Signature((), (px.ir.UserOutput(),))
-    program = px.Program.of(
-        {"": px.Graph((), nodes, (px.Ref("b"),))}, state=px.ir.State(tuple(slots), px.ir.pmap(slots)), signature=signature
-    )
-    for to in ("graph_module", "interpreter"):
-        assert px.lower(program, to=to)()[0].tolist() == [7.0, 7.0]  # type: ignore[arg-type]
-
-
 def test_generated_code_is_shared_by_equal_bodies() -> None:
     """All blocks run one function; a graph is built when looked at and belongs to one module."""
     module = lowered(Tower(3), torch.ones(2, 4))
@@ -172,22 +129,6 @@ def test_generated_code_is_shared_by_equal_bodies() -> None:
     assert graph.owning_module is module.layers[0]
     assert module.layers[0].graph is graph
     assert "_graph" not in module.layers[1].__dict__
-
-
-def test_an_edited_graph_takes_effect_in_its_module_alone() -> None:
-    """Edit, recompile: this block changes, its equal neighbour does not."""
-    model, x = Tower(2), torch.randn(2, 4)
-    module = lowered(model, x)
-    for node in module.layers[0].graph.nodes:
-        if node.target is torch.ops.aten.relu.default:
-            node.target = torch.ops.aten.tanh.default
-    assert torch.equal(module(x), model(x))
-    module.layers[0].recompile()
-    hidden = model.layers[0].up(x).tanh()
-    expected = model.layers[1](x + model.layers[0].down(hidden))
-    assert torch.equal(module(x), expected)
-    assert "tanh" in module.layers[0].code
-    assert "tanh" not in module.layers[1].code
 
 
 def test_the_graph_means_what_the_module_does() -> None:
@@ -203,39 +144,6 @@ def test_the_graph_means_what_the_module_does() -> None:
             part.recompile()
     for _ in range(3):
         torch.testing.assert_close(rebuilt(x), model(x), rtol=0, atol=0)
-
-
-def test_graph_nodes_carry_meta() -> None:
-    """Every node of every graph has ``val``, operators have the user's stack trace and module stack."""
-    module = lowered(Tower(2), torch.ones(2, 4))
-    for part in module.modules():
-        if isinstance(part, torch.fx.GraphModule):
-            for node in part.graph.nodes:
-                assert node.op == "output" or "val" in node.meta, node
-    relu = next(node for node in module.layers[1].graph.nodes if "relu" in node.name)
-    assert "programs.py" in relu.meta["stack_trace"]
-    assert [path for path, _ in relu.meta["nn_module_stack"].values()][-1] == "layers.1"
-
-
-@BOTH
-def test_deepcopy_is_independent(to: To) -> None:
-    """A copy has its own state, its ties, and runs."""
-    module = lowered(Shared(), torch.ones(3, 4), to=to)
-    other = copy.deepcopy(module)
-    x = torch.randn(3, 4)
-    torch.testing.assert_close(other(x), module(x), rtol=0, atol=0)
-    other(x)
-    assert other.a.count == 4
-    assert module.a.count == 2
-    assert other.a.linear.weight is other.tied.weight
-    assert other.a.linear.weight is not module.a.linear.weight
-
-
-def test_double_reaches_everything() -> None:
-    """.double() converts state, and floating inputs of the new dtype are then accepted."""
-    model, x = Tower(2), torch.randn(2, 4)
-    module = lowered(model, x).double()
-    assert torch.equal(module(x.double()), model.double()(x.double()))
 
 
 def test_meta_device() -> None:
@@ -255,12 +163,6 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
     """A misspelt option says what it may be."""
     with pytest.raises(ValueError, match=message):
         px.lower(px.import_ep(exported(Block(), torch.ones(1, 4))), **options)
-
-
-def test_lower_takes_a_program() -> None:
-    """An exported program is not one; the message says how to get one."""
-    with pytest.raises(TypeError, match="import_ep"):
-        px.lower(exported(Block(), torch.ones(1, 4)))  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("quick_collection")
@@ -289,28 +191,6 @@ def test_the_collector_is_left_as_it_was() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
-
-
-@pytest.mark.parametrize("strict", [False, True])
-def test_exports_again(strict: bool) -> None:
-    """What came back can be exported again, whole, with the same numbers."""
-    model, x = Tower(2), torch.randn(2, 4)
-    module = lowered(model, x)
-    again = torch.export.export(module, (x,), strict=strict)
-    assert torch.equal(again.module()(x), model(x))
-
-
-@BOTH
-def test_torch_compile_takes_the_whole_graph(to: To) -> None:
-    """The root and a child compile without a graph break, and mutate their state as in eager."""
-    model, x = Shared(), torch.randn(3, 4)
-    module = lowered(model, x, to=to)
-    expected = [copy.deepcopy(model)(x)]
-    compiled = torch.compile(copy.deepcopy(module), fullgraph=True, backend="eager")
-    torch.testing.assert_close(compiled(x), expected[0], rtol=0, atol=0)
-    child = torch.compile(module.a, fullgraph=True, backend="eager")
-    assert torch.equal(child(x), copy.deepcopy(model.a)(x))
-    torch._dynamo.reset()
 
 
 def test_hooks_and_functional_calls() -> None:

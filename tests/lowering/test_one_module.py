@@ -211,17 +211,6 @@ def test_so_are_those_of_modules_with_preserved_signatures(to: Any) -> None:
         assert answers(copy.deepcopy(module), change) == answers(copy.deepcopy(original), change)
 
 
-def test_a_changed_module_compiles() -> None:
-    for model in (Twice(), Inside()):
-        module = lowered(model, "graph_module")
-        compiled = torch.compile(module, backend="eager", fullgraph=True)
-        torch.testing.assert_close(compiled(X), model(X))
-        for each in (model, module):
-            replaced("weight")(leaf(each))
-        torch.testing.assert_close(compiled(X), model(X))
-    torch._dynamo.reset()
-
-
 class Names(parent(a=Around)):
     """Calls a module under two names, whose child so has two bodies."""
 
@@ -269,15 +258,3 @@ def test_one_forward_for_several_bodies_is_refused(model: str, to: Any) -> None:
     inside: Any = lowered(Inside(), to)
     inside.a.forward = lambda x: x
     torch.testing.assert_close(inside(X), X + 1)
-
-
-def test_what_is_done_to_a_later_call_is_done_to_the_module() -> None:
-    module: Any = lowered(Twice(), "graph_module")
-    later = getattr(module, "a@1")
-    said: list[Any] = []
-    later.register_forward_hook(lambda told, *_: said.append(told))
-    later.scale = torch.zeros(2)
-    module(X)
-    assert said == [module.a, module.a]
-    assert module.a.scale.tolist() == [0, 0]
-    assert list(dict(module.named_modules())) == ["", "a"]

@@ -15,7 +15,6 @@ from purefx.ir.effects.dependencies import dependencies
 from purefx.ir.operators import op_of
 from purefx.ir.own_operators import CALL_MODULE
 from purefx.ir.verify import verify
-from purefx.laws.toy import tensor_meaning
 from tests.programs import parent
 
 KINDS = ("graph_module", "interpreter")
@@ -89,41 +88,6 @@ def test_modes_conversions_copies_and_pickles_reach_it(to: Any) -> None:
         assert other.blocks.m is not lowered.blocks.m
 
 
-@pytest.mark.parametrize("to", KINDS)
-def test_gradients_go_through_it(to: Any) -> None:
-    held, value = tied()
-    lowered: Any = px.lower(value, to=to)
-    x = torch.randn(2, 2)
-    lowered(x)[0].sum().backward()
-    mine = copy.deepcopy(held)
-    eager(mine, x).sum().backward()
-    torch.testing.assert_close(lowered.w.grad, mine.lin.weight.grad)
-
-
-def test_the_graph_shows_the_call_and_lints() -> None:
-    lowered: Any = px.lower(tied()[1])
-    graph = lowered.graph
-    graph.lint()
-    [call] = [node for node in graph.nodes if node.op == "call_module"]
-    assert (call.target, list(call.kwargs)) == ("blocks.m", ["scale"])
-    lowered.recompile()
-    x = torch.ones(2, 2)
-    torch.testing.assert_close(lowered(x)[0], px.lower(tied_like(lowered))(x)[0])
-
-
-def tied_like(lowered: Any) -> px.Program:
-    held = copy.deepcopy(lowered.blocks.m)
-    held.calls.zero_()
-    return program(held, held.lin.weight)
-
-
-def test_shared_state_is_the_program_s_own() -> None:
-    held, value = tied()
-    lowered: Any = px.lower(value, state="share")
-    assert lowered.blocks.m is held
-    assert lowered.w is held.lin.weight
-
-
 @pytest.mark.parametrize("state", ["copy", "share"])
 def test_it_moves_to_a_device_with_what_it_shares(state: Any) -> None:
     held, value = tied()
@@ -173,14 +137,3 @@ def test_it_is_text_and_identity() -> None:
         px.parse(text, state={"w": held.lin.weight, "blocks.m": 3, "blocks.again": 3})
     same, other = program(copy.deepcopy(held), torch.ones(2, 2)), program(nn.Linear(2, 2), torch.ones(2, 2))
     assert px.digest(same) != px.digest(other)
-
-
-def test_its_meaning_is_that_of_the_module() -> None:
-    held, value = tied()
-    x = torch.randn(2, 2)
-    meaning = tensor_meaning(value, [(x,), (x,)])
-    mine = copy.deepcopy(held)
-    with torch.no_grad():
-        outputs = [eager(mine, x) for _ in range(2)]
-    assert [call[0][2] for call in meaning.outputs] == [bytes(y.reshape(-1).view(torch.uint8).tolist()) for y in outputs]
-    assert held.calls.item() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Generator
 from typing import Any
 
@@ -128,24 +129,6 @@ def test_only_the_stages_that_are_asked_for_are_made(skipping: tuple[Skipping, p
         px.lower_stages(None)
 
 
-def test_state_is_copied_or_shared(skipping: tuple[Skipping, px.Program]) -> None:
-    _, program = skipping
-    copied, shared = px.lower_stages(program), px.lower_stages(program, state="share")
-    weight = program.state["a.first.weight"].value
-    assert stage(shared, 0).first.weight is weight
-    assert stage(copied, 0).first.weight is not weight
-
-
-def test_stages_check_what_they_are_given(skipping: tuple[Skipping, px.Program]) -> None:
-    stages = px.lower_stages(skipping[1])
-    with pytest.raises(px.errors.InputError, match="missing argument"):
-        stages[1](torch.ones(2, 4))
-    with pytest.raises(px.errors.InputError, match="expected the keys"):
-        stages.arguments({"x": BATCH["x"]}, double=True)
-    with pytest.raises(px.errors.InputError, match="the last stage gives 2 tensors, not 1"):
-        stages.result(torch.ones(2))
-
-
 class Tied(nn.Module):
     """A weight that the first and the last layer share, and a buffer that all read and nobody writes."""
 
@@ -264,20 +247,6 @@ def test_frozen_parameters_need_no_gradient_and_may_not_be_unfrozen() -> None:
 
 
 @pytest.mark.usefixtures("world")
-def test_a_stage_that_is_frozen_later_trains_the_others() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 16), nn.Unflatten(1, (2, 8)))
-    stages = px.lower_stages(split(model, {"0": "a", "1": "b", "2": "b"}, torch.ones(2, 2)))
-    stages[0].requires_grad_(requires_grad=False)
-    x, target = torch.randn(4, 2), torch.zeros(4, 2, dtype=torch.long)
-    trained(stages, (x,), target, 2)
-    torch.autograd.backward((loss_of(model(x[:2]), target[:2]) + loss_of(model(x[2:]), target[2:])) / 2)
-    expected = {name: parameter.grad for name, parameter in model[1].named_parameters()}
-    for name, parameter in stages[1].named_parameters():
-        assert torch.equal(parameter.grad, expected[name.removeprefix("1.")])
-    assert all(parameter.grad is None for parameter in stages[0].parameters())
-
-
-@pytest.mark.usefixtures("world")
 def test_dynamic_sizes_need_an_example() -> None:
     class Sized(parent(a=lambda: nn.Linear(4, 4), b=lambda: nn.Linear(4, 4))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -307,3 +276,125 @@ def test_sizes_that_depend_on_the_data_are_refused() -> None:
     """)
     with pytest.raises(px.errors.StageError, match="the sizes that s0 gives cannot be known before it runs"):
         px.pipeline_stage(px.lower_stages(program), 0)
+
+
+ERRORS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a skip": (
+        """
+        graph @""(x) {
+          a = call @neg(x) as s0
+          b = call @neg(a) as s1
+          c = call @two(b, a) as s2
+          return (c,)
+        }""",
+        {},
+        "s2 takes a from s0, which is not the part before it: run relay_skips",
+    ),
+    "a result of an early part": (
+        """
+        graph @""(x) {
+          a = call @neg(x) as s0
+          b = call @neg(a) as s1
+          return (a,)
+        }""",
+        {},
+        "the result a is made by s0, which is not the last part: run relay_skips",
+    ),
+    "a number": (
+        """
+        graph @""(x) {
+          n = call @size(x) as s0
+          c = call @scaled(n) as s1
+          return (c,)
+        }""",
+        {},
+        "s0 gives n, which is a number, and only tensors can be sent: run move_non_tensor_nodes, then relay_skips",
+    ),
+    "a number for the caller": (
+        """
+        graph @""(x) {
+          n = call @size(x) as s0
+          return (n,)
+        }""",
+        {},
+        "the program returns n, a number, and the last stage can give tensors only",
+    ),
+    "a write into what is given": (
+        """
+        graph @""(x) {
+          a = call @neg(x) as s0
+          b = call @add_(a) as s1
+          return (b,)
+        }""",
+        {},
+        "s1 writes into a, which is its input",
+    ),
+    "an input that is a number": (
+        """
+        graph @""(x, n) {
+          b = call @neg(x) as s0
+          return (b,)
+        }""",
+        {"takes": "user x: f32[2]\nuser n: number int"},
+        "the input n is a number (int), and stages take tensors",
+    ),
+}
+
+BODIES = """
+    graph @neg(a) {
+      b = aten.neg.default(a)
+      return b
+    }
+    graph @two(a, b) {
+      c = aten.add.Tensor(a, b)
+      return c
+    }
+    graph @size(x) {
+      n = aten.sym_size.int(x, 0)
+      return n
+    }
+    graph @scaled(n) {
+      c = aten.full.default([2], n)
+      return c
+    }
+    graph @add_(a) {
+      b = aten.add_.Scalar(a, 1)
+      return b
+    }
+"""
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_what_torch_can_not_carry_is_refused_with_advice(name: str) -> None:
+    graphs, options, said = ERRORS[name]
+    text = graphs + "".join(f"\n    graph {part}" for part in BODIES.split("graph ")[1:] if part.split("(")[0].strip() in graphs)
+    program = split_tree(text, **options)
+    with pytest.raises(px.errors.StageError) as caught:
+        px.lower_stages(program)
+    assert said in str(caught.value)
+    assert caught.value.faults
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+
+
+def test_state_that_one_part_writes_is_of_no_other() -> None:
+    graphs = """
+        graph @""(x) {
+          a = call @s0(x) as s0
+          b = call @s1(a) as s1
+          return (b,)
+        }
+        graph @s0(x) {
+          n = get n
+          w = aten.add_.Scalar(n, 1)
+          a = aten.add.Tensor(x, n)
+          return a
+        }
+        graph @s1(a) {
+          n = get n
+          b = aten.add.Tensor(a, n)
+          return b
+        }"""
+    program = split_tree(graphs, "state {\nbuffer s0.n: f32[2]\nbuffer s1.n: f32[2] tied s0.n\n}")
+    with pytest.raises(px.errors.StageError, match="s0 writes n, which s1 has too, and the two would drift apart"):
+        px.lower_stages(program, shared="copy")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import pickle
 import sys
 import threading
@@ -107,28 +106,6 @@ def lowered(to: Literal["graph_module", "interpreter"] = "graph_module") -> tupl
     return model, px.lower(px.transform(px.import_ep(torch.export.export(model, (torch.ones(1, 2),)))), to=to)
 
 
-def test_what_is_not_called_is_not_compiled() -> None:
-    """Nothing by lowering; by a call of a part that part alone; by one of the root all, branches too (cond traces them)."""
-    model, module = lowered()
-    codes = module.purefx_codes
-    assert not codes
-    x = torch.ones(1, 2)
-    assert torch.equal(module.up(x), model.up(x))
-    assert [body.name for body in codes.values()] == ["Linear"]
-    functions = {name: type(child).forward for name, child in module.named_modules() if name}
-    assert torch.equal(module(x), copy.deepcopy(model)(x))
-    assert sorted(body.name for body in codes.values()) == sorted(module.purefx_place.body.program.order)
-    assert all(type(child).forward is functions[name] for name, child in module.named_modules() if name)
-
-
-def test_the_first_call_leaves_the_signature_as_it_is() -> None:
-    """Whoever looks at ``forward`` sees the same before and after."""
-    _, module = lowered()
-    before = inspect.signature(module.up.forward)
-    module(torch.ones(1, 2))
-    assert str(inspect.signature(module.up.forward)) == str(before) == "(v0)"
-
-
 @pytest.mark.parametrize("to", ["graph_module", "interpreter"])
 def test_dynamo_compiles_what_was_never_called(to: Literal["graph_module", "interpreter"]) -> None:
     """One graph, without a break, equal to eager in three calls, and strict export takes it too."""
@@ -150,26 +127,6 @@ def test_dynamo_compiles_what_was_never_called(to: Literal["graph_module", "inte
     again.load_state_dict(model.state_dict())
     x = torch.rand(1, 2)
     assert torch.equal(torch.export.export(again, (x,), strict=True).module()(x), copy.deepcopy(model)(x))
-
-
-def test_threads_may_call_first_at_the_same_time() -> None:
-    """Each gets the right result, whoever compiled."""
-    model, module = lowered()
-    x = torch.ones(1, 2)
-    start = threading.Barrier(4)
-    results: list[torch.Tensor] = []
-
-    def call() -> None:
-        start.wait()
-        results.append(module.down(x))
-
-    threads = [threading.Thread(target=call) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == 4
-    assert all(torch.equal(result, model.down(x)) for result in results)
 
 
 def test_an_error_in_the_first_call_names_its_node() -> None:

@@ -67,20 +67,6 @@ def test_a_copy_is_a_module_of_its_own(to: str, form: str, way: str) -> None:
 
 
 @EACH
-@pytest.mark.parametrize("way", COPIES)
-def test_a_child_alone(to: str, way: str) -> None:
-    """A child is copied without its parents, state and all; one with later calls keeps them."""
-    torch.manual_seed(0)
-    model, x = Shared(), torch.randn(3, 4)
-    module = lowered(torch.export.export(copy.deepcopy(model), (x,)), to)
-    child = COPIES[way](module.a)
-    assert torch.equal(child(x), copy.deepcopy(model.a)(x))
-    whole = COPIES[way](module)
-    agree(whole, model, three(lambda: ((torch.randn(3, 4),), {})))
-    assert whole.a.linear is not None
-
-
-@EACH
 def test_what_a_copy_keeps(to: str) -> None:
     """The contract, class names, values of nodes, a replaced child, modes, conversions, an adapter that can be pickled."""
     model, x = Tower(2), torch.randn(2, 4)
@@ -99,17 +85,6 @@ def test_what_a_copy_keeps(to: str) -> None:
     assert all("val" in node.meta for node in other.graph.nodes if node.op != "output")
     relu = next(node for node in other.layers[0].graph.nodes if "relu" in node.name)
     assert "programs.py" in relu.meta["stack_trace"]
-
-
-@EACH
-def test_preserved_signatures_survive(to: str) -> None:
-    """A child with a preserved signature takes and gives what the original did, after loading too."""
-    model, x = Tower(2), torch.randn(2, 4)
-    ep = torch.export.export(model, (x,), preserve_module_call_signature=("layers.0", "layers.1"))
-    other = saved(lowered(ep, to))
-    assert torch.equal(other(x), model(x))
-    other.layers[1] = model.layers[1]
-    assert torch.equal(other(x), model(x))
 
 
 @EACH
@@ -182,18 +157,6 @@ def test_another_process(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", SCRIPT, ",".join(model.state_dict()), *files]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.stdout == "fine 2\n", done.stderr
-
-
-@EACH
-def test_symbolic_sizes_are_there_again(to: str) -> None:
-    """What the graph of a loaded module says of sizes is what the graph of the pickled one says, as in a saved program."""
-    rows = torch.export.Dim("rows", max=64)
-    ep = torch.export.export(torch.nn.Sequential(torch.nn.Linear(2, 2)), (torch.ones(3, 2),), dynamic_shapes=({0: rows},))
-    module: Any = lowered(ep, to)
-    again = pickle.loads(pickle.dumps(module))
-    sizes = [[str(node.meta["val"].shape) for node in each.graph.nodes if "val" in node.meta] for each in (module, again)]
-    assert sizes[0] == sizes[1]
-    assert any("s" in size.removeprefix("torch.Size") for size in sizes[1])
 
 
 @EACH

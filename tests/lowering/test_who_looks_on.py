@@ -108,14 +108,6 @@ def overload(name: str) -> Any:
     return getattr(getattr(aten, packet), form, None)
 
 
-def test_the_model_has_what_is_quick() -> None:
-    """Bindings, an operator without one, and assertions; else the rest says nothing."""
-    found = operators(made())
-    assert sum(str(each) in BINDINGS for each in found) >= 10
-    assert aten.slice.Tensor in found
-    assert aten._assert_tensor_metadata.default in found
-
-
 @EACH
 def test_a_function_mode_sees_operators(to: str) -> None:
     """In their order, each once, and no binding."""
@@ -125,16 +117,6 @@ def test_a_function_mode_sees_operators(to: str) -> None:
         given = module(X)
     assert functions(mode.seen) == operators(module)
     assert torch.equal(given, expected)
-
-
-@EACH
-def test_a_mode_that_a_hook_enters_sees_what_follows(to: str) -> None:
-    """The mode is asked for at each operator."""
-    module, mode = made(to), Functions()
-    module.first.register_forward_hook(lambda *_: mode.__enter__() and None)
-    module.second.register_forward_pre_hook(lambda *_: mode.__exit__(None, None, None))
-    module(X)
-    assert functions(mode.seen) == [aten.view.default]
 
 
 @EACH
@@ -229,21 +211,6 @@ def test_compilers_see_operators(to: str, before: bool) -> None:
     torch._dynamo.reset()
 
 
-@EACH
-def test_fake_tensors_and_devices(to: str) -> None:
-    """Fake values run through; a default device is asked of nothing, as the graph names one."""
-    module, written = made(to), as_written(made())
-    fakes = FakeTensorMode()
-    state = {name: fakes.from_tensor(value) for name, value in module.state_dict().items()}
-    x = fakes.from_tensor(X)
-    with fakes, Log() as log:
-        given = torch.func.functional_call(module, state, x)
-    assert given.shape == ()
-    assert any("_assert_tensor_metadata" in line[0] for line in log.lines)
-    with torch.device("meta"):
-        assert torch.equal(module(X), written(X))
-
-
 @pytest.mark.usefixtures("unverified")  # values were traced under autocast of the caller
 @EACH
 def test_gradients_come_the_same_way(to: str) -> None:
@@ -304,18 +271,6 @@ def test_what_does_not_fit_is_refused_by_the_same_operator(case: Callable[[Any],
             noted.append("".join(getattr(error, "__notes__", [])))
     assert found[0] == found[1]
     assert all("while running" in note for note in noted[:1])
-
-
-@EACH
-def test_the_assertion_that_fails_is_named(to: str) -> None:
-    """As before: the operator's own words, at its place."""
-    module = made(to)
-    module.double()
-    with pytest.raises(RuntimeError, match="Tensor dtype mismatch") as caught:
-        module(X.double())
-    assert "while running first / _assert_tensor_metadata_default (aten._assert_tensor_metadata.default)" in str(
-        caught.value.__notes__
-    )
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -15,7 +15,7 @@ import torch
 
 import purefx as px
 from examples.zoo import ZOO, Example, by_name
-from purefx.laws import assert_same_as_eager, changes_in_export, changes_in_program, gradient_differences
+from purefx.laws import assert_same_as_eager, gradient_differences
 from purefx.laws.oracles import Check, structure_of
 
 pytestmark = pytest.mark.models
@@ -115,27 +115,6 @@ def test_a_flat_program_runs_too(name: str) -> None:
     """Lowering without transforming gives one module that behaves the same."""
     module = px.lower(px.import_ep(exported(name)))
     assert_same_as_eager(module, eager(name), calls(by_name(name))[:2], checks=["behaviour"])
-
-
-@every_example
-def test_nothing_that_is_given_is_changed(name: str) -> None:
-    """Importing leaves the exported program, and lowering and running leave the program, as they were."""
-    ep, program = exported(name), outlined(name)
-    args, kwargs = by_name(name).inputs()
-    assert changes_in_export(ep, lambda: px.import_ep(ep)) == []
-    assert changes_in_export(ep, lambda: px.lower(program)(*args, **kwargs)) == []
-    flat = px.import_ep(ep)
-    assert changes_in_program(flat, lambda: px.transform(flat)) == []
-    assert changes_in_program(program, lambda: px.lower(program)(*args, **kwargs)) == []
-
-
-@every_example
-def test_an_imported_program_says_the_same_every_time(name: str) -> None:
-    """Importing twice gives equal programs with one digest; a step that was done has nothing more to do."""
-    ep, program = exported(name), outlined(name)
-    assert px.import_ep(ep) == px.import_ep(ep)
-    assert px.digest(px.transform(px.import_ep(ep))) == px.digest(program)
-    assert px.deduplicate(px.outline(px.remove_effect_tokens(program))) is program
 
 
 @pytest.mark.parametrize(

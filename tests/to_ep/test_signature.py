@@ -14,8 +14,7 @@ from torch.export.experimental import _export_forward_backward
 from torch.export.graph_signature import InputKind, OutputKind
 
 import purefx as px
-from purefx.ir.operators import op_of
-from tests.programs import ADD, COPY_, NEG, Counter, Shared, exported, flat, parent
+from tests.programs import ADD, NEG, Counter, Shared, exported, flat, parent
 from tests.to_ep.support import decomposed, differences, flattened, imported, loaded
 
 
@@ -241,24 +240,6 @@ def test_joint_programs() -> None:
         for gradient, other in zip(gradients, wanted, strict=True):
             torch.testing.assert_close(gradient, other)
         assert px.alpha_equal(px.import_ep(px.to_ep(px.transform(program))), flattened(px.transform(program)))
-
-
-def test_hierarchy_and_types() -> None:
-    program = imported(Shared(), torch.randn(3, 4))
-    ep = px.to_ep(px.transform(program))
-    assert [entry.fqn for entry in ep.module_call_graph] == [module.path for module in program.modules]
-    assert px.import_ep(ep).modules == program.modules
-    calls = {key for node in ep.graph.nodes for key in node.meta.get("nn_module_stack", ())}
-    assert {"L__self__a", "L__self__a@1", "L__self__items.1"} <= calls
-
-
-def test_unused_copy_stays_where_it_is_read() -> None:
-    """A write whose memory is read later stays a write; the result is a training program."""
-    nodes = [px.Node("w", COPY_, (px.Ref("x"), px.Ref("y"))), px.Node("z", op_of(torch.ops.aten.sin.default), (px.Ref("x"),))]
-    ep = px.to_ep(flat(nodes, px.Ref("z"), "x", "y"))
-    x = torch.ones(2)
-    assert torch.equal(ep.module()(x, torch.zeros(2))[0], torch.zeros(2))
-    assert torch.equal(x, torch.zeros(2))
 
 
 @pytest.mark.parametrize("tied", [False, True])

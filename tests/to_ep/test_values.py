@@ -12,7 +12,7 @@ from attrs import evolve
 import purefx as px
 from purefx.ir.meta import EMPTY_META
 from purefx.ir.operators import op_of
-from tests.programs import NEG, Block, Shared, exported, flat
+from tests.programs import NEG, Block, exported, flat
 from tests.to_ep.support import decomposed, flattened, imported, loaded
 
 ROWS = ({0: torch.export.Dim("rows", min=2, max=9)},)
@@ -91,15 +91,6 @@ def test_a_program_without_fake_values_gets_all_of_them() -> None:
     assert torch.equal(decomposed(px.to_ep(read)).module()(x)[0], x[:4].sin())
 
 
-def test_state_and_literals_without_fake_values() -> None:
-    program = imported(Shared(), torch.randn(3, 4))
-    ep = px.to_ep(without_meta(px.transform(program)))
-    assert px.alpha_equal(px.import_ep(ep), program)
-    weight = next(node for node in ep.graph.nodes if node.op == "placeholder").meta["val"]
-    assert isinstance(weight, torch.Tensor)
-    assert weight.requires_grad
-
-
 def test_a_size_that_only_a_run_knows() -> None:
     nodes = [
         px.Node("nonzero", op_of(torch.ops.aten.nonzero.default), (px.Ref("x"),)),
@@ -132,16 +123,6 @@ def test_an_operator_with_bodies() -> None:
     for x in (torch.ones(2), -torch.ones(2)):
         assert torch.equal(ep.module()(x)[0], -x if x.sum() > 0 else x.sin())
         assert torch.equal(loaded(ep).module()(x)[0], -x if x.sum() > 0 else x.sin())
-
-
-def test_writing_operators_do_not_change_the_fake_values_of_others() -> None:
-    nodes = [
-        px.Node("y", op_of(torch.ops.aten.sin.default), (px.Ref("x"),)),
-        px.Node("z", op_of(torch.ops.aten.unsqueeze_.default), (px.Ref("y"), 0)),
-    ]
-    ep = px.to_ep(flat(nodes, px.Ref("z"), "x"))
-    assert node_of(ep, "y").meta["val"].shape == (2,)
-    assert node_of(ep, "z").meta["val"].shape == (1, 2)
 
 
 def test_values_of_two_exports_meet() -> None:

@@ -13,7 +13,6 @@ from torch import nn
 from torch.nn import functional
 
 import purefx as px
-from purefx._recurrent import LayerByLayer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN"),  # torch, of the flag that the LSTM needs
@@ -135,23 +134,3 @@ def test_a_lowered_program_with_the_operator_of_an_export() -> None:
     module = px.lower(px.capture(eager, (X3,)))
     with torch.backends.mkldnn.flags(enabled=False):
         _same_training(eager, px.training_module(px.training.capture_joint(module, (X3,))), X3)
-
-
-def test_packed_sequences() -> None:
-    class Packed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.GRU(4, 4, num_layers=2, dropout=0.5)
-
-        def forward(self, data: torch.Tensor) -> torch.Tensor:
-            packed = nn.utils.rnn.PackedSequence(data, torch.tensor([3, 2, 1]))
-            return self.layer(packed)[0].data
-
-    torch.manual_seed(0)
-    eager, x = Packed().train(), torch.arange(24.0).reshape(6, 4).sin()
-    with torch.backends.mkldnn.flags(enabled=False):
-        torch.manual_seed(1)
-        expected = eager(x)
-        torch.manual_seed(1)
-        with LayerByLayer():
-            torch.testing.assert_close(eager(x), expected)

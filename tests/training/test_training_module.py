@@ -255,18 +255,6 @@ def test_what_a_backward_needs_is_not_changed_in_between() -> None:
             torch.autograd.backward(y.sum())
 
 
-def test_a_graph_is_used_once_unless_it_is_retained() -> None:
-    module = trained(nn.Sequential(nn.Linear(3, 1), nn.Sigmoid()), torch.randn(2, 3))
-    loss, weight = module(torch.randn(2, 3)).sum(), module.get_parameter("0.weight")
-    torch.autograd.backward(loss, retain_graph=True)
-    assert weight.grad is not None
-    once = weight.grad.clone()
-    torch.autograd.backward(loss)
-    assert torch.equal(weight.grad, 2 * once)
-    with pytest.raises(RuntimeError, match="a second time"):
-        torch.autograd.backward(loss)
-
-
 def test_a_second_derivative_is_refused_when_it_is_asked_for() -> None:
     module = trained(nn.Sequential(nn.Linear(3, 3), nn.Tanh()), torch.randn(2, 3, requires_grad=True))
     x = torch.randn(2, 3, requires_grad=True)
@@ -462,12 +450,6 @@ def test_operators_that_look_at_the_gradient_mode() -> None:
         for one in (eager, module):
             one(x)[0].square().sum().backward()
     assert all(torch.equal(mine.grad, theirs.grad) for mine, theirs in zip(module.parameters(), eager.parameters(), strict=True))
-
-
-def test_edits_of_the_forward_alone_are_refused() -> None:
-    module = trained(nn.Linear(3, 1), torch.randn(2, 3))
-    with pytest.raises(px.errors.UnsupportedProgram, match="an edit of it would leave the backward as it is"):
-        module.recompile()
 
 
 def test_an_outlined_joint_program_trains_too() -> None:

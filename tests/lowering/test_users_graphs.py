@@ -1,9 +1,10 @@
-"""What users read of a root and of its children: torch's attributes and methods, made when they are read."""
+"""What users read of a root and of its children, torch.compile, symbolic_trace and exporting again."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+import inspect
+from typing import Any, cast
 
 import pytest
 import torch
@@ -11,8 +12,8 @@ from torch import nn
 from torch.export.graph_signature import InputKind
 
 import purefx as px
-from tests.lowering.users import FORMS, KINDS, lowered, mixed
-from tests.programs import Counter, Shared, Tower
+from tests.lowering.users import FORMS, KINDS, agree, lowered, mixed, mixed_args, three
+from tests.programs import Block, Counter, Tower, parent
 
 EACH = pytest.mark.parametrize("to", KINDS)
 
@@ -119,21 +120,6 @@ def test_every_node_of_every_graph_has_a_value(to: str, form: str) -> None:
 
 
 @EACH
-def test_values_are_those_of_the_module_that_is_looked_at(to: str) -> None:
-    """Modules that share a body show their own shapes."""
-    module = lowered(torch.export.export(Tower(2), (torch.ones(2, 4),)), to)
-    shapes = {
-        path: tuple(
-            next(reversed([node for node in module.get_submodule(path).graph.nodes if node.op == "call_function"]))
-            .meta["val"]
-            .shape
-        )
-        for path in ("layers.0.up", "layers.0.down", "layers.1.up", "layers.1.down")
-    }
-    assert shapes == {"layers.0.up": (2, 8), "layers.0.down": (2, 4), "layers.1.up": (2, 8), "layers.1.down": (2, 4)}
-
-
-@EACH
 def test_an_edited_graph_takes_effect(to: str) -> None:
     """After finalize() (and at once where torch's does): in that module, seen from its root, and compiled."""
     model, x = Tower(2), torch.randn(2, 4)
@@ -157,26 +143,110 @@ def test_an_edited_graph_takes_effect(to: str) -> None:
     torch._dynamo.reset()
 
 
+@pytest.fixture(autouse=True)
+def _fresh_dynamo() -> Any:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+# What aot_eager compiles, dynamo has traced as it does for eager; but decomposed, that runs without gradients.
+BACKENDS = [
+    pytest.param(
+        form, backend, marks=[pytest.mark.deep] if backend == "eager" and form in ("strict", "dynamic", "strict dynamic") else []
+    )
+    for form in FORMS
+    for backend in ("eager", "aot_eager")
+]
+
+
 @EACH
-def test_looking_at_graphs_changes_nothing(to: str) -> None:
-    """Numbers, state and copies are the same after all graphs were read."""
+@pytest.mark.parametrize(("form", "backend"), BACKENDS)
+def test_compile_takes_the_whole_graph(to: str, form: str, backend: str) -> None:
+    """fullgraph=True of the root with keyword arguments, and of a child: eager's numbers, three calls."""
+    model, ep = mixed(form)
+    module = lowered(ep, to)
+    compiled = torch.compile(copy.deepcopy(module), fullgraph=True, backend=backend)
+    expected = copy.deepcopy(model)
+    if "decomposed" in form and backend == "aot_eager":
+        # The decomposed program itself cannot be differentiated: it writes running statistics that backward reads.
+        compiled, expected = torch.no_grad()(compiled), torch.no_grad()(expected)
+    for args, kwargs in three(mixed_args):
+        torch.testing.assert_close(compiled(*args, **kwargs), expected(*args, **kwargs))
+    child = torch.compile(module.first, fullgraph=True, backend=backend)
+    args, _ = mixed_args()
+    torch.testing.assert_close(child(args[0]), model.first(args[0]))
+
+
+@EACH
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("strict", [False, True])
+def test_exports_again_with_dynamic_shapes_by_name(to: str, form: str, strict: bool) -> None:
+    """The signature of forward is the original's, so shapes by name and keywords work; the result means the same."""
+    model, ep = mixed(form)
+    module, (args, kwargs) = lowered(ep, to), mixed_args()
+    assert list(inspect.signature(module.forward).parameters) == ["x", "scale"]
+    first = {0: torch.export.Dim.DYNAMIC} if "dynamic" in form else None
+    again = torch.export.export(copy.deepcopy(module), args, kwargs, dynamic_shapes={"x": first, "scale": first}, strict=strict)
+    assert again.graph_signature.user_inputs == ("x", "scale")
+    agree(lowered(again, to), model, three(lambda: mixed_args(5 if first else 3)))
+
+
+class Nested(parent(block=Block)):
+    """Takes containers."""
+
+    def forward(self, pair: tuple[torch.Tensor, torch.Tensor], named: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self.block(pair[0] + pair[1]) * named["scale"]
+
+
+class Again(parent(inner=lambda: Flagged())):
+    """Calls one module in two ways."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(self.inner(x), flag=True)
+
+
+class Flagged(parent(linear=lambda: nn.Linear(4, 4))):
+    """Does what a flag says."""
+
+    def forward(self, x: torch.Tensor, flag: bool = False) -> torch.Tensor:
+        return self.linear(x).relu() if flag else self.linear(x)
+
+
+@EACH
+@pytest.mark.parametrize("model", [Nested(), Again()], ids=["nested", "later calls"])
+def test_symbolic_trace_with_flat_arguments(to: str, model: nn.Module) -> None:
+    """torch.fx.symbolic_trace gives a flat graph of operators that means the same; later calls of a module are in it."""
     torch.manual_seed(0)
-    model, x = Shared(), torch.randn(3, 4)
-    module = lowered(torch.export.export(copy.deepcopy(model), (x,)), to)
-    for part in (*module.modules(), *(part for _, part in module.purefx_hidden())):
-        if hasattr(part, "purefx_place"):
-            assert part.graph_module is not None
-    for each in (module, copy.deepcopy(module)):
-        fresh = copy.deepcopy(model)
-        for _ in range(3):
-            torch.testing.assert_close(each(x), fresh(x), rtol=0, atol=0)
+    model.eval()
+    x = torch.randn(2, 4)
+    args: Any = ((x, x), {"scale": x}) if isinstance(model, Nested) else (x,)
+    flat = (x, x, x) if isinstance(model, Nested) else (x,)
+    module = lowered(torch.export.export(copy.deepcopy(model), args), to)
+    traced = torch.fx.symbolic_trace(module, concrete_args=tuple(cast(Any, torch.fx).PH for _ in flat))
+    assert {node.op for node in traced.graph.nodes} <= {"placeholder", "get_attr", "call_function", "output"}
+    torch.testing.assert_close(traced(*flat), copy.deepcopy(model)(*args), rtol=0, atol=0)
 
 
-@EACH
-def test_children_by_name(to: str) -> None:
-    """named_modules, get_submodule, named_parameters: eager's, in eager's order."""
-    model = Tower(2)
-    module = lowered(torch.export.export(model, (torch.ones(2, 4),)), to)
-    assert [name for name, _ in module.named_modules()] == [name for name, _ in model.named_modules()]
-    assert [name for name, _ in module.named_parameters()] == [name for name, _ in model.named_parameters()]
-    assert module.get_submodule("layers.1.up") is module.layers[1].up
+def test_signature_names() -> None:
+    """Positional, keyword-only and nested arguments have the original's names; a name that Python cannot have gives up."""
+
+    class Named(nn.Module):
+        def forward(self, x: Any, y: Any = None, *, flag: Any = None) -> Any:
+            return x["a"] + y + flag
+
+    x = torch.ones(2)
+    module = lowered(torch.export.export(Named(), ({"a": x},), {"flag": x, "y": x}))
+    assert str(inspect.signature(module.forward)) == "(x, *, flag, y)"  # in which order keywords stood is not exported
+    with pytest.raises(TypeError, match="flag, y by keyword"):
+        module({"a": x}, x, x)
+    assert torch.equal(module({"a": x}, flag=x, y=x), 3 * x)
+
+    class Star(nn.Module):
+        def forward(self, *xs: Any, **named: Any) -> Any:
+            return xs[0] + xs[1] + named["k"]
+
+    ep = torch.export.export(Star(), (x, x), {"k": x})
+    module = lowered(ep)
+    assert torch.equal(module(x, x, k=x), 3 * x)
+    assert inspect.signature(module.forward) is not None

@@ -1,18 +1,26 @@
-"""Modes, conversions, names and written parameters: the state of lowered modules as users treat it."""
+"""Lowered modules as users treat them: modes, conversions, written parameters, replaced children, wrappers, and ``unflatten``."""
 
 from __future__ import annotations
 
 import copy
+import gc
+import subprocess
+import sys
 import warnings
+import weakref
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.export import FlatArgsAdapter, UnflattenedModule
+from torch.export.unflatten import InterpreterModule
 from torch.nn.utils import parametrizations, prune
 
 import purefx as px
-from tests.lowering.users import KINDS, Mixed, agree, export, lowered, mixed_args, three
+from tests.lowering.users import FORMS, KINDS, Mixed, agree, export, lowered, mixed_args, three
 from tests.programs import Tower, parent
 
 EACH = pytest.mark.parametrize("to", KINDS)
@@ -184,60 +192,6 @@ def test_parameters_that_are_written(to: str, form: str) -> None:
     assert module.scale.grad is not None
 
 
-WORKS = (
-    "self",
-    "graph",
-    "code",
-    "weight",
-    "class",
-    "lambda",
-    "T",
-    "meta",
-    "type_name",
-    "finalize",
-    "x",
-    "purefx_place",
-    "é",
-    "a b",
-)
-REFUSED = ("forward", "training", "state_dict", "add_module", "_modules")
-
-
-class Holds(nn.Module):
-    """Holds a layer under any name."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
-        self._modules[name] = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        layer = self._modules[self.name]
-        assert layer is not None
-        return layer(x)
-
-
-@EACH
-@pytest.mark.parametrize("name", WORKS)
-def test_any_name_that_can_be_exported_works(to: str, name: str) -> None:
-    """Numbers, state_dict both ways, graphs, copies and conversions."""
-    model, x = Holds(name), torch.randn(2, 4)
-    module = lowered(export(model, "plain", (x,)), to)
-    assert torch.equal(module(x), model(x))
-    assert module.graph is not None
-    assert torch.equal(copy.deepcopy(module)(x), model(x))
-    model.load_state_dict(module.state_dict(), strict=True)
-    module.load_state_dict(model.state_dict(), strict=True)
-    assert module.double()(x.double()).dtype is torch.float64
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_other_names_are_refused_by_the_exporter(name: str) -> None:
-    """torch.export itself does not take a child that hides what a module is made of."""
-    with pytest.raises(TypeError, match="not an instance of"):
-        export(Holds(name), "plain", (torch.randn(2, 4),))
-
-
 @EACH
 def test_a_replaced_child_is_used(to: str) -> None:
     """An eager module that is called alike takes the place of a child at once; hooks with keywords run."""
@@ -270,3 +224,185 @@ def test_what_users_put_before_a_parameter_is_what_runs(to: str) -> None:
             for tower in (model, module):
                 next(tower.get_submodule("layers.0.up").parameters()).mul_(3)
         assert torch.equal(module(x), model(x))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_in_the_place_of_torchs(form: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """The same classes as torch's, eager's numbers and state three times, and nothing is printed."""
+    torch.manual_seed(0)
+    model = Mixed()
+    args, kwargs = mixed_args()
+    module: Any = px.unflatten(export(model, form, args, kwargs))
+    assert isinstance(module, UnflattenedModule)
+    assert isinstance(module.get_submodule("first.up"), InterpreterModule)
+    agree(module, model, three(lambda: mixed_args(5 if "dynamic" in form else 3)))
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("quick_collection")
+def test_nothing_of_the_exported_program_is_kept() -> None:
+    """When the exported program goes, its tensors go, though the module lives on; its graph torch itself keeps."""
+    ep = torch.export.export(nn.Linear(4, 4), (torch.ones(1, 4),))
+    parts: list[Any] = [ep, *ep.state_dict.values()]
+    watched = [weakref.ref(part) for part in parts]
+    module = px.unflatten(ep)
+    module(torch.ones(1, 4))
+    assert module.graph_signature is not None
+    parts.clear()
+    del ep
+    gc.collect()
+    assert [found() for found in watched if found() is not None] == []
+    assert module(torch.ones(1, 4)).shape == (1, 4)
+
+
+class Pairs(nn.Module):
+    """Takes two tensors, and is called in other ways through adapters."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x - 2 * y
+
+
+class Recorder(FlatArgsAdapter):
+    """Takes one tensor for both, or what it was told to give; remembers what it was asked."""
+
+    def __init__(self, gives: Callable[[list[Any]], Any] = lambda flat: [flat[0], flat[0]], paths: tuple[str, ...] = ()) -> None:
+        self.gives, self.paths = gives, paths
+        self.asked: dict[str, Any] = {}
+
+    def adapt(self, target_spec: Any, input_spec: Any, input_args: list[Any], metadata: Any = None, obj: Any = None) -> list[Any]:
+        self.asked = {"target": target_spec, "input": input_spec, "flat": input_args, "metadata": metadata, "obj": obj}
+        return self.gives(input_args)
+
+    def get_flat_arg_paths(self) -> list[str]:
+        return list(self.paths)
+
+
+X, Y = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 5.0])
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Any:
+    """The exported program."""
+    return torch.export.export(Pairs(), (X, Y))
+
+
+@pytest.mark.parametrize("unflatten", [px.unflatten, torch.export.unflatten])
+def test_the_adapter_is_asked_as_by_torch(pairs: Any, unflatten: Any) -> None:
+    """Five arguments: both specs, the flat arguments, metadata that leads to the module, and the arguments as given."""
+    adapter = Recorder()
+    module = unflatten(pairs, adapter)
+    assert torch.equal(module([X]), -X)
+    asked = adapter.asked
+    assert asked["target"] == pairs.module_call_graph[0].signature.in_spec
+    assert asked["input"].num_leaves == 1
+    assert asked["input"].children()[0].children()[0].type is list
+    assert torch.equal(asked["flat"][0], X)
+    assert asked["metadata"]["unflattened_module"] is module
+    assert len(asked["obj"]) == 1
+    assert asked["obj"][0][0] is X
+
+
+def test_an_adapter_is_not_asked_when_the_arguments_fit(pairs: Any) -> None:
+    """Also given by name; and lower takes one as well."""
+    adapter = Recorder()
+    module = px.lower(px.transform(px.import_ep(pairs)), flat_args_adapter=adapter)
+    assert torch.equal(module(X, y=Y), X - 2 * Y)
+    assert adapter.asked == {}
+    assert torch.equal(module({"a": X}), -X)
+
+
+WRONG: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "no adapter": (None, lambda module: module([X])),
+    "too few": (None, lambda module: module(X)),
+    "too many": (None, lambda module: module(X, X, X)),
+    "unknown keyword": (None, lambda module: module(X, z=X)),
+    "too few adapted": (Recorder(lambda flat: flat), lambda module: module([X])),
+    "too many adapted": (Recorder(lambda flat: flat * 3), lambda module: module([X])),
+    "wrong shape": (None, lambda module: module(X, torch.ones(3))),
+    "wrong rank": (None, lambda module: module(X, torch.ones(2, 1))),
+    "no tensor": (None, lambda module: module(X, 1.0)),
+    "wrong dtype": (None, lambda module: module(X, Y.long())),
+    "wrong shape adapted": (Recorder(lambda flat: [flat[0], torch.ones(3)]), lambda module: module([X])),
+}
+SAYS = {
+    "no adapter": "missing argument 'y'.*exported with",
+    "too few": "missing argument 'y'",
+    "too many": "takes 2 arguments .x, y., got 3",
+    "unknown keyword": "unexpected argument 'z'",
+    "too few adapted": "takes 2 flat arguments .x, y.; Recorder gave 1",
+    "too many adapted": "takes 2 flat arguments .x, y.; Recorder gave 3",
+    "wrong shape": r"argument y: expected a tensor of shape \(2,\).*got shape \(3,\)",
+    "wrong rank": r"argument y: .*got shape \(2, 1\)",
+    "no tensor": "argument y: .*got 1.0",
+    "wrong dtype": "argument y: .*float32, got dtype torch.int64",
+    "wrong shape adapted": r"argument y: .*got shape \(3,\)",
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_use_is_the_builtin_that_torch_raises(pairs: Any, case: str) -> None:
+    """A purefx error that whoever caught torch's catches too; it names the argument and what was expected."""
+    adapter, call = WRONG[case]
+    with pytest.raises(px.PurefxError, match=SAYS[case]) as caught:
+        call(px.unflatten(pairs, adapter))
+    if case == "wrong dtype":
+        return  # torch runs on, and may fail inside or promote
+    with pytest.raises(Exception) as peer:  # noqa: PT011  whatever torch raises is what is asked
+        call(torch.export.unflatten(pairs, adapter))
+    assert isinstance(caught.value, peer.type)
+
+
+@pytest.mark.parametrize("case", ["wrong range", "wrong relation"])
+def test_dynamic_sizes_out_of_bounds(case: str) -> None:
+    """Ranges and relations of dynamic sizes: refused as by torch."""
+    size = torch.export.Dim("size", min=3, max=6)
+    ep = torch.export.export(Pairs(), (torch.ones(4), torch.ones(4)), dynamic_shapes={"x": {0: size}, "y": {0: size}})
+    args = (torch.ones(7), torch.ones(7)) if case == "wrong range" else (torch.ones(4), torch.ones(5))
+    with pytest.raises(RuntimeError):
+        torch.export.unflatten(ep)(*args)
+    with pytest.raises(px.errors.InputValueError, match=r"argument [xy]: .*s[0-9]+"):
+        px.unflatten(ep)(*args)
+
+
+SCRIPT = """
+import copy, itertools, sys
+import torch, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+import purefx as px
+from tests.lowering.users import KINDS
+from tests.programs import Tower
+
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
+mesh = init_device_mesh("cpu", (1,))
+model, x = Tower(2), torch.randn(2, 4)
+program = px.transform(px.import_ep(torch.export.export(copy.deepcopy(model), (x,))))
+
+def ddp(module):
+    return DistributedDataParallel(module)
+
+def fsdp(module):
+    for layer in module.layers:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(module, mesh=mesh)
+
+for wrap, to in itertools.product((ddp, fsdp), KINDS):
+    mine, theirs = wrap(px.lower(program, to=to)), wrap(copy.deepcopy(model))
+    for module in (mine, theirs):
+        module(x).square().sum().backward()
+    assert list(mine.state_dict()) == list(theirs.state_dict())
+    for ours, eager in zip(mine.parameters(), theirs.parameters(), strict=True):
+        grads = [p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad for p in (ours, eager)]
+        torch.testing.assert_close(*grads, rtol=0, atol=0)
+dist.destroy_process_group()
+print("fine")
+"""
+
+
+@pytest.mark.slow
+def test_wrapped_modules_train_as_eager(tmp_path: Path) -> None:
+    """Gradients and state_dict keys are those of the wrapped eager model."""
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "rendezvous")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+    assert done.stdout == "fine\n", done.stderr[-2000:]
