@@ -78,8 +78,7 @@ def _replaces(family: LoweringContext, path: str, owner: Watched, value: Any) ->
     needs = family.needs.get(path)
     module, _, number = path.rpartition("@")
     if needs is None and path not in family.types and number.isdecimal() and module in family.needs and value is not None:
-        _Swap(family, module, owner, value).check_one_call(int(number))
-        return True
+        raise SwapError(f"{path!r} is one call of {module!r}, and only all calls of a module can be replaced; {put_in(module)}")
     there = children_dict(owner).get(path.rpartition(".")[2])
     if value is there or (needs is None and (value is None or path not in family.types)):
         return False
@@ -121,8 +120,6 @@ class _Swap:
             raise SwapError(f"module {path!r} is called, or read from, so it cannot be None; {_identity(path)}")
         self._check_children()
         for asked in needs.calls:
-            if self._goes_elsewhere(asked):
-                continue
             found = self._below(asked, asked.path)
             self._check_view(asked, found)
             if not is_home(family, asked.path, found):
@@ -141,30 +138,6 @@ class _Swap:
             )
         for asked in needs.reads:
             self._check_read(asked)
-
-    def check_one_call(self, number: int) -> None:
-        """Refuse what does not answer one call of the module: ``n@1``, where the calls of ``n`` have bodies of their own."""
-        family, path = self.family, self.path
-        name = f"{path.rpartition('.')[2]}@{number}"
-        asks = [asked for asked in family.needs[path].calls if asked.path == path and _label(asked) == number]
-        above = {frame.call for frame, _ in family.bodies_at.get(path.rpartition(".")[0], ())}
-        if not asks or not (name in self.owner.__dict__ or name in children_dict(self.owner)):
-            raise SwapError(
-                f"{name!r}: the program has no such call of {path!r} that runs a body of its own, so nothing would call what is "
-                f"assigned; assign {path!r}, or {put_in(f'{path}@{number}')}"
-            )
-        if len(above) > 1:
-            raise SwapError(
-                f"{name!r}: the module that calls it is called several times itself, with bodies of their own; "
-                f"{put_in(f'{path}@{number}')}"
-            )
-        for asked in asks:
-            check_call(family, asked, self.value)
-
-    def _goes_elsewhere(self, asked: ExternalUse) -> bool:
-        # One call that was given a module of its own.
-        name = f"{self.path.rpartition('.')[2]}@{_label(asked)}"
-        return asked.path == self.path and name in children_dict(self.owner)
 
     def _below(self, asked: ExternalUse, path: str) -> Any:
         # What others call: the replacement, or what it has below.
@@ -194,8 +167,7 @@ class _Swap:
         if view is None or children_dict(view) is not getattr(uncompiled(found), "__dict__", {}).get("_modules"):
             raise SwapError(
                 f"module {asked.path!r} is called several times, and what its calls run differs, so none of them says how "
-                f"another module is called; {_again(asked.path)}, or {put_in(asked.path)}; or assign {name!r} first, "
-                f"which gives that call a module of its own"
+                f"another module is called; {_again(asked.path)}, or {put_in(asked.path)}"
             )
 
     def _check_children(self) -> None:
@@ -233,11 +205,6 @@ class _Swap:
             raise SwapError(f"{said}, and a {_kind(value)} has no such tensor; give it one, or replace a module around both")
         if isinstance(old, torch.Tensor) and old.shape != found.shape:
             raise SwapError(f"{said}, which has the shape {list(old.shape)}, and that of the {_kind(value)} {list(found.shape)}")
-
-
-def _label(asked: ExternalUse) -> int:
-    do: Any = asked.node.do
-    return do.instance.call
 
 
 _NEVER = "is not called in this program, or its call did nothing that was exported, so nothing would call what is assigned"

@@ -13,31 +13,18 @@ from attrs import define, field, frozen
 
 from ...ir.calls.call_graph import Instance, called_at, calls_by_label, inner_instances
 from ...ir.errors import SwapError
-from ...ir.graph import Frame, Graph
-from ...ir.names import Names, did_you_mean, is_below
+from ...ir.graph import Graph
+from ...ir.names import Names, did_you_mean
 from ...ir.program import Program
 from .bodies import Changes, Swap, rewritten
 from .state import covering
 
-__all__ = ["Decision", "Request", "instances", "new_graphs", "read_requests"]
+__all__ = ["Decision", "instances", "new_graphs", "read_requests"]
 
 Replacement = torch.nn.Module | Program
 
 
-@define
-class Request:
-    """One module to swap."""
-
-    path: str
-    """Where the replacement stands."""
-    by: Replacement
-    inside: dict[str, Replacement] = field(factory=dict)
-    """What is swapped in the replacement, by path below it."""
-    call: tuple[str, int] | None = None
-    """The one call that goes there, by module and number; None if all calls of the module do."""
-
-
-def read_requests(program: Program, modules: Any) -> dict[str, Request]:
+def read_requests(program: Program, modules: Any) -> dict[str, Replacement]:
     """Return what is to be swapped, by path.
 
     Args:
@@ -45,7 +32,7 @@ def read_requests(program: Program, modules: Any) -> dict[str, Request]:
         modules: a mapping from paths to replacements, or pairs of them.
 
     Returns:
-        The requests by where their replacements stand.
+        The replacements by path.
 
     Raises:
         SwapError: a path is unknown, given twice or the root's; or something is not a replacement.
@@ -54,7 +41,7 @@ def read_requests(program: Program, modules: Any) -> dict[str, Request]:
     >>> read_requests(Program.of({"": Graph((), ())}), {})
     {}
     """
-    found: dict[str, Request] = {}
+    found: dict[str, Replacement] = {}
     known = _known_paths(program)
     for path, by in _pairs(modules):
         if not isinstance(path, str):
@@ -63,36 +50,11 @@ def read_requests(program: Program, modules: Any) -> dict[str, Request]:
             raise SwapError(f"module {path!r} is given twice; give one replacement for each path")
         if not path:
             raise SwapError("the root cannot be swapped, because nothing calls it; use the replacement itself instead")
-        found[path] = Request(path, _replacement(path, by))
-    nested = _nested(found, known)
-    calls = {path: request for path, request in nested.items() if path not in known}
-    places = _places(program, calls, known) if calls else {}
-    return {places.get(path, path): request for path, request in nested.items()}
-
-
-def _places(program: Program, calls: dict[str, Request], known: set[str]) -> dict[str, str]:
-    # Where the replacement of one call stands: beside the module, under a name that nothing has.
-    there = {(path, call): None for path, labels in calls_by_label(program).items() for call in labels}
-    taken = {*known, *program.state.order}
-    found: dict[str, str] = {}
-    for path, request in calls.items():
-        module, _, number = path.rpartition("@")
-        request.call = (module, int(number))
-        if request.call not in there:
-            calls_of = ", ".join(str(Frame(*each)) for each in there if each[0] == module)
-            said = f"the calls of it are {calls_of}" if calls_of else "it is not called in this program"
-            raise SwapError(f"module {module!r} has no call {number} (counted from 0); {said}")
-        place = f"{module}_{number}"
-        while place in taken:
-            place += "_"
-        taken.add(place)
-        request.path = found[path] = place
+        if path not in known:
+            raise SwapError(f"there is no module {path!r}{_suggestion(path, known)}")
+        found[path] = _replacement(path, by)
+    _check_outermost(found)
     return found
-
-
-def _is_call(path: str, known: set[str]) -> bool:
-    module, _, number = path.rpartition("@")
-    return module in known and number.isascii() and number.isdigit()
 
 
 def _pairs(modules: Any) -> Iterable[tuple[Any, Any]]:
@@ -118,23 +80,16 @@ def _replacement(path: str, by: Any) -> Replacement:
     return by
 
 
-def _nested(found: dict[str, Request], known: set[str]) -> dict[str, Request]:
-    outermost: dict[str, Request] = {}
-    for path in sorted(found, key=lambda path: path.count(".")):
-        outer = next((request for request in outermost.values() if is_below(path, request.path)), None)
-        if outer is None:
-            if path not in known and not _is_call(path, known):
-                raise SwapError(f"there is no module {path!r}{_suggestion(path, known)}")
-            outermost[path] = found[path]
-        elif isinstance(outer.by, Program):
-            outer.inside[path[len(outer.path) + 1 :]] = found[path].by
-        else:
-            inside = path[len(outer.path) + 1 :]
+def _check_outermost(found: Mapping[str, Replacement]) -> None:
+    for path, by in found.items():
+        outer = covering(found, path.rpartition(".")[0])
+        if outer is not None:
+            inside = path[len(outer) + 1 :]
+            how = f"px.swap_modules(program, {{{inside!r}: ...}})" if isinstance(found[outer], Program) else f"{inside} = ..."
             raise SwapError(
-                f"module {path!r} is below {outer.path!r}, which is swapped as well for a {type(outer.by).__name__}: put it "
-                f"into that ({inside} = ...), or leave one of the two out"
+                f"module {path!r} is below {outer!r}, which is swapped as well for a {type(found[outer]).__name__}: put the "
+                f"{type(by).__name__} into that first ({how}), or leave one of the two out"
             )
-    return {path: outermost[path] for path in found if path in outermost}
 
 
 def _suggestion(path: str, known: set[str]) -> str:

@@ -27,7 +27,7 @@ from ...ir.signature import StateGradient
 from ...ir.state import Slot, SlotKind
 from ..transformation import UNLIMITED, Fuel, transformation
 from .bodies import Graft, Swap, graft, prepared
-from .plan import Decision, Request, instances, new_graphs, read_requests
+from .plan import Decision, instances, new_graphs, read_requests
 from .state import covering, found_in, new_lifted, new_modules, new_state, stands_for
 
 __all__ = ["swap_modules"]
@@ -68,9 +68,7 @@ def swap_modules(
 
     Args:
         program: an outlined program, as ``transform(program)`` gives it.
-        modules: for each path the replacement: a ``torch.nn.Module`` (eager, fx, compiled) or a program.  A path below
-            another one is swapped in the replacement of that, which must be a program.  ``"n@1"`` is the second call of ``n``
-            alone, ``"n@0"`` the first: the replacement is then beside ``n``, as ``n_1``.
+        modules: for each path the replacement: a ``torch.nn.Module`` (eager, fx, compiled) or a program.
         signature: ``"flat"`` takes modules without a preserved call signature as well, and gives the replacement the inputs
             of the body by position; say it only where you know them.  A program that is put in so has no signature either.
         through: what uses of a value that the module returned as it was given mean afterwards: ``"result"`` or
@@ -92,12 +90,7 @@ def swap_modules(
     Softplus(beta=1.0, threshold=20.0)
     """
     _check_options(signature, through)
-    requests = read_requests(program, modules)
-    requests = {
-        place: each
-        for place, each in requests.items()
-        if fuel.burn("swap", each.path if each.call is None else Frame(*each.call))
-    }
+    requests = {path: by for path, by in read_requests(program, modules).items() if fuel.burn("swap", path)}
     if not requests:
         return program
     work = _Swapping(program, requests, signature == "flat", through)
@@ -117,16 +110,14 @@ class _Swapping:
     """One swap: the request, and the analysis of the program."""
 
     program: Program
-    requests: dict[str, Request]
+    requests: dict[str, torch.nn.Module | Program]
     flat: bool
     through: Through
     names: Names = field(init=False)
     known: dict[str, Convention] = field(init=False)
     values: CallValues = field(init=False)
-    calls: dict[tuple[str, int], str] = field(init=False)
-    """Where single calls go, by module and number."""
     grafts: dict[tuple[str, tuple[int, ...], bool], Graft] = field(factory=dict)
-    programs: dict[str, Program] = field(factory=dict)
+    programs: dict[str, Program] = field(init=False)
     """What stands in, ready to be a body."""
     signed: dict[Frame, CallSignature] = field(factory=dict)
     """The signatures of calls that go to programs."""
@@ -137,18 +128,13 @@ class _Swapping:
         self.names = Names(self.program.graphs)
         self.known = conventions(self.program)
         self.values = CallValues(self.program)
-        self.calls = {request.call: path for path, request in self.requests.items() if request.call is not None}
-        for path, request in self.requests.items():
-            if isinstance(request.by, Program):
-                by = prepared(path, request.by)
-                # A path below this one is swapped in what stands in here.
-                self.programs[path] = swap_modules(by, request.inside) if request.inside else by
+        self.programs = {path: prepared(path, by) for path, by in self.requests.items() if isinstance(by, Program)}
 
     def check_calls(self) -> None:
         """Refuse modules that nothing calls."""
         calls = calls_by_label(self.program)
-        for path, request in self.requests.items():
-            if request.call is None and path not in calls and not self._stands(path):
+        for path in self.requests:
+            if path not in calls and not self._stands(path):
                 raise SwapError(
                     f"module {path!r} is not called in this program, or its call did nothing that was exported; export again "
                     f"with preserve_module_call_signature=({path!r},) to keep the call"
@@ -191,9 +177,8 @@ class _Swapping:
             do = node.do
             if type(do) is Call:
                 target = join(path, do.instance.path)
-                beside = self.calls.get((target, do.instance.call), target)
-                if covering(self.requests, beside) is not None:
-                    swaps[node.name] = self._swap(place, node, do, target, beside)
+                if covering(self.requests, target) is not None:
+                    swaps[node.name] = self._swap(place, node, do, target)
             elif type(do) is Get:
                 slot = join(path, do.slot)
                 gone = covering(self.requests, slot)
@@ -211,16 +196,13 @@ class _Swapping:
                         "operator, swap a module around it"
                     )
 
-    def _swap(self, place: Instance, node: Node, call: Call, module: str, path: str) -> Swap:
+    def _swap(self, place: Instance, node: Node, call: Call, path: str) -> Swap:
         program, (name, outer) = self.program, place
         graph = program.graphs[name]
         convention = self.known.get(call.graph)
-        if convention is None and self.flat and Frame(module, call.instance.call) not in program.call_signatures:
+        if convention is None and self.flat and Frame(path, call.instance.call) not in program.call_signatures:
             convention = flat_convention(program.graphs[call.graph])
-        site = site_of(program, module, graph, node, convention)
-        if path != module:  # one call, answered by what stands beside the module
-            instance = evolve(call.instance, path=call.instance.path + path[len(module) :], call=0)
-            site = evolve(site, call=Call(instance, call.graph))
+        site = site_of(program, path, graph, node, convention)
         through = passed_on(graph, site, self.through, is_root=graph is program.main)
         kept, origin = site.same if self.through == "argument" else {}, made_of_value(program, name, node.name)
         by = self.programs.get(path)
@@ -240,7 +222,7 @@ class _Swapping:
         # What stands in for a module; for one below it that others call, what that has there.
         outer = covering(self.requests, path)
         assert outer is not None
-        by: Any = self.requests[outer].by
+        by: Any = self.requests[outer]
         if outer != path:
             by = found_in(self.programs.get(outer) or by, path[len(outer) + 1 :])
             if not isinstance(by, torch.nn.Module):
@@ -258,14 +240,14 @@ class _Swapping:
         if others:
             slots[node] = relative(others[0], path)
         else:
-            self.read[slot] = stands_for(self.program, gone, slot, self.programs.get(gone, self.requests[gone].by), reader)
+            self.read[slot] = stands_for(self.program, gone, slot, self.programs.get(gone, self.requests[gone]), reader)
 
     def _arrivals(self) -> dict[str, dict[str, Slot]]:
         found: dict[str, dict[str, Slot]] = {}
-        for path, request in self.requests.items():
+        for path, given in self.requests.items():
             by = self.programs.get(path)
             if by is None:
-                found[path] = {path: Slot(SlotKind.MODULE, request.by, 0, 0)}
+                found[path] = {path: Slot(SlotKind.MODULE, given, 0, 0)}
                 found[path].update({slot: kept for slot, kept in self.read.items() if covering({path}, slot) is not None})
             else:
                 found[path] = {f"{path}.{name}": slot for name, slot in by.state.pairs}
@@ -274,7 +256,7 @@ class _Swapping:
     def _modules(self, path: str) -> tuple[Module, ...]:
         by = self.programs.get(path)
         if by is None:
-            kind = type(self.requests[path].by)
+            kind = type(self.requests[path])
             return (Module(path, f"{kind.__module__}.{kind.__qualname__}"),)
         types = {module.path: module.type_name for module in by.modules}
         inner = dict.fromkeys(inner for inner in types if inner)
@@ -284,8 +266,7 @@ class _Swapping:
 
     def _call_signatures(self, paths: set[str]) -> dict[Frame, CallSignature]:
         before = self.program.call_signatures
-        gone = {Frame(*call) for call in self.calls}
-        found = {frame: before[frame] for frame in before if covering(paths, frame.path) is None and frame not in gone}
+        found = {frame: before[frame] for frame in before if covering(paths, frame.path) is None}
         found.update(self.signed)
         for made in self.grafts.values():
             found.update(made.call_signatures())
