@@ -17,8 +17,7 @@ from ..ir.persistent import collector_paused
 from ..ir.program import Program
 from ..ir.taking import a_program
 from ..ir.verify import check
-from ..transforms.convert.devices import Devices, moved_program
-from ..transforms.convert.memory import materialise
+from ..transforms.convert.devices import Devices, materialise, moved_program
 from .calls.arguments import CallPlan
 from .calls.classes import bound_class, class_of, root_of
 from .code.compiled import bodies_of

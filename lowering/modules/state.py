@@ -1,6 +1,6 @@
 """The copies into parameters of a lowered program: they run without gradients, as in the original.
 
-The tensors themselves are made by ``transforms/convert/memory``.
+The tensors themselves are made by ``transforms/convert/devices``.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from ...ir.signature import (
 )
 from ...ir.state import Slot, SlotKind
 from ...ir.torch_private import pytree, script_class
-from ...transforms.convert.memory import materialise
+from ...transforms.convert.devices import materialise
 from ..code.contract import call_entries, kind_of, written_signature
 from .graphs import Made
 

@@ -23,7 +23,7 @@ from ...ir.state import Slot, State
 from .cutting import with_interface
 from .search import Search, literals_in
 
-__all__ = ["Changes", "mapped", "shrink_sizes", "simplify_literals", "usual_dtypes", "without_symbols"]
+__all__ = ["shrink_sizes", "simplify_literals", "usual_dtypes", "without_symbols"]
 
 Map = Callable[[Any], Any]
 
