@@ -22,8 +22,7 @@ from ..ir.program import Program
 from ..ir.state import SlotKind
 from ..ir.taking import a_program
 from ..ir.verify import check
-from ..transforms.convert.devices import Devices, moved_program
-from ..transforms.convert.memory import materialise
+from ..transforms.convert.devices import Devices, materialise, moved_program
 from .calls.arguments import CallPlan
 from .calls.root import bound_class, class_of, root_of
 from .code.compiled import bodies_of

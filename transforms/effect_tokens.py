@@ -24,7 +24,7 @@ from ..ir.signature import Token
 from ..ir.torch_private import OpOverload, schema_of
 from .transformation import UNLIMITED, Fuel, transformation
 
-__all__ = ["remove_effect_tokens", "without_tokens"]
+__all__ = ["remove_effect_tokens"]
 
 Tokens = Mapping[str, Collection[str]]
 """For each graph, the names of its tokens."""

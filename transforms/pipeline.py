@@ -32,7 +32,7 @@ from .state import sink_state
 from .tracing import trace_program
 from .transformation import Fuel, Transformation, without_fuel
 
-__all__ = ["DEFAULT", "Rewrite", "as_step", "bisect", "check_order", "transform"]
+__all__ = ["DEFAULT", "Rewrite", "as_step", "bisect", "transform"]
 
 Step = Callable[[Program], Program]
 

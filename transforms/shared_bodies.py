@@ -39,7 +39,6 @@ __all__ = [
     "with_names",
     "without_values",
     "word_of_operator",
-    "word_of_read",
 ]
 
 

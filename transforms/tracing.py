@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..ir.program import Program
 from ..ir.torch_private import write_artifact
 
-__all__ = ["artifact_name", "trace_program"]
+__all__ = ["trace_program"]
 
 LONGEST = 60
 """Characters of the name of a step; it becomes the name of a file."""

@@ -21,15 +21,7 @@ from ..ir.taking import a_program, a_result, kind_of
 from ..ir.verify import check, trust
 from .facts import ADVICE, observed
 
-__all__ = [
-    "GENERIC_LAWS",
-    "UNLIMITED",
-    "Fuel",
-    "Transformation",
-    "takes_fuel",
-    "transformation",
-    "without_fuel",
-]
+__all__ = ["UNLIMITED", "Fuel", "Transformation", "takes_fuel", "transformation", "without_fuel"]
 
 
 class Fuel:

@@ -17,7 +17,7 @@ from ...ir.program import Program
 from ...ir.torch_private import blank_module, buffers_dict, children_dict, parameters_dict
 from ..modules.context import LoweringContext
 
-__all__ = ["LoweredContainer", "LoweredList", "Watched", "Where", "check_hooked", "check_one_body", "new_container", "unhooked"]
+__all__ = ["LoweredContainer", "LoweredList", "Watched", "Where", "new_container"]
 
 
 def check_hooked(family: LoweringContext, path: str) -> None:

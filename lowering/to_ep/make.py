@@ -44,7 +44,7 @@ from ...ir.torch_private import (
     symbolic_range,
 )
 from ...ir.verify import check
-from ...transforms.convert.memory import materialise
+from ...transforms.convert.devices import materialise
 from ..code.contract import call_entries, kind_of, written_signature
 from ..executable import with_saved_values
 from .graphs import GraphMaker, Made, Values

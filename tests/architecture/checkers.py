@@ -101,9 +101,9 @@ REAL_DEVICES = {
     "lowering/modules/conversion.py": {"value.device", "self.convert(torch.empty(0, device=device)).device"},
     "lowering/stages/lower_stages.py": {"tensor.device"},
     "lowering/stages/plan.py": {"spec.type.device"},
-    "transforms/convert/memory.py": {"plain.device"},
+    "transforms/convert/devices.py": {"plain.device"},
     "transforms/convert/to_device.py": {"kind.device"},
-    "transforms/minimize/retyping.py": {"kind.device"},
+    "transforms/minimize/simplifying.py": {"kind.device"},
     "transforms/rulesets/attention.py": {"mask.device"},
     "transforms/simplify/constants.py": {"tensor.device"},
 }

@@ -15,7 +15,7 @@ import purefx as px
 from examples.zoo import llama
 from purefx.laws import example_args
 from purefx.laws.toy import tensor_meaning
-from purefx.transforms.minimize.weight import operators_in
+from purefx.transforms.minimize.search import operators_in
 
 pytestmark = pytest.mark.models
 

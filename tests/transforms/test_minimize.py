@@ -20,7 +20,7 @@ import purefx as px
 from purefx.laws import example_args
 from purefx.laws.strategies import Exported, exported_programs
 from purefx.laws.toy import tensor_meaning
-from purefx.transforms.minimize.weight import operators_in, weight
+from purefx.transforms.minimize.search import operators_in, weight
 from tests.programs import Block, Counter, Tower, exported
 
 Rewrite = Callable[[px.Program], px.Program]

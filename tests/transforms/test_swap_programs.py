@@ -58,18 +58,6 @@ def test_a_program_becomes_a_body_with_its_state(outlined: bool) -> None:
     torch.testing.assert_close(lowered(X), model.b(X.tanh().tanh().relu()))
 
 
-def test_a_child_is_swapped_in_the_program_that_stands_in_for_its_parent() -> None:
-    model, other = Model(), Counted()
-    replacement = transformed(other, "inner")
-    result = px.swap_modules(transformed(model, "a"), {"a": replacement, "a.inner": nn.Tanh()})
-    eager, inner = copy.deepcopy(model), copy.deepcopy(other)
-    inner.set_submodule("inner", nn.Tanh())
-    eager.set_submodule("a", inner)
-    compare(px.lower(result), eager, Case(lambda: eager, [(X,)] * 2))
-    with pytest.raises(px.errors.SwapError, match=r"no module 'iner'.*did you mean 'inner'"):
-        px.swap_modules(transformed(model, "a"), {"a": replacement, "a.iner": nn.Tanh()})
-
-
 def test_dynamic_sizes() -> None:
     model, other = Model(), Counted()
     program = transformed(model, "a", dynamic_shapes=DYNAMIC)

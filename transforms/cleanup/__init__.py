@@ -6,12 +6,10 @@ Each pass can be used alone, on any program. Nothing here traces.
 from __future__ import annotations
 
 from .add_runtime_assertions import add_runtime_assertions
-from .collect_call_signatures import collect_call_signatures
-from .constants import lift_constants, mark_non_persistent
 from .infer import infer
-from .name_inputs import name_inputs
-from .normalize_stacks import normalize_stacks
-from .restore_names import restore_names
+from .module_calls import collect_call_signatures, normalize_stacks
+from .names import name_inputs, restore_names
+from .state import lift_constants, mark_non_persistent
 
 __all__ = [
     "add_runtime_assertions", "collect_call_signatures", "infer", "lift_constants", "mark_non_persistent", "name_inputs",

@@ -26,7 +26,7 @@ from ...ir.signature import NumberType, Range, TensorType, UserInput
 from ...ir.torch_private import ASSERT_SCALAR, OpOverload
 from ..transformation import UNLIMITED, Fuel, transformation
 
-__all__ = ["ASSERT", "FUNCTIONS", "READS", "add_runtime_assertions", "asserted", "leaf_names", "normal", "spoken", "stated"]
+__all__ = ["add_runtime_assertions"]
 
 ASSERT = op_of(ASSERT_SCALAR)
 

@@ -20,8 +20,7 @@ from ...ir.signature import LiteralType, Signature, TensorType, UserInput
 from ...ir.state import LITERALS, SlotKind, State
 from ...ir.torch_private import FakeTensor, device_of, fake_on, pytree
 from ..transformation import transformation
-from .devices import Devices, moved_arg, moved_program, names_device_type
-from .memory import materialise
+from .devices import Devices, materialise, moved_arg, moved_program, names_device_type
 
 __all__ = ["to_device"]
 

@@ -25,7 +25,7 @@ from ...ir.torch_private import resolve_operator
 from ..shared_bodies import alike
 from ..transformation import Fuel
 
-__all__ = ["BoundaryValue", "Chain", "Leaves", "boundary_values", "chains", "is_given", "used_as_given"]
+__all__ = ["BoundaryValue", "Chain", "Leaves", "boundary_values", "chains", "used_as_given"]
 
 
 @frozen

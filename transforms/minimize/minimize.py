@@ -13,11 +13,9 @@ from ...ir.program import Program
 from ...ir.taking import a_function, a_program
 from ...ir.verify import check
 from .bodies import bypass_nodes, describe_less, open_bodies
-from .dropping import drop_nodes, drop_outputs, find_window
-from .literals import simplify_literals
+from .dropping import drop_nodes, drop_outputs, find_window, join_inputs, read_less
 from .search import Search, TimeIsUp
-from .shrinking import shrink_sizes, usual_dtypes, without_symbols
-from .values import join_inputs, read_less
+from .simplifying import shrink_sizes, simplify_literals, usual_dtypes, without_symbols
 
 __all__ = ["Minimized", "minimize"]
 

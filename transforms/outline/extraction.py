@@ -17,7 +17,7 @@ from ...ir.rewriter import Relocation
 from ..regions import call_nodes
 from ..shared_bodies import placed
 
-__all__ = ["MovedBodies", "Scope", "Walk", "inside_of"]
+__all__ = ["Scope", "Walk"]
 
 
 class MovedBodies:

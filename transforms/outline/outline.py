@@ -1,22 +1,170 @@
 """``outline``: the flat program becomes the tree of module calls, or only as many calls as the fuel allows.
 
-Nodes are scheduled first (``schedule.py``), then extracted (``extraction.py``).
+Nodes are scheduled first, as far as the dependency relation allows, then extracted (``extraction.py``).  At each level of the
+hierarchy each call is contracted to one item.  Calls in a dependency cycle are dissolved: their nodes and the calls inside them
+become items of the caller; a call with a preserved signature never is.  The items are sorted topologically, earliest node first,
+which changes the given order as little as possible.
 """
 
 from __future__ import annotations
 
+import heapq
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Sequence
+from graphlib import CycleError, TopologicalSorter
 
-from ...ir.errors import FlatCallWarning
+from ...ir.effects.dependencies import dependencies
+from ...ir.errors import FlatCallWarning, UnsupportedProgram
 from ...ir.graph import Call, Frame, Node, Stack
 from ...ir.names import escaped
 from ...ir.program import Program
 from ..transformation import UNLIMITED, Fuel, transformation
 from .extraction import Walk
-from .schedule import gather
 
 __all__ = ["outline", "walked"]
+
+Item = Hashable
+"""What a level is made of: a frame (a module call), or the number of a node that stands for itself."""
+
+
+Edges = dict[Item, dict[Item, None]]
+"""For each item those that come before it."""
+
+
+def gather(program: Program, flat: Collection[Frame]) -> tuple[list[Node], list[Frame]]:
+    """Return the nodes of the root graph with every module call in one run, and the calls that cannot be one run.
+
+    Args:
+        program: its root carries module stacks.
+        flat: calls that are not gathered.
+
+    Raises:
+        UnsupportedProgram: calls with preserved signatures cannot be one run.
+    """
+    nodes = list(program.main.nodes)
+    stacks = [tuple([frame for frame in node.stack if frame not in flat]) if flat else node.stack for node in nodes]
+    before = dependencies(program, program.main)
+    order: list[int] = []
+    dissolved: dict[Frame, None] = dict.fromkeys(flat)
+    todo: list[tuple[list[int], int]] = [(list(range(len(nodes))), 0)]
+    while todo:
+        run, depth = todo.pop()
+        if depth < 0:
+            order.extend(run)
+            continue
+        pieces = _arrange(run, depth, stacks, before, program.call_signatures, dissolved)
+        for members, is_call in reversed(pieces):
+            todo.append((members, depth + 1 if is_call else -1))
+    return [nodes[number] for number in order], list(dissolved)
+
+
+def _arrange(
+    run: list[int], depth: int, stacks: list[Stack], before: list[list[int]], whole: Collection[Frame], flat: dict[Frame, None]
+) -> list[tuple[list[int], bool]]:
+    items = {number: _item(number, depth, stacks) for number in run}
+    if not _is_one_run_each(run, items):
+        edges = _item_edges(run, items, before)
+        while torn := _torn(edges, whole):
+            flat.update(torn)
+            for number in run:
+                if items[number] in torn:
+                    stacks[number] = (*stacks[number][:depth], *stacks[number][depth + 1 :])
+                    items[number] = _item(number, depth, stacks)
+            edges = _item_edges(run, items, before)
+        run = _sorted_by_item(run, items, edges)
+    pieces: list[tuple[list[int], bool]] = []
+    last: Item = None
+    for number in run:
+        item = items[number]
+        if item is not last and item != last:
+            pieces.append(([], isinstance(item, Frame)))
+            last = item
+        pieces[-1][0].append(number)
+    return pieces
+
+
+def _item(number: int, depth: int, stacks: Sequence[Stack]) -> Item:
+    return stacks[number][depth] if len(stacks[number]) > depth else number
+
+
+def _torn(edges: Edges, whole: Collection[Frame]) -> dict[Frame, None]:
+    # The calls of one circle of dependencies, without those that must stay whole.
+    calls = sorted([item for item in _circle(edges) if isinstance(item, Frame)], key=lambda frame: (frame.path, frame.call))
+    torn = dict.fromkeys([call for call in calls if call not in whole])
+    if calls and not torn:
+        frame = calls[0]
+        raise UnsupportedProgram(
+            f"the call signature of {frame.path} (call {frame.call}) was preserved, but other modules need its results before it "
+            "has all of its arguments, so it is not a single call; export again without preserving it"
+        )
+    return torn
+
+
+def _is_one_run_each(run: Sequence[int], items: dict[int, Item]) -> bool:
+    seen: set[Item] = set()
+    last: Item = None
+    for number in run:
+        item = items[number]
+        if item is not last and item != last:
+            if item in seen:
+                return False
+            seen.add(item)
+            last = item
+    return True
+
+
+def _item_edges(run: list[int], items: dict[int, Item], before: list[list[int]]) -> Edges:
+    edges: Edges = {}
+    for number in run:
+        item = items[number]
+        mine = edges.setdefault(item, {})
+        for earlier in before[number]:
+            other = items.get(earlier, item)
+            if other is not item and other != item:
+                mine[other] = None
+    return edges
+
+
+def _sorted_by_item(run: list[int], items: dict[int, Item], edges: Edges) -> list[int]:
+    members: dict[Item, list[int]] = {}
+    for number in run:
+        members.setdefault(items[number], []).append(number)
+    sorter = TopologicalSorter(edges)
+    sorter.prepare()
+    ready: list[int] = []
+    """The first members of the items that can come."""
+    order: list[int] = []
+    while sorter.is_active():
+        for item in sorter.get_ready():
+            heapq.heappush(ready, members[item][0])
+        item = items[heapq.heappop(ready)]
+        order.extend(members[item])
+        sorter.done(item)
+    return order
+
+
+def _circle(edges: Edges) -> set[Item]:
+    # The items of one circle, with all that depend on it and that it depends on; none if there is no circle.
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        start: Item = error.args[1][0]
+        after: Edges = {}
+        for item, earlier in edges.items():
+            for other in earlier:
+                after.setdefault(other, {})[item] = None
+        return _reached(start, edges) & _reached(start, after)
+    return set()
+
+
+def _reached(start: Item, edges: Edges) -> set[Item]:
+    found = {start}
+    todo = [start]
+    while todo:
+        new = [item for item in edges.get(todo.pop(), ()) if item not in found]
+        found.update(new)
+        todo += new
+    return found
 
 
 def _what_fuel_allows(program: Program, fuel: Fuel, flat: Collection[Frame]) -> Collection[Stack] | None:

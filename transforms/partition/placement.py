@@ -20,7 +20,7 @@ from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from .tags import TagOf, backward_edge, shown, wanted_tags
 
-__all__ = ["READ", "Placing", "Units", "found_units", "in_pieces", "place", "with_units"]
+__all__ = ["READ", "Placing", "found_units", "place"]
 
 Units = list[tuple[str, list[int]]]
 """What each unit is, in words, and the numbers of its nodes."""

@@ -19,9 +19,8 @@ from ...ir.program import Program
 from ...ir.state import SlotKind
 from ...ir.taking import a_program
 from ..transformation import transformation
-from .cut import cut, joined_flat, outlined_inside, with_bodies_of
+from .cut import below_parts, cut, joined_flat, outlined_inside, read_below, with_bodies_of
 from .placement import found_units, place
-from .tables import below_parts, read_below
 from .tags import ByModule, checked_tags, follows
 
 __all__ = ["balanced", "split_balanced", "split_by_module", "split_by_tags"]

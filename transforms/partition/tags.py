@@ -21,7 +21,7 @@ from ...ir.names import did_you_mean
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 
-__all__ = ["ByModule", "TagOf", "backward_edge", "checked_tags", "follows", "innermost", "wanted_tags"]
+__all__ = ["ByModule", "TagOf", "backward_edge", "checked_tags", "follows", "wanted_tags"]
 
 
 @frozen

@@ -6,31 +6,222 @@ replace those of the original in the caller; everything else stays the same obje
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Literal
 
 import torch
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 
 from ...ir.analysis.history import made_of_value
-from ...ir.calls.call_graph import Instance, all_instances, calls_by_label
+from ...ir.calls.call_graph import Instance, all_instances, called_at, calls_by_label, inner_instances
 from ...ir.calls.call_sites import Convention, Through, conventions, flat_convention, passed_on, site_of
 from ...ir.calls.compatibility import check_module, check_program
 from ...ir.calls.parts import with_listed
 from ...ir.errors import PipelineError, SwapError
 from ...ir.graph import Call, Frame, Get, Graph, Node
 from ...ir.inference import CallValues
-from ...ir.names import Names, join, relative, way_to
+from ...ir.names import Names, did_you_mean, join, relative, way_to
 from ...ir.persistent import pmap
 from ...ir.program import CallSignature, Module, Program
 from ...ir.signature import StateGradient
 from ...ir.state import Slot, SlotKind
 from ..transformation import UNLIMITED, Fuel, transformation
-from .bodies import Graft, Swap, graft, prepared
-from .plan import Decision, Request, instances, new_graphs, read_requests
-from .state import covering, found_in, new_lifted, new_modules, new_state, stands_for
+from .bodies import (
+    Changes,
+    Graft,
+    Swap,
+    covering,
+    found_in,
+    graft,
+    new_lifted,
+    new_modules,
+    new_state,
+    prepared,
+    rewritten,
+    stands_for,
+)
 
 __all__ = ["swap_modules"]
+
+Replacement = torch.nn.Module | Program
+
+
+def read_requests(program: Program, modules: Any) -> dict[str, Replacement]:
+    """Return what is to be swapped, by path.
+
+    Args:
+        program: whose modules they are.
+        modules: a mapping from paths to replacements, or pairs of them.
+
+    Returns:
+        The replacements by path.
+
+    Raises:
+        SwapError: a path is unknown, given twice or the root's; or something is not a replacement.
+
+    >>> from purefx.ir import Graph, Program
+    >>> read_requests(Program.of({"": Graph((), ())}), {})
+    {}
+    """
+    found: dict[str, Replacement] = {}
+    known = _known_paths(program)
+    for path, by in _pairs(modules):
+        if not isinstance(path, str):
+            raise SwapError(f"modules are named by their paths, which are strings; {path!r} is a {type(path).__name__}")
+        if path in found:
+            raise SwapError(f"module {path!r} is given twice; give one replacement for each path")
+        if not path:
+            raise SwapError("the root cannot be swapped, because nothing calls it; use the replacement itself instead")
+        if path not in known:
+            raise SwapError(f"there is no module {path!r}{_suggestion(path, known)}")
+        found[path] = _replacement(path, by)
+    _check_outermost(found)
+    return found
+
+
+def _pairs(modules: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(modules, Mapping):
+        return list(modules.items())
+    try:
+        return [(path, by) for path, by in modules]
+    except (TypeError, ValueError):
+        said = f"swap_modules takes a mapping from paths to replacements, not a {type(modules).__name__}"
+        raise SwapError(f'{said}: swap_modules(program, {{"layers.0.mlp": module}})') from None
+
+
+def _replacement(path: str, by: Any) -> Replacement:
+    if isinstance(by, Program):
+        return by
+    if isinstance(by, type) and issubclass(by, torch.nn.Module):
+        raise SwapError(f"module {path!r}: {by.__name__} is a class; give an instance of it")
+    if not isinstance(by, torch.nn.Module):
+        raise SwapError(
+            f"module {path!r}: a {type(by).__name__} cannot stand in for a module; give a torch.nn.Module (eager, fx or "
+            "compiled) or a purefx Program"
+        )
+    return by
+
+
+def _check_outermost(found: Mapping[str, Replacement]) -> None:
+    for path, by in found.items():
+        outer = covering(found, path.rpartition(".")[0])
+        if outer is not None:
+            inside = path[len(outer) + 1 :]
+            how = f"px.swap_modules(program, {{{inside!r}: ...}})" if isinstance(found[outer], Program) else f"{inside} = ..."
+            raise SwapError(
+                f"module {path!r} is below {outer!r}, which is swapped as well for a {type(found[outer]).__name__}: put the "
+                f"{type(by).__name__} into that first ({how}), or leave one of the two out"
+            )
+
+
+def _suggestion(path: str, known: set[str]) -> str:
+    near = did_you_mean(path, known)
+    if near:
+        return near
+    few = sorted(known, key=lambda path: (path.count("."), path))[:5]
+    return f"; the program has {', '.join(map(repr, few))}{' ...' if len(known) > len(few) else ''}" if few else ""
+
+
+def _known_paths(program: Program) -> set[str]:
+    listed = [module.path for module in program.modules]
+    stacks = [frame.path for node in program.main.nodes for frame in node.stack]
+    return {path for path in (*listed, *calls_by_label(program), *stacks) if path}
+
+
+def instances(program: Program, swapped: Mapping[str, Any]) -> list[Instance]:
+    """Return the instances of bodies, callees first; those of swapped modules are left out.
+
+    >>> from purefx.ir import Graph, Program
+    >>> instances(Program.of({"": Graph((), ())}), {})
+    [('', '')]
+    """
+    done: dict[Instance, None] = {}
+    opened: set[Instance] = set()
+    todo = [((program.root, ""), False)]
+    while todo:
+        place, closing = todo.pop()
+        if closing:
+            done.setdefault(place)
+        elif place not in opened:
+            opened.add(place)
+            todo.append((place, True))
+            inner = inner_instances(program, place)
+            todo.extend((found, False) for found in reversed(inner) if covering(swapped, found[1]) is None)
+    return list(done)
+
+
+@frozen(eq=False)
+class Decision:
+    """What is done in one body at one place, besides what its callees have become."""
+
+    swaps: dict[str, Swap]
+    slots: dict[str, str]
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for decisions that give the same graph."""
+        swaps = [(name, id(swap.graft), swap.order, swap.through, tuple(swap.kept.items())) for name, swap in self.swaps.items()]
+        return tuple(swaps), tuple(self.slots.items())
+
+
+def new_graphs(program: Program, decisions: Mapping[Instance, Decision], names: Names) -> dict[str, Graph]:
+    """Return the graphs of the program, each as what it has become; more of them where a shared body has become several.
+
+    Args:
+        program: the program.
+        decisions: what is done in the bodies where they stand, callees first.
+        names: ids of graphs that are taken.
+    """
+    work = _Renewal(program, decisions, names)
+    for place in decisions:
+        work.renew(place)
+    return work.graphs
+
+
+@define
+class _Renewal:
+    program: Program
+    decisions: Mapping[Instance, Decision]
+    names: Names
+    graphs: dict[str, Graph] = field(factory=dict)
+    ids: dict[Instance, str] = field(factory=dict)
+    """What became of a body at a place."""
+    made: dict[tuple[str, Hashable], str] = field(factory=dict)
+    touched: set[Instance] = field(factory=set)
+    kept: set[str] = field(factory=set)
+    """Bodies that stay as they are in some place, or whose id went to the first that came of them."""
+
+    def __attrs_post_init__(self) -> None:
+        for place, decision in self.decisions.items():
+            if decision.swaps or decision.slots or not self.touched.isdisjoint(self._inner(place, decision)):
+                self.touched.add(place)
+        self.kept.update(place[0] for place in self.decisions if place not in self.touched)
+        self.made.update({(name, None): name for name in self.kept})
+
+    def _inner(self, place: Instance, decision: Decision) -> list[Instance]:
+        callers = self.program.graphs[place[0]].callers
+        return [found for node in callers if node.name not in decision.swaps for found in called_at(node, place[1])]
+
+    def renew(self, place: Instance) -> None:
+        """Make the graph of a body at a place, where it is not there yet."""
+        name, path = place
+        graph, decision = self.program.graphs[name], self.decisions[place]
+        if place not in self.touched:
+            self.ids[place], self.graphs[name] = name, graph
+            return
+        callees: dict[tuple[str, str], str] = {}
+        for node in graph.callers:
+            if node.name not in decision.swaps:
+                callees.update({(node.name, body): self.ids[body, where] for body, where in called_at(node, path)})
+        # What it calls may have become something else under the same id: then it is what it was.
+        same = all(body == became for (_, body), became in callees.items()) and not (decision.swaps or decision.slots)
+        key = (name, None if same else (decision.key, tuple(callees.items())))
+        if key not in self.made:
+            self.made[key] = self.names.fresh(name) if name in self.kept else name
+            self.kept.add(name)
+            changes = Changes(decision.swaps, callees, decision.slots)
+            self.graphs[self.made[key]] = graph if same else rewritten(graph, changes)
+        self.ids[place] = self.made[key]
 
 
 @transformation(
@@ -68,9 +259,7 @@ def swap_modules(
 
     Args:
         program: an outlined program, as ``transform(program)`` gives it.
-        modules: for each path the replacement: a ``torch.nn.Module`` (eager, fx, compiled) or a program.  A path below
-            another one is swapped in the replacement of that, which must be a program.  ``"n@1"`` is the second call of ``n``
-            alone, ``"n@0"`` the first: the replacement is then beside ``n``, as ``n_1``.
+        modules: for each path the replacement: a ``torch.nn.Module`` (eager, fx, compiled) or a program.
         signature: ``"flat"`` takes modules without a preserved call signature as well, and gives the replacement the inputs
             of the body by position; say it only where you know them.  A program that is put in so has no signature either.
         through: what uses of a value that the module returned as it was given mean afterwards: ``"result"`` or
@@ -92,12 +281,7 @@ def swap_modules(
     Softplus(beta=1.0, threshold=20.0)
     """
     _check_options(signature, through)
-    requests = read_requests(program, modules)
-    requests = {
-        place: each
-        for place, each in requests.items()
-        if fuel.burn("swap", each.path if each.call is None else Frame(*each.call))
-    }
+    requests = {path: by for path, by in read_requests(program, modules).items() if fuel.burn("swap", path)}
     if not requests:
         return program
     work = _Swapping(program, requests, signature == "flat", through)
@@ -117,16 +301,14 @@ class _Swapping:
     """One swap: the request, and the analysis of the program."""
 
     program: Program
-    requests: dict[str, Request]
+    requests: dict[str, torch.nn.Module | Program]
     flat: bool
     through: Through
     names: Names = field(init=False)
     known: dict[str, Convention] = field(init=False)
     values: CallValues = field(init=False)
-    calls: dict[tuple[str, int], str] = field(init=False)
-    """Where single calls go, by module and number."""
     grafts: dict[tuple[str, tuple[int, ...], bool], Graft] = field(factory=dict)
-    programs: dict[str, Program] = field(factory=dict)
+    programs: dict[str, Program] = field(init=False)
     """What stands in, ready to be a body."""
     signed: dict[Frame, CallSignature] = field(factory=dict)
     """The signatures of calls that go to programs."""
@@ -137,18 +319,13 @@ class _Swapping:
         self.names = Names(self.program.graphs)
         self.known = conventions(self.program)
         self.values = CallValues(self.program)
-        self.calls = {request.call: path for path, request in self.requests.items() if request.call is not None}
-        for path, request in self.requests.items():
-            if isinstance(request.by, Program):
-                by = prepared(path, request.by)
-                # A path below this one is swapped in what stands in here.
-                self.programs[path] = swap_modules(by, request.inside) if request.inside else by
+        self.programs = {path: prepared(path, by) for path, by in self.requests.items() if isinstance(by, Program)}
 
     def check_calls(self) -> None:
         """Refuse modules that nothing calls."""
         calls = calls_by_label(self.program)
-        for path, request in self.requests.items():
-            if request.call is None and path not in calls and not self._stands(path):
+        for path in self.requests:
+            if path not in calls and not self._stands(path):
                 raise SwapError(
                     f"module {path!r} is not called in this program, or its call did nothing that was exported; export again "
                     f"with preserve_module_call_signature=({path!r},) to keep the call"
@@ -191,9 +368,8 @@ class _Swapping:
             do = node.do
             if type(do) is Call:
                 target = join(path, do.instance.path)
-                beside = self.calls.get((target, do.instance.call), target)
-                if covering(self.requests, beside) is not None:
-                    swaps[node.name] = self._swap(place, node, do, target, beside)
+                if covering(self.requests, target) is not None:
+                    swaps[node.name] = self._swap(place, node, do, target)
             elif type(do) is Get:
                 slot = join(path, do.slot)
                 gone = covering(self.requests, slot)
@@ -211,16 +387,13 @@ class _Swapping:
                         "operator, swap a module around it"
                     )
 
-    def _swap(self, place: Instance, node: Node, call: Call, module: str, path: str) -> Swap:
+    def _swap(self, place: Instance, node: Node, call: Call, path: str) -> Swap:
         program, (name, outer) = self.program, place
         graph = program.graphs[name]
         convention = self.known.get(call.graph)
-        if convention is None and self.flat and Frame(module, call.instance.call) not in program.call_signatures:
+        if convention is None and self.flat and Frame(path, call.instance.call) not in program.call_signatures:
             convention = flat_convention(program.graphs[call.graph])
-        site = site_of(program, module, graph, node, convention)
-        if path != module:  # one call, answered by what stands beside the module
-            instance = evolve(call.instance, path=call.instance.path + path[len(module) :], call=0)
-            site = evolve(site, call=Call(instance, call.graph))
+        site = site_of(program, path, graph, node, convention)
         through = passed_on(graph, site, self.through, is_root=graph is program.main)
         kept, origin = site.same if self.through == "argument" else {}, made_of_value(program, name, node.name)
         by = self.programs.get(path)
@@ -240,7 +413,7 @@ class _Swapping:
         # What stands in for a module; for one below it that others call, what that has there.
         outer = covering(self.requests, path)
         assert outer is not None
-        by: Any = self.requests[outer].by
+        by: Any = self.requests[outer]
         if outer != path:
             by = found_in(self.programs.get(outer) or by, path[len(outer) + 1 :])
             if not isinstance(by, torch.nn.Module):
@@ -258,14 +431,14 @@ class _Swapping:
         if others:
             slots[node] = relative(others[0], path)
         else:
-            self.read[slot] = stands_for(self.program, gone, slot, self.programs.get(gone, self.requests[gone].by), reader)
+            self.read[slot] = stands_for(self.program, gone, slot, self.programs.get(gone, self.requests[gone]), reader)
 
     def _arrivals(self) -> dict[str, dict[str, Slot]]:
         found: dict[str, dict[str, Slot]] = {}
-        for path, request in self.requests.items():
+        for path, given in self.requests.items():
             by = self.programs.get(path)
             if by is None:
-                found[path] = {path: Slot(SlotKind.MODULE, request.by, 0, 0)}
+                found[path] = {path: Slot(SlotKind.MODULE, given, 0, 0)}
                 found[path].update({slot: kept for slot, kept in self.read.items() if covering({path}, slot) is not None})
             else:
                 found[path] = {f"{path}.{name}": slot for name, slot in by.state.pairs}
@@ -274,7 +447,7 @@ class _Swapping:
     def _modules(self, path: str) -> tuple[Module, ...]:
         by = self.programs.get(path)
         if by is None:
-            kind = type(self.requests[path].by)
+            kind = type(self.requests[path])
             return (Module(path, f"{kind.__module__}.{kind.__qualname__}"),)
         types = {module.path: module.type_name for module in by.modules}
         inner = dict.fromkeys(inner for inner in types if inner)
@@ -284,8 +457,7 @@ class _Swapping:
 
     def _call_signatures(self, paths: set[str]) -> dict[Frame, CallSignature]:
         before = self.program.call_signatures
-        gone = {Frame(*call) for call in self.calls}
-        found = {frame: before[frame] for frame in before if covering(paths, frame.path) is None and frame not in gone}
+        found = {frame: before[frame] for frame in before if covering(paths, frame.path) is None}
         found.update(self.signed)
         for made in self.grafts.values():
             found.update(made.call_signatures())

@@ -1,0 +1,261 @@
+"""Simpler types and operators: smaller sizes, usual dtypes, default arguments, small numbers.
+
+Each function takes the search and proposes candidates; ``infer`` decides whether operators take what they then get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from attrs import evolve, frozen
+
+from ...ir.arguments import CONTAINERS, Arg, Body, Ref, children_of, with_children
+from ...ir.expression import Apply, Sym
+from ...ir.graph import Graph, Input, Node, Op
+from ...ir.inference import FakeValues
+from ...ir.inference.walk import without_value
+from ...ir.program import Program
+from ...ir.signature import Constraints, NumberType, TensorType, UserInput
+from ...ir.state import Slot, State
+from .cutting import with_interface
+from .search import Search, literals_in
+
+__all__ = ["shrink_sizes", "simplify_literals", "usual_dtypes", "without_symbols"]
+
+Map = Callable[[Any], Any]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@frozen
+class Changes:
+    """What stands in place of sizes, dtypes and literals, wherever they stand.
+
+    >>> import purefx as px
+    >>> program = px.import_ep(torch.export.export(torch.nn.Linear(2, 3), (torch.ones(1, 2),)))
+    >>> smaller = Changes(size=lambda size: 1 if size == 3 else size).program(program)
+    >>> [tuple(slot.value.shape) for _, slot in smaller.state.pairs], tuple(px.infer(smaller).main.nodes[0].meta["val"].shape)
+    ([(1, 2), (1,)], (1, 1))
+    """
+
+    size: Map = _same
+    dtype: Map = _same
+    literal: Map = _same
+
+    def program(self, program: Program) -> Program | None:
+        """Return a program with the changes, without fake values; None where tensors of state share memory."""
+        state = self._state(program.state)
+        if state is None:
+            return None
+        inputs = tuple([self._input(spec) for spec in program.signature.inputs])
+        signature = evolve(program.signature, inputs=inputs)
+        graphs = {name: self._graph(program.graphs[name]) for name in program.order}
+        return program.evolve(state=state, signature=signature).with_graphs(graphs)
+
+    def _input(self, spec: Any) -> Any:
+        if type(spec) is not UserInput or type(spec.type) is not TensorType:
+            return spec
+        kind = spec.type
+        return evolve(spec, type=TensorType(self.dtype(kind.dtype), tuple([self.size(size) for size in kind.shape]), kind.device))
+
+    def _graph(self, graph: Graph) -> Graph:
+        inputs = tuple([Input(formal.name, without_value(formal.meta)) for formal in graph.inputs])
+        nodes = [
+            Node(
+                node.name,
+                node.do,
+                mapped(node.args, self.literal),
+                mapped(node.kwargs, self.literal),
+                node.stack,
+                without_value(node.meta),
+            )
+            for node in graph.nodes
+        ]
+        return Graph(inputs, tuple(nodes), graph.output)
+
+    def _state(self, state: State) -> State | None:
+        cells: dict[int, set[int]] = {}
+        for _, slot in state.pairs:
+            cells.setdefault(slot.storage, set()).add(slot.cell)
+        made: dict[int, Any] = {}
+        slots: dict[str, Slot] = {}
+        for name, slot in state.pairs:
+            value = made[slot.cell] if slot.cell in made else made.setdefault(slot.cell, self._tensor(slot.value))
+            if value is not slot.value and len(cells[slot.storage]) > 1:
+                return None
+            slots[name] = slot if value is slot.value else evolve(slot, value=value)
+        return State(state.order, state.slots.update(slots))
+
+    def _tensor(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+            return value
+        sizes, dtype = [self.size(size) for size in value.shape], self.dtype(value.dtype)
+        if sizes == list(value.shape) and dtype is value.dtype:
+            return value
+        part = value.detach()[tuple([slice(size) for size in sizes])].to(dtype).clone(memory_format=torch.contiguous_format)
+        if isinstance(value, torch.nn.Parameter):
+            return torch.nn.Parameter(part, requires_grad=value.requires_grad)
+        return part.requires_grad_(value.requires_grad)
+
+
+def mapped(arg: Arg, leaf: Map) -> Any:
+    """Return an argument with other literals.
+
+    Args:
+        arg: any argument.
+        leaf: gives what stands in place of a literal; may return it unchanged.
+
+    >>> mapped((Ref("x"), (1, 2)), lambda literal: literal + 1)
+    (Ref(name='x'), (2, 3))
+    """
+    if type(arg) in CONTAINERS:
+        return with_children(arg, [mapped(part, leaf) for part in children_of(arg)])
+    return arg if type(arg) in (Ref, Body) else leaf(arg)
+
+
+def without_symbols(search: Search) -> None:
+    """Put numbers in the place of symbolic sizes: those of the export, or the smallest that guards allow.
+
+    Args:
+        search: what is reduced.
+    """
+    search.offer("put numbers in the place of symbols", _with_numbers)
+
+
+def _with_numbers(program: Program) -> Program | None:
+    values, known = FakeValues(program), dict[str, Any]()
+    for formal, spec in program.inputs:
+        if type(spec) is UserInput and type(spec.type) is NumberType and spec.type.expr is not None:
+            known[formal.name] = values.symbols.example(spec.type.expr)
+    sizes = Changes(size=lambda size: values.symbols.example(size) if isinstance(size, Sym | Apply) else size)
+    if None in known.values() or not (known or _symbols(program)):
+        return None
+    main = program.main
+    pairs = [(formal, spec) for formal, spec in program.inputs if formal.name not in known]
+    root = Graph(tuple([formal for formal, _ in pairs]), tuple([node.using(known) for node in main.nodes]), main.output)
+    made = with_interface(program, root, [spec for _, spec in pairs], program.signature.outputs)
+    return sizes.program(made.evolve(constraints=Constraints()))
+
+
+def _symbols(program: Program) -> bool:
+    kinds = [spec.type for spec in program.signature.inputs if type(spec) is UserInput]
+    return any(isinstance(size, Sym | Apply) for kind in kinds if type(kind) is TensorType for size in kind.shape)
+
+
+def shrink_sizes(search: Search) -> None:
+    """Make sizes smaller, each wherever it stands, the largest first; alone, with literals, with its multiples.
+
+    Args:
+        search: what is reduced.
+    """
+    for size in sorted(_sizes(search.program), reverse=True):
+        for less in dict.fromkeys((1, 2, 3, size // 2)):
+            if 0 < less < size and any(
+                search.offer(f"make sizes of {size} {less}", changes.program) for changes in _resizing(size, less)
+            ):
+                break
+
+
+def _sizes(program: Program) -> set[int]:
+    shapes = [spec.type.shape for spec in program.signature.inputs if type(spec) is UserInput and type(spec.type) is TensorType]
+    shapes += [tuple(slot.value.shape) for _, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)]
+    # A literal may be a factor of a size: views say those that belong together.
+    shapes += [tuple(literals_in(node)) for _, node in program.nodes()]
+    return {size for shape in shapes for size in shape if type(size) is int and 1 < size < LARGEST}
+
+
+LARGEST = 2**31
+"""Larger numbers among arguments mean the end."""
+
+
+def _resizing(size: int, less: int) -> Iterator[Changes]:
+    def one(number: Any) -> Any:
+        return less if type(number) is int and number == size else number
+
+    def multiples(number: Any) -> Any:
+        return number // size * less if type(number) is int and number >= size and number % size == 0 else number
+
+    yield Changes(size=one)
+    yield Changes(size=one, literal=one)
+    yield Changes(size=multiples, literal=multiples)
+
+
+USUAL: Mapping[Any, torch.dtype] = {
+    **dict.fromkeys((torch.float64, torch.bfloat16, torch.float16), torch.float32),
+    **dict.fromkeys((torch.int32, torch.int16, torch.int8, torch.uint8), torch.int64),
+}
+
+
+def usual_dtypes(search: Search) -> None:
+    """Compute in single precision and with long integers.
+
+    Args:
+        search: what is reduced.
+    """
+    for dtype, usual in USUAL.items():
+
+        def change(value: Any, dtype: torch.dtype = dtype, usual: torch.dtype = usual) -> Any:
+            return usual if value is dtype else value
+
+        search.offer(f"{usual} in the place of {dtype}", Changes(dtype=change, literal=change).program)
+
+
+def simplify_literals(search: Search) -> None:
+    """Leave out arguments that have defaults, and make numbers small, one by one.
+
+    Args:
+        search: what is reduced.
+    """
+    for name in search.program.order:
+        for node in search.program.graphs[name].nodes:
+            if type(node.do) is Op:
+                for told, change in _simpler(node):
+                    search.offer(f"{told} of {node.name}", partial(_with_other, name=name, at=node.name, change=change))
+
+
+def _with_other(program: Program, *, name: str, at: str, change: Callable[[Node], Node | None]) -> Program | None:
+    graph = program.graphs[name]
+    other = change(graph.by_name[at]) if at in graph.by_name else None
+    if other is None:
+        return None
+    other = other.evolve(meta=without_value(other.meta))
+    return program.with_graphs({name: graph.with_nodes([other if node.name == at else node for node in graph.nodes])})
+
+
+def _simpler(node: Node) -> Iterator[tuple[str, Callable[[Node], Node | None]]]:
+    for number in range(len(node.kwargs)):
+        yield f"leave out {node.kwargs[number][0]}", partial(_without_keyword, key=node.kwargs[number][0])
+    for count in range(len(node.args) - 1, -1, -1):
+        if Graph((), (evolve(node, args=node.args[count:], kwargs=()),)).users:
+            break
+        yield f"leave out argument {count}", partial(_without_last, count=count)
+    for place, literal in enumerate(literals_in(node)):
+        for simple in SIMPLE.get(type(literal), ()):
+            if simple != literal:
+                yield f"{simple} in the place of {literal}", partial(_with_literal, place=place, simple=simple)
+
+
+SIMPLE: Mapping[type, tuple[Any, ...]] = {bool: (False,), int: (0, 1, 2), float: (1.0, 2.0, 0.5)}
+
+
+def _without_keyword(node: Node, *, key: str) -> Node:
+    return evolve(node, kwargs=tuple([pair for pair in node.kwargs if pair[0] != key]))
+
+
+def _without_last(node: Node, *, count: int) -> Node | None:
+    return evolve(node, args=node.args[:count]) if len(node.args) == count + 1 else None
+
+
+def _with_literal(node: Node, *, place: int, simple: Any) -> Node:
+    left = iter(range(place + 1))
+
+    def leaf(literal: Arg) -> Arg:
+        return simple if next(left, -1) == place else literal
+
+    args = mapped(node.args, leaf)
+    return evolve(node, args=args, kwargs=tuple([(key, mapped(arg, leaf)) for key, arg in node.kwargs]))
