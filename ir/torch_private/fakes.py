@@ -9,7 +9,7 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from operator import attrgetter
 from typing import Any, cast
@@ -392,8 +392,10 @@ def proven(environment: Any, condition: Callable[[], Any]) -> bool | None:
     """
     if environment is None:
         return bool(condition())
-    with silence(), environment.error_on_new_guards():
-        try:
-            return bool(condition())
-        except (_symbolic._ShapeEnvGuardError, _symbolic.GuardOnDataDependentSymNode):
-            return None
+    with (
+        silence(),
+        suppress(_symbolic._ShapeEnvGuardError, _symbolic.GuardOnDataDependentSymNode),
+        environment.error_on_new_guards(),
+    ):
+        return bool(condition())
+    return None

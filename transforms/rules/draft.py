@@ -1,7 +1,7 @@
 """``Draft``: one graph while rules rewrite it: its nodes as they are by now, who uses them, and what is known of their values.
 
 What a rewrite costs is in proportion to the nodes that it touches: those that it makes, that it takes away, and their users.
-Whether it may be done is not decided here (``standing.py``).
+Whether it may be done is not decided here (``legality.py``).
 """
 
 from __future__ import annotations
