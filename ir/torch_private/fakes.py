@@ -392,10 +392,7 @@ def proven(environment: Any, condition: Callable[[], Any]) -> bool | None:
     """
     if environment is None:
         return bool(condition())
-    with (
-        silence(),
-        suppress(_symbolic._ShapeEnvGuardError, _symbolic.GuardOnDataDependentSymNode),
-        environment.error_on_new_guards(),
-    ):
+    undecided = _symbolic._ShapeEnvGuardError, _symbolic.GuardOnDataDependentSymNode
+    with silence(), suppress(*undecided), environment.error_on_new_guards():
         return bool(condition())
     return None

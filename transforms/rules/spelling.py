@@ -1,17 +1,14 @@
 """Spelling: the operators that Python code of torch is in exported programs.
 
 Tables name the operators of Python's operators, attributes and methods; ``steps`` gives those of an index; ``follow`` runs
-torch's functions that are written in Python.  A check in them that cannot be answered passes, since the code was exported.
+torch's functions that are written in Python.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from functools import lru_cache
 from itertools import product
 from types import CellType, FunctionType
 from typing import Any
@@ -194,32 +191,17 @@ def follow(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any
     """
     token = _FOLLOWED.set(True)
     try:
-        return _run(function, args, kwargs)
+        inspect.signature(function).bind(*args, **kwargs)
+        return _plain(function)(*args, **kwargs)
+    except TypeError as error:
+        known = {name for name, _ in builtin_functions()}
+        calls = [f"torch.ops.aten.{name}" for name in function.__code__.co_names if name in known and overloads_of(name)]
+        raise RuleError(
+            f"what {function.__name__} computes depends on what a rule does not know ({str(error).partition(chr(10))[0]}).\n"
+            f"Write the operator that it calls in the program, such as {', '.join(calls[:4]) or 'torch.ops.aten.<name>'}"
+        ) from error
     finally:
         _FOLLOWED.reset(token)
-
-
-def _run(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    inspect.signature(function).bind(*args, **kwargs)
-    try:
-        return _plain(function)(*args, **kwargs)
-    except TypeError:
-        pass  # perhaps only a check asks
-    try:
-        return _without_checks(function)(*args, **kwargs)
-    except (TypeError, OSError) as error:
-        said = str(error).partition("\n")[0]
-        named = ", ".join([f"torch.ops.aten.{name}" for name in _calls(function)[:4]]) or "torch.ops.aten.<name>"
-        raise RuleError(
-            f"what {function.__name__} computes depends on what a rule does not know ({said}).\n"
-            f"Write the operator that it calls in the program, such as {named}"
-        ) from error
-
-
-def _calls(function: FunctionType) -> list[str]:
-    # The operators of aten that it may call.
-    known = {name for name, _ in builtin_functions()}
-    return [name for name in function.__code__.co_names if name in known and overloads_of(name)]
 
 
 def _overriding(function: FunctionType) -> dict[str, Any]:
@@ -234,57 +216,3 @@ def _plain(function: FunctionType) -> Callable[..., Any]:
     same = FunctionType(function.__code__, _overriding(function), function.__name__, function.__defaults__, closure)
     same.__kwdefaults__ = function.__kwdefaults__
     return same
-
-
-@lru_cache(maxsize=256)
-def _without_checks(function: FunctionType) -> Callable[..., Any]:
-    # The same function; what it checks and cannot know is passed over.
-    if function.__closure__:
-        return _plain(function)
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    (definition,) = tree.body
-    assert isinstance(definition, ast.FunctionDef)
-    definition.decorator_list, definition.returns = [], None
-    for each in ast.walk(definition.args):
-        if isinstance(each, ast.arg):
-            each.annotation = None
-    space = _overriding(function)
-    exec(compile(ast.fix_missing_locations(_Checks().visit(tree)), function.__code__.co_filename, "exec"), space)  # noqa: S102
-    found = space[definition.name]
-    found.__defaults__, found.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
-    return found
-
-
-class _Checks(ast.NodeTransformer):
-    """Lets checks that cannot be answered pass."""
-
-    def visit_If(self, node: ast.If) -> ast.AST:
-        """Change an ``if`` that does nothing but refuse or warn."""
-        self.generic_visit(node)
-        is_check = isinstance(node.body[-1], ast.Raise) or all(_is_warning(each) for each in node.body)
-        return _passing(node) if is_check and not node.orelse else node
-
-    def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        """Change a call of a function that does nothing but refuse."""
-        return _passing(node) if _called(node).lstrip("_").startswith(("verify", "check")) else node
-
-    def visit_Assert(self, node: ast.Assert) -> ast.AST:
-        """Change an assertion."""
-        return _passing(node)
-
-
-def _passing(node: ast.stmt) -> ast.Try:
-    (made,) = ast.parse("try:\n    pass\nexcept TypeError:\n    pass").body
-    assert isinstance(made, ast.Try)
-    made.body = [node]
-    return made
-
-
-def _is_warning(node: ast.stmt) -> bool:
-    return _called(node) == "warn"
-
-
-def _called(node: ast.stmt) -> str:
-    call = node.value if isinstance(node, ast.Expr) else None
-    function = call.func if isinstance(call, ast.Call) else None
-    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
