@@ -16,7 +16,7 @@ import torch
 from attrs import frozen
 
 from ...ir.errors import RuleError
-from ...ir.torch_private import proven
+from ...ir.torch_private import unguarded
 
 __all__ = [
     "Amount", "Computed", "Known", "Made", "Rest", "Sizes", "Unanswered", "fits", "note_sizes", "now", "parts_of", "subterms",
@@ -199,7 +199,7 @@ def _add_arithmetic() -> None:
             if mine is None or theirs is None or isinstance(theirs, torch.Tensor):
                 return self._refuse(other)  # pyright: ignore[reportPrivateUsage]
             fact = function(mine, theirs)
-            answer = fact if isinstance(fact, bool) else proven(fact.node.shape_env, lambda: fact)
+            answer = fact if isinstance(fact, bool) else unguarded(fact.node.shape_env, lambda: bool(fact))
             return self._refuse() if answer is None else answer  # pyright: ignore[reportPrivateUsage]
 
         return compares

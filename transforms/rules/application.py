@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from attrs import frozen
@@ -23,6 +23,7 @@ from ...ir.importing.constants import with_constants
 from ...ir.inference import CallValues, FakeValues, branches_of, disagreement_of_branches
 from ...ir.names import Names
 from ...ir.program import Program
+from ...ir.torch_private import unguarded
 from ..cleanup import infer
 from ..transformation import Fuel
 from .amounts import Unanswered
@@ -42,30 +43,6 @@ DRAWN = (
     "Draw when the program runs: torch.rand_like(x), or m.call(torch.ops.aten.rand, [3, 4]), with any_effects=True; or bring it "
     "as\nnew state that is drawn once, m.buffer(name, tensor)."
 )
-
-
-class _Rule(Protocol):
-    """What is asked of a rule here: what it looks for, and what it puts there (``rule.py``)."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def term(self) -> Any: ...
-    @property
-    def conditions(self) -> Sequence[Callable[[Match], bool]]: ...
-    @property
-    def keeps_inner(self) -> bool: ...
-    @property
-    def any_effects(self) -> bool: ...
-    @property
-    def once(self) -> bool: ...
-    @property
-    def variables(self) -> Sequence[str]: ...
-    @property
-    def replacement(self) -> Callable[..., Any] | None: ...
-    @property
-    def may_leave(self) -> bool: ...
-    def build(self, found: Match) -> Any: ...
 
 
 @frozen(eq=False)
@@ -90,45 +67,22 @@ class Sweep:
     """One walk over a graph.
 
     Args:
-        program: the program of the graph.
+        work: the rules, and the program.
         name: the id of the graph.
-        places: where its graphs stand.
-        hits: what matches is counted here, over all walks.
-        rules: by the operator at their root.
-        fuel: each match is one rewrite.
-        state: what is added to the state is noted here.
+        places: the instances of the graphs.
         calls: the values of each call.
-        values: works out values of new nodes.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        name: str,
-        places: Places,
-        hits: RewriteLog,
-        rules: Mapping[Any, Sequence[_Rule]],
-        fuel: Fuel,
-        state: NewState,
-        calls: CallValues,
-        values: FakeValues,
-    ) -> None:
-        self.program = program
-        self.name = name
-        self.graph = program.graphs[name]
-        self.places = places
-        self.rules = rules
-        self.fuel = fuel
-        self.hits = hits
-        self.state = state
-        self.calls = calls
-        self._inference = values
+    def __init__(self, work: Application, name: str, places: Places, calls: CallValues) -> None:
+        self.work, self.name, self.places, self.calls = work, name, places, calls
+        self.program, self.fuel, self.state, self.hits = work.program, work.fuel, work.state, work.hits[name]
+        self.graph = work.program.graphs[name]
         self.classes: Mapping[str, int] = {}
         """Where instances disagree, the class of each: the walk ends there, and goes on when they are apart."""
         self.has_tensors = False
-        self.is_said = True
+        self.has_values = True
         """Whether nothing is left to infer."""
-        self.is_over = False
+        self.at_fixpoint = False
         """Whether no node is left at which a rule could match: another walk would find nothing."""
         self.left: list[Left] | None = None
         """What was left alone, and why; None where nobody asks."""
@@ -137,11 +91,6 @@ class Sweep:
     def paths(self) -> tuple[str, ...]:
         """The instances of the graph: who has not to tell them apart does not ask."""
         return self.places.of(self.name)
-
-    @cached_property
-    def _by_id(self) -> Mapping[int, Sequence[_Rule]]:
-        # The rules by the identity of the operator at their root: an operator of torch takes long to say its hash.
-        return {id(root): rules for root, rules in self.rules.items()}
 
     @cached_property
     def draft(self) -> Draft:
@@ -164,7 +113,7 @@ class Sweep:
         Args:
             is_top_down: whether the last nodes are tried first.
         """
-        wanted = {id(do) for do in self.graph.distinct if id(do.target if type(do) is Op else type(do)) in self._by_id}
+        wanted = {id(do) for do in self.graph.distinct if id(do.target if type(do) is Op else type(do)) in self.work.by_id}
         candidates = [node.name for node in self.graph.nodes if id(node.do) in wanted] if wanted else []
         for at in reversed(candidates) if is_top_down else candidates:
             todo = [at]
@@ -174,22 +123,22 @@ class Sweep:
                     todo += reversed(self._rewritten(name, at))
         if not candidates or not self.draft.known:
             return self.graph
-        self.is_said = self.draft.is_said
-        self.is_over = self._is_over(candidates)
+        self.has_values = self.draft.has_values
+        self.at_fixpoint = self._at_fixpoint(candidates)
         made = self.draft.graph()
         for name in ("legality", "placement", "_scope"):  # they know the walk: without them it is freed at once
             self.__dict__.pop(name, None)
         return made
 
-    def _is_over(self, candidates: Iterable[str]) -> bool:
+    def _at_fixpoint(self, candidates: Iterable[str]) -> bool:
         # Whether no node is left at which a rule could match: what another walk would find.
         nodes, made = self.draft.nodes, [name for names in self.draft.made.values() for name in names]
-        return not any(name in nodes and id(root_of(nodes[name])) in self._by_id for name in (*candidates, *made))
+        return not any(name in nodes and id(root_of(nodes[name])) in self.work.by_id for name in (*candidates, *made))
 
     def _rewritten(self, name: str, at: str) -> list[str]:
         # The names of the nodes that are new, where a rule matched.
         node = self.draft.nodes[name]
-        for rule in self._by_id.get(id(root_of(node)), ()):
+        for rule in self.work.by_id.get(id(root_of(node)), ()):
             if rule.once and self.hits.is_by(rule.name, name):
                 continue
             for found in self._ways(rule.term, node, at):
@@ -212,7 +161,7 @@ class Sweep:
         users = [nodes[user] for user in self.graph.users.get(name, ()) if user in nodes]
         return [user for user in users if position[user.name] < position[at] and name in user.refs()]
 
-    def _applied(self, rule: _Rule, found: Found, at: str) -> list[str] | None:
+    def _applied(self, rule: Any, found: Found, at: str) -> list[str] | None:
         possible = self._possible(rule, found, at)
         if possible is None:
             return None
@@ -234,18 +183,18 @@ class Sweep:
         self._take(rule, first, gone, before, at)
         return [node.name for node in made if node.name in self.draft.nodes and before == root.name]
 
-    def _possible(self, rule: _Rule, found: Found, at: str) -> tuple[dict[str, Node], str] | None:
+    def _possible(self, rule: Any, found: Found, at: str) -> tuple[dict[str, Node], str] | None:
         # The nodes that go with a match if nothing else uses them, and where what replaces it stands; None where it may not be.
         stands = self.placement.of(found, at, keeps_inner=rule.keeps_inner)
         return self._leave(rule, found, stands) if callable(stands) else stands
 
-    def _leave(self, rule: _Rule, found: Found, why: Callable[[], str]) -> None:
+    def _leave(self, rule: Any, found: Found, why: Callable[[], str]) -> None:
         if self.left is not None:
             self.left.append(Left(rule.name, found.nodes[0], why(), self.name))
 
     # -- what is put there ------------------------------------------------------------------------------------------------------
 
-    def _answers(self, rule: _Rule, found: Found, at: str) -> list[_Answer | None]:
+    def _answers(self, rule: Any, found: Found, at: str) -> list[_Answer | None]:
         # What the rule puts there: for the first instance, and for the others where it asked which one it is.
         names = self.draft.edit.names
         place, first = self._answer(rule, found, at, 0, names)
@@ -260,7 +209,7 @@ class Sweep:
             self.classes = dict(zip(self.paths, known, strict=True))
         return answers
 
-    def _answer(self, rule: _Rule, found: Found, at: str, instance: int, names: Names) -> tuple[Match, _Answer | None]:
+    def _answer(self, rule: Any, found: Found, at: str, instance: int, names: Names) -> tuple[Match, _Answer | None]:
         # None where a condition does not hold, the rule builds nothing, or what it builds may not stand there.
         place = Match(self._scope, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
         if rule.conditions and not conditions_hold(rule, place):
@@ -282,17 +231,20 @@ class Sweep:
             return place, self._leave(rule, found, lambda: MEMORY)
         return place, answer
 
-    def _written(self, rule: _Rule, place: Match, names: Names) -> _Answer | None:
+    def _written(self, rule: Any, place: Match, names: Names) -> _Answer | None:
         # The nodes that a rule writes for a match; None where it leaves that as it is.
         place.notes.generators = generator_states()
         try:
-            term = rule.build(place)
+            made = unguarded(self.work.values.mode.shape_env, lambda: (rule.build(place),))
         except Unanswered:
             if not rule.may_leave:
                 raise
-            term = None  # what is not proven does not hold
-        if term is None and rule.may_leave:
-            return None
+            made = None
+        if rule.may_leave and (made is None or made[0] is None):
+            return None  # what is not proven does not hold
+        if made is None:
+            raise Unanswered("a comparison of sizes is decided only when the program runs: look at them in `where=`")
+        (term,) = made
         builder = Builder(place, names, origin_of_match(place, rule.name))
         results = builder.results(term)
         if builder.has_tensors and not all(map(torch.equal, place.notes.generators, generator_states())):
@@ -302,7 +254,7 @@ class Sweep:
     @cached_property
     def _scope(self) -> Scope:
         graph = self.program, self.name, lambda: self.paths, self.draft.values, self.draft.nodes.get
-        return Scope(*graph, self.state, self.calls, self.legality.is_changed, self._inference.mode.shape_env)
+        return Scope(*graph, self.state, self.calls, self.legality.is_changed, self.work.values.mode.shape_env)
 
     def _note_state(self, answers: Sequence[_Answer | None]) -> None:
         given = [each for each in answers if each is not None]
@@ -315,13 +267,13 @@ class Sweep:
                 self.state.add(path, notes.added)
                 self.state.drop(path, notes.dropped)
 
-    def _take(self, rule: _Rule, answer: _Answer, inner: Mapping[str, Node], before: str, at: str) -> None:
+    def _take(self, rule: Any, answer: _Answer, inner: Mapping[str, Node], before: str, at: str) -> None:
         # What replaces a match stands before one of the nodes up to here.
         draft, roots = self.draft, [root.name for root in answer.place.roots]
         span = [node.name for node in draft.span(inner, answer.place.root.name, at)] if len(roots) > 1 else roots
         results = dict(zip(roots, answer.results, strict=True))
-        values = None if self.name in self.places.decided else self._inference
-        made = draft.said(answer.nodes, results, values, roots if rule.keeps_inner else [*inner])
+        values = None if self.name in self.places.decided else self.work.values
+        made = draft.with_values(answer.nodes, results, values, roots if rule.keeps_inner else [*inner])
         draft.insert(made, before)
         new = [node.name for node in made]
         draft.stand([result for result in answer.results if result.name not in new], answer.place, rule.name)
@@ -346,7 +298,7 @@ class Application:
         self.explains = explains
         self.left: dict[str, list[Left]] = {}
         """What the last walk over each graph left alone, if it was asked."""
-        self.rules = rules
+        self.by_id = {id(root): several for root, several in rules.items()}  # an operator of torch takes long to give its hash
         self.fuel = fuel
         self.state = NewState(program)
         self.values = FakeValues(program)
@@ -363,8 +315,8 @@ class Application:
     def _walk(self, todo: Iterable[str]) -> list[str]:
         # A match makes another one possible behind it; so graphs that changed are walked again, if anything is left in them.
         program, places = self.program, Places(self.program)
-        shared = self.rules, self.fuel, self.state, CallValues(program), self.values
-        walks = [Sweep(program, name, places, self.hits[name], *shared) for name in todo]
+        calls = CallValues(program)
+        walks = [Sweep(self, name, places, calls) for name in todo]
         for walk in walks if self.explains else ():
             walk.left = self.left[walk.name] = []
         graphs = {walk.name: walk.run(is_top_down=self.is_top_down) for walk in walks}
@@ -373,11 +325,11 @@ class Application:
             made = self.state.applied(program.with_graphs(changed))
             if any(walk.has_tensors for walk in walks):
                 made = with_constants(made)
-            self.program = made if all(walk.is_said for walk in walks) else self._inferred(made)
+            self.program = made if all(walk.has_values for walk in walks) else self._inferred(made)
         apart = [walk for walk in walks if walk.classes]
         # One body at a time: the callers that others stand in may get versions by it.
         versions = self._split(apart[0]) if apart else []
-        again = [walk.name for walk in walks if walk.name in changed and (not walk.is_over or walk.left)]
+        again = [walk.name for walk in walks if walk.name in changed and (not walk.at_fixpoint or walk.left)]
         return [*dict.fromkeys([*again, *versions, *[walk.name for walk in apart]])]
 
     def _inferred(self, made: Program) -> Program:

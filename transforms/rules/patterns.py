@@ -18,7 +18,7 @@ from ...ir.graph import Call, Node, Op
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.state import same_contents
-from ...ir.torch_private import OpOverload, OpOverloadPacket, parameters_of, proven
+from ...ir.torch_private import OpOverload, OpOverloadPacket, parameters_of, unguarded
 from .amounts import Amount, Rest, Sizes, note_sizes
 from .matching import Found, has_other_number, key_of
 from .overloads import arranged, is_factory, operator_named
@@ -177,7 +177,7 @@ def conditions_of(term: Any) -> tuple[Callable[[Any], bool], ...]:
 
 def holds(conditions: Sequence[Callable[[Any], bool]], m: Any) -> bool:
     """Return whether conditions on a match hold; a comparison of sizes that the program's constraints leave open does not."""
-    return bool(proven(m.scope.environment, lambda: all(condition(m) for condition in conditions)))
+    return bool(unguarded(m.scope.environment, lambda: all(condition(m) for condition in conditions)))
 
 
 def is_found(term: Any, m: Any, found: Found) -> bool:
