@@ -9,7 +9,7 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from operator import attrgetter
 from typing import Any, cast
@@ -46,7 +46,6 @@ __all__ = [
     "new_shape_env",
     "new_symbol",
     "per_example",
-    "proven",
     "ranges_in",
     "silence",
     "size_number",
@@ -54,6 +53,7 @@ __all__ = [
     "symbolic_range",
     "symbols_of",
     "sympy_operators",
+    "unguarded",
     "without_cache",
     "without_kernels",
     "without_overrides",
@@ -380,20 +380,19 @@ def sympy_operators() -> Mapping[str, Callable[..., Any]]:
     }  # fmt: skip
 
 
-def proven(environment: Any, condition: Callable[[], Any]) -> bool | None:
-    """Return whether a condition on sizes holds; None where torch could decide it only by a new guard.
+def unguarded(environment: Any, function: Callable[[], Any]) -> Any:
+    """Return what a function returns; None where torch could go on in it only with a new guard on sizes.
 
     Args:
         environment: of the symbols; None where all sizes are numbers.
-        condition: is called with no argument, and may raise errors of its own.
+        function: takes no argument, and may raise errors of its own.
 
-    >>> proven(None, lambda: 1), proven(new_shape_env(), lambda: False)
-    (True, False)
+    >>> unguarded(None, lambda: 1), unguarded(new_shape_env(), lambda: False)
+    (1, False)
     """
     if environment is None:
-        return bool(condition())
-    with silence(), environment.error_on_new_guards():
-        try:
-            return bool(condition())
-        except (_symbolic._ShapeEnvGuardError, _symbolic.GuardOnDataDependentSymNode):
-            return None
+        return function()
+    undecided = _symbolic._ShapeEnvGuardError, _symbolic.GuardOnDataDependentSymNode
+    with silence(), suppress(*undecided), environment.error_on_new_guards():
+        return function()
+    return None

@@ -23,13 +23,11 @@ from ...transforms import Rule, RuleSet
 from ..arguments import WrongQuestion
 from ..evaluate import Tolerance
 from ..law import Case
-from ..rules.build import BRANCH, ROOT, build
+from ..rules.build import BRANCH, ROOT, Hit, Recipe, Step, build, recipes
 from ..rules.checking import case_of_drawn
-from ..rules.contents import Operand, only_finite
 from ..rules.found import is_drawable, searched
 from ..rules.instances import Instance, instance_of
-from ..rules.operands import Assignment, quiet
-from ..rules.recipe import Hit, Recipe, Step, recipes
+from ..rules.operands import Assignment, Operand, only_finite, quiet
 from .contract import Contract
 
 __all__ = ["cases_around", "seeds_of"]
@@ -50,7 +48,7 @@ DTYPES = (torch.float64, torch.int64)
 """Of other operands than the example's."""
 
 WRITES, DRAWS, PRINTS, SHARES = frozenset({2, 3, 4, 6}), frozenset({7}), frozenset({9}), frozenset({5, 11})
-"""Kinds of nodes beside a pattern (``laws/rules/flow.py``) that a contract may rule out."""
+"""Kinds of nodes beside a pattern (``laws/rules/build.py``) that a contract may rule out."""
 
 WRITING = (2, 3, 6)
 

@@ -28,11 +28,10 @@ from ..evaluate import Tolerance
 from ..law import Case, Law, Transform
 from ..tiers import active, case_with_calls, share
 from ..values import false_values
-from .build import Drawn, build
+from .build import Drawn, Recipe, build, recipes
 from .found import WANTED, Found, did, found_of, is_drawable
 from .instances import Instance
 from .laws import BY_RESULT, RULE_LAWS, for_rule, on_meaning, on_state_of_both, remembering
-from .recipe import Recipe, recipes
 
 __all__ = ["RuleReport", "case_of_drawn", "check_rule"]
 

@@ -17,13 +17,11 @@ from attrs import define, evolve, field
 from ...ir.graph import Op
 from ...ir.program import Program
 from ...transforms import Fuel
-from ...transforms.rules.terms import subterms
-from ...transforms.rules.through import Through
+from ...transforms.rules.terms import Through, subterms
 from ..draws import examples_of
 from .build import Drawn, simplest
-from .contents import Operand, leaves_of, only_finite
 from .instances import Instance, instance_of
-from .operands import Assignment, Pattern, assignments, patterns_of, quiet
+from .operands import Assignment, Operand, Pattern, assignments, leaves_of, only_finite, patterns_of, quiet
 
 __all__ = ["Found", "found_of", "is_drawable", "searched"]
 

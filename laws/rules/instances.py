@@ -17,8 +17,7 @@ from ...ir.arguments import Arg, Items, Ref, same_arg, thawed
 from ...ir.graph import Get, Node, Op
 from ...ir.importing import import_fx
 from ...ir.torch_private import OpOverload, Parameter, parameters_of
-from .contents import Operand, leaves_of, with_leaves
-from .operands import Assignment, quiet
+from .operands import Assignment, Operand, leaves_of, quiet, with_leaves
 
 __all__ = ["Instance", "changed", "instance_of", "run_node"]
 
@@ -38,7 +37,7 @@ WORDS = (("none", "tanh"), ("floor", "trunc"), ("mean", "sum"), ("reflect", "con
 class Instance:
     """A pattern on operands.
 
-    >>> from .contents import Operand
+    >>> from .operands import Operand
     >>> found = instance_of(lambda x: torch.relu(x), [Operand(torch.ones(2))], rule="r")
     >>> [node.do.name for node in found.nodes], found
     (['aten.relu.default'], (float32[2]))
@@ -133,7 +132,7 @@ def changed(instance: Instance, place: int) -> Instance | None:
         instance: a pattern on operands.
         place: chooses what is changed.
 
-    >>> from .contents import Operand
+    >>> from .operands import Operand
     >>> found = instance_of(lambda x: x.transpose(0, 1), [Operand(torch.ones(2, 2))], rule="r")
     >>> [changed(found, place).nodes[0].args[1:] for place in range(2)]
     [(1, 1), (0, 2)]

@@ -22,7 +22,7 @@ from ..purity import seeded
 from ..toy import TensorMachine
 from ..values import said_values
 
-__all__ = ["BY_RESULT", "LAYOUT", "RULE_LAWS", "for_rule", "memory_of", "on_meaning", "on_state_of_both", "remembering"]
+__all__ = ["BY_RESULT", "LAYOUT", "RULE_LAWS", "for_rule", "on_meaning", "on_state_of_both", "remembering"]
 
 
 class _MemoryMachine(TensorMachine):

@@ -1,7 +1,8 @@
-"""Operands: what the variables of a rule may be, found by trying its operators on small tensors.
+"""Operands: values for the variables of a rule, found by trying its operators on small tensors.
 
 The operators of a pattern are run one after the other, innermost first; a variable gets its value where the first of them takes
-it.  What fails is tried again with something else.  Whether the rule matches is not looked at here.
+it.  What fails is tried again with something else.  Numbers of an ``Operand`` depend on the dtype, the sizes and the call alone;
+in the last call some are infinite, not a number, or the limits of whole numbers.
 """
 
 from __future__ import annotations
@@ -14,18 +15,387 @@ from itertools import product
 from typing import Any
 
 import torch
-from attrs import evolve
+from attrs import evolve, frozen
 
+from ...ir.torch_private import schema_of
 from ...transforms.rules.amounts import Amount, Computed, Known, Rest, Sizes
 from ...transforms.rules.overloads import converted, numbers_as_tensors
-from ...transforms.rules.terms import AnyOf, Applied, Item, Var, parts_of, subterms, written
-from ...transforms.rules.through import Through
+from ...transforms.rules.terms import AnyOf, Applied, Item, Term, Through, Var, parts_of, subterms, written
 from ..purity import seeded
-from .candidates import candidate, kinds_of, operators_in
-from .chains import Passed, chains_of, name_of
-from .contents import Operand
 
-__all__ = ["Assignment", "assignments", "patterns_of", "quiet"]
+__all__ = ["CALLS", "Assignment", "Operand", "assignments", "leaves_of", "only_finite", "patterns_of", "quiet", "with_leaves"]
+
+CALLS = 3
+"""How often in a row each program runs, with other numbers each time."""
+
+ORDINARY = (1.0, -2.0, 0.0, 0.5, -1.0, 3.0, -0.25, 2.0, -3.0)
+SPECIAL = (float("inf"), -0.0, -1.0, float("nan"), 4096.0, float("-inf"), 0.5, 0.0, -2.0)
+WHOLE = (1, -2, 0, 3, -1, 2, 5, -7)
+FEW = (0, 1, 1, 0, 0, 1, 0)
+"""Numbers that can be positions in whatever has two of something."""
+BETWEEN = (0.5, 0.25, 1.0, 0.0, 0.75)
+"""Numbers that can be probabilities."""
+
+
+@frozen(eq=False)
+class Operand:
+    """A tensor that a program is given, or an argument as it stands.
+
+    >>> Operand(torch.zeros(2)), Operand(-1), Operand(torch.zeros(1, dtype=torch.int64), "few").at(0)
+    (float32[2], -1, tensor([0]))
+    """
+
+    value: Any
+    style: str = "signed"
+    """What the numbers of a tensor are: ``"signed"``, ``"few"`` or ``"between"``; ``"given"``, those that it has, which change
+    places from call to call; ``"held"``, always those that it has."""
+    finite: bool = False
+    """Whether nothing that is infinite or not a number may be among them."""
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it is a tensor."""
+        return isinstance(self.value, torch.Tensor)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether its numbers have to be finite in all calls; those that somebody gave may be what they are."""
+        is_own = self.style in ("given", "held") and self.is_tensor
+        return self.finite and not (is_own and not bool(self.value.isfinite().all()))
+
+    def at(self, call: int, index: int = 0) -> torch.Tensor:
+        """Return the tensor that is passed in a call.
+
+        Args:
+            call: the number of the call; numbers of the last are unusual.
+            index: of the operand, so that two of them have other numbers.
+        """
+        like = self.value
+        if self.style == "held":
+            return like.clone()
+        if self.style == "given":
+            return like.reshape(-1).roll(call).reshape(like.shape).clone()
+        start = 2 * index + 3 * call
+        if like.dtype.is_floating_point or like.dtype.is_complex:
+            numbers: Sequence[Any] = self._fractions(call)
+        elif self.style == "few" or like.dtype is torch.bool:
+            numbers = FEW
+        else:
+            limits = torch.iinfo(like.dtype)
+            numbers = (*WHOLE, limits.min, limits.max) if call == CALLS - 1 and not self.finite else WHOLE
+        count = like.numel()
+        found = [numbers[(start + number) % len(numbers)] for number in range(count)]
+        if like.dtype.is_complex:
+            found = [complex(one, other) for one, other in zip(found, reversed(found), strict=True)]
+        if not like.dtype.is_signed and like.dtype is not torch.bool:
+            found = [abs(number) for number in found]
+        return torch.tensor(found, dtype=like.dtype).reshape(like.shape)
+
+    def grown(self, size: int, by: int) -> Operand:
+        """Return an operand in which each size that is one number is larger.
+
+        >>> Operand(torch.zeros(2, 3)).grown(3, 1)
+        float32[2, 4]
+        """
+        value = self.value.new_empty([one + by if one == size else one for one in self.value.shape])
+        return evolve(self, value=value) if by else self
+
+    def _fractions(self, call: int) -> Sequence[float]:
+        if self.style == "between":
+            return BETWEEN
+        if call == 1:
+            return [round(3 * number / 7 + 0.1, 4) for number in range(-7, 8, 2)]
+        return SPECIAL if call == CALLS - 1 and not self.finite else ORDINARY
+
+    def __repr__(self) -> str:
+        if not self.is_tensor:
+            return repr(self.value)
+        return f"{str(self.value.dtype).removeprefix('torch.')}{list(self.value.shape)}"
+
+
+def leaves_of(operands: Sequence[Any]) -> Iterator[Operand]:
+    """Iterate over the tensors among what variables are; a variable may be a list of some.
+
+    >>> list(leaves_of([Operand(1), [Operand(torch.zeros(2))]]))
+    [float32[2]]
+    """
+    for each in operands:
+        yield from ([one for one in each if one.is_tensor] if isinstance(each, list) else [each] if each.is_tensor else [])
+
+
+def with_leaves(operands: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
+    """Return what variables are as a pattern is called with it: the tensors in their places, other arguments as they stand.
+
+    >>> with_leaves([Operand(1), [Operand(torch.zeros(2))]], ["here"])
+    [1, ['here']]
+    """
+    rest = iter(tensors)
+
+    def one(operand: Operand) -> Any:
+        return next(rest) if operand.is_tensor else operand.value
+
+    return [[one(part) for part in each] if isinstance(each, list) else one(each) for each in operands]
+
+
+def only_finite(operands: Sequence[Any]) -> list[Any]:
+    """Return the same operands without what is infinite or not a number.
+
+    >>> bool(only_finite([Operand(torch.zeros(9))])[0].at(CALLS - 1).isfinite().all())
+    True
+    """
+    return [
+        [evolve(one, finite=True) for one in each] if isinstance(each, list) else evolve(each, finite=True) for each in operands
+    ]
+
+
+aten: Any = torch.ops.aten
+
+STEPS: Mapping[str, Callable[[Any], Any]] = {
+    "turned": lambda x: aten.transpose.int(x, 0, -1) if x.dim() else aten.unsqueeze.default(x, 0),
+    "flat": lambda x: aten.reshape.default(x, [-1]),
+    "row": lambda x: aten.unsqueeze.default(x, 0),
+    "copied": aten.clone.default,
+    "double": lambda x: aten.to.dtype(x, torch.float64),
+    "single": lambda x: aten.to.dtype(x, torch.float32),
+}
+
+VIEWS = ("", "turned", "flat", "row", "turned flat", "row turned", "turned copied", "turned row flat", "flat row turned")
+
+CASTS = ("", "double", "single", "double single", "single double single")
+
+BOTH = ("", "turned", "double", "turned double", "double flat", "row single", "turned double row", "flat double single")
+
+
+@frozen(eq=False, repr=False)
+class Passed(Term):
+    """A term behind some views and casts.
+
+    >>> import torch
+    >>> from ...transforms.rules.terms import Var
+    >>> Passed(Var("x"), ("turned", "flat")), Passed(Var("x"), ("turned", "flat")).of(torch.ones(2, 3)).shape
+    (x turned flat, torch.Size([6]))
+    """
+
+    whole: Any
+    steps: tuple[str, ...]
+
+    def _parts(self) -> Sequence[Any]:
+        return [self.whole]
+
+    def _text(self, part: Callable[[Any], str]) -> str:
+        return " ".join([part(self.whole), *self.steps])
+
+    def of(self, value: Any) -> Any:
+        """Return what the steps make of a tensor."""
+        for step in self.steps:
+            value = STEPS[step](value)
+        return value
+
+
+def name_of(term: Through) -> Any:
+    """Return what names a chain: chains of one name are the same one."""
+    return id(term) if term.chain is None else term.chain.name
+
+
+def chains_of(term: Through) -> list[tuple[str, ...]]:
+    """Return the chains that are drawn where a term looks through some: of no step, of one, of two, of three.
+
+    >>> import torch, purefx as px
+    >>> from ...transforms.rules.terms import Var
+    >>> [len(steps) for steps in chains_of(px.through(Var("x"), casts=True, views=False))]
+    [0, 1, 1, 2, 3]
+    """
+    found = BOTH if term.views and term.casts else VIEWS if term.views else CASTS
+    return [tuple(each.split()) for each in found]
+
+
+SHAPES: tuple[tuple[int, ...], ...] = (
+    (3, 4), (4,), (2, 3, 4), (4, 4), (), (1, 4), (1,), (0, 4), (2, 1), (2, 3, 4, 4), (3, 0), (1, 3, 6, 6),
+    (2, 2, 4, 6), (2, 4, 6),
+)  # fmt: skip
+"""Sizes of the first tensor."""
+
+DTYPES = (
+    (torch.float32,) * 8 + (torch.float64,) * 2 + (torch.int64,) * 3
+    + (torch.float16, torch.bfloat16, torch.int32, torch.int8, torch.uint8, torch.bool)
+)  # fmt: skip
+"""Types of the first tensor.  Complex ones are for ``operands``: the sign that a zero of theirs gets depends on how it lies in
+memory, so hardly a rule is right of them to the last bit."""
+
+LITERALS: dict[str, tuple[Any, ...]] = {
+    "int": (-1, 0, 1, 2, -2, 3, 4),
+    "float": (0.5, 2.0, 1.0, -1.0, 0.0, 1e-5, 8.0, -0.0),
+    "number": (2, 0.5, 1, -1.5, 0, 3.0, 8.0, 1.0, -0.0),
+    "bool": (False, True),
+    "str": ("none", "tanh", "floor", "trunc", "mean", "sum"),
+    "ScalarType": (torch.float32, torch.float64, torch.float16, torch.int64, torch.bool, torch.int32),
+    "None": (None,),
+}
+
+HINTS = {"mask": "mask", "attn_mask": "mask", "condition": "mask", "indices": "index", "index": "index", "target": "index"}
+"""Names of parameters that take tensors of truth values, or of positions."""
+
+OPTIONAL = 0.25
+"""How often an argument that may be left out is None."""
+
+
+LIKE_THE_LAST = 0.35
+"""How often a tensor is like the one before it, as scale, shift, mean and variance are."""
+
+
+def kinds_of(term: Any, variable: Var) -> list[str]:
+    """Return what the operators of a term take where they are given a variable.
+
+    >>> x, y = Var("x"), Var("y")
+    >>> kinds_of(torch.add(x, y), y), kinds_of(torch.transpose(x, 0, y), y)
+    (['Tensor', 'number'], ['int'])
+    """
+    found: dict[str, None] = {}  # in order
+    if isinstance(term, Passed) and term.whole is variable:
+        return ["Tensor"]
+    if isinstance(term, Applied):
+        for overload, given in term.overloads.items():
+            types = {one.name: str(one.real_type) for one in schema_of(overload).arguments}
+            for name, value in given.items():
+                if value is variable:
+                    found.update(dict.fromkeys(_simple(types[name])))
+                    found.update({HINTS[name]: None} if name in HINTS else {})
+                elif isinstance(value, list | tuple) and any(part is variable for part in value):
+                    found[types[name].removeprefix("List[").removesuffix("]")] = None
+                else:
+                    found.update(dict.fromkeys(_in_amounts(value, variable, types[name])))
+    return sorted(found, key=lambda kind: (kind != "Tensor", kind))
+
+
+def _in_amounts(value: Any, variable: Var, kind: str) -> Iterator[str]:
+    # Numbers that are computed of it, sizes that it has, and the rest of a list.
+    for each in (one for one in subterms(value) if isinstance(one, Amount | Sizes | Rest)):
+        if any(part is variable for part in parts_of(each)):
+            yield "int" if isinstance(each, Computed) else _simple(kind)[0] if isinstance(each, Rest) else "Tensor"
+
+
+def _simple(kind: str) -> list[str]:
+    optional = kind.startswith("Optional[")
+    plain = kind.removeprefix("Optional[").removesuffix("]") if optional else kind
+    plain = "List[int]" if plain.startswith(("List[int", "List[SymInt")) else plain.replace("SymInt", "int")
+    return [plain, "None"] if optional else [plain]
+
+
+def candidate(draw: random.Random, kinds: Sequence[str], near: Sequence[torch.Tensor], *, tensors: float = 0.7) -> Any:
+    """Return something that a variable may be.
+
+    Args:
+        draw: chooses.
+        kinds: what its operators take.
+        near: the other operands of the operator that are known already.
+        tensors: how often it is a tensor where it may be something else; operators take either for all that limits them.
+
+    >>> candidate(random.Random(0), ["bool"], [])
+    False
+    """
+    known = [kind for kind in kinds if kind in LITERALS or kind in ("Tensor", "List[Tensor]", "List[int]")]
+    plain = [kind for kind in known if kind != "None"]
+    if not plain or ("None" in known and draw.random() < OPTIONAL):
+        return Operand(None)
+    kind = plain[0] if draw.random() < tensors else draw.choice(plain[1:] or plain)
+    match kind:
+        case "Tensor":
+            hint = next((one for one in kinds if one in HINTS.values() and draw.random() < 0.8), "")
+            return _tensor(draw, near, hint)
+        case "List[Tensor]":
+            first = _tensor(draw, near)
+            return [first, *[first if draw.random() < 0.7 else _tensor(draw, [first.value]) for _ in range(draw.randint(0, 2))]]
+        case "List[int]":
+            return Operand(_sizes(draw, near))
+        case _:
+            return Operand(draw.choice(LITERALS[kind]))
+
+
+def _tensor(draw: random.Random, near: Sequence[torch.Tensor], hint: str = "") -> Operand:
+    other = draw.choice(near) if near else None
+    if near and draw.random() < LIKE_THE_LAST:
+        shape, dtype = tuple(near[-1].shape), near[-1].dtype
+    elif other is None:
+        shape, dtype = draw.choice(SHAPES) if draw.random() < 0.6 else draw.choice(SHAPES[:3]), draw.choice(DTYPES)
+    else:
+        shape = draw.choice(_related(tuple(other.shape), draw))
+        dtype = other.dtype if draw.random() < 0.85 else draw.choice((*DTYPES, torch.bool, torch.bool, torch.int64))
+    dtype = {"mask": torch.bool, "index": torch.int64}.get(hint, dtype)
+    style = "signed" if draw.random() < (0.85 if dtype.is_floating_point else 0.5) and hint != "index" else "few"
+    style = "between" if style == "few" and dtype.is_floating_point else style
+    found = Operand(torch.empty(shape, dtype=dtype), style)
+    return Operand(found.at(0), style, finite=dtype is torch.bfloat16)  # how it lies in memory decides about the sign of NaN
+
+
+def _related(shape: torch.Size | tuple[int, ...], draw: random.Random) -> list[tuple[int, ...]]:
+    # Sizes that something beside a tensor of these sizes often has: the same, a row, a column, one that broadcasts, a weight.
+    number = draw.choice((1, 2, 3, 4, 5))
+    found: list[tuple[int, ...]] = [shape, shape, shape, (), draw.choice(SHAPES)]
+    if len(shape) > 0:
+        channels = shape[1] if len(shape) > 1 else shape[0]
+        place = draw.randrange(len(shape))
+        found += [shape[-1:], (number, shape[-1]), (shape[-1], number), (channels,), shape[:1], shape[1:], (number, *shape)]
+        found += [(*shape[:place], 1, *shape[place + 1 :]), (*shape[:-1], number), (*shape[:-2], number, *shape[-1:])]
+        found += [(*shape[:-2], *shape[:-3:-1]), (*shape[:-2], shape[-1], number)]
+    if len(shape) > 2:
+        kernel = draw.choice((1, 3))
+        found += [(number, shape[1], *([kernel] * (len(shape) - 2)))] * 2
+    return found
+
+
+def _sizes(draw: random.Random, near: Sequence[torch.Tensor]) -> list[int]:
+    # Sizes to reshape or expand to, dimensions, permutations of them, strides and kernels.
+    shape = list(draw.choice(near).shape) if near else [2, 2]
+    count, axes = len(shape), list(range(len(shape)))
+    number = 1
+    for size in shape:
+        number *= size
+    found = [
+        shape,
+        [-1],
+        [number],
+        shape[::-1],
+        [1, *shape],
+        [2, *shape],
+        shape[-1:],
+        shape[-1:],
+        shape[-2:],
+        axes[::-1],
+        axes[:1],
+        [-1],
+        [-1, -2],
+        [1],
+        [2],
+        [0],
+    ]
+    found += [[*shape[:-2], -1], [*shape[:-1], 1, *shape[-1:]], [1] * count, [2] * count, [0] * max(count - 2, 1), [1, 1], [2, 2]]
+    return draw.choice(found)
+
+
+def operators_in(term: Any, parts: Any) -> list[Any]:
+    """Return the operators of a term, each after those that it is applied to.
+
+    Args:
+        term: what a rule looks for, without alternatives.
+        parts: gives what a term is made of.
+
+    >>> from ...transforms.rules.terms import parts_of
+    >>> operators_in(torch.relu(torch.exp(Var("x"))), parts_of)
+    [exp(x), relu(exp(x))]
+    """
+    done: dict[int, Any] = {}
+    todo: list[tuple[Any, bool]] = [(term, False)]
+    while todo:
+        each, closing = todo.pop()
+        if id(each) in done:
+            continue
+        if closing:
+            done[id(each)] = each
+        else:
+            todo += [(each, True)] if isinstance(each, Applied | Item | Passed) else []
+            todo += [(part, False) for part in reversed(parts(each))]
+    return list(done.values())
+
 
 Assignment = list[Any]
 """What each variable is, in order: an ``Operand``, or a list of them."""

@@ -20,10 +20,9 @@ from purefx.laws.asking import LawBroken
 from purefx.laws.checking import NothingChecked
 from purefx.laws.law import GRADIENTS
 from purefx.laws.rules import RULE_LAWS, check_rule
-from purefx.laws.rules.build import ROOT, build
-from purefx.laws.rules.contents import Operand, only_finite
+from purefx.laws.rules.build import ROOT, Hit, Recipe, build
 from purefx.laws.rules.instances import instance_of
-from purefx.laws.rules.recipe import Hit, Recipe
+from purefx.laws.rules.operands import Operand, only_finite
 
 Function = Callable[..., Any]
 

@@ -119,6 +119,17 @@ def test_a_rule_of_one_operator_leaves_what_is_not_proven() -> None:
     assert unless_four(program) is program
 
 
+def test_a_replacement_that_branches_on_an_open_size_installs_no_guard() -> None:
+    program = dynamic()
+    before = assumed(program)
+    branching = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: x.tanh() if m.shape(x)[0] == 4 else x.sin())
+    with pytest.raises(px.errors.RuleError, match="decided only when the program runs"):
+        branching(program)
+    leaves = px.rule(at=torch.relu)(lambda m: m.arguments["self"].tanh() if m.val("x").shape[0] > 8 else None)
+    assert leaves(program) is program
+    assert assumed(program) == before
+
+
 class Reshaped(nn.Module):
     """A size that the program computes with."""
 

@@ -1,71 +1,48 @@
-"""Application: rules on one graph, operands first, as often as they match.
+"""Application: rules on a program, until none matches.
 
-A graph is walked once in the order of its nodes.  Where a rule matches, what it builds stands where the root of the match was,
-and takes part in the walk; what only the match used goes.  Whether the nodes of a match may be taken together is in
-``standing.py``, and whether what is built may take their place in ``legality.py``.
+A graph is walked once in the order of its nodes, operands first.  The replacement of a match goes before its root and takes part
+in the walk; nodes that only the match used go.  Graphs that changed are walked again while anything is left to match, and bodies
+go apart where their instances disagree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from attrs import frozen
 
 from ...ir.arguments import Ref
-from ...ir.errors import RuleError
-from ...ir.graph import Graph, Node, Op, common_prefix
-from ...ir.inference import CallValues, FakeValues
+from ...ir.calls.call_graph import Instance, all_instances, called_at, inner_instances
+from ...ir.errors import InvalidProgram, RuleError
+from ...ir.graph import Graph, Node, Op, common_prefix, place_of
+from ...ir.importing.constants import with_constants
+from ...ir.inference import CallValues, FakeValues, branches_of, disagreement_of_branches
 from ...ir.names import Names
 from ...ir.program import Program
+from ...ir.torch_private import unguarded
+from ..cleanup import infer
 from ..transformation import Fuel
+from .amounts import Unanswered
 from .building import Builder, origin_of_match
 from .draft import Draft
-from .explanation import CONDITION, MEMORY, UNCHANGED, Left
-from .following import Unanswered
-from .hits import Hits
-from .legality import Legality
+from .explanation import CONDITION, MEMORY, UNCHANGED, Hit, Left, RewriteLog, conditions_hold, note_place, note_rules
+from .legality import Legality, Placement
 from .matching import NOWHERE, Found, only_way, root_of
-from .new_state import NewState
+from .new_state import NewState, as_staged
 from .place import Match, Places, Scope, generator_states
 from .several import ways
-from .standing import Standing
-from .telling import conditions_hold, note_place
 
-__all__ = ["Sweep"]
+__all__ = ["Application"]
 
 DRAWN = (
     "a tensor of the replacement was drawn while that was written, so each run would have the same numbers.\n"
     "Draw when the program runs: torch.rand_like(x), or m.call(torch.ops.aten.rand, [3, 4]), with any_effects=True; or bring it "
     "as\nnew state that is drawn once, m.buffer(name, tensor)."
 )
-
-
-class _Rule(Protocol):
-    """What is asked of a rule here: what it looks for, and what it puts there (``rule.py``)."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def term(self) -> Any: ...
-    @property
-    def conditions(self) -> Sequence[Callable[[Match], bool]]: ...
-    @property
-    def keeps_inner(self) -> bool: ...
-    @property
-    def any_effects(self) -> bool: ...
-    @property
-    def once(self) -> bool: ...
-    @property
-    def variables(self) -> Sequence[str]: ...
-    @property
-    def replacement(self) -> Callable[..., Any] | None: ...
-    @property
-    def may_leave(self) -> bool: ...
-    def build(self, found: Match) -> Any: ...
 
 
 @frozen(eq=False)
@@ -90,45 +67,22 @@ class Sweep:
     """One walk over a graph.
 
     Args:
-        program: the program of the graph.
+        work: the rules, and the program.
         name: the id of the graph.
-        places: where its graphs stand.
-        hits: what matches is counted here, over all walks.
-        rules: by the operator at their root.
-        fuel: each match is one rewrite.
-        state: what is added to the state is noted here.
+        places: the instances of the graphs.
         calls: the values of each call.
-        values: works out values of new nodes.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        name: str,
-        places: Places,
-        hits: Hits,
-        rules: Mapping[Any, Sequence[_Rule]],
-        fuel: Fuel,
-        state: NewState,
-        calls: CallValues,
-        values: FakeValues,
-    ) -> None:
-        self.program = program
-        self.name = name
-        self.graph = program.graphs[name]
-        self.places = places
-        self.rules = rules
-        self.fuel = fuel
-        self.hits = hits
-        self.state = state
-        self.calls = calls
-        self._inference = values
+    def __init__(self, work: Application, name: str, places: Places, calls: CallValues) -> None:
+        self.work, self.name, self.places, self.calls = work, name, places, calls
+        self.program, self.fuel, self.state, self.hits = work.program, work.fuel, work.state, work.hits[name]
+        self.graph = work.program.graphs[name]
         self.classes: Mapping[str, int] = {}
         """Where instances disagree, the class of each: the walk ends there, and goes on when they are apart."""
         self.has_tensors = False
-        self.is_said = True
+        self.has_values = True
         """Whether nothing is left to infer."""
-        self.is_over = False
+        self.at_fixpoint = False
         """Whether no node is left at which a rule could match: another walk would find nothing."""
         self.left: list[Left] | None = None
         """What was left alone, and why; None where nobody asks."""
@@ -137,11 +91,6 @@ class Sweep:
     def paths(self) -> tuple[str, ...]:
         """The instances of the graph: who has not to tell them apart does not ask."""
         return self.places.of(self.name)
-
-    @cached_property
-    def _by_id(self) -> Mapping[int, Sequence[_Rule]]:
-        # The rules by the identity of the operator at their root: an operator of torch takes long to say its hash.
-        return {id(root): rules for root, rules in self.rules.items()}
 
     @cached_property
     def draft(self) -> Draft:
@@ -154,9 +103,9 @@ class Sweep:
         return Legality(self.program, self.name, lambda: self.paths, self.draft.values)
 
     @cached_property
-    def standing(self) -> Standing:
+    def placement(self) -> Placement:
         """Where what replaces a match may stand."""
-        return Standing(self.draft, self.legality)
+        return Placement(self.draft, self.legality)
 
     def run(self, *, is_top_down: bool = False) -> Graph:
         """Return the graph after the rules; the same object if none matched.
@@ -164,7 +113,7 @@ class Sweep:
         Args:
             is_top_down: whether the last nodes are tried first.
         """
-        wanted = {id(do) for do in self.graph.distinct if id(do.target if type(do) is Op else type(do)) in self._by_id}
+        wanted = {id(do) for do in self.graph.distinct if id(do.target if type(do) is Op else type(do)) in self.work.by_id}
         candidates = [node.name for node in self.graph.nodes if id(node.do) in wanted] if wanted else []
         for at in reversed(candidates) if is_top_down else candidates:
             todo = [at]
@@ -174,22 +123,22 @@ class Sweep:
                     todo += reversed(self._rewritten(name, at))
         if not candidates or not self.draft.known:
             return self.graph
-        self.is_said = self.draft.is_said
-        self.is_over = self._is_over(candidates)
+        self.has_values = self.draft.has_values
+        self.at_fixpoint = self._at_fixpoint(candidates)
         made = self.draft.graph()
-        for name in ("legality", "standing", "_scope"):  # they know the walk: without them it is freed at once
+        for name in ("legality", "placement", "_scope"):  # they know the walk: without them it is freed at once
             self.__dict__.pop(name, None)
         return made
 
-    def _is_over(self, candidates: Iterable[str]) -> bool:
+    def _at_fixpoint(self, candidates: Iterable[str]) -> bool:
         # Whether no node is left at which a rule could match: what another walk would find.
         nodes, made = self.draft.nodes, [name for names in self.draft.made.values() for name in names]
-        return not any(name in nodes and id(root_of(nodes[name])) in self._by_id for name in (*candidates, *made))
+        return not any(name in nodes and id(root_of(nodes[name])) in self.work.by_id for name in (*candidates, *made))
 
     def _rewritten(self, name: str, at: str) -> list[str]:
         # The names of the nodes that are new, where a rule matched.
         node = self.draft.nodes[name]
-        for rule in self._by_id.get(id(root_of(node)), ()):
+        for rule in self.work.by_id.get(id(root_of(node)), ()):
             if rule.once and self.hits.is_by(rule.name, name):
                 continue
             for found in self._ways(rule.term, node, at):
@@ -212,7 +161,7 @@ class Sweep:
         users = [nodes[user] for user in self.graph.users.get(name, ()) if user in nodes]
         return [user for user in users if position[user.name] < position[at] and name in user.refs()]
 
-    def _applied(self, rule: _Rule, found: Found, at: str) -> list[str] | None:
+    def _applied(self, rule: Any, found: Found, at: str) -> list[str] | None:
         possible = self._possible(rule, found, at)
         if possible is None:
             return None
@@ -234,18 +183,18 @@ class Sweep:
         self._take(rule, first, gone, before, at)
         return [node.name for node in made if node.name in self.draft.nodes and before == root.name]
 
-    def _possible(self, rule: _Rule, found: Found, at: str) -> tuple[dict[str, Node], str] | None:
+    def _possible(self, rule: Any, found: Found, at: str) -> tuple[dict[str, Node], str] | None:
         # The nodes that go with a match if nothing else uses them, and where what replaces it stands; None where it may not be.
-        stands = self.standing.of(found, at, keeps_inner=rule.keeps_inner)
+        stands = self.placement.of(found, at, keeps_inner=rule.keeps_inner)
         return self._leave(rule, found, stands) if callable(stands) else stands
 
-    def _leave(self, rule: _Rule, found: Found, why: Callable[[], str]) -> None:
+    def _leave(self, rule: Any, found: Found, why: Callable[[], str]) -> None:
         if self.left is not None:
             self.left.append(Left(rule.name, found.nodes[0], why(), self.name))
 
     # -- what is put there ------------------------------------------------------------------------------------------------------
 
-    def _answers(self, rule: _Rule, found: Found, at: str) -> list[_Answer | None]:
+    def _answers(self, rule: Any, found: Found, at: str) -> list[_Answer | None]:
         # What the rule puts there: for the first instance, and for the others where it asked which one it is.
         names = self.draft.edit.names
         place, first = self._answer(rule, found, at, 0, names)
@@ -260,7 +209,7 @@ class Sweep:
             self.classes = dict(zip(self.paths, known, strict=True))
         return answers
 
-    def _answer(self, rule: _Rule, found: Found, at: str, instance: int, names: Names) -> tuple[Match, _Answer | None]:
+    def _answer(self, rule: Any, found: Found, at: str, instance: int, names: Names) -> tuple[Match, _Answer | None]:
         # None where a condition does not hold, the rule builds nothing, or what it builds may not stand there.
         place = Match(self._scope, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
         if rule.conditions and not conditions_hold(rule, place):
@@ -282,17 +231,20 @@ class Sweep:
             return place, self._leave(rule, found, lambda: MEMORY)
         return place, answer
 
-    def _written(self, rule: _Rule, place: Match, names: Names) -> _Answer | None:
+    def _written(self, rule: Any, place: Match, names: Names) -> _Answer | None:
         # The nodes that a rule writes for a match; None where it leaves that as it is.
         place.notes.generators = generator_states()
         try:
-            term = rule.build(place)
+            made = unguarded(self.work.values.mode.shape_env, lambda: (rule.build(place),))
         except Unanswered:
             if not rule.may_leave:
                 raise
-            term = None  # what is not proven does not hold
-        if term is None and rule.may_leave:
-            return None
+            made = None
+        if rule.may_leave and (made is None or made[0] is None):
+            return None  # what is not proven does not hold
+        if made is None:
+            raise Unanswered("a comparison of sizes is decided only when the program runs: look at them in `where=`")
+        (term,) = made
         builder = Builder(place, names, origin_of_match(place, rule.name))
         results = builder.results(term)
         if builder.has_tensors and not all(map(torch.equal, place.notes.generators, generator_states())):
@@ -302,7 +254,7 @@ class Sweep:
     @cached_property
     def _scope(self) -> Scope:
         graph = self.program, self.name, lambda: self.paths, self.draft.values, self.draft.nodes.get
-        return Scope(*graph, self.state, self.calls, self.legality.is_changed, self._inference.mode.shape_env)
+        return Scope(*graph, self.state, self.calls, self.legality.is_changed, self.work.values.mode.shape_env)
 
     def _note_state(self, answers: Sequence[_Answer | None]) -> None:
         given = [each for each in answers if each is not None]
@@ -315,15 +267,193 @@ class Sweep:
                 self.state.add(path, notes.added)
                 self.state.drop(path, notes.dropped)
 
-    def _take(self, rule: _Rule, answer: _Answer, inner: Mapping[str, Node], before: str, at: str) -> None:
+    def _take(self, rule: Any, answer: _Answer, inner: Mapping[str, Node], before: str, at: str) -> None:
         # What replaces a match stands before one of the nodes up to here.
         draft, roots = self.draft, [root.name for root in answer.place.roots]
         span = [node.name for node in draft.span(inner, answer.place.root.name, at)] if len(roots) > 1 else roots
         results = dict(zip(roots, answer.results, strict=True))
-        values = None if self.name in self.places.decided else self._inference
-        made = draft.said(answer.nodes, results, values, roots if rule.keeps_inner else [*inner])
+        values = None if self.name in self.places.decided else self.work.values
+        made = draft.with_values(answer.nodes, results, values, roots if rule.keeps_inner else [*inner])
         draft.insert(made, before)
         new = [node.name for node in made]
         draft.stand([result for result in answer.results if result.name not in new], answer.place, rule.name)
         for root in sorted(roots, key=span.index, reverse=True):
             draft.replace(root, results[root], inner)
+
+
+class Application:
+    """Rules on a whole program: graphs are walked until nothing matches, and bodies go apart where instances disagree."""
+
+    def __init__(
+        self,
+        program: Program,
+        rules: Mapping[Any, tuple[Any, ...]],
+        fuel: Fuel,
+        *,
+        is_top_down: bool = False,
+        explains: bool = False,
+    ) -> None:
+        self.before = self.program = program
+        self.is_top_down = is_top_down
+        self.explains = explains
+        self.left: dict[str, list[Left]] = {}
+        """What the last walk over each graph left alone, if it was asked."""
+        self.by_id = {id(root): several for root, several in rules.items()}  # an operator of torch takes long to give its hash
+        self.fuel = fuel
+        self.state = NewState(program)
+        self.values = FakeValues(program)
+        self.hits = {name: RewriteLog(name, program.graphs[name]) for name in program.order}
+
+    def run(self) -> Program:
+        """Return the program after the rules; the same object if none matched."""
+        todo: Iterable[str] = self.program.order
+        while todo and not self.fuel.refused:
+            todo = self._walk(todo)
+        check_branches(self.before, self.program, self.hits)
+        return as_staged(self.program.pruned()) if any(each.found for each in self.hits.values()) else self.before
+
+    def _walk(self, todo: Iterable[str]) -> list[str]:
+        # A match makes another one possible behind it; so graphs that changed are walked again, if anything is left in them.
+        program, places = self.program, Places(self.program)
+        calls = CallValues(program)
+        walks = [Sweep(self, name, places, calls) for name in todo]
+        for walk in walks if self.explains else ():
+            walk.left = self.left[walk.name] = []
+        graphs = {walk.name: walk.run(is_top_down=self.is_top_down) for walk in walks}
+        changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}
+        if changed:
+            made = self.state.applied(program.with_graphs(changed))
+            if any(walk.has_tensors for walk in walks):
+                made = with_constants(made)
+            self.program = made if all(walk.has_values for walk in walks) else self._inferred(made)
+        apart = [walk for walk in walks if walk.classes]
+        # One body at a time: the callers that others stand in may get versions by it.
+        versions = self._split(apart[0]) if apart else []
+        again = [walk.name for walk in walks if walk.name in changed and (not walk.at_fixpoint or walk.left)]
+        return [*dict.fromkeys([*again, *versions, *[walk.name for walk in apart]])]
+
+    def _inferred(self, made: Program) -> Program:
+        try:
+            return infer(made)
+        except InvalidProgram as error:
+            note_rules(error, self.hits)
+            raise
+
+    def _split(self, walk: Sweep) -> list[str]:
+        apart, versions = specialised(self.program, walk.name, walk.classes)
+        self.program = self._inferred(apart)  # what instances had different values of may be known of each version
+        for new, old in versions.items():
+            self.hits[new] = RewriteLog(new, self.program.graphs[new], self.hits[old].made)
+        return list(versions)
+
+
+def check_branches(before: Program, after: Program, hits: Mapping[str, RewriteLog]) -> None:
+    """Check that branches in which rules matched still give the same.
+
+    Args:
+        before: the program before the rules.
+        after: the program after them, with its values.
+        hits: what matched in each graph.
+
+    Raises:
+        RuleError: they do not.
+    """
+    for name in after.order:
+        for node in after.graphs[name].callers:
+            taken = [(each, hit) for body in branches_of(node) for each in _below(after, body) for hit in _found(hits, each)]
+            difference = disagreement_of_branches(node, after.graphs) if taken else None
+            if difference is None or _was_there(before, name, node.name):
+                continue
+            where = f"the body {name!r}" if name else "the root"
+            shown = [f"{hit.rule} at {place_of(hit.root)} in the body {each!r}" for each, hit in taken]
+            raise RuleError(
+                f"{'; '.join(shown[:3])}: what stands there instead is of another type or size. Of {place_of(node)} in {where}\n"
+                f"{difference}. Write a replacement that gives what the pattern gave (`.to(x.dtype)`), or a rule that\n"
+                "matches in each of the branches."
+            )
+
+
+def _found(hits: Mapping[str, RewriteLog], name: str) -> list[Hit]:
+    return hits[name].found if name in hits else []
+
+
+def _below(program: Program, body: str) -> list[str]:
+    # A body and all that it calls.
+    found, todo = dict[str, None](), [body]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found[name] = None
+            todo += list(program.graphs[name].callees)
+    return [*found]
+
+
+def _was_there(before: Program, name: str, node: str) -> bool:
+    there = before.graphs[name].by_name.get(node) if name in before.graphs else None
+    return there is not None and disagreement_of_branches(there, before.graphs) is not None
+
+
+def specialised(program: Program, graph: str, classes: Mapping[str, Hashable]) -> tuple[Program, Mapping[str, str]]:
+    """Return a program in which instances of a body share it only within their class.
+
+    Args:
+        program: any valid program.
+        graph: the id of the body.
+        classes: the class of each instance, by path.
+
+    Returns:
+        The program; and for each new id the body that it is a version of.
+
+    >>> from purefx.ir import Call, Frame, Input, Ref
+    >>> body = Graph((Input("a"),), (), Ref("a"))
+    >>> calls = [Node(name, Call(Frame(name), "f"), (Ref("x"),)) for name in "yzw"]
+    >>> program = Program.of({"": Graph((Input("x"),), tuple(calls), Ref("w")), "f": body})
+    >>> made, versions = specialised(program, "f", {"y": 0, "z": 1, "w": 0})
+    >>> [node.do.graph for node in made.main.nodes], dict(versions)
+    (['f', 'z', 'f'], {'z': 'f'})
+    """
+    work = _Versions(program, graph, classes)
+    graphs = {new: work.graph(new) for new in work.instances}
+    return program.with_graphs(graphs), {new: old for new, old in work.source.items() if new != old}
+
+
+class _Versions:
+    """Which version of each body stands where."""
+
+    def __init__(self, program: Program, graph: str, classes: Mapping[str, Hashable]) -> None:
+        self.program = program
+        self.names = Names(program.graphs)
+        self.source: dict[str, str] = {}
+        """The body that each version is one of."""
+        self.instances: dict[str, list[str]] = {}
+        """Where each version stands."""
+        self.version: dict[Instance, str] = {}
+        """The version at each instance of a body that has some."""
+        paths = all_instances(program)
+        for name in program.bottom_up:
+            keys = {path: classes[path] if name == graph else self._calls((name, path)) for path in paths[name]}
+            if name == graph or any(keys.values()):
+                self._add(name, keys)
+
+    def _calls(self, place: Instance) -> tuple[str, ...]:
+        # The versions that a body calls at one instance; its own class.
+        return tuple([self.version[each] for each in inner_instances(self.program, place) if each in self.version])
+
+    def _add(self, name: str, keys: Mapping[str, Hashable]) -> None:
+        by_class: dict[Hashable, list[str]] = {}
+        for path, key in keys.items():
+            by_class.setdefault(key, []).append(path)
+        for number, paths in enumerate(by_class.values()):
+            new = name if number == 0 else self.names.fresh(paths[0] if len(paths) == 1 and paths[0] else name)
+            self.source[new], self.instances[new] = name, paths
+            self.version.update({(name, path): new for path in paths})
+
+    def graph(self, new: str) -> Graph:
+        """Return a version: the body, calling the versions that stand below its first instance."""
+        source, path = self.program.graphs[self.source[new]], self.instances[new][0]
+        callers = {id(node) for node in source.callers}
+        return source.with_nodes([self._retargeted(node, path) if id(node) in callers else node for node in source.nodes])
+
+    def _retargeted(self, node: Node, path: str) -> Node:
+        callees = dict(called_at(node, path))
+        return node.calling(lambda graph: self.version.get((graph, callees[graph]), graph))

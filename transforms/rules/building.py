@@ -23,12 +23,11 @@ from ...ir.operators import GETITEM, op_of
 from ...ir.origins import made_of
 from ...ir.torch_private import schema_of
 from .amounts import Amount, Computed, Known, Sizes, now
-from .given import Given, Kept, Read
 from .overloads import bound, converted, numbers_as_tensors, takes_sizes, values_as_numbers
 from .place import Match
-from .terms import ARITHMETIC, AnyOf, Applied, Item, Term, applied
+from .terms import ARITHMETIC, AnyOf, Applied, Given, Item, Kept, Read, Term, applied
 
-__all__ = ["OF_A_VALUE", "Builder", "meta_of", "origin_of_match"]
+__all__ = ["OF_A_VALUE", "Builder", "origin_of_match"]
 
 AS_TENSORS = frozenset({"add", "sub", "mul", "div"})
 """Operators that torch calls with a number as it does with a tensor: ``x * 2`` is ``mul.Tensor``."""

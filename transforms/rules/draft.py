@@ -1,7 +1,7 @@
 """``Draft``: one graph while rules rewrite it: its nodes as they are by now, who uses them, and what is known of their values.
 
 What a rewrite costs is in proportion to the nodes that it touches: those that it makes, that it takes away, and their users.
-Whether it may be done is not decided here (``standing.py``).
+Whether it may be done is not decided here (``legality.py``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Draft:
         """What is used in place of values whose node went."""
         self.made: dict[str, list[str]] = {}
         """What stands before a node of the graph, or in its place, in order."""
-        self.is_said = True
+        self.has_values = True
         """Whether all new values are known, and are described as those that they stand for: nothing is left to infer."""
         self._stands: dict[str, int] = {}
         self._users: dict[str, dict[str, None]] = {}
@@ -181,7 +181,7 @@ class Draft:
 
     # -- values -----------------------------------------------------------------------------------------------------------------
 
-    def said(
+    def with_values(
         self,
         made: Sequence[Node],
         results: Mapping[str, Ref],
@@ -201,7 +201,7 @@ class Draft:
         free = self._values_to_take(goes, [node.meta.get("val") for node in made])
         found = None if values is None else self._inferred(made, results, values, free)
         if found is None:
-            self.is_said = False
+            self.has_values = False
             return made
         return [_with_value(node, found[node.name]) for node in made]
 

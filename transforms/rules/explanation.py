@@ -1,19 +1,131 @@
-"""``Explanation``: what rules did to a program, and where what they look for stands and was left alone, each with the reason.
-
-Nothing is decided here: a walk notes why it leaves a match (``application.py``).
-"""
+"""The log of rewrites, the termination check, the notes on errors, and ``Explanation``: why rules left places alone."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from attrs import field, frozen
 
-from ...ir.graph import Node, place_of
+from ...ir.errors import InvalidProgram, RuleError
+from ...ir.graph import Graph, Node, place_of
 from ...ir.program import Program
-from .hits import Hit
+from .amounts import note_sizes
+from .patterns import holds
+from .place import Match
 
-__all__ = ["BETWEEN", "CONDITION", "MEMORY", "TOLD_APART", "UNCHANGED", "Explanation", "Left"]
+__all__ = [
+    "BETWEEN",
+    "CONDITION",
+    "MEMORY",
+    "TWO_NODES",
+    "UNCHANGED",
+    "Explanation",
+    "Hit",
+    "Left",
+    "RewriteLog",
+    "conditions_hold",
+    "note_place",
+    "note_rules",
+]  # fmt: skip
 
-TOLD_APART = "one value of the pattern is two nodes, which do more than compute it"
+LONGEST = 1024
+"""How many matches in a row may be on nodes that the match before made."""
+
+MANY = 64
+"""How many matches there may be for each node of the graph beside that."""
+
+WIDEST = 100
+"""Characters of a node in a message."""
+
+
+@frozen(eq=False)
+class Hit:
+    """A match that was taken."""
+
+    rule: str
+    root: Node
+    made: tuple[Node, ...]
+    before: Hit | None
+    """The one that made what this one matched."""
+    depth: int
+    """How many there are up to it, one on what the other made."""
+    gone: tuple[Node, ...] = ()
+    """The nodes that were matched."""
+
+    def __str__(self) -> str:
+        made = "\n".join([f"    {_short(node)}" for node in self.made[:3]]) or "    a value that is there"
+        more = f"\n    and {len(self.made) - 3} more" if len(self.made) > 3 else ""
+        return f"  {_short(self.root)}\n  became, by {self.rule},\n{made}{more}"
+
+
+class RewriteLog:
+    """What matched in one graph, over all walks.
+
+    Args:
+        name: of the graph.
+        graph: as it was before.
+        made: what rules made of it already, where it is a version of another body.
+    """
+
+    def __init__(self, name: str, graph: Graph, made: Mapping[str, Hit] | None = None) -> None:
+        self.where = f"the body {name!r}" if name else "the root"
+        self.most = MANY * (len(graph.nodes) + 1) + LONGEST
+        self.found: list[Hit] = []
+        self.made: dict[str, Hit] = dict(made or {})
+        """The match that each node that is new was made by."""
+
+    def is_by(self, rule: str, name: str) -> bool:
+        """Return whether a rule made a node."""
+        hit = self.made.get(name)
+        return hit is not None and hit.rule == rule
+
+    def add(self, rule: str, root: Node, gone: Iterable[Node], made: Iterable[Node]) -> None:
+        """Note a match of a rule.
+
+        Args:
+            rule: its name.
+            root: the node that is replaced.
+            gone: the nodes that go with it.
+            made: those that are new.
+
+        Raises:
+            RuleError: the rules come to no end.
+        """
+        taken = tuple(gone)
+        before = [self.made.get(node.name) for node in taken]
+        nearest = None if None in before else min(before, key=_depth)
+        hit = Hit(rule, root, tuple(made), nearest, _depth(nearest) + 1, taken)
+        self.found.append(hit)
+        for node in hit.made:
+            self.made[node.name] = hit
+        if hit.depth > LONGEST or len(self.found) > self.most:
+            raise RuleError(self._said(hit))
+
+    def _said(self, hit: Hit) -> str:
+        last = [hit]
+        while (before := last[-1].before) is not None:
+            last.append(before)
+        names = ", ".join(dict.fromkeys([each.rule for each in last]))
+        shown = "\n".join(map(str, reversed(last[:2])))
+        return (
+            f"the rules come to no end in {self.where}: {names} matched {len(self.found)} times, {hit.depth} in a row on\n"
+            f"what they had made, at last at {hit.root.name}.\n{shown}\n"
+            "What one of them builds is what another, or itself, looks for; say in `where=` when it is enough, or once=True\n"
+            "for a rule that leaves alone what it has made."
+        )
+
+
+def _depth(hit: Hit | None) -> int:
+    return 0 if hit is None else hit.depth
+
+
+def _short(node: Node) -> str:
+    text = str(node)
+    return text if len(text) <= WIDEST else f"{text[: WIDEST - 4]} ..."
+
+
+TWO_NODES = "one value of the pattern is two nodes, which do more than compute it"
 BETWEEN = "what stands between its nodes, or writes what they use, has to stay where it is"
 CONDITION = "its condition does not hold, or is not proven"
 UNCHANGED = "the rule leaves it as it is"
@@ -61,3 +173,44 @@ class Explanation:
         lines = [f"replaced: {done}" if done else "nothing was replaced"]
         lines += [f"left: {each}" for each in self.left]
         return "\n".join(lines)
+
+
+def note_place(error: Exception, rule: str, place: Match) -> None:
+    """Say in which rule an error was raised, and at which match.
+
+    Args:
+        error: of a condition or a replacement.
+        rule: its name.
+        place: the match that they were called with.
+    """
+    where = f" in the body {place.graph!r}" if place.graph else ""
+    error.add_note(f"in rule {rule}, at {place.place}{where}")
+    note_sizes(error)
+
+
+def conditions_hold(rule: Any, place: Match) -> bool:
+    """Return whether the conditions of a rule hold at a match; their errors say where that is."""
+    try:
+        return holds(rule.conditions, place)
+    except Exception as error:
+        note_place(error, rule.name, place)
+        raise
+
+
+def note_rules(error: InvalidProgram, hits: Mapping[str, RewriteLog]) -> None:
+    """Say which rules wrote the nodes that an error finds fault with, or what stands before them.
+
+    Args:
+        error: about the program after the rules.
+        hits: what matched in each graph.
+    """
+    for violation in error.violations:
+        found = hits.get(violation.graph or "")
+        if found is None or not found.found:
+            continue
+        hit = found.made.get(violation.node or "")
+        if hit is not None:
+            error.add_note(f"rule {hit.rule} wrote node {violation.node}, in the place of {place_of(hit.root)}")
+        else:
+            last = found.found[-1]
+            error.add_note(f"after rule {last.rule}, at last at {place_of(last.root)}")

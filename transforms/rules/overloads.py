@@ -17,12 +17,12 @@ from ...ir.errors import RuleError
 from ...ir.names import did_you_mean
 from ...ir.taking import kind_of
 from ...ir.torch_private import OpOverload, OpOverloadPacket, Parameter, overload_of, overloads_of, parameters_of, schema_of
+from .amounts import Made, fits
 from .spelling import EQUIVALENT
-from .writing import Made, fits
 
 __all__ = [
-    "INSTEAD", "arranged", "as_taken", "bound", "converted", "is_factory", "numbers_as_tensors", "operator_named", "takes_sizes",
-    "values_as_numbers",
+    "INSTEAD", "arranged", "as_taken", "bound", "converted", "is_factory", "numbers_as_tensors", "operator_named",
+    "takes_sizes", "values_as_numbers",
 ]  # fmt: skip
 
 INSTEAD = "compute a new one (x + 1 for x.add_(1), torch.where or index_put for x[i] = y), and use that"

@@ -1,12 +1,12 @@
-"""Patterns: what the function of a rule is called with, and the term of a rule that looks for operators alone.
+"""Patterns: the variables and the term of a rule, rules of operators and of module calls, and the conditions of terms.
 
-The terms themselves are in ``terms.py``; nothing here looks at a program.
+Conditions look at values, so they are asked when the operators of a term are found.  The terms themselves are in ``terms.py``.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,16 +14,17 @@ from torch.overrides import TorchFunctionMode
 
 from ...ir.arguments import Ref
 from ...ir.errors import RuleError
+from ...ir.graph import Call, Node, Op
+from ...ir.own_operators import is_boundary
+from ...ir.program import Program
 from ...ir.state import same_contents
-from ...ir.torch_private import OpOverload, OpOverloadPacket, parameters_of, proven
+from ...ir.torch_private import OpOverload, OpOverloadPacket, parameters_of, unguarded
 from .amounts import Amount, Rest, Sizes, note_sizes
-from .comparing import has_other_number
-from .matching import Found, key_of
-from .modules import ModuleCall, calls_in
-from .overloads import is_factory, operator_named
-from .terms import AnyCall, AnyOf, Applied, Term, Var, applied, parts_of, subterms
+from .matching import Found, has_other_number, key_of
+from .overloads import arranged, is_factory, operator_named
+from .terms import AnyCall, AnyOf, Applied, ModuleCall, Term, Var, applied, parts_of, subterms
 
-__all__ = ["any_call", "conditions_of", "holds", "is_found", "term_of", "variables_of"]
+__all__ = ["any_call", "arguments_of", "check_call", "conditions_of", "holds", "is_found", "module", "term_of", "variables_of"]
 
 FACTORIES = frozenset({
     "arange", "bartlett_window", "blackman_window", "empty", "eye", "full", "hamming_window", "hann_window", "kaiser_window",
@@ -176,7 +177,7 @@ def conditions_of(term: Any) -> tuple[Callable[[Any], bool], ...]:
 
 def holds(conditions: Sequence[Callable[[Any], bool]], m: Any) -> bool:
     """Return whether conditions on a match hold; a comparison of sizes that the program's constraints leave open does not."""
-    return bool(proven(m.scope.environment, lambda: all(condition(m) for condition in conditions)))
+    return bool(unguarded(m.scope.environment, lambda: all(condition(m) for condition in conditions)))
 
 
 def is_found(term: Any, m: Any, found: Found) -> bool:
@@ -305,3 +306,73 @@ def _numbers_of(term: Any) -> Iterator[tuple[Any, str]]:
 
 def _is_floating(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def module(where: Any) -> ModuleCall:
+    """Return what ``px.rule(at=...)`` takes to look at calls of modules, in a tree.
+
+    Args:
+        where: the path of a module from the root, in which ``*`` and ``?`` stand for any characters; or a class of modules.
+
+    >>> module("layers.*.mlp"), module(torch.nn.Linear)
+    (module(layers.*.mlp), module(torch.nn.modules.linear.Linear))
+
+    Raises:
+        RuleError: it is neither.
+    """
+    if isinstance(where, type) and issubclass(where, torch.nn.Module):
+        return ModuleCall(None, f"{where.__module__}.{where.__qualname__}")
+    if not isinstance(where, str):
+        raise RuleError(f"px.module takes the path of a module, with * for any characters, or a class of modules, not {where!r}")
+    return ModuleCall(where, None)
+
+
+def arguments_of(program: Program, node: Node) -> Mapping[str, Any]:
+    """Return what each parameter of an operator gets, defaults included, or each input of the body that a node calls."""
+    if type(node.do) is Call:
+        return dict(zip([formal.name for formal in program.graphs[node.do.graph].inputs], node.args, strict=True))
+    return (arranged(node.do.target, node.args, dict(node.kwargs)) if type(node.do) is Op else None) or {}
+
+
+def calls_in(terms: Iterable[Any]) -> tuple[Callable[[Any], bool], ...]:
+    """Return the condition that calls are of modules that are meant; none where no term is a call.
+
+    Args:
+        terms: the parts of what a rule looks for.
+    """
+    if not any(isinstance(each, ModuleCall) for each in terms):
+        return ()
+
+    def are_meant(m: Any) -> bool:
+        around = m.scope.paths[m.instance]
+        m.notes.asked |= len(m.scope.paths) > 1
+        found = zip(m.found.terms, m.found.nodes, strict=True)
+        return all(term.is_at(node, around, m.program) for term, node in found if isinstance(term, ModuleCall))
+
+    return (are_meant,)
+
+
+def check_call(m: Any, term: Any) -> None:
+    """Check that a rule may replace a call of a module.
+
+    Args:
+        m: a match.
+        term: the term that the rule returned.
+
+    Raises:
+        RuleError: the module has several results, or a call goes whose signature is preserved.
+    """
+    node = m.root
+    if type(node.do) is not Call or term is None:
+        return
+    body, name = m.program.graphs[node.do.graph], node.do.instance
+    if type(body.output) is tuple:
+        raise RuleError(
+            f"{m.place}: the module {name} returns {len(body.output)} values, and rules replace calls with one: leave it out in\n"
+            "`where=`, match the operators of its body, or apply the rule before outline"
+        )
+    if any(map(is_boundary, body.nodes)) and not any(each is m.kept for each in subterms(term)):
+        raise RuleError(
+            f"{m.place}: the call of {name} has a preserved signature, which a rule would break: make something of m.value,\n"
+            "which keeps the call, or export without preserve_module_call_signature"
+        )

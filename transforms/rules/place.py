@@ -1,7 +1,7 @@
 """``Match``: where a rule matched, what a condition or a replacement can ask there, and what it can make.
 
 A body that several modules share is rewritten once where they all agree.  A rule that asks which of them it is (``m.path``,
-``m.tensor``, new state) is asked for each; where the answers differ, the body gets one version for each (``specialise.py``).
+``m.tensor``, new state) is asked for each; where the answers differ, the body gets one version for each (``application.py``).
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from ...ir.names import did_you_mean, join, nested
 from ...ir.program import Program
 from ...ir.signature import StateInput, StateMutation
 from ...ir.state import SlotKind
-from .given import Given, Kept, Read
 from .matching import Found, match
-from .modules import arguments_of
 from .new_state import Addition, NewState, parameter_of
-from .patterns import is_found, term_of, variables_of
-from .terms import Applied, Term, applied
+from .patterns import arguments_of, is_found, term_of, variables_of
+from .terms import Applied, Given, Kept, Read, Term, applied
 
-__all__ = ["Match", "Notes", "Places", "Scope"]
+__all__ = ["Match", "Places", "Scope"]
 
 COPYING = frozenset([f"aten.{name}.default" for name in ("lift_fresh_copy", "lift_fresh", "detach_", "detach", "alias", "clone")])
 """Operators that the exporter puts behind a tensor that was made in the program, and others that keep its contents."""

@@ -1,7 +1,7 @@
 """``rule``: a pattern and what stands in its place, written as two functions; ``RuleSet``: several of them, applied together.
 
 Both are values that can be called with a program, like any transformation.  How terms match is in ``matching.py``, and when a
-match may be taken in ``standing.py``.
+match may be taken in ``legality.py``.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from ...ir.persistent import collector_paused
 from ...ir.program import Program
 from ...ir.taking import a_function, a_program, kind_of
 from ..transformation import UNLIMITED, Fuel, Transformation
+from .application import Application
 from .explanation import Explanation
 from .matching import operators_of
-from .modules import check_call
-from .patterns import any_call, conditions_of, term_of, variables_of
+from .patterns import any_call, check_call, conditions_of, term_of, variables_of
 from .place import Match
 from .several import check_results
 from .terms import Var, subterms
-from .walking import Application
 
 __all__ = ["Rule", "RuleSet", "rule"]
 

@@ -1,44 +1,35 @@
-"""Terms: what a rule looks for and what it puts there, as values over operators; and how plain torch code becomes one.
+"""Terms: patterns and replacements as values over operators, and how plain torch code becomes one.
 
-A term is a variable, an operator applied to terms, one item of a result that has several, or an argument as it stands.  A
-function of torch that is called with a term applies the operator of its name, without shapes; what torch writes in Python
-(``softmax``) is followed to the operators that it calls.  Nothing here looks at a program.
+A term is a variable, an operator applied to terms, one item of a result that has several, or an argument as it is.  A function
+of torch that is called with a term applies the operator of its name, without shapes.  Nothing here looks at a program.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import reduce
 from types import FunctionType
 from typing import Any
 
 import torch
 from attrs import field, frozen
 
+from ...ir.arguments import Arg, Ref
 from ...ir.errors import RuleError
+from ...ir.graph import Call, Node, Op
+from ...ir.names import join
+from ...ir.program import Program
 from ...ir.torch_private import overloads_of, parameters_of, schema_of
-from .amounts import Amount, Computed, Known, Rest, Sizes, unpacked
-from .following import Unanswered, follow, typical
-from .indexing import steps
+from .amounts import Amount, Computed, Known, Made, Rest, Sizes, Unanswered, parts_of, subterms, unpacked, written
 from .overloads import INSTEAD, bound, operator_named, takes_sizes
-from .spelling import ATTRIBUTES, CASTS, DEVICES, NEVER_WRITTEN, OF_PYTHON, TURNED
-from .writing import Made, parts_of, subterms, written
+from .spelling import ATTRIBUTES, CASTS, DEVICES, NEVER_WRITTEN, OF_PYTHON, TURNED, follow, steps, typical
 
 __all__ = [
-    "ARITHMETIC",
-    "AnyCall",
-    "AnyOf",
-    "Applied",
-    "Item",
-    "Term",
-    "Var",
-    "any_of",
-    "applied",
-    "parts_of",
-    "subterms",
-    "written",
-]
-
+    "ARITHMETIC", "AnyCall", "AnyOf", "Applied", "Chain", "Given", "Item", "Kept", "ModuleCall", "Read", "Term", "Through",
+    "Var", "any_of", "applied", "chains", "parts_of", "subterms", "through", "written",
+]  # fmt: skip
 
 FOLLOWED = frozenset({"norm"})
 """Methods of tensors that torch writes in Python, and which are not the operator of their name."""
@@ -175,7 +166,7 @@ class Applied(Term):
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     plans: dict[Any, Any] = field(factory=dict, init=False)
-    """How nodes are compared with it, worked out once for all that are written alike (``comparing.py``)."""
+    """How nodes are compared with it, worked out once for all that are written alike (``matching.py``)."""
 
     def _gives_tensor(self) -> bool | None:
         # Whatever overload it is; those of numbers alone do not count.
@@ -357,3 +348,191 @@ def _with(value: Any, found: Mapping[int, Any]) -> Any:
     if isinstance(value, list | tuple):
         return type(value)([_with(one, found) for one in value])
     return found.get(id(value), value)
+
+
+VIEWS = frozenset([f"aten.{name}" for name in (
+    "_reshape_alias", "_unsafe_view", "alias", "clone", "contiguous", "expand", "expand_as", "flatten", "mT", "moveaxis",
+    "movedim", "numpy_T", "permute", "ravel", "reshape", "reshape_as", "squeeze", "swapaxes", "swapdims", "t", "transpose",
+    "unflatten", "unsqueeze", "view", "view_as",
+)])  # fmt: skip
+"""Operators that give the elements of their operand in another order or shape, all of them: no selection, no conjugate."""
+
+CASTING = frozenset({"aten.to.dtype", "aten._to_copy.default", "aten.type_as.default"})
+"""Operators that give the elements of their operand in another type."""
+
+
+@frozen(eq=False, repr=False)
+class Through(Term):
+    """A term, or views and casts of it."""
+
+    whole: Any
+    chain: Var | None
+    views: bool
+    casts: bool
+
+    def _parts(self) -> list[Any]:
+        return [self.whole, *([] if self.chain is None else [self.chain])]
+
+    def _text(self, part: Callable[[Any], str]) -> str:
+        return f"through({', '.join(map(part, self._parts()))})"
+
+    def passes(self, node: Node) -> bool:
+        """Return whether a node is a view or a cast that it looks through."""
+        if type(node.do) is not Op or not node.args or type(node.args[0]) is not Ref:
+            return False
+        if node.do.name in CASTING:
+            return self.casts and dict(node.kwargs).get("device") is None
+        return self.views and node.do.name.rpartition(".")[0] in VIEWS
+
+
+@frozen(repr=False)
+class Chain:
+    """The views and casts that a pattern looked through; called, they are written again, of another value."""
+
+    nodes: tuple[Node, ...] = field(eq=lambda nodes: tuple([(node.do, node.args[1:], node.kwargs) for node in nodes]))
+    """The outermost first."""
+
+    def __repr__(self) -> str:
+        return " of ".join([node.do.name for node in self.nodes if type(node.do) is Op]) or "nothing"
+
+    def __call__(self, value: Any) -> Any:
+        """Return the same views and casts of another value."""
+        for node in reversed(self.nodes):
+            assert type(node.do) is Op
+            value = applied(node.do.target, (value, *node.args[1:]), dict(node.kwargs))
+        return value
+
+
+def through(term: Any, chain: Any = None, *, views: bool = True, casts: bool = False) -> Any:
+    """Return a term that matches another one, or views and casts of it, however many.
+
+    Args:
+        term: what stands at the end of the chain.
+        chain: a variable that is the chain: in the replacement ``chain(y)`` is the same views and casts of ``y``.
+        views: whether it looks through operators that give all elements in another order or shape (``view``, ``transpose``,
+            ``expand``, ``contiguous``).
+        casts: whether it looks through casts to another type.
+
+    >>> import torch
+    >>> through(torch.relu(Var("x")), Var("shape"))
+    through(relu(x), shape)
+
+    Raises:
+        RuleError: it would look through nothing, or the chain is no variable.
+    """
+    if not views and not casts:
+        raise RuleError("px.through looks through views, casts or both: say views=True or casts=True")
+    if not isinstance(term, Term):
+        return term  # a pattern that is run on tensors
+    if chain is not None and not isinstance(chain, Var):
+        raise RuleError(f"the chain of px.through is a variable of the pattern, and {chain!r} is none")
+    return Through(term, chain, views, casts)
+
+
+def chains(term: Through, value: Arg, node_of: Callable[[Arg], Node | None]) -> Iterator[tuple[Arg, tuple[Node, ...]]]:
+    """Iterate over the values behind one, the furthest first, each with the nodes that lead to it.
+
+    Args:
+        term: says what it looks through.
+        value: the use of a value.
+        node_of: the node that computes a value.
+    """
+    found: list[tuple[Arg, tuple[Node, ...]]] = [(value, ())]
+    while (node := node_of(found[-1][0])) is not None and term.passes(node):
+        found.append((node.args[0], (*found[-1][1], node)))
+    yield from reversed(found)
+
+
+ASKED = frozenset({"dtype", "device", "ndim", "dim"})
+"""Attributes of tensors that are known of a value whatever its sizes are."""
+
+
+@frozen(eq=False, repr=False)
+class Given(Term):
+    """A value of the program that a variable matched; its type and sizes can be asked as those of a tensor.
+
+    A size that only a run knows is a ``Known``: the program computes it where it is used.
+    """
+
+    ref: Ref
+    val: Callable[[Ref], Any]
+    """Returns its fake value; None if it is unknown."""
+
+    def __repr__(self) -> str:
+        return self.ref.name
+
+    def _now(self) -> Any:
+        return self.val(self.ref)
+
+    def _gives_tensor(self) -> bool | None:
+        value = self._now()
+        return None if value is None else isinstance(value, torch.Tensor)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a fact of a tensor, or a method that applies the operator of its name."""
+        value = self.val(self.ref) if name in ASKED or name in ("shape", "size", "numel", "nelement") else None
+        if not isinstance(value, torch.Tensor):
+            return super().__getattr__(name)
+        if name in ASKED:
+            return getattr(value, name)
+        sizes = [size if type(size) is int else Known(self, "size", dim) for dim, size in enumerate(value.shape)]
+        shape = tuple(sizes) if any(isinstance(size, Known) for size in sizes) else value.shape
+        if name == "shape":
+            return shape
+        if name == "size":
+            return lambda dim=None: shape if dim is None else shape[dim]
+        return lambda: reduce(operator.mul, shape) if shape else 1
+
+
+@frozen(eq=False, repr=False)
+class Read(Term):
+    """Reads a piece of state, as the body that is rewritten names it."""
+
+    slot: str
+
+    def _gives_tensor(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"get {self.slot}"
+
+
+@frozen(eq=False, repr=False)
+class Kept(Term):
+    """The value at the root of a match as it was; its operator stays, and others use the replacement."""
+
+    node: Node
+    gives_tensor: bool | None = None
+
+    def _gives_tensor(self) -> bool | None:
+        return self.gives_tensor
+
+    def __repr__(self) -> str:
+        return "m.value"
+
+
+@frozen(eq=False, repr=False)
+class ModuleCall(Term):
+    """A call of a module, whatever it is called with."""
+
+    glob: str | None
+    type_name: str | None
+
+    def __repr__(self) -> str:
+        return f"module({self.glob or self.type_name})"
+
+    def is_at(self, node: Node, path: str, program: Program) -> bool:
+        """Return whether a node calls a module that is meant.
+
+        Args:
+            node: of a body.
+            path: where the body stands, from the root.
+            program: says which class modules are of.
+        """
+        if type(node.do) is not Call:
+            return False
+        called = join(path, node.do.instance.path)
+        if self.glob is not None:
+            return fnmatchcase(called, self.glob)
+        names = [each.type_name or "" for each in program.modules if each.path == called]
+        return any(self.type_name in (name, name.rpartition(".")[2]) for name in names)
