@@ -19,7 +19,7 @@ aten: Any = torch.ops.aten
 
 Build = Callable[..., Any]
 
-CLOSE = Contract(tolerance=1e-4)
+CLOSE = Contract(rtol=1e-4, atol=1e-4)
 
 
 def rewriting(target: Any, build: Build) -> Callable[[torch.fx.GraphModule], None]:

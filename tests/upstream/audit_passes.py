@@ -231,7 +231,7 @@ def row(each: Audited) -> str:
     """Return the line of a pass in the table."""
     report = each.report
     wrong = ", ".join([f"{found.law} {found.count}" for found in report.findings]) or "0"
-    refused = ", ".join([f"{name} {count}" for name, count in sorted(report.refused.items())]) or "0"
+    refused = ", ".join([f"{name} {count}" for name, count in sorted({**report.raised, **report.refused}.items())]) or "0"
     outside = "" if each.outside is None else f"{each.outside.wrong} of {each.outside.drawn}"
     around = each.around
     shown = "" if around is None else f"{around.wrong} of {around.changed} changed of {around.drawn}"
