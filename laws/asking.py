@@ -28,7 +28,7 @@ from .draws import RUN, draw_settings, runs_of, same_everywhere
 from .evaluate import EXACT, Tolerance, contents_of
 from .law import GENERIC, Case, Law, Transform
 
-__all__ = ["LawBroken", "NoTransformation", "assert_law", "name_of", "refuses", "smallest", "watched"]
+__all__ = ["LawBroken", "NoTransformation", "assert_law", "name_of", "refuses", "size_of", "smallest", "watched"]
 
 
 class NoTransformation(PurefxError, TypeError):
@@ -285,9 +285,14 @@ def smallest(
     with suppress(LawBroken, Flaky, _TimeIsUp), same_everywhere():
         for start, size in runs_of(examples, number, longest=longest):
             seed(start)(draw_settings(size, Phase.generate, Phase.shrink)(given(made)(holds)))()
-    return min(broken, key=_size, default=None)
+    return min(broken, key=size_of, default=None)
 
 
-def _size(error: LawBroken) -> tuple[int, int]:
+def size_of(error: LawBroken) -> tuple[int, int]:
+    """Return how large the program of an error is: its nodes, and its text.
+
+    >>> size_of(LawBroken("nothing is shown"))
+    (0, 0)
+    """
     program = error.case.program if error.case else None
     return (sum(1 for _ in program.nodes()), len(program.text())) if program else (0, 0)

@@ -55,8 +55,37 @@ class Tolerance:
     def __bool__(self) -> bool:
         return bool(self.rtol or self.atol)
 
+    def allows(self, given: torch.Tensor, expected: torch.Tensor) -> bool:
+        """Return whether numbers that are not whole are near enough to those expected.
+
+        >>> Tolerance(atol=1e-3).allows(torch.tensor(1.0), torch.tensor(1.0001)), EXACT.allows(torch.ones(1), torch.ones(1))
+        (True, False)
+        """
+        if not self or not (expected.is_complex() or expected.is_floating_point()):
+            return False
+        wide = torch.complex128 if expected.is_complex() else torch.float64
+        return torch.allclose(given.to(wide), expected.to(wide), rtol=self.rtol, atol=self.atol, equal_nan=True)
+
 
 EXACT = Tolerance()
+
+USUAL = Tolerance(rtol=1e-5, atol=1e-6)
+"""What is usually allowed in single precision."""
+
+
+def hint(given: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> str:
+    """Return the end of a sentence about numbers that are compared exactly and that a usual tolerance would allow; or nothing.
+
+    Args:
+        given: what came out.
+        expected: what should have.
+        tolerance: what is allowed.
+
+    >>> hint(torch.tensor(1.0), torch.tensor(1.000001), EXACT), hint(torch.tensor(1.0), torch.tensor(2.0), EXACT)
+    (' (allowed by rtol=1e-05, atol=1e-06)', '')
+    """
+    usual = not tolerance and USUAL.allows(given, expected)
+    return f" (allowed by rtol={USUAL.rtol:g}, atol={USUAL.atol:g})" if usual else ""
 
 
 class Contents(NamedTuple):
@@ -160,14 +189,13 @@ def _numbers(given: Contents, expected: Contents, tolerance: Tolerance) -> str |
     mine, theirs = given.tensor(), expected.tensor()
     wide = torch.complex128 if theirs.is_complex() else torch.float64
     left, right = mine.to(wide), theirs.to(wide)
-    inexact = theirs.is_complex() or theirs.is_floating_point()
-    if tolerance and inexact and torch.allclose(left, right, rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True):
+    if tolerance.allows(mine, theirs):
         return None
     apart = (left != right) & ~(left.isnan() & right.isnan())
     if not bool(apart.any()):
         return ": the numbers are equal, their bits are not (the sign of a zero, or of what is not a number)"
     most = (left - right).abs()[apart].max().item()
-    return f": {int(apart.sum())} of {apart.numel()} numbers differ, by up to {most:.2g}"
+    return f": {int(apart.sum())} of {apart.numel()} numbers differ, by up to {most:.2g}{hint(mine, theirs, tolerance)}"
 
 
 class Machine(Protocol):

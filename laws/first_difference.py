@@ -24,7 +24,7 @@ from ..ir.torch_private import outside_of_levels, pytree, without_levels
 from ..ir.verify.findings import source_of
 from ..lowering.calls.arguments import CallPlan
 from ..transforms import expand, inline, remove_effect_tokens
-from .evaluate import Meaning, evaluate
+from .evaluate import Meaning, Tolerance, evaluate
 from .oracles import value_differences
 from .purity import seeded
 from .toy import TensorMachine
@@ -81,7 +81,8 @@ def first_difference(
     kwargs: Mapping[str, Any] | None = None,
     *,
     calls: int = 1,
-    tolerance: float | None = None,
+    rtol: float = 0.0,
+    atol: float = 0.0,
     seed: int = 0,
 ) -> Difference | None:
     """Return the first value in which two programs differ that should compute the same; None where nothing differs.
@@ -92,7 +93,8 @@ def first_difference(
         args: positional arguments, as the module takes them.
         kwargs: keyword arguments.
         calls: how often in a row both run; state goes from one call to the next.
-        tolerance: relative and absolute, for floating values; None compares bit by bit.
+        rtol: relative tolerance of floating values; by default they are compared bit by bit.
+        atol: absolute tolerance.
         seed: of torch's generator, the same for both.
 
     Returns:
@@ -117,7 +119,7 @@ def first_difference(
     leaves = [_leaves(program, which, args, dict(kwargs or {})) for program, which in ((one, "a"), (other, "b"))]
     kept = _Kept()
     first = _run(one, [leaves[0]] * calls, seed, kept.seen)
-    looking = _Looking(kept, tolerance)
+    looking = _Looking(kept, Tolerance(rtol, atol))
     try:
         second = _run(other, [leaves[1]] * calls, seed, looking.seen)
     except Exception as error:  # noqa: BLE001  the first one ran: what the second raises is the difference
@@ -181,7 +183,7 @@ class _Kept:
         """Keep a value as it is now."""
         self.values[call, node, name] = _copied(value)
 
-    def has(self, call: int, value: Any, tolerance: float | None) -> bool:
+    def has(self, call: int, value: Any, tolerance: Tolerance) -> bool:
         """Return whether some value of a call is this one: names may have changed places."""
         return any(one == call and not _differences(value, known, tolerance) for (one, _, _), known in self.values.items())
 
@@ -201,7 +203,7 @@ class _Looking:
     """Compares what the second program computes, as it computes it, until something differs."""
 
     kept: _Kept
-    tolerance: float | None
+    tolerance: Tolerance
     found: Difference | None = None
     before: str = ""
     call: int = 0
@@ -224,8 +226,8 @@ class _Looking:
             self.found = Difference(node, node, call, said, before=self.before, new=tuple(self.new[:NEW]))
 
 
-def _differences(given: Any, expected: Any, tolerance: float | None) -> str:
-    found = value_differences(given, expected, tolerance=tolerance, where="")
+def _differences(given: Any, expected: Any, tolerance: Tolerance) -> str:
+    found = value_differences(given, expected, rtol=tolerance.rtol, atol=tolerance.atol, where="")
     return found[0].removeprefix(": ") if found else ""
 
 
@@ -264,6 +266,6 @@ def _seen_outside(first: Meaning, second: Meaning) -> Iterator[tuple[int, str, A
             yield last, f"the state {name}", given, known[name]
 
 
-def _contents(given: Any, expected: Any, tolerance: float | None) -> str:
+def _contents(given: Any, expected: Any, tolerance: Tolerance) -> str:
     tensors = [one.tensor() if hasattr(one, "tensor") else one for one in (given, expected)]
     return _differences(tensors[0], tensors[1], tolerance)

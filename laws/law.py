@@ -273,8 +273,8 @@ def _gradients(transform: Transform, case: Case) -> list[str]:
     except RuntimeError:
         return []  # autograd refuses the program itself, so there is nothing to keep
     given = case.gradients(transform(program))
-    allowed = max(GRADIENT_TOLERANCE, case.tolerance.rtol, case.tolerance.atol)
-    found = named_differences(given, expected, allowed, "gradient of")
+    rtol, atol = (max(GRADIENT_TOLERANCE, one) for one in (case.tolerance.rtol, case.tolerance.atol))
+    found = named_differences(given, expected, "gradient of", rtol=rtol, atol=atol)
     return (
         [*found, f"(of this program, which was made of it)\n{program.text()}"] if found and program is not case.program else found
     )

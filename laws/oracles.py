@@ -17,7 +17,7 @@ from ..ir.program import Program
 from ..ir.state import State, same_contents
 from ..ir.state_changes import as_plain, has_window
 from ..ir.torch_private import pytree, storage_key
-from .evaluate import evaluate
+from .evaluate import Tolerance, evaluate, hint
 from .purity import seeded
 from .toy import TensorMachine
 
@@ -122,7 +122,8 @@ def assert_same_as_eager(
     eager: torch.nn.Module,
     calls: Calls,
     *,
-    tolerance: float | None = None,
+    rtol: float = 0.0,
+    atol: float = 0.0,
     checks: Iterable[Check] = CHECKS,
 ) -> None:
     """Raise unless a module is the same as eager in everything that a user can see.
@@ -131,7 +132,8 @@ def assert_same_as_eager(
         module: what ``lower`` made.
         eager: the original; in the mode (``train`` or ``eval``) that it was exported in.
         calls: arguments for several calls in a row; state is compared after the last.
-        tolerance: relative and absolute, for floating values; None compares bit by bit.
+        rtol: relative tolerance of floating values; by default they are compared bit by bit.
+        atol: absolute tolerance.
         checks: which oracles to ask.
 
     Raises:
@@ -145,9 +147,9 @@ def assert_same_as_eager(
     if "structure" in wanted:
         found += structure_differences(module, eager)
     if "behaviour" in wanted:
-        found += behaviour_differences(module, eager, calls, tolerance=tolerance)
+        found += behaviour_differences(module, eager, calls, rtol=rtol, atol=atol)
     if "gradients" in wanted:
-        found += gradient_differences(module, eager, calls, tolerance=tolerance)
+        found += gradient_differences(module, eager, calls, rtol=rtol, atol=atol)
     if found:
         raise AssertionError("\n".join([f"the module differs from eager in {len(found)} places:", *found]))
 
@@ -194,7 +196,7 @@ def structure_of(module: torch.nn.Module) -> dict[str, list[str]]:
 
 
 def behaviour_differences(
-    module: torch.nn.Module, eager: torch.nn.Module, calls: Calls, *, tolerance: float | None = None
+    module: torch.nn.Module, eager: torch.nn.Module, calls: Calls, *, rtol: float = 0.0, atol: float = 0.0
 ) -> list[str]:
     """Return how outputs, mutated inputs and, after all calls, state differ.
 
@@ -202,7 +204,8 @@ def behaviour_differences(
         module: what ``lower`` made.
         eager: the original.
         calls: arguments for several calls in a row; each call starts both sides with the same random seed.
-        tolerance: relative and absolute, for floating values; None compares bit by bit.
+        rtol: relative tolerance of floating values; by default they are compared bit by bit.
+        atol: absolute tolerance.
 
     Returns:
         One sentence for each value that differs.
@@ -216,13 +219,13 @@ def behaviour_differences(
         given, expected = copy.deepcopy(call), copy.deepcopy(call)
         with torch.no_grad():
             result, wanted = _run(module, given, number), _run(eager, expected, number)
-        found += value_differences(result, wanted, tolerance=tolerance, where=f"call {number}, output")
-        found += value_differences(given, expected, tolerance=tolerance, where=f"call {number}, arguments after it")
-    return found + named_differences(_state(module), _state(eager), tolerance, f"after {len(calls)} calls, state")
+        found += value_differences(result, wanted, rtol=rtol, atol=atol, where=f"call {number}, output")
+        found += value_differences(given, expected, rtol=rtol, atol=atol, where=f"call {number}, arguments after it")
+    return found + named_differences(_state(module), _state(eager), f"after {len(calls)} calls, state", rtol=rtol, atol=atol)
 
 
 def gradient_differences(
-    module: torch.nn.Module, eager: torch.nn.Module, calls: Calls, *, tolerance: float | None = None
+    module: torch.nn.Module, eager: torch.nn.Module, calls: Calls, *, rtol: float = 0.0, atol: float = 0.0
 ) -> list[str]:
     """Return how the gradients of the sum of all floating outputs differ, accumulated over the calls.
 
@@ -230,7 +233,8 @@ def gradient_differences(
         module: what ``lower`` made.
         eager: the original.
         calls: arguments for several calls in a row.
-        tolerance: relative and absolute; None compares bit by bit.
+        rtol: relative tolerance; by default gradients are compared bit by bit.
+        atol: absolute tolerance.
 
     Returns:
         One sentence for each parameter whose gradient differs or is missing on one side.
@@ -239,16 +243,17 @@ def gradient_differences(
     >>> gradient_differences(copy.deepcopy(linear), linear, [((torch.ones(1, 2),), {})])
     []
     """
-    return named_differences(_gradients(module, calls), _gradients(eager, calls), tolerance, "gradient of")
+    return named_differences(_gradients(module, calls), _gradients(eager, calls), "gradient of", rtol=rtol, atol=atol)
 
 
-def value_differences(given: Any, expected: Any, *, tolerance: float | None = None, where: str = "value") -> list[str]:
+def value_differences(given: Any, expected: Any, *, rtol: float = 0.0, atol: float = 0.0, where: str = "value") -> list[str]:
     """Return how two pytrees differ: structure, types, dtypes, shapes, devices, contents.  NaN equals itself.
 
     Args:
         given: what came out.
         expected: what should have.
-        tolerance: relative and absolute, for floating tensors; None compares bit by bit (-0.0 is not 0.0).
+        rtol: relative tolerance of floating tensors; by default they are compared bit by bit (-0.0 is not 0.0).
+        atol: absolute tolerance.
         where: how the sentences begin.
 
     >>> value_differences({"a": torch.ones(2)}, {"a": torch.ones(2).double()})
@@ -260,13 +265,13 @@ def value_differences(given: Any, expected: Any, *, tolerance: float | None = No
         return [f"{where}: got the structure {str(spec)[:SHOWN]}, expected {str(other)[:SHOWN]}"]
     found: list[str] = []
     for path, left, right in zip(key_paths(spec, given), mine, theirs, strict=True):
-        difference = _leaf_difference(left, right, tolerance)
+        difference = _leaf_difference(left, right, Tolerance(rtol, atol))
         if difference:
             found.append(f"{where}{pytree.keystr(path)}: {difference}")
     return found
 
 
-def _leaf_difference(given: Any, expected: Any, tolerance: float | None) -> str:
+def _leaf_difference(given: Any, expected: Any, tolerance: Tolerance) -> str:
     if not (isinstance(given, torch.Tensor) and isinstance(expected, torch.Tensor)):
         same = type(given) is type(expected) and (given is expected or bool(given == expected))
         return "" if same else f"got {given!r}, expected {expected!r}"
@@ -277,24 +282,24 @@ def _leaf_difference(given: Any, expected: Any, tolerance: float | None) -> str:
         same = type(given) is type(expected) and same_contents(given, expected)
         return "" if same else f"the contents of a {type(given).__name__} and a {type(expected).__name__} differ"
     given, expected = as_plain(given), as_plain(expected)
-    close = expected.is_floating_point() and tolerance is not None
-    if close and torch.allclose(given, expected, rtol=tolerance or 0.0, atol=tolerance or 0.0, equal_nan=True):
-        return ""
-    if not close and torch.equal(_bits(given), _bits(expected)):
+    if torch.equal(_bits(given), _bits(expected)) or tolerance.allows(given, expected):
         return ""
     wide = torch.complex128 if expected.is_complex() else torch.float64
-    return f"values differ by up to {(given.to(wide) - expected.to(wide)).abs().max().item():.2g}"
+    most = (given.to(wide) - expected.to(wide)).abs().max().item()
+    return f"values differ by up to {most:.2g}{hint(given, expected, tolerance)}"
 
 
-def named_differences(given: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float | None, what: str) -> list[str]:
+def named_differences(
+    given: Mapping[str, Any], expected: Mapping[str, Any], what: str, *, rtol: float = 0.0, atol: float = 0.0
+) -> list[str]:
     """Return how values differ that have names.
 
-    >>> named_differences({"w": 1}, {"w": 2, "b": 3}, None, "gradient of")
+    >>> named_differences({"w": 1}, {"w": 2, "b": 3}, "gradient of")
     ['gradient of: missing b', 'gradient of w: got 1, expected 2']
     """
     found = sequence_differences(what, sorted(given), sorted(expected))
     for name in sorted(given.keys() & expected.keys()):
-        found += value_differences(given[name], expected[name], tolerance=tolerance, where=f"{what} {name}")
+        found += value_differences(given[name], expected[name], rtol=rtol, atol=atol, where=f"{what} {name}")
     return found
 
 

@@ -1,39 +1,44 @@
 """``check_fx_pass`` and ``survey_pass``: ask a pass over fx graphs on programs that are drawn within its contract.
 
 The one raises at the first law that is broken, for tests; the other counts and shows one small program for each law, for
-tables.  What a pass raises is a refusal, no mistake; one that refuses most programs, or changes none, was not checked.
+tables.  An exception of the pass is counted and shown, and breaks no law; a pass that raises on most programs, or changes none,
+was not checked.
 """
 
 from __future__ import annotations
 
 import secrets
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import hypothesis.strategies as st
 from attrs import evolve, field, frozen
 
 from ...ir.errors import MinimizeError, UnsupportedProgram
+from ...ir.importing import import_ep
 from ...ir.names import escaped
 from ...ir.program import Program
 from ...lowering.fx import FxPass, Over
 from ...transforms import minimize
 from ..arguments import WrongQuestion, cases_of
-from ..asking import LawBroken, assert_law, smallest
-from ..checking import NothingChecked
+from ..asking import LawBroken, assert_law, size_of
+from ..checking import FEW, FewChanges, NothingChecked
+from ..draws import examples_of
 from ..evaluate import Tolerance
 from ..example_args import example_args
 from ..law import Case, Law
 from ..live import changes_what_is_live
 from ..rules.instances import Instance
-from ..tiers import Tier, active, attempts, case_with_calls, drawn_cases, share
+from ..strategies.aten import Exported, exported_programs
+from ..strategies.aten.narrow import Narrow
+from ..tiers import VARIANTS, Source, Tier, active, case_of, case_with_calls, drawn_cases, share
 from .around import cases_around, seeds_of
-from .contract import ANYTHING, Contract
-from .drawing import cases_narrow, cases_of_strategy, within
+from .contract import ANYTHING, Contract, lifted
 from .judge import Judge
 from .laws import laws_of
-from .lifted import lifted
 
 __all__ = ["Finding", "PassReport", "check_fx_pass", "survey_pass"]
 
@@ -76,8 +81,8 @@ class Finding:
 class PassReport:
     """What a pass over fx graphs did to the programs that it was asked on.
 
-    >>> print(PassReport("cse", drawn=50, changed=20, right=47, refused={"KeyError": 3}, outside=9))
-    cse was right on 47 of 50 programs, of which it changed 20, refused 3 (KeyError 3); 9 outside its contract
+    >>> print(PassReport("cse", drawn=50, changed=20, right=47, raised={"KeyError": 3}, outside=9))
+    cse was right on 47 of 50 programs, of which it changed 20, raised 3 (KeyError 3); 9 outside its contract
     """
 
     name: str
@@ -86,12 +91,16 @@ class PassReport:
     changed: int
     """Of how many of those it made another program, in more than dead code."""
     right: int
-    refused: Mapping[str, int]
+    raised: Mapping[str, int] = field(factory=dict)
     """How often it raised what."""
-    outside: int
+    refused: Mapping[str, int] = field(factory=dict)
+    """How often nothing can be said: the result holds for some sizes only, or runs and is no program."""
+    outside: int = 0
     """How many programs were drawn that are not within the contract."""
     findings: tuple[Finding, ...] = ()
     seed: int = 0
+    first_raised: str = field(default="", repr=False)
+    """The traceback of its first exception, and the program."""
 
     @property
     def wrong(self) -> int:
@@ -99,13 +108,16 @@ class PassReport:
         return sum(found.count for found in self.findings)
 
     def __str__(self) -> str:
-        laws = ", ".join([f"{found.law} {found.count}" for found in self.findings])
-        raised = ", ".join([f"{name} {count}" for name, count in sorted(self.refused.items())])
-        wrong = f", wrong on {self.wrong} ({laws})" if self.findings else ""
-        refused = f", refused {sum(self.refused.values())} ({raised})" if self.refused else ""
+        laws = {found.law: found.count for found in self.findings}
+        counted = [("wrong on", laws), ("raised", self.raised), ("refused", self.refused)]
+        shown = [
+            f", {word} {sum(counts.values())} ({', '.join([f'{name} {count}' for name, count in sorted(counts.items())])})"
+            for word, counts in counted
+            if counts
+        ]
         outside = f"; {self.outside} outside its contract" if self.outside else ""
         told = f"{self.name} was right on {self.right} of {self.drawn} programs, of which it changed {self.changed}"
-        return escaped(f"{told}{wrong}{refused}{outside}")
+        return escaped(f"{told}{''.join(shown)}{outside}")
 
 
 def check_fx_pass(
@@ -144,9 +156,11 @@ def check_fx_pass(
 
     Raises:
         LawBroken: a law does not hold; the message shows the smallest program found, as text that ``purefx.parse`` reads.
-        NothingChecked: the pass changed none of the programs, or refused most of them.
+        NothingChecked: the pass changed none of the programs, or raised on most of them; the message has its first traceback.
         WrongQuestion: an argument is none that a law can be asked with.
         FxPassError: it is no pass.
+
+    Warns ``FewChanges`` where less than a tenth of the programs was changed.
 
     >>> import torch
     >>> from purefx.laws.fx_passes import check_fx_pass
@@ -160,14 +174,18 @@ def check_fx_pass(
     if report.findings:
         found = report.findings[0]
         raise LawBroken(found.message, asking.law(found.law), found.case, found.wrong)
-    refused = sum(report.refused.values())
-    if not report.drawn or 2 * refused > report.drawn:
-        raise NothingChecked(f"{report}; it refused most programs, or was given none: say what it may assume, as contract=")
+    failed = sum(report.raised.values()) + sum(report.refused.values())
+    shown = f"{report}\n{report.first_raised}" if report.raised else f"{report}"
+    if not report.drawn or 2 * failed > report.drawn:
+        raise NothingChecked(f"{shown}\nLittle was checked: say what the pass may assume, as contract=")
     if not report.changed:
-        raise NothingChecked(
-            f"{report}; it changed none of them, so this says nothing: give programs=[(program, args)] that it rewrites"
-        )
+        raise NothingChecked(f"{shown}\nIt changed none of them, so this says nothing: {ADVICE}")
+    if report.changed < FEW * report.drawn:
+        warnings.warn(f"{report}; so little was checked: {ADVICE}", FewChanges, stacklevel=2)
     return report
+
+
+ADVICE = "give programs=[(program, args)] that it rewrites, or around=[(function, args)] with what it looks for"
 
 
 def survey_pass(
@@ -236,13 +254,6 @@ class _Asking:
         """Return a law by its name."""
         return next(law for law in self.laws if law.name == name)
 
-    def made(self) -> st.SearchStrategy[Case | None]:
-        """Return the strategy of cases, None where a program is not within the contract."""
-        if self.seeds:
-            return cases_around(self.seeds, self.contract).map(self.admitted)
-        made = attempts(self.tier, "flat") if self.tier != "aten" else within(self.contract.narrow)
-        return made.map(self.admitted)
-
     def admitted(self, case: Case | None) -> Case | None:
         """Return a case with the tolerance of the contract; None where its program is not within the contract."""
         if case is None or self.contract.broken_by(case.program):
@@ -250,8 +261,7 @@ class _Asking:
         case = lifted(case) if self.contract.state == "inputs" else case
         if case is None:
             return None
-        limit = self.contract.tolerance
-        return evolve(case, tolerance=Tolerance(limit, limit)) if limit else case
+        return evolve(case, tolerance=Tolerance(self.contract.rtol, self.contract.atol))
 
     def cases(self) -> tuple[list[Case], int]:
         """Return the cases within the contract, the user's first, and how many are not."""
@@ -267,9 +277,10 @@ class _Asking:
     def drawn(self, count: int) -> Sequence[Case]:
         """Return drawn cases, the same ones whenever it is asked, most of them within the contract."""
         if self.seeds:
-            return cases_of_strategy(cases_around(self.seeds, self.contract), count, self.number)
+            found = examples_of(cases_around(self.seeds, self.contract), count, self.number)
+            return [case for case in found if case is not None]
         if self.tier == "aten":
-            return cases_narrow(self.contract.narrow, count, self.number)
+            return _narrow(self.contract.narrow, count, self.number)
         return drawn_cases(self.tier, "flat", count, self.number) if count else ()
 
     def report(self, *, first_only: bool = False, seconds: float = SECONDS) -> PassReport:
@@ -285,13 +296,16 @@ class _Asking:
                 if first_only:
                     break
         findings = tuple([self.finding(self.law(name), errors, seconds) for name, errors in broken.items()])
-        refused = dict(self.judge.refusals)
-        return PassReport(self.judge.name, len(cases), changed, right, refused, outside, findings, self.number)
+        judge = self.judge
+        return PassReport(
+            judge.name, len(cases), changed, right, dict(judge.raised), dict(judge.refused), outside, findings, self.number,
+            judge.first_raised,
+        )  # fmt: skip
 
     def asked(self, case: Case) -> tuple[LawBroken | None, bool, bool]:
         """Return the first law that does not hold on a case, whether the pass changed it, and whether it is right."""
         outcome = self.judge.outcome(case.program)
-        if outcome.raised is not None:
+        if outcome.error is not None:
             return None, False, False
         result = outcome.result
         has_changed = result is not None and result is not case.program and changes_what_is_live(result, case.program)
@@ -304,9 +318,8 @@ class _Asking:
 
     def finding(self, law: Law, errors: Sequence[LawBroken], seconds: float) -> Finding:
         """Return what is said of a broken law, with the smallest program that was found in some time."""
-        shown = min(errors, key=_size)
-        found = self.reduced(law, shown, seconds) or self.redrawn(law, seconds, given=shown.case in self.given)
-        shown = min(shown, found or shown, key=_size)
+        shown = min(errors, key=size_of)
+        shown = min(shown, self.reduced(law, shown, seconds) or shown, key=size_of)
         kind = "around what was given" if self.seeds else f"of tier={self.tier!r}"
         drawn = f"Found among programs {kind}, examples={self.count}, seed={self.number}, within the contract."
         return Finding(law.name, law.statement, len(errors), shown.wrong, shown.case, f"{shown}\n{drawn}")
@@ -323,7 +336,7 @@ class _Asking:
 
         def is_wrong(program: Program) -> bool:
             case = case_of_part(program)
-            return case is not None and judge.outcome(program).raised is None and bool(asked.check(judge, case))
+            return case is not None and judge.outcome(program).error is None and bool(asked.check(judge, case))
 
         with suppress(MinimizeError, UnsupportedProgram):
             part = minimize(error.case.program, is_wrong, seconds=seconds).program
@@ -333,16 +346,13 @@ class _Asking:
                 return found
         return None
 
-    def redrawn(self, law: Law, seconds: float, *, given: bool) -> LawBroken | None:
-        """Return the same mistake on the smallest program that can be drawn."""
-        if given or not self.count:
-            return None
-        judge, tolerance = Judge(self.judge.called), Tolerance(self.contract.tolerance, self.contract.tolerance)
-        asked = next(one for one in laws_of(judge, self.contract) if one.name == law.name)
-        made = self.made()
-        return smallest(judge, asked, made, examples=self.count, number=self.number, seconds=seconds, tolerance=tolerance)
+
+@cache
+def _narrow(narrow: Narrow, examples: int, number: int) -> tuple[Case, ...]:
+    # Remembered while one pass after the other is asked.
+    drawn = examples_of(st.builds(_case, exported_programs(narrow), VARIANTS), examples, number)
+    return tuple([case for case in drawn if case is not None])
 
 
-def _size(error: LawBroken) -> tuple[int, int]:
-    program = error.case.program if error.case else None
-    return (sum(1 for _ in program.nodes()), len(program.text())) if program else (0, 0)
+def _case(made: Exported, variant: int) -> Case | None:
+    return case_of(Source(import_ep(made.ep), variant, made.calls), tier="aten", stage="flat")

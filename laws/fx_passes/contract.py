@@ -6,9 +6,10 @@ to them is not held against it; what it claims beyond keeping the meaning is ask
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Literal
+from collections.abc import Collection, Sequence
+from typing import Any, Literal
 
+import torch
 from attrs import evolve, field, frozen
 from attrs.validators import in_
 
@@ -16,14 +17,18 @@ from ...ir.effects.declared import NodeEffects
 from ...ir.effects.resolved import node_effects
 from ...ir.graph import Node, Op
 from ...ir.program import Program
-from ...ir.signature import InputMutation, StateMutation
+from ...ir.signature import InputMutation, InputSpec, OutputSpec, StateInput, StateMutation, TensorType, UserInput
+from ...ir.state import SlotKind, State
+from ...ir.torch_private import device_of
+from ..law import Case
 from ..strategies.aten.narrow import Narrow
+from ..tiers import case_with_calls
 
-__all__ = ["ANYTHING", "FUNCTIONAL", "INFERENCE", "POINTWISE", "Contract", "Writes"]
+__all__ = ["ANYTHING", "FUNCTIONAL", "INFERENCE", "POINTWISE", "Contract", "Writes", "lifted"]
 
 Writes = Literal["anywhere", "at the end", "nowhere"]
 
-State = Literal["read", "inputs"]
+States = Literal["read", "inputs"]
 
 TRAINS = {"aten.dropout.default": 2, "aten.native_dropout.default": 2, "aten.batch_norm.default": 5}
 """Which argument of an operator says that it trains."""
@@ -44,7 +49,7 @@ class Contract:
     writes: Writes = field(default="anywhere", validator=in_(("anywhere", "at the end", "nowhere")))
     """Where programs may write: ``"at the end"`` allows what compilers call the epilogue, copies of new contents into state and
     inputs after everything else."""
-    state: State = field(default="read", validator=in_(("read", "inputs")))
+    state: States = field(default="read", validator=in_(("read", "inputs")))
     """How programs come by parameters and buffers: ``"read"`` with ``get_attr``, or as ``"inputs"`` like any others, which is
     how graphs of AOTAutograd have them."""
     random: bool = True
@@ -61,8 +66,10 @@ class Contract:
     """Whether programs may do what only training does: dropout, statistics of a batch."""
     operators: frozenset[str] | None = field(default=None, converter=lambda given: None if given is None else frozenset(given))
     """The only operators that programs may have, by name (``"aten.add.Tensor"``); None for all."""
-    tolerance: float = 0.0
-    """How far numbers may be from those before, relative and absolute; 0 compares bit by bit."""
+    rtol: float = 0.0
+    """How far numbers may be from those before, relative to them; by default they are compared bit by bit."""
+    atol: float = 0.0
+    """How far they may be apart in any case."""
     aliasing: bool = True
     """Whether the pass claims that outputs share memory with inputs, state and one another as before."""
     same_numbers: bool = False
@@ -184,3 +191,64 @@ POINTWISE = Contract(
     writes="nowhere", aliasing=False, random=False, training=False, effects=False, views=False, regions=False, dynamic=False
 )
 """The least: graphs of operators that compute, of fixed sizes, and nothing else."""
+
+
+# -- state as inputs -------------------------------------------------------------------------------------------------------------
+
+
+def lifted(case: Case) -> Case | None:
+    """Return a case whose state is inputs like any others; None where that is none of plain tensors, each in its own memory.
+
+    Every call is given the state as it is at first; what the program writes to it is written to those inputs.
+
+    Args:
+        case: of a flat program that takes its state as inputs.
+
+    >>> import purefx as px
+    >>> program = px.import_ep(torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),)))
+    >>> found = lifted(case_with_calls(program, [(torch.ones(1, 2),)]))
+    >>> [leaf.shape for leaf in found.calls[0]], len(found.program.state)
+    ([torch.Size([1, 2]), torch.Size([1]), torch.Size([1, 2])], 0)
+    """
+    program = case.program
+    if not program.state or not _is_plain(program):
+        return case if not program.state else None
+    places = {spec.slot: number for number, spec in enumerate(program.signature.inputs) if type(spec) is StateInput}
+    wrote = [spec.slot for spec in program.signature.outputs if type(spec) is StateMutation]
+    if not places.keys() >= set(wrote):
+        return None
+    signature = evolve(
+        program.signature,
+        inputs=tuple([_input(program, spec) for spec in program.signature.inputs]),
+        outputs=tuple([_output(places, spec) for spec in program.signature.outputs]),
+        in_spec=None,
+        out_spec=None,
+        arg_names=(),
+    )
+    made = program.evolve(signature=signature, state=State())
+    return evolve(
+        case_with_calls(made, [_leaves(program, leaves) for leaves in case.calls], seed=case.seed), tolerance=case.tolerance
+    )
+
+
+def _is_plain(program: Program) -> bool:
+    slots = [slot for _, slot in program.state.pairs]
+    tensors = all(isinstance(slot.value, torch.Tensor) and slot.kind is not SlotKind.MODULE for slot in slots)
+    return tensors and len({slot.storage for slot in slots}) == len(slots) and len(program.graphs) >= 1
+
+
+def _input(program: Program, spec: InputSpec) -> InputSpec:
+    if type(spec) is not StateInput:
+        return spec
+    value = program.state[spec.slot].value
+    return UserInput(TensorType(value.dtype, tuple(value.shape), str(device_of(value))), spec.slot)
+
+
+def _output(places: dict[str, int], spec: OutputSpec) -> OutputSpec:
+    return InputMutation(places[spec.slot]) if type(spec) is StateMutation else spec
+
+
+def _leaves(program: Program, leaves: Sequence[Any]) -> list[Any]:
+    rest = iter(leaves)
+    specs = program.signature.inputs
+    return [program.state[spec.slot].value.detach() if type(spec) is StateInput else next(rest) for spec in specs]

@@ -1,16 +1,18 @@
 """``Judge``: a pass over fx graphs as a function from programs to programs, which remembers what happened on the way.
 
-What a pass raises is no answer: such a program is refused.  What it gives is lint, stale code, another interface or a program,
-on which the laws are asked.
+Where a pass raises, no law is asked, and the first exception is kept with its program.  The result is lint, stale code, another
+interface, or a program, on which the laws are asked.
 """
 
 from __future__ import annotations
 
 import copy
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -48,13 +50,20 @@ class Outcome:
     module: torch.fx.GraphModule | None = None
     """The module that it gave."""
     raised: Exception | None = None
-    """What it raised: it refuses the program."""
+    """What it raised."""
+    refused: Exception | None = None
+    """Why nothing can be said of what it made."""
     wrong: list[str] = field(factory=list)
     """What is wrong with the graph itself."""
     stale: bool = False
     """Whether the code of the module is not that of its graph."""
     input_changed: list[str] = field(factory=list)
     """What it changed in the module that it was given, where it gave another."""
+
+    @property
+    def error(self) -> Exception | None:
+        """Why no law is asked."""
+        return self.raised or self.refused
 
 
 @define(eq=False)
@@ -69,8 +78,12 @@ class Judge:
     """
 
     called: FxPass
-    refusals: Counter[str] = field(factory=Counter)
+    raised: Counter[str] = field(factory=Counter)
     """How often the pass raised what."""
+    refused: Counter[str] = field(factory=Counter)
+    """How often nothing can be said of what it made."""
+    first_raised: str = ""
+    """The traceback of its first exception, and the program."""
     _known: list[Outcome] = field(factory=list)
 
     @property
@@ -86,9 +99,9 @@ class Judge:
             InvalidProgram: what it gives is not a valid graph.
         """
         outcome = self.outcome(program)
-        if outcome.raised is not None:
-            told = f"{self.name} raised {type(outcome.raised).__name__}: {outcome.raised}"
-            raise UnsupportedProgram(told) from outcome.raised
+        if outcome.error is not None:
+            told = f"{self.name} raised {type(outcome.error).__name__}: {outcome.error}"
+            raise UnsupportedProgram(told) from outcome.error
         return program if outcome.result is None else outcome.result
 
     def outcome(self, program: Program) -> Outcome:
@@ -97,8 +110,10 @@ class Judge:
         if known is None:
             known = self.fresh(program)
             self._known = [known, *self._known[: KEPT - 1]]
+            if known.error is not None:
+                (self.refused if known.raised is None else self.raised)[type(known.error).__name__] += 1
             if known.raised is not None:
-                self.refusals[type(known.raised).__name__] += 1
+                self.first_raised = self.first_raised or _traceback(known.raised, program)
         return known
 
     def fresh(self, program: Program) -> Outcome:
@@ -108,8 +123,8 @@ class Judge:
         with warnings.catch_warnings(), new_guards(env) if env is not None else nullcontext[list[str]]([]) as guards:
             warnings.simplefilter("ignore")  # where warnings are errors, a pass that warns would refuse everything
             outcome = run(program)
-        if guards and outcome.raised is None:  # a compiler would check them before each call
-            outcome.raised = UnsupportedProgram(f"it is for sizes of which {' and '.join(guards)}")
+        if guards and outcome.error is None:  # a compiler would check them before each call
+            outcome.refused = UnsupportedProgram(f"it is for sizes of which {' and '.join(guards)}")
         return outcome
 
     def _on_module(self, program: Program) -> Outcome:
@@ -121,7 +136,7 @@ class Judge:
         except FxPassError as error:
             outcome.wrong.append(str(error))
             return outcome
-        except Exception as error:  # noqa: BLE001  a pass may raise whatever it likes; it says that it cannot do this
+        except Exception as error:  # noqa: BLE001  a pass may raise whatever it likes
             outcome.raised = error
             return outcome
         if outcome.module is not module:
@@ -153,7 +168,7 @@ class Judge:
             except Exception as raised:  # noqa: BLE001  whatever the graph runs into
                 outcome.wrong += [f"called, it raises {type(raised).__name__}: {raised}", str(error)]
                 return
-        outcome.raised = error
+        outcome.refused = error
 
     def _on_export(self, program: Program) -> Outcome:
         outcome = Outcome(program)
@@ -165,6 +180,15 @@ class Judge:
         except Exception as error:  # noqa: BLE001  see above
             outcome.raised = error
         return outcome
+
+
+OURS = tuple([str(Path(__file__).parents[2] / folder) for folder in ("laws", "lowering")])
+
+
+def _traceback(error: Exception, program: Program) -> str:
+    # Without our frames.
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(OURS)]
+    return f"{''.join(traceback.format_list(frames))}{type(error).__name__}: {error}\non the program\n{program}"
 
 
 def _sizes_of(program: Program) -> Any:

@@ -114,7 +114,7 @@ def test_what_raises(program: px.Program) -> None:
 def test_a_tolerance(program: px.Program) -> None:
     close = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.clamp_min(x, 0) * 1.000001)(program)
     assert px.first_difference(program, close, (X,)) is not None
-    assert px.first_difference(program, close, (X,), tolerance=1e-3) is None
+    assert px.first_difference(program, close, (X,), rtol=1e-3, atol=1e-3) is None
 
 
 def test_equal_programs_of_all_kinds_have_none(program: px.Program) -> None:

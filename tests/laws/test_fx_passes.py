@@ -272,7 +272,7 @@ def test_a_branch_that_is_given_by_name_means_the_same() -> None:
         node.args = ()
 
     report = survey_pass(by_name, programs=[(Branches(), (torch.ones(2),)), (Branches(), (-torch.ones(2),))], examples=0)
-    assert (report.right, report.refused) == (2, {}), report
+    assert (report.right, report.raised, report.refused) == (2, {}, {}), report
 
 
 def test_your_own_programs_are_asked_first() -> None:
@@ -292,8 +292,10 @@ def test_what_was_not_checked_is_said() -> None:
 
     with pytest.raises(NothingChecked, match="changed none"):
         check_fx_pass(lambda module: None, examples=5)
-    with pytest.raises(NothingChecked, match="KeyError 5"):
+    with pytest.raises(NothingChecked, match="KeyError 5") as error:
         check_fx_pass(raises, examples=5)
+    assert "raise KeyError(module)" in str(error.value) and "on the program\nprogram {" in str(error.value)
+    assert "laws/fx_passes" not in str(error.value)  # no frame of ours
     with pytest.raises(FxPassError, match="is a class"):
         check_fx_pass(CSEPass, examples=5)
     with pytest.raises(WrongQuestion, match="tier='toy'"):

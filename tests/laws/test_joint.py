@@ -19,7 +19,6 @@ from purefx.ir.state import same_contents
 from purefx.laws.draws import examples_of
 from purefx.laws.tiers import share
 from tests.laws.joint import JOINT_LAWS, JointLaw, some
-from tests.laws.seeded.cutting import CUTS, Cut
 from tests.laws.strategies.joint import joint_programs
 from tests.laws.strategies.joint_modules import JointModule, joint_modules
 
@@ -36,11 +35,6 @@ STAGES = ("tokens", "flat", "in place", "sunk")
 @pytest.fixture(scope="module")
 def joints() -> list[px.Program]:
     return [program for number, stage in enumerate(STAGES) for program in examples_of(joint_programs(stage), share(16), number)]
-
-
-@pytest.fixture(scope="module")
-def many_joints() -> list[px.Program]:
-    return [program for stage in ("in place", "flat") for program in examples_of(joint_programs(stage), 150, 7)]
 
 
 @pytest.mark.parametrize("law", JOINT_LAWS, ids=lambda law: law.name)
@@ -63,12 +57,6 @@ def cut_or_none(program: px.Program, policy: training.Policy) -> training.Partit
         return training.partition_joint(program, policy=policy)
     except px.errors.PartitionError:
         return None
-
-
-@pytest.mark.parametrize("mistake", CUTS, ids=lambda mistake: mistake.name)
-def test_mistake_in_cutting_is_found(mistake: Cut, many_joints: list[px.Program]) -> None:
-    law = {law.name: law for law in JOINT_LAWS}[mistake.law]
-    assert any(law.check(mistake.cut, program) for program in many_joints)
 
 
 def eager_steps(module: torch.nn.Module, x: torch.Tensor, tangents: list[list[torch.Tensor]]) -> list[Any]:

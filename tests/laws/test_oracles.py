@@ -164,9 +164,9 @@ def test_values_that_differ(given: object, expected: object, says: str) -> None:
 def test_values_that_do_not_differ() -> None:
     nan = torch.tensor([float("nan"), 1.0])
     assert value_differences([nan, torch.ones(0), "a", None], [nan.clone(), torch.ones(0), "a", None]) == []
-    assert value_differences(torch.tensor(1.0), torch.tensor(1.0 + 1e-6), tolerance=1e-5) == []
-    assert value_differences(torch.tensor(1.0), torch.tensor(1.1), tolerance=1e-5) == ["value: values differ by up to 0.1"]
-    assert value_differences(torch.tensor(1), torch.tensor(2), tolerance=10.0) == ["value: values differ by up to 1"]
+    assert value_differences(torch.tensor(1.0), torch.tensor(1.0 + 1e-6), rtol=1e-5) == []
+    assert value_differences(torch.tensor(1.0), torch.tensor(1.1), rtol=1e-5) == ["value: values differ by up to 0.1"]
+    assert value_differences(torch.tensor(1), torch.tensor(2), atol=10.0) == ["value: values differ by up to 1"]
 
 
 def test_changes_of_an_exported_program_are_seen() -> None:

@@ -21,8 +21,8 @@ from purefx.laws.strategies import STAGES, Stage, exported_programs, module_tree
 from purefx.laws.strategies.recipe import recipes
 from purefx.laws.toy import tensor_meaning, toy_meaning
 from tests.laws.registry import REGISTRY
-from tests.laws.seeded.writing import forgets_a_mutation
 from tests.laws.stateful import STEPS, Walk, allowed, rule_machine
+from tests.laws.test_seeded import forgets_a_mutation
 from tests.programs import Shared, drawn, exported
 
 # The strategies make valid programs, reach what is hard, and shrink to what is small.
@@ -36,7 +36,7 @@ def test_generated_programs_are_valid(stage: Stage) -> None:
 
 def test_a_broken_law_shows_the_smallest_program() -> None:
     with pytest.raises(LawBroken) as caught:
-        check_transformation(forgets_a_mutation.transform, laws=[law for law in GENERIC if law.name == "meaning"], examples=500)
+        check_transformation(forgets_a_mutation, laws=[law for law in GENERIC if law.name == "meaning"], examples=500)
     text = str(caught.value)
     assert "the meaning is kept" in text
     program = px.parse(text[text.index("program {") :])

@@ -93,7 +93,7 @@ def test_strict_and_non_strict_traces_say_the_same(name: str) -> None:
         assert px.verify(result) == ()
         assert px.normalize_stacks(result, aliases=module) is result
         lowered = px.lower(px.transform(result))
-        assert behaviour_differences(lowered, module, [((X,) * count, {}), ((-X,) * count, {})], tolerance=1e-6) == []
+        assert behaviour_differences(lowered, module, [((X,) * count, {}), ((-X,) * count, {})], rtol=1e-6, atol=1e-6) == []
         assert list(lowered.state_dict()) == list(px.lower(trace).state_dict())
 
 

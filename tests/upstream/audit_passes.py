@@ -238,7 +238,7 @@ def row(each: Audited) -> str:
         f"{report.changed} of {report.drawn}",
         ", ".join([f"{linked(each, law)} {counts.get(law, 0)}" for law in laws]),
         "" if around is None else f"{around.wrong} of {around.drawn}",
-        sum(report.refused.values()),
+        sum({**report.raised, **report.refused}.values()),
     )
     return f"| {' | '.join(map(str, cells))} |"
 

@@ -54,7 +54,7 @@ def run_decompositions(ep: Any) -> Any:
     return ep.run_decompositions({})
 
 
-CORE = Contract(tolerance=1e-4, aliasing=False)
+CORE = Contract(rtol=1e-4, atol=1e-4, aliasing=False)
 
 
 @published("torch.export.ExportedProgram.run_decompositions (core)", CORE, "its documentation: any", over="exported_program")

@@ -28,7 +28,7 @@ CLOSE = 1e-5
 """Zeros of two signs, and sums in another order, are no mistake here."""
 
 ANYTHING, FUNCTIONAL, INFERENCE = (
-    evolve(contract, tolerance=CLOSE) for contract in (fx_passes.ANYTHING, fx_passes.FUNCTIONAL, fx_passes.INFERENCE)
+    evolve(contract, rtol=CLOSE, atol=CLOSE) for contract in (fx_passes.ANYTHING, fx_passes.FUNCTIONAL, fx_passes.INFERENCE)
 )
 
 GRAPH = ANYTHING.without("aliasing")

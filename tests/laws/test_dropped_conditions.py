@@ -1,0 +1,129 @@
+"""Passes that drop one keyword or one condition are found by ``check_fx_pass`` where programs are drawn around an example.
+
+The example has the keyword at its default, as users write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from purefx.laws.fx_passes import Contract
+from purefx.laws.fx_passes.checking import _Asking
+
+aten: Any = torch.ops.aten
+
+Build = Callable[..., Any]
+
+CLOSE = Contract(rtol=1e-4, atol=1e-4)
+
+
+def rewriting(target: Any, build: Build) -> Callable[[torch.fx.GraphModule], None]:
+    """Return a pass that builds something else of the operands of an operator, whatever its keywords are."""
+
+    def a_pass(module: torch.fx.GraphModule) -> None:
+        for node in module.graph.find_nodes(op="call_function", target=target):
+            with module.graph.inserting_before(node):
+                made = build(module.graph.call_function, *node.args)
+            if made is not None:
+                node.replace_all_uses_with(made)
+                module.graph.erase_node(node)
+        module.recompile()
+
+    return a_pass
+
+
+def is_of(node: Any, target: Any) -> bool:
+    return isinstance(node, torch.fx.Node) and node.target == target
+
+
+def linear_with_bias(call: Build, x: Any, bias: Any) -> Any:
+    return call(aten.linear.default, (*x.args, bias)) if is_of(x, aten.linear.default) and len(x.args) == 2 else None
+
+
+def causal(call: Build, q: Any, k: Any, v: Any, *_: Any) -> Any:
+    scores = call(aten.matmul.default, (q, call(aten.transpose.int, (k, -2, -1))))
+    scaled = call(aten.mul.Tensor, (scores, 0.5))
+    return call(aten.matmul.default, (call(aten.softmax.int, (scaled, -1)), v))
+
+
+def of_softmax(call: Build, x: Any, dim: int, *_: Any) -> Any:
+    above = call(aten.exp.default, (call(aten.sub.Tensor, (x, call(aten.amax.default, (x, [dim], True)))),))
+    return call(aten.div.Tensor, (above, call(aten.sum.dim_IntList, (above, [dim], True))))
+
+
+X, Y = torch.randn(2, 4), torch.randn(2, 4)
+QKV = tuple(torch.randn(1, 2, 3, 4) for _ in range(3))
+
+DROPPED: dict[str, tuple[Callable[..., None], Callable[..., Any], tuple[Any, ...]]] = {
+    "alpha of add behind linear": (
+        rewriting(aten.add.Tensor, linear_with_bias),
+        lambda x, w, b: functional.linear(x, w) + b,
+        (X, torch.randn(3, 4), torch.randn(3)),
+    ),
+    "alpha of sub": (
+        rewriting(aten.sub.Tensor, lambda call, a, b: call(aten.add.Tensor, (a, call(aten.neg.default, (b,))))),
+        lambda a, b: a - b,
+        (X, Y),
+    ),
+    "keepdim": (
+        rewriting(aten.sum.dim_IntList, lambda call, x, dims, *_: call(aten.sum.dim_IntList, (x, dims))),
+        lambda x: x.sum(1),
+        (X,),
+    ),
+    "rounding_mode": (
+        rewriting(aten.div.Tensor_mode, lambda call, a, b: call(aten.div.Tensor_mode, (a, b), {"rounding_mode": "floor"})),
+        lambda a, b: torch.div(a, b, rounding_mode="floor"),
+        (X, Y),
+    ),
+    "dtype of softmax": (rewriting(aten.softmax.int, of_softmax), lambda x: x.softmax(-1), (X,)),
+    "approximate": (
+        rewriting(aten.gelu.default, lambda call, x: call(aten.gelu.default, (x,))),
+        lambda x: functional.gelu(x),
+        (X,),
+    ),
+    "is_causal": (
+        rewriting(aten.scaled_dot_product_attention.default, causal),
+        lambda q, k, v: functional.scaled_dot_product_attention(q, k, v),
+        QKV,
+    ),
+    "align_corners": (
+        rewriting(
+            aten.upsample_bilinear2d.vec,
+            lambda call, x, size, _, scales: call(aten.upsample_bilinear2d.vec, (x, size, False, scales)),
+        ),
+        lambda x: functional.interpolate(x, size=(5, 5), mode="bilinear"),
+        (torch.randn(1, 1, 3, 3),),
+    ),
+    "dims of two transposes": (
+        rewriting(aten.transpose.int, lambda _, x, *__: x.args[0] if is_of(x, aten.transpose.int) else None),
+        lambda x: x.transpose(0, 1).transpose(0, 1) + 1,
+        (X,),
+    ),
+    "which number is multiplied with": (
+        rewriting(aten.mul.Tensor, lambda _, x, number: None if isinstance(number, torch.fx.Node) else x),
+        lambda x: x.sin() * 1.0,
+        (X,),
+    ),
+    "upper limit of clamp": (
+        rewriting(aten.clamp.default, lambda call, x, *_: call(aten.relu.default, (x,))),
+        lambda x: x.clamp(0),
+        (X,),
+    ),
+    "correction of var": (
+        rewriting(aten.var.correction, lambda call, x, dims: call(aten.var.correction, (x, dims), {"correction": 1})),
+        lambda x: torch.var(x, [1], correction=1),
+        (X,),
+    ),
+}
+
+
+@pytest.mark.parametrize("dropped", DROPPED)
+def test_a_dropped_condition_is_found(dropped: str) -> None:
+    a_pass, function, args = DROPPED[dropped]
+    asking = _Asking.of(a_pass, "graph_module", CLOSE, "aten", None, 0, (), [(function, args)])
+    assert asking.report(first_only=True, seconds=0.1).findings
