@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from .persistent import text_of
 from .show.styled import Form, styled
 
-__all__ = ["Displayed", "html_of"]
+__all__ = ["Displayed", "html_of", "summary_of"]
 
 LINES = 400
 """What a notebook keeps as text beside the markup, and what IPython prints; ``print`` shows all of it."""
@@ -30,6 +30,12 @@ def html_of(value: object) -> str | None:  # noqa: ARG001
     True
     """
     return None
+
+
+@singledispatch
+def summary_of(value: object) -> str:
+    """Return what ``print`` shows of a value that may be long."""
+    return text_of(value)
 
 
 class Displayed:

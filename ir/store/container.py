@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from ..errors import StoreError, UnsupportedProgram
+from ..errors import MissingDependency, StoreError
 from ..names import did_you_mean
 from ..text.arguments import CONSTANTS
 
@@ -50,7 +50,7 @@ def _library() -> Any:
     try:
         import safetensors
     except ImportError as error:
-        raise UnsupportedProgram("saved programs are safetensors files: pip install 'purefx[store]'") from error
+        raise MissingDependency("saved programs are safetensors files: pip install 'purefx[store]'") from error
     return safetensors
 
 
@@ -63,7 +63,7 @@ def write_file(path: str | os.PathLike[str], structure: Mapping[str, Any], tenso
         tensors: contiguous tensors in the memory of the host, by name.
 
     Raises:
-        UnsupportedProgram: safetensors is not installed.
+        MissingDependency: safetensors is not installed.
         OSError: it cannot be written.
     """
     library = _library()
@@ -173,7 +173,7 @@ def opened(path: str | os.PathLike[str]) -> Generator[File, None, None]:
 
     Raises:
         StoreError: it is not a safetensors file, or not all of one.
-        UnsupportedProgram: safetensors is not installed.
+        MissingDependency: safetensors is not installed.
         OSError: there is no such file, or it cannot be read.
     """
     library = _library()

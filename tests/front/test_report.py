@@ -393,7 +393,7 @@ def test_command_says_what_is_wrong(program: px.Program, tmp_path: Path, capsys:
     px.save(program, file)
     saved = file.read_bytes()
     for arguments, message in [
-        (["--out", str(file)], "is a file that is read; name the page with --out"),
+        (["--out", str(file)], "is a file that is read; give the result another name"),
         (["--out", str(tmp_path)], "is a folder; name the file"),
         (["--out", str(tmp_path / "no" / "a.html")], "there is no folder"),
         (["--before", str(tmp_path / "none"), "--out", str(tmp_path / "a.html")], "No such file"),
