@@ -81,12 +81,7 @@ def test_pieces_that_need_one_another() -> None:
     leaf = px.Graph((px.Input("x"),), (px.Node("y", NEG, (px.Ref("x"),)),), px.Ref("y"))
     main = body((px.Frame("a"), "a"), (px.Frame("a.c", 0, 1), "c#1"))
     program = flat(main.nodes, (main.output,), "x")
-    graphs = {
-        "a": body((px.Frame("c"), "c")),
-        "c": leaf,
-        "c#1": body((px.Frame("/a", 0, 1), "a#1")),
-        "a#1": leaf,
-    }
+    graphs = {"a": body((px.Frame("c"), "c")), "c": leaf, "c#1": body((px.Frame("/a", 0, 1), "a#1")), "a#1": leaf}
     program = program.evolve(graphs=program.graphs.update(graphs), facts=frozenset[str]())
     assert px.verify(program) == ()
     merged = px.deduplicate(program)
