@@ -49,34 +49,3 @@ def test_nothing_else_is_there() -> None:
         assert set(HOMES) <= set(line.split()) <= {*HOMES, *PACKAGES}
     # Here pytest may have rewritten the package, as it does with what an installed plugin brings: its own names begin with "@".
     assert {name for name in dir(purefx) if not name.startswith(("_", "@"))} <= {*HOMES, *PACKAGES}
-
-
-def test_a_badly_documented_name_is_found() -> None:
-    def bare(x: int) -> int:
-        return x
-
-    def example_only(x: int) -> int:
-        """Return it.
-
-        >>> 1
-        1
-        """
-        return x
-
-    class Told:
-        """Something.
-
-        >>> 1
-        1
-        """
-
-        def method(self) -> None:
-            pass
-
-    class Inherits(Told):
-        pass
-
-    assert list(check_documented("bare", bare)) == ["bare: no docstring"]
-    assert list(check_documented("example_only", example_only)) == ["example_only: takes x and has no section Args"]
-    assert list(check_documented("Told", Told)) == ["Told.method: no docstring"]
-    assert list(check_documented("Inherits", Inherits)) == ["Inherits: no docstring"]

@@ -13,7 +13,6 @@ from attrs import evolve
 from torch import nn
 
 import purefx as px
-from purefx.stats import Row
 from tests.command.conftest import Run
 from tests.programs import Aliased, Block, Branches, Shared, Tower, exported, parent
 
@@ -115,19 +114,6 @@ def test_what_differs_in_anything_has_its_own_row() -> None:
     assert list(found) == [("0", "4"), ("1",), ("2",), ("3",), ("5",), ("6", "7")]
 
 
-def test_labels() -> None:
-    def label(*names: str) -> str:
-        return Row(f"a.{names[0]}", tuple([f"a.{name}" for name in names]), 2, None, (), 0, 0, 0, None).label
-
-    assert label("0", "1") == "0, 1"
-    assert label("0", "1", "2") == "0-2"
-    assert label("5", "6", "7", "8", "9", "10") == "5-10"
-    assert label("0", "2", "4", "6", "8") == "0, 2, ..., 8"
-    assert label("up", "down", "gate", "norm") == "up, down, gate, norm"
-    assert label("²", "³", "4") == "², ³, 4"
-    assert label("9" * 5000, "a") == f"{'9' * 5000}, a"
-
-
 def test_a_flat_program_is_told_how_to_be_a_tree(run: Run) -> None:
     _, out, _ = run("tree", "flat.purefx")
     assert "makes modules with equal bodies one row" in out
@@ -186,10 +172,3 @@ def test_split(way: list[str], names: list[str], run: Run, files: Path) -> None:
     assert said["crossing"][0]["from"] == "inputs" and said["crossing"][-1]["to"] == "outputs"
     assert run("split", "out.purefx", "again.purefx", *way)[1].split()[:5] == ["part", "body", "operators", "parameters", "bytes"]
     assert px.digest(px.load("again.purefx")) == px.digest(split)
-
-
-def test_what_no_module_runs_is_in_a_part_too(run: Run) -> None:
-    program = px.transform(px.import_ep(exported(Flagged(), torch.ones(2, 4))))
-    px.save(program, "flagged.purefx")
-    said = json.loads(run("split", "flagged.purefx", "out.purefx", "--parts", "2", "--json")[1])
-    assert sum(one["operators"] for one in said["parts"]) == sum(px.stats(program).operators.values())

@@ -72,27 +72,3 @@ def test_the_site_builds(tmp_path: Path) -> None:
     made = sphinx("-b", "dummy", "-d", str(tmp_path / "doctrees"), str(ROOT), str(tmp_path / "site"))
     assert made.stderr == ""
     assert made.returncode == 0
-
-
-BROKEN = [
-    "[a](nowhere.md)",
-    "[a](#nowhere)",
-    "[a](other.md#nowhere)",
-    "[a](ir/nowhere.py)",
-    "![a](nowhere.svg)",
-    "{py:func}`nowhere`",
-]
-
-
-@NEEDS_SPHINX
-def test_what_is_broken_fails(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    lines = ["# One", "[other](other.md#three)", *BROKEN, "```{toctree}\nother\n```"]
-    (source / "index.md").write_text("\n\n".join(lines), encoding="utf-8")
-    (source / "other.md").write_text("# Two\n\n## Three\n", encoding="utf-8")
-    given = ["-D", "root_doc=index", "-D", "include_patterns=*.md", "-D", "extensions=myst_parser,sphinx.ext.autodoc"]
-    made = sphinx("-b", "dummy", *given, "-d", str(tmp_path / "doctrees"), str(source), str(tmp_path / "site"))
-    assert made.returncode != 0
-    warned = sorted(int(number) for number in re.findall(r"index\.md:(\d+): WARNING", made.stderr))
-    assert warned == [5 + 2 * number for number in range(len(BROKEN))], made.stderr

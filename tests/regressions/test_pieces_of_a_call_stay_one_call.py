@@ -7,9 +7,7 @@ the first call all of whose pieces are equal.
 
 from __future__ import annotations
 
-import pytest
 import torch
-from attrs import evolve
 
 import purefx as px
 from purefx.laws import behaviour_differences
@@ -38,15 +36,6 @@ def test_a_call_with_an_equal_first_piece_keeps_its_number() -> None:
     merged = px.deduplicate(program)
     assert calls_of(merged, "e") == ["e", "e#1", "e@1", "e@1#1"]
     assert px.alpha_equal(px.outline(px.inline(merged)), program)
-
-
-def test_a_call_all_of_whose_pieces_are_equal_gets_the_number() -> None:
-    merged = px.deduplicate(chain(E, D, E, E1, D, E1))
-    assert calls_of(merged, "e") == ["e", "e#1", "e", "e#1"]
-
-
-def test_a_whole_call_is_not_named_after_a_call_that_begins_alike() -> None:
-    assert calls_of(px.deduplicate(chain(E, D, E, D, E1)), "e") == ["e", "e#1", "e@1"]
 
 
 def test_equal_calls_whose_pieces_cross_keep_their_numbers() -> None:
@@ -89,24 +78,3 @@ def test_pieces_that_need_one_another() -> None:
     assert calls_of(merged, "/a") == ["/a#1"] and calls_of(merged, "a.c") == ["a.c#1"]
     calls = [((torch.arange(2.0) - number,), {}) for number in range(3)]
     assert behaviour_differences(px.lower(merged), px.lower(program), calls) == []
-
-
-@pytest.mark.parametrize("fuel", range(1, 9))
-def test_stopped_by_fuel(fuel: int) -> None:
-    """Pieces stand in two bodies, of which fuel may be enough for one."""
-    outer, again = px.Frame("a"), px.Frame("a", 1)
-    f, f1 = px.Frame("a.f"), px.Frame("a.f", 1)
-    program = chain((outer, f), D, (outer, f), (again, f1), D, (again, f1), (again,))
-    assert pieces_stay.check(lambda whole: px.deduplicate(whole, fuel=fuel), Case(program)) == []
-
-
-def test_a_later_piece_that_runs_first_is_of_its_call() -> None:
-    """A legal order of the calls may begin with the second piece, where nothing ties it to the first."""
-    program = chain(E, D, E)
-    nodes = program.main.nodes
-    alone = px.Node("apart", nodes[2].do, (px.Ref("x"),))
-    swapped = program.with_main(px.Graph(program.main.inputs, (alone, nodes[0], nodes[1]), (px.Ref("apart"), px.Ref("n1"))))
-    outputs = program.signature.outputs * 2
-    swapped = swapped.evolve(signature=evolve(program.signature, outputs=outputs, out_spec=None))
-    assert px.verify(swapped) == ()
-    assert calls_of(px.expand(px.deduplicate(swapped)), "e") == ["e#1", "e"]
