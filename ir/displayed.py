@@ -30,6 +30,12 @@ def html_of(value: object) -> str | None:  # noqa: ARG001
     return None
 
 
+@singledispatch
+def summary_of(value: object) -> str:
+    """Return what ``print`` shows of a value that may be long."""
+    return text_of(value)
+
+
 class Displayed:
     """A base of values that print as their text form and that notebooks and rich show; it has no fields.
 

@@ -26,6 +26,7 @@ __all__ = [
     "InputValueError",
     "InvalidProgram",
     "MinimizeError",
+    "MissingDependency",
     "ModeWarning",
     "NamingError",
     "ParseError",
@@ -155,6 +156,14 @@ class UnsupportedProgram(PurefxError, NotImplementedError):
     """A program uses a feature that purefx cannot represent or run faithfully.
 
     >>> issubclass(UnsupportedProgram, NotImplementedError)
+    True
+    """
+
+
+class MissingDependency(PurefxError, ImportError):
+    """An optional package is not installed; the message names the extra of purefx that installs it.
+
+    >>> issubclass(MissingDependency, ImportError)
     True
     """
 

@@ -169,11 +169,12 @@ def derived(work: Callable[[Owner], V]) -> Callable[[Owner], V]:
 
 
 @singledispatch
-def text_of(value: object) -> str:
+def text_of(value: object, **options: Any) -> str:  # noqa: ARG001
     r"""Return a value in the text form: ``text_of.register(Type, printer)`` says how.
 
     Args:
         value: a program, a graph, a node, a diff; anything else is shown as by ``repr``.
+        options: of its printer.
 
     >>> from purefx.ir import Graph
     >>> text_of(Graph((), (), ()))

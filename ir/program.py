@@ -17,12 +17,12 @@ from attrs import evolve, field, frozen
 from .allowed import foreign_operators
 from .arguments import ByTree
 from .copying import Value
-from .displayed import Displayed
+from .displayed import Displayed, summary_of
 from .errors import ArgumentError, InvalidProgram, NamingError, Violation
-from .graph import Frame, Graph, Input, Node
-from .names import did_you_mean, escaped
+from .graph import Call, Frame, Graph, Input, Node
+from .names import did_you_mean, escaped, is_below, join
 from .origins import Version
-from .persistent import PMap, pmap
+from .persistent import PMap, pmap, text_of
 from .signature import Constraints, InputMutation, InputSpec, OutputSpec, Signature
 from .state import State
 
@@ -166,13 +166,21 @@ class Program(Value, Displayed):
         >>> program.graph("mlp") is program.graph("Mlp") is program.graphs["Mlp"]
         True
         """
-        from .calls.call_graph import body_named, instance_paths
+        return self.graphs[self._graph_id(name)]
 
-        found = body_named(self, name)
-        if found is None:
-            near = did_you_mean(name, {*self.graphs, *instance_paths(self).values()})
-            raise NamingError(f"no graph and no called module is named {name!r}{near}; print(program) lists them")
-        return self.graphs[found[0]]
+    def _graph_id(self, name: str) -> str:
+        if name in self.graphs:
+            return name
+        todo = [(self.root, "")]
+        for graph, path in todo:  # grows while it is walked
+            for node in self.graphs[graph].callers:
+                inner = join(path, node.do.instance.path) if type(node.do) is Call else path
+                if inner == name:
+                    return node.callees[0]
+                places = [(callee, inner) for callee in node.callees] if is_below(name, inner) else []
+                todo += [place for place in places if place not in todo]
+        near = did_you_mean(name, {*self.graphs, *[module.path for module in self.modules]})
+        raise NamingError(f"no graph and no called module is named {name!r}{near}; print(program) lists them")
 
     def text(self, graph: str | None = None) -> str:
         """Return the full text, which ``px.parse`` reads.
@@ -186,18 +194,14 @@ class Program(Value, Displayed):
           return ()
         }
         """
-        from .text.printer import print_graph, print_program
-
         if graph is None:
-            return print_program(self)
-        found = self.graph(graph)
-        return print_graph(found, name=next(name for name, one in self.graphs.items() if one is found))
+            return text_of(self)
+        name = self._graph_id(graph)
+        return text_of(self.graphs[name], name=name)
 
     def __str__(self) -> str:
         """Return the text of a short program; the graphs, the state and the steps of a long one."""
-        from .show.notebook import summary
-
-        return summary(self)
+        return summary_of(self)
 
     def __repr__(self) -> str:
         return f"Program({len(self.graphs):,} graphs, {sum(len(graph.nodes) for graph in self.graphs.values()):,} nodes)"

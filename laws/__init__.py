@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ..ir.errors import MissingDependency
 from .example_args import example_args
 from .oracles import (
     Calls,
@@ -41,4 +42,10 @@ else:
     def __getattr__(name: str) -> Any:
         if name not in LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{__name__}.{LATER[name]}"), name)
+        try:
+            home = importlib.import_module(f"{__name__}.{LATER[name]}")
+        except ModuleNotFoundError as error:
+            if error.name != "hypothesis":
+                raise
+            raise MissingDependency(f"px.laws.{name} draws programs with hypothesis: pip install 'purefx[laws]'") from error
+        return getattr(home, name)

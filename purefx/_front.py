@@ -30,7 +30,7 @@ _NAMES = {
     "lowering": "Stages as_fx_pass from_fx_pass lower lower_stages pipeline_stage sum_tied_gradients to_fx to_script",
     "lowering.training": "training_module",
     "report": "report",
-    "stats": "stats",
+    "stats": "stats tree",
     "transforms": (
         "DEFAULT Fuel Match Rewrite Rule RuleSet Transformation add_runtime_assertions any_of bisect bodies_to_regions "
         "canonicalize collect_call_signatures deduplicate dispatch eliminate_common_subexpressions eliminate_dead_code "
@@ -51,6 +51,8 @@ class Front(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name in HOMES:
             found = getattr(importlib.import_module(HOMES[name]), name)
+        elif name == "__version__":
+            found = importlib.import_module("importlib.metadata").version("purefx")
         elif name in DOORS:
             found = importlib.import_module(f"purefx.{name}")
         else:
@@ -64,4 +66,4 @@ class Front(ModuleType):
             super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        return sorted({*self.__dict__, *HOMES, *DOORS} - {"laws"})  # which need a library that need not be there
+        return sorted({*self.__dict__, *HOMES, *DOORS})

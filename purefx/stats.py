@@ -1,4 +1,4 @@
-"""``stats``: the size of a program, and its composition.
+"""``stats`` and ``tree``: the size of a program, in all and by module.
 
 Floating point operations are counted as torch's counter does, by shapes, without running anything.
 """
@@ -6,7 +6,7 @@ Floating point operations are counted as torch's counter does, by shapes, withou
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -15,11 +15,13 @@ from attrs import asdict, frozen
 
 from purefx.ir.analysis.numbers import too_much_work
 from purefx.ir.arguments import Arg, Body, Ref, thawed
+from purefx.ir.calls.call_graph import bodies_of_calls
 from purefx.ir.displayed import Displayed, html_of
+from purefx.ir.errors import ArgumentError
 from purefx.ir.graph import Call, Graph, Node, Op
 from purefx.ir.inference import CallValues
 from purefx.ir.meta import Meta
-from purefx.ir.names import escaped, join
+from purefx.ir.names import escaped, join, way_to
 from purefx.ir.own_operators import tensors_of
 from purefx.ir.program import Program
 from purefx.ir.show import html
@@ -27,7 +29,7 @@ from purefx.ir.state import SlotKind
 from purefx.ir.taking import a_program
 from purefx.ir.torch_private import size_number
 
-__all__ = ["FlopCounter", "ModuleStats", "Stats", "stats", "table"]
+__all__ = ["FlopCounter", "ModuleStats", "Row", "Stats", "Tree", "stats", "table", "tree"]
 
 
 class Unknown(Exception):
@@ -368,3 +370,170 @@ def _modules(
 def _total(flops: list[int | None]) -> int | None:
     known = [count for count in flops if count is not None]
     return sum(known) if known else None
+
+
+DEEPEST = 40
+"""How deep rows are indented; deeper ones stand in one column."""
+
+FLAT = "The program is flat: no module has a body.  px.transform, or --transform, makes modules with equal bodies one row."
+
+
+@frozen
+class Row:
+    """One module, or several with equal bodies and one parent, or parents in one row.
+
+    >>> Row("a.0", ("a.0", "a.1"), 2, None, ("Block",), 4, 0, 0, None).label, Row("", ("",), 0, None, (), 0, 0, 0, None).label
+    ('0, 1', '(root)')
+    """
+
+    path: str
+    paths: tuple[str, ...]
+    """The paths of all; the numbers are sums."""
+    depth: int
+    type_name: str | None
+    bodies: tuple[str, ...]
+    """The graphs that it runs, one for each kind of call."""
+    operators: int
+    parameters: int
+    bytes: int
+    flops: int | None
+    like: str | None = None
+    """A module in another place with the same modules below it, which are not repeated."""
+
+    @property
+    def label(self) -> str:
+        """The last part of the path, or of all of them: ``0-31``."""
+        names = list(dict.fromkeys([path.rpartition(".")[2] for path in self.paths])) if self.path else ["(root)"]
+        start = int(names[0]) if len(names[0]) < 9 and names[0].isdecimal() else 0
+        if len(names) > 2 and names == [str(number) for number in range(start, start + len(names))]:
+            return f"{names[0]}-{names[-1]}"
+        return ", ".join(names if len(names) < 5 else [*names[:2], "...", names[-1]])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        found = asdict(self)
+        return {**found, "class": found.pop("type_name"), "times": len(self.paths)}
+
+
+@frozen
+class Tree(Displayed):
+    """The modules of a program as rows, each before those of the modules in it; its text is a table.
+
+    >>> Tree((Row("", ("",), 0, None, (), 1, 0, 0, None),)).to_dict()["modules"][0]["operators"]
+    1
+    """
+
+    _form = "table"
+    rows: tuple[Row, ...]
+
+    def __str__(self) -> str:
+        """Return the rows as a table."""
+        lines = table(
+            [("module", "", "class", "body", "operators", "parameters", "bytes", "flops"), *map(_cells, self.rows)], left=4
+        )
+        is_flat = len(self.rows) > 1 and not any(row.bodies for row in self.rows)
+        return "\n".join([*lines, *(["", FLAT] if is_flat else [])])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rows as dicts, for JSON."""
+        return {"modules": [row.to_dict() for row in self.rows]}
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    times = f"x{len(row.paths):,}" if len(row.paths) > 1 else ""
+    name = (row.type_name or "").rpartition(".")[2]
+    body = f"as {row.like}" if row.like is not None else ", ".join([f"@{body}" for body in row.bodies])
+    counts = [f"{count:,}" for count in (row.operators, row.parameters, row.bytes)]
+    flops = "-" if row.flops is None else f"{row.flops:,}"
+    return ("  " * min(row.depth, DEEPEST) + row.label, times, name, body, *counts, flops)
+
+
+def tree(program: Program, *, depth: int | None = None) -> Tree:
+    """Return the tree of modules with the sizes of each; modules with equal bodies are one row.
+
+    Args:
+        program: a valid program at any stage.
+        depth: levels below the root; 0 is the root alone.
+
+    Raises:
+        ArgumentError: the program is not a Program, or the depth is negative.
+
+    >>> import torch, purefx as px
+    >>> model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.ReLU())
+    >>> print(px.tree(px.transform(px.capture(model, (torch.ones(2),)))))
+    module      class       body   operators  parameters  bytes  flops
+    (root)      Sequential                 2           0      0      -
+      0, 1  x2  ReLU        @ReLU          2           0      0      -
+    """
+    a_program(program, "tree")
+    if depth is not None and depth < 0:
+        raise ArgumentError(f"depth={depth}: pass how many levels to show below the root, 0 or more")
+    tree = _Modules(program)
+    rows: list[Row] = []
+    known: dict[int, str] = {}
+    todo: list[tuple[int, list[str]]] = [(0, [""])]
+    while todo:
+        level, places = todo.pop()
+        path, kind = places[0], tree.kinds[places[0]]
+        children = tree.groups(places)
+        like = known.setdefault(kind, path) if children and tree.bodies.get(path) else path
+        rows.append(tree.row(places, level, like if like != path else None))
+        if like == path and (depth is None or level < depth):
+            todo += [(level + 1, group) for group in reversed(children)]
+    return Tree(tuple(rows))
+
+
+class _Modules:
+    def __init__(self, program: Program) -> None:
+        own = {module.path: module for module in stats(program).modules}
+        self.own: Mapping[str, ModuleStats] = own
+        paths = dict.fromkeys([above for path in own for above in ("", *way_to(path))])
+        self.paths = paths or {"": None}
+        self.children: dict[str, list[str]] = {path: [] for path in self.paths}
+        for path in paths:
+            if path:
+                self.children[path.rpartition(".")[0]].append(path)
+        self.bodies: dict[str, tuple[str, ...]] = {}
+        for frame, body in bodies_of_calls(program):
+            has = self.bodies.get(frame.path, ())
+            if frame.path and body not in has:
+                self.bodies[frame.path] = (*has, body)
+        self.kinds: dict[str, int] = {}
+        self._numbers: dict[Any, int] = {}
+        self._totals: dict[str, tuple[int, int, int, int | None]] = {}
+        for path in sorted(self.paths, key=_depth, reverse=True):
+            self._add(path)
+
+    def _add(self, path: str) -> None:
+        one = self.own.get(path) or ModuleStats(path, None, 0, 0, 0, None)
+        below = self.children[path]
+        names = [(child.rpartition(".")[2], self.kinds[child]) for child in below]
+        key = (one.type_name, self.bodies.get(path), one.operators, one.parameters, one.bytes, tuple(names))
+        self.kinds[path] = self._numbers.setdefault(key, len(self._numbers))
+        counts = (one.operators, one.parameters, one.bytes, one.flops)
+        self._totals[path] = _sums([counts, *[self._totals[child] for child in below]])
+
+    def groups(self, places: Sequence[str]) -> list[list[str]]:
+        """Return the children of modules that are alike, those together that run equal bodies."""
+        found: dict[Any, list[str]] = {}
+        for place in places:
+            for child in self.children[place]:
+                name = child.rpartition(".")[2]
+                found.setdefault(self.kinds[child] if child in self.bodies else name, []).append(child)
+        return list(found.values())
+
+    def row(self, places: Sequence[str], level: int, like: str | None) -> Row:
+        """Return the row of some modules that are alike."""
+        path, one = places[0], self.own.get(places[0])
+        counts = _sums([self._totals[place] for place in places])
+        return Row(path, tuple(places), level, one.type_name if one else None, self.bodies.get(path, ()), *counts, like)
+
+
+def _depth(path: str) -> int:
+    return path.count(".") + 1 if path else 0
+
+
+def _sums(counts: Sequence[tuple[int, int, int, int | None]]) -> tuple[int, int, int, int | None]:
+    operators, parameters, sizes, flops = zip(*counts, strict=True)
+    known = [count for count in flops if count is not None]
+    return sum(operators), sum(parameters), sum(sizes), sum(known) if known else None

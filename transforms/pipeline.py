@@ -108,7 +108,7 @@ def _run(program: Program, steps: Sequence[Step], *, proven: bool) -> Program:
                 error.add_note(f"in step {number} of {len(steps)}, {_name(step)}")
                 raise
             except AttributeError as error:
-                if error.obj is before:
+                if error.obj is before or error.obj is Program.graph:
                     error.add_note(
                         f"{_name(step)} was given a purefx Program; px.from_fx_pass makes a step of a pass over fx graphs"
                     )

@@ -15,7 +15,7 @@ import torch
 from ..analysis.diff import Diff
 from ..analysis.diff_text import print_diff
 from ..calls.call_graph import instance_paths, times_called
-from ..displayed import html_of
+from ..displayed import html_of, summary_of
 from ..errors import InvalidProgram, Violation
 from ..graph import Graph, Input, Node
 from ..program import Module, Program
@@ -231,6 +231,7 @@ def _finding(found: Violation) -> str:
 
 
 html_of.register(Program, program_page)
+summary_of.register(Program, summary)
 html_of.register(Graph, graph_page)
 html_of.register(Node, lambda node: page(code(print_node(node)), dim(described(node.meta.get("val")))))
 html_of.register(Diff, diff_page)

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from ..errors import ArgumentError, StoreError, UnsupportedProgram
+from ..errors import ArgumentError, MissingDependency, StoreError, UnsupportedProgram
 from ..names import Names, did_you_mean
 from ..persistent import pmap
 from ..program import Program
@@ -55,7 +55,7 @@ def _library() -> Any:
     try:
         import safetensors
     except ImportError as error:
-        raise UnsupportedProgram("saved programs are safetensors files: pip install 'purefx[store]'") from error
+        raise MissingDependency("saved programs are safetensors files: pip install 'purefx[store]'") from error
     return safetensors
 
 
@@ -68,7 +68,7 @@ def write_file(path: str | os.PathLike[str], structure: Mapping[str, Any], tenso
         tensors: contiguous tensors in the memory of the host, by name.
 
     Raises:
-        UnsupportedProgram: safetensors is not installed.
+        MissingDependency: safetensors is not installed.
         OSError: it cannot be written.
     """
     library = _library()
@@ -178,7 +178,7 @@ def opened(path: str | os.PathLike[str]) -> Generator[File, None, None]:
 
     Raises:
         StoreError: it is not a safetensors file, or not all of one.
-        UnsupportedProgram: safetensors is not installed.
+        MissingDependency: safetensors is not installed.
         OSError: there is no such file, or it cannot be read.
     """
     library = _library()

@@ -1,6 +1,6 @@
 """``gather``: all that a report shows, as dicts, lists, texts and numbers, which are JSON.
 
-Texts and rows are in tables (``table.py``), so steps cost what differs.  The result depends on the program alone: no time, no
+Texts and rows are in tables (``rows.py``), so steps cost what differs.  The result depends on the program alone: no time, no
 path of the file, no order of a set.  Nothing here knows HTML.
 """
 
@@ -14,27 +14,36 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from purefx.ir.analysis.history import op_name, versions
-from purefx.ir.calls.call_graph import times_called
+from purefx.ir.analysis.history import changes_of, in_order, origins_at, path_of, state_of, versions
+from purefx.ir.callables import op_name
+from purefx.ir.calls.call_graph import all_instances, times_called
+from purefx.ir.calls.parts import parts
 from purefx.ir.effects.resolved import program_effects
 from purefx.ir.errors import Violation
-from purefx.ir.graph import Graph, Input, Node
-from purefx.ir.origins import INPUT, Version
+from purefx.ir.graph import Call, Graph, Input, Node
+from purefx.ir.origins import INPUT, Imported, Place, Version, roots_at
 from purefx.ir.persistent import collector_paused
 from purefx.ir.program import Module, Program
+from purefx.ir.show.values import said_line
 from purefx.ir.verify import verify
-from purefx.report.crossing import crossing
-from purefx.report.origins import Histories
-from purefx.report.rows import Tables
-from purefx.report.table import NOTHING, number
+from purefx.report.rows import NOTHING, Tables, Texts, bytes_of, number
 from purefx.stats import Stats, stats
 
-__all__ = ["gather"]
+__all__ = ["MOST_INSTANCES", "crossing", "gather", "is_small"]
 
 MOST_INSTANCES = 100_000
 """Bodies that call others twice each are instantiated any number of times: beyond this, modules are not counted one by one."""
 
 MOST_FINDINGS = 500
+
+MOST_CARRIED = 40
+"""How many values of one arrow are named."""
+
+MOST = 64
+"""How many places of a change the page has; it says how many there are."""
+
+MOST_IMPORTED = 8
+"""The same for imported nodes."""
 
 
 @frozen
@@ -186,3 +195,106 @@ def _defined(kind: type) -> str | None:
         return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
     except (OSError, TypeError):  # made in a session, or built in
         return None
+
+
+def crossing(program: Program, texts: Texts) -> dict[str, Any] | None:
+    """Return the parts of a program and the arrows between them; None for one that is not split.
+
+    Args:
+        program: a valid program.
+        texts: the table of texts.
+
+    >>> import purefx as px
+    >>> crossing(px.Program.of({"": px.Graph((), ())}), Texts()) is None
+    True
+    """
+    found = parts(program)
+    if not found:
+        return None
+    number_of = {part.node.name: number for number, part in enumerate(found)}
+    inputs, outputs = -1, len(found)
+    home = dict.fromkeys([formal.name for formal in program.main.inputs], inputs)
+    values = {formal.name: formal.meta.get("val") for formal in program.main.inputs}
+    values.update((node.name, node.meta.get("val")) for node in program.main.nodes)
+    arrows: dict[tuple[int, int], dict[str, None]] = {}
+    for node in program.main.nodes:
+        if type(node.do) is Call and node.name in number_of:
+            home[node.name] = number_of[node.name]
+            for name in node.refs():
+                arrows.setdefault((home[name], home[node.name]), {})[name] = None
+        else:
+            home[node.name] = next((home[name] for name in node.refs()), inputs)
+    for name in program.main.output_refs():
+        arrows.setdefault((home[name], outputs), {})[name] = None
+    return {
+        "parts": [[texts.text(part.name), texts.text(part.graph)] for part in found],
+        "arrows": [[start, end, *_carried(list(names), values, texts)] for (start, end), names in arrows.items()],
+    }
+
+
+def _carried(names: list[str], values: dict[str, Any], texts: Texts) -> tuple[list[int], int, int | float, bool]:
+    sizes = [bytes_of(values.get(name)) for name in names]
+    known = [size for size in sizes if size is not None]
+    return [texts.text(name) for name in names[:MOST_CARRIED]], len(names), sum(known), len(known) == len(sizes)
+
+
+class Histories:
+    """Answers for the nodes of one version of a program.
+
+    >>> import purefx as px
+    >>> program = px.Program.of({"": px.Graph((), (px.Node("y", px.Op("toy.one")),), (px.Ref("y"),))})
+    >>> Histories(program, (), Tables()).of("", "y", "toy.one")
+    -1
+    """
+
+    def __init__(self, program: Program, every: Sequence[Version], tables: Tables) -> None:
+        self._program = program
+        self._every = every
+        self._tables = tables
+        self._paths = all_instances(program)
+        self._known: dict[Imported, int] = {}
+
+    @property
+    def root(self) -> str:
+        """The id of the graph whose inputs have histories."""
+        return self._program.root
+
+    def of(self, graph: str, name: str, op: str) -> int:
+        """Return the number of the history of a node; -1 where nothing is known.
+
+        Args:
+            graph: the id of its graph.
+            name: of the node.
+            op: what it does, in a word.
+        """
+        found, reads = origins_at(self._program, graph, name)
+        path = path_of(self._program.graphs[graph].by_name.get(name), self._paths.get(graph, ()))
+        roots, state = roots_at(found, path), state_of(self._program, reads, path, self._paths)
+        if not (roots or state):
+            return NOTHING
+        text, tables = self._tables.texts.text, self._tables
+        changes = [
+            (one.number, text(one.step), tuple(map(text, one.rules)), *self._listed(one.before), *self._listed(one.after))
+            for one in changes_of(self._every, found, Place(graph, name, op))
+        ]
+        nodes = in_order([one for one in roots if one.op != INPUT])
+        inputs = sorted([one.name for one in roots if one.op == INPUT])
+        return tables.histories.add((
+            tuple(map(tables.changes.add, changes)),
+            tables.lists.add(tuple(map(self._imported, nodes[:MOST_IMPORTED]))), len(nodes),
+            tuple(map(text, inputs[:MOST])), tuple(map(text, state[:MOST])),
+        ))  # fmt: skip
+
+    def _listed(self, places: tuple[Place, ...]) -> tuple[int, int]:
+        text, add = self._tables.texts.text, self._tables.places.add
+        rows = [add((text(one.graph), text(one.name), text(one.op))) for one in places[:MOST]]
+        return self._tables.lists.add(tuple(rows)), len(places)
+
+    def _imported(self, origin: Imported) -> int:
+        found = self._known.get(origin)
+        if found is None:
+            text = self._tables.texts.text
+            module = str(origin.stack[-1]) if origin.stack else None
+            found = self._tables.imported.add((text(origin.name), text(origin.op), text(module), text(said_line(origin))))
+            self._known[origin] = found
+        return found

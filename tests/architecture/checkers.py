@@ -13,12 +13,9 @@ from collections.abc import Iterator
 from .sources import Source
 
 MAY_IMPORT: dict[str, set[str]] = {
-    "ir": set(),
-    "transforms": {"ir"},
-    "lowering": {"transforms", "ir"},
-    "laws": {"ir", "transforms", "lowering"},
+    "ir": set(), "transforms": {"ir"}, "lowering": {"transforms", "ir"}, "laws": {"ir", "transforms", "lowering"},
     "purefx": {"ir", "transforms", "lowering", "laws"},
-}
+}  # fmt: skip
 """The arrows: which layers a layer may import besides itself."""
 
 

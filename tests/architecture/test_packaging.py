@@ -37,12 +37,6 @@ def test_list_of_packages() -> None:
     assert sorted(project()["tool"]["setuptools"]["packages"]) == packages(ROOT)
 
 
-def test_a_package_that_is_not_listed_is_found(tmp_path: Path) -> None:
-    (tmp_path / "ir" / "new").mkdir(parents=True)
-    (tmp_path / "ir" / "new" / "__init__.py").touch()
-    assert packages(tmp_path) == ["purefx.ir.new"]
-
-
 def test_every_folder_is_mapped() -> None:
     places: dict[str, str] = project()["tool"]["setuptools"]["package-dir"]
     assert places == {layer if layer == "purefx" else f"purefx.{layer}": layer for layer in LAYERS}

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import purefx as px
 from purefx._command import main
 from purefx.ir.show.styled import Form, styled
 from tests.command.conftest import Run
-from tests.programs import Branches, Shared, Tower, exported
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -74,16 +72,6 @@ def test_names_stay_text(name: str) -> None:
     assert STYLE.sub("", shown(counts)) == f"{counts}\n"
 
 
-def test_texts_of_programs_keep_every_letter() -> None:
-    """With what was colored: each kind of word is found, and only in its place."""
-    for model in (Tower(3), Branches(), Shared()):
-        flat = px.import_ep(exported(model, torch.ones(2, 4)))
-        tree = px.transform(flat)
-        for value in (flat, tree, tree.main, px.diff(flat, tree), px.stats(tree), px.became(tree, flat.main.nodes[-1].name)):
-            assert STYLE.sub("", shown(value)).rstrip("\n") == str(value).rstrip("\n")
-            assert STYLE.sub("", shown(value, no_color=True)).rstrip("\n") == str(value).rstrip("\n")
-
-
 @pytest.mark.parametrize(
     ("form", "text", "expected"),
     [
@@ -112,16 +100,6 @@ def test_styles(form: Form, text: str, expected: list[str]) -> None:
     found = styled(f"{text}\n", form)
     assert found.plain == text
     assert [f"{span.style} {text[span.start : span.end]}" for span in found.spans] == expected
-
-
-def test_what_is_long_takes_no_time() -> None:
-    """Nothing is searched for from each place to the end of the line."""
-    pytest.importorskip("rich", reason="rich is not installed (extra rich)")
-    begun = time.monotonic()
-    for part in (" ", "a ", '"', '"\\', '@"\\', "@", "1", "1-", " = ", " ! ", "  in", "=(", "\\"):
-        for text in (part * 20_000, f"a{part * 20_000}b", f"y = x.y({part * 20_000}"):
-            assert styled(text).plain == text
-    assert time.monotonic() - begun < 20  # 0.3 where nothing else runs
 
 
 @pytest.mark.parametrize(
@@ -166,32 +144,6 @@ def test_without_rich(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("show", "model.purefx") == run("show", "model.purefx", "--color", "never") != (0, "", "")
     status, out, err = run("show", "model.purefx", "--color", "always")
     assert (status, out) == (2, "") and "pip install 'purefx[rich]'" in err
-
-
-def test_names_in_a_file_stay_text(run: Run, tmp_path: Path) -> None:
-    """What can be in a saved program: graphs, modules and classes of any name."""
-    name, neg = "[red]x[/]:smile:", torch.ops.aten.neg.default
-    body = px.Graph((px.Input("x"),), (px.Node("y", px.Op("aten.neg.default", target=neg), (px.Ref("x"),)),), px.Ref("y"))
-    main_graph = px.Graph((px.Input("x"),), (px.Node("y", px.Call(px.Frame("m"), name), (px.Ref("x"),)),), (px.Ref("y"),))
-    signature = px.ir.Signature((px.ir.UserInput(px.ir.ObjectType()),), (px.ir.UserOutput(),))
-    program = px.Program.of({"": main_graph, name: body}, signature=signature)
-    for modules in ((px.ir.Module("", "[bold]a.b"), px.ir.Module("m", "[/]")), ()):
-        px.save(program.evolve(modules=modules), tmp_path / "odd.purefx")
-        for command in (
-            ["show"],
-            ["tree"],
-            ["stats"],
-            ["diff", "model.purefx"],
-            ["show", "--graph", name],
-            ["show", "--graph", "a"],
-        ):
-            plain = run(command[0], tmp_path / "odd.purefx", *command[1:])
-            colored = run(command[0], tmp_path / "odd.purefx", *command[1:], "--color", "always")
-            assert STYLE.sub("", colored[1]) == plain[1] and colored[2] == plain[2], command
-            assert all(char.isprintable() or char == "\n" for char in plain[1] + plain[2]), command
-            assert all(" " <= char < "\x7f" for char in run(command[0], tmp_path / "odd.purefx", *command[1:], "--json")[1][:-1])
-    rows = json.loads(run("tree", tmp_path / "odd.purefx", "--json")[1])["modules"]
-    assert rows[1]["bodies"] == [name]
 
 
 def test_a_reader_that_goes_away(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

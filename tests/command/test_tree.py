@@ -13,7 +13,6 @@ from attrs import evolve
 from torch import nn
 
 import purefx as px
-from purefx._command.hierarchy import Row, rows_of
 from tests.command.conftest import Run
 from tests.programs import Aliased, Block, Branches, Shared, Tower, exported, parent
 
@@ -49,7 +48,7 @@ def test_rows_add_up() -> None:
     for program in programs():
         found = px.stats(program)
         own = {module.path: module for module in found.modules}
-        rows = rows_of(program)
+        rows = px.tree(program).rows
         assert rows[0].path == "" and rows[0].operators == sum(found.operators.values())
         assert (rows[0].parameters, rows[0].bytes, rows[0].flops) == (found.parameters, found.bytes, found.flops)
         told = [path for row in rows for path in row.paths]
@@ -60,16 +59,16 @@ def test_rows_add_up() -> None:
             inner = [one for one in inner if one.path.startswith(f"{row.path}.") or not row.path]
             mine = sum(own[path].operators for path in row.paths if path in own)
             assert row.like is not None or row.operators == mine + sum(one.operators for one in inner)
-        assert [row for row in rows if row.depth < 2] == rows_of(program, depth=1)
+        assert [row for row in rows if row.depth < 2] == list(px.tree(program, depth=1).rows)
 
 
 def test_equal_bodies_are_one_row() -> None:
     def said(program: px.Program) -> list[tuple[str, int, str | None]]:
-        return [(row.label, len(row.paths), row.like) for row in rows_of(program)]
+        return [(row.label, len(row.paths), row.like) for row in px.tree(program).rows]
 
     tree = px.transform(px.import_ep(exported(Tower(12), torch.ones(2, 4))))
     assert said(tree) == [("(root)", 1, None), ("layers", 1, None), ("0-11", 12, None), ("up", 12, None), ("down", 12, None)]
-    assert len(rows_of(px.inline(tree))) == 2 + 3 * 12
+    assert len(px.tree(px.inline(tree)).rows) == 2 + 3 * 12
     tree = px.transform(px.import_ep(exported(Encoders(), torch.ones(2, 4))))
     assert said(tree)[:3] == [("(root)", 1, None), ("text, image", 2, None), ("layers", 2, None)]
     assert ("tower", 1, "text") in said(tree) and said(tree)[-1] == ("unused", 1, None)
@@ -110,27 +109,14 @@ def test_what_differs_in_anything_has_its_own_row() -> None:
 
     modules = [Act(torch.relu), Act(torch.tanh), Other(torch.relu), Act(torch.relu, unused=nn.Linear(2, 2))]
     modules += [Act(torch.relu), Scale(ones()), Scale(nn.Parameter(ones())), Scale(nn.Parameter(ones()))]
-    rows = rows_of(px.transform(px.import_ep(exported(nn.Sequential(*modules), torch.ones(2)))))
+    rows = px.tree(px.transform(px.import_ep(exported(nn.Sequential(*modules), torch.ones(2))))).rows
     found = {row.paths: row.type_name for row in rows if row.depth == 1}
     assert list(found) == [("0", "4"), ("1",), ("2",), ("3",), ("5",), ("6", "7")]
 
 
-def test_labels() -> None:
-    def label(*names: str) -> str:
-        return Row(f"a.{names[0]}", tuple([f"a.{name}" for name in names]), 2, None, (), 0, 0, 0, None).label
-
-    assert label("0", "1") == "0, 1"
-    assert label("0", "1", "2") == "0-2"
-    assert label("5", "6", "7", "8", "9", "10") == "5-10"
-    assert label("0", "2", "4", "6", "8") == "0, 2, ..., 8"
-    assert label("up", "down", "gate", "norm") == "up, down, gate, norm"
-    assert label("²", "³", "4") == "², ³, 4"
-    assert label("9" * 5000, "a") == f"{'9' * 5000}, a"
-
-
 def test_a_flat_program_is_told_how_to_be_a_tree(run: Run) -> None:
     _, out, _ = run("tree", "flat.purefx")
-    assert "With --transform, modules with equal bodies are one row" in out
+    assert "makes modules with equal bodies one row" in out
     assert run("tree", "flat.purefx", "--transform")[1] == run("tree", "model.purefx")[1]
     assert run("tree", "model.purefx", "--depth", "0")[1].count("\n") == 2
 
@@ -148,8 +134,8 @@ def test_what_somebody_made(run: Run, tmp_path: Path) -> None:
     graphs[""] = evolve(graphs.pop("g59"), output=(px.Ref("y1"),))
     signature = px.ir.Signature((px.ir.UserInput(px.ir.ObjectType()),), (px.ir.UserOutput(),))
     px.save(px.Program.of(graphs, signature=signature), tmp_path / "twice.purefx")
-    for command in (["tree"], ["stats"], ["history", "--graph", "g0"], ["split", "--parts", "2"]):
-        words = {"history": ["y"], "split": [tmp_path / "out.purefx"]}.get(command[0], [])
+    for command in (["tree"], ["stats"], ["history"], ["split", "--parts", "2"]):
+        words = {"history": ["g0 / y"], "split": [tmp_path / "out.purefx"]}.get(command[0], [])
         status, out, err = run(command[0], tmp_path / "twice.purefx", *words, *command[1:])
         assert (status, out) == (2, "") and "called more than 100,000 times" in err
     deep = ".".join(["m"] * 3000)
@@ -166,10 +152,6 @@ def test_what_somebody_made(run: Run, tmp_path: Path) -> None:
         (["--parts", "2"], ["stage0", "stage1"]),
         (["--at", "layers.*"], ["stage0", "stage1", "stage2"]),
         (["--at", "layers.2", "--at", "layers.0"], ["stage0", "stage1"]),
-        (["--at", "layers.[02]"], ["stage0", "stage1"]),
-        (["--at", "layers.*.up"], ["stage0", "stage1", "stage2"]),
-        (["--part", "first=layers.0,layers.1", "--part", "rest="], ["first", "rest"]),
-        (["--part", "a=layers.0,layers.2", "--part", "b=layers.1", "--allow-reuse"], ["a", "b", "a_1"]),
     ],
 )
 def test_split(way: list[str], names: list[str], run: Run, files: Path) -> None:
@@ -190,22 +172,3 @@ def test_split(way: list[str], names: list[str], run: Run, files: Path) -> None:
     assert said["crossing"][0]["from"] == "inputs" and said["crossing"][-1]["to"] == "outputs"
     assert run("split", "out.purefx", "again.purefx", *way)[1].split()[:5] == ["part", "body", "operators", "parameters", "bytes"]
     assert px.digest(px.load("again.purefx")) == px.digest(split)
-
-
-def test_what_no_module_runs_is_in_a_part_too(run: Run) -> None:
-    program = px.transform(px.import_ep(exported(Flagged(), torch.ones(2, 4))))
-    px.save(program, "flagged.purefx")
-    said = json.loads(run("split", "flagged.purefx", "out.purefx", "--parts", "2", "--json")[1])
-    assert sum(one["operators"] for one in said["parts"]) == sum(px.stats(program).operators.values())
-
-
-def test_split_by_tags_that_a_file_has(run: Run, files: Path) -> None:
-    program = px.import_ep(exported(Tower(2), torch.ones(2, 4)))
-    program = px.sink_state(program)
-    late = [one for one in program.main.nodes if one.stack and one.stack[0].path.startswith("layers.1")]
-    nodes = [evolve(one, meta={**one.meta, "tag": "late" if one in late else "early"}) for one in program.main.nodes]
-    px.save(program.with_main(evolve(program.main, nodes=tuple(nodes))), "tagged.purefx")
-    assert run("split", "tagged.purefx", "o.purefx", "--tags", "early,late")[0] == 0
-    assert [part.name for part in px.parts(px.load("o.purefx"))] == ["early", "late"]
-    _, _, err = run("split", "tagged.purefx", "o.purefx", "--tags", "early,lat")
-    assert "no node has the tag 'lat'; did you mean 'late'?; they have 'early', 'late'" in err

@@ -15,16 +15,10 @@ from purefx.ir import Module, Signature, Slot, SlotKind, State, TensorType, User
 from purefx.ir.origins import Imported, made_of
 
 PAYLOADS = (
-    "</script><script>window.hacked=1</script>",
-    '"><img src=x onerror="window.hacked=1">',
-    "<!--<script>window.hacked=1",
-    "javascript:window.hacked=1//",
-    "\u202egnp.\u2066exe\u2028\u2029",
-    "\x1b[2J\x1b]0;owned\x07\r\n",
-    "{{data}}${window.hacked=1}\\u003cb\\u003e&lt;b&gt;",
-    "__proto__",
-    "\ud800",
-)
+    "</script><script>window.hacked=1</script>", '"><img src=x onerror="window.hacked=1">', "<!--<script>window.hacked=1",
+    "javascript:window.hacked=1//", "\u202egnp.\u2066exe\u2028\u2029", "\x1b[2J\x1b]0;owned\x07\r\n",
+    "{{data}}${window.hacked=1}\\u003cb\\u003e&lt;b&gt;", "__proto__", "\ud800",
+)  # fmt: skip
 
 
 def hostile(text: str) -> px.Program:

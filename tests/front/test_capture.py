@@ -64,22 +64,6 @@ def test_errors_name_the_users_line(kind: type[nn.Module], strict: bool) -> None
     assert isinstance(refused.value, RuntimeError)
 
 
-def test_errors_without_a_line() -> None:
-    """What is wrong before anything is traced is told as the exporter tells it."""
-    with pytest.raises(px.errors.CaptureError, match="dynamic_shapes"):
-        px.capture(Tower(1), (X,), dynamic_shapes={"nothing": None})
-
-
-@pytest.mark.parametrize(
-    ("args", "kwargs", "message"),
-    [((Tower(1), X), {}, "args is the tuple"), ((X, (X,)), {}, "torch.nn.Module"), ((Tower(1), (X,), X), {}, "kwargs")],
-)
-def test_wrong_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], message: str) -> None:
-    """A tensor in the place of a tuple, and other slips."""
-    with pytest.raises(TypeError, match=message):
-        px.capture(*args, **kwargs)
-
-
 def test_threads() -> None:
     """Eight threads at once, strict and not, each with what it gives alone."""
     alone = {strict: px.digest(px.capture(Tower(1), (X,), strict=strict)) for strict in (False, True)}

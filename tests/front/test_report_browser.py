@@ -18,7 +18,6 @@ from tests.programs import Tower
 
 COMPARE = "document.getElementById('compare')"
 
-WHERE = "return document.querySelector('.pane g').getAttribute('transform')"
 
 EVERYTHING = """
 const each = (selector, visit) => { for (const one of [...document.querySelectorAll(selector)]) visit(one); };
@@ -103,17 +102,6 @@ def test_bodies_fold_and_a_node_says_what_it_is(browser: Any, file: Path) -> Non
     assert page.complaints() == []
 
 
-def test_search(browser: Any, file: Path) -> None:
-    page = Page(browser, file.as_uri())
-    page.all("#search")[0].send_keys("aten.tanh")
-    (found,) = page.all("#found button")
-    found.click()
-    assert page.text("#details h3") == "tanh"
-    assert page.all(".node.chosen")
-    page.all("#search")[0].send_keys("nowhere")
-    assert page.text("#found") == "nothing"
-
-
 def test_two_steps_side_by_side(browser: Any, file: Path) -> None:
     page = Page(browser, file.as_uri())
     assert [each.text.splitlines()[0] for each in page.all(".step")] == [
@@ -137,52 +125,6 @@ def test_two_steps_side_by_side(browser: Any, file: Path) -> None:
     page.all(".step")[2].click()
     assert len(page.all(".pane")) == 1
     assert browser.current_url.endswith(";step=2")
-    assert page.complaints() == []
-
-
-def test_a_fragment_opens_a_node(browser: Any, file: Path) -> None:
-    page = Page(browser, file.as_uri())
-    page.all("#search")[0].send_keys("aten.tanh\n")
-    address = browser.current_url
-    again = Page(browser, address)
-    assert again.text("#details h3") == "tanh"
-    again.asks("location.hash = '#/nowhere'")
-    time.sleep(0.1)
-    assert again.text(".pane-head b") == "the root"
-    Page(browser, f"{file.as_uri()}#%zz/%")
-
-
-def test_findings_are_at_their_node(browser: Any, tmp_path: Path) -> None:
-    program = px.transform(px.capture(Tower(1), (torch.ones(2, 4),)))
-    name = next(name for name, node in program.nodes() if node.name == "relu")
-    graph = program.graphs[name]
-    broken = px.Graph(graph.inputs, tuple([node for node in graph.nodes if node.name != "relu"]), graph.output)
-    page = Page(browser, px.report(program.with_graphs({name: broken}), tmp_path / "broken.html").as_uri())
-    page.all("#findings-button")[0].click()
-    assert "defined-values" in page.text("#details")
-    page.all(".finding button")[0].click()
-    assert page.all(".node.wrong")
-    assert "keep the node that makes the value" in page.text("#details")
-
-
-def test_parts_and_pan_and_zoom(browser: Any, tmp_path: Path) -> None:
-    sunk = px.sink_state(px.capture(Tower(3), (torch.ones(2, 4),)))
-    split = px.split_by_module(sunk, {"layers.0": "first", "layers.1": "second", "layers.2": "second"})
-    page = Page(browser, px.report(split, tmp_path / "split.html").as_uri())
-    assert "first \u2192 second: add 32 bytes" in page.text("#parts-list")
-    page.all("#parts-list button")[1].click()
-    assert page.text(".pane-head b") == "second"
-    places = [page.asks(WHERE)]
-    page.asks("document.querySelector('svg').dispatchEvent(new WheelEvent('wheel', {deltaY: -200, clientX: 700, clientY: 400}))")
-    places.append(page.asks(WHERE))
-    actions: Any = page.actions()
-    actions.click_and_hold(page.all("svg")[0]).move_by_offset(40, 30).release().perform()
-    places.append(page.asks(WHERE))
-    page.all("h1")[0].click()
-    page.all("body")[0].send_keys("0")
-    places.append(page.asks(WHERE))
-    assert len({*places}) == 3
-    assert places[3] == places[0]
     assert page.complaints() == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -118,13 +117,6 @@ def test_what_is_kept_is_not(name: str) -> None:
     assert _warned(lambda: px.capture(Model(KEPT[name]), example)) == []
 
 
-def test_without_gradients_nothing_is_lost() -> None:
-    model = Model(DROPPED["own backward"][0])
-    with torch.no_grad():
-        assert _warned(lambda: px.capture(model, (torch.ones(2, 3),))) == []
-    assert _warned(lambda: px.capture(model.requires_grad_(requires_grad=False), (torch.ones(2, 3),))) == []
-
-
 def test_what_the_warning_names_keeps_it() -> None:
     for name in ("own backward", "hook"):
         eager = Model(DROPPED[name][0])
@@ -145,21 +137,3 @@ def test_the_module_and_the_process_are_as_before() -> None:
     assert torch.nn.Module._call_impl is call
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.overrides._get_current_function_mode_stack() == []
-
-
-def test_numbers_drawn_in_another_thread_are_no_seed() -> None:
-    go, stop = threading.Event(), threading.Event()
-
-    def draw() -> None:
-        while not stop.is_set():
-            torch.rand(1)
-            go.set()
-
-    thread = threading.Thread(target=draw)
-    thread.start()
-    try:
-        go.wait()
-        assert _warned(lambda: px.capture(Model(KEPT["dropout"]), _example())) == []
-    finally:
-        stop.set()
-        thread.join()

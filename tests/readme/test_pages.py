@@ -83,13 +83,3 @@ def test_what_a_page_cites_exists(page: Path) -> None:
 def test_names_that_a_page_says_are_there(page: Path) -> None:
     if page.name != "CHANGELOG.md":  # it tells of names as they were
         assert list(unknown(page.read_text(encoding="utf-8"))) == []
-
-
-def test_an_unknown_name_is_found() -> None:
-    text = "`px.outline(px.nowhere)`, `px.ir.text.print_graph`, `px.Tie`, `px.Program.evolve`\n```\npx.no\n```\n"
-    assert list(unknown(text)) == ["px.nowhere", "px.Tie"]
-
-
-def test_what_is_missing_is_found() -> None:
-    text = "# A title\n`ir/nowhere.py`, `ir/graph.py`, [here](#a-title), [there](#other), [page](no.md), [web](https://x.y)\n"
-    assert list(missing(ROOT / "README.md", text + "```\n`ir/no.py`\n```\n")) == ["ir/nowhere.py", "#other", "no.md"]

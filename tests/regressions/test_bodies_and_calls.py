@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +12,7 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.calls.call_graph import instance_paths, signatures_of_bodies
-from purefx.laws import behaviour_differences
-from tests.programs import MUL, NEG, exported, flat, parent
+from tests.programs import NEG, exported, parent
 from tests.transforms.small import tree
 
 # Bodies that call the next one twice each, two hundred deep, and one preserved signature: to verify it took for ever.
@@ -50,23 +49,6 @@ def test_verified_at_once() -> None:
     assert instance_paths(deep)["g3"] == "m.l.l.l" and len(instance_paths(deep)) == DEEP + 2
 
 
-# A child that is called before its parent ever is, because the root skips the parent.  Found by generated exported programs.
-
-
-@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
-def test_every_call_of_the_parent_has_the_child(to: Literal["graph_module", "interpreter"]) -> None:
-    stacks = ((px.Frame("m.c", 0),), (px.Frame("m", 0), px.Frame("m.c", 1)), (px.Frame("m", 1), px.Frame("m.c", 2)))
-    nodes = [
-        px.Node("a", NEG, (px.Ref("x"),), stack=stacks[0]),
-        px.Node("b", NEG, (px.Ref("a"),), stack=stacks[1]),
-        px.Node("c", MUL, (px.Ref("b"), px.Ref("b")), stack=stacks[2][:1]),
-        px.Node("d", NEG, (px.Ref("c"),), stack=stacks[2]),
-    ]
-    program = flat(nodes, (px.Ref("d"),), "x")
-    calls = [((torch.arange(2.0) + number,), {}) for number in range(3)]
-    assert behaviour_differences(px.lower(px.outline(program), to=to), px.lower(program), calls) == []
-
-
 # A body that stands in a module and in that module's child.  Found by the law "bodies distinct".
 
 
@@ -75,37 +57,7 @@ def body(name: str, do: px.Op | px.Call) -> px.Graph:
     return px.Graph((px.Input("x"),), (px.Node(name, do, (px.Ref("x"),)),), px.Ref(name))
 
 
-def test_one_body_stays_one() -> None:
-    """g1 stands in a and in a.a; its callee g0 stands in a.a too, called by g1 in a."""
-    nodes = (
-        px.Node("y", px.Call(px.Frame("a", 1), "g1"), (px.Ref("x"),)),
-        px.Node("z", px.Call(px.Frame("a", 2), "g2"), (px.Ref("y"),)),
-    )
-    graphs = {
-        "": px.Graph((px.Input("x"),), nodes, (px.Ref("z"),)),
-        "g0": body("y", NEG),
-        "g1": body("y", px.Call(px.Frame("a"), "g0")),
-        "g2": body("y", px.Call(px.Frame("a", 1), "g1")),
-    }
-    program = px.Program.of(graphs)
-    assert px.deduplicate(program) is program
-
-
 # Deduplicating a program in which bodies are shared already.
-
-
-class Inner(parent(linear=lambda: nn.Linear(2, 2))):
-    """Holds a linear layer one level deeper than the model does."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x).relu()
-
-
-class Outer(parent(linear=lambda: nn.Linear(2, 2), inner=Inner)):
-    """Two linear layers that are one body, at two depths."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.inner(self.linear(x))
 
 
 def negate(*calls: tuple[px.Frame, str]) -> px.Graph:
@@ -114,13 +66,6 @@ def negate(*calls: tuple[px.Frame, str]) -> px.Graph:
         px.Node(f"y{index}", px.Call(*call), (px.Ref(f"y{index - 1}" if index else "x"),)) for index, call in enumerate(calls)
     ]
     return px.Graph((px.Input("x"),), tuple(nodes), px.Ref(nodes[-1].name))
-
-
-def test_a_second_time_there_is_nothing_to_do() -> None:
-    """One body at two depths."""
-    program = px.transform(px.import_ep(exported(Outer(), torch.ones(1, 2))))
-    assert program.order == ("", "Linear", "inner")
-    assert px.deduplicate(program) is program
 
 
 def test_a_shared_body_whose_calls_are_numbered_differently_where_it_stands() -> None:
@@ -208,20 +153,6 @@ def test_renumbering_lists_nothing_beside_parts() -> None:
     joined = px.join(numbered)
     assert px.verify(numbered) == px.verify(joined) == ()
     assert joined.modules == ()
-
-
-def test_state_inputs_get_their_names_back() -> None:
-    nodes = (px.Node("w", px.Get("m.w")), px.Node("y", NEG, (px.Ref("w"),)))
-    slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)
-    state = px.ir.State(("m.w",), px.ir.pmap({"m.w": slot}))
-    signature = px.ir.Signature((), (px.ir.UserOutput(),))
-    program = px.Program.of({"": px.Graph((), nodes, (px.Ref("y"),))}, state=state, signature=signature)
-    split = px.split_by_tags(program, ("part",), tag_of={"y": "part"})
-    lifted = px.lift_state(px.inline(split))
-    assert lifted.signature.inputs == (px.ir.StateInput("part.m.w"),)
-    joined = px.join(lifted)
-    assert joined.signature.inputs == (px.ir.StateInput("m.w"),)
-    assert px.verify(joined) == ()
 
 
 def test_constants_of_a_split_program_that_was_inlined() -> None:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import safetensors.torch
 import torch
 from attrs import evolve
 from torch import nn
 
 import purefx as px
-from purefx.ir import Apply, LiteralType, Range, Ref, StateMutation, Sym
+from purefx.ir import StateMutation, Sym
 from purefx.ir.identifiers import odd_names
-from purefx.ir.store import container
 from purefx.laws.checking import Report, check_transformation
-from tests.programs import Tower, exported, flat
+from tests.programs import exported
 
 # Nothing that is printed for people speaks to their terminal: C0 and C1 controls, ANSI sequences and bidirectional marks.
 
@@ -122,36 +118,10 @@ def test_calls_with_several_results_and_boundaries(tmp_path: Path) -> None:
         assert torch.equal(px.lower(px.load(tmp_path / "model.purefx"))(x), model(x))
 
 
-# Printing lowered modules.
-
-
-@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
-def test_a_module_that_was_just_lowered_can_be_printed(to: Any) -> None:
-    """The root and a child; the root's text has the code that fx makes."""
-    module = px.lower(px.transform(px.import_ep(exported(Tower(2), torch.ones(2, 4)))), to=to)
-    assert "torch.nn.modules.linear.Linear" in str(module.get_submodule("layers.1")) or to == "interpreter"
-    assert ("def forward" in str(module)) == (to == "graph_module")
-    assert "(down)" in repr(module)
-
-
 # Integers of more digits than Python converts to text stand in programs: they have a digest, and bounds are printable.
 
 
 HUGE = 10**5000
-
-ADD = px.Op("toy.add")
-
-
-@pytest.mark.parametrize("other", [HUGE + 1, -HUGE, 1], ids=["more", "less", "one"])
-def test_digests_tell_them_apart(other: int) -> None:
-    def program(number: int) -> px.Program:
-        graph = px.Graph((px.Input("x"),), (px.Node("y", ADD, (px.Ref("x"), number)),), (px.Ref("y"),))
-        signature = px.ir.Signature((px.ir.UserInput(LiteralType(number), "x"),), (px.ir.UserOutput(),))
-        constraints = px.ir.Constraints((Range(Sym("s0"), 2, None),), (Apply("<", (Sym("s0"), number)),))
-        return px.Program.of({"": graph}, signature=signature, constraints=constraints)
-
-    assert px.digest(program(HUGE)) == px.digest(program(HUGE))
-    assert px.digest(program(HUGE)) != px.digest(program(other))
 
 
 @pytest.mark.parametrize(
@@ -166,12 +136,6 @@ def test_a_text_says_no_such_number_of_anything(line: str) -> None:
     """The program could not be printed again."""
     with pytest.raises(px.errors.ParseError, match="an integer of so many digits"):
         px.parse("program {\n" + line.replace("N", hex(HUGE)) + "\n}")
-
-
-def test_tensors_of_no_such_size() -> None:
-    state: dict[str, Any] = {"n": torch.ones(1)}
-    with pytest.raises(px.errors.ParseError):
-        px.parse(f"program {{\n state {{\n buffer n: f32[{hex(HUGE)}]\n }}\n}}", state=state)
 
 
 # Three programs that ended in errors of Python: written state that is no input, half a hint, an operator that raises.
@@ -214,60 +178,6 @@ def test_state_that_is_written_and_no_input(to: str) -> None:
         (result,) = module(torch.full((2,), step))
         assert result.tolist() == [step + 1, step + 1]
         assert module.count.tolist() == [step + 1, step + 1]
-
-
-def with_hint(path: Path, hint: object) -> Path:
-    """Write a file whose symbolic size was ``hint`` when it was exported."""
-    text = """program {
-takes {
- user x: f32[s0]
-}
-gives {
- user
-}
-modules {
- "": "M"
-}
-graph @""(x) {
- y = aten.relu.default(x)
- return (y,)
-}
-}"""
-    meta = {
-        "keys": [["val"]], "values": [{"tensor": ["f32", ["s0"], [1], "cpu", False]}], "symbols": {"s0": [hint, 2, 9]},
-        "graphs": {"": [[[0, 0]], [[0, 0]]]},
-    }  # fmt: skip
-    structure = {"made with": {"torch": "2"}, "program": text, "operators": [], "storages": [], "weights": True, "meta": meta}
-    raw = torch.frombuffer(bytearray(json.dumps(structure).encode()), dtype=torch.uint8)
-    path.write_bytes(safetensors.torch.save({container.STRUCTURE: raw}, metadata={"purefx": "1"}))
-    return path
-
-
-def test_a_size_that_was_a_fraction_is_refused(tmp_path: Path) -> None:
-    """It was an ``AssertionError`` deep in torch."""
-    assert px.verify(px.load(with_hint(tmp_path / "p", 4))) == ()
-    for hint in (4.5, True):
-        with pytest.raises(px.errors.StoreError, match="which is not of type int"):
-            px.load(with_hint(tmp_path / "p", hint))
-
-
-class Refusal(Exception):
-    """An error of a library, of no class that torch raises."""
-
-
-def refusing(x: torch.Tensor) -> torch.Tensor:
-    raise Refusal("no tensors without contents")
-
-
-def test_stats_of_an_operator_that_raises_while_values_are_computed() -> None:
-    """Its operations are not known; whatever it raised came out of ``stats``."""
-    value = {"val": torch.ones(2, device="meta")}
-    node = px.Node("y", px.Op("toy.refusing", target=refusing), (Ref("x"),), meta=value)
-    program = flat([node], Ref("y"), "x")
-    main = evolve(program.main, inputs=(px.Input("x", value),))
-    found = px.stats(program.with_main(main))
-    assert found.flops is None
-    assert found.uncounted == {"toy.refusing": 1}
 
 
 @pytest.mark.parametrize("key", [px.ir.Items([1]), (1, px.ir.Record(())), slice(1)])

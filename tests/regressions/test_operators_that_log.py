@@ -212,15 +212,3 @@ def test_a_users_script_is_split(number: int) -> None:
     for made in cut(program, number):
         assert px.verify(made) == ()
         assert_same(px.lower(made), copy.deepcopy(module), parts=True)
-
-
-@pytest.mark.parametrize("late", ["seen", "rand_like"])
-def test_what_can_be_seen_does_not_move(late: str) -> None:
-    """The first of its kind behind all others: refused, or with more parts right."""
-    module, program = users()
-    flat = px.transform(program, px.remove_effect_tokens, px.inplace_mutations, px.sink_state)
-    first = next(node.name for node in flat.main.nodes if late in node.name)
-    with pytest.raises(px.errors.PartitionError, match=r"depends on|before"):
-        px.split_by_tags(flat, ("a", "b"), tag_of=lambda node: "b" if node.name == first else "a")
-    made = px.split_by_tags(flat, ("a", "b"), tag_of=lambda node: "b" if node.name == first else "a", allow_reuse=True)
-    assert_same(px.lower(made), copy.deepcopy(module), parts=True)

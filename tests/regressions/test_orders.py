@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import Any
 
 import pytest
 import torch
-from attrs import evolve
 from torch import nn
 
 import purefx as px
 from purefx.ir.operators import op_of
-from purefx.laws import structure_differences, toy
-from purefx.laws.law import Case
+from purefx.laws import structure_differences
 from purefx.lowering.calls.root import LoweredRoot
-from purefx.transforms.mutations import COPY
-from tests.laws.pairs import PAIRS, copies_nothing, copies_stand_first
 from tests.programs import exported, parent
 
 # A buffer that is not saved kept its place behind all saved ones, so the order of ``named_buffers`` was not eager's.
@@ -43,48 +38,6 @@ def test_buffers_keep_their_order(decomposed: bool) -> None:
     program = px.import_ep(exported(Buffers(), torch.ones(2), decomposed=decomposed))
     assert list(program.state) == ["first", "second", "third", "child.first", "child.second", "child.third"]
     assert structure_differences(px.lower(px.transform(program)), Buffers()) == []
-
-
-# Copies that may stand in any order stand in the exporter's, whatever the order of the outputs that they come from.
-
-
-INTEGER = px.ir.TensorType(torch.int64, ())
-
-
-def test_functionalize_gives_back_the_outputs() -> None:
-    slots = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.tensor(n), n, n) for n, name in enumerate(("s0", "s1"))}
-    inputs = (px.ir.StateInput("s0"), px.ir.StateInput("s1"), px.ir.UserInput(INTEGER, "x"))
-    graph = px.Graph((px.Input("s0"), px.Input("s1"), px.Input("x")), (), (px.Ref("x"), px.Ref("x")))
-    backwards = px.ir.Signature(inputs, (px.ir.StateMutation("s1"), px.ir.StateMutation("s0")))
-    program = px.Program.of({"": graph}, state=px.ir.State(("s0", "s1"), px.ir.pmap(slots)), signature=backwards)
-    written = px.inplace_mutations(program)
-    assert [node.args for node in written.main.nodes] == [(px.Ref("s0"), px.Ref("x")), (px.Ref("s1"), px.Ref("x"))]
-    assert px.inplace_mutations(px.functionalize(written)) == written
-    forwards = evolve(backwards, outputs=(px.ir.StateMutation("s0"), px.ir.StateMutation("s1")))
-    assert px.inplace_mutations(program.evolve(signature=forwards)) == written
-    assert toy.toy_meaning(written) == toy.toy_meaning(program)
-
-
-def test_a_copy_of_the_user_comes_back_where_copies_are_made() -> None:
-    """Where it stood is not in what is returned: it comes back right behind the value, in the call of that, and then stays."""
-    neg = px.Op("toy.neg")
-    nodes = (
-        px.Node("n", neg, (px.Ref("x"),)),
-        px.Node("m", neg, (px.Ref("n"),), (), (px.Frame("a"),)),
-        px.Node("c", COPY, (px.Ref("x"), px.Ref("n")), (), (px.Frame("a"),)),
-    )
-    graph = px.Graph((px.Input("x"),), nodes, ())
-    program = px.Program.of({"": graph}, signature=px.ir.Signature((px.ir.UserInput(INTEGER, "x"),)), facts=frozenset({"flat"}))
-    assert not copies_nothing(program)
-    assert not copies_stand_first(program)
-    again = px.inplace_mutations(px.functionalize(program))
-    assert [node.name for node in again.main.nodes] == ["n", "copy_", "m"]
-    assert toy.toy_meaning(again) == toy.toy_meaning(program)
-    assert copies_stand_first(again)
-    assert px.inplace_mutations(px.functionalize(again)) == again
-    assert [law.check(Case(program)) for law in PAIRS if {"functionalize"} == {*law.transformations} - {"inplace_mutations"}] == [
-        []
-    ] * 4
 
 
 # The order of a body's inputs.
@@ -151,16 +104,6 @@ def test_a_number_stays_before_a_write_to_what_it_is_of() -> None:
 def lowered(to: Any) -> torch.nn.Module:
     ep = torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),))
     return px.lower(px.transform(px.import_ep(ep)), to=to)
-
-
-@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
-def test_copying_a_lowered_module_warns_of_nothing(to: str) -> None:
-    module = lowered(to)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        twin = copy.deepcopy(module)
-    x = torch.ones(1, 2)
-    assert torch.equal(twin(x), module(x))
 
 
 def test_a_copy_that_is_converted_leaves_the_checks_of_the_original() -> None:

@@ -14,9 +14,8 @@ from purefx.ir.effects.dependencies import dependencies
 from purefx.ir.effects.registered import effects_of
 from purefx.ir.effects.resolved import node_effects
 from purefx.ir.operators import op_of
-from purefx.ir.tensors import TensorIds
 from purefx.laws import toy
-from tests.programs import ADD, MUL, NEG, flat
+from tests.programs import ADD, MUL
 from tests.transforms.small import tree
 
 # A program whose branches read state and call modules was valid, and lowered to a module that did not find them.
@@ -123,14 +122,6 @@ def test_gradients_do_not_go_through_them(way: str, *, strict: bool) -> None:
         assert torch.equal(found[1], found[3])
 
 
-def test_they_share_memory_and_are_two() -> None:
-    parameter, numbers = torch.nn.Parameter(torch.ones(4)), TensorIds()
-    values = (parameter, parameter.detach(), parameter.data, parameter)
-    slots = [numbers.slot(value, px.ir.SlotKind.CONSTANT, persistent=False) for value in values]
-    assert [slot.cell for slot in slots] == [0, 1, 1, 0]
-    assert {slot.storage for slot in slots} == {0}
-
-
 class Held(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -182,79 +173,15 @@ def test_a_write_stays_behind_the_reader_of_a_result() -> None:
     assert 3 in dependencies(program, program.main)[4]
 
 
-# A mutation of state that was sunk and that nothing reads is refused by name; it used to end in a KeyError.
-
-
-TEXT = """program {
-  state {
-    buffer s: f32[2]
-  }
-  takes {
-    state s
-    user x: f32[2]
-  }
-  gives {
-    state s
-  }
-  graph @""(s, x) {
-    return (x,)
-  }
-}"""
-
-
-def test_it_is_refused() -> None:
-    sunk = px.sink_state(px.parse(TEXT))
-    with pytest.raises(px.errors.PipelineError, match="inplace_mutations requires a program that is 'state as inputs'"):
-        px.inplace_mutations(sunk)
-    lifted = px.lift_state(sunk)
-    assert px.inplace_mutations(lifted).main.nodes[0].name == "copy_"
-
-
-# lift_state leaves an outlined program alone that takes its state as inputs already; it used to refuse it.
-
-
-def test_an_outlined_program_without_reads() -> None:
-    program = flat([px.Node("y", NEG, (px.Ref("x"),), (), (px.Frame("a"),))], px.Ref("y"), "x")
-    outlined = px.outline(program.evolve(facts=program.facts | {"state as inputs"}))
-    assert px.lift_state.lacks(outlined.facts) is None
-    assert px.lift_state(outlined) is outlined
-
-
 # Views that come in a list: ``split``, ``chunk``, ``unbind``.
 
 
-LISTS = """program {
-  takes {
-    user x: f32[4, 4]
-  }
-  gives {
-    user
-  }
-  graph @""(x) {
-    parts = aten.split.Tensor(x, 2)
-    part = operator.getitem(parts, 1)
-    written = aten.mul_.Tensor(part, 8)
-    sum = aten.add.Tensor(x, x)
-    return (sum,)
-  }
-}"""
-
 OPERATORS = {
-    torch.ops.aten.split.Tensor: (2,),
-    torch.ops.aten.split.sizes: ([1, 3],),
-    torch.ops.aten.split_with_sizes.default: ([1, 3],),
-    torch.ops.aten.chunk.default: (2,),
-    torch.ops.aten.unbind.int: (),
-    torch.ops.aten.tensor_split.sections: (2,),
-    torch.ops.aten.tensor_split.indices: ([1],),
-    torch.ops.aten.hsplit.int: (2,),
+    torch.ops.aten.split.Tensor: (2,), torch.ops.aten.split.sizes: ([1, 3],),
+    torch.ops.aten.split_with_sizes.default: ([1, 3],), torch.ops.aten.chunk.default: (2,), torch.ops.aten.unbind.int: (),
+    torch.ops.aten.tensor_split.sections: (2,), torch.ops.aten.tensor_split.indices: ([1],), torch.ops.aten.hsplit.int: (2,),
     torch.ops.aten.vsplit.int: (2,),
-}
-
-
-def test_a_read_of_the_whole_stays_after_a_write_into_an_item() -> None:
-    program = px.parse(LISTS)
-    assert dependencies(program, program.main)[3] == [2]
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=str)

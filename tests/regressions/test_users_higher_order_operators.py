@@ -157,15 +157,6 @@ def test_exported_programs_with_one(decomposed: bool, tmp_path: Path) -> None:
     assert_same(px.lower(swapped), expected)
 
 
-def test_one_that_a_file_may_not_name_is_refused(tmp_path: Path) -> None:
-    """The error says what to allow."""
-    program = px.import_ep(torch.export.export(Child("a"), (X,)))
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"allow=.*purefx_logged"):
-        px.save(program, tmp_path / "logged.purefx")
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"allow=.*purefx_logged"):
-        px.lower(px.parse(program.text(), state={name: program.state[name].value for name in program.state}))
-
-
 def traced() -> torch.fx.GraphModule:
     """Return a graph of one that writes its operand and draws; others read that and draw as well."""
     body = torch.fx.Graph()

@@ -100,18 +100,6 @@ def test_operations_are_counted_in_each_call(dynamic: bool) -> None:
     assert [module.flops for module in px.stats(tree).modules if module.path.endswith("lin")] == [3 * 64, 3 * 1600, 3 * 800]
 
 
-def test_no_guard_is_installed() -> None:
-    program = flat("dtypes", dynamic=True)
-    environment = program.main.inputs[0].meta["val"].fake_mode.shape_env
-    guards = len(environment.guards)
-    tree = px.transform(program)
-    assert [len(px.stats(px.inline(each)).operators) for each in (tree, px.expand(tree))] == [
-        len(px.stats(program).operators)
-    ] * 2
-    px.verify(tree, infer=True)
-    assert len(environment.guards) == guards
-
-
 def test_a_lie_about_one_call_is_found_and_mended() -> None:
     tree = px.transform(flat("sizes"))
     node = tree.graphs["Linear"].nodes[-1]
@@ -141,19 +129,3 @@ def test_programs_are_swapped_by_the_sizes_of_the_call() -> None:
         assert module(x).shape == (1, 4)
         with pytest.raises(px.errors.SwapError, match="exported for the size 4, and that is 8 here"):
             owner.lin = wrong
-
-
-def test_notes_of_one_call_are_not_said_of_others() -> None:
-    program = px.transform(flat("dtypes"), *px.DEFAULT[:5])
-    noted: dict[str, px.Graph] = {}
-    for number, name in enumerate(program.order):
-        graph = program.graphs[name]
-        nodes = [evolve(node, meta={**node.meta, "custom": {"all": 1}, "seen": number}) for node in graph.nodes]
-        if number == 1:
-            nodes = [evolve(node, meta={**node.meta, "custom": {"all": 2}}) for node in nodes]
-        noted[name] = evolve(graph, nodes=tuple(nodes))
-    tree = px.deduplicate(program.evolve(graphs=px.ir.pmap(noted)))
-    (body,) = [tree.graphs[name] for name in tree.order if name]
-    assert "custom" not in body.nodes[0].meta
-    assert body.nodes[0].meta["seen"] == 1
-    assert tree.main.nodes[0].meta["custom"] == {"all": 1}

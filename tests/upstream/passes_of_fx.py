@@ -56,12 +56,7 @@ def cse_pass(module: GraphModule) -> Any:
     return CSEPass()(module)
 
 
-@published(
-    "torch._functorch.compile_utils.fx_graph_cse",
-    FUNCTIONAL,
-    AOT,
-    looks_for=TWICE,
-)
+@published("torch._functorch.compile_utils.fx_graph_cse", FUNCTIONAL, AOT, looks_for=TWICE)
 def fx_graph_cse(module: GraphModule) -> GraphModule:
     from torch._functorch.compile_utils import fx_graph_cse as run
 
@@ -128,24 +123,14 @@ def annotate_getitem_nodes(graph: torch.fx.Graph) -> None:
     run(graph)
 
 
-@published(
-    "torch.fx.passes.reinplace.reinplace",
-    FUNCTIONAL,
-    "its documentation: functional graphs",
-    looks_for=SCATTERED,
-)
+@published("torch.fx.passes.reinplace.reinplace", FUNCTIONAL, "its documentation: functional graphs", looks_for=SCATTERED)
 def reinplace(module: GraphModule) -> GraphModule:
     from torch.fx.passes.reinplace import reinplace as run
 
     return run(module, *fakes_of(module))
 
 
-@published(
-    "torch.fx.subgraph_rewriter.replace_pattern",
-    GRAPH,
-    "its documentation: any graph",
-    looks_for=(*NEGATED, *ADDED),
-)
+@published("torch.fx.subgraph_rewriter.replace_pattern", GRAPH, "its documentation: any graph", looks_for=(*NEGATED, *ADDED))
 def replace_pattern(module: GraphModule) -> None:
     from torch.fx.subgraph_rewriter import replace_pattern as run
 
@@ -154,12 +139,7 @@ def replace_pattern(module: GraphModule) -> None:
     run(module, lambda x, y: aten.add.Tensor(x, y), lambda x, y: aten.add.Tensor(y, x))
 
 
-@published(
-    "torch.fx.experimental.normalize.NormalizeArgs",
-    GRAPH,
-    "its documentation: any module",
-    looks_for=MULTIPLIED,
-)
+@published("torch.fx.experimental.normalize.NormalizeArgs", GRAPH, "its documentation: any module", looks_for=MULTIPLIED)
 def normalize_args(module: GraphModule) -> GraphModule:
     from torch.fx.experimental.normalize import NormalizeArgs
 
@@ -182,12 +162,7 @@ def symbolic_trace(module: GraphModule) -> GraphModule:
     return torch.fx.symbolic_trace(module)
 
 
-@published(
-    "torch.fx.experimental.normalize.NormalizeOperators",
-    GRAPH,
-    "its documentation: any module",
-    looks_for=ADDED,
-)
+@published("torch.fx.experimental.normalize.NormalizeOperators", GRAPH, "its documentation: any module", looks_for=ADDED)
 def normalize_operators(module: GraphModule) -> GraphModule:
     from torch.fx.experimental.normalize import NormalizeOperators
 
@@ -220,12 +195,7 @@ def pickled(module: GraphModule) -> GraphModule:
     return pickle.loads(pickle.dumps(module))
 
 
-@published(
-    "torch.fx.passes.splitter_base._SplitterBase",
-    INFERENCE,
-    "used for inference on accelerators",
-    looks_for=ADDED,
-)
+@published("torch.fx.passes.splitter_base._SplitterBase", INFERENCE, "used for inference on accelerators", looks_for=ADDED)
 def splitter(module: GraphModule) -> GraphModule:
     from torch.fx.passes.operator_support import OperatorSupportBase
     from torch.fx.passes.splitter_base import _SplitterBase, _SplitterSettingBase
@@ -247,12 +217,7 @@ def splitter(module: GraphModule) -> GraphModule:
         return _SplitterBase(module, leaves, Support(), settings)()
 
 
-@published(
-    "torch._functorch.compile_utils.strip_overloads",
-    FUNCTIONAL,
-    AOT,
-    looks_for=(*SCATTERED, *TWICE),
-)
+@published("torch._functorch.compile_utils.strip_overloads", FUNCTIONAL, AOT, looks_for=(*SCATTERED, *TWICE))
 def strip_overloads(module: GraphModule) -> None:
     from torch._functorch.compile_utils import strip_overloads as run
 

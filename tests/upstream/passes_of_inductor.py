@@ -203,12 +203,7 @@ def inductor_sort(module: GraphModule) -> None:
     run(module.graph)
 
 
-@published(
-    "torch._inductor.fx_passes.split_cat (of aten)",
-    STATIC,
-    "options of post_grad_passes",
-    looks_for=CUT,
-)
+@published("torch._inductor.fx_passes.split_cat (of aten)", STATIC, "options of post_grad_passes", looks_for=CUT)
 @in_inductor
 def split_cat(module: GraphModule) -> None:
     from torch._inductor import config
@@ -220,10 +215,7 @@ def split_cat(module: GraphModule) -> None:
 
 
 @published(
-    "torch._inductor.fx_passes.freezing_patterns.freezing_passes",
-    FROZEN,
-    "called when inductor freezes",
-    looks_for=FOLDED,
+    "torch._inductor.fx_passes.freezing_patterns.freezing_passes", FROZEN, "called when inductor freezes", looks_for=FOLDED
 )
 @in_inductor
 def freezing_passes(module: GraphModule) -> None:

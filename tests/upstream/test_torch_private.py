@@ -17,22 +17,12 @@ import pytest
 import torch
 import torch.fx
 import torch.fx.traceback
-from torch.export.unflatten import InterpreterModule
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.fx.immutable_collections import immutable_list
 from torch.utils.checkpoint import checkpoint
 
 from purefx.ir import Sym, torch_private
 from purefx.ir.importing.constraints import read_expression
 from tests.programs import Tower, exported
-
-
-def test_types_of_operators() -> None:
-    """Operators and higher-order operators are instances of the types we match on."""
-    assert isinstance(torch.ops.aten.add.Tensor, torch_private.OpOverload)
-    assert isinstance(torch.ops.higher_order.cond, torch_private.HigherOrderOperator)
-    assert torch.ops.higher_order.cond.name() == "cond"
 
 
 def test_registries_of_effects() -> None:
@@ -104,11 +94,6 @@ def test_new_symbols_are_bound_where_they_stand() -> None:
         assert not torch_private.fresh_bindings(env, value)
 
 
-def test_classes_of_objects_have_names() -> None:
-    """Objects that are none of TorchScript have Python's."""
-    assert torch_private.script_class(1) == "builtins.int"
-
-
 def test_the_joint_graph_says_where_its_nodes_come_from() -> None:
     """Before torch's second trace, forward nodes have their module stack and backward nodes that of what they differentiate."""
     loss = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Flatten(0), torch.nn.Linear(6, 1))
@@ -136,16 +121,6 @@ def test_joint_graphs_are_described() -> None:
     numbers = {node.meta["seq_nr"] for node in called if node.meta["partitioner_tag"] == "is_forward"}
     backward = [node for node in graph.nodes if "autograd_backward" in node.meta]
     assert backward and {node.meta["seq_nr"] for node in backward} <= numbers
-
-
-def test_make_fx_numbers_the_backward_when_it_is_told_to() -> None:
-    def gradient(x: torch.Tensor) -> torch.Tensor:
-        return torch.autograd.grad(x.tanh().sum(), x)[0]
-
-    with torch.fx.traceback.preserve_node_meta(), torch_private.backward_numbered():
-        graph = make_fx(gradient)(torch.ones(2, requires_grad=True)).graph
-    numbers = {str(node.target): node.meta.get("seq_nr") for node in graph.nodes}
-    assert numbers["aten.tanh_backward.default"] == numbers["aten.tanh.default"]
 
 
 def test_calls_of_modules_are_wrapped() -> None:
@@ -184,31 +159,6 @@ def test_storages_have_keys() -> None:
         assert torch_private.storage_key(a) != torch_private.storage_key(torch.empty(4, device=device))
 
 
-def test_guards_are_text() -> None:
-    """An exported program keeps the guards of its dynamic sizes as Python text."""
-
-    class Fourths(torch.nn.Module):
-        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            return x + y
-
-    dynamic: Any = {"x": {0: torch.export.Dim.DYNAMIC}, "y": {0: torch.export.Dim.DYNAMIC}}
-    ep = torch.export.export(Fourths(), (torch.ones(4), torch.ones(4)), dynamic_shapes=dynamic)
-    guards = torch_private.guards_of(ep)
-    assert all(isinstance(guard, str) for guard in guards)
-    assert hasattr(ep, "_guards_code"), "ep.module() enforces guards that purefx cannot see"
-
-
-def test_graphs_of_exported_programs_are_what_import_reads() -> None:
-    """Node attributes, meta keys, and arguments as immutable containers."""
-    graph = exported(Tower(1), torch.ones(1, 4)).graph
-    kinds = {node.op for node in graph.nodes}
-    assert kinds == {"placeholder", "call_function", "output"}
-    linear = next(node for node in graph.nodes if node.op == "call_function")
-    assert {"nn_module_stack", "val", "stack_trace"} <= set(linear.meta)
-    view = torch.fx.Graph().call_function(torch.ops.aten.view.default, (1, [2]))
-    assert isinstance(view.args[1], immutable_list)
-
-
 def test_graph_modules_can_be_subclassed_as_ours_is() -> None:
     """What LoweredModule relies on in GraphModule."""
     source = inspect.getsource(torch.fx.GraphModule)
@@ -226,19 +176,6 @@ def test_graph_modules_can_be_subclassed_as_ours_is() -> None:
     spec = torch_private.pytree.tree_structure((1, {"k": 2}))
     assert torch_private.tree_flatten_spec((3, {"k": 4}), spec) == [3, 4]
     assert set(torch_private.PyTreeInfo._fields) == {"orig_args", "in_spec", "out_spec"}
-
-
-def test_interpreter_modules_have_the_attributes_that_ours_makes_lazily() -> None:
-    """graph, graph_module, arg_names and type_name."""
-    source = inspect.getsource(InterpreterModule)
-    for name in ("graph", "graph_module", "arg_names", "_ty"):
-        assert name in source or name in inspect.getsource(InterpreterModule.__mro__[1]), name
-
-
-def test_modules_keep_their_state_in_the_dicts_that_we_fill() -> None:
-    """Lowered modules are filled without register_parameter and its scans."""
-    module = torch.nn.Module()
-    assert {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "training"} <= set(module.__dict__)
 
 
 def test_a_module_begins_as_its_attributes_alone() -> None:
@@ -347,11 +284,6 @@ def symbolic_range_symbol() -> Any:
     return found[0]
 
 
-def test_packets_are_told_from_operators() -> None:
-    assert isinstance(torch.ops.aten.add, torch_private.OpOverloadPacket)
-    assert not isinstance(torch.ops.aten.add.Tensor, torch_private.OpOverloadPacket)
-
-
 def test_an_overload_calls_its_entry_and_does_nothing_else() -> None:
     """So what stands in generated code for an overload may be that entry; modes of functions are told of the overload."""
     overload: Any = torch.ops.aten.add.Tensor
@@ -385,12 +317,6 @@ def test_it_can_be_asked_who_sees_functions() -> None:
         assert not torch_private.is_undisturbed()
 
 
-def test_functions_of_neural_networks_are_builtin() -> None:
-    """The public ``torch.nn.functional`` wraps most of them."""
-    assert torch.nn.functional.linear is torch_private.NEURAL_FUNCTIONS.linear
-    assert type(torch_private.NEURAL_FUNCTIONS.silu) is type(torch.relu)
-
-
 def test_dynamo_runs_what_is_marked() -> None:
     """Our mark is the one of the public function, which imports dynamo."""
 
@@ -400,22 +326,6 @@ def test_dynamo_runs_what_is_marked() -> None:
     public = {name for name in vars(torch.compiler.assume_constant_result(done)) if name.startswith("_dynamo")}
     assert public <= set(vars(torch_private.run_while_tracing(lambda: None)))
     assert public
-
-
-def test_assertions_of_sizes() -> None:
-    """The operator raises its message where the condition is false, and has no result."""
-    assert torch_private.ASSERT_SCALAR(True, "never said") is None
-    with pytest.raises(RuntimeError, match="rows are 3"):
-        torch_private.ASSERT_SCALAR(False, "rows are 3")
-    assert not torch_private.schema_of(torch_private.ASSERT_SCALAR).returns
-
-
-def test_tracepoints_of_the_exporter() -> None:
-    """They hand on what they are given, and say of which module call it is by keyword."""
-    point: Any = torch_private.resolve_higher_order("_export_tracepoint")
-    x = torch.ones(2)
-    with torch.no_grad():
-        assert point(x, 3, kind="module_call_inputs", path="a") == (x, 3)
 
 
 @torch.library.custom_op("purefx_upstream::no_fake", mutates_args=())
