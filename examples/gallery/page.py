@@ -18,8 +18,8 @@ PAGE, PICTURES = ROOT / "docs" / "gallery.md", ROOT / "docs" / "gallery"
 
 HEAD = """# Gallery: ten rewrites
 
-Each rewrite is one file of `examples/rewrites`, written with purefx and with `torch.fx`. `python -m examples.rewrites` runs both on
-a real architecture, flat and as a tree, and compares them with a model that was changed by hand. A picture shows one rewritten
+Each rewrite is one file of `examples/rewrites`, written with purefx and with `torch.fx`. `python -m examples.rewrites` runs both
+on a real architecture, flat and as a tree, and compares them with a model that was changed by hand. A picture shows one rewritten
 place: removed nodes are red, new nodes are green, their neighbours are grey.
 
 | rewrite | model | lines | in `torch.fx` |
@@ -27,8 +27,8 @@ place: removed nodes are red, new nodes are green, their neighbours are grey.
 """
 
 TAIL = """
-`python -m examples.gallery` writes this page. See [Write rewrite rules](rules.md), [Convert](convert.md), [Simplify](simplify.md) and
-[Observe](observe.md).
+`python -m examples.gallery` writes this page. See [Write rewrite rules](rules.md), [Convert](convert.md),
+[Simplify](simplify.md) and [Observe](observe.md).
 """
 
 
