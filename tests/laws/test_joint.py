@@ -7,7 +7,6 @@ have those that autograd accepts, and are compared with eager bit by bit.
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
