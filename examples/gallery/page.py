@@ -27,8 +27,8 @@ place: removed nodes are red, new nodes are green, their neighbours are grey.
 """
 
 TAIL = """
-`python -m examples.gallery` writes this page. See [Write rewrite rules](rules.md), [Convert](convert.md),
-[Simplify](simplify.md) and [Observe](observe.md).
+`python -m examples.gallery` writes this page. See [Write rewrite rules](rules.md), [Convert](convert.md), [Simplify](simplify.md)
+and [Observe](observe.md).
 """
 
 
