@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export HF_HUB_OFFLINE := 1
 
 # Tests of one file share what they export and draw, so a file is run by one process: make test PARALLEL= for one in all.
-# Which files are first is said in tests/conftest.py.
+# tests/conftest.py orders the files.
 PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test check static fast versions deep mutants vacuity audit audit-effects house bench plot docs linkcheck format clean install
@@ -74,7 +74,7 @@ house: .venv/installed
 	@$(BIN)/python -m tests.architecture.house
 	@$(BIN)/python -m tests.architecture.budget
 
-# What make test leaves out or asks of fewer programs, then a search for broken laws: make deep MINUTES=600 DEEP_ARGS="--tier toy"
+# The tests that make test leaves out or runs on fewer programs, then a search for broken laws: make deep MINUTES=600 DEEP_ARGS="--tier toy"
 MINUTES ?= 10
 DRAWING := $(shell grep -rlE --include='test_*.py' 'laws.tiers import .*\bshare\b' tests)
 
@@ -85,11 +85,11 @@ deep: .venv/installed
 	@$(BIN)/pytest $(PARALLEL) --timeout 0 --ir-profile=deep $(DRAWING)
 	@$(BIN)/python -m tests.laws.deep --minutes $(MINUTES) $(DEEP_ARGS)
 
-# On how many drawn programs each law tells something.
+# In how many of the generated programs each law checks something.
 vacuity: .venv/installed
 	@$(BIN)/python -W ignore -m tests.laws.vacuity
 
-# Which changes of the sources no test finds: make mutants FILES="transforms/state.py"
+# Changes of the sources that no test finds: make mutants FILES="transforms/state.py"
 mutants: .venv/installed
 	@$(BIN)/python -m tests.mutants $(FILES)
 

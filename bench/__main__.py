@@ -1,4 +1,4 @@
-"""``python -m bench``: the tables of the README and of docs/performance.md, measured here and now.
+"""``python -m bench``: measure and print the tables of docs/performance.md.
 
 purefx and its peers run alternately in one process, and results are ratios; ``--json FILE`` saves them.  The measurements
 themselves are in ``parts.py``.

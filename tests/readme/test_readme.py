@@ -7,8 +7,10 @@ language, and one that is ``python no-run`` has a reason.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,8 @@ LANGUAGES = {"python", "python no-run", "text", "mermaid", "console", "purefx", 
 
 NOT_RUN = {
     "docs/split.md": "what one rank of several does; the block after it runs with one process",
-    "docs/passes.md": "needs a compiler: test_tools.py runs it",
-    "docs/export.md": "needs a compiler or packages: test_tools.py runs them",
+    "docs/passes.md": "needs a compiler: run below where one is",
+    "docs/export.md": "needs a compiler or packages: run below where they are",
     "docs/gallery.md": "what examples/rewrites has, which tests/models/test_rewrites.py runs and compares",
 }
 
@@ -92,3 +94,28 @@ def test_what_is_indented_is_no_python() -> None:
 
 def test_every_named_page_is_there() -> None:
     assert set(PRINTED) <= set(PAGES)
+
+
+NEEDED = {
+    ("docs/passes.md", "post_grad_custom_pre_pass"): "g++",
+    ("docs/export.md", "aoti_compile_and_package"): "g++",
+    ("docs/export.md", "torch.onnx.export"): "onnxscript",
+    ("docs/export.md", "torchao"): "torchao",
+}
+"""What a block that is not run above needs, by its page and a text in it."""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("page", "text"), NEEDED)
+def test_a_block_that_needs_a_tool_runs(page: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = NEEDED[page, text]
+    if not (shutil.which(tool) or (tool != "g++" and importlib.util.find_spec(tool))):
+        pytest.skip(f"needs {tool}")
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    blocks = re.findall(r"^```(python(?: no-run)?)\n(.*?)^```$", TEXTS[page], re.MULTILINE | re.DOTALL)
+    [block] = [code for kind, code in blocks if kind == "python no-run" and text in code]
+    if "import purefx" not in block:
+        exec(next(code for kind, code in blocks if kind == "python"), namespace)
+    exec(block, namespace)
