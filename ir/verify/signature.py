@@ -173,8 +173,6 @@ def check_facts(survey: Survey) -> Iterator[Finding]:
         for index, _, _ in survey.main.gets:
             text = "the program is said to have its 'state as inputs', but this reads state"
             yield survey.main.at(index, text, "state as inputs")
-    if "outlined" in facts:
-        yield from _stacks(survey)
     if "state sunk" in facts:
         yield from _specs(survey, "inputs", (StateInput,), "state sunk")
     if "mutations in place" in facts:
@@ -193,17 +191,6 @@ def _specs(survey: Survey, what: str, kinds: tuple[type, ...], fact: str) -> Ite
         if type(spec) in kinds:
             text = f"the program is said to be {fact!r}, but this is a {type(spec).__name__}"
             yield Finding(text, node=f"signature.{what}[{number}]", cause=fact)
-
-
-def _stacks(survey: Survey) -> Iterator[Finding]:
-    # Bodies of operators are not outlined: their nodes keep the stacks that the exporter gave them.
-    outlined = {survey.program.root}
-    for census in survey.censuses.values():
-        outlined.update(do.graph for _, _, do in census.calls)
-        if census.name in outlined:
-            for index, stack in census.stacks:
-                text = f"the program is said to be 'outlined', but this is still inside {stack[-1]}"
-                yield census.at(index, text, "outlined")
 
 
 def _of_output(number: int, text: str) -> Finding:
