@@ -242,7 +242,10 @@ def check_projections(survey: Survey) -> Iterator[Finding]:
         wanted = {node.args[0].name for _, node in census.projections if node.args and type(node.args[0]) is Ref}
         makers = {node.name: node for _, node in census.nodes if node.name in wanted}
         for index, node in census.projections:
-            fault = _projection_fault(survey.censuses, node, makers) if len(node.args) == 2 else None
+            if len(node.args) != 2 or node.kwargs:
+                yield census.at(index, "getitem takes a value and an item, by position")
+                continue
+            fault = _projection_fault(survey.censuses, node, makers)
             if fault is not None:
                 yield census.at(index, fault)
 
