@@ -131,6 +131,10 @@ def _is_getitem(node: Node) -> bool:
     return type(node.do) is Op and node.do.target is operator.getitem
 
 
+def _is_known(node: Node) -> bool:
+    return _is_overload(node) or _is_getitem(node)
+
+
 @corrupts("operator-names", "an operator bears the name of another", at=nodes(_is_overload))
 def other_name(program: Program, place: Place) -> Program:
     return changed(program, place, do=evolve(place.do, name="aten.other.default"))
