@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -187,80 +186,9 @@ def test_only_exported_programs_are_imported(wrong: Any, told: str) -> None:
         px.import_ep(wrong)
 
 
-# Exported programs that were broken after export: one typed error that says everything, and the program is as it was.
-
-
-Ep = torch.export.ExportedProgram
-
-
-def first_call(ep: Ep) -> torch.fx.Node:
+def first_call(ep: torch.export.ExportedProgram) -> torch.fx.Node:
     """Return the first operator of the graph."""
     return next(node for node in ep.graph.nodes if node.op == "call_function")
-
-
-def drop_input_spec(ep: Ep) -> None:
-    """Forget an input in the signature."""
-    ep.graph_signature.input_specs.pop()
-
-
-def drop_output_spec(ep: Ep) -> None:
-    """Forget an output in the signature."""
-    ep.graph_signature.output_specs.pop()
-
-
-def drop_state(ep: Ep) -> None:
-    """Lose a parameter."""
-    del ep.state_dict["layers.0.up.weight"]
-
-
-def reshape_state(ep: Ep) -> None:
-    """Replace a parameter by one of another shape."""
-    ep.state_dict["layers.0.up.weight"] = torch.nn.Parameter(torch.ones(2, 2))
-
-
-def late_reference(ep: Ep) -> None:
-    """Move a node behind its user."""
-    nodes = [node for node in ep.graph.nodes if node.op == "call_function"]
-    nodes[-1].append(nodes[0])
-
-
-def nonsense_stack(ep: Ep) -> None:
-    """Write a list where the module stack is."""
-    first_call(ep).meta["nn_module_stack"] = ["layers.0"]
-
-
-def nonsense_value(ep: Ep) -> None:
-    """Write a function where the fake value is."""
-    first_call(ep).meta["val"] = print
-
-
-def nonsense_trace(ep: Ep) -> None:
-    """Write a number where the stack trace is."""
-    first_call(ep).meta["stack_trace"] = 12
-
-
-BROKEN: list[tuple[Callable[[Ep], None], str]] = [
-    (drop_input_spec, "signature-inputs"),
-    (drop_output_spec, "signature-outputs"),
-    (drop_state, "signature-slots"),
-    (reshape_state, "state-geometry"),
-    (late_reference, "earlier-values"),
-    (nonsense_stack, "meta"),
-    (nonsense_value, "meta"),
-    (nonsense_trace, "meta"),
-]
-
-
-@pytest.mark.usefixtures("unverified")
-@pytest.mark.parametrize(("breaks", "rule"), BROKEN, ids=[breaks.__name__ for breaks, _ in BROKEN])
-def test_broken_programs_are_refused_with_their_rule(breaks: Callable[[Ep], None], rule: str) -> None:
-    """InvalidProgram, which is a ValueError, naming the rule."""
-    ep = exported(Tower(1), torch.ones(1, 4))
-    breaks(ep)
-    with pytest.raises(ValueError, match=rule) as caught:
-        px.transform(px.import_ep(ep))
-    assert isinstance(caught.value, px.errors.InvalidProgram)
-    assert rule in {violation.rule for violation in caught.value.violations}
 
 
 def test_what_is_not_supported_is_named() -> None:
