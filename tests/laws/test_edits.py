@@ -11,7 +11,7 @@ import pytest
 from attrs import evolve
 
 import purefx as px
-from purefx.ir.verify import verifier, well_formed
+from purefx.ir.verify import types, verifier
 from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import share
 from tests.laws.corruptions import CORRUPTORS
@@ -76,7 +76,7 @@ def test_an_order_that_is_carried_over_an_edit_is_found() -> None:
 
 def test_what_was_right_of_other_modules_is_found() -> None:
     def is_known(program: px.Program) -> bool:
-        return well_formed.frame_of in program.state.derived
+        return types.frame_of in program.state.derived
 
-    with patch.object(verifier, "is_known_frame", is_known), patch.object(well_formed, "is_known_frame", is_known):
+    with patch.object(verifier, "is_known_frame", is_known), patch.object(types, "is_known_frame", is_known):
         assert found()
