@@ -315,7 +315,7 @@ def check_packed(survey: Survey) -> Iterator[Finding]:
                 continue
             for name in node.refs():
                 value = known.get((census.name, name), UNKNOWN)
-                if _holds_object(value) and not (node.do.name == GETITEM and type(value) is tuple):
+                if _holds_object(value) and not (node.projection is not None and type(value) is tuple):
                     yield census.at(index, f"it takes {name!r}, which is an object that {PACK.name} made, or holds one")
 
 
