@@ -22,7 +22,7 @@ from ..persistent import derived
 from ..tensors import value_in
 from ..torch_private import HigherOrderOperator, OpOverload, allows_numbers_as_tensors, schema_of
 from .findings import PLAIN, Finding, short
-from .survey import GETITEM, Census, Survey
+from .survey import Census, Survey
 
 
 def check_targets(survey: Survey) -> Iterator[Finding]:
