@@ -39,7 +39,7 @@ from ..torch_private import (
 from ..verify import check
 from ..verify.findings import PLAIN, short
 from .constants import with_constants
-from .joint import Convention, described, listed, read_joint
+from .joint import Convention, described, read_joint
 from .traced import TracedReader, parameters_of
 
 
@@ -244,7 +244,6 @@ def import_fx(
     *,
     example_inputs: tuple[Any, ...] | Mapping[str, Any] | None = None,
     state: torch.nn.Module | Mapping[str, torch.Tensor] | None = None,
-    signature: Any = None,
     effects: Mapping[Callable[..., Any], Effects] | None = None,
     provenance: bool = True,
 ) -> Program:
@@ -258,7 +257,6 @@ def import_fx(
         state: the module that AOTAutograd traced, or a mapping from names to its tensors: inputs that the graph describes as its
             parameters and buffers (``meta["desc"]``) become state, and outputs that it describes as gradients or new contents
             have these roles. A joint graph becomes a joint program, called with ``tangents=``, the gradients of its results.
-        signature: with ``state``, what ``aot_export_module`` returned with the graph, which has no descriptions.
         effects: what functions and operators of other libraries do, as ``declare`` takes it, for this import alone.
         provenance: whether every node remembers where it comes from, for ``history`` and ``became``.
 
@@ -286,18 +284,18 @@ def import_fx(
     values = {} if example_inputs is None else example_values(graph_module, example_inputs)
     with collector_paused():
         said = said_of(effects)
-        program = _read(graph_module, values, said) if state is None else _described(graph_module, state, signature, said)
+        program = _read(graph_module, values, said) if state is None else _described(graph_module, state, said)
         return tracked(program) if provenance else program
 
 
-def _described(module: torch.fx.GraphModule, state: Any, signature: Any, said: Said) -> Program:
+def _described(module: torch.fx.GraphModule, state: Any, said: Said) -> Program:
     if not isinstance(state, torch.nn.Module | Mapping):
         raise ArgumentError(f"state is the module that was traced, or maps names to its tensors; it is not {kind_of(state)}")
-    found = described(module.graph) if signature is None else listed(module.graph, signature)
+    found = described(module.graph)
     if found is None:
         raise UnsupportedProgram(
             "state= is for graphs that describe their inputs (meta['desc'], of aot_export_joint_with_descriptors), and this one "
-            "does not: signature= takes what aot_export_module returned with it; of any other graph "
+            "does not: of any other graph "
             "restore_names(import_fx(graph_module), module, inputs=...) makes state of inputs that were given tensors of it"
         )
     return check(read_joint(module, found, state, Convention.flat(found), said))  # what the caller says of the state may be wrong

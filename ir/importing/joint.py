@@ -28,7 +28,6 @@ from ..signature import (
     InputMutation,
     InputSpec,
     LiteralType,
-    LossOutput,
     ObjectType,
     OutputSpec,
     Signature,
@@ -42,7 +41,7 @@ from ..signature import (
 )
 from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds
-from ..torch_private import aot_descriptors, device_of, pytree
+from ..torch_private import device_of, pytree
 from .constraints import read_size
 from .traced import TracedReader
 from .traced_values import Attributes
@@ -54,8 +53,6 @@ class Described:
 
     inputs: tuple[tuple[torch.fx.Node, Any], ...]
     outputs: tuple[tuple[Any, Any], ...]
-    loss: int | None = None
-    """Which of the results is the loss, where there are no tangents."""
 
     @property
     def is_joint(self) -> bool:
@@ -81,55 +78,6 @@ def described(graph: torch.fx.Graph) -> Described | None:
     if not isinstance(results, list | tuple) or len(results) != len(descs):
         return None
     return Described(tuple([(node, node.meta["desc"]) for node in formals]), tuple(zip(results, descs, strict=True)))
-
-
-def listed(graph: torch.fx.Graph, names: Any) -> Described:
-    """Return the inputs and outputs of a graph that comes with lists of their names.
-
-    Args:
-        graph: as ``aot_export_module`` returns it.
-        names: the signature that it returns with it.
-
-    Raises:
-        UnsupportedProgram: the lists are not of this graph.
-    """
-    descs = aot_descriptors()
-    formals = [node for node in graph.nodes if node.op == "placeholder"]
-    users = {name: descs.PlainAOTInput(number) for number, name in enumerate(names.user_inputs)}
-    known = {
-        **{name: descs.ParamAOTInput(target) for name, target in names.inputs_to_parameters.items()},
-        **{name: descs.BufferAOTInput(target) for name, target in names.inputs_to_buffers.items()},
-        **{name: descs.ForwardTokenAOTInput(number) for number, name in enumerate(names.input_tokens)},
-        **users,
-    }
-    by_target = {desc.target: desc for desc in known.values() if hasattr(desc, "target")}
-    written = {**names.buffers_to_mutate, **names.parameters_to_mutate, **names.user_inputs_to_mutate}
-    backward = names.backward_signature
-    gradients = {} if backward is None else {**backward.gradients_to_parameters, **backward.gradients_to_user_inputs}
-    made = [
-        *[descs.ForwardTokenAOTOutput(number) for number, _ in enumerate(names.output_tokens)],
-        *[descs.InputMutationAOTOutput(by_target.get(target) or users[target]) for target in written.values()],
-        *[descs.PlainAOTOutput(number) for number, _ in enumerate(names.user_outputs)],
-        *[descs.GradAOTOutput(by_target.get(target) or users[target]) for target in gradients.values()],
-    ]
-    results = next(iter(reversed(graph.nodes))).args[0]
-    if len(results) != len(made) or any(node.name not in known for node in formals):
-        raise UnsupportedProgram("signature= lists other inputs and outputs than the graph has; give what came with this graph")
-    loss = None if backward is None else _loss(list(results), backward.loss_output, made)
-    return Described(tuple([(node, known[node.name]) for node in formals]), tuple(zip(results, made, strict=True)), loss)
-
-
-def _loss(results: list[Any], name: str, descs: list[Any]) -> int:
-    # Torch (2.13) counts the loss among all outputs and not behind new contents, so the name is that of another one where there
-    # are some; a loss has one element.
-    first = next((number for number, desc in enumerate(descs) if kind(desc) == "PlainAOTOutput"), 0)
-    place = next((number for number, node in enumerate(results) if getattr(node, "name", None) == name), 0)
-    users = [node for node, desc in zip(results, descs, strict=True) if kind(desc) == "PlainAOTOutput"]
-    for number in (place, place - first):
-        value = users[number].meta.get("val") if 0 <= number < len(users) and isinstance(users[number], torch.fx.Node) else None
-        if isinstance(value, torch.Tensor) and value.numel() == 1:
-            return number
-    raise UnsupportedProgram(f"signature= says that the loss is {name!r}, and the graph returns nothing of one element there")
 
 
 def kind(desc: Any) -> str:
@@ -402,8 +350,7 @@ class _Roles:
                 case _:
                     raise refusal(desc, place, named=self.named)
         given: list[tuple[Arg, OutputSpec]] = [
-            (results[number] if leaf is TENSOR else leaf, LossOutput() if number == self.found.loss else UserOutput())
-            for number, leaf in enumerate(self.convention.results)
+            (results[number] if leaf is TENSOR else leaf, UserOutput()) for number, leaf in enumerate(self.convention.results)
         ]
         pairs = [*written, *given, *gradients]
         return tuple([arg for arg, _ in pairs]), tuple([spec for _, spec in pairs])

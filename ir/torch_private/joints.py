@@ -19,7 +19,6 @@ import torch.fx
 __all__ = [
     "TRACING",
     "Late",
-    "aot_descriptors",
     "backward_numbered",
     "calls_wrapped",
     "is_traced",
@@ -98,13 +97,6 @@ def register_all() -> None:
 
 # pyright: reportPrivateUsage=false
 # Using private names in one place is what this folder is for.
-
-
-def aot_descriptors() -> Any:
-    """Return the module that has the classes of descriptors."""
-    from torch._functorch._aot_autograd import descriptors
-
-    return descriptors
 
 
 LOCK = threading.RLock()

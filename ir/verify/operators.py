@@ -6,13 +6,11 @@ Declared effects are those of the target; how many operands it takes, and of whi
 from __future__ import annotations
 
 import functools
-import inspect
-import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from attrs import evolve, fields, frozen
+from attrs import evolve, fields
 
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, children_of, with_children
@@ -24,7 +22,7 @@ from ..persistent import derived
 from ..tensors import value_in
 from ..torch_private import HigherOrderOperator, OpOverload, allows_numbers_as_tensors, schema_of
 from .findings import PLAIN, Finding, short
-from .survey import GETITEM, Census, Survey
+from .survey import Census, Survey
 
 
 def check_targets(survey: Survey) -> Iterator[Finding]:
@@ -85,16 +83,6 @@ def check_operator_names(survey: Survey) -> Iterator[Finding]:
             yield census.at(index, f"two different functions are named {op.name!r}")
 
 
-BODIES = {
-    "cond": (1, 2), "while_loop": (0, 1), "map_impl": (0,), "scan": (0,), "associative_scan": (0,), "invoke_subgraph": (0,),
-    "wrap_with_set_grad_enabled": (1,), "hints_wrapper": (0,), "strict_mode": (0,), "tag_activation_checkpoint": (0,),
-    "wrap": (0,), "while_loop_stack_output": (0, 1), "wrap_with_autocast": (4,), "flex_attention": (3,),
-}  # fmt: skip
-"""Which arguments of higher-order operators are graphs.  Others may run none: a tracepoint, a delegate, an operator with its
-random state."""
-
-PLAIN_MODULES = frozenset({"_operator", "math", "builtins"})
-
 NUMBERS: tuple[type, ...] = (int, bool, float, complex, *SYMBOLIC)
 
 ENUMS: tuple[type, ...] = (torch.dtype, torch.layout, torch.memory_format)
@@ -116,39 +104,6 @@ anything."""
 
 
 LITERALS = PLAIN | CONTAINERS | {Body, range}
-
-
-@frozen
-class Parameter:
-    """What an operator takes in one place.
-
-    >>> [parameter.name for parameter in parameters_of(torch.ops.aten.relu.default)]
-    ['self']
-    """
-
-    name: str
-    type: Any
-    by_keyword: bool
-    required: bool
-    broadcasts: bool
-    """Whether one number stands for a list of them."""
-    as_tensor: bool
-    """Whether a number stands for a tensor."""
-
-
-@functools.lru_cache(maxsize=8192)
-def parameters_of(target: Any) -> tuple[Parameter, ...]:
-    """Return what an operator of the dispatcher takes, as its schema says.
-
-    >>> [(parameter.name, parameter.required) for parameter in parameters_of(torch.ops.aten.add.Tensor)]
-    [('self', True), ('other', True), ('alpha', False)]
-    """
-    schema = schema_of(target)
-    numbers = allows_numbers_as_tensors(schema.name)
-    return tuple(
-        Parameter(arg.name, arg.type, arg.kwarg_only, not arg.has_default_value(), bool(arg.N), numbers)
-        for arg in schema.arguments
-    )
 
 
 def check_operands(survey: Survey) -> Iterator[Finding]:
@@ -211,119 +166,53 @@ def _deep_kinds(node: Node) -> Any:
 
 
 def fault_of(node: Node, target: Any) -> str | None:
-    """Return why an operator cannot take the arguments of a node, or None.
+    """Return why an operator cannot take the arguments of a node, or None; the dispatcher says the rest when it runs.
 
     >>> fault_of(Node("y", Op("aten.relu.default"), ("text",)), torch.ops.aten.relu.default)
     "aten.relu.default takes Tensor as 'self', and is given the str 'text'"
     """
-    if isinstance(target, OpOverload):
-        return _misfit(node, target)
-    if isinstance(target, HigherOrderOperator):
-        return _bodiless(node, target)
-    if isinstance(target, types.BuiltinFunctionType) and target.__module__ in PLAIN_MODULES:
-        return _unbound(node, target)
-    return None
-
-
-def _misfit(node: Node, target: Any) -> str | None:
-    parameters = parameters_of(target)
-    by_name = {parameter.name: parameter for parameter in parameters}
-    positional = [parameter for parameter in parameters if not parameter.by_keyword]
+    if not isinstance(target, OpOverload):
+        return None
+    schema = schema_of(target)
+    parameters = {parameter.name: parameter for parameter in schema.arguments}
+    positional = [parameter.name for parameter in schema.arguments if not parameter.kwarg_only]
     if len(node.args) > len(positional):
         return f"{target} is given {len(node.args)} arguments by position and takes {len(positional) or 'none'}"
-    given = list(zip(positional, node.args, strict=False))
-    known = {parameter.name for parameter, _ in given}
+    given = dict(zip(positional, node.args, strict=False))
     for name, value in node.kwargs:
-        if name not in by_name:
-            return f"{target} has no argument {name!r}; it has {', '.join(by_name) or 'none'}"
-        if name in known:
+        if name not in parameters:
+            return f"{target} has no argument {name!r}; it has {', '.join(parameters) or 'none'}"
+        if name in given:
             return f"{target} is given {name!r} by position and by keyword"
-        known.add(name)
-        given.append((by_name[name], value))
-    missing = [parameter.name for parameter in parameters if parameter.required and parameter.name not in known]
+        given[name] = value
+    missing = [repr(name) for name, one in parameters.items() if not one.has_default_value() and name not in given]
     if missing:
-        return f"{target} is not given {', '.join(map(repr, missing))}"
-    for parameter, value in given:
-        if not takes(parameter, value):
-            return f"{target} takes {parameter.type} as {parameter.name!r}, and is given {short(value)}"
+        return f"{target} is not given {', '.join(missing)}"
+    numbers = allows_numbers_as_tensors(schema.name)
+    for name, value in given.items():
+        kind = parameters[name].type
+        stands = numbers and kind.kind() == "TensorType" and isinstance(value, NUMBERS)  # for a tensor
+        if not (stands or _takes(kind, value, broadcasts=bool(parameters[name].N))):
+            return f"{target} takes {kind} as {name!r}, and is given {short(value)}"
     return None
 
 
-def takes(parameter: Parameter, value: Any) -> bool:
-    """Return whether an operator may be given a value in one place; the dispatcher says the rest when it runs.
-
-    Args:
-        parameter: the place.
-        value: any argument of a node.
-
-    >>> takes(parameters_of(torch.ops.aten.relu.default)[0], "text"), takes(parameters_of(torch.ops.aten.sum.dim_IntList)[1], 1)
-    (False, True)
-    """
+def _takes(kind: Any, value: Any, *, broadcasts: bool = False) -> bool:
+    # Whether an argument of a kind of the schema may be a literal; where it broadcasts, one number stands for a list of them.
     if type(value) not in LITERALS:
         return True  # a value of the graph, or an object
-    kind = parameter.type
     if kind.kind() == "OptionalType":
-        if value is None:
-            return True
-        kind = kind.getElementType()
-    if kind.kind() == "ListType":
-        return _takes_list(parameter, kind.getElementType(), value)
-    return _takes_leaf(kind, value) or (parameter.as_tensor and kind.kind() == "TensorType" and isinstance(value, NUMBERS))
-
-
-def _takes_list(parameter: Parameter, element: Any, value: Any) -> bool:
+        return value is None or _takes(kind.getElementType(), value, broadcasts=broadcasts)
+    if kind.kind() != "ListType":
+        kinds = LEAVES.get(kind.kind())
+        return kinds is None or isinstance(value, kinds)
+    element = kind.getElementType()
     if type(value) is tuple or type(value) is Items:
-        return all(_takes_element(element, part) for part in value)
-    if parameter.broadcasts and isinstance(value, NUMBERS):
-        return _takes_leaf(element, value)
+        return all(_takes(element, part) and (part is not None or element.kind() != "TensorType") for part in value)
+    if broadcasts and isinstance(value, NUMBERS):
+        return _takes(element, value)
     # A text is a list of texts for the dispatcher; a range is a list of numbers.
     return type(value) is range or (type(value) in (str, bytes) and element.kind() in ("StringType", "IntType", "NumberType"))
-
-
-def _takes_element(element: Any, value: Any) -> bool:
-    if type(value) not in LITERALS:
-        return True
-    if element.kind() == "OptionalType":
-        return value is None or _takes_element(element.getElementType(), value)
-    if type(value) in (tuple, Items):
-        return element.kind() not in LEAVES
-    return value is not None and _takes_leaf(element, value) if element.kind() == "TensorType" else _takes_leaf(element, value)
-
-
-def _takes_leaf(kind: Any, value: Any) -> bool:
-    kinds = LEAVES.get(kind.kind())
-    return kinds is None or isinstance(value, kinds)
-
-
-def _bodiless(node: Node, target: Any) -> str | None:
-    if type(node.do) is not Op or not node.do.effects.through_bodies or node.do.effects.ordered:
-        return None
-    if any(type(value) is Body for _, value in node.kwargs):
-        return None  # by keyword any may be given
-    for place in BODIES.get(target.name(), ()):
-        if place >= len(node.args) or type(node.args[place]) is not Body:
-            given = short(node.args[place]) if place < len(node.args) else "nothing"
-            return f"{node.do.name} runs a graph, argument {place}, and is given {given}"
-    return None
-
-
-@functools.lru_cache(maxsize=1024)
-def _signature(target: Callable[..., Any]) -> inspect.Signature | None:
-    try:
-        return inspect.signature(target)
-    except (TypeError, ValueError):
-        return None  # `max`, `math.log`: several forms
-
-
-def _unbound(node: Node, target: Any) -> str | None:
-    signature = _signature(target)
-    if signature is None:
-        return None
-    try:
-        signature.bind(*node.args, **dict(node.kwargs))
-    except TypeError as error:
-        return f"{target.__name__}{signature} is called otherwise: {error}"
-    return None
 
 
 def _returns(target: Any) -> int:
@@ -353,7 +242,10 @@ def check_projections(survey: Survey) -> Iterator[Finding]:
         wanted = {node.args[0].name for _, node in census.projections if node.args and type(node.args[0]) is Ref}
         makers = {node.name: node for _, node in census.nodes if node.name in wanted}
         for index, node in census.projections:
-            fault = _projection_fault(survey.censuses, node, makers) if len(node.args) == 2 else None
+            if len(node.args) != 2 or node.kwargs:
+                yield census.at(index, "getitem takes a value and an item, by position")
+                continue
+            fault = _projection_fault(survey.censuses, node, makers)
             if fault is not None:
                 yield census.at(index, fault)
 
@@ -423,7 +315,7 @@ def check_packed(survey: Survey) -> Iterator[Finding]:
                 continue
             for name in node.refs():
                 value = known.get((census.name, name), UNKNOWN)
-                if _holds_object(value) and not (node.do.name == GETITEM and type(value) is tuple):
+                if _holds_object(value) and not (node.projection is not None and type(value) is tuple):
                     yield census.at(index, f"it takes {name!r}, which is an object that {PACK.name} made, or holds one")
 
 

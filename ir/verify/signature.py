@@ -12,6 +12,7 @@ import torch
 
 from ..arguments import TREES, Body, Ref
 from ..expression import ARITIES, DEEPEST, LARGEST, OPERATORS, UNCOMPUTABLE, Apply, InputDim, InputValue, Sym, evaluate
+from ..graph import Call, Node
 from ..persistent import derived
 from ..signature import (
     GIVEN,
@@ -34,7 +35,7 @@ from ..signature import (
 from ..state import SlotKind
 from ..tensors import disagreement, misfit, value_in
 from .findings import INPUTS, PLAIN, Finding, depth_fault, is_argument, leaves, short
-from .survey import Survey
+from .survey import Census, Survey
 
 
 def check_constraints(survey: Survey) -> Iterator[Finding]:
@@ -248,8 +249,32 @@ def check_mutations(survey: Survey) -> Iterator[Finding]:
         if (type(spec), target) in done:
             yield _of_output(number, f"it is the second mutation of {target!r}")
         done.add((type(spec), target))
-        if type(value) is not Ref:
-            yield _of_output(number, f"the new contents of {target!r} are {short(value)}, not a value of the graph")
+        given = _followed(survey, value)
+        if type(given) is not Ref:
+            yield _of_output(number, f"the new contents of {target!r} are {short(given)}, not a value of the graph")
+
+
+def _followed(survey: Survey, arg: Any) -> Any:
+    # What the root returns, followed into the bodies that return it and out of those that were given it.
+    census, calls = survey.main, list[tuple[Census, Node]]()
+    while type(arg) is Ref:
+        node = census.graph.by_name.get(arg.name)
+        whole, index = (node and node.projection) or (arg.name, None)
+        maker = census.graph.by_name.get(whole)
+        if node is None and calls:
+            place = [formal.name for formal in census.graph.inputs].index(arg.name)
+            census, call = calls.pop()
+            arg = call.args[place]
+        elif maker is not None and type(maker.do) is Call:
+            calls.append((census, maker))
+            census = survey.censuses[maker.do.graph]
+            output: Any = census.graph.output
+            if index is not None and not (isinstance(output, tuple) and -len(output) <= index < len(output)):
+                break  # the rule "projections" speaks of that
+            arg = output if index is None else output[index]
+        else:
+            break
+    return arg
 
 
 def _outputs(survey: Survey) -> Iterator[tuple[Any, Any]]:

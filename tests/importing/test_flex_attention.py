@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +10,6 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import purefx as px
-from purefx.errors import UnsupportedProgram
 
 
 class Alibi(torch.nn.Module):
@@ -121,9 +119,3 @@ def test_gradients_of_a_learned_bias(calls: list[tuple[torch.Tensor, ...]]) -> N
     for each in (eager, module):
         each(*calls[1]).sin().sum().backward()
     assert torch.equal(module.bias.grad, eager.bias.grad)
-
-
-def test_it_has_no_text(calls: list[tuple[torch.Tensor, ...]]) -> None:
-    program = px.import_ep(torch.export.export(Alibi(), calls[0]))
-    with pytest.raises(UnsupportedProgram):
-        pickle.dumps(px.lower(program))

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch._functorch.aot_autograd import aot_export_joint_with_descriptors, aot_export_module
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
 import purefx as px
 from purefx.ir.analysis.digest import alpha_equal
-from tests.importing.joints import CASES, Again, Blocks, Caught, Loss, Nested, Writes, differences, drawn, inside
+from tests.importing.joints import CASES, Again, Blocks, Caught, Nested, Writes, differences, drawn, inside
 from tests.programs import parent
 
 
@@ -245,32 +245,6 @@ def test_described_graphs_are_joint_programs(name: str) -> None:
         assert torch.equal(got, result)
         assert all(one is other or torch.equal(one, other) for one, other in zip(gradients, wanted, strict=True))
     assert all(torch.equal(value, eager.state_dict()[key]) for key, value in lowered.state_dict().items())
-
-
-def test_listed_graphs_are_joint_programs() -> None:
-    """The names that ``aot_export_module`` returns with a graph say what inputs and outputs are for; there is one loss."""
-    torch.manual_seed(0)
-    module, x = Loss(nn.Sequential(Blocks(), nn.BatchNorm1d(4))), drawn(3, 4)
-    graph, names = aot_export_module(copy.deepcopy(module), (x,), trace_joint=True, output_loss_index=0)
-    program = px.import_fx(graph, state=module, signature=names)
-    kinds = [type(spec).__name__ for spec in program.signature.outputs]
-    assert kinds[:5] == ["StateMutation", "StateMutation", "StateMutation", "LossOutput", "UserOutput"]
-    lowered = px.lower(program)
-    torch.manual_seed(1)
-    (loss, _), gradients = lowered(x)
-    torch.manual_seed(1)
-    wanted, _ = module(x)
-    assert torch.equal(loss, wanted)
-    assert all(map(torch.equal, gradients, torch.autograd.grad(wanted, list(module.parameters()))))
-    assert all(torch.equal(value, module.state_dict()[name]) for name, value in lowered.state_dict().items())
-
-
-def test_signatures_of_other_graphs_are_refused() -> None:
-    module = Loss(nn.Linear(4, 4))
-    graph, _ = aot_export_module(module, (drawn(2, 4),), trace_joint=True, output_loss_index=0)
-    _, names = aot_export_module(Loss(Blocks()), (drawn(2, 4),), trace_joint=True, output_loss_index=0)
-    with pytest.raises(px.errors.UnsupportedProgram, match="give what came with this graph"):
-        px.import_fx(graph, state=module, signature=names)
 
 
 BAD_STATE: dict[str, tuple[Any, str]] = {

@@ -6,7 +6,6 @@ fit is refused by name.
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +15,7 @@ import torch
 from attrs import evolve, fields
 
 import purefx as px
-from bench.chain import chain
-from purefx.ir.analysis.diff import Change, hunks, patched
+from purefx.ir.analysis.diff import hunks, patched
 from purefx.laws.asking import refuses
 from purefx.laws.law import Case
 from purefx.laws.strategies import STAGES, Stage
@@ -62,13 +60,6 @@ def test_other_names_and_another_order(stage: Stage) -> None:
     for program, seed in drawn(stage, share(EXAMPLES))[::2]:
         assert_applies(program, reordered(program, seed=seed))
         assert_applies(program, renamed(program, seed=seed))
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_programs_that_have_nothing_to_do_with_one_another(stage: Stage) -> None:
-    programs = [program for program, _ in drawn(stage, share(EXAMPLES))[::2]]
-    for before, after in itertools.pairwise(programs):
-        assert_applies(before, after)
 
 
 @pytest.mark.parametrize("module", [Shared, Tower])
@@ -191,14 +182,6 @@ def test_everything_that_a_program_has_is_told_and_applied(what: str) -> None:
     assert what == "contents" or str(assert_applies(after, BASE)) != str(px.diff(BASE, after))
 
 
-def test_literals_that_python_takes_for_equal() -> None:
-    one, true = text_with("return (add, y)", "return (add, 1)"), text_with("return (add, y)", "return (add, True)")
-    assert assert_applies(one, true) != px.diff(true, one)
-    assert px.diff(one, true) == px.diff(one, true)
-    with pytest.raises(px.errors.DiffError, match="returns something else"):
-        px.diff(one, BASE).apply(true)
-
-
 SHOWN = """\
 1 graph changed; 1 node added; 1 node removed; 1 node changed; 1 node moved
 graph @"" changed
@@ -252,19 +235,6 @@ def test_nothing_in_a_name_reaches_the_terminal() -> None:
         assert str(caught.value).isascii()
 
 
-def test_untouched_parts_stay_the_same_objects() -> None:
-    before = px.transform(px.import_ep(exported(Tower(), torch.randn(3, 4))))
-    body = before.graphs["Block"]
-    after = before.evolve(graphs=before.graphs.set("Block", evolve(body, output=body.nodes[0].name)))
-    result = px.diff(before, after).apply(before)
-    assert [name for name in before.order if result.graphs[name] is not before.graphs[name]] == ["Block"]
-    assert result.graphs["Block"].nodes is body.nodes
-    assert result.state is before.state
-    assert result.signature is before.signature
-    assert result.constraints is before.constraints
-    assert result.call_signatures is before.call_signatures
-
-
 MISFITS: dict[str, tuple[px.Program, str]] = {
     "node": (text_with("neg = aten.neg.default(x)", "neg = aten.neg.default(y)"), "nodes of graph '', entry 0 is neg = "),
     "above": (text_with("aten.add.Tensor(neg, y)", "aten.add.Tensor(neg, x)"), "nodes of graph '', entry 1 is add = "),
@@ -296,13 +266,6 @@ def test_a_diff_fits_once(what: str) -> None:
         found.apply(after)
 
 
-def test_a_diff_fits_a_program_that_differs_elsewhere() -> None:
-    other = CHANGES["module"][0]
-    result = px.diff(BASE, CHANGES["node"][0]).apply(other)
-    assert result.main == CHANGES["node"][0].main
-    assert result.modules == other.modules
-
-
 def test_every_field_of_a_program_is_looked_at() -> None:
     """A new field must be compared here as well, and added to this list then."""
     known = {
@@ -314,11 +277,6 @@ def test_every_field_of_a_program_is_looked_at() -> None:
     }
     for kind, names in known.items():
         assert [field.name for field in fields(kind)] == names.split()
-
-
-def test_only_programs_are_compared() -> None:
-    with pytest.raises(TypeError, match="diff takes two purefx Programs, not a str"):
-        px.diff(BASE, BASE.text())
 
 
 def test_sequences() -> None:
@@ -340,56 +298,14 @@ def test_what_keeps_its_order_stays() -> None:
         assert sum(len(hunk.removed) for hunk in found) <= 10
 
 
-class Counted:
-    """An item that counts how often it is compared."""
-
-    compared = 0
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __eq__(self, other: object) -> bool:
-        Counted.compared += 1
-        return isinstance(other, Counted) and self.number == other.number
-
-    def __hash__(self) -> int:
-        return hash(self.number)
-
-
-@pytest.mark.parametrize("order", ["shuffled", "reversed", "every other", "one changed", "none in common"])
-def test_long_sequences_are_not_compared_pairwise(order: str) -> None:
-    size = 20_000
-    numbers = list(range(size))
-    after = {
-        "shuffled": random.Random(0).sample(numbers, size),
-        "reversed": numbers[::-1],
-        "every other": numbers[::2],
-        "one changed": [*numbers[:5_000], -1, *numbers[5_001:]],
-        "none in common": list(range(size, 2 * size)),
-    }[order]
-    Counted.compared = 0
-    hunks(list(map(Counted, numbers)), list(map(Counted, after)), key=lambda item: item.number)
-    assert Counted.compared <= 4 * size
-
-
-def test_a_long_program_with_one_edit() -> None:
-    before = chain(100_000)
-    nodes = list(before.main.nodes)
-    nodes[50_000] = evolve(nodes[50_000], args=(px.Ref(before.main.inputs[0].name), *nodes[50_000].args[1:]))
-    found = assert_applies_long(before, before.with_main(evolve(before.main, nodes=tuple(nodes))))
-    assert len(str(found).splitlines()) <= 9
-
-
-def assert_applies_long(before: px.Program, after: px.Program) -> px.ir.Diff:
-    """Raise unless the diff makes the one program the other; without the texts, which take long."""
-    found = px.diff(before, after)
-    assert found.apply(before) == after
-    return found
-
-
-def test_values() -> None:
-    found = px.diff(BASE, CHANGES["return"][0])
-    assert found == px.diff(BASE, CHANGES["return"][0])
-    assert hash(found) == hash(px.diff(BASE, CHANGES["return"][0]))
-    assert {found, px.diff(BASE, BASE)} == {px.ir.Diff(), found}
-    assert Change("a", 1, 2) != Change("a", 1, 3)
+def test_untouched_parts_stay_the_same_objects() -> None:
+    before = px.transform(px.import_ep(exported(Tower(), torch.randn(3, 4))))
+    body = before.graphs["Block"]
+    after = before.evolve(graphs=before.graphs.set("Block", evolve(body, output=body.nodes[0].name)))
+    result = px.diff(before, after).apply(before)
+    assert [name for name in before.order if result.graphs[name] is not before.graphs[name]] == ["Block"]
+    assert result.graphs["Block"].nodes is body.nodes
+    assert result.state is before.state
+    assert result.signature is before.signature
+    assert result.constraints is before.constraints
+    assert result.call_signatures is before.call_signatures

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from torch import nn
 import purefx as px
 from purefx import rules
 from purefx.ir.meta import ORIGIN
-from purefx.laws.law import Case
 from purefx.laws.provenance import made_of_all, provenance, untold
 from purefx.laws.tiers import drawn_cases
 
@@ -160,6 +158,31 @@ def test_it_survives_a_file(program: px.Program, tmp_path: Path) -> None:
     assert px.history(px.inline(again), "neg_1").to_dict() == px.history(px.inline(result), "neg_1").to_dict()
 
 
+def test_to_ep_says_it_as_torch_does(program: px.Program) -> None:
+    ep = px.to_ep(px.transform(program, fused, *px.DEFAULT))
+    told = {
+        node.name: node.meta["from_node"] for node in ep.graph.nodes if node.op == "call_function" and "from_node" in node.meta
+    }
+    assert {name: sorted(source.name for source in told[name]) for name in ("tanh_1", "neg_2")} == {
+        "tanh_1": ["linear_2", "relu_1"], "neg_2": ["linear_4", "relu_2"],
+    }  # fmt: skip
+    assert {source.pass_name for source in told["tanh_1"]} == {"purefx.fused"}
+    assert not any(ORIGIN in node.meta for node in ep.graph.nodes)
+
+
+def test_hostile_names_are_escaped() -> None:
+    evil = "y\x1b[2J\u202e"
+    hand = px.Program.of({"": px.Graph((), (px.Node(evil, px.Op("toy.one\x07")),), px.Ref(evil))})
+    told = px.ir.tracked(hand)
+    for text in (str(px.history(told, evil)), str(px.became(told, evil))):
+        assert text.replace("\n", "").isprintable()
+
+
+def test_the_default_pipeline_keeps_it_on_drawn_programs() -> None:
+    for case in drawn_cases("toy", "tokens", 25, 3):
+        assert provenance.check(px.transform, case) == made_of_all.check(px.transform, case) == []
+
+
 def test_off_nothing_is_kept_and_nothing_is_told() -> None:
     ep = torch.export.export(Model(), (X,))
     off = px.transform(px.import_ep(ep, provenance=False), fused, *px.DEFAULT)
@@ -176,59 +199,3 @@ def test_fx_graphs_have_it_too() -> None:
     assert px.history(traced, "relu_1").imported[0].op == "torch.relu"
     passed = px.from_fx_pass(lambda module: module.graph.eliminate_dead_code())(px.import_ep(torch.export.export(Model(), (X,))))
     assert names(px.history(passed, "relu_1").imported) == ["relu_1"]
-
-
-def test_to_ep_says_it_as_torch_does(program: px.Program) -> None:
-    ep = px.to_ep(px.transform(program, fused, *px.DEFAULT))
-    told = {
-        node.name: node.meta["from_node"] for node in ep.graph.nodes if node.op == "call_function" and "from_node" in node.meta
-    }
-    assert {name: sorted(source.name for source in told[name]) for name in ("tanh_1", "neg_2")} == {
-        "tanh_1": ["linear_2", "relu_1"], "neg_2": ["linear_4", "relu_2"],
-    }  # fmt: skip
-    assert {source.pass_name for source in told["tanh_1"]} == {"purefx.fused"}
-    assert not any(ORIGIN in node.meta for node in ep.graph.nodes)
-
-
-def test_wrong_questions_are_answered(program: px.Program) -> None:
-    tree = px.transform(program)
-    for asked, said in (
-        (lambda: px.history(program, "rleu"), "did you mean 'relu'"),
-        (lambda: px.history(tree, "relu", graph="nowhere"), "no node 'relu' in 'nowhere'"),
-        (lambda: px.history(px.expand(tree), "relu"), "3 graphs have a node 'relu': say which with graph="),
-        (lambda: px.became(tree, "relu", step=9), "step is 0 to "),
-        (lambda: px.became(tree, "rleu"), "did you mean 'relu'"),
-    ):
-        with pytest.raises(px.errors.NamingError, match=said):
-            asked()
-
-
-def test_hostile_names_are_escaped() -> None:
-    evil = "y\x1b[2J\u202e"
-    hand = px.Program.of({"": px.Graph((), (px.Node(evil, px.Op("toy.one\x07")),), px.Ref(evil))})
-    told = px.ir.tracked(hand)
-    for text in (str(px.history(told, evil)), str(px.became(told, evil))):
-        assert text.replace("\n", "").isprintable()
-
-
-def test_the_law_of_provenance_finds_a_rule_that_names_its_root_alone() -> None:
-    """What was matched beside the root would be said to be gone, although it lives on."""
-
-    def of_the_root_alone(given: px.Program) -> px.Program:
-        result = fused(given)
-        nodes = [
-            evolve(node, meta=MappingProxyType({**node.meta, ORIGIN: origin.of[0]}))
-            if (origin := node.meta.get(ORIGIN)) is not None and origin.of
-            else node
-            for node in result.main.nodes
-        ]
-        return result.with_main(evolve(result.main, nodes=tuple(nodes)))
-
-    case = Case(px.import_ep(torch.export.export(Model(), (X,))))
-    assert made_of_all.check(fused, case) == provenance.check(fused, case) == []
-    assert "nothing is made of linear" in made_of_all.check(of_the_root_alone, case)[0]
-
-
-def test_the_default_pipeline_keeps_it_on_drawn_programs() -> None:
-    for case in drawn_cases("toy", "tokens", 25, 3):
-        assert provenance.check(px.transform, case) == made_of_all.check(px.transform, case) == []

@@ -11,6 +11,7 @@ import pytest
 from attrs import evolve
 
 import purefx as px
+from purefx.ir.verify import types, verifier
 from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import share
 from tests.laws.corruptions import CORRUPTORS
@@ -70,4 +71,12 @@ def test_an_order_that_is_carried_over_an_edit_is_found() -> None:
         return made
 
     with patch.object(px.Program, "evolve", evolved):
+        assert found()
+
+
+def test_what_was_right_of_other_modules_is_found() -> None:
+    def is_known(program: px.Program) -> bool:
+        return types.frame_of in program.state.derived
+
+    with patch.object(verifier, "is_known_frame", is_known), patch.object(types, "is_known_frame", is_known):
         assert found()

@@ -215,3 +215,14 @@ def test_what_pack_makes_is_given_to_no_operator(after: str) -> None:
     with pytest.raises(px.errors.InvalidProgram):
         px.lower(program)
     assert CALLED == []
+
+
+def test_what_pack_makes_is_followed_through_calls() -> None:
+    text = boxed("None", after=" c = call @m(b) as m\n d = operator.getitem(c, 1)\n y = operator.getitem(d, 0)")
+    text = text.replace(' "": "M"', ' "": "M"\n m: "M"')[:-1] + "graph @m(a) {\n return (1, a)\n}\n}"
+    found = px.verify(px.parse(text))
+    assert [(violation.rule, violation.node) for violation in found] == [("packed-values", "y")]
+    sliced = px.verify(px.parse(text.replace("operator.getitem(c, 1)", "operator.getitem(c, slice(1, 2, None))")))
+    assert {violation.rule for violation in sliced} == {"packed-values", "projections"}
+    fine = text.replace(" y = operator.getitem(d, 0)\n", "").replace("return (y,)", "return (d,)")
+    assert px.verify(px.parse(fine)) == ()

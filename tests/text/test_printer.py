@@ -42,7 +42,7 @@ from purefx.ir import (
     pmap,
 )
 from purefx.ir.importing.exported import import_ep
-from purefx.ir.text import parse, print_graph, print_node
+from purefx.ir.text import parse, print_node
 from tests.text.test_parser import QUICK
 
 # What programs look like as text: golden text of exported models, and what must never be seen in it.
@@ -150,22 +150,6 @@ def test_hostile_names_stay_inside_their_quotes() -> None:
     assert text.isascii()
     assert all(line.isprintable() for line in text.split("\n"))
     assert len(text.split("\n")) == len(Program.of({"a": Graph((Input("a"),), graph.nodes, Ref("a"))}).text().split("\n")) + 2
-
-
-def test_what_has_no_text_says_its_type() -> None:
-    deep: tuple[object, ...] = ()
-    for _ in range(5000):
-        deep = (deep,)
-    assert print_node(Node("y", Op("f"), (object(), len))) == (
-        'y = f(opaque("builtins.object"), opaque("builtins.builtin_function_or_method")) ! pure'
-    )
-    assert 'opaque("more than 64 levels")' in print_node(Node("y", Op("f"), (deep,)))
-
-
-def test_many_inputs_are_broken_into_lines() -> None:
-    text = print_graph(Graph(tuple(Input(f"argument_{number}") for number in range(30)), ()))
-    assert max(map(len, text.splitlines())) <= 100
-    assert text.startswith('graph @""(\n    argument_0, ')
 
 
 def test_state_that_is_out_of_the_ordinary() -> None:

@@ -116,7 +116,6 @@ def test_joint_graphs_are_described() -> None:
     assert kinds == ["ParamAOTInput", "ParamAOTInput", "PlainAOTInput", "TangentAOTInput"]
     given = [type(desc).__name__ for desc in output.meta["desc"]]
     assert given == ["PlainAOTOutput", "GradAOTOutput", "GradAOTOutput", "NoneType"]
-    assert all(hasattr(torch_private.aot_descriptors(), kind) for kind in kinds)
     called = [node for node in graph.nodes if node.op == "call_function"]
     numbers = {node.meta["seq_nr"] for node in called if node.meta["partitioner_tag"] == "is_forward"}
     backward = [node for node in graph.nodes if "autograd_backward" in node.meta]

@@ -170,8 +170,6 @@ def result_of_topk(item: Any, target: Any = operator.getitem) -> Corruption:
 
 
 CAT = torch.ops.aten.cat.default
-CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
-COND = torch.ops.higher_order.cond
 SUM = torch.ops.aten.sum.dim_IntList
 RELU = torch.ops.aten.relu.default
 ADD_ = torch.ops.aten.add_.Tensor

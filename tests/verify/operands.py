@@ -11,7 +11,7 @@ from purefx import ir
 from purefx.ir.operators import op_of
 from purefx.ir.own_operators import PACK
 from purefx.ir.torch_private import pytree
-from tests.verify.changes import CAT, CHECKPOINT, COND, RELU, SUM, Corruption, result_of_topk, with_graph, with_node
+from tests.verify.changes import CAT, RELU, SUM, Corruption, result_of_topk, with_graph, with_node
 from tests.verify.programs import GETITEM
 
 __all__ = ["OPERANDS"]
@@ -34,9 +34,6 @@ OPERANDS: dict[str, dict[str, tuple[str, Corruption]]] = {
         "number-for-a-tensor": ("flat", with_node("unused", do=op_of(RELU), args=(1,))),
         "text-in-a-list": ("flat", with_node("unused", do=op_of(SUM), args=(ir.Ref("x"), ir.Items([0, "1"])))),
         "number-for-a-list": ("flat", with_node("unused", do=op_of(CAT), args=(ir.Ref("x"), 0, 1))),
-        "one-item": ("tree", with_node("first", args=(ir.Ref("lin"),))),
-        "no-body": ("flat", with_node("unused", do=op_of(COND), args=(ir.Ref("x"), ir.Ref("x"), ir.Ref("x"), (ir.Ref("x"),)))),
-        "no-bodies-at-all": ("flat", with_node("unused", do=op_of(CHECKPOINT), args=(ir.Ref("x"),))),
     },
     "results": {
         "of-an-operator": ("flat", result_of_topk(ir.Ref("pair"), RELU)),

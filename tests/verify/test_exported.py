@@ -11,7 +11,7 @@ from torch import nn
 
 from purefx.ir.importing import import_ep
 from purefx.ir.verify import verify
-from purefx.transforms import DEFAULT, inplace_mutations, outline, remove_effect_tokens, sink_state
+from purefx.transforms import DEFAULT, inplace_mutations, outline, remove_effect_tokens
 from tests.programs import parent
 
 
@@ -87,9 +87,3 @@ def test_every_stage_is_valid(name: str, steps: tuple[Any, ...]) -> None:
     for step in steps:
         program = step(program)
         assert verify(program) == (), step.name
-
-
-def test_sinking_is_seen() -> None:
-    program = sink_state(import_ep(torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),))))
-    assert "state sunk" in program.facts
-    assert verify(program) == ()

@@ -150,6 +150,24 @@ def test_a_circle_of_graphs_is_told_once() -> None:
     assert "b -> c -> b" in found[0].message
 
 
+@pytest.mark.parametrize("output", [3, ("x",), ir.Ref("b")])
+def test_new_contents_that_a_call_returns_are_a_value(output: Any) -> None:
+    """A number would fill the buffer."""
+    slot = ir.Slot(ir.SlotKind.BUFFER, torch.zeros(2), 0, 0)
+    given = ir.TensorType(torch.float32, (2,))
+    signature = ir.Signature((ir.UserInput(given, "x"),), (ir.StateMutation("s"), ir.UserOutput()))
+    call = ir.Node("c", ir.Call(ir.Frame("m"), "m"), (ir.Ref("x"), 4))
+    graphs = {
+        "": ir.Graph((ir.Input("x"),), (call,), (ir.Ref("c"), ir.Ref("x"))),
+        "m": ir.Graph((ir.Input("a"), ir.Input("b")), (), output),
+    }
+    modules = (ir.Module(""), ir.Module("m"))
+    state = ir.State(("s",), ir.pmap({"s": slot}))
+    program = ir.Program.of(graphs, state=state, signature=signature, modules=modules)
+    assert [violation.rule for violation in verify(program)] == ["mutations"]
+    assert verify(program.with_graphs({"m": evolve(graphs["m"], output=ir.Ref("a"))})) == ()
+
+
 def test_shared_bodies_do_not_multiply_the_work() -> None:
     levels = 200  # 2 ** 200 instances
     twice = {

@@ -140,7 +140,7 @@ def other_name(program: Program, place: Place) -> Program:
     return changed(program, place, do=evolve(place.do, name="aten.other.default"))
 
 
-@corrupts("operands", "an operator is given more arguments than it takes", at=nodes(_is_known))
+@corrupts("operands", "an operator is given more arguments than it takes", at=nodes(_is_overload))
 def too_many_operands(program: Program, place: Place) -> Program:
     return changed(program, place, args=(*place.node.args, *[None] * 40))
 
