@@ -48,7 +48,7 @@ def lower(
     Args:
         program: a program at any stage; a flat one gives one flat module, an outlined one the module tree.
         to: ``"graph_module"`` for modules that run generated code (``torch.fx.GraphModule``), ``"interpreter"`` for torch's
-            ``InterpreterModule``s, whose graph runs as soon as somebody looked at it.
+            ``InterpreterModule`` objects, whose graph runs as soon as somebody looked at it.
         device: where the state goes; every device that the program names is replaced. None changes nothing.
         state: ``"copy"`` gives the modules tensors of their own, ``"share"`` those of the program.
         flat_args_adapter: makes arguments that are nested differently from the exported ones into the exported ones.
