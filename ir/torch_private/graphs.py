@@ -52,7 +52,6 @@ __all__ = [
     "state_of",
     "storage_key",
     "times_written",
-    "tree_flatten_spec",
     "uncompiled",
     "unsaved_buffers",
     "window_on",
@@ -65,9 +64,6 @@ __all__ = [
 
 pytree: Any = torch.utils._pytree
 """The pytree library; torch has no public name for it, and exported signatures are its ``TreeSpec``."""
-
-tree_flatten_spec: Any = torch.fx._pytree.tree_flatten_spec
-"""Flattens a value according to a spec; torch's own graphs with preserved call signatures use it."""
 
 PyTreeCodeGen: Any = torch.fx.graph._PyTreeCodeGen
 """Makes a graph's code take and give pytrees, as the graph of ``ep.module()`` does."""
