@@ -150,7 +150,7 @@ class Body:
     graph: Graph
     program: Program = field(repr=False)
     runs: Graph = field(repr=False)
-    """What its code runs: the graph without boundaries, with some calls inlined where modules nest deeply."""
+    """What its code runs: the graph without boundaries, with the leaves of the result where its signature is preserved."""
     convention: Convention | None = field(repr=False)
     """How it is called, where the exporter was asked to preserve that."""
     sites: Mapping[str, PreservedCall] = field(repr=False)
