@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 import torch._guards
-import torch.fx._pytree
 import torch.fx._symbolic_trace
 import torch.fx.graph
 import torch.fx.traceback

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.fx
 from attrs import evolve
 
 from ...ir.arguments import Arg, Ref, same_arg
