@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 import torch
+from attrs import evolve
 
 from ..ir.arguments import Arg, Items, Ref
 from ..ir.effects.resolved import node_effects, slot_storage, storages
-from ..ir.graph import Graph, Input, Node
+from ..ir.graph import Get, Graph, Input, Node
 from ..ir.inference import clone_value
 from ..ir.names import word_of
 from ..ir.operators import op_of
 from ..ir.program import Program
 from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
-from ..transforms import inplace_mutations, sink_state
+from ..transforms import inplace_mutations
 
 __all__ = ["executable", "with_saved_values"]
 
@@ -33,18 +34,23 @@ def executable(program: Program) -> Program:
     signature = program.signature
     if all(type(spec) is UserInput for spec in signature.inputs) and all(type(spec) in GIVEN for spec in signature.outputs):
         return program
-    # Tokens order nothing here; state that is written and not read becomes an input, which the write goes to.
-    graph, names, given = program.main, program.main.names(), [pair for pair in program.inputs if type(pair[1]) is not Token]
-    tokens = [Node(one.name, EMPTY, (Items([0]),), meta=one.meta) for one, spec in program.inputs if type(spec) is Token]
+    names, taken = program.main.names(), {spec.slot for spec in signature.inputs if type(spec) is StateInput}
     written = dict.fromkeys([spec.slot for spec in signature.outputs if type(spec) is StateMutation])
-    for slot in [slot for slot in written if StateInput(slot) not in signature.inputs]:
-        given.append((Input(names.fresh(word_of(slot))), StateInput(slot)))
-    kept = [pair for pair in zip(graph.output, signature.outputs, strict=True) if type(pair[1]) is not Token]
-    main = Graph(tuple([one for one, _ in given]), (*tokens, *graph.nodes), tuple([arg for arg, _ in kept]))
-    program = program.with_boundary(main, [spec for _, spec in given], [spec for _, spec in kept])
-    for step in (inplace_mutations, sink_state):
-        program = step.apply(program)  # of a tree too: only their laws need a flat program
-    return program
+    more = [(Input(names.fresh(word_of(slot))), StateInput(slot)) for slot in written if slot not in taken]  # read to be written
+    if more:
+        main = evolve(program.main, inputs=(*program.main.inputs, *[formal for formal, _ in more]))
+        program = program.with_boundary(main, (*signature.inputs, *[spec for _, spec in more]))
+    program = inplace_mutations.apply(program)  # of a tree too: only its laws need a flat program
+    reads: list[Node] = []
+    for formal, spec in program.inputs:
+        if type(spec) is StateInput:
+            reads.append(Node(formal.name, Get(spec.slot), meta=formal.meta))
+        elif type(spec) is Token:  # it orders nothing here
+            reads.append(Node(formal.name, EMPTY, (Items([0]),), meta=formal.meta))
+    graph, users = program.main, [pair for pair in program.inputs if type(pair[1]) is UserInput]
+    kept = [pair for pair in zip(graph.output, program.signature.outputs, strict=True) if type(pair[1]) is not Token]
+    main = Graph(tuple([formal for formal, _ in users]), (*reads, *graph.nodes), tuple([arg for arg, _ in kept]))
+    return program.with_boundary(main, [spec for _, spec in users], [spec for _, spec in kept])
 
 
 def with_saved_values(program: Program) -> Program:

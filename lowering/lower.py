@@ -47,7 +47,7 @@ def lower(
     Args:
         program: a program at any stage; a flat one gives one flat module, an outlined one the module tree.
         to: ``"graph_module"`` for modules that run generated code (``torch.fx.GraphModule``), ``"interpreter"`` for torch's
-            ``InterpreterModule``s, whose graph runs as soon as somebody looked at it.
+            ``InterpreterModule`` objects, whose graph runs as soon as somebody looked at it.
         device: where the state goes; every device that the program names is replaced. None changes nothing.
         state: ``"copy"`` gives the modules tensors of their own, ``"share"`` those of the program.
         flat_args_adapter: makes arguments that are nested differently from the exported ones into the exported ones.
@@ -102,22 +102,14 @@ def lower_unchecked(
     nested.hooked = {**nested.hooked, **hooked}  # of a module that was pickled
     bodies, codes = bodies_of(nested, reserved=RESERVED)
     classes = {name: class_of(body, to) for name, body in bodies.items()}
-    for key in _given(nested.program):
+    callers = [node for name in nested.program.order for node in nested.program.graphs[name].callers]
+    for key in dict.fromkeys([body for node in callers for body in bodies_in(node.args, node.kwargs)]):
         nested[key] = new_module(bound_class(classes[key], Bound, bodies[key]), Place(bodies[key], "", 0, None, nested))
     plan = CallPlan(program)
     cells = materialise(program, copy=copy, devices=devices)
     made = grow(Tree(program, bodies, classes, bound_class, nested), cells, root_of(plan, codes, to))
     made.__dict__["purefx_plan"] = plan
     return made
-
-
-def _given(program: Program) -> dict[str, None]:
-    # The graphs that operators are given.
-    found: dict[str, None] = {}
-    for name in program.order:
-        for node in program.graphs[name].callers:
-            found.update(dict.fromkeys(bodies_in(node.args, node.kwargs)))
-    return found
 
 
 COPY = "aten.copy_.default"
@@ -150,13 +142,19 @@ def writing_parameters(program: Program) -> Program:
     changed: dict[str, set[str]] = {}
     for name, path in instances(program):
         for node, slot in copies.get(name, {}).items():
-            found = program.state.slots.get(join(path, slot))
-            if found is not None and found.kind is SlotKind.PARAMETER:
+            there = program.state.slots.get(join(path, slot))
+            if there is not None and there.kind is SlotKind.PARAMETER:
                 changed.setdefault(name, set()).add(node)
-    if not changed:
-        return program
-    graphs = {name: _changed(program.graphs[name], nodes) for name, nodes in changed.items()}
-    return program.evolve(graphs=program.graphs.update(graphs))
+    graphs: dict[str, Graph] = {}
+    for name, found in changed.items():
+        nodes = [_into_parameter(node) if node.name in found else node for node in program.graphs[name].nodes]
+        graphs[name] = evolve(program.graphs[name], nodes=tuple(nodes))
+    return program.evolve(graphs=program.graphs.update(graphs)) if graphs else program
+
+
+def _into_parameter(node: Node) -> Node:
+    assert type(node.do) is Op
+    return evolve(node, do=evolve(node.do, target=write_parameter))
 
 
 def copies_into_state(graph: Graph) -> dict[str, str]:
@@ -171,12 +169,3 @@ def copies_into_state(graph: Graph) -> dict[str, str]:
     slots = {node.name: node.do.slot for node in graph.nodes if type(node.do) is Get}
     pairs = [(node.name, node.args[0]) for node in copies]
     return {name: slots[arg.name] for name, arg in pairs if type(arg) is Ref and arg.name in slots}
-
-
-def _changed(graph: Graph, names: set[str]) -> Graph:
-    return evolve(graph, nodes=tuple([_written(node) if node.name in names else node for node in graph.nodes]))
-
-
-def _written(node: Node) -> Node:
-    assert type(node.do) is Op
-    return evolve(node, do=evolve(node.do, target=write_parameter))

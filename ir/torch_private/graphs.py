@@ -12,7 +12,6 @@ from typing import Any, TypeVar, cast
 
 import torch
 import torch._guards
-import torch.fx._pytree
 import torch.fx._symbolic_trace
 import torch.fx.graph
 import torch.fx.traceback
@@ -24,7 +23,7 @@ __all__ = [
     "TrainingIRVerifier", "Verifier", "blank_module", "buffers_dict", "checks_inputs", "child_of", "children_dict",
     "codegen_of", "fields_of", "generator_of_code", "guards_of", "hooks_of", "is_tracing", "parameters_dict", "pytree",
     "read_node_source", "retraced_joint", "run_while_tracing", "script_class", "set_guards", "state_of", "storage_key",
-    "times_written", "tree_flatten_spec", "uncompiled", "unsaved_buffers", "window_on", "with_hooks_of",
+    "times_written", "uncompiled", "unsaved_buffers", "window_on", "with_hooks_of",
 ]  # fmt: skip
 
 # pyright: reportPrivateUsage=false
@@ -33,9 +32,6 @@ __all__ = [
 
 pytree: Any = torch.utils._pytree
 """The pytree library; torch has no public name for it, and exported signatures are its ``TreeSpec``."""
-
-tree_flatten_spec: Any = torch.fx._pytree.tree_flatten_spec
-"""Flattens a value according to a spec; torch's own graphs with preserved call signatures use it."""
 
 PyTreeCodeGen: Any = torch.fx.graph._PyTreeCodeGen
 """Makes a graph's code take and give pytrees, as the graph of ``ep.module()`` does."""

@@ -1,17 +1,15 @@
 """Calls of modules with a preserved signature: arguments as the original took them, results as it returned them.
 
-Values that the preserved signature does not name travel in a per-call side channel.  The fx graphs that users see have nodes
-for them.
+Values that the preserved signature does not name travel in a per-call side channel.  In the fx graph of a body arguments
+and results are flat; a call of such a module is a call of ``PreservedCall``.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
-import torch.fx
 from attrs import evolve
 
 from ...ir.arguments import Arg, Ref, same_arg
@@ -21,10 +19,10 @@ from ...ir.errors import CallError, InputError, InputValueError
 from ...ir.graph import Call, Node
 from ...ir.names import FROM_ROOT
 from ...ir.own_operators import pack
-from ...ir.torch_private import is_tracing, pytree, tree_flatten_spec
+from ...ir.torch_private import is_tracing
 from .arguments import other_literal, result_builder
 
-__all__ = ["CallHandler", "CallHandlers", "PreservedCall", "add_inputs", "add_output", "answering", "call_module", "edited"]
+__all__ = ["CallHandler", "CallHandlers", "PreservedCall", "answering", "edited"]
 
 SideChannel = list[Any]
 """What travels beside the arguments: call number, values for the body, and on the way back the values that it gives."""
@@ -191,89 +189,8 @@ def edited(forward: Callable[..., Any], answers: CallHandlers) -> Callable[..., 
         answers: how the module answers its calls.
     """
     first = answers.of(None)
-    whole = answering(lambda module, place, values: place.body.run(module, *values))
-    mine = answering(lambda module, _, values: forward(module, *values))
 
-    def answer(self: Any, *args: Any, purefx_side_channel: SideChannel | None = None, **kwargs: Any) -> Any:
-        if answers.of(purefx_side_channel) is not first:
-            return whole(self, *args, purefx_side_channel=purefx_side_channel, **kwargs)
-        if first.convention.is_closed:
-            return forward(self, *args, **kwargs)
-        return mine(self, *args, purefx_side_channel=purefx_side_channel, **kwargs)
+    def run(module: Any, place: Any, values: list[Any]) -> Any:
+        return forward(module, *values) if place is first.place else place.body.run(module, *values)
 
-    return answer
-
-
-Attach = Callable[[Any], str]
-"""Puts a pytree on the owner of the graph and returns the attribute's name."""
-
-
-def add_inputs(made: torch.fx.Graph, convention: Convention, formals: Sequence[str], attach: Attach) -> dict[str, torch.fx.Node]:
-    """Add the placeholders of a body with a preserved signature, and return the fx node of each of its inputs.
-
-    Args:
-        made: an empty graph.
-        convention: how the body is called; nothing may travel beside the arguments.
-        formals: the names of the body's inputs.
-        attach: puts a pytree on the owner of the graph.
-    """
-    tree = ArgumentTree.of(convention.signature.in_spec)
-    args = tuple([made.placeholder(f"_positional_arg_{index}") for index in range(len(tree.positional))])
-    kwargs = {key: made.placeholder(key) for key in tree.keyword}
-    spec = made.get_attr(attach(convention.signature.in_spec))
-    flat = made.call_function(tree_flatten_spec, ((args, kwargs), spec))
-    found: dict[str, torch.fx.Node] = {}
-    for index, leaf in enumerate(convention.takes):
-        name = leaf.name if type(leaf) is Ref else f"_constant_{index}"
-        node = made.create_node("call_function", operator.getitem, (flat, index), name=name)
-        if type(leaf) is Ref:
-            found.setdefault(leaf.name, node)
-    return {name: found[name] for name in formals}
-
-
-def add_output(made: torch.fx.Graph, convention: Convention, leaves: Sequence[Any], attach: Attach) -> torch.fx.Node:
-    """Add the output of a body with a preserved signature: its leaves, put together."""
-    spec = made.get_attr(attach(convention.signature.out_spec))
-    return made.output(made.call_function(pytree.tree_unflatten, (list(leaves), spec)))
-
-
-def call_module(
-    made: torch.fx.Graph, site: PreservedCall, leaves: Sequence[Any], *, target: str, name: str, attach: Attach
-) -> tuple[torch.fx.Node, Any]:
-    """Add a call of a module as the original was called.
-
-    Args:
-        made: the graph.
-        site: the call.
-        leaves: the leaves of the arguments, as fx nodes and literals.
-        target: the attribute path of the module.
-        name: the name of the node.
-        attach: puts a pytree on the owner of the graph.
-
-    Returns:
-        The node of the call, and what its caller uses of the result.
-    """
-    convention = site.convention
-    tree, rest = ArgumentTree.of(convention.signature.in_spec), iter(leaves)
-    args = tuple([_packed(made, spec, rest, attach) for spec in tree.positional])
-    kwargs = {key: _packed(made, spec, rest, attach) for key, spec in tree.keyword.items()}
-    called = made.create_node("call_module", target, args, cast(Any, kwargs), name=name)
-    if convention.signature.out_spec.is_leaf():
-        flat: Any = (called,)
-    else:
-        spec = made.get_attr(attach(convention.signature.out_spec))
-        parts = made.call_function(tree_flatten_spec, (called, spec))
-        flat = {leaf: made.call_function(operator.getitem, (parts, leaf)) for leaf in convention.outputs}
-    values = tuple([flat[leaf] for leaf in convention.outputs])
-    return called, values[0] if convention.single else values
-
-
-def _packed(made: torch.fx.Graph, spec: Any, leaves: Iterator[Any], attach: Attach) -> Any:
-    # Nesting is what a caller of the original wrote, so it is shallow.
-    if spec.is_leaf():
-        return next(leaves)
-    if spec.type not in (tuple, list, dict):
-        inside = [next(leaves) for _ in range(spec.num_leaves)]
-        return made.call_function(pytree.tree_unflatten, (inside, made.get_attr(attach(spec))))
-    parts = [_packed(made, child, leaves, attach) for child in spec.children()]
-    return dict(zip(spec.context, parts, strict=True)) if spec.type is dict else spec.type(parts)
+    return answering(run)

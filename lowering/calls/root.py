@@ -21,7 +21,6 @@ from ...ir.torch_private import buffers_dict, is_tracing, parameters_dict, pytre
 from ..code.compiled import Body, Codes
 from ..code.contract import CONTRACT
 from ..modules.context import FIRST
-from ..modules.conversion import all_modules
 from ..modules.interpreter import LoweredInterpreter, note_from_traceback, run_body
 from ..modules.module import MADE, Bound, Lowered, LoweredModule, OtherName, Place, holds, make_class, runs_on
 from .arguments import CallPlan, adapted
@@ -114,7 +113,7 @@ class _Root(Lowered):
 
 
 def _floating_dtype(module: torch.nn.Module) -> torch.dtype | None:
-    parts = all_modules(module)
+    parts = list(module.modules())
     for registered in (parameters_dict, buffers_dict):
         for part in parts:
             for tensor in registered(part).values():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CodeType, FunctionType, TracebackType
 from typing import Any
 from weakref import WeakValueDictionary
@@ -34,7 +34,7 @@ from ..calls.preserved import PreservedCall
 from ..modules.context import LoweringContext
 from .source import Table, write_body
 
-__all__ = ["FILE", "Body", "Codes", "bodies_of", "check_runs", "deferred", "may_leave_modes", "restoring"]
+__all__ = ["FILE", "Body", "Codes", "bodies_of", "check_runs", "code_of", "deferred", "may_leave_modes", "restoring"]
 
 
 def deferred(write: Callable[[], tuple[CodeType, Mapping[str, Any]]], name: str, *, parameters: int) -> FunctionType:
@@ -150,7 +150,7 @@ class Body:
     graph: Graph
     program: Program = field(repr=False)
     runs: Graph = field(repr=False)
-    """What its code runs: the graph without boundaries, with some calls inlined where modules nest deeply."""
+    """What its code runs: the graph without boundaries, with the leaves of the result where its signature is preserved."""
     convention: Convention | None = field(repr=False)
     """How it is called, where the exporter was asked to preserve that."""
     sites: Mapping[str, PreservedCall] = field(repr=False)
@@ -276,6 +276,23 @@ def _runner(body: Body, name: str, codes: Codes) -> FunctionType:
     return deferred(write, name, parameters=len(body.runs.inputs))
 
 
+def code_of(head: str, lines: Sequence[str]) -> CodeType:
+    """Return the code of a function.
+
+    Args:
+        head: its name and parameters.
+        lines: of its body; the text is ours, see ``source.py``.
+
+    >>> code_of("f(x)", ["return x"]).co_varnames
+    ('x',)
+    """
+    made: dict[str, Any] = {}
+    exec(compile("\n    ".join([f"def {head}:", *lines]), FILE, "exec"), {}, made)  # noqa: S102
+    (function,) = made.values()
+    code: CodeType = function.__code__
+    return code
+
+
 def _compiled(body: Body) -> tuple[CodeType, Mapping[str, Any], tuple[str, ...]]:
     # Code that follows from the graph alone is kept with it, for other programs that have it; that of calls with a preserved
     # signature, of graphs that operators are given and of inlined calls depends on more.
@@ -284,10 +301,7 @@ def _compiled(body: Body) -> tuple[CodeType, Mapping[str, Any], tuple[str, ...]]
     if kept is None:
         table = body.new_table()
         source = write_body(body.runs, table, body.sites)
-        lines = [f"def body({', '.join(('self', *source.parameters))}):", *(f"    {line}" for line in source.lines)]
-        made: dict[str, Any] = {}
-        exec(compile("\n".join(lines), FILE, "exec"), {}, made)  # noqa: S102 - the text is ours, see source.py
-        kept = made["body"].__code__, table.values, source.opened
+        kept = code_of(f"body({', '.join(('self', *source.parameters))})", source.lines), table.values, source.opened
         if alone:
             body.graph.derived[_compiled] = kept
     return kept

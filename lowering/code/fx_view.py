@@ -18,7 +18,6 @@ from ...ir.meta import Meta, spelled_stack, thaw
 from ...ir.names import join, way_to
 from ...ir.own_operators import is_boundary, is_module_call, read_modules
 from ...ir.torch_private import PyTreeCodeGen, PyTreeInfo, pytree
-from ..calls.preserved import PreservedCall, add_inputs, add_output, call_module
 from .source import argument_names, attribute_name, check_fx_names, from_root
 
 __all__ = ["as_it_was", "build_fx_graph"]
@@ -86,8 +85,8 @@ class _Builder:
         self.signature = body.program.signature
         self.is_root = body.name == body.program.root
         self.made = torch.fx.Graph()
-        self.known: dict[str, Any] = {}
-        """What stands for each value: a node; for what a preserved call returns, a tuple of nodes."""
+        self.known: dict[str, torch.fx.Node] = {}
+        """The node of each value."""
         self.parameters = plain_parameters(self.signature) if self.is_root else None
         """What the code takes where that is as a plain function does, with defaults and rests."""
         self._stacks: dict[Stack, dict[str, tuple[str, str]]] = {}
@@ -119,11 +118,8 @@ class _Builder:
         made.meta.update({key: thaw(value) for key, value in meta.items()})
 
     def inputs(self) -> None:
-        formals, convention = self.graph.inputs, self.place.body.convention
-        if convention is not None and convention.is_closed:
-            names = [formal.name for formal in formals]
-            self.known.update(add_inputs(self.made, convention, names, self.attach_tree))
-        elif self.parameters is not None:
+        formals = self.graph.inputs
+        if self.parameters is not None:
             for formal, parameter in zip(formals, self.parameters, strict=True):
                 stars = "" if parameter.rest is None else "**" if parameter.rest.keywords else "*"
                 taken = stars + formal.name
@@ -139,29 +135,14 @@ class _Builder:
             self.made.output(pytree.tree_unflatten(list(output), self.signature.out_spec))
         elif convention is None:
             self.made.output(output)
-        elif convention.is_closed:
-            add_output(self.made, convention, self.arg(convention.gives), self.attach_tree)
-        else:  # what travels beside arguments and result has no place in a graph: this is what the body computes
+        else:  # arguments and results are nested by the module around the graph: this is what the body computes
             self.made.output((output, self.arg(convention.gives)))
 
     def node(self, node: Node) -> torch.fx.Node:
-        made = self._node(node)
-        if type(made) is tuple:
-            made, self.known[node.name] = made
-        else:
-            self.known[node.name] = made
+        made = self.known[node.name] = self._node(node)
         return made
 
-    def _preserved(self, node: Node, site: PreservedCall) -> tuple[torch.fx.Node, Any]:
-        leaves, target = self.arg(site.leaves), attribute_name(site.callee)
-        # A later call with another body is passed its number, and so is one with values in the side channel.
-        if site.convention.is_closed and not (site.number and site.convention.signature.shared):
-            return call_module(self.made, site, leaves, target=target, name=node.name, attach=self.attach_tree)
-        args = (self.made.get_attr(target), leaves, self.arg(site.extra))
-        made = self.made.create_node("call_function", site, args, name=node.name)
-        return made, made
-
-    def _node(self, node: Node) -> Any:
+    def _node(self, node: Node) -> torch.fx.Node:
         do = node.do
         create = self.made.create_node
         match do:
@@ -171,12 +152,11 @@ class _Builder:
                 kwargs = {key: self.arg(value) for key, value in node.kwargs}
                 return create("call_module", self._module_calls[node.name], self.arg(node.args[1:]), kwargs, name=node.name)
             case Call() if node.name in self.place.body.sites:
-                return self._preserved(node, self.place.body.sites[node.name])
+                site = self.place.body.sites[node.name]
+                args = (self.made.get_attr(attribute_name(site.callee)), self.arg(site.leaves), self.arg(site.extra))
+                return create("call_function", site, args, name=node.name)
             case Call(instance=instance):
                 return create("call_module", attribute_name(instance), self.arg(node.args), name=node.name)
-            case _ if node.projection is not None and type(whole := self.arg(node.args[0])) is tuple:
-                made = whole[node.projection[1]]
-                return made, made
             case _:
                 assert do.target is not None, "an operator without a callable is refused when bodies are compiled"
                 args = self.arg(node.args)

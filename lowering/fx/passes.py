@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -101,21 +102,10 @@ def _put_into(graph: torch.fx.Graph, new: torch.fx.GraphModule) -> None:
             known[node] = next(theirs)
             continue
         if node.op == "get_attr" and graph.owning_module is not None:
-            _take_over(graph.owning_module, new, str(node.target))
+            path = str(node.target)
+            if not _has(graph.owning_module, path):
+                _put(graph.owning_module, path, _at(new, path))
         known[node] = graph.node_copy(node, known.__getitem__)
-
-
-def _take_over(module: torch.nn.Module, new: torch.nn.Module, path: str) -> None:
-    # What the graph reads by a path that the module has not.
-    *outer, name = path.split(".")
-    source: Any = new
-    for step in outer:
-        source = getattr(source, step)
-        if not hasattr(module, step):
-            setattr(module, step, torch.nn.Module())
-        module = getattr(module, step)
-    if not hasattr(module, name):
-        setattr(module, name, getattr(source, name))
 
 
 def exported(program: Program) -> Any:
@@ -463,9 +453,7 @@ def _attributes(module: torch.fx.GraphModule) -> dict[str, Any]:
 
 
 def _at(module: Any, path: str) -> Any:
-    for name in path.split("."):
-        module = getattr(module, name)
-    return module
+    return attrgetter(path)(module)
 
 
 def _put(module: Any, path: str, value: Any) -> None:
@@ -494,8 +482,8 @@ def _keep_unread(module: torch.fx.GraphModule, lowered: torch.nn.Module) -> None
 
 
 def _has(module: Any, path: str) -> bool:
-    for name in path.split("."):
-        if not hasattr(module, name):
-            return False
-        module = getattr(module, name)
+    try:
+        _at(module, path)
+    except AttributeError:
+        return False
     return True

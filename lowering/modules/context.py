@@ -1,7 +1,6 @@
 """``LoweringContext``: the context that all modules of one lowering share.
 
-Bodies of operators that read state run with the enclosing module as ``self``; nestings deeper than Python's recursion limit
-run in groups.
+Bodies of operators that read state run with the enclosing module as ``self``.
 """
 
 from __future__ import annotations

@@ -22,9 +22,7 @@ from .context import LoweringContext
 
 __all__ = [
     "Once",
-    "all_modules",
     "convert_constants",
-    "reached",
     "restore_ties",
     "tied_parameters",
     "warn_of_modes",
@@ -157,11 +155,6 @@ class Once:
         self.results: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.devices: dict[torch.device, torch.device] = {}
 
-    @classmethod
-    def of(cls, convert: Callable[[torch.Tensor], torch.Tensor]) -> Once:
-        """Return the conversion itself if it is one already: that of the module around."""
-        return convert if isinstance(convert, Once) else cls(convert)
-
     def device_from(self, device: torch.device) -> torch.device:
         """Return the target device of a tensor on a device; it is probed with an empty tensor."""
         found = self.devices.get(device)
@@ -213,40 +206,10 @@ def convert_constants(module: torch.nn.Module, names: Iterable[str], convert: On
                 attributes[name] = convert(value) if value.is_meta else value.to(device)
 
 
-def all_modules(module: torch.nn.Module) -> list[torch.nn.Module]:
-    """Return a module and all below it, outer ones first: ``modules()``, also where they nest deeper than Python calls.
-
-    >>> [type(found).__name__ for found in all_modules(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()))]
-    ['Sequential', 'ReLU', 'Tanh']
-    """
-    return reached(module, lambda each: reversed(list(each.children())))
-
-
-def reached(module: torch.nn.Module, inner: Callable[[torch.nn.Module], Iterable[torch.nn.Module]]) -> list[torch.nn.Module]:
-    """Return a module and those that are reached from it, each once, outer ones first.
-
-    Args:
-        module: where to begin.
-        inner: the modules to go on with from one; the last is the next.
-
-    >>> nested = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh())
-    >>> [type(found).__name__ for found in reached(nested, torch.nn.Module.children)]
-    ['Sequential', 'Tanh', 'ReLU']
-    """
-    found: dict[int, torch.nn.Module] = {}
-    todo = [module]
-    while todo:
-        each = todo.pop()
-        if id(each) not in found:
-            found[id(each)] = each
-            todo += inner(each)
-    return list(found.values())
-
-
 def tied_parameters(module: torch.nn.Module) -> list[Places]:
     """Return where the parameters are that stand in several places; a move to another kind of device makes new ones."""
     places: dict[int, Places] = {}
-    parts = all_modules(module)
+    parts = list(module.modules())
     for part in parts:
         for name, value in parameters_dict(part).items():
             if value is not None:

@@ -37,7 +37,7 @@ def one_object(program: Program) -> dict[str, str]:
         return {}
     inside = _below(first, [(path, path) for path in types])
     calls = _below(first, calls_by_label(program).items())
-    slots = _below(first, [(name, _facts(program, name)) for name in program.state.order])
+    slots = _below(first, [(name, (slot.cell, slot.kind, slot.persistent)) for name, slot in program.state.pairs])
     kept: dict[str, str] = {}
     for path, kind in types.items():
         above, _, name = path.rpartition(".")
@@ -99,24 +99,15 @@ def _outer(name: str) -> Iterator[str]:
         name = name.rpartition(".")[0]
 
 
-def _facts(program: Program, name: str) -> object:
-    slot = program.state.slots[name]
-    return slot.cell, slot.kind, slot.persistent
-
-
-def _agree(ours: Mapping[str, object], theirs: Mapping[str, object]) -> bool:
-    return all(theirs.get(name, mine) == mine for name, mine in ours.items())
+def _agree(ours: Mapping[T, object], theirs: Mapping[T, object]) -> bool:
+    return all(theirs.get(key, mine) == mine for key, mine in ours.items())
 
 
 def _run_alike(ours: Mapping[str, Mapping[Label, str]], theirs: Mapping[str, Mapping[Label, str]]) -> bool:
     # Where a path is called at all; the object has the body of its first call.
     return all(
-        min(labels) == min(theirs[name]) and _agree_on(labels, theirs[name]) for name, labels in ours.items() if name in theirs
+        min(labels) == min(theirs[name]) and _agree(labels, theirs[name]) for name, labels in ours.items() if name in theirs
     )
-
-
-def _agree_on(ours: Mapping[Label, str], theirs: Mapping[Label, str]) -> bool:
-    return all(theirs.get(label, body) == body for label, body in ours.items())
 
 
 @frozen(eq=False)

@@ -26,7 +26,7 @@ from ..code.fx_view import build_fx_graph
 from ..code.source import uncompilable
 from ..swaps.hooks import Watched, Where
 from .context import FIRST, LoweringContext
-from .conversion import Once, convert_constants, reached, restore_ties, tied_parameters, warn_of_modes
+from .conversion import Once, convert_constants, restore_ties, tied_parameters, warn_of_modes
 
 __all__ = [
     "DERIVED",
@@ -78,30 +78,23 @@ class Lowered(Watched):
 
     def train(self, mode: bool = True) -> Any:  # noqa: FBT001, FBT002  torch's signature
         """Set the mode; warns, once, where a mode was written into the program."""
-        warn_of_modes(self.purefx_context, self, train=mode)
-        torch.nn.Module().train(mode)  # refuses what is not a mode
-        for module in _inside_out(self, "train"):
-            if module is not self and not _plain(module, "train"):
-                module.train(mode)
-                continue
-            if isinstance(module, Lowered) and module.purefx_context is not self.purefx_context:
-                warn_of_modes(module.purefx_context, module, train=mode)
-            module.training = mode
-        return self
+        if isinstance(mode, bool):  # torch refuses anything else
+            warn_of_modes(self.purefx_context, self, train=mode)
+        return super().train(mode)
 
     def eval(self) -> Any:
         """Set the mode to evaluation; warns, once, where a mode was written into the program."""
         return self.train(False)  # noqa: FBT003  torch's signature
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:  # noqa: FBT001, FBT002
-        ties = [] if isinstance(fn, Once) else tied_parameters(self)
-        convert = Once.of(fn)
-        for module in _inside_out(self, "_apply") if recurse else [self]:
-            if module is not self and not _plain(module, "_apply"):
-                cast(Any, module)._apply(convert)
-                continue
-            torch.nn.Module._apply(module, convert, recurse=False)  # pyright: ignore[reportPrivateUsage]
-            _convert_constants(module, convert)
+        if isinstance(fn, Once):
+            return super()._apply(fn, recurse)
+        ties, convert = tied_parameters(self), Once(fn)
+        super()._apply(convert, recurse)
+        for part in self.modules() if recurse else (self,):
+            where = part.purefx_where if isinstance(part, Watched) else None  # containers that were never called have some too
+            if where is not None:
+                convert_constants(part, where.family.constants.get(where.path, ()), convert)
         restore_ties(ties)
         return self
 
@@ -212,24 +205,6 @@ def copy_graph(graph: torch.fx.Graph) -> torch.fx.Graph:
         new.output(value).meta = dict(cast(torch.fx.Node, old).meta)
     new.set_codegen(codegen_of(graph))
     return new
-
-
-def _plain(module: torch.nn.Module, method: str) -> bool:
-    # Whether a method does with a module and its children what ours does.
-    known = getattr(Lowered, method), getattr(torch.nn.Module, method)
-    return method not in module.__dict__ and getattr(type(module), method) in known
-
-
-def _inside_out(module: torch.nn.Module, method: str) -> list[torch.nn.Module]:
-    # The modules that a method goes to, children first, as torch does.  What has a method of its own goes on by itself.
-    return reached(module, lambda each: each.children() if each is module or _plain(each, method) else ())[::-1]
-
-
-def _convert_constants(module: torch.nn.Module, convert: Once) -> None:
-    # Those of a module of ours, and of containers that were never called.
-    where = module.purefx_where if isinstance(module, Watched) else None
-    if where is not None and where.family.constants:
-        convert_constants(module, where.family.constants.get(where.path, ()), convert)
 
 
 @define(eq=False)

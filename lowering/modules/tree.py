@@ -7,7 +7,7 @@ children, so no key is invented.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -74,14 +74,11 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
     _give_root(tree, calls)
     _register(tree, cells)
     for module in tree.modules.values():
-        if type(module) is LoweredContainer and "0" in (names := children_dict(module)) and _counts(names):
+        names = children_dict(module) if type(module) is LoweredContainer else ()
+        if "0" in names and all(name == str(number) for number, name in enumerate(names)):
             # A container that was never called and counts its children: let it be indexed like the original.
             object.__setattr__(module, "__class__", LoweredList)
     return tree.modules[""]
-
-
-def _counts(names: Iterable[str]) -> bool:
-    return all(name == str(number) for number, name in enumerate(names))
 
 
 def _merged(tree: Tree, calls: dict[str, dict[Label, str]]) -> dict[str, dict[Label, str]]:

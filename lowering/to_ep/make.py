@@ -30,7 +30,7 @@ from ...ir.graph import Frame
 from ...ir.persistent import collector_paused
 from ...ir.program import Program
 from ...ir.signature import GIVEN, InputMutation, LiteralType, StateInput, StateMutation, Token, UserInput
-from ...ir.state import Slot, SlotKind
+from ...ir.state import SlotKind
 from ...ir.torch_private import (
     SpecViolationError,
     TrainingIRVerifier,
@@ -119,7 +119,8 @@ def guard_texts(program: Program) -> list[str]:
         UnsupportedProgram: a guard has an operator that Python does not.
     """
     guards = program.constraints.guards
-    return [_bare(_written(guard)) if isinstance(guard, Apply) else _written(guard) for guard in guards]
+    pairs = [(guard, _written(guard)) for guard in guards]
+    return [text[1:-1] if isinstance(guard, Apply) and text.startswith("(") else text for guard, text in pairs]
 
 
 def _written(expr: Expr) -> str:
@@ -134,10 +135,6 @@ def _written(expr: Expr) -> str:
             return repr(expr)
         case _:
             raise UnsupportedProgram(f"a guard refers to {expr}, which is not an input; write it over sizes of inputs")
-
-
-def _bare(text: str) -> str:
-    return text[1:-1] if text.startswith("(") else text
 
 
 PREFIXES: Mapping[str, str] = {"neg": "-", "not": "not "}
@@ -309,15 +306,11 @@ def state_of_ep(program: Program, *, copy: bool) -> tuple[dict[str, Any], dict[s
         if not name.isprintable() or any(mark in name for mark in "'\"\\"):
             raise UnsupportedProgram(f"the state {name!r} has a name that torch would write into code; rename it")
         value = cells[slot.cell]
-        if _is_saved(slot):
+        if slot.kind is not SlotKind.CONSTANT and slot.persistent:
             saved[name] = value
         else:  # torch looks for constants that are parameters among the buffers, and does not find them
             constants[name] = value.detach() if isinstance(value, torch.nn.Parameter) else value
     return saved, constants
-
-
-def _is_saved(slot: Slot) -> bool:
-    return slot.kind is not SlotKind.CONSTANT and slot.persistent
 
 
 def graph_signature(program: Program, root: Made) -> ExportGraphSignature:

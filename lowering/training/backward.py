@@ -39,7 +39,7 @@ from ...transforms.inline import inline
 from ...transforms.simplify.dead_code import eliminate_dead_code
 from ...transforms.state import lift_state
 from ...transforms.training import Partition
-from ..code.compiled import FILE, Body, deferred
+from ..code.compiled import Body, code_of, deferred
 from ..code.source import BodySource, Table, write_body
 from ..lower import lower_unchecked
 from ..modules.interpreter import note_from_traceback
@@ -356,7 +356,7 @@ def in_place_call(program: Program, *, device: torch.device | None = None) -> In
     def write() -> tuple[CodeType, Mapping[str, Any]]:
         table = body.new_table()
         source = write_body(body.runs, table, body.sites)
-        code = _compiled("in_place(self, v0)", [f"{_unpacked(body.runs, source)}{source.lines[0]}", *source.lines[1:]])
+        code = code_of("in_place(self, v0)", [f"{_unpacked(body.runs, source)}{source.lines[0]}", *source.lines[1:]])
         codes[code] = body
         return code, table.values
 
@@ -373,14 +373,6 @@ def _unpacked(graph: Graph, source: BodySource) -> str:
     return f"box = v0; {', '.join(source.parameters)}, = box; box.clear(); {unused}"
 
 
-def _compiled(head: str, lines: Sequence[str]) -> CodeType:
-    made: dict[str, Any] = {}
-    exec(compile("\n    ".join([f"def {head}:", *lines]), FILE, "exec"), {}, made)  # noqa: S102 - the text is ours, see source.py
-    (function,) = made.values()
-    code: CodeType = function.__code__
-    return code
-
-
 def reader(slots: tuple[str, ...]) -> Callable[[torch.nn.Module], tuple[Any, ...]]:
     """Return a function that reads state of a lowered module as its code does.
 
@@ -395,6 +387,6 @@ def reader(slots: tuple[str, ...]) -> Callable[[torch.nn.Module], tuple[Any, ...
         table = Table(RESERVED)
         reads = tuple([Node(f"s{number}", Get(slot)) for number, slot in enumerate(slots)])
         source = write_body(Graph((), reads, tuple([Ref(node.name) for node in reads])), table)
-        return _compiled("read(self)", source.lines), table.values
+        return code_of("read(self)", source.lines), table.values
 
     return deferred(write, "read", parameters=0)

@@ -128,7 +128,7 @@ def apart(outputs: Sequence[Any], differentiable: Collection[int], operands: Seq
     >>> [one._is_view() for one in apart([x, x], {0, 1}, [])]
     [True, True]
     """
-    tensors = [value for value in outputs if isinstance(value, torch.Tensor)]
+    tensors, passed = ([value for value in some if isinstance(value, torch.Tensor)] for some in (outputs, operands))
     several = len(tensors) > 1
     counts = Counter([storage_key(value) for value in tensors]) if several else None
     found = list(outputs)
@@ -136,13 +136,9 @@ def apart(outputs: Sequence[Any], differentiable: Collection[int], operands: Seq
         value = outputs[number]
         if counts is not None and counts[storage_key(value)] > 1:
             found[number] = value.view_as(value)
-        elif (base := base_of(value)) is not None and not _is_of(base, operands):
+        elif (base := base_of(value)) is not None and not any(base is one or base is base_of(one) for one in passed):
             found[number] = value.detach()
     return found
-
-
-def _is_of(base: torch.Tensor, operands: Sequence[Any]) -> bool:
-    return any(isinstance(value, torch.Tensor) and (value is base or base_of(value) is base) for value in operands)
 
 
 def refusing(gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:

@@ -53,7 +53,6 @@ class NoGrad(parent(lin=lambda: nn.Linear(2, 2))):
     """Regions of two gradient modes, one in the other."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute in them."""
         with torch.no_grad():
             y = self.lin(x) + 1
             with torch.enable_grad():
@@ -66,7 +65,6 @@ class Autocast(parent(lin=lambda: nn.Linear(2, 2))):
     """Regions of autocast, one in the other."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute in them."""
         with torch.autocast("cpu", torch.bfloat16):
             y = self.lin(x)
             with torch.autocast("cpu", enabled=False):
@@ -79,7 +77,6 @@ class Casts(nn.Module):
     """Regions of autocast, without state."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute in them."""
         with torch.autocast("cpu", torch.bfloat16):
             with torch.autocast("cpu", enabled=False):
                 z = x @ x
@@ -91,7 +88,6 @@ class Inner(parent(inner=NoGrad, other=Autocast)):
     """Calls modules with modes, in a mode."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute with both."""
         with torch.no_grad():
             y = self.other(x)
         return self.inner(y) + x
@@ -101,7 +97,6 @@ class Mapped(nn.Module):
     """Two levels of vmap, in a gradient mode."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute in them."""
         with torch.no_grad():
             y = torch.func.vmap(lambda row: torch.func.vmap(torch.sin)(row) + 1)(x)
         return y * 2
@@ -111,7 +106,6 @@ class Forward(nn.Module):
     """Forward gradients."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute one."""
         return torch.func.jvp(torch.sin, (x,), (x,))[1] + 1
 
 
@@ -119,7 +113,6 @@ class Gradient(nn.Module):
     """A gradient by torch.func, which disables hooks on saved tensors."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute it."""
         return torch.func.grad(lambda a: a.sin().sum())(x) + 1
 
 
@@ -127,8 +120,6 @@ class Inference(nn.Module):
     """Inference mode inside and outside of vmap."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute in both."""
-
         def inner(row: torch.Tensor) -> torch.Tensor:
             with torch.inference_mode():
                 return row.sin() + 1
@@ -142,7 +133,6 @@ class Attention(nn.Module):
     """Attention by one kernel."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute it."""
         with sdpa_kernel(SDPBackend.MATH):
             return torch.nn.functional.scaled_dot_product_attention(x, x, x) + 1
 
@@ -151,8 +141,6 @@ class Branch(parent(inner=NoGrad)):
     """A branch with a mode."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Choose a branch."""
-
         def other(x: torch.Tensor) -> torch.Tensor:
             with torch.no_grad():
                 return x.cos() + 1

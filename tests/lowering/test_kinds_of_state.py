@@ -54,7 +54,6 @@ class Scales(Holder):
     """Uses all numbers of the state."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Multiply by the sum."""
         return x * (self.p * 2).sum()
 
 
@@ -62,7 +61,6 @@ class Multiplies(Holder):
     """Uses the state as a matrix."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Multiply by the matrix."""
         return (self.p @ x.unsqueeze(1)).squeeze(1)
 
 
@@ -70,7 +68,6 @@ class Dense(Holder):
     """Uses the state as a dense tensor."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Multiply by the sum."""
         return x * self.p.to_dense().sum()
 
 
@@ -78,7 +75,6 @@ class Draws(Holder):
     """Draws from a generator of its own."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add what is drawn."""
         return x + torch.rand(3, generator=self.p)
 
 

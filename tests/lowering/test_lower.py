@@ -165,19 +165,6 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
         px.lower(px.import_ep(exported(Block(), torch.ones(1, 4))), **options)
 
 
-@pytest.mark.usefixtures("quick_collection")
-def test_lowering_does_not_leak() -> None:
-    """Lowering in a loop keeps nothing: objects and classes are collected with the modules."""
-    program = px.transform(px.import_ep(exported(Tower(2), torch.ones(2, 4))))
-    px.lower(program)(torch.ones(2, 4))
-    gc.collect()
-    before = len(gc.get_objects())
-    for _ in range(50):
-        px.lower(program)(torch.ones(2, 4))
-    gc.collect()
-    assert len(gc.get_objects()) - before < 50
-
-
 def test_the_collector_is_left_as_it_was() -> None:
     """Import and lowering pause the collector and restore what they found."""
     ep = exported(Block(), torch.ones(1, 4))

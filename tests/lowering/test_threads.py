@@ -94,7 +94,6 @@ class Twice(torch.nn.Module):
         self.register_buffer("count", torch.zeros(()))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Run."""
         self.count.add_(1)
         y = torch.cond(x.sum() > 0, torch.sin, torch.cos, (self.up(self.up(x)),))
         return self.down(y) * self.count

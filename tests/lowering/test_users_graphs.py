@@ -11,9 +11,8 @@ import torch
 from torch import nn
 from torch.export.graph_signature import InputKind
 
-import purefx as px
 from tests.lowering.users import FORMS, KINDS, agree, lowered, mixed, mixed_args, three
-from tests.programs import Block, Counter, Tower, parent
+from tests.programs import Block, Tower, parent
 
 EACH = pytest.mark.parametrize("to", KINDS)
 
@@ -74,16 +73,6 @@ def test_preserved_signatures_are_entries(to: str) -> None:
     assert (found.in_spec, found.out_spec) == (expected.in_spec, expected.out_spec)
     assert len(found.inputs) == len(expected.inputs)
     assert len(found.outputs) == len(expected.outputs)
-
-
-def test_a_parsed_program_has_a_contract() -> None:
-    """Nothing was exported here: state comes first, under its own names."""
-    program = px.transform(px.import_ep(torch.export.export(Counter(), (torch.ones(1, 4),))))
-    state = {name: slot.value for name, slot in program.state.pairs}
-    module: Any = px.lower(px.parse(program.text(), state=state))
-    targets = {spec.target for spec in module.graph_signature.input_specs}
-    assert targets >= {"linear.weight", "linear.bias", "count"}
-    assert module.range_constraints == {}
 
 
 @EACH

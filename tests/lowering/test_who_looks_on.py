@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
 import pytest
@@ -226,51 +226,6 @@ def test_gradients_come_the_same_way(to: str) -> None:
         assert torch.equal(made(to)(X), as_written(made())(X))
     with torch.autocast("cpu", torch.bfloat16), contextlib.suppress(RuntimeError):
         assert torch.equal(made(to)(X), as_written(made())(X))
-
-
-class Gives(nn.Module):
-    """Gives something else in the place of a tensor."""
-
-    def __init__(self, value: Any) -> None:
-        super().__init__()
-        self.value = value
-
-    def forward(self, _: torch.Tensor) -> Any:
-        return self.value
-
-
-def wrong() -> Iterator[tuple[str, Callable[[Any], Any]]]:
-    """Iterate over what users do to a module afterwards, by name."""
-
-    def swapped(value: Any) -> Callable[[Any], Any]:
-        return lambda module: setattr(module.second, "linear", Gives(value))
-
-    yield "nothing", lambda _: None
-    yield "double", lambda module: module.double()
-    yield "half of it", lambda module: module.second.half()
-    yield "state", lambda module: setattr(module.second, "scale", torch.ones(5))
-    yield "no state", lambda module: setattr(module.second, "scale", None)
-    yield "weight", lambda module: setattr(module.first.linear, "weight", nn.Parameter(torch.ones(4, 3)))
-    for value in (None, 2, 2.5, "text", [X], torch.ones(3, 4).double(), torch.ones(3), X.to_sparse(), torch.ones(3, 4).numpy()):
-        yield f"a swap that gives {value!r}", swapped(value)
-
-
-@EACH
-@pytest.mark.parametrize("case", [pytest.param(act, id=re.sub(r"\s+", " ", name)) for name, act in wrong()])
-def test_what_does_not_fit_is_refused_by_the_same_operator(case: Callable[[Any], Any], to: str) -> None:
-    """The type of the error, its text, and the node that is told."""
-    found: list[Any] = []
-    noted: list[str] = []
-    for module in (made(to), as_written(made())):
-        case(module)
-        x = X.double() if module.first.linear.weight.dtype is torch.float64 else X
-        try:
-            found.append(module(x).tolist())
-        except Exception as error:
-            found.append((type(error), str(error)))
-            noted.append("".join(getattr(error, "__notes__", [])))
-    assert found[0] == found[1]
-    assert all("while running" in note for note in noted[:1])
 
 
 @pytest.mark.filterwarnings("ignore")

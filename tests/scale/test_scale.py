@@ -129,7 +129,7 @@ def test_work_grows_linearly(what: str) -> None:
 
 
 DEPTHS = (10, 20, 40, 60, 90)
-FRAMES = 200
+FRAMES = 400
 """How deep calls may nest below the one that is tried."""
 
 ROOT = 4

@@ -23,7 +23,6 @@ class Wave(nn.Module):
         self.linear = nn.Linear(3, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Call it."""
         return self.linear(x).sin()
 
 
@@ -35,7 +34,6 @@ class Low(nn.Module):
         self.wave, self.norm = Wave(), nn.BatchNorm1d(3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Call it."""
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y = self.norm(self.wave(x))
             x.add_(1)
@@ -54,7 +52,6 @@ class Lows(nn.Module):
         self.a, self.b = Low(), Low()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Call them."""
         return self.a(x) + self.b(x) + self.a(x)
 
 
@@ -66,7 +63,6 @@ class Mapped(nn.Module):
         self.wave = Wave()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Call it."""
         return torch.vmap(lambda row: self.wave(self.wave(row)))(x) + self.wave(x)
 
 
@@ -78,7 +74,6 @@ class MappedTwice(nn.Module):
         self.a, self.b, self.wave = Mapped(), Mapped(), Wave()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Call them."""
         return self.a(x) + self.b(x) + self.a(x) + torch.vmap(torch.vmap(lambda one: self.wave(one * torch.ones(3))))(x).sum(-1)
 
 

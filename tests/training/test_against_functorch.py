@@ -36,7 +36,6 @@ def test_gradients_of_a_model_are_those_of_eager_under_every_policy(name: str) -
         training.min_cut(),
         training.min_cut(recompute="all"),
         training.recompute(MODULES[name.partition("-")[0]]),
-        training.by_operator(save=["mm", "addmm"]),
         training.budget(1_000_000),
     ):
         cut = training.partition_joint(joint, policy=policy)

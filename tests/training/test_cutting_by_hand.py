@@ -201,8 +201,6 @@ def test_an_output_of_gradients_is_refused() -> None:
     [
         (lambda: training.recompute(), "globs of module paths"),
         (lambda: training.recompute(["layers.*"]), "not a list"),
-        (lambda: training.by_operator(), "save="),
-        (lambda: training.by_operator(save="mm"), r"write \['mm'\]"),
         (lambda: training.budget(1.5), "a whole number"),
         (lambda: training.budget(-1), "a whole number"),
         (lambda: training.min_cut(recompute="some"), '"cheap" or "all"'),

@@ -30,7 +30,6 @@ class Model(nn.Module):
         self.behind = behind
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Call it."""
         return self.behind(self.inner, x @ self.weight)
 
 
@@ -42,7 +41,6 @@ class Recurrent(nn.Module):
         self.layer = kind(4, 4, **options)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add up all results."""
         y, state = self.layer(x)
         states = state if isinstance(state, tuple) else (state,)
         return y * sum([part.sum() for part in states])

@@ -479,18 +479,6 @@ def test_it_compiles_without_a_break(backend: str) -> None:
     assert module.get_buffer("n").item() == 2
 
 
-@pytest.mark.parametrize("backend", COMPILERS)
-def test_both_halves_compile_without_a_break(backend: str) -> None:
-    torch.compiler.reset()
-    cut = px.training.partition_joint(px.training.capture_joint(Many(), (torch.randn(4, 3),)))
-    forward, backward = px.lower(cut.forward), px.lower(cut.backward)
-    results = torch.compile(forward, fullgraph=True, backend=backend)(torch.randn(4, 3))
-    saved = results[len(results) - len(cut.saved) :]
-    found = torch.compile(backward, fullgraph=True, backend=backend)(*saved, torch.ones(4, 3), torch.ones(4, 2))
-    wanted = backward(*saved, torch.ones(4, 3), torch.ones(4, 2))
-    assert all(torch.allclose(ours, theirs, atol=1e-6) for ours, theirs in zip(found, wanted, strict=True))
-
-
 class CausalLoss(nn.Module):
     """The loss of a language model."""
 

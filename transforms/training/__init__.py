@@ -8,9 +8,9 @@ from __future__ import annotations
 from .candidates import Candidate
 from .partition import Partition, Saved, partition_joint
 from .phases import Phases, phases
-from .policies import Policy, budget, by_operator, min_cut, recompute, save_all
+from .policies import Policy, budget, min_cut, recompute, save_all
 
 __all__ = [
-    "Candidate", "Partition", "Phases", "Policy", "Saved", "budget", "by_operator", "min_cut", "partition_joint", "phases",
+    "Candidate", "Partition", "Phases", "Policy", "Saved", "budget", "min_cut", "partition_joint", "phases",
     "recompute", "save_all",
 ]  # fmt: skip

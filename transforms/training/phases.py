@@ -304,8 +304,9 @@ def with_saved_copies(program: Program) -> Program:
     >>> with_saved_copies(program) is program
     True
     """
-    contents = _Contents(program)
-    found = contents.late_readers() if any(contents.writes) else []
+    if not any(does.writes or does.writes_slots for does in node_effects(program, program.main)):
+        return program
+    found = _Contents(program).late_readers()
     if not found:
         return program
     edit = Rewriter(program.main)

@@ -9,7 +9,7 @@ bytes between them; what is there anyway lies before none of them, and what must
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -18,10 +18,10 @@ from attrs import field, frozen
 from ...ir.errors import ArgumentError, NamingError, PartitionError
 from ...ir.graph import Stack
 from ...ir.taking import kind_of
-from .candidates import Candidate, base_name, is_heavy
+from .candidates import Candidate, is_heavy
 from .minimum_cut import ENDLESS, Network
 
-__all__ = ["LiveAcross", "Policy", "budget", "by_operator", "live_across", "min_cut", "recompute", "save_all"]
+__all__ = ["LiveAcross", "Policy", "budget", "live_across", "min_cut", "recompute", "save_all"]
 
 Policy = Callable[[Sequence[Candidate]], Collection[str]]
 """What ``partition_joint`` takes: gives the names of the candidates to keep."""
@@ -90,54 +90,6 @@ def _chosen_call(stack: Stack, chosen: Collection[str]) -> Stack:
         if frame.path in chosen:
             return stack[: number + 1]
     return ()
-
-
-@frozen
-class by_operator:  # noqa: N801
-    """Keep or compute again by operator, and do the one or the other with the rest.
-
-    An operator is meant by its full name (``"aten.mm.default"``), without overload (``"aten.mm"``) or by its own name (``"mm"``).
-
-    Args:
-        save: operators whose results are kept.
-        recompute: operators whose results are computed again.
-
-    One of them may be left out: with ``save`` alone everything else is computed again, otherwise everything else is kept.
-
-    Raises:
-        ArgumentError: both are left out; one of them is a text where a sequence of texts belongs.
-
-    >>> values = [Candidate("y", "aten.mm.default", 16), Candidate("z", "aten.relu.default", 16)]
-    >>> sorted(by_operator(save=["mm"])(values)), sorted(by_operator(recompute=["aten.mm"])(values))
-    (['y'], ['z'])
-    """
-
-    save: tuple[str, ...] | None = field(default=None, kw_only=True)
-    recompute: tuple[str, ...] | None = field(default=None, kw_only=True)
-
-    def __init__(self, *, save: Iterable[str] | None = None, recompute: Iterable[str] | None = None) -> None:
-        if save is None and recompute is None:
-            raise ArgumentError('by_operator takes save=[...] or recompute=[...], names of operators like "mm"')
-        for name, given in (("save", save), ("recompute", recompute)):
-            if isinstance(given, str):
-                raise ArgumentError(f"{name} of by_operator is a sequence of names of operators, not a str; write [{given!r}]")
-        kept, again = (None if given is None else tuple(given) for given in (save, recompute))
-        self.__attrs_init__(save=kept, recompute=again)  # pyright: ignore[reportAttributeAccessIssue]
-
-    def __call__(self, candidates: Sequence[Candidate]) -> Collection[str]:
-        """Return the names of the values to keep."""
-        rest = self.save is None or (self.recompute is not None)
-
-        def keeps(one: Candidate) -> bool:
-            if self.save is not None and _is_among(one.operator, self.save):
-                return True
-            return rest and one.forward and not _is_among(one.operator, self.recompute or ())
-
-        return {one.name for one in candidates if keeps(one)}
-
-
-def _is_among(operator: str, names: Collection[str]) -> bool:
-    return not {operator, operator.rpartition(".")[0], base_name(operator)}.isdisjoint(names)
 
 
 @frozen
