@@ -14,14 +14,6 @@ def whole(module: nn.Module, *args: object, **kwargs: object) -> px.Program:
     return px.transform(px.import_ep(exported(module, *args, **kwargs)))
 
 
-def test_equal_blocks_are_one_body() -> None:
-    """The blocks of a tower are one body, and so are all their linear layers."""
-    program = whole(Tower(5), torch.ones(2, 4))
-    assert program.order == ("", "Block", "Linear")
-    assert {node.do.graph for node in program.main.nodes if isinstance(node.do, px.Call)} == {"Block"}
-    assert px.deduplicate(program) is program
-
-
 def test_bodies_that_differ_in_a_child_only_stay_apart() -> None:
     """Two calls of one module with the same nodes that call different children."""
 
@@ -47,24 +39,6 @@ def test_literals_are_compared_with_their_type() -> None:
     ]
     program = px.deduplicate(px.outline(flat(nodes, tuple(px.Ref(node.name) for node in nodes), "x")))
     assert [node.do.graph for node in program.main.nodes if isinstance(node.do, px.Call)] == ["m0", "m1", "m2", "m0"]
-
-
-def test_state_is_part_of_a_body() -> None:
-    """Reading ``a`` is not reading ``b``, though both are one tensor read."""
-
-    class Reads(parent(a=lambda: nn.Parameter(torch.ones(2)), b=lambda: nn.Parameter(torch.zeros(2)))):
-        def forward(self, x: torch.Tensor, *, which: str) -> torch.Tensor:
-            return x * getattr(self, which)
-
-    class Twice(parent(reads=Reads)):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.reads(self.reads(x, which="a") + 1, which="b") + self.reads(x, which="a")
-
-    model, x = Twice(), torch.randn(2)
-    program = whole(model, x)
-    called = [(str(node.do.instance), node.do.graph) for node in program.main.nodes if isinstance(node.do, px.Call)]
-    assert called == [("reads", "reads"), ("reads@1", "reads@1"), ("reads", "reads")]
-    assert torch.equal(px.lower(program)(x), model(x))
 
 
 def test_calls_of_one_module_with_one_body_are_one() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 import purefx as px
-from tests.transforms.small import preserved, shown, tree
+from tests.transforms.small import preserved, tree
 
 TWO_CALLS = """
     graph @""(x) {
@@ -18,66 +18,6 @@ TWO_CALLS = """
       return (z,)
     }
 """
-
-CONDS = """
-    graph @a(x) {
-      y = higher_order.cond(x, FIRST)
-      return y
-    }
-    graph @b(x) {
-      y = higher_order.cond(x, SECOND)
-      return y
-    }
-    graph @"$sin"(x) {
-      y = aten.sin.default(x)
-      return (y,)
-    }
-    graph @"$again"(x) {
-      y = aten.sin.default(x)
-      return (y,)
-    }
-    graph @"$cos"(x) {
-      y = aten.cos.default(x)
-      return (y,)
-    }
-"""
-
-SPELLED = {
-    "by position": '@"{0}", @"{1}", (x,)',
-    "by keyword": 'true_fn=@"{0}", false_fn=@"{1}", operands=(x,)',
-    "both": '@"{0}", false_fn=@"{1}", operands=(x,)',
-}
-
-
-@pytest.mark.parametrize("how", SPELLED)
-def test_bodies_of_operators_are_compared(how: str) -> None:
-    """Two modules with a cond are one if the branches are, in their order."""
-
-    def merged(first: tuple[str, str], second: tuple[str, str]) -> tuple[str, ...]:
-        text = CONDS.replace("FIRST", SPELLED[how].format(*first)).replace("SECOND", SPELLED[how].format(*second))
-        return px.deduplicate(tree(TWO_CALLS + text)).order
-
-    assert merged(("$sin", "$cos"), ("$again", "$cos")) == ("", "a", "$sin", "$cos")
-    assert merged(("$cos", "$sin"), ("$cos", "$again")) == ("", "a", "$cos", "$sin")
-    assert merged(("$sin", "$cos"), ("$cos", "$again")) == ("", "a", "$sin", "$cos", "b")
-
-
-@pytest.mark.parametrize("how", SPELLED)
-def test_operators_are_given_the_bodies_that_stay(how: str) -> None:
-    """In one graph, which is not merged itself."""
-    first, second = (SPELLED[how].format(*names) for names in (("$sin", "$cos"), ("$cos", "$again")))
-    conds = f"""
-        graph @""(x) {{
-          y = higher_order.cond(x, {first})
-          z = higher_order.cond(x, {second})
-          return (z,)
-        }}
-    """
-    branches = CONDS[CONDS.index('    graph @"$sin"') :]
-    program = tree(conds + branches)
-    result = px.deduplicate(program)
-    assert shown(result, "") == shown(program, "").replace("$again", "$sin")
-    assert result.order == ("", "$sin", "$cos")
 
 
 EQUAL = """
@@ -120,37 +60,6 @@ def test_signatures_are_those_of_the_module_and_of_the_call() -> None:
     """
     assert px.deduplicate(tree(graphs + EQUAL, preserved("a"), preserved("b@1"))).order == ("", "a")
     assert px.deduplicate(tree(graphs + EQUAL, preserved("a"), preserved("b"))).order == ("", "a", "b")
-
-
-NESTED = """
-    graph @""(x) {
-      y = call @a(x) as a
-      z = call @b(y) as b
-      return (z,)
-    }
-    graph @a(x) {
-      y = call @"a.c"(x) as c
-      return y
-    }
-    graph @"a.c"(x) {
-      y = aten.sin.default(x)
-      return y
-    }
-    graph @b(x) {
-      y = call @"b.c"(x) as c
-      return y
-    }
-    graph @"b.c"(x) {
-      y = aten.cos.default(x)
-      return y
-    }
-"""
-
-
-def test_modules_of_one_name_in_two_modules_are_two() -> None:
-    program = tree(NESTED)
-    assert px.deduplicate(program).graphs == program.graphs
-    assert px.deduplicate(tree(NESTED.replace("cos", "sin"))).order == ("", "a", "a.c")
 
 
 def test_a_body_at_two_heights_is_one() -> None:

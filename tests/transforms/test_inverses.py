@@ -16,9 +16,8 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.signature import SunkInput
-from purefx.laws.oracles import behaviour_differences
 from purefx.laws.variants import reordered
-from tests.programs import ADD, ADD_, COPY_, NEG, Branches, Counter, Shared, Tower, exported, flat, parent
+from tests.programs import ADD, NEG, Branches, Counter, Shared, Tower, exported, flat, parent
 
 # Dynamo asks a tensor inside a cond for its gradient.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
@@ -88,23 +87,10 @@ def stages(name: str, *, decomposed: bool, seed: int | None = None) -> tuple[px.
     return tuple(found)
 
 
-def same_meaning(name: str, program: px.Program, other: px.Program) -> list[str]:
-    """Return how three calls of two programs differ: outputs, inputs, and state after them."""
-    calls = [(inputs(name), {}) for _ in range(3)]
-    return behaviour_differences(px.lower(program), px.lower(other), calls)
-
-
 @pytest.fixture(params=[(name, decomposed) for name in MODULES for decomposed in (False, True)], ids=str)
 def chain(request: pytest.FixtureRequest) -> tuple[str, tuple[px.Program, ...]]:
     """A module's name and its program at every stage."""
     return request.param[0], stages(request.param[0], decomposed=request.param[1])
-
-
-def test_inverses_name_one_another() -> None:
-    """An inverse is public, and its inverse is what it undoes."""
-    named = [value for name in px.__all__ if isinstance(value := getattr(px, name), px.Transformation) and value.inverse]
-    assert len(named) == 12
-    assert all(getattr(px, str(value.inverse)).inverse == value.name for value in named)
 
 
 def test_reads_in_bodies_of_operators_are_placed() -> None:
@@ -151,17 +137,6 @@ def test_inputs_come_back_where_they_stood() -> None:
     assert px.verify(px.lift_state(more)) == ()
 
 
-def test_the_whole_way_back(chain: tuple[str, tuple[px.Program, ...]]) -> None:
-    """From the deduplicated hierarchy to the imported program."""
-    name, (_, free, *_, shared) = chain
-    back = px.lift_state(px.inline(shared))
-    if any(isinstance(spec, px.ir.StateMutation) for spec in free.signature.outputs):  # decomposed
-        back = px.functionalize(back)
-        assert px.digest(back) == px.digest(free)
-    assert px.verify(back) == ()
-    assert same_meaning(name, px.transform(back), shared) == []
-
-
 def writing(nodes: list[px.Node], *outputs: str) -> px.Program:
     """Return a flat program of two buffers, ``bn`` and ``bm``, and an input ``x``."""
     slots = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2) + index, index, index) for index, name in enumerate("nm")}
@@ -176,37 +151,6 @@ def writing(nodes: list[px.Node], *outputs: str) -> px.Program:
 def step(name: str, op: px.Op, *args: object) -> px.Node:
     """Return a node whose string arguments are references."""
     return px.Node(name, op, tuple(px.Ref(arg) if isinstance(arg, str) else arg for arg in args))
-
-
-KEPT: dict[str, tuple[list[px.Node], tuple[str, ...]]] = {
-    "read after it": ([step("c", COPY_, "bn", "x"), step("y", NEG, "bn")], ("y",)),
-    "result used": ([step("c", COPY_, "bn", "x"), step("y", NEG, "c")], ("y",)),
-    "handed out": ([step("c", COPY_, "bn", "x"), step("y", NEG, "x")], ("y", "bn")),
-    "value written later": ([step("v", NEG, "x"), step("c", COPY_, "bn", "v"), step("w", ADD_, "v", 1)], ("v",)),
-    "written again in place": ([step("c", COPY_, "bn", "x"), step("w", ADD_, "bn", 1), step("y", NEG, "x")], ("y",)),
-    "no copy of a value": ([step("w", ADD_, "bn", 1), step("y", NEG, "x")], ("y",)),
-    "its own value": ([step("c", COPY_, "bn", "bn"), step("y", NEG, "x")], ("y",)),
-}
-
-
-@pytest.mark.parametrize("case", list(KEPT))
-def test_writes_that_can_not_be_returned_stay(case: str) -> None:
-    """Returning them would let something see other contents."""
-    nodes, outputs = KEPT[case]
-    program = writing(nodes, *outputs)
-    assert px.verify(program) == ()
-    assert px.functionalize(program) is program
-
-
-def test_buffers_copied_into_one_another() -> None:
-    """n = m, then m = x: returned mutations all happen at once, so both are returned; the other way round only one is."""
-    one, two = step("a", COPY_, "bn", "bm"), step("b", COPY_, "bm", "x")
-    for nodes, count in (([one, two], 2), ([two, one], 1)):
-        program = writing([*nodes, step("y", NEG, "x")], "y")
-        back = px.functionalize(program)
-        assert len(back.signature.outputs) == 1 + count
-        calls = [((torch.full((2,), float(number)),), {}) for number in range(3)]
-        assert behaviour_differences(px.lower(px.transform(back)), px.lower(program), calls) == []
 
 
 def doubling(levels: int) -> px.Program:

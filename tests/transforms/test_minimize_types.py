@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx.laws import example_args
 from tests.transforms.test_minimize import Chain, check, imported, is_wrong, names, swapped
 
 aten: Any = torch.ops.aten
@@ -58,13 +57,6 @@ def test_state_gets_small_with_what_it_meets() -> None:
     assert all(isinstance(slot.value, nn.Parameter) for _, slot in left.state.pairs)
 
 
-def test_symbols_become_numbers() -> None:
-    program = imported(Chain(), torch.randn(7, 4), dynamic_shapes=({0: torch.export.Dim("n", max=64)},))
-    assert [leaf.shape for leaf in example_args(program)] == [(7, 4)]
-    left = check(program, is_wrong(swapped(aten.relu.default, aten.tanh.default)))
-    assert shapes(left) == [(1, 1)] and left.constraints == px.ir.Constraints()
-
-
 def test_dtypes_become_the_usual_ones() -> None:
     class Half(nn.Module):
         def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
@@ -77,15 +69,3 @@ def test_dtypes_become_the_usual_ones() -> None:
         imported(Half(), torch.randn(3), torch.ones(2, dtype=torch.int64)), lambda program: "float64" in str(program.main)
     )
     assert names(double) == ["aten.to.dtype"]
-
-
-def test_arguments_that_do_not_matter_go() -> None:
-    class Sums(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.add(x, 17.25, alpha=3).sum([-2, -1], keepdim=True, dtype=torch.float64)
-
-    left = check(imported(Sums(), torch.randn(2, 3, 4)), lambda program: "aten.sum.dim_IntList" in names(program))
-    assert [node.kwargs for node in left.main.nodes] == [()]
-    assert left.main.nodes[0].args[1:] == (px.ir.Items([0, 1]),)
-    left = check(imported(Sums(), torch.randn(2, 3, 4)), lambda program: "aten.add.Tensor" in names(program))
-    assert [(node.args[1:], node.kwargs) for node in left.main.nodes] == [((1.0,), ())]

@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import Phase, assume, given, reject, settings
 from torch import nn
 from torch.utils import _pytree as pytree
 
 import purefx as px
-from purefx.laws.strategies import ModuleTree, module_trees
 from purefx.laws.tiers import Tier, drawn_cases, share
-from tests.programs import Counter, Shared, exported
+from tests.programs import Counter, exported
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 
@@ -182,11 +180,6 @@ def test_it_is_what_hooks_see(case: str) -> None:
     assert agree(module, paths, X) == names
 
 
-def test_sizes_may_be_dynamic() -> None:
-    rows = torch.export.Dim("rows", min=2, max=9)
-    assert agree(nn.Sequential(Block(), Block()), "1", X, dynamic_shapes=({0: rows},)) == ["1"]
-
-
 def test_a_preserved_module_gives_what_it_returned() -> None:
     assert agree(Several(), "pair", X, preserve=("pair",)) == ["pair"]
 
@@ -242,20 +235,6 @@ def test_nothing_inside_of_a_preserved_module_can_be_observed() -> None:
         px.errors.UnsupportedProgram, match=r"block.up cannot be observed: it stands in block, whose call signature"
     ):
         px.observe(px.transform(px.import_ep(ep)), "block.up")
-
-
-def test_bodies_stay_shared() -> None:
-    program = px.transform(px.import_ep(exported(nn.Sequential(Block(), Block(), Block()), X)))
-    assert len(px.observe(program, "2.up").order) == len(program.order)
-
-
-def test_what_is_observed_can_be_observed_again() -> None:
-    program = px.transform(px.import_ep(exported(nn.Sequential(Block(), Block()), X)))
-    (result, first), second = px.lower(px.observe(px.observe(program, "0.up"), ["0.up", "1.up"]))(X)
-    assert torch.equal(result, px.lower(program)(X))
-    assert list(first) == ["0.up"]
-    assert list(second) == ["0.up", "1.up"]
-    assert torch.equal(first["0.up"], second["0.up"])
 
 
 def test_numbers_are_no_tensors_to_copy() -> None:
@@ -342,55 +321,3 @@ def test_drawn_programs_do_what_they_did(tier: Tier, stage: str) -> None:
         for old, new in zip(before.outputs, after.outputs, strict=True):
             assert repr(list(old)) == repr(list(new[: len(old)]))
     assert observed >= 8
-
-
-@settings(max_examples=share(8), phases=[Phase.generate])
-@given(module_trees())
-def test_drawn_modules_are_what_hooks_see(tree: ModuleTree) -> None:
-    assume(not tree.is_random and not tree.preserve)
-    assume("with torch." not in tree.source)  # of state that is written under no_grad, the exporter makes a value
-    names_of = tree.build().named_modules
-    assume(len(list(names_of())) == len(list(names_of(remove_duplicate=False))))  # hooks count by module, observe by path
-    for decomposed in (False, True):
-        try:
-            flat = px.import_ep(tree.export(decomposed=decomposed))
-        except Exception:  # the exporter refuses some in its own ways
-            reject()
-        try:
-            lowered = [px.lower(px.observe(program, "*")) for program in (flat, px.transform(flat))]
-        except (px.errors.NamingError, px.errors.UnsupportedProgram):  # no module gives anything, or one runs in a region
-            reject()
-        (eager, seen), names = hooked(tree.build()), list[list[str]]()
-        for args, kwargs in tree.calls:
-            eager(*copy.deepcopy(args), **copy.deepcopy(kwargs))
-            for module in lowered:
-                found = module(*copy.deepcopy(args), **copy.deepcopy(kwargs))[1]
-                names.append(list(found))
-                for path, value in found.items():
-                    # run_decompositions drops calls that nothing uses.
-                    among = [seen[each] for each in seen if each.partition("@")[0] == path.partition("@")[0]]
-                    theirs = [
-                        each for each in pytree.tree_leaves(among if decomposed else seen[path]) if isinstance(each, torch.Tensor)
-                    ]
-                    for each in pytree.tree_leaves(value):
-                        assert any(torch.equal(each, other) for other in theirs), path
-        assert all(sorted(each) == sorted(names[0]) for each in names), names[:2]
-
-
-@pytest.mark.parametrize("paths", ["nowhere", ["item", "0"], "1.upp"])
-def test_a_glob_that_matches_nothing(paths: Any) -> None:
-    program = px.import_ep(exported(nn.Sequential(Block(), Block()), X))
-    with pytest.raises(px.errors.NamingError, match=r"observe: no module '\S+' is called that gives a value"):
-        px.observe(program, paths)
-
-
-def test_wrong_use() -> None:
-    program = px.transform(px.import_ep(exported(Shared(), X)))
-    with pytest.raises(TypeError, match="observe takes globs of module paths"):
-        px.observe(program, [1])  # type: ignore[list-item]
-    for paths in (None, {"0": 1}, 3):
-        with pytest.raises(TypeError, match="observe takes globs of module paths"):
-            px.observe(program, paths)  # type: ignore[arg-type]
-    split = px.split_by_tags(program, ("a",), tag_of=lambda _: "a")
-    with pytest.raises(px.errors.UnsupportedProgram, match="before it is split"):
-        px.observe(split, "*")

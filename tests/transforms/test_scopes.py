@@ -23,13 +23,6 @@ TWO_RESULTS = """
 """
 
 
-def test_results_stand_in_the_order_in_which_they_are_made() -> None:
-    """Not in that of their names, nor of their uses."""
-    result = px.outline(tree(TWO_RESULTS))
-    assert lines(result)[:3] == ["a = call @a(x) as a", "z = operator.getitem(a, 0)", "b = operator.getitem(a, 1)"]
-    assert shown(result, "a").splitlines()[-2].strip() == "return (z, b)"
-
-
 def test_a_call_is_told_the_values_that_it_gives() -> None:
     program = told(tree(TWO_RESULTS), {"z": number((2,)), "b": number((3,)), "v": number((4,))})
     nodes = px.outline(program).main.by_name
@@ -70,29 +63,6 @@ def test_calls_that_are_outlined_already_are_named_in_the_module(frame: str) -> 
         "return u",
     ]
     assert result.graphs["c"] is program.graphs["c"]
-
-
-def test_a_value_goes_through_every_call_between() -> None:
-    """Down to who uses it and up from who makes it, once."""
-    program = tree("""
-        graph @""(x) {
-          p = aten.neg.default(x)  in a / .b
-          q = aten.add.Tensor(p, x)  in c / .d
-          r = aten.add.Tensor(p, q)  in c / .d
-          s = aten.add.Tensor(r, p)  in c
-          t = aten.add.Tensor(s, p)
-          return (t,)
-        }
-    """)
-    result = px.outline(program)
-    assert px.verify(result) == ()
-    assert lines(result) == ["p = call @a(x) as a", "s = call @c(p, x) as c", "t = aten.add.Tensor(s, p)", "return (t,)"]
-    assert shown(result, "a", "a.b", "c", "c.d").splitlines() == [
-        "graph @a(x) {", "  p = call @a.b(x) as b", "  return p", "}",
-        "graph @a.b(x) {", "  p = aten.neg.default(x)", "  return p", "}",
-        "graph @c(p, x) {", "  r = call @c.d(p, x) as d", "  s = aten.add.Tensor(r, p)", "  return s", "}",
-        "graph @c.d(p, x) {", "  q = aten.add.Tensor(p, x)", "  r = aten.add.Tensor(p, q)", "  return r", "}",
-    ]  # fmt: skip
 
 
 def test_what_a_call_takes_of_the_state_is_read_outside() -> None:

@@ -108,13 +108,6 @@ def test_what_is_computed_from_sizes_is_computed_again_with_them() -> None:
     assert result.main.by_name["h_1"].meta["val"] == SIZE * 2
 
 
-def test_what_the_program_gives_is_a_use() -> None:
-    result = px.insert_ivals(
-        sized("t = purefx.takes(x)  in c\nn = aten.sym_size.int(x, 0)  in c\ng = purefx.gives(x)  in c\nreturn (n,)")
-    )
-    assert lines(result)[2:] == ["n_1 = aten.sym_size.int(x, 0)", "return (n_1,)"]
-
-
 STAYS = {
     "no tensor has it": OUT.replace("n = aten.sym_size.int(x, 0)", "k = aten.sym_size.int(x, 0)").replace("(n,)", "(k,)"),
     "an operator of more than numbers": OUT.replace("n = aten.sym_size.int(x, 0)", "n = aten._local_scalar_dense.default(x)"),
@@ -210,24 +203,6 @@ def called_alone(made: nn.Module, eager: nn.Module) -> None:
 
 def _leaves(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
-
-
-class Checks(parent(folds=Unfolds, adds=Adds)):
-    """What is asserted is asked of the sizes themselves: equal symbols are equal because of it."""
-
-    def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
-        count = n.item()
-        torch._check(count == x.shape[0])
-        return self.adds(x) + torch.ones(count, 1).sum() + self.adds(torch.ones(count, 2, 3)).sum()
-
-
-def test_assertions_are_asked_of_what_they_were() -> None:
-    ep = torch.export.export(Checks(), (torch.randn(4, 2, 3), torch.tensor(4)), dynamic_shapes=({0: Dim.DYNAMIC}, None))
-    made, x = px.unflatten(ep), torch.randn(5, 2, 3)
-    assert torch.equal(made(x, torch.tensor(5)), Checks()(x, torch.tensor(5)))
-    for other in (ep.module(), made):
-        with pytest.raises((RuntimeError, AssertionError)):
-            other(x, torch.tensor(4))
 
 
 class Turned(nn.Module):

@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
-import pytest
 import torch
 from attrs import evolve
 from torch import nn
 
 import purefx as px
-from tests.programs import calls, exported, parent
+from tests.programs import exported, parent
 
 ROWS = torch.ones(2, 3)
 
@@ -165,24 +164,6 @@ def test_a_tied_tensor_is_read_under_a_name_that_stays() -> None:
     assert [node.do.slot for node in after.main.nodes if isinstance(node.do, px.Get)] == ["head.weight"]
 
 
-def with_gradient(program: px.Program, slot: str) -> px.Program:
-    """Return a program that says of what it gives that it is the gradient of some state, too."""
-    graph, signature = program.main, program.signature
-    outputs = (*signature.outputs, px.ir.StateGradient(slot))
-    return program.with_main(evolve(graph, output=(*graph.output, graph.output[0])), signature=evolve(signature, outputs=outputs))
-
-
-def test_gradients_of_what_goes_are_refused() -> None:
-    with pytest.raises(px.errors.SwapError) as found:
-        px.swap_modules(with_gradient(model(), "head.bias"), {"head": nn.Linear(3, 3)})
-    assert str(found.value) == (
-        "module 'head': the program returns the gradient of its head.bias, which would go; swap modules of the program that was "
-        "exported without gradients"
-    )
-    after = px.swap_modules(with_gradient(model(), "layers.1.mlp.up.bias"), {"head": nn.Linear(3, 3)})
-    assert "head" in after.state
-
-
 class Takes(nn.Module):
     """Takes containers of all kinds."""
 
@@ -257,43 +238,8 @@ class Parts(parent(gives=Pointed, sums=Sums)):
         return self.sums(self.gives(x).y)
 
 
-def test_parts_of_a_container_without_keys_are_put_together_again() -> None:
-    program = px.transform(px.import_ep(exported(Parts(), ROWS, preserve_module_call_signature=("gives", "sums"))))
-    after = px.swap_modules(program, {"gives": Pointed(), "sums": Sums()})
-    assert lines(after)[-2].startswith("add_3 = purefx.call_module(sums_module, (")
-    assert torch.equal(px.lower(after)(ROWS), Parts()(ROWS))
-
-
 class Twice(parent(lin=lambda: nn.Linear(3, 3))):
     """Calls one module twice."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.lin(self.lin(x))
-
-
-def test_calls_of_a_program_keep_their_numbers() -> None:
-    ep = exported(Twice(), ROWS, preserve_module_call_signature=("lin",))
-    program = px.transform(px.import_ep(ep), *px.DEFAULT[:5])
-    after = px.swap_modules(program, {"lin": px.capture(nn.Tanh(), (ROWS,))})
-    assert calls(after) == ["lin", "lin@1"]
-    assert set(map(str, after.call_signatures)) == {"lin", "lin@1"}
-
-
-class Cast(nn.Module):
-    """Gives back what it is given, under another name."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.to(x.dtype)
-
-
-class Casts(parent(first=Cast, second=Cast)):
-    """One cast behind another."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.second(self.first(x)) * 2
-
-
-def test_what_was_given_back_twice_is_the_first_argument() -> None:
-    program = px.transform(px.import_ep(exported(Casts(), ROWS, preserve_module_call_signature=("first", "second"))))
-    after = px.swap_modules(program, {"first": nn.Tanh(), "second": nn.Tanh()}, through="argument")
-    assert lines(after)[-2:] == ["mul = aten.mul.Tensor(x, 2)", "return (mul,)"]
