@@ -156,41 +156,6 @@ def test_what_is_given_back_as_it_was_is_asked_for() -> None:
         torch.testing.assert_close(swapped(X), expected)
 
 
-def test_a_container_goes_from_one_replacement_to_the_next_as_it_is() -> None:
-    class Gives(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return {"a": x + 1, "b": [x * 2, x - 1]}
-
-    class Takes(nn.Module):
-        def forward(self, table: Any, rest: Any) -> Any:
-            return table["a"] * table["b"][0] + rest[1]
-
-    class Model(parent(gives=Gives, takes=Takes)):
-        def forward(self, x: Any) -> Any:
-            table = self.gives(x)
-            return self.takes(table, table["b"])
-
-    class Told(Gives):
-        def forward(self, x: Any) -> Any:
-            table = super().forward(x * 3)
-            self.told = table
-            return table
-
-    class Hears(Takes):
-        def forward(self, table: Any, rest: Any) -> Any:
-            self.heard = (table, rest)
-            return super().forward(table, rest) * 2
-
-    model = Model()
-    swapped = same(transformed(model, "gives", "takes"), model, {"gives": Told(), "takes": Hears()})
-    names = [node.do.name for node in swapped.main.nodes if type(node.do) is px.Op]
-    assert names == ["purefx.call_module", "operator.getitem", "purefx.call_module"]
-    lowered: Any = px.lower(swapped)
-    lowered(X)
-    assert lowered.takes.heard[0] is lowered.gives.told
-    assert lowered.takes.heard[1] is lowered.gives.told["b"]
-
-
 def test_dynamic_sizes_fx_modules_and_compiled_ones() -> None:
     class Model(parent(a=lambda: nn.Linear(3, 3))):
         def forward(self, x: Any) -> Any:

@@ -38,8 +38,7 @@ from ...ir.state import Slot, SlotKind, State
 from ...ir.tensors import TensorIds, cell_key
 from ...ir.torch_private import pytree, unsaved_buffers
 from ...ir.verify.findings import short
-from ..facts import ADVICE
-from ..transformation import UNLIMITED, Fuel, transformation
+from ..transformation import ADVICE, UNLIMITED, Fuel, transformation
 
 __all__ = [
     "Original",
