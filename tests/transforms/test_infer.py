@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any
 
@@ -190,42 +189,6 @@ def test_what_can_not_be_known_stays_unknown() -> None:
     gone = px.infer(wide, changed=["a"])
     assert dict(gone.main.by_name["a"].meta) == {"stack_trace": "here"}
     assert said(gone)["b"] == "None"
-
-
-def test_an_input_of_another_type() -> None:
-    """An edited signature changes what the input is, and all that depends on it."""
-    program = px.import_ep(exported(Chain(), torch.ones(4, 2)))
-    wide = evolve(program.signature.inputs[0], type=px.ir.TensorType(torch.float64, (7, 2)))
-    other = program.evolve(signature=evolve(program.signature, inputs=(wide,)))
-    results: Iterable[px.Program] = (px.infer(other, changed=program), px.infer(other, changed=["x"]))
-    for result in results:
-        assert {said(result)[name] for name in ("relu", "neg", "sin")} == {"float64 (7, 2)"}
-        assert px.verify(result) == ()
-
-
-def test_a_later_call_says_nothing_of_a_shared_body() -> None:
-    """Only the value of the second call is missing, and it gives the body other sizes than the first."""
-    fakes = [torch.empty(2, 3, device="meta"), torch.empty(3, device="meta")]
-    inputs = (px.Input("x", {"val": fakes[0]}), px.Input("y", {"val": fakes[1]}))
-    body = px.Graph((px.Input("z"),), (px.Node("neg", NEG, (px.Ref("z"),)),), px.Ref("neg"))
-    calls = (
-        px.Node("one", px.Call(px.Frame("a"), "a"), (px.Ref("x"),)),
-        px.Node("two", px.Call(px.Frame("a", 1), "a"), (px.Ref("y"),)),
-    )
-    types = tuple(
-        [
-            px.ir.UserInput(px.ir.TensorType(torch.float32, tuple(fake.shape)), name)
-            for fake, name in zip(fakes, "xy", strict=True)
-        ]
-    )
-    signature = px.ir.Signature(types, (px.ir.UserOutput(), px.ir.UserOutput()))
-    graphs = {"": px.Graph(inputs, calls, (px.Ref("one"), px.Ref("two"))), "a": body}
-    whole = px.infer(px.Program.of(graphs, signature=signature, modules=(px.ir.Module("a"),)))
-    assert said(whole, "a") == {"neg": "None"}
-    missing = bare(whole, "two")
-    again = px.infer(missing)
-    assert said(again) == said(whole) == {"one": "float32 (2, 3)", "two": "float32 (3,)"}
-    assert again.graphs["a"] is missing.graphs["a"]
 
 
 class Lifted(torch.nn.Module):

@@ -94,28 +94,6 @@ def test_a_view_of_the_state_is_a_view_of_a_copy() -> None:
     assert result.main.by_name["clone"].meta == {"stack_trace": "m"}
 
 
-@pytest.mark.parametrize("named", ["t1 = purefx.takes(m)  in d", "g = purefx.gives(m)  in c"])
-def test_a_value_that_a_signature_names_crosses_nothing(named: str) -> None:
-    """It is given by the one call, or taken by the other."""
-    given = named if named.startswith("g") else "g = purefx.gives(m)  in c"
-    taken = named if named.startswith("t") else "t1 = purefx.takes(m)  in d"
-    program = calling(
-        f"""
-        t = purefx.takes(x)  in c
-        n = get c.n  in c
-        m = aten.add.Tensor(n, 1)  in c
-        s = aten.copy_.default(n, m)  in c
-        {given}
-        {taken}
-        z = aten.mul.Tensor(x, m)  in d
-        g1 = purefx.gives(z)  in d
-        return (z,)
-        """,
-        preserved("d"),
-    )
-    assert px.insert_ivals(program) is program
-
-
 def test_a_version_is_in_the_state_until_the_next_one_is() -> None:
     """The first is read by the second call, which makes the second; whoever uses it later keeps the value."""
     program = calling(

@@ -176,22 +176,7 @@ def test_9_it_is_computed_a_second_time_beside_its_tensor() -> None:
     assert nodes(moved(split_tree(THIRD_PART))) == {"s0": ["n", "b"], "s1": ["d"], "s2": ["n", "y"]}
 
 
-@BOTH
-def test_10_a_part_that_may_not_give_may_take(recompute: bool) -> None:
-    result = moved(split_tree(ONE_TARGET), keep=["s1"], recompute=recompute)
-    assert nodes(result) == {"s0": [], "s1": ["n", "a", "b"]}
-
-
 # Beyond the ten.
-
-
-def test_a_number_of_a_tensor_that_is_made_there_takes_the_tensor_along() -> None:
-    """The tensor crosses in its place."""
-    result = moved(
-        split_tree(ONE_TARGET.replace("size = aten", "t = aten.neg.default(x)\n      size = aten").replace("int(x", "int(t"))
-    )
-    assert nodes(result) == {"s0": ["t"], "s1": ["n", "a", "b"]}
-    assert str(result.graphs["s0"].output) == "Ref(name='t')"
 
 
 @pytest.mark.parametrize("number", ["aten.sym_size.int(t, 0)", "aten.item.default(t)"])

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from attrs import evolve
-from torch import nn
-from torch.fx.experimental.proxy_tensor import make_fx
 
 import purefx as px
 from purefx.ir.operators import op_of
+from purefx.laws import toy
+from purefx.laws.toy import toy_meaning
 from tests.programs import ADD, MUL, NEG
 from tests.transforms.small import lines
 
@@ -196,50 +193,30 @@ def test_a_value_that_a_branch_writes_later_is_not_returned() -> None:
 # Buffers that are not saved: by name and by module, tied ones, and what is refused.
 
 
-class Masked(nn.Module):
-    """Has a buffer that is not saved, one that is, and a constant."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(2, 2)
-        self.register_buffer("mask", torch.ones(2), persistent=False)
-        self.register_buffer("count", torch.zeros(()))
-        self.scale = torch.ones(2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Count, mask and scale."""
-        self.count.add_(1)
-        return self.lin(x) * self.mask * self.scale + self.count
-
-
 X = torch.tensor([[1.0, 2.0]])
 
 
-def test_of_a_module_and_by_name() -> None:
-    """A graph that copied buffers one by one has forgotten what was saved."""
-    module = Masked()
-    traced = make_fx(lambda x: module(x))(X)
-    program = px.restore_names(
-        px.import_fx(traced), {"lin.weight": module.lin.weight, "mask": module.mask, "count": module.count}
+def sent_into_state() -> px.Program:
+    nodes = (
+        px.Node("sent", toy.SEND, (px.Ref("x"), "g0")),
+        px.Node("there", toy.WAIT, (px.Ref("sent"),)),
     )
-    assert program.state["mask"].persistent
-    marked = px.mark_non_persistent(program, module)
-    assert px.mark_non_persistent(program, ["mask"]) == marked and px.mark_non_persistent(marked, module) is marked
-    lowered: Any = px.lower(marked)
-    assert "mask" not in lowered.state_dict() and "mask" in dict(lowered.named_buffers()) and "count" in lowered.state_dict()
-    assert torch.equal(lowered(X), px.lower(program)(X))
+    slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.tensor(1), 0, 0)
+    inputs = (px.ir.StateInput("s"), px.ir.UserInput(px.ir.TensorType(torch.int64, ()), "x"))
+    signature = px.ir.Signature(inputs, (px.ir.StateMutation("s"),))
+    graph = px.Graph((px.Input("s"), px.Input("x")), nodes, (px.Ref("sent"),))
+    return px.Program.of({"": graph}, state=px.ir.State(("s",), px.ir.pmap({"s": slot})), signature=signature)
 
 
-def test_what_is_said_of_a_clone_is_how_it_lies_in_memory() -> None:
-    """Of a slice it has strides of its own; the slice's were said of it."""
+def test_what_is_sent_is_copied_behind_the_wait() -> None:
+    program = sent_into_state()
+    inplace = px.inplace_mutations(program)
+    assert [node.name for node in inplace.main.nodes] == ["sent", "there", "copy_"]
+    assert toy_meaning(inplace) == toy_meaning(program)
 
-    class Sliced(nn.Module):
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return x.neg(), x[:, 1:3]
 
-    plain = px.capture(Sliced(), (torch.ones(3, 4),))
-    signature = evolve(plain.signature, outputs=(px.ir.InputMutation(0), px.ir.UserOutput()), out_spec=None)
-    written = px.inplace_mutations(plain.evolve(signature=signature))
-    [clone] = [node for node in written.main.nodes if str(node.do) == str(px.op(torch.ops.aten.clone.default))]
-    assert clone.meta["val"].stride() == torch.ones(3, 4)[:, 1:3].clone().stride() == (2, 1)
-    assert px.verify(written, infer=True) == ()
+def test_a_copy_before_the_wait_is_not_given_back() -> None:
+    inplace = px.inplace_mutations(sent_into_state())
+    sent, there, copy = inplace.main.nodes
+    early = inplace.with_main(inplace.main.with_nodes([sent, copy, there]))
+    assert toy_meaning(px.functionalize(early)) == toy_meaning(early)

@@ -61,28 +61,6 @@ def test_a_size_that_leaves_is_computed_again_for_each_use(stack: str) -> None:
     assert px.insert_ivals(result) is result
 
 
-def test_a_size_that_enters_is_read_off_what_the_call_takes() -> None:
-    """A second call computes it for itself, and what a call takes is used by its caller."""
-    program = sized(
-        """
-        n = aten.sym_size.int(x, 0)
-        y = aten.view.default(x, (n,))
-        t = purefx.takes(1, y)  in c
-        z = aten.view.default(y, (n,))  in c / .d
-        g = purefx.gives(z)  in c
-        t1 = purefx.takes(x, n)  in c@1
-        w = aten.view.default(x, (n,))  in c@1
-        g1 = purefx.gives(w)  in c@1
-        return (w,)
-        """,
-        preserved("c", "(number, y)", "((*, *), {})"),
-        preserved("c@1", "(x, size)", "((*, *), {})"),
-    )
-    result = lines(px.insert_ivals(program))
-    assert result[3:5] == ["n_1 = aten.sym_size.int(y, 0) in c / .d", "z = aten.view.default(y, (n_1,)) in c / .d"]
-    assert result[5:] == lines(program)[4:]
-
-
 def test_what_is_computed_from_sizes_is_computed_again_with_them() -> None:
     """Each number once, in an order in which it can be computed."""
     result = px.insert_ivals(

@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from attrs import evolve
 from torch import nn
 
 import purefx as px
@@ -154,14 +153,6 @@ def test_what_others_read_is_that_of_the_program() -> None:
     after = px.swap_modules(model(), {"layers.1.mlp": other()})
     assert after.state["layers.1.mlp.up.bias"].value is other().state["up.bias"].value
     assert [node.do.slot for node in after.main.nodes if isinstance(node.do, px.Get)] == ["layers.1.mlp.up.bias"]
-
-
-def test_a_tied_tensor_is_read_under_a_name_that_stays() -> None:
-    graph, slot = model().main, "layers.0.mlp.up.weight"
-    value = model().graphs["Linear"].by_name["weight"].meta
-    nodes = [node.evolve(do=px.Get(slot), meta=value) if isinstance(node.do, px.Get) else node for node in graph.nodes]
-    after = px.swap_modules(model().with_main(evolve(graph, nodes=tuple(nodes))), {"layers.0.mlp": New()})
-    assert [node.do.slot for node in after.main.nodes if isinstance(node.do, px.Get)] == ["head.weight"]
 
 
 class Takes(nn.Module):

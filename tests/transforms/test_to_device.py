@@ -135,26 +135,6 @@ def test_what_is_tied_or_shares_memory_still_does() -> None:
     assert (part.storage_offset(), state["part"].persistent) == (1, False)
 
 
-def test_devices_that_are_not_said_are_said() -> None:
-    """What makes a tensor out of none makes it on the CPU, unless it is told."""
-    nodes = (
-        px.Node("a", op_of(torch.ops.aten.arange.default), (4,)),
-        px.Node("b", op_of(torch.ops.aten.zeros.default), (px.ir.Items([4]),), (("device", None), ("pin_memory", True))),
-        px.Node("c", op_of(torch.ops.aten.ones.default), (px.ir.Items([4]),), (("device", "cpu"),)),
-        px.Node("d", op_of(torch.ops.aten.ones_like.default), (px.Ref("c"),)),
-        px.Node("e", op_of(torch.ops.aten.stack.default), (px.ir.Items([px.Ref(name) for name in "abcd"]),)),
-    )
-    program = px.Program.of({"": px.Graph((), nodes, (px.Ref("e"),))}, signature=px.ir.Signature((), (px.ir.UserOutput(),)))
-    moved = px.to_device(program, "meta")
-    said = {node.name: dict(node.kwargs) for node in moved.main.nodes}
-    assert said["a"] == {"device": META}
-    assert said["b"] == {"device": META, "pin_memory": False}
-    assert said["c"] == {"device": "meta"}
-    assert said["d"] == {}
-    assert px.lower(program, device="meta")()[0].device == META
-    assert px.lower(moved)()[0].device == META
-
-
 def test_a_mapping_moves_all_at_once() -> None:
     nodes = [
         px.Node(name, op_of(torch.ops.aten.zeros.default), (px.ir.Items([4]),), (("device", torch.device(at)),))
@@ -227,19 +207,3 @@ def test_on_a_real_device(case: str) -> None:
     assert there.device.type == "cuda"
     torch.testing.assert_close(there.cpu(), px.lower(program)(X), rtol=2e-2, atol=2e-2)
     assert px.to_device(moved, "cpu") == program
-
-
-def test_modules_that_a_program_holds_move_with_what_it_sees_of_them() -> None:
-    class Leaves(torch.fx.Tracer):
-        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-            return True
-
-    module = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 4))
-    program = px.import_fx(torch.fx.GraphModule(module, Leaves().trace(module)))
-    moved = px.to_device(program, "meta")
-    held: Any = moved.state["0"].value
-    assert held.running_mean.device == META
-    first: Any = module[0]
-    assert first.running_mean.device == CPU
-    assert px.lower(moved)(X.to("meta")).device == META
-    assert px.to_device(moved, "meta") is moved
