@@ -284,7 +284,7 @@ def walked(program: Program) -> Walk:
     if flat := walk.flat:
         said = f"the call{'s'[: len(flat) > 1]} {', '.join(map(str, flat))} stay{'s'[: len(flat) == 1]}"
         warnings.warn(
-            escaped(f"{said} flat in the caller: other nodes need its results before it has all of its arguments"),
+            escaped(f"{said} flat in the caller, because other nodes must run in between"),
             FlatCallWarning,
             stacklevel=2,
         )
