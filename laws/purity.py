@@ -90,8 +90,7 @@ def changes_in_process(action: Callable[[], object]) -> list[str]:
         found = _changed(before, _process_facts())
     found += [f"printed {stream.getvalue()!a}" for stream in (out, err) if stream.getvalue()]
     # That a call stays flat is said of the program, which has nodes in an order that no exporter writes.
-    said = [warning.message for warning in warned if not isinstance(warning.message, FlatCallWarning)]
-    return found + [f"warned {str(message)!a}" for message in said]
+    return found + [f"warned {str(one.message)!a}" for one in warned if not isinstance(one.message, FlatCallWarning)]
 
 
 def _process_facts() -> dict[str, object]:

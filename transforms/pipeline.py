@@ -1,6 +1,8 @@
 """``transform`` runs transformations one after the other; ``bisect`` finds the first rewrite that makes a program bad.
 
 The default pipeline is a tuple of transformations.
+
+In torch's structured trace the program after each step of ``transform`` is an artifact that ``tlparse`` lists.
 """
 
 from __future__ import annotations
@@ -17,11 +19,10 @@ from ..ir.names import escaped
 from ..ir.persistent import collector_paused
 from ..ir.program import Program
 from ..ir.taking import a_function, a_program, a_result, is_function, kind_of
-from ..ir.torch_private import is_traced
+from ..ir.torch_private import is_traced, write_artifact
 from ..ir.verify import check, trust, verify
 from .deduplicate import deduplicate
 from .effect_tokens import remove_effect_tokens
-from .facts import ADVICE, observed
 from .insert_ivals import insert_ivals
 from .mutations import inplace_mutations
 from .outline import outline
@@ -29,10 +30,34 @@ from .outline.merged import outlined_and_deduplicated
 from .regions import dispatch
 from .rules.rule import RuleSet
 from .state import sink_state
-from .tracing import trace_program
-from .transformation import Fuel, Transformation, without_fuel
+from .transformation import ADVICE, Fuel, Transformation, observed, without_fuel
 
-__all__ = ["DEFAULT", "Rewrite", "as_step", "bisect", "transform"]
+__all__ = ["DEFAULT", "Rewrite", "as_step", "bisect", "trace_program", "transform"]
+
+LONGEST = 60
+"""Characters of the name of a step; it becomes the name of a file."""
+
+
+def trace_program(step: str, number: int, program: Program, before: Program | None = None) -> None:
+    """Write a program to the structured trace, if somebody reads it.
+
+    Args:
+        step: what made the program.
+        number: which step that was, counted from 1; 0 for the program at the beginning.
+        program: after the step.
+        before: the program before it, where there was one.
+    """
+    write_artifact(artifact_name(step, number), lambda: "nothing to do\n" if program is before else program.text())
+
+
+def artifact_name(step: str, number: int) -> str:
+    """Return the name of an artifact: a word, whatever the step is called.
+
+    >>> artifact_name("outline", 5), artifact_name("../<lambda>", 1)
+    ('purefx_5_outline', 'purefx_1_____lambda_')
+    """
+    return f"purefx_{number}_{''.join([char if char.isascii() and char.isalnum() else '_' for char in step[:LONGEST]])}"
+
 
 Step = Callable[[Program], Program]
 

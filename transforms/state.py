@@ -16,8 +16,7 @@ from ..ir.program import Program
 from ..ir.rewriter import Rewriter, with_reads
 from ..ir.signature import InputSpec, StateInput, SunkInput, UserInput
 from ..ir.state import exporter_name
-from .facts import ADVICE
-from .transformation import UNLIMITED, Fuel, transformation
+from .transformation import ADVICE, UNLIMITED, Fuel, transformation
 
 __all__ = ["lift_state", "sink_state"]
 

@@ -5,6 +5,7 @@ Fuel limits the number of rewrites of one application, so that ``bisect`` can fi
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import cached_property, wraps
@@ -14,14 +15,15 @@ from typing import Any, TypeVar, cast
 from attrs import evolve, field, frozen
 
 from ..ir.errors import ArgumentError, FuelError, PipelineError
+from ..ir.graph import Call, Get
 from ..ir.names import did_you_mean
 from ..ir.persistent import collector_paused
 from ..ir.program import Program, Step
+from ..ir.signature import InputMutation, StateInput, StateMutation, Token
 from ..ir.taking import a_program, a_result, kind_of
 from ..ir.verify import check, trust
-from .facts import ADVICE, observed
 
-__all__ = ["UNLIMITED", "Fuel", "Transformation", "takes_fuel", "transformation", "without_fuel"]
+__all__ = ["ADVICE", "UNLIMITED", "Fuel", "Transformation", "observed", "takes_fuel", "transformation", "without_fuel"]
 
 
 class Fuel:
@@ -364,3 +366,40 @@ def transformation(
         )
 
     return make
+
+
+ADVICE = defaultdict(
+    lambda: "run what establishes that first",
+    {
+        "flat": "run it before outline, or after inline",
+        "state as inputs": "run it before sink_state, or after lift_state",
+        "state sunk": "run sink_state, or transform, first",
+        "token free": "run remove_effect_tokens, or transform, first",
+        "split": "run split_by_tags first",
+    },
+)
+
+
+def observed(program: Program) -> frozenset[str]:
+    """Return the facts that can be looked up, whatever the program claims.
+
+    >>> from purefx.ir import Graph, Program
+    >>> sorted(observed(Program.of({"": Graph((), (), ())})))
+    ['flat', 'mutations in place', 'state as inputs', 'state sunk', 'token free']
+    """
+    signature = program.signature
+    present = {type(node.do) for node in program.main.nodes}
+    present |= {type(spec) for spec in (*signature.inputs, *signature.outputs)}
+    if signature.lifted:
+        present.add(Get)  # state that was sunk and is read nowhere, or in bodies only, is not an input all the same
+    return frozenset(fact for fact, kinds in ABSENT.items() if present.isdisjoint(kinds))
+
+
+ABSENT: dict[str, tuple[type, ...]] = {
+    "flat": (Call,),
+    "state as inputs": (Get,),
+    "state sunk": (StateInput,),
+    "mutations in place": (StateMutation, InputMutation),
+    "token free": (Token,),
+}
+"""What a program does not have when a fact holds."""

@@ -56,7 +56,7 @@ class _Walk:
         self.misshapen: dict[int, Finding] = {}
         self.off_map: dict[int, Finding] = {}
         self.ambiguous: dict[int, Finding] = {}
-        self.bodies: dict[tuple[str, int, int], tuple[str, str]] = {}
+        self.bodies: dict[tuple[str, int], tuple[str, str]] = {}
         """For each label, the body that it was first met with, and the graph that calls it."""
         self.agreed: set[int] = set()
         self.modules_read: dict[str, set[str]] = {}

@@ -86,7 +86,7 @@ def fields_of(cls: type) -> tuple[tuple[str, Any, Callable[[Any], bool]], ...]:
     """Return the names of the fields of a class, with their types, and whether a value is of that.
 
     >>> [name for name, _, _ in fields_of(Frame)]
-    ['path', 'call', 'part']
+    ['path', 'call']
     """
     hints = get_type_hints(cls)
     names = [field.name for field in fields(cls) if field.name not in LEFT_OUT and hints[field.name] is not Any]

@@ -25,7 +25,7 @@ from purefx.laws.strategies import Stage, programs
 from purefx.laws.toy import toy_meaning
 from purefx.laws.variants import renamed, reordered
 from purefx.transforms import Transformation
-from purefx.transforms.facts import observed
+from purefx.transforms.transformation import observed
 
 __all__ = ["STEPS", "Walk", "rule_machine"]
 

@@ -16,7 +16,7 @@ import purefx as px
 from examples.zoo import Example, by_name, llama
 from purefx.ir.torch_private import pytree
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.models, pytest.mark.filterwarnings("error:the call.* flat in the caller")]
 
 
 def tied_gpt2() -> torch.nn.Module:

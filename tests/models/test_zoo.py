@@ -18,7 +18,7 @@ from examples.zoo import ZOO, Example, by_name
 from purefx.laws import assert_same_as_eager, gradient_differences
 from purefx.laws.oracles import Check, structure_of
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.models, pytest.mark.filterwarnings("error:the call.* flat in the caller")]
 
 To = Literal["graph_module", "interpreter"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from attrs import evolve
 from torch import nn
 
 import purefx as px
-from purefx.ir.operators import op_of
 from purefx.ir.torch_private import pytree
 from tests.programs import ADD_, NEG, flat, node
 
@@ -111,35 +109,7 @@ ROWS = """program {
   }
 }"""
 
-LOW, HIGH = "x: the program is for x.size(0) >= 3", "x: the program is for x.size(0) <= 9"
 SIZE = "size = aten.sym_size.int(x, 0)\n"
-CHECK = 'check = aten._assert_scalar.default(one, "")\n'
-
-
-@pytest.mark.parametrize(
-    ("nodes", "lacking"),
-    [
-        (SIZE + "one = operator.ge(size, 3)\n" + CHECK, [HIGH]),
-        (SIZE + "one = operator.le(3, size)\n" + CHECK, [HIGH]),
-        (SIZE + "one = operator.gt(size, 3)\n" + CHECK, [LOW, HIGH]),
-        (SIZE + "a = operator.le(3, size)\nb = operator.le(size, 9)\none = operator.and_(a, b)\n" + CHECK, []),
-        (SIZE + "a = operator.le(3, size)\nb = operator.le(size, 9)\none = operator.or_(a, b)\n" + CHECK, [LOW, HIGH]),
-        (SIZE + "one = operator.ge(size, 3)\n", [LOW, HIGH]),
-        ("size = aten.sym_size.int(x, 1)\none = operator.ge(size, 3)\n" + CHECK, [LOW, HIGH]),
-        ("size = aten.sym_stride.int(x, 0)\none = operator.ge(size, 3)\n" + CHECK, [LOW, HIGH]),
-        ("y = aten.neg.default(x)\nsize = aten.sym_size.int(y, 0)\none = operator.ge(size, 3)\n" + CHECK, [LOW, HIGH]),
-        (SIZE + "t = aten.t_.default(x)\none = operator.ge(size, 3)\n" + CHECK, [LOW, HIGH]),
-        (SIZE + "f = call @f(x) as f\none = operator.ge(size, 3)\n" + CHECK, [HIGH]),
-        (SIZE + "one = operator.ge(size, b=3)\n" + CHECK, [LOW, HIGH]),
-    ],
-)
-def test_what_is_checked_already_in_some_form(nodes: str, lacking: list[str]) -> None:
-    body = "\n  graph @f(x) {\n    return x\n  }\n}"
-    text = ROWS.replace("NODES", nodes)
-    program = px.parse(text[: text.rindex("}")] + body if "@f" in nodes else text)
-    before = [one for one in program.main.nodes if one.name == "check"]
-    found = [str(one.args[1]) for one in px.add_runtime_assertions(program).main.nodes if "_assert_scalar" in str(one.do)]
-    assert found == [*lacking, *([""] if before else [])]
 
 
 # What inputs are called.
@@ -177,41 +147,7 @@ def test_an_input_is_called_after_its_path(path: str, name: str) -> None:
     assert called(with_inputs(some(path))) == [name]
 
 
-def test_inputs_without_a_path_are_called_after_the_pytree_of_the_arguments() -> None:
-    spec = pytree.tree_structure(((0, {"k": [0, 0]}), {"Key": 0}))
-    program = with_inputs(some(), some(), some(), some(), in_spec=spec, arg_names=("x", "table", "Key"))
-    assert called(program) == ["x", "table_k_0", "table_k_1", "key"]
-    fewer = evolve(program.signature, inputs=program.signature.inputs[:3])
-    assert called(px.Program.of({"": px.Graph(program.main.inputs[:3], (), ())}, signature=fewer)) == ["i0", "i1", "i2"]
-
-
-def test_tokens_and_state_have_names_of_their_kind() -> None:
-    slots = {"a.w": nn.Parameter(torch.ones(1)), "L__self___n": torch.ones(1)}
-    program = px.Program.of({"": px.Graph((), (), ())}).with_state(add=slots)
-    specs = (px.ir.Token(), px.ir.StateInput("a.w"), px.ir.StateInput("L__self___n"), px.ir.Token(), some("w"))
-    inputs = tuple(px.Input(f"i{number}") for number in range(len(specs)))
-    program = program.with_main(px.Graph(inputs, (), ()), signature=px.ir.Signature(specs, ()))
-    assert called(program) == ["token", "p_a_w", "b_n", "token_1", "w"]
-
-
-def test_a_node_that_gives_way_takes_no_name_of_an_input() -> None:
-    nodes = [node("mul", NEG, "a"), node("y", NEG, "mul")]
-    program = flat(nodes, px.Ref("y"), "a", "mul_1")
-    named = px.name_inputs(program, {"a": "mul"})
-    assert [formal.name for formal in named.main.inputs] == ["mul", "mul_1"]
-    assert [one.name for one in named.main.nodes] == ["mul_2", "y"]
-
-
 # Stacks, tracepoints.
-
-
-def test_nodes_that_are_put_into_a_call_keep_their_meta() -> None:
-    point = op_of(torch.ops.higher_order._export_tracepoint)
-    kinds = [(("kind", f"module_call_{kind}puts"), ("path", "m")) for kind in ("in", "out")]
-    inside = px.Node("y", NEG, (px.Ref("x"),), (), (), MappingProxyType({"stack_trace": "here"}))
-    nodes = [px.Node("t", point, (px.Ref("x"),), kinds[0]), inside, px.Node("u", point, (px.Ref("y"),), kinds[1])]
-    made = px.collect_call_signatures(flat(nodes, px.Ref("y"), "x")).main.by_name["y"]
-    assert (made.stack, dict(made.meta)) == ((px.Frame("m"),), {"stack_trace": "here"})
 
 
 def test_stacks_in_bodies_of_bodies_are_below_all_modules_around() -> None:
@@ -229,13 +165,6 @@ def test_stacks_in_bodies_of_bodies_are_below_all_modules_around() -> None:
         (px.Frame("leaf"),),
     ]
     assert [module.path for module in result.modules] == ["", "m", "m.sub", "m.sub.leaf"]
-
-
-def test_what_is_below_an_alias_is_one() -> None:
-    nodes = [node("y", NEG, "x", stack=(px.Frame("a.b.c"),)), node("z", NEG, "y", stack=(px.Frame("k"),))]
-    modules = tuple([px.ir.Module(path) for path in ("", "a", "a.b", "a.b.c", "k")])
-    result = px.normalize_stacks(flat(nodes, px.Ref("z"), "x", modules=modules), aliases={"a": "k"})
-    assert [one.stack for one in result.main.nodes] == [(px.Frame("k.b.c"),), (px.Frame("k"),)]
 
 
 # Names of state.
@@ -300,14 +229,6 @@ def test_a_module_says_which_buffers_are_not_saved() -> None:
     assert not px.mark_non_persistent(inner, module).state["inner.left"].persistent
     parameter = px.Program.of({"": px.Graph((), (), ())}).with_state(add={"left": nn.Parameter(torch.ones(2))})
     assert px.mark_non_persistent(parameter, module) is parameter
-
-
-def test_inputs_that_are_one_tensor_get_its_names_in_turn() -> None:
-    """The name that the program has for it is the first of them."""
-    weight = torch.ones(2)
-    program = flat([node("y", NEG, "i")], px.Ref("y"), "i", "j").with_state(add={"b": weight})
-    named = px.restore_names(program, {"a": weight, "b": weight}, inputs=(weight, weight))
-    assert [spec.slot for spec in named.signature.inputs if isinstance(spec, px.ir.StateInput)] == ["b", "a"]
 
 
 @pytest.mark.parametrize("written", [None, "_tensor_constant0", "n"])

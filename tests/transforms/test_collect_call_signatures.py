@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 from torch._export.wrappers import _wrap_submodules  # what torch.export puts around preserved modules
@@ -85,39 +84,6 @@ def point(name: str, kind: Any, path: Any, *refs: str, stack: tuple[px.Frame, ..
 
 
 TAKES, GIVES = "module_call_inputs", "module_call_outputs"
-
-
-@pytest.mark.parametrize(
-    ("nodes", "told"),
-    [
-        ([point("t", TAKES, "a", "x"), px.Node("y", NEG, (px.Ref("t"),)), point("u", GIVES, "a", "y")], "t is used whole"),
-        ([point("t", TAKES, "a", "x"), px.Node("y", NEG, (px.Ref("x"),))],
-         "the call of 'a' has a tracepoint for its arguments, and none"),
-        ([point("t", GIVES, "a", "x"), px.Node("y", NEG, (px.Ref("x"),))], "ends the call of 'a', and stands in no call"),
-        ([point("t", TAKES, "a", "x"), px.Node("y", NEG, (px.Ref("x"),)), point("u", GIVES, "b", "y")],
-         "stands in the call of 'a'"),
-        ([point("t", "other", "a", "x"), px.Node("y", NEG, (px.Ref("x"),))], "a path and a kind"),
-    ],
-)  # fmt: skip
-def test_tracepoints_that_make_no_sense(nodes: list[px.Node], told: str) -> None:
-    with pytest.raises(px.errors.UnsupportedProgram, match=told):
-        px.collect_call_signatures(flat(nodes, px.Ref("y"), "x"))
-
-
-@pytest.mark.parametrize(
-    ("specs", "told"),
-    [
-        ({"b": None}, "refers to 'b', and no tracepoint does; there are 'a'"),
-        ({"a": 3}, "a dict with in_spec and out_spec, or a CallSignature, not int"),
-        ({"a": px.ir.CallSignature(None, None)}, "the call of 'a' takes 1 values, and its pytree has no leaves"),
-    ],
-)
-def test_pytrees_that_do_not_fit(specs: Any, told: str) -> None:
-    nodes = [point("t", TAKES, "a", "x"), px.Node("y", NEG, (px.Ref("x"),)), point("u", GIVES, "a", "y")]
-    with pytest.raises(px.errors.NamingError, match=told):
-        px.collect_call_signatures(flat(nodes, px.Ref("y"), "x"), specs=specs)
-    with pytest.raises(px.errors.NamingError, match="no tracepoint"):
-        px.collect_call_signatures(flat(nodes[1:2], px.Ref("y"), "x"), specs=specs)
 
 
 def test_stacks_that_are_there_are_kept() -> None:

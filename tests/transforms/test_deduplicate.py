@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
 import purefx as px
 from tests.programs import ADD, MUL, Counter, Tower, exported, flat, parent
+from tests.transforms.small import preserved, tree
 
 
 def whole(module: nn.Module, *args: object, **kwargs: object) -> px.Program:
     """Return the program after the default pipeline."""
     return px.transform(px.import_ep(exported(module, *args, **kwargs)))
-
-
-def test_equal_blocks_are_one_body() -> None:
-    """The blocks of a tower are one body, and so are all their linear layers."""
-    program = whole(Tower(5), torch.ones(2, 4))
-    assert program.order == ("", "Block", "Linear")
-    assert {node.do.graph for node in program.main.nodes if isinstance(node.do, px.Call)} == {"Block"}
-    assert px.deduplicate(program) is program
 
 
 def test_bodies_that_differ_in_a_child_only_stay_apart() -> None:
@@ -47,24 +41,6 @@ def test_literals_are_compared_with_their_type() -> None:
     ]
     program = px.deduplicate(px.outline(flat(nodes, tuple(px.Ref(node.name) for node in nodes), "x")))
     assert [node.do.graph for node in program.main.nodes if isinstance(node.do, px.Call)] == ["m0", "m1", "m2", "m0"]
-
-
-def test_state_is_part_of_a_body() -> None:
-    """Reading ``a`` is not reading ``b``, though both are one tensor read."""
-
-    class Reads(parent(a=lambda: nn.Parameter(torch.ones(2)), b=lambda: nn.Parameter(torch.zeros(2)))):
-        def forward(self, x: torch.Tensor, *, which: str) -> torch.Tensor:
-            return x * getattr(self, which)
-
-    class Twice(parent(reads=Reads)):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.reads(self.reads(x, which="a") + 1, which="b") + self.reads(x, which="a")
-
-    model, x = Twice(), torch.randn(2)
-    program = whole(model, x)
-    called = [(str(node.do.instance), node.do.graph) for node in program.main.nodes if isinstance(node.do, px.Call)]
-    assert called == [("reads", "reads"), ("reads@1", "reads@1"), ("reads", "reads")]
-    assert torch.equal(px.lower(program)(x), model(x))
 
 
 def test_calls_of_one_module_with_one_body_are_one() -> None:
@@ -134,3 +110,88 @@ def test_names_of_reads_are_fresh_in_the_body() -> None:
         "b_b_get",
         "b_b_sub_0",
     ]
+
+
+TWO_CALLS = """
+    graph @""(x) {
+      y = call @a(x) as a
+      z = call @b(y) as b
+      return (z,)
+    }
+"""
+
+
+EQUAL = """
+    graph @a(x) {
+      y = aten.neg.default(x)
+      return y
+    }
+    graph @b(x) {
+      y = aten.neg.default(x)
+      return y
+    }
+"""
+
+SIGNATURES = {
+    "one": ((preserved("a"), preserved("b")), True),
+    "none": ((), True),
+    "only one has one": ((preserved("a"),), False),
+    "names": ((preserved("a"), preserved("b", names="(other)")), False),
+    "arguments": ((preserved("a"), preserved("b", in_spec='((), {"x": *})')), False),
+    "results": ((preserved("a"), preserved("b", out_spec="(*,)")), False),
+}
+
+
+@pytest.mark.parametrize("which", SIGNATURES)
+def test_bodies_that_are_called_differently_stay_apart(which: str) -> None:
+    """A body is called as its preserved signature says, so two with different ones are two."""
+    sections, merged = SIGNATURES[which]
+    result = px.deduplicate(tree(TWO_CALLS + EQUAL, *sections))
+    assert result.order == (("", "a") if merged else ("", "a", "b"))
+
+
+def test_signatures_are_those_of_the_module_and_of_the_call() -> None:
+    """The first call of ``a`` and the second of ``b`` are called alike; ``b`` as such has no signature."""
+    graphs = """
+        graph @""(x) {
+          y = call @a(x) as a
+          z = call @b(y) as b@1
+          return (z,)
+        }
+    """
+    assert px.deduplicate(tree(graphs + EQUAL, preserved("a"), preserved("b@1"))).order == ("", "a")
+    assert px.deduplicate(tree(graphs + EQUAL, preserved("a"), preserved("b"))).order == ("", "a", "b")
+
+
+def test_a_body_at_two_heights_is_one() -> None:
+    """It is called by the root, and by a body that is called by a body: what it calls is compared before it is."""
+    text = """
+        graph @""(x) {
+          y = call @a(x) as a
+          z = call @b(y) as b
+          return (z,)
+        }
+        graph @a(x) {
+          y = call @c(x) as c
+          return y
+        }
+        graph @c(x) {
+          y = aten.sin.default(x)
+          return y
+        }
+        graph @b(x) {
+          y = call @d(x) as d
+          return y
+        }
+        graph @d(x) {
+          y = call @e(x) as c
+          return y
+        }
+        graph @e(x) {
+          y = aten.sin.default(x)
+          return y
+        }
+    """
+    result = px.deduplicate(tree(text))
+    assert result.order == ("", "a", "c", "b")
+    assert [node.do.graph for node in result.graphs["b"].nodes if isinstance(node.do, px.Call)] == ["a"]

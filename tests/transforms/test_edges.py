@@ -76,20 +76,6 @@ def test_a_call_that_stays_flat_beside_one_that_is_whole() -> None:
     assert toy_meaning(result) == toy_meaning(flat)
 
 
-def test_several_values_are_given_back_in_the_order_in_which_they_are_made() -> None:
-    a = (px.Frame("a"),)
-    nodes = [
-        px.Node("a0", toy.NEG, (ref("x"),), stack=a), px.Node("a1", toy.NEG, (ref("x"),), stack=a),
-        px.Node("y", toy.ADD, (ref("a1"), ref("a0"))),
-    ]  # fmt: skip
-    result = px.outline(program(nodes, (ref("y"),), {"x": USER}, modules=(px.ir.Module(""), px.ir.Module("a"))))
-    assert result.graphs["a"].output == (ref("a0"), ref("a1"))
-    call, first, second, _ = result.main.nodes
-    assert call.name not in {"a0", "a1", "x", "y"}
-    assert (first.name, first.args) == ("a0", (ref(call.name), 0))
-    assert (second.name, second.args) == ("a1", (ref(call.name), 1))
-
-
 def test_who_took_a_fact_away_is_named() -> None:
     nodes = [px.Node("y", toy.NEG, (ref("s"),), stack=(px.Frame("a"),))]
     modules = (px.ir.Module(""), px.ir.Module("a"))
@@ -104,15 +90,6 @@ def test_who_took_a_fact_away_is_named() -> None:
 WITH_EFFECTS = op_of(torch.ops.higher_order.with_effects)
 
 MAX = torch.ops.aten.max.dim
-
-
-def test_each_module_call_reads_a_slot_once() -> None:
-    one, two = (px.Frame("a"),), (px.Frame("a", 1),)
-    stacks = [one, one, two, two, ()]
-    nodes = [px.Node(f"y{number}", toy.NEG, (ref("s"),), stack=stack) for number, stack in enumerate(stacks)]
-    flat = program(nodes, (ref("y0"),), {"s": "a.n"}, state=buffers("a.n"), modules=(px.ir.Module(""), px.ir.Module("a")))
-    reads = [node.stack for node in px.sink_state(flat).main.nodes if isinstance(node.do, px.Get)]
-    assert reads == [one, two, ()]
 
 
 def test_a_name_that_a_read_would_take_is_left_to_its_owner() -> None:
@@ -132,12 +109,6 @@ def test_swapped_buffers_swap_and_come_back_without_clones() -> None:
     assert [node.do for node in written.main.nodes] == [toy.CLONE, toy.CLONE, toy.COPY_, toy.COPY_]
     assert toy_meaning(written) == toy_meaning(flat)
     assert px.functionalize(written) == flat
-
-
-def test_a_clone_that_the_user_wrote_stays() -> None:
-    nodes = [px.Node("c", toy.CLONE, (ref("x"),)), px.Node("w", toy.COPY_, (ref("s"), ref("c")))]
-    flat = program(nodes, (), {"s": "n", "x": USER}, state=buffers("n"))
-    assert [node.name for node in px.functionalize(flat).main.nodes] == ["c"]
 
 
 @pytest.mark.parametrize("after", [toy.NEG, toy.VIEW])
@@ -175,14 +146,6 @@ def test_only_a_copy_of_one_kind_becomes_a_returned_value(value: Meta, stays: bo
     flat = program(nodes, (), {"s": "n", "x": USER}, state=buffers("n"))
     typed = flat.with_main(evolve(flat.main, inputs=(px.Input("s", number((2,))), px.Input("x", value))))
     assert (px.functionalize(typed) is typed) == stays
-
-
-def test_calls_of_an_inner_module_read_for_themselves() -> None:
-    stacks = [(px.Frame("a"), px.Frame("a.c")), (px.Frame("a"), px.Frame("a.c", 1))]
-    nodes = [px.Node(f"y{number}", toy.NEG, (ref("s"),), stack=stack) for number, stack in enumerate(stacks)]
-    modules = tuple(px.ir.Module(path) for path in ("", "a", "a.c"))
-    flat = program(nodes, (ref("y0"),), {"s": "a.c.n"}, state=buffers("a.c.n"), modules=modules)
-    assert [node.stack for node in px.sink_state(flat).main.nodes if isinstance(node.do, px.Get)] == stacks
 
 
 def threaded(*results: object, target: object = MAX, token: bool = True) -> px.Program:
@@ -226,14 +189,6 @@ def test_a_token_that_is_a_value_of_the_program_is_unthreaded_as_well() -> None:
     result = px.remove_effect_tokens(threaded("value", target=torch.ops.aten.cumsum.default, token=False))
     assert [node.do.name for node in result.main.nodes if isinstance(node.do, px.Op)] == ["aten.cumsum.default"]
     assert result.main.output == (ref("token"), ref("w"))
-
-
-def test_other_getitems_stay_as_they_are() -> None:
-    flat = threaded("largest", "where")
-    pair = [px.Node("p", toy.PAIR, (ref("x"), ref("v1"))), px.Node("q", op_of(operator.getitem), (ref("p"), 1))]
-    main = evolve(flat.main, nodes=(*flat.main.nodes, *pair), output=(*flat.main.output, ref("q")))
-    more = flat.with_main(main, signature=evolve(flat.signature, outputs=(*flat.signature.outputs, px.ir.UserOutput())))
-    assert px.remove_effect_tokens(more).main.nodes[-1] is pair[1]
 
 
 def test_a_threaded_function_that_is_no_operator_gives_one_value() -> None:

@@ -61,42 +61,6 @@ def test_a_number_belongs_to_calls_that_are_called_alike(given: tuple[str, ...],
     assert names == [program.call_signatures.get(node.do.instance) for node in program.main.nodes if isinstance(node.do, px.Call)]
 
 
-TWO = """
-    graph @""(x) {
-      y = call @a(x) as a
-      z = call @a(y) as a@1
-      v = call @b(z) as b
-      w = call @b(v) as b@1
-      u = call @c(w) as c
-      return (u,)
-    }
-    graph @b(x) {
-      y = higher_order.cond(x, @"$t", @"$t", (x,))
-      return y
-    }
-    graph @"$t"(x) {
-      y = aten.sin.default(x)
-      return (y,)
-    }
-    graph @c(x) {
-      y = higher_order.cond(x, @"$c", @"$c", (x,))
-      return y
-    }
-    graph @"$c"(x) {
-      y = aten.cos.default(x)
-      return (y,)
-    }
-"""
-
-
-def test_operators_are_given_copies_of_their_own() -> None:
-    result = px.expand(tree(TWO + BODY))
-    assert px.verify(result) == ()
-    given = [node for _, node in result.nodes() if isinstance(node.do, px.Op) and node.do.name.endswith("cond")]
-    bodies = [arg.graph for node in given for arg in node.args if isinstance(arg, px.ir.Body)]
-    assert len(set(bodies)) == len(bodies) == 6
-
-
 # Calls that stay, and bodies of operators, when others are put in their places: what they call and read is named from the
 # root.
 
@@ -186,14 +150,3 @@ def test_branches_of_the_root_stay_as_they_are(fuel: int | None) -> None:
     slots = {name: node.do.slot for name, node in result.nodes() if isinstance(node.do, px.Get)}
     assert {slot for name, slot in slots.items() if name.startswith("$t")} == {"a.n"}
     assert {slot for name, slot in slots.items() if name.startswith("$b")} == ({"b.n"} if fuel is None else {"n"})
-
-
-def test_branches_of_two_calls_of_a_module_are_both_named() -> None:
-    """Each call has a branch of its own that reads the state, and one that reads nothing stays shared."""
-    root = 'graph @""(x) {\ny = call @a(x) as a\nz = call @a(y) as a@1\nreturn (z,)\n}'
-    same = 'graph @"$f"(v) {\nreturn (v,)\n}'
-    program = tree("\n".join([root, chooses("a", "$t", "$f"), reads("$t"), same]), STATE)
-    result = px.inline(program)
-    assert px.verify(result) == ()
-    assert [node.do for _, node in result.nodes() if isinstance(node.do, px.Get)] == [px.Get("a.n")] * 2
-    assert result.order == ("", "$t", "$f", "$t_1")

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import purefx as px
-from purefx.laws.checking import check_transformation
-from tests.programs import NEG, Shared, Tower, exported, flat
+from tests.programs import NEG, Shared, exported, flat
 
 TANH = px.Op("aten.tanh.default", target=torch.ops.aten.tanh.default)
 
@@ -70,27 +69,6 @@ def test_the_first_bad_rewrite_is_found_wherever_it_is(first: int) -> None:
     assert asked[:2] == [0, 13]
 
 
-def test_rules_and_sets_of_them_are_transformations() -> None:
-    relu = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: x.clamp_min(0))
-    sine = px.rule(lambda x: torch.sin(x)).becomes(lambda m, x: x.cos())
-
-    def wave(x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(torch.sin(torch.relu(x)))
-
-    program = px.import_ep(torch.export.export(Applied(wave), (torch.ones(2),)))
-
-    def is_bad(result: px.Program) -> bool:
-        return any(node.do.name == "aten.cos.default" for _, node in result.nodes() if type(node.do) is px.Op)
-
-    for given in (relu + sine, (relu, sine), [px.inplace_mutations, relu, sine], (relu + sine,)):
-        found = px.bisect(program, given, is_bad)
-        assert found is not None and found.label == "apply <lambda> at sin"
-    assert px.bisect(program, relu, is_bad) is px.bisect(program, (relu,), is_bad) is None
-    result = px.transform(program, *px.DEFAULT, relu, sine)
-    assert [step.name for step in result.trail[-2:]] == ["<lambda>", "<lambda>"]
-    assert check_transformation(relu, programs=[(Applied(wave), (torch.ones(2),))], examples=0).given_changed == 1
-
-
 class Applied(torch.nn.Module):
     """A function as a module."""
 
@@ -119,61 +97,6 @@ def test_a_real_model_is_searched_through_the_whole_pipeline() -> None:
     outlined = px.bisect(program, px.DEFAULT, lambda result: len(result.graphs) > 1)
     assert outlined is not None and str(outlined).startswith(f"rewrite {outlined.number} (outline): cut out ")
     assert not px.verify(outlined.before) and not px.verify(outlined.after)
-
-
-def test_a_seeded_mistake_is_named() -> None:
-    """An outline that loses the values of one body: bisect says which call it was."""
-
-    @px.transformation(forgets={"flat"})
-    def careless(program: px.Program, *, fuel: px.Fuel) -> px.Program:
-        spent = px.Fuel(fuel.limit)
-        result = px.outline.spend(program, spent)
-        for label in spent.labels:
-            assert fuel.burn(label)
-        if spent.refused:
-            fuel.burn("more")
-        body = result.graphs.get("layers.1.up")
-        if body is None:
-            return result
-        nodes = tuple(attrs.evolve(node, args=(*node.args[:2],)) if isinstance(node.do, px.Op) else node for node in body.nodes)
-        return result.evolve(graphs=result.graphs.set("layers.1.up", attrs.evolve(body, nodes=nodes)))
-
-    model, x = Tower(3).eval(), torch.randn(2, 4)
-    program = px.sink_state(px.import_ep(exported(model, x)))
-    found = px.bisect(program, careless, lambda result: not torch.equal(px.lower(result)(x), model(x)))
-    assert found is not None
-    assert found.label == "cut out layers.1.up (3 nodes)"
-
-
-def test_wrong_use_teaches() -> None:
-    """Everything that cannot be searched is said, as an error that is also the builtin."""
-    program = chain(2)
-
-    @px.transformation()
-    def plain(program: px.Program) -> px.Program:
-        return program
-
-    @px.transformation()
-    def greedy(program: px.Program, *, fuel: px.Fuel) -> px.Program:
-        return soften(program)
-
-    with pytest.raises(TypeError, match=r"plain takes no fuel.*\n.*fuel: Fuel.*\n.*fuel.burn"):
-        px.bisect(program, plain, lambda result: True)
-    with pytest.raises(px.errors.FuelError, match="<lambda> takes no fuel"):
-        px.bisect(program, lambda program: program, lambda result: True)
-    with pytest.raises(px.errors.FuelError, match="plain takes no fuel"):
-        plain(program, fuel=1)
-    with pytest.raises(px.errors.FuelError, match="plain takes no fuel"):
-        plain.bind(fuel=1)
-    with pytest.raises(px.errors.FuelError, match="soften has fuel bound to it"):
-        px.bisect(program, soften.bind(fuel=1), lambda result: False)
-    with pytest.raises(ValueError, match=r"^the program is bad already, before any rewrite"):
-        px.bisect(program, soften, lambda result: True)
-    with pytest.raises(px.errors.FuelError, match="greedy changes the program without fuel"):
-        px.bisect(program, greedy, lambda result: bool(softened(result)))
-    for limit in (-1, True, 1.5, "1"):
-        with pytest.raises(px.errors.FuelError, match="an int of at least 0"):
-            soften(program, fuel=limit)  # type: ignore[arg-type]
 
 
 def test_a_step_without_fuel_is_one_rewrite_of_a_pipeline() -> None:

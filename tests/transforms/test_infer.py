@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any
 
@@ -104,18 +103,6 @@ def test_a_program_without_values_gets_those_of_the_export() -> None:
         assert torch.equal(module(x), px.lower(each)(x))
 
 
-def test_no_guard_is_installed_and_no_storage_is_made() -> None:
-    program = px.import_ep(exported(Block(), torch.randn(3, 4), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)))
-    environment = program.main.inputs[-1].meta["val"].fake_mode.shape_env
-    guards = len(environment.guards)
-    result = px.infer(program, changed=[node.name for node in program.main.nodes])
-    assert result is program
-    huge = flat([px.Node("y", op_of(torch.ops.aten.expand.default), (px.Ref("x"), px.ir.Items([1 << 40, 2]))),
-                 px.Node("z", NEG, (px.Ref("y"),))], px.Ref("z"), "x")  # fmt: skip
-    assert said(px.infer(huge))["z"] == f"float32 ({1 << 40}, 2)"
-    assert len(environment.guards) == guards
-
-
 def test_bodies_of_which_each_call_has_other_sizes() -> None:
     """A shared body says nothing that is wrong of one of its calls; all are followed for what they give."""
     body = px.Graph((px.Input("a"),), (px.Node("w", px.Get("w")), px.Node("m", op_of(torch.ops.aten.mm.default),
@@ -202,85 +189,6 @@ def test_what_can_not_be_known_stays_unknown() -> None:
     gone = px.infer(wide, changed=["a"])
     assert dict(gone.main.by_name["a"].meta) == {"stack_trace": "here"}
     assert said(gone)["b"] == "None"
-
-
-def test_values_of_another_export_are_made_again() -> None:
-    one, other = (px.import_ep(exported(Chain(), torch.ones(4, 2))) for _ in "ab")
-    mixed = edited(one, "relu", meta=other.main.by_name["relu"].meta)
-    result = px.infer(mixed)
-    mine = one.main.inputs[0].meta["val"].fake_mode
-    assert result.main.by_name["relu"].meta["val"].fake_mode is mine
-    assert said(result) == said(one)
-
-
-def test_traced_programs() -> None:
-    """A module that a program holds as it is is not called; methods of tensors are."""
-
-    class Model(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lin = torch.nn.Linear(2, 3)
-
-        def forward(self, x: torch.Tensor) -> Any:
-            return self.lin(x.relu()).neg(), torch.sin(x)
-
-    traced = torch.fx.symbolic_trace(Model())
-    assert px.infer(px.import_fx(traced)).main.by_name["sin"].meta.get("val") is None
-    known = px.import_fx(traced, example_inputs=(torch.ones(4, 2),))
-    assert px.infer(known) == known
-    taken = bare(known, "sin", "relu")
-    assert said(px.infer(taken))["sin"] == said(px.infer(taken))["relu"] == "float32 (4, 2)"
-
-
-def test_what_an_operator_refuses_is_told() -> None:
-    nodes = [px.Node("y", op_of(torch.ops.aten.mm.default), (px.Ref("x"), px.Ref("x")), (), (px.Frame("enc"),))]
-    with pytest.raises(px.errors.InvalidProgram, match=r"(?s)inferred-meta.*does not take.*enc / y"):
-        px.infer(flat(nodes, px.Ref("y"), "x"))
-
-
-def test_an_input_of_another_type() -> None:
-    """An edited signature changes what the input is, and all that depends on it."""
-    program = px.import_ep(exported(Chain(), torch.ones(4, 2)))
-    wide = evolve(program.signature.inputs[0], type=px.ir.TensorType(torch.float64, (7, 2)))
-    other = program.evolve(signature=evolve(program.signature, inputs=(wide,)))
-    results: Iterable[px.Program] = (px.infer(other, changed=program), px.infer(other, changed=["x"]))
-    for result in results:
-        assert {said(result)[name] for name in ("relu", "neg", "sin")} == {"float64 (7, 2)"}
-        assert px.verify(result) == ()
-
-
-def test_in_place_operators_that_change_a_shape() -> None:
-    nodes = [
-        px.Node("y", SIN, (px.Ref("x"),)),
-        px.Node("z", op_of(torch.ops.aten.unsqueeze_.default), (px.Ref("y"), 0)),
-        px.Node("w", NEG, (px.Ref("y"),)),
-    ]
-    assert said(px.infer(flat(nodes, px.Ref("w"), "x"))) == {"y": "float32 (2,)", "z": "float32 (1, 2)", "w": "float32 (1, 2)"}
-
-
-def test_a_later_call_says_nothing_of_a_shared_body() -> None:
-    """Only the value of the second call is missing, and it gives the body other sizes than the first."""
-    fakes = [torch.empty(2, 3, device="meta"), torch.empty(3, device="meta")]
-    inputs = (px.Input("x", {"val": fakes[0]}), px.Input("y", {"val": fakes[1]}))
-    body = px.Graph((px.Input("z"),), (px.Node("neg", NEG, (px.Ref("z"),)),), px.Ref("neg"))
-    calls = (
-        px.Node("one", px.Call(px.Frame("a"), "a"), (px.Ref("x"),)),
-        px.Node("two", px.Call(px.Frame("a", 1), "a"), (px.Ref("y"),)),
-    )
-    types = tuple(
-        [
-            px.ir.UserInput(px.ir.TensorType(torch.float32, tuple(fake.shape)), name)
-            for fake, name in zip(fakes, "xy", strict=True)
-        ]
-    )
-    signature = px.ir.Signature(types, (px.ir.UserOutput(), px.ir.UserOutput()))
-    graphs = {"": px.Graph(inputs, calls, (px.Ref("one"), px.Ref("two"))), "a": body}
-    whole = px.infer(px.Program.of(graphs, signature=signature, modules=(px.ir.Module("a"),)))
-    assert said(whole, "a") == {"neg": "None"}
-    missing = bare(whole, "two")
-    again = px.infer(missing)
-    assert said(again) == said(whole) == {"one": "float32 (2, 3)", "two": "float32 (3,)"}
-    assert again.graphs["a"] is missing.graphs["a"]
 
 
 class Lifted(torch.nn.Module):

@@ -68,26 +68,6 @@ def test_every_version_is_written_once_and_read_wherever_it_is_used() -> None:
     assert fuel.labels == ("read k from c.n", "read m from c.n")
 
 
-def test_old_contents_that_are_used_later_are_not_written_over() -> None:
-    """Something reads what the buffer held before, after the new contents are made."""
-    program = calling(LATER.replace("g = purefx", "o = aten.neg.default(n)  in c\n    g = purefx"), preserved("c@1"))
-    fuel = px.Fuel(9)
-    px.insert_ivals.spend(program, fuel)
-    assert fuel.labels == ("read k from c.n",)
-
-
-def test_what_the_root_gives_back_is_a_copy_of_the_state() -> None:
-    program = calling("""
-        t = purefx.takes(x)  in c
-        n = get c.n  in c
-        m = aten.add.Tensor(n, 1)  in c
-        s = aten.copy_.default(n, m)  in c
-        g = purefx.gives(x)  in c
-        return (m,)
-    """)
-    assert lines(px.insert_ivals(program))[5:] == ["n_1 = get c.n", "clone = aten.clone.default(n_1)", "return (clone,)"]
-
-
 def test_a_view_of_the_state_is_a_view_of_a_copy() -> None:
     """And an input of the root that is written is read as it is."""
     program = calling(
@@ -112,68 +92,6 @@ def test_a_view_of_the_state_is_a_view_of_a_copy() -> None:
     ]
     assert fuel.labels == ("read m from x",)
     assert result.main.by_name["clone"].meta == {"stack_trace": "m"}
-
-
-@pytest.mark.parametrize("named", ["t1 = purefx.takes(m)  in d", "g = purefx.gives(m)  in c"])
-def test_a_value_that_a_signature_names_crosses_nothing(named: str) -> None:
-    """It is given by the one call, or taken by the other."""
-    given = named if named.startswith("g") else "g = purefx.gives(m)  in c"
-    taken = named if named.startswith("t") else "t1 = purefx.takes(m)  in d"
-    program = calling(
-        f"""
-        t = purefx.takes(x)  in c
-        n = get c.n  in c
-        m = aten.add.Tensor(n, 1)  in c
-        s = aten.copy_.default(n, m)  in c
-        {given}
-        {taken}
-        z = aten.mul.Tensor(x, m)  in d
-        g1 = purefx.gives(z)  in d
-        return (z,)
-        """,
-        preserved("d"),
-    )
-    assert px.insert_ivals(program) is program
-
-
-def test_what_a_call_takes_is_read_by_its_caller() -> None:
-    """Though the call itself could read it as well; a call inside ``c`` is called by ``c``."""
-    program = calling(
-        """
-        t = purefx.takes(x)  in c
-        n = get c.n  in c
-        m = aten.add.Tensor(n, 1)  in c
-        s = aten.copy_.default(n, m)  in c
-        g = purefx.gives(x)  in c
-        t1 = purefx.takes(m)  in c@1
-        g1 = purefx.gives(x)  in c@1
-        t2 = purefx.takes(x)  in c@2
-        t3 = purefx.takes(m)  in c@2 / .e
-        g3 = purefx.gives(x)  in c@2 / .e
-        g2 = purefx.gives(x)  in c@2
-        return (x,)
-        """,
-        *map(preserved, ("c@1", "c@2", "c.e")),
-    )
-    result = lines(px.insert_ivals(program))
-    assert result[5:7] == ["n_1 = get c.n", "t1 = purefx.takes(n_1) in c@1"]
-    assert result[9:11] == ["n_2 = get c.n in c@2", "t3 = purefx.takes(n_2) in c@2 / .e"]
-
-
-def test_the_write_that_is_there_stores_the_value_itself() -> None:
-    """Though it stands outside the call, so that the value crosses to it; what comes after it reads the buffer."""
-    program = calling("""
-        t = purefx.takes(x)  in c
-        m = aten.add.Tensor(x, 1)  in c
-        g = purefx.gives(x)  in c
-        s = aten.copy_.default(x, m)
-        o = aten.neg.default(x)
-        z = aten.mul.Tensor(o, m)
-        return (z,)
-    """)
-    result = lines(px.insert_ivals(program))
-    assert result[:5] == lines(program)[:5]
-    assert result[5] == "z = aten.mul.Tensor(o, x)"
 
 
 def test_a_version_is_in_the_state_until_the_next_one_is() -> None:
@@ -221,15 +139,6 @@ STORED = """
 def test_a_value_or_state_that_is_written_later_is_not_the_other(later: str) -> None:
     program = calling(STORED.replace("LATER", later))
     assert px.insert_ivals(program) is program
-
-
-@pytest.mark.parametrize("later", ["w = aten.neg.default(n)", 'w = higher_order.cond(x, @"$t", @"$t", (n,))'])
-def test_reads_of_the_last_contents_harm_nothing(later: str) -> None:
-    """Nor does a branch of a cond that reads them."""
-    text = STORED.replace("LATER", later)
-    body = '}\ngraph @"$t"(v) {\nreturn (v,)\n' if "cond" in later else ""
-    result = px.insert_ivals(calling(text + body))
-    assert lines(result)[6:8] == ["n_1 = get c.n", "z = aten.mul.Tensor(x, n_1)"]
 
 
 def test_contents_that_enter_a_call_unnamed_are_read_there() -> None:

@@ -15,11 +15,9 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx._front import HOMES
 from purefx.ir.signature import SunkInput
-from purefx.laws.oracles import behaviour_differences
 from purefx.laws.variants import reordered
-from tests.programs import ADD, ADD_, COPY_, NEG, Branches, Counter, Shared, Tower, exported, flat, parent
+from tests.programs import ADD, NEG, Branches, Counter, Shared, Tower, exported, flat, parent
 
 # Dynamo asks a tensor inside a cond for its gradient.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
@@ -89,23 +87,10 @@ def stages(name: str, *, decomposed: bool, seed: int | None = None) -> tuple[px.
     return tuple(found)
 
 
-def same_meaning(name: str, program: px.Program, other: px.Program) -> list[str]:
-    """Return how three calls of two programs differ: outputs, inputs, and state after them."""
-    calls = [(inputs(name), {}) for _ in range(3)]
-    return behaviour_differences(px.lower(program), px.lower(other), calls)
-
-
 @pytest.fixture(params=[(name, decomposed) for name in MODULES for decomposed in (False, True)], ids=str)
 def chain(request: pytest.FixtureRequest) -> tuple[str, tuple[px.Program, ...]]:
     """A module's name and its program at every stage."""
     return request.param[0], stages(request.param[0], decomposed=request.param[1])
-
-
-def test_inverses_name_one_another() -> None:
-    """An inverse is public, and its inverse is what it undoes."""
-    named = [value for name in HOMES if isinstance(value := getattr(px, name), px.Transformation) and value.inverse]
-    assert len(named) == 12
-    assert all(getattr(px, str(value.inverse)).inverse == value.name for value in named)
 
 
 def test_reads_in_bodies_of_operators_are_placed() -> None:
@@ -152,17 +137,6 @@ def test_inputs_come_back_where_they_stood() -> None:
     assert px.verify(px.lift_state(more)) == ()
 
 
-def test_the_whole_way_back(chain: tuple[str, tuple[px.Program, ...]]) -> None:
-    """From the deduplicated hierarchy to the imported program."""
-    name, (_, free, *_, shared) = chain
-    back = px.lift_state(px.inline(shared))
-    if any(isinstance(spec, px.ir.StateMutation) for spec in free.signature.outputs):  # decomposed
-        back = px.functionalize(back)
-        assert px.digest(back) == px.digest(free)
-    assert px.verify(back) == ()
-    assert same_meaning(name, px.transform(back), shared) == []
-
-
 def writing(nodes: list[px.Node], *outputs: str) -> px.Program:
     """Return a flat program of two buffers, ``bn`` and ``bm``, and an input ``x``."""
     slots = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2) + index, index, index) for index, name in enumerate("nm")}
@@ -177,72 +151,3 @@ def writing(nodes: list[px.Node], *outputs: str) -> px.Program:
 def step(name: str, op: px.Op, *args: object) -> px.Node:
     """Return a node whose string arguments are references."""
     return px.Node(name, op, tuple(px.Ref(arg) if isinstance(arg, str) else arg for arg in args))
-
-
-KEPT: dict[str, tuple[list[px.Node], tuple[str, ...]]] = {
-    "read after it": ([step("c", COPY_, "bn", "x"), step("y", NEG, "bn")], ("y",)),
-    "result used": ([step("c", COPY_, "bn", "x"), step("y", NEG, "c")], ("y",)),
-    "handed out": ([step("c", COPY_, "bn", "x"), step("y", NEG, "x")], ("y", "bn")),
-    "value written later": ([step("v", NEG, "x"), step("c", COPY_, "bn", "v"), step("w", ADD_, "v", 1)], ("v",)),
-    "written again in place": ([step("c", COPY_, "bn", "x"), step("w", ADD_, "bn", 1), step("y", NEG, "x")], ("y",)),
-    "no copy of a value": ([step("w", ADD_, "bn", 1), step("y", NEG, "x")], ("y",)),
-    "its own value": ([step("c", COPY_, "bn", "bn"), step("y", NEG, "x")], ("y",)),
-}
-
-
-@pytest.mark.parametrize("case", list(KEPT))
-def test_writes_that_can_not_be_returned_stay(case: str) -> None:
-    """Returning them would let something see other contents."""
-    nodes, outputs = KEPT[case]
-    program = writing(nodes, *outputs)
-    assert px.verify(program) == ()
-    assert px.functionalize(program) is program
-
-
-def test_buffers_copied_into_one_another() -> None:
-    """n = m, then m = x: returned mutations all happen at once, so both are returned; the other way round only one is."""
-    one, two = step("a", COPY_, "bn", "bm"), step("b", COPY_, "bm", "x")
-    for nodes, count in (([one, two], 2), ([two, one], 1)):
-        program = writing([*nodes, step("y", NEG, "x")], "y")
-        back = px.functionalize(program)
-        assert len(back.signature.outputs) == 1 + count
-        calls = [((torch.full((2,), float(number)),), {}) for number in range(3)]
-        assert behaviour_differences(px.lower(px.transform(back)), px.lower(program), calls) == []
-
-
-def doubling(levels: int) -> px.Program:
-    """Return a program of few graphs whose calls double at each level."""
-    graphs = {"": px.Graph((px.Input("x"),), (px.Node("y", px.Call(px.Frame("m0"), "m0"), (px.Ref("x"),)),), (px.Ref("y"),))}
-    for level in range(levels):
-        calls = [
-            px.Node(name, px.Call(px.Frame(f"m{level + 1}", number), f"m{level + 1}"), (px.Ref(value),))
-            for number, (name, value) in enumerate([("a", "x"), ("b", "a")])
-        ]
-        graphs[f"m{level}"] = px.Graph((px.Input("x"),), tuple(calls), px.Ref("b"))
-    graphs[f"m{levels}"] = px.Graph((px.Input("x"),), (px.Node("y", NEG, (px.Ref("x"),)),), px.Ref("y"))
-    return flat([], (px.Ref("x"),), "x").evolve(graphs=px.ir.pmap(graphs), facts=frozenset())
-
-
-@pytest.mark.parametrize("step", [px.expand, px.inline], ids=lambda step: step.name)
-def test_bodies_that_multiply_are_refused(step: px.Transformation) -> None:
-    """Sixty levels that double are 2 ** 60 operators: that is said, and nothing is made."""
-    with pytest.raises(px.errors.UnsupportedProgram, match="multiply; pass a larger at_most"):
-        step(doubling(60))
-    small = step(doubling(5))
-    assert sum(node.do == NEG for _, node in small.nodes()) == 32
-    assert px.verify(small) == ()
-    labels = [node.stack for node in px.inline(doubling(5)).main.nodes]
-    assert len(set(labels)) == 32
-
-
-def test_a_copy_has_no_wrong_shapes() -> None:
-    """Layers of other shapes share one body: it says what holds for all of them, and each copy what holds for its call."""
-    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4), nn.Linear(4, 8))
-    shared = px.transform(px.import_ep(exported(model, torch.ones(2, 4))))
-    assert len(shared.order) == 2
-    back = px.expand(shared)
-    assert px.verify(back) == ()
-    assert not any("val" in part.meta for part in (*shared.graphs["Linear"].inputs, *shared.graphs["Linear"].nodes))
-    bodies = {name: (*back.graphs[name].inputs, *back.graphs[name].nodes) for name in "01"}
-    known = {name: [tuple(part.meta["val"].shape) for part in bodies[name]] for name in bodies}
-    assert known == {"0": [(2, 4), (8, 4), (8,), (2, 8)], "1": [(2, 8), (4, 8), (4,), (2, 4)]}

@@ -14,7 +14,7 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.operators import op_of
-from tests.programs import ADD, ADD_, MUL, NEG, Tower, exported, flat
+from tests.programs import ADD, ADD_, MUL, Tower, exported, flat
 
 X = torch.tensor([1.0, 2.0])
 
@@ -96,39 +96,6 @@ def test_state_that_is_there_already_is_read() -> None:
     state = px.ir.State(("a.w",), px.ir.pmap({"a.w": slot}))
     clean = px.lift_constants(flat([px.Node("y", MUL, (px.Ref("x"), slot.value))], px.Ref("y"), "x", state=state))
     assert clean.state is state and clean.main.nodes[0].do == px.Get("a.w")
-
-
-def test_shared_bodies_nested_containers_and_parameters() -> None:
-    """A body that two modules share reads one slot of the root; a parameter stays one, and gets its gradient."""
-    weight = nn.Parameter(torch.ones(2))
-    cat = px.Op("aten.cat.default", target=torch.ops.aten.cat.default)
-    body = px.Graph((px.Input("a"),), (px.Node("b", cat, (px.ir.Items([px.Ref("a"), weight]),)),), px.Ref("b"))
-    calls = [px.Node(f"y{path}", px.Call(px.Frame(path), "body"), (px.Ref("x"),)) for path in "uv"]
-    total = px.Node("z", ADD, (px.Ref("yu"), px.Ref("yv")))
-    program = flat([*calls, total], px.Ref("z"), "x", facts=frozenset())
-    clean = px.lift_constants(program.evolve(graphs=program.graphs.set("body", body)))
-    assert px.verify(clean) == () and clean.state["_constant0"].kind is px.ir.SlotKind.PARAMETER
-    assert clean.graphs["body"].nodes[0].do == px.Get("/_constant0")
-    lowered: Any = px.lower(clean)
-    lowered(X)[0].sum().backward()
-    assert torch.equal(lowered._constant0.grad, torch.full((2,), 2.0))
-
-
-def test_other_objects() -> None:
-    """What no argument can be becomes a constant; functions, classes and operators stay; lists are told by verify."""
-
-    class Factor:
-        value = 4
-
-    def times(x: torch.Tensor, factor: Any, kind: type) -> torch.Tensor:
-        return x * factor.value + kind(1)
-
-    factor = Factor()
-    node = px.Node("y", px.Op("tests.times", target=times), (px.Ref("x"), factor, float))
-    clean = px.lift_constants(flat([node], px.Ref("y"), "x"))
-    assert clean.state["_constant0"].value is factor and clean.main.nodes[1].args[2] is float
-    wrong = flat([px.Node("y", NEG, ([px.Ref("x"), X],))], px.Ref("y"), "x")
-    assert px.lift_constants(wrong) is wrong and "Items" in px.verify(wrong)[0].advice
 
 
 @pytest.mark.filterwarnings("ignore")

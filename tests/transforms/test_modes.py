@@ -55,12 +55,6 @@ def test_regions_of_one_graph(steps: tuple[str, ...], expected: dict[str, list[s
     assert bodies(between(*steps, result="a" if "off" not in steps[:1] else "c")) == expected
 
 
-def test_the_mode_around_is_said() -> None:
-    program = between(A, "on", B, "off", C, result="c")
-    assert bodies(program) == {}
-    assert [*px.regions_to_bodies(program, grad=False).graphs] == ["", "$enable_grad"]
-
-
 def test_a_mode_is_cut_where_autocast_begins_and_ends() -> None:
     program = between(A, "off", B, "half", C, "on", "d = aten.neg.default(c)", EXIT.format("m3"), result="d")
     result = bodies(program)

@@ -10,7 +10,6 @@ import contextlib
 import io
 
 import pytest
-from attrs import evolve
 
 import purefx as px
 from tests.transforms.split_by_hand import split_tree
@@ -143,40 +142,6 @@ def test_6_the_numbers_that_it_is_made_of_follow(recompute: bool) -> None:
     assert nodes(result) == {"s0": ["size", "z"], "s1": here}
 
 
-@BOTH
-def test_7_parts_that_do_nothing_stay(recompute: bool) -> None:
-    program = split_tree("""
-        graph @""(x) {
-          a = call @s0() as s0
-          b = call @s1() as s1
-          return (x,)
-        }
-        graph @s0() {
-          return ()
-        }
-        graph @s1() {
-          return ()
-        }
-    """)
-    assert moved(program, recompute=recompute) is program
-
-
-@BOTH
-def test_8_in_one_part_nothing_moves(recompute: bool) -> None:
-    program = split_tree("""
-        graph @""(x) {
-          y = call @s0(x) as s0
-          return (y,)
-        }
-        graph @s0(x) {
-          size = aten.sym_size.int(x, 0)
-          y = aten.mul.Scalar(x, size)
-          return y
-        }
-    """)
-    assert moved(program, recompute=recompute) is program
-
-
 THIRD_PART = """
     graph @""(x) {
       p = call @s0(x) as s0
@@ -211,22 +176,7 @@ def test_9_it_is_computed_a_second_time_beside_its_tensor() -> None:
     assert nodes(moved(split_tree(THIRD_PART))) == {"s0": ["n", "b"], "s1": ["d"], "s2": ["n", "y"]}
 
 
-@BOTH
-def test_10_a_part_that_may_not_give_may_take(recompute: bool) -> None:
-    result = moved(split_tree(ONE_TARGET), keep=["s1"], recompute=recompute)
-    assert nodes(result) == {"s0": [], "s1": ["n", "a", "b"]}
-
-
 # Beyond the ten.
-
-
-def test_a_number_of_a_tensor_that_is_made_there_takes_the_tensor_along() -> None:
-    """The tensor crosses in its place."""
-    result = moved(
-        split_tree(ONE_TARGET.replace("size = aten", "t = aten.neg.default(x)\n      size = aten").replace("int(x", "int(t"))
-    )
-    assert nodes(result) == {"s0": ["t"], "s1": ["n", "a", "b"]}
-    assert str(result.graphs["s0"].output) == "Ref(name='t')"
 
 
 @pytest.mark.parametrize("number", ["aten.sym_size.int(t, 0)", "aten.item.default(t)"])
@@ -270,64 +220,6 @@ def test_nothing_moves_over_a_part_that_writes(first: bool, recompute: bool) -> 
         + ("" if first else "graph @z() {\n return ()\n}")
     )
     assert moved(program, recompute=recompute) is program
-
-
-def test_a_number_that_is_made_in_a_module_moves_and_the_part_stays_outlined() -> None:
-    program = split_tree("""
-        graph @""(x) {
-          p = call @s0(x) as s0
-          n = operator.getitem(p, 0)
-          b = operator.getitem(p, 1)
-          y = call @s1(b, n) as s1
-          return (y,)
-        }
-        graph @s0(x) {
-          p = call @inner(x) as inner
-          n = operator.getitem(p, 0)
-          b = operator.getitem(p, 1)
-          return (n, b)
-        }
-        graph @inner(x) {
-          n = aten.sym_size.int(x, 0)
-          b = aten.mul.Scalar(x, n)
-          return (n, b)
-        }
-        graph @s1(x, n) {
-          a = aten.mul.Scalar(x, n)
-          return a
-        }
-    """)
-    told = [evolve(node, meta={"val": 2}) if node.name == "n" else node for node in program.graphs["s0"].nodes]
-    program = program.evolve(graphs=program.graphs.set("s0", evolve(program.graphs["s0"], nodes=tuple(told))))
-    result = moved(program)
-    assert [type(node.do).__name__ for node in result.graphs["s0"].nodes] == ["Call"]
-    assert nodes(result)["s1"] == ["n_1", "a"]
-
-
-UNUSED = """
-    graph @""(x) {
-      p = call @s0(x) as s0
-      n = operator.getitem(p, 1)
-      y = call @s1(x, n) as s1
-      return (y,)
-    }
-    graph @s0(x) {
-      t = aten.neg.default(x)
-      n = aten.sym_size.int(t, 0)
-      return (t, n)
-    }
-    graph @s1(x, n) {
-      y = aten.mul.Scalar(x, n)
-      return y
-    }
-"""
-
-
-@BOTH
-def test_a_result_that_nobody_took_is_taken_where_a_number_needs_it(recompute: bool) -> None:
-    result = moved(split_tree(UNUSED), recompute=recompute)
-    assert nodes(result) == {"s0": ["t"], "s1": ["n", "y"]}
-    assert [str(node.args) for node in result.main.nodes[-1:]] == ["(Ref(name='x'), Ref(name='t'))"]
 
 
 def test_a_part_that_writes_holds_only_what_runs_before_it() -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from attrs import evolve
 from torch import nn
-from torch.fx.experimental.proxy_tensor import make_fx
 
 import purefx as px
 from purefx.ir.operators import op_of
-from tests.programs import ADD, MUL, NEG, exported
+from purefx.laws import toy
+from purefx.laws.toy import toy_meaning
+from tests.programs import ADD, MUL, NEG
 from tests.transforms.small import lines
 
 # Mutations in place: a write never overtakes a read, and what is handed out keeps its contents.
@@ -107,21 +106,6 @@ def test_inputs_are_written_for_the_caller() -> None:
     assert (outputs, x) == ([[-1.0, -1.0], [-2.0, -2.0]], [2.0, 2.0])
 
 
-def test_a_mutation_to_the_same_value_is_none() -> None:
-    """Returning a buffer as its own new value writes nothing."""
-    program = mutating([px.Node("y", NEG, (px.Ref("x"),))], [("bn", px.ir.StateMutation("n")), ("y", px.ir.UserOutput())])
-    assert [node.name for node in px.inplace_mutations(program).main.nodes] == ["y"]
-
-
-def test_writes_that_may_stand_in_any_order_stand_in_the_exporters() -> None:
-    """State first, then inputs, each in the order of the inputs, whatever the order of the outputs."""
-    program = mutating(
-        [px.Node("y", NEG, (px.Ref("x"),))],
-        [("y", px.ir.InputMutation(2)), ("y", px.ir.StateMutation("m")), ("y", px.ir.StateMutation("n"))],
-    )
-    assert [node.args[0] for node in px.inplace_mutations(program).main.nodes[1:]] == [px.Ref("bn"), px.Ref("bm"), px.Ref("x")]
-
-
 def test_a_write_stands_in_the_calls_that_its_value_and_the_last_read_share() -> None:
     """The value is made in a call of ``a``, and the old contents are read in a call inside another one, or in itself."""
     made, frame = px.Frame("a"), px.Frame("a", 1)
@@ -199,13 +183,6 @@ def test_a_write_that_something_sees_stays(way: str) -> None:
     assert px.functionalize(program) is program
 
 
-@pytest.mark.parametrize("body", ["w = get m", "w = get m\nz = aten.add_.Tensor(w, 1)"])
-def test_branches_that_see_another_buffer_are_not_in_the_way(body: str) -> None:
-    cond = 'r = higher_order.cond(x, @"$t", @"$t", (x,))\nreturn (y,)'
-    result = px.functionalize(parsed(f"c = aten.copy_.default(bn, y)\n{cond}", "user", body=body))
-    assert result.signature.outputs == (px.ir.StateMutation("n"), px.ir.UserOutput())
-
-
 def test_a_value_that_a_branch_writes_later_is_not_returned() -> None:
     """What is copied is a buffer itself, and it is other contents at the end."""
     nodes = 'c = aten.copy_.default(bn, bm)\nr = higher_order.cond(x, @"$t", @"$t", (x,))\nreturn (y,)'
@@ -215,64 +192,29 @@ def test_a_value_that_a_branch_writes_later_is_not_returned() -> None:
     assert px.functionalize(reads) is not reads
 
 
-def test_returned_contents_stand_behind_tokens() -> None:
-    program = parsed("c = aten.copy_.default(bn, y)\nd = aten.copy_.default(x, y)\nreturn (t, y)", "token", "user", token=True)
-    result = px.functionalize(program)
-    assert result.signature.outputs == (px.ir.Token(), px.ir.StateMutation("n"), px.ir.InputMutation(2), px.ir.UserOutput())
-    assert lines(result)[-1] == "return (t, y, y, y)"
-
-
 # Buffers that are not saved: by name and by module, tied ones, and what is refused.
-
-
-class Masked(nn.Module):
-    """Has a buffer that is not saved, one that is, and a constant."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(2, 2)
-        self.register_buffer("mask", torch.ones(2), persistent=False)
-        self.register_buffer("count", torch.zeros(()))
-        self.scale = torch.ones(2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Count, mask and scale."""
-        self.count.add_(1)
-        return self.lin(x) * self.mask * self.scale + self.count
 
 
 X = torch.tensor([[1.0, 2.0]])
 
 
-def test_of_a_module_and_by_name() -> None:
-    """A graph that copied buffers one by one has forgotten what was saved."""
-    module = Masked()
-    traced = make_fx(lambda x: module(x))(X)
-    program = px.restore_names(
-        px.import_fx(traced), {"lin.weight": module.lin.weight, "mask": module.mask, "count": module.count}
+def sent_into_state() -> px.Program:
+    nodes = (
+        px.Node("sent", toy.SEND, (px.Ref("x"), "g0")),
+        px.Node("there", toy.WAIT, (px.Ref("sent"),)),
     )
-    assert program.state["mask"].persistent
-    marked = px.mark_non_persistent(program, module)
-    assert px.mark_non_persistent(program, ["mask"]) == marked and px.mark_non_persistent(marked, module) is marked
-    lowered: Any = px.lower(marked)
-    assert "mask" not in lowered.state_dict() and "mask" in dict(lowered.named_buffers()) and "count" in lowered.state_dict()
-    assert torch.equal(lowered(X), px.lower(program)(X))
+    slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.tensor(1), 0, 0)
+    inputs = (px.ir.StateInput("s"), px.ir.UserInput(px.ir.TensorType(torch.int64, ()), "x"))
+    signature = px.ir.Signature(inputs, (px.ir.StateMutation("s"),))
+    graph = px.Graph((px.Input("s"), px.Input("x")), nodes, (px.Ref("sent"),))
+    return px.Program.of({"": graph}, state=px.ir.State(("s",), px.ir.pmap({"s": slot})), signature=signature)
 
 
-def test_names_that_are_no_buffers() -> None:
-    program = px.import_ep(exported(Masked(), X))
-    for names, said in (
-        (["masc"], "no state 'masc'; did you mean 'mask'"),
-        (["lin.weight"], "'lin.weight' is a parameter, no buffer"),
-        (["scale"], "'scale' is a constant, which is never saved"),
-        (["zzz", "lin.bias"], "'zzz'.*'lin.bias'"),
-    ):
-        with pytest.raises(px.errors.NamingError, match=said):
-            px.mark_non_persistent(program, names)
-    for wrong in ("mask", 3):
-        with pytest.raises(TypeError, match=r'write \["mask"\]'):
-            px.mark_non_persistent(program, wrong)
-    assert px.mark_non_persistent(program, []) is program
+def test_what_is_sent_is_copied_behind_the_wait() -> None:
+    program = sent_into_state()
+    inplace = px.inplace_mutations(program)
+    assert [node.name for node in inplace.main.nodes] == ["sent", "there", "copy_"]
+    assert toy_meaning(inplace) == toy_meaning(program)
 
 
 def test_what_is_said_of_a_clone_is_how_it_lies_in_memory() -> None:
@@ -298,3 +240,10 @@ def test_state_that_nobody_writes_is_handed_out_itself() -> None:
     written = px.inplace_mutations(mutating(nodes, outputs))
     assert written.main.output == (px.Ref("bn"), px.Ref("clone"))
     assert px.functionalize(written) == mutating(nodes, outputs)
+
+
+def test_a_copy_before_the_wait_is_not_given_back() -> None:
+    inplace = px.inplace_mutations(sent_into_state())
+    sent, there, copy = inplace.main.nodes
+    early = inplace.with_main(inplace.main.with_nodes([sent, copy, there]))
+    assert toy_meaning(px.functionalize(early)) == toy_meaning(early)

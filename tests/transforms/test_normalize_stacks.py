@@ -119,28 +119,6 @@ def node(name: str, of: str, stack: tuple[px.Frame, ...] = (), **meta: Any) -> p
     return px.Node(name, NEG, (px.Ref(of),), (), stack, MappingProxyType(meta))
 
 
-def test_stacks_in_meta_are_read_by_a_grammar(capsys: pytest.CaptureFixture[str]) -> None:
-    spelled = {"": ("", "Model"), "L__self___up": ("L['self'].up[0]", "Up"), "x@1": ("L['self']._modules['up'][0].act", "Act")}
-    nodes = [
-        node("a", "x", nn_module_stack=spelled, stack_trace="here"),
-        node("b", "a", nn_module_stack={"k": ("__import__('os').system('echo run')", "M")}),
-        node("c", "b", (px.Frame("L['self'].up[0]", 7),)),
-        node("d", "c", (px.Frame("up.0"),), nn_module_stack={"k": ("up.0", "Up"), "z": ("a[b](", "M")}),
-    ]
-    program = flat(nodes, px.Ref("d"), "x").evolve(modules=(px.ir.Module("", "M"),))
-    result = px.normalize_stacks(program)
-    assert stacks(result) == {"a": "up.0 / up.0.act", "b": "", "c": "up.0@1", "d": "up.0"}
-    assert [dict(made.meta) for made in result.main.nodes] == [{"stack_trace": "here"}, {}, {}, {}]
-    assert [(module.path, module.type_name) for module in result.modules[1:]] == [
-        ("up", None),
-        ("up.0", "Up"),
-        ("up.0.act", "Act"),
-    ]
-    assert px.verify(result) == ()
-    assert px.normalize_stacks(result) is result
-    assert capsys.readouterr().out == ""
-
-
 def test_what_no_call_can_be_is_mended() -> None:
     """A tracer that counts no calls: one call in two places is two, and one inside itself is one."""
     inner = px.Frame("act")
@@ -155,19 +133,3 @@ def test_what_no_call_can_be_is_mended() -> None:
     result = px.normalize_stacks(program)
     assert stacks(result) == {"a": "m / act", "b": "m@1 / act@1", "c": "m@1 / act@1", "d": "m / act"}
     assert px.verify(result) == ()
-
-
-def test_preserved_signatures_move_with_their_calls() -> None:
-    module = Tower(2)
-    program = px.capture(module, (X,), preserve_module_call_signature=("layers.1",))
-    frames = [px.Frame("layers.1"), px.Frame("layers.1", 5)]
-    other = px.normalize_stacks(program)
-    assert other is program
-    nodes = [
-        px.Node(n.name, n.do, n.args, n.kwargs, tuple([frames[1] if frame == frames[0] else frame for frame in n.stack]), n.meta)
-        for n in program.main.nodes
-    ]
-    graph = px.Graph(program.main.inputs, tuple(nodes), program.main.output)
-    odd = program.with_main(graph, call_signatures=px.ir.pmap({frames[1]: program.call_signatures[frames[0]]}))
-    assert px.verify(odd) == ()
-    assert px.normalize_stacks(odd) == program

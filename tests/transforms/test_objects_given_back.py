@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx.ir.inference import operand_given_back, values_of
 from tests.lowering.swaps import Parent, both, program_of, put, same
 
 X = torch.randn(2, 4)
@@ -117,38 +116,6 @@ class Layers(nn.Module):
         given = self.layer(x)
         values = list(given.values()) if isinstance(given, dict) else list(given)
         return sum(values[1:], values[0] * 5) + x
-
-
-@pytest.mark.parametrize("given", ["value", "nested", "added"])
-@pytest.mark.parametrize(
-    ("first", "decomposed"), [("to dtype", False), ("to dtype", True), ("to twice", False), ("flatten", False)]
-)  # torch cannot decompose the others, where a result is an argument
-def test_a_norm_is_swapped_in_a_module_that_gives_back_what_it_took(first: str, given: str, decomposed: bool) -> None:
-    """What was made in the outer module is its result by that name; the outer one can be swapped as well."""
-    model = Layers(Layer(Norm(BACK[first]), given))
-    preserve = ("layer", "layer.norm")
-    ep = torch.export.export(copy.deepcopy(model), (X,), preserve_module_call_signature=preserve)
-    program = px.transform(px.import_ep(ep.run_decompositions({}) if decomposed else ep))
-    assert torch.equal(px.lower(program)(X), model(X))
-    for path, new in (("layer.norm", Norm(BACK[first], 7.0)), ("layer", Layer(Norm(BACK[first], 9.0), given))):
-        expected = copy.deepcopy(model)
-        put(expected, path, copy.deepcopy(new))
-        swapped, assigned = px.lower(px.swap_modules(program, {path: copy.deepcopy(new)})), px.lower(program)
-        put(assigned, path, copy.deepcopy(new))
-        for module in (swapped, assigned):
-            assert torch.equal(module(X), expected(X)), path
-
-
-@pytest.mark.parametrize("first", [*BACK, *OTHERS])
-def test_the_operators_say_themselves_what_they_give_back(first: str) -> None:
-    run = {**BACK, **OTHERS}[first]
-    main = px.capture(Norm(run), (X,)).main
-    (result,) = main.output_refs()
-    (name, *_) = main.by_name[result].refs()
-    values = values_of(main)
-    while (operand := operand_given_back(main, name, values)) is not None:
-        name = operand
-    assert (name == "x") == (run(X) is X)
 
 
 class Casts(nn.Module):

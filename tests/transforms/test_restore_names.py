@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import evolve
 from torch import nn
-from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import purefx as px
@@ -102,24 +100,6 @@ def test_inputs_that_are_the_modules_tensors() -> None:
         px.restore_names(program, module, inputs=IDS)  # type: ignore[arg-type]
 
 
-def test_a_functional_call() -> None:
-    """A dict of parameters is an argument that goes; one that has something else in it cannot."""
-    module = Tied()
-    weights = dict(module.named_parameters(remove_duplicate=False))
-    traced = make_fx(lambda weights, ids: functional_call(module, weights, (ids,)))(weights, IDS)
-    named = px.restore_names(px.import_fx(traced), module, inputs=(weights, IDS))
-    lowered = assert_equal(named, module)
-    assert isinstance(lowered.embed.weight, nn.Parameter) and named.signature.arg_names == ("ids",)
-    mixed = make_fx(lambda both: functional_call(module, {"embed.weight": both["w"]}, (both["ids"],)))(
-        {
-            "w": module.embed.weight,
-            "ids": IDS,
-        }
-    )
-    with pytest.raises(px.errors.NamingError, match="of the argument 'both' some tensors"):
-        px.restore_names(px.import_fx(mixed), module, inputs=({"w": module.embed.weight, "ids": IDS},))
-
-
 def test_strict_and_non_strict_become_one_program() -> None:
     """A strict export has one name of a tied weight and no unused state."""
     module = Tied()
@@ -156,20 +136,6 @@ def test_bodies_name_state_relative_to_their_module() -> None:
         px.restore_names(px.transform(program), {**values, "layers.0.up.weight": x, "w": values["layers.0.up.weight"]})
 
 
-def test_names_of_others_give_way_and_fuel() -> None:
-    """Names that were exchanged come back at once; with fuel for one of them, no tensor gets the name of another."""
-    program = px.import_ep(exported(Tower(1), torch.ones(3, 4)))
-    values = {name: slot.value for name, slot in program.state.pairs}
-    first, second, *rest = values
-    exchanged = {first: values[second], second: values[first], **{name: values[name] for name in rest}}
-    swapped = px.restore_names(program, exchanged)
-    assert swapped.state[first].value is values[second] and px.verify(swapped) == ()
-    assert [swapped.signature.inputs[at].slot for at in (0, 1)] == [second, first]  # type: ignore[union-attr]
-    partly = px.restore_names(program, exchanged, fuel=1)
-    assert px.verify(partly) == () and partly.state[second].value is values[first] and f"{second}_1" in partly.state
-    assert evolve(px.restore_names(swapped, values), trail=()) == evolve(program, trail=())
-
-
 def test_leaf_modules_and_parts_keep_what_is_theirs() -> None:
     """State inside a module that is held as it is stays there; state of a split program stays in its parts."""
     module = Tied()
@@ -186,17 +152,3 @@ def test_leaf_modules_and_parts_keep_what_is_theirs() -> None:
         px.restore_names(split, {"up.weight": weight})
     inside = px.restore_names(split, {"a.up.weight": weight})
     assert px.verify(inside) == () and "a.up.weight" in inside.state
-
-
-def test_of_two_objects_that_show_one_window_each_keeps_its_names() -> None:
-    """``b`` is another view of all of ``a``, and ``c`` is the same object as ``b``."""
-    module = nn.Module()
-    module.register_buffer("a", torch.zeros(2))
-    module.register_buffer("b", module.a.view(2))
-    module.register_buffer("c", module.b)
-    slots = {"t0": module.a, "t1": module.b}
-    state = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, value, cell, 0) for cell, (name, value) in enumerate(slots.items())}
-    program = px.Program.of({"": px.Graph((), (), ())}, state=px.ir.State(tuple(state), px.ir.pmap(state)))
-    named = px.restore_names(program, module)
-    assert {name: slot.value is getattr(module, name) for name, slot in named.state.pairs} == dict.fromkeys("abc", True)
-    assert named.state["c"].cell == named.state["b"].cell != named.state["a"].cell

@@ -8,7 +8,7 @@ from torch import nn
 
 import purefx as px
 from purefx.laws.variants import renamed, reordered
-from tests.transforms.simplifying import nodes, root, sound, text
+from tests.transforms.simplifying import root, sound, text
 
 CANONICAL = px.canonicalize
 
@@ -97,20 +97,6 @@ def test_what_differs_stays_different() -> None:
         root("n = get n", "w = aten.add_.Tensor(n, 1)", "a = aten.exp.default(n)", "b = aten.sub.Tensor(a, n)", "(b,)"), BUFFER
     )
     assert px.digest(CANONICAL(one)) != px.digest(CANONICAL(other))
-
-
-def test_names() -> None:
-    program = text(
-        root(
-            "foo = get n",
-            "bar = aten.add.Tensor(x, foo)",
-            "baz = aten.add.Tensor(bar, 1)",
-            "list = aten.sum.default(baz)",
-            "(list,)",
-        ),
-        BUFFER,
-    )
-    assert nodes(CANONICAL(program)) == ["b_n", "add", "add_1", "sum_1"]
 
 
 class Attention(nn.Module):

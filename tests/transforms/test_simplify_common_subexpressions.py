@@ -12,7 +12,7 @@ import purefx as px
 from purefx.laws.asking import LawBroken, assert_law
 from purefx.laws.law import Case
 from tests.laws.simplifying import computed_once
-from tests.transforms.simplifying import nodes, root, same_as_eager, sound, text
+from tests.transforms.simplifying import nodes, root, sound, text
 
 ONCE = px.eliminate_common_subexpressions
 
@@ -179,45 +179,6 @@ class Region(nn.Module):
         with torch.no_grad():
             v = x @ x
         return (y + v) + (x @ x), z.float() + u
-
-
-def test_regions() -> None:
-    same_as_eager(Region(), (torch.randn(3, 3),), ONCE)
-    same_as_eager(Region(), (torch.randn(3, 3),), ONCE, px.eliminate_dead_code)
-
-
-class Repeats(nn.Module):
-    """Equal values under writes, draws and views, in two modules."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-        self.other = nn.Linear(3, 3)
-        self.other.weight = self.linear.weight
-        self.register_buffer("count", torch.zeros(3))
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        a = self.linear(x) + self.count
-        self.count += 1
-        b = self.linear(x) + self.count
-        c = x.t().contiguous()
-        d = x.t().contiguous()
-        d.mul_(2)
-        e = self.other.weight.t() @ self.linear.weight
-        f = self.linear.weight.t() @ self.other.weight
-        g, h = torch.zeros(3), torch.zeros(3)
-        h[1] = 5
-        k = nn.functional.dropout(x, 0.5) + nn.functional.dropout(x, 0.5)
-        return a, b, c, d, e + f, g, h, k, x.exp(), x.exp(), x.view(-1), x.view(-1)
-
-
-def test_repeats() -> None:
-    program = same_as_eager(Repeats(), (torch.randn(3, 3),), ONCE)
-    counted = [node.do.name for _, node in program.nodes() if type(node.do) is px.Op]
-    assert counted.count("aten.exp.default") == 2
-    assert counted.count("aten.zeros.default") == 2
-    assert counted.count("aten.linear.default") == 1
-    assert counted.count("aten.matmul.default") == 1
 
 
 def test_calls_with_preserved_signatures_are_not_crossed() -> None:

@@ -111,13 +111,6 @@ def test_parameters_on_request_and_never_those_that_get_gradients() -> None:
     assert not FOLD(program, parameters=True).state["_constant0"].value.requires_grad
 
 
-def test_limit() -> None:
-    lines, _ = FLAT["a buffer"]
-    program = text(root(*lines), STATE)
-    assert FOLD(program, limit=7) is program
-    assert left(FOLD(program, limit=8)) == ["y"]
-
-
 def test_in_a_shared_body_only_what_is_one_tensor_everywhere() -> None:
     graphs = """
     graph @""(x) {
@@ -169,13 +162,6 @@ def test_masks_and_tables() -> None:
     assert "aten.cos.default" not in names
     assert names.count("aten.exp.default") == 2
     same_as_eager(Masked(), (torch.randn(4, 4),), FOLD, px.eliminate_dead_code, stages=("sunk", "tree"))
-
-
-def test_it_goes_back_to_an_exported_program() -> None:
-    program = px.import_ep(torch.export.export(Masked(), (torch.randn(4, 4),)))
-    ep = px.to_ep(px.lift_state(px.sink_state(FOLD(program))))
-    x = torch.randn(4, 4)
-    torch.testing.assert_close(ep.module()(x), Masked()(x), rtol=0, atol=0, equal_nan=True)
 
 
 def test_operators_of_other_libraries_are_not_run() -> None:

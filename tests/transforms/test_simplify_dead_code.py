@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import Tower
 from tests.transforms.simplifying import nodes, root, same_as_eager, sound, text
 
 CLEAN = px.eliminate_dead_code
@@ -83,29 +82,6 @@ def test_a_shared_body_keeps_what_one_of_its_calls_needs(
     assert torch.equal(px.lower(result)(x)[0], px.lower(program)(x)[0])
 
 
-def test_a_result_that_only_its_own_next_call_takes_is_needed_by_nobody() -> None:
-    result = sound(
-        CLEAN,
-        text("""
-        graph @""(x) {
-          y = call @f(x, x) as a
-          r = operator.getitem(y, 0)
-          s = operator.getitem(y, 1)
-          z = call @f(r, s) as b
-          t = operator.getitem(z, 0)
-          return (t,)
-        }
-        graph @f(p, q) {
-          a = aten.neg.default(p)
-          b = aten.exp.default(q)
-          return (a, b)
-        }
-        """),
-    )
-    assert [one.name for one in result.graphs["f"].inputs] == ["p"]
-    assert nodes(result) == ["r", "t"]
-
-
 def test_a_call_for_its_effect_gives_nothing() -> None:
     """The one value of a body that is called to write alone."""
     result = sound(
@@ -128,25 +104,6 @@ def test_a_call_for_its_effect_gives_nothing() -> None:
     )
     assert nodes(result, "f") == ["n", "w"]
     assert (result.graphs["f"].inputs, result.graphs["f"].output) == ((), ())
-
-
-def test_bodies_that_nothing_calls_go_and_those_of_operators_keep_their_results() -> None:
-    class Branches(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            def yes(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-                (a * 7).exp()
-                return a + b, a.sin()
-
-            def no(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-                return a - 1, b.cos()
-
-            torch.cond(x.sum() > 3, yes, no, (x * 3, x))  # used by nobody
-            return torch.cond(x.sum() > 0, yes, no, (x * 2, x))[0]
-
-    program = same_as_eager(Branches(), (torch.ones(3),), CLEAN)
-    bodies = [name for name in program.order if name]
-    assert [len(program.graphs[name].output) for name in bodies] == [2, 2]
-    assert not [node for _, node in program.nodes() if type(node.do) is px.Op and node.do.name.startswith("aten.exp")]
 
 
 class Messy(nn.Module):
@@ -192,14 +149,6 @@ def test_state_goes_on_request(stage: str) -> None:
     lowered = px.lower(px.transform(result))
     assert "unused.weight" not in lowered.state_dict()
     assert not hasattr(lowered, "unused")
-
-
-def test_parts_of_a_split_program_stay() -> None:
-    program = px.transform(px.import_ep(torch.export.export(Tower(), (torch.randn(5, 4),))))
-    split = px.split_by_module(program, {"layers.0": "a", "layers.1": "b", "layers.2": "c"})
-    only = split.with_main(px.Graph(split.main.inputs, split.main.nodes, (px.Ref(split.main.nodes[0].name),)))
-    result = sound(CLEAN, only)
-    assert [part.name for part in px.parts(result)] == ["a", "b", "c"]
 
 
 def test_preserved_calls_stay() -> None:

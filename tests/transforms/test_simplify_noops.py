@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 
 import purefx as px
-from tests.transforms.simplifying import nodes, root, same_as_eager, sound, text
+from tests.transforms.simplifying import nodes, root, sound, text
 
 NOOPS = px.remove_noops
 
@@ -83,40 +82,6 @@ def test_of_one_graph(case: str) -> None:
         for mine, theirs in zip(found, expected, strict=True):
             assert torch.equal(mine.contiguous().view(torch.uint8), theirs.contiguous().view(torch.uint8))
             assert mine.stride() == theirs.stride()
-
-
-class Idle(nn.Module):
-    """Does nothing in many ways, and then something."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.drop = nn.Dropout(0.3)
-        self.linear = nn.Linear(4, 4)
-        self.register_buffer("seen", torch.zeros(4))
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        y = self.drop(self.linear(x).float().view(-1, 4)).to(torch.float32)
-        kept = y.clone()
-        z = kept.transpose(0, 1).transpose(0, 1).expand(-1, 4)
-        self.seen += z.detach().sum(0)
-        copy = y.exp().clone()
-        copy.mul_(1)
-        state = self.seen.clone()
-        self.seen.add_(1)
-        return z * 1, copy, state, x.view(-1, 4), self.seen.view(4)
-
-
-@pytest.mark.parametrize("train", [False, True])
-def test_idle(train: bool) -> None:
-    model = Idle().train(train)
-    program = same_as_eager(model, (torch.randn(3, 4),), NOOPS)
-    names = [node.do.name for _, node in program.nodes() if type(node.do) is px.Op]
-    assert "aten.to.dtype" not in names
-    assert ("aten.dropout.default" in names) is train
-    assert names.count("aten.clone.default") == (3 if train else 2)  # what dropout gives may be its operand
-    same_as_eager(
-        model, (torch.randn(3, 4),), NOOPS, px.eliminate_common_subexpressions, px.fold_constants, px.eliminate_dead_code
-    )
 
 
 def test_in_a_level_of_vmap_sizes_are_not_what_values_say() -> None:

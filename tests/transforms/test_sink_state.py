@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import Shared, Tower, exported, parent
-from tests.transforms.small import lines, number, shown, told, tree
+from tests.programs import Shared, exported, parent
+from tests.transforms.small import lines, shown, tree
 
 # Sinking state: each read stands in the innermost module that owns the tensor under one of its names.
 
@@ -20,15 +20,6 @@ def reads(program: px.Program) -> list[tuple[str, str]]:
 def hierarchical(module: nn.Module, *args: object) -> px.Program:
     """Return the outlined, not deduplicated program."""
     return px.transform(px.import_ep(exported(module, *args)), *px.DEFAULT[: px.DEFAULT.index(px.deduplicate)])
-
-
-def test_each_module_reads_its_own_state() -> None:
-    """Every linear layer reads its weight and bias; nothing is handed down."""
-    program = hierarchical(Tower(1), torch.ones(2, 4))
-    assert sorted(reads(program)) == sorted(
-        (f"layers.0.{layer}", slot) for layer in ("up", "down") for slot in ("weight", "bias")
-    )
-    assert [len(program.graphs[name].inputs) for name in program.order] == [1, 1, 1, 1]
 
 
 def test_tied_weights_are_read_under_the_name_of_the_module_at_hand() -> None:
@@ -96,39 +87,10 @@ def taken(program: px.Program) -> list[str]:
     return [f"{formal.name} {spec.slot if isinstance(spec, px.ir.StateInput) else ''}".strip() for formal, spec in pairs]
 
 
-READS = """
-    p = get k
-    q = get a.m  in a
-    y = aten.add.Tensor(p, q)
-    r = get k  in b
-    z = aten.mul.Tensor(y, r)
-    u = aten.mul.Tensor(x, other=z)
-    return (u,)
-"""
-
-
-def test_new_inputs_stand_first_in_the_order_of_the_state() -> None:
-    """Named after their first reads."""
-    result = lifted(READS)
-    assert taken(result) == ["q a.m", "p k", "x"]
-    assert lines(result) == [
-        "y = aten.add.Tensor(p, q)",
-        "z = aten.mul.Tensor(y, p)",
-        "u = aten.mul.Tensor(x, other=z)",
-        "return (u,)",
-    ]
-
-
 def test_a_tensor_is_one_input_under_the_name_that_was_read_first() -> None:
     result = lifted("p = get b.n\nq = get a.n\ny = aten.add.Tensor(p, q)\nreturn (y,)")
     assert taken(result) == ["p b.n", "x"]
     assert lines(result) == ["y = aten.add.Tensor(p, p)", "return (y,)"]
-
-
-def test_inputs_that_are_read_keep_what_their_reads_say() -> None:
-    program = told(tree('graph @""(x) {' + READS + "}", STATE), {"p": number((2,)), "r": {"stack_trace": "r"}})
-    assert px.lift_state(program).main.inputs[1] == px.Input("p", program.main.nodes[0].meta)
-    assert "val" in px.lift_state(program).main.inputs[1].meta
 
 
 SUNK = """program {

@@ -61,28 +61,6 @@ def test_a_size_that_leaves_is_computed_again_for_each_use(stack: str) -> None:
     assert px.insert_ivals(result) is result
 
 
-def test_a_size_that_enters_is_read_off_what_the_call_takes() -> None:
-    """A second call computes it for itself, and what a call takes is used by its caller."""
-    program = sized(
-        """
-        n = aten.sym_size.int(x, 0)
-        y = aten.view.default(x, (n,))
-        t = purefx.takes(1, y)  in c
-        z = aten.view.default(y, (n,))  in c / .d
-        g = purefx.gives(z)  in c
-        t1 = purefx.takes(x, n)  in c@1
-        w = aten.view.default(x, (n,))  in c@1
-        g1 = purefx.gives(w)  in c@1
-        return (w,)
-        """,
-        preserved("c", "(number, y)", "((*, *), {})"),
-        preserved("c@1", "(x, size)", "((*, *), {})"),
-    )
-    result = lines(px.insert_ivals(program))
-    assert result[3:5] == ["n_1 = aten.sym_size.int(y, 0) in c / .d", "z = aten.view.default(y, (n_1,)) in c / .d"]
-    assert result[5:] == lines(program)[4:]
-
-
 def test_what_is_computed_from_sizes_is_computed_again_with_them() -> None:
     """Each number once, in an order in which it can be computed."""
     result = px.insert_ivals(
@@ -106,13 +84,6 @@ def test_what_is_computed_from_sizes_is_computed_again_with_them() -> None:
         "return (u,)",
     ]
     assert result.main.by_name["h_1"].meta["val"] == SIZE * 2
-
-
-def test_what_the_program_gives_is_a_use() -> None:
-    result = px.insert_ivals(
-        sized("t = purefx.takes(x)  in c\nn = aten.sym_size.int(x, 0)  in c\ng = purefx.gives(x)  in c\nreturn (n,)")
-    )
-    assert lines(result)[2:] == ["n_1 = aten.sym_size.int(x, 0)", "return (n_1,)"]
 
 
 STAYS = {
@@ -210,24 +181,6 @@ def called_alone(made: nn.Module, eager: nn.Module) -> None:
 
 def _leaves(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
-
-
-class Checks(parent(folds=Unfolds, adds=Adds)):
-    """What is asserted is asked of the sizes themselves: equal symbols are equal because of it."""
-
-    def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
-        count = n.item()
-        torch._check(count == x.shape[0])
-        return self.adds(x) + torch.ones(count, 1).sum() + self.adds(torch.ones(count, 2, 3)).sum()
-
-
-def test_assertions_are_asked_of_what_they_were() -> None:
-    ep = torch.export.export(Checks(), (torch.randn(4, 2, 3), torch.tensor(4)), dynamic_shapes=({0: Dim.DYNAMIC}, None))
-    made, x = px.unflatten(ep), torch.randn(5, 2, 3)
-    assert torch.equal(made(x, torch.tensor(5)), Checks()(x, torch.tensor(5)))
-    for other in (ep.module(), made):
-        with pytest.raises((RuntimeError, AssertionError)):
-            other(x, torch.tensor(4))
 
 
 class Turned(nn.Module):

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx.transforms.inline import inlined
 from tests.programs import ADD, ADD_, NEG, Counter, Tower, exported, flat, node, parent
 
 SUNK = px.DEFAULT[:3]
@@ -60,15 +59,6 @@ def test_the_example_of_the_documentation() -> None:
     assert lines(program, "m")[0] == 'graph @""(in2, r1) {'
 
 
-def test_the_order_of_the_tags_is_kept() -> None:
-    """Where nothing decides, the tags do: the second part of the graph runs first."""
-    nodes = [node("a", NEG, "x"), node("b", NEG, "x"), node("a1", ADD, "a", "b")]
-    with pytest.raises(px.errors.PartitionError, match="put 'b' before 'a'"):
-        px.split_by_tags(flat(nodes, px.Ref("a1"), "x"), ("a", "b"), tag_of=by_first_letter)
-    program = px.split_by_tags(flat(nodes, px.Ref("a1"), "x"), ("b", "a"), tag_of=by_first_letter)
-    assert [part.name for part in px.parts(program)] == ["b", "a"]
-
-
 def test_inputs_reads_and_parts_of_tuples_need_no_tag() -> None:
     """Tags of placeholders, of the output and of get_attr are ignored; reads are copied to the parts that use them."""
 
@@ -102,26 +92,6 @@ def test_a_tied_state_of_two_parts_is_one_parameter() -> None:
     assert px.join(program).state == base.state
 
 
-def test_outputs_and_inputs_are_in_graph_order() -> None:
-    """Whatever order they are used in."""
-    nodes = [
-        node("a1", NEG, "x"),
-        node("a2", NEG, "y"),
-        node("b1", ADD, "a2", "y"),
-        node("b2", ADD, "b1", "x"),
-        node("b3", ADD, "b2", "a1"),
-    ]
-    program = px.split_by_tags(flat(nodes, px.Ref("b3"), "x", "y"), ("a", "b"), tag_of=by_first_letter)
-    assert lines(program)[1:5] == [
-        "a = call @a(x, y) as a", "a1 = operator.getitem(a, 0)", "a2 = operator.getitem(a, 1)", "b3 = call @b(x, y, a1, a2) as b"
-    ]  # fmt: skip
-
-
-def test_inputs_that_are_given_back_stay_in_the_root() -> None:
-    program = px.split_by_tags(flat([node("a", NEG, "x")], (px.Ref("x"), px.Ref("a")), "x"), ("a",), tag_of=by_first_letter)
-    assert lines(program)[-2] == "return (x, a)"
-
-
 def test_a_tag_without_nodes_is_a_part_that_does_nothing() -> None:
     """Inside an outlined program too; the peer makes an empty submodule as well."""
     for base in (
@@ -134,50 +104,11 @@ def test_a_tag_without_nodes_is_a_part_that_does_nothing() -> None:
         assert px.join(program) == base
 
 
-def test_a_part_that_nobody_needs_still_runs() -> None:
-    """Its effects do, so it is no dead code."""
-    nodes = [node("a", ADD_, "x", 1), node("b", NEG, "x")]
-    program = px.split_by_tags(flat(nodes, px.Ref("b"), "x"), ("a", "b"), tag_of=by_first_letter)
-    assert lines(program)[1:3] == ["a_1 = call @a(x) as a", "b = call @b(x) as b"]
-    assert lines(program, "a")[-2] == "return ()"
-
-
-def test_an_untagged_node_follows_what_it_depends_on() -> None:
-    """Or goes to the first part that uses it, if it depends on nothing that has a tag."""
-    nodes = [
-        node("free", NEG, "x"),
-        node("a", NEG, "x"),
-        node("after", NEG, "a"),
-        node("b", ADD, "free", "after"),
-        node("c", ADD, "free", "b"),
-    ]
-    tags = {"a": "a", "b": "b", "c": "c"}
-    program = px.split_by_tags(flat(nodes, px.Ref("c"), "x"), ("a", "b", "c"), tag_of=tags)
-    bodies = {name: [n.name for n in program.graphs[name].nodes] for name in "abc"}
-    assert bodies == {"a": ["a", "after"], "b": ["free", "b"], "c": ["c"]}
-
-
 def test_a_write_is_a_dependency() -> None:
     """What reads before the write cannot go to a later part, though no value says so."""
     nodes = [node("a1", NEG, "x"), node("b", ADD_, "x", 1), node("a2", NEG, "x")]
     with pytest.raises(px.errors.PartitionError, match=r"node 'a2' has the tag 'a'.*node 'b'[\s\S]*reads what 'b' writes"):
         px.split_by_tags(flat(nodes, (px.Ref("a1"), px.Ref("a2")), "x"), ("a", "b"), tag_of=by_first_letter)
-
-
-def test_a_tag_that_comes_back_is_a_part_of_its_own() -> None:
-    nodes = [node("a1", NEG, "x"), node("b", NEG, "a1"), node("a2", NEG, "b")]
-    program = px.split_by_tags(flat(nodes, px.Ref("a2"), "x"), ("a", "b"), tag_of=by_first_letter, allow_reuse=True)
-    assert [part.name for part in px.parts(program)] == ["a", "b", "a_1"]
-    assert inlined(program, program.main, into=lambda name: name != "").nodes[-1].args == (px.Ref("b"),)
-
-
-def test_a_split_program_is_joined_first() -> None:
-    base = px.transform(px.import_ep(exported(Tower(3), torch.ones(2, 4))))
-    first = px.split_by_module(base, {"layers.0": "a", "": "b"})
-    assert px.split_by_module(first, {"layers.0": "a", "": "b"}) is first
-    second = px.split_by_module(first, {"layers.2": "last", "": "first"}, allow_reuse=True)
-    assert second == px.split_by_module(base, {"layers.2": "last", "": "first"}, allow_reuse=True)
-    assert [part.name for part in px.parts(second)] == ["first", "last"]
 
 
 def test_a_buffer_that_two_parts_share_counts_over_calls() -> None:
@@ -190,21 +121,6 @@ def test_a_buffer_that_two_parts_share_counts_over_calls() -> None:
     program = px.split_by_tags(base, ("p", "q"), tag_of={"a": "p", "lin": "q"}, allow_reuse=True)
     assert [part.name for part in px.parts(program)] == ["p", "q", "p_1"]
     assert_like_eager(program, module, (x,), (x + 1,), (x,))
-
-
-def test_sizes_cross_like_other_values() -> None:
-    class Sized(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.reshape(x.shape[0] * x.shape[1]).neg().reshape(x.shape)
-
-    module, dim = Sized(), torch.export.Dim("n", min=2, max=64)
-    ep = torch.export.export(module, (torch.ones(3, 4),), dynamic_shapes={"x": {0: dim}})
-    program = px.split_balanced(
-        px.transform(px.import_ep(ep), *SUNK), 2, cost=lambda of: of.name.startswith(("view", "neg", "reshape"))
-    )
-    sizes = [formal.meta["val"] for formal in program.graphs["stage1"].inputs]
-    assert any(isinstance(size, torch.SymInt) for size in sizes)
-    assert_like_eager(program, module, (torch.randn(3, 4),), (torch.randn(7, 4),))
 
 
 def test_a_region_is_in_one_part() -> None:
@@ -230,19 +146,6 @@ def test_a_preserved_call_is_in_one_part() -> None:
     assert torch.equal(px.lower(program).get_submodule("b.layers.1")(x), module.layers[1](x))
     with pytest.raises(px.errors.PartitionError, match=r"layers\.1, whose call signature was preserved, would be cut"):
         px.split_by_module(base, {"layers.1.up": "a", "layers.1.down": "b"})
-
-
-def test_modules_and_state_that_do_nothing_are_kept() -> None:
-    """They go with what is listed before them, and joining puts them back where they were."""
-    module = nn.Sequential(nn.Linear(4, 4), nn.Identity(), nn.Linear(4, 4), nn.Sequential(nn.Identity()))
-    module.register_buffer("idle", torch.ones(2))
-    module[1].register_parameter("never", nn.Parameter(torch.ones(3)))
-    base = px.transform(px.import_ep(exported(module, torch.ones(2, 4))))
-    program = px.split_by_module(base, {"0": "a", "2": "b"})
-    went = px.where_went(program).state
-    assert (went["idle"], went["1.never"]) == (("a.idle",), ("a.1.never",))
-    assert [m.path for m in program.modules if m.path.endswith("3.0")] == ["b.3.0"]
-    assert (px.join(program).modules, px.join(program).state) == (base.modules, base.state)
 
 
 BODIES = """
@@ -305,17 +208,6 @@ def test_parts_whose_state_is_not_the_same_any_more_are_not_joined() -> None:
     )
 
 
-def test_signatures_go_where_their_calls_go() -> None:
-    class Twice(parent(lin=lambda: nn.Linear(4, 4))):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.lin(self.lin(x).relu())
-
-    ep = exported(Twice(), torch.ones(2, 4), preserve_module_call_signature=("lin",))
-    base = px.sink_state(px.import_ep(ep))
-    split = px.split_by_tags(base, ("p", "q"), tag_of=lambda of: "p" if of.stack[:1] != (px.Frame("lin", 1),) else "q")
-    assert set(split.call_signatures) == {px.Frame("p.lin", 0), px.Frame("q.lin", 1)}
-
-
 @pytest.mark.parametrize(
     ("tags", "tag_of", "error", "text"),
     [
@@ -334,8 +226,3 @@ def test_signatures_go_where_their_calls_go() -> None:
 def test_what_can_not_be_meant_is_told(tags: object, tag_of: object, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         px.split_by_tags(flat([node("y", NEG, "x")], px.Ref("y"), "x"), tags, tag_of=tag_of)
-
-
-def test_state_that_is_an_input_is_refused() -> None:
-    with pytest.raises(px.errors.PipelineError, match="run sink_state, or transform, first"):
-        px.split_by_tags(px.import_ep(exported(Tower(1), torch.ones(2, 4))), ("a",), tag_of=lambda _: "a")

@@ -13,7 +13,7 @@ from torch import nn
 import purefx as px
 from purefx.laws.toy import ADD, NEG
 from purefx.transforms.partition.split import balanced
-from tests.programs import exported, flat, node
+from tests.programs import flat, node
 
 
 def by_hand(sizes: list[int], depths: list[int], parts: int) -> list[int]:
@@ -59,22 +59,6 @@ class Tied(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Both layers, scaled, and the buffer."""
         return self.second(self.first(x)) * self.scale + self.wide.sum(0)
-
-
-def test_bytes_of_parameters_count_once_and_buffers_do_not() -> None:
-    """The first layer has all of the weight that the second uses as well, so the cut is right behind it."""
-    program = px.sink_state(px.import_ep(exported(Tied(), torch.ones(2, 4))))
-    parts = px.parts(split := px.split_balanced(program, 2))
-    sizes = [[node.name for node in split.graphs[part.graph].nodes if not isinstance(node.do, px.Get)] for part in parts]
-    assert sizes == [["linear"], ["linear_1", "mul", "sum_1", "add"]]
-
-
-@pytest.mark.parametrize(("costs", "first"), [((5, 1, 1, 1), 1), ((1, 1, 1, 5), 3), ((1, 1, 1, 1), 2), ((0.1, 0.2, 0.3, 0.6), 3)])
-def test_costs_decide(costs: tuple[float, ...], first: int) -> None:
-    nodes = [node("a", NEG, "x"), node("b", NEG, "a"), node("c", ADD, "b", "a"), node("d", NEG, "c")]
-    of = dict(zip("abcd", costs, strict=True))
-    split = px.split_balanced(flat(nodes, px.Ref("d"), "x"), 2, cost=lambda node: of[node.name])
-    assert len(split.graphs[px.parts(split)[0].graph].nodes) == first
 
 
 def sized(*slots: px.ir.Slot) -> px.Program:
@@ -124,15 +108,6 @@ def test_what_bodies_of_operators_read_counts() -> None:
     program = base.evolve(graphs=base.graphs.set("$body", body))
     assert px.verify(program) == ()
     assert first_part(program, 2) == ["a", "b"]
-
-
-def test_it_is_not_cut_inside_of_a_preserved_call() -> None:
-    module = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.ReLU())
-    ep = exported(module, torch.ones(2, 4), preserve_module_call_signature=("1",))
-    program = px.sink_state(px.import_ep(ep))
-    with pytest.raises(px.errors.PartitionError, match="it can be split into 1 to 3 parts"):
-        px.split_balanced(program, 4)
-    assert [part.name for part in px.parts(px.split_balanced(program, 3))] == ["stage0", "stage1", "stage2"]
 
 
 def test_it_is_not_cut_inside_of_a_region() -> None:

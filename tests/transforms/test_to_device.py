@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.export.passes import move_to_device_pass
 from torch.utils import _pytree as pytree
 
 import purefx as px
@@ -136,40 +135,6 @@ def test_what_is_tied_or_shares_memory_still_does() -> None:
     assert (part.storage_offset(), state["part"].persistent) == (1, False)
 
 
-def test_the_pass_of_torch_breaks_them() -> None:
-    """What `move_to_device_pass` does in the same place, as of torch 2.13: it is why this one is written."""
-    ep = exported(Tied(), X)
-    moved = move_to_device_pass(ep, "meta")
-    assert moved is ep
-    state, constants = moved.state_dict, moved.constants
-    assert state["a.weight"] is not state["b.weight"]
-    part: Any = constants["part"]
-    assert storage_key(part) != storage_key(state["whole"])
-    under = move_to_device_pass(exported(Under(), X), "meta")
-    regions = [node.args[0] for node in under.graph.nodes if "autocast" in str(node.target)]
-    assert regions == ["cpu"]
-
-
-def test_devices_that_are_not_said_are_said() -> None:
-    """What makes a tensor out of none makes it on the CPU, unless it is told."""
-    nodes = (
-        px.Node("a", op_of(torch.ops.aten.arange.default), (4,)),
-        px.Node("b", op_of(torch.ops.aten.zeros.default), (px.ir.Items([4]),), (("device", None), ("pin_memory", True))),
-        px.Node("c", op_of(torch.ops.aten.ones.default), (px.ir.Items([4]),), (("device", "cpu"),)),
-        px.Node("d", op_of(torch.ops.aten.ones_like.default), (px.Ref("c"),)),
-        px.Node("e", op_of(torch.ops.aten.stack.default), (px.ir.Items([px.Ref(name) for name in "abcd"]),)),
-    )
-    program = px.Program.of({"": px.Graph((), nodes, (px.Ref("e"),))}, signature=px.ir.Signature((), (px.ir.UserOutput(),)))
-    moved = px.to_device(program, "meta")
-    said = {node.name: dict(node.kwargs) for node in moved.main.nodes}
-    assert said["a"] == {"device": META}
-    assert said["b"] == {"device": META, "pin_memory": False}
-    assert said["c"] == {"device": "meta"}
-    assert said["d"] == {}
-    assert px.lower(program, device="meta")()[0].device == META
-    assert px.lower(moved)()[0].device == META
-
-
 def test_a_mapping_moves_all_at_once() -> None:
     nodes = [
         px.Node(name, op_of(torch.ops.aten.zeros.default), (px.ir.Items([4]),), (("device", torch.device(at)),))
@@ -231,31 +196,6 @@ def test_contents_do_not_move_where_there_is_no_device() -> None:
         px.to_device(imported(nn.Linear(4, 4), X), "cuda")
 
 
-def test_contents_do_not_come_back_from_meta() -> None:
-    moved = px.to_device(imported(nn.Linear(4, 4), X), "meta")
-    with pytest.raises(px.errors.UnsupportedProgram, match="'weight' is on the meta device and has no contents to move to cpu"):
-        px.to_device(moved, "cpu")
-
-
-@pytest.mark.parametrize("wrong", ["gpu", "cuda:x", "", {"cpu": "gpu"}, {"gpu": "cpu"}])
-def test_unknown_devices(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="is no device"):
-        px.to_device(imported(nn.Linear(4, 4), X), wrong)
-
-
-def test_kernels_of_one_device_stay_there() -> None:
-    class Attends(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(x, x, x)[0]
-
-    program = px.import_ep(exported(Attends(), torch.ones(1, 2, 4, 8)))
-    with pytest.raises(
-        px.errors.UnsupportedProgram, match="a decomposition chose for 'cpu' and 'cuda' has not: move the program before"
-    ):
-        px.to_device(program, "cuda")
-    assert devices_of(px.to_device(program, "meta")) == {"meta"}
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("case", [*MODULES, "under", "conditional"])
 def test_on_a_real_device(case: str) -> None:
@@ -267,19 +207,3 @@ def test_on_a_real_device(case: str) -> None:
     assert there.device.type == "cuda"
     torch.testing.assert_close(there.cpu(), px.lower(program)(X), rtol=2e-2, atol=2e-2)
     assert px.to_device(moved, "cpu") == program
-
-
-def test_modules_that_a_program_holds_move_with_what_it_sees_of_them() -> None:
-    class Leaves(torch.fx.Tracer):
-        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-            return True
-
-    module = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 4))
-    program = px.import_fx(torch.fx.GraphModule(module, Leaves().trace(module)))
-    moved = px.to_device(program, "meta")
-    held: Any = moved.state["0"].value
-    assert held.running_mean.device == META
-    first: Any = module[0]
-    assert first.running_mean.device == CPU
-    assert px.lower(moved)(X.to("meta")).device == META
-    assert px.to_device(moved, "meta") is moved

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 import purefx as px
@@ -173,17 +172,6 @@ def test_follow_says_what_a_trace_does_not() -> None:
 
     assert px.lower(converted(Wide(), X))(X.to(BF16)).dtype is torch.float32
     assert px.lower(converted(Wide(), X, follow="to"))(X.to(BF16)).dtype is BF16
-
-
-def test_what_eager_refuses_is_told() -> None:
-    class Own(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return functional.linear(x, torch.ones(2, 4))
-
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"linear gets torch.float32 and torch.bfloat16.*no cast is before it"):
-        converted(Own(), X)
-    with pytest.raises(RuntimeError):
-        Own()(X.to(BF16))
 
 
 def test_tensors_that_share_memory_are_converted_together() -> None:

@@ -3,123 +3,25 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 import torch
-from attrs import evolve
 from torch import nn
 
 import purefx as px
 from purefx.ir.operators import op_of
-from purefx.laws.evaluate import evaluate
-from purefx.laws.toy import TensorMachine
 from tests.programs import exported
-from tests.transforms.small import lines, ref, shown
+from tests.transforms.small import ref
 
 # Tokens that order nothing any more: they go out of signatures, operands, results and meta, and nothing else does.
 
-
-TEXT = """program {{
-  takes {{
-    token
-    user x: f32[2]
-    user p: f32[2]
-  }}
-  gives {{
-    token
-    input 1
-    user
-  }}
-  graph @""(t, x, p) {{
-    q = operator.getitem(p, 0)
-    r = {operator}
-    t1 = operator.getitem(r, 0)
-    y = operator.getitem(r, 1)
-    n = aten.neg.default(x)
-    return (t1, n, y)
-  }}
-  graph @$a(t, v) {{
-    w = aten.sin.default(v)
-    return (t, w)
-  }}
-  graph @$b(t, v) {{
-    w = higher_order.cond(v, @$c, @$c, [v])
-    z = operator.getitem(w, 0)
-    return [t, z]
-  }}
-  graph @$c(v) {{
-    return (v,)
-  }}
-}}"""
 
 OPERANDS = {
     "a tuple": ("higher_order.cond(x, @$a, @$b, (t, x))", "higher_order.cond(x, @$a, @$b, (x,))"),
     "arguments": ("toy.region(@$a, @$b, [x], t, x) ! through_bodies", "toy.region(@$a, @$b, [x], x) ! through_bodies"),
     "bodies by keyword": ("toy.region(t, x, a=@$a, b=@$b) ! through_bodies", "toy.region(x, a=@$a, b=@$b) ! through_bodies"),
 }
-
-
-def parsed(operator: str) -> px.Program:
-    """Return the program with one operator that takes the token."""
-    program = px.parse(TEXT.format(operator=operator))
-    assert px.verify(program) == ()
-    return program
-
-
-@pytest.mark.parametrize("how", OPERANDS)
-def test_an_operator_takes_what_is_no_token(how: str) -> None:
-    """Its operands stay the list or the tuple that they were, and other lists as they are."""
-    before, after = OPERANDS[how]
-    result = px.remove_effect_tokens(parsed(before))
-    assert px.verify(result) == ()
-    assert lines(result) == [
-        "q = operator.getitem(p, 0)",
-        f"r = {after}",
-        "y = operator.getitem(r, 0)",
-        "n = aten.neg.default(x)",
-        "return (n, y)",
-    ]
-    assert [node.do.name for node in result.graphs["$a"].nodes if isinstance(node.do, px.Op)] == ["aten.sin.default"]
-    assert shown(result, "$a").splitlines()[-2].strip() == "return (w,)"
-    assert shown(result, "$b").splitlines()[-2].strip() == "return [z]"
-
-
-def test_inputs_that_are_mutated_are_counted_without_tokens() -> None:
-    result = px.remove_effect_tokens(parsed(OPERANDS["a tuple"][0]))
-    assert [type(spec) for spec in result.signature.inputs] == [px.ir.UserInput, px.ir.UserInput]
-    assert result.signature.outputs == (px.ir.InputMutation(0), px.ir.UserOutput())
-
-
-@pytest.mark.parametrize("value", [("token", 7), ["token", 7]], ids=["tuple", "list"])
-def test_meta_tells_the_values_that_are_left(value: object) -> None:
-    """And keeps what else it says."""
-    program = parsed(OPERANDS["a tuple"][0])
-    meta = MappingProxyType({"val": value, "stack_trace": "here"})
-    nodes = tuple(evolve(node, meta=meta) if node.name == "r" else node for node in program.main.nodes)
-    result = px.remove_effect_tokens(program.with_main(evolve(program.main, nodes=nodes)))
-    assert dict(result.main.by_name["r"].meta) == {"val": (7,), "stack_trace": "here"}
-
-
-def test_a_token_that_is_taken_and_not_used() -> None:
-    program = px.parse("""program {
-      takes {
-        token
-        user x: f32[2]
-      }
-      gives {
-        user
-      }
-      graph @""(t, x) {
-        y = aten.neg.default(x)
-        return (y,)
-      }
-    }""")
-    result = px.remove_effect_tokens(program)
-    assert shown(result) == 'graph @""(x) {\n  y = aten.neg.default(x)\n  return (y,)\n}'
-    assert result.main.nodes[0] is program.main.nodes[0]
 
 
 # Effect tokens become ordered effects: same operators, same order, no tokens.
@@ -235,43 +137,6 @@ def branches() -> px.Program:
     outer = px.Graph(inputs, choice("$loud", "$quiet"), (ref("t1"), ref("y")))
     root = px.Graph(inputs, choice("$outer", "$quiet"), (ref("t1"), ref("y")))
     return program_of(root, {"$outer": outer, "$loud": loud, "$quiet": quiet})
-
-
-def loop() -> px.Program:
-    """Return a ``while_loop`` whose body prints; what decides takes the token and gives none back."""
-    carried = (px.Input("t"), px.Input("x"))
-    total = px.Node("total", op(torch.ops.aten.sum.default), (ref("x"),))
-    decide = px.Graph(carried, (total, px.Node("go", op(torch.ops.aten.lt.Scalar), (ref("total"), 9.0))), ref("go"))
-    more = px.Node("z", op(torch.ops.aten.add.Tensor), (ref("x"), 1))
-    body = px.Graph(carried, (*says("again"), more), (ref("t1"), ref("z")))
-    args = (px.ir.Body("$decide"), px.ir.Body("$body"), (ref("t"), ref("x")), ())
-    nodes = (px.Node("w", op(torch.ops.higher_order.while_loop), args), getitem("t1", "w", 0), getitem("y", "w", 1))
-    return program_of(px.Graph(carried, nodes, (ref("t1"), ref("y"))), {"$decide": decide, "$body": body})
-
-
-@pytest.mark.parametrize(
-    ("make", "said", "wanted"),
-    [(branches, ["loud"], torch.tensor([-1.0, -2.0])), (loop, ["again"] * 3, torch.tensor([4.0, 5.0]))],
-    ids=["cond", "while_loop"],
-)
-@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
-def test_programs_that_torch_can_not_decompose_yet(
-    make: Callable[[], px.Program], said: list[str], wanted: torch.Tensor, to: Any, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Written by hand, in the form that torch gives to ``invoke_subgraph``."""
-    program = make()
-    assert px.verify(program) == ()
-    result = px.remove_effect_tokens(program)
-    assert px.verify(result) == ()
-    assert {formal.name for name in result.order for formal in result.graphs[name].inputs} == {"x"}
-    assert len(result.main.output) == 1  # type: ignore[arg-type]
-    assert px.remove_effect_tokens(result) is result
-    x = torch.tensor([1.0, 2.0])
-    module = px.lower(result, to=to)
-    capfd.readouterr()
-    assert torch.equal(module(x)[0], wanted)
-    assert capfd.readouterr().out.split() == said
-    assert evaluate(result, [(x,)], TensorMachine()).outputs == ((TensorMachine().shown(wanted),),)
 
 
 def test_a_body_that_takes_a_token_here_and_a_value_there_is_refused() -> None:

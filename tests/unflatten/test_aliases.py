@@ -194,17 +194,6 @@ def test_capture_knows_what_is_one_object(name: str, strict: bool, tmp_path: Pat
             assert said[False] == said[True], path
 
 
-def test_a_name_that_gets_another_module_leaves_the_others() -> None:
-    model, ep = exported("norms")
-    eager, ours = copy.deepcopy(model), px.unflatten(ep)
-    other = nn.Tanh()
-    for module in (eager, ours):
-        kept = module.get_submodule("0")
-        module.set_submodule("2", other)
-        assert module.get_submodule("0") is kept
-        torch.testing.assert_close(module(X), kept(X).relu().tanh())
-
-
 def test_a_child_is_put_in_for_all_names_of_its_parent() -> None:
     model, ep = exported("listed")
     eager = copy.deepcopy(model)
@@ -231,39 +220,6 @@ def test_gradients_and_conversion_reach_the_one_object() -> None:
         torch.testing.assert_close(mine.grad, theirs.grad)
 
 
-def test_a_swapped_path_is_a_module_of_its_own() -> None:
-    model, ep = exported("listed")
-    program = px.transform(px.import_ep(ep))
-    other = nn.Linear(3, 3)
-    swapped: Any = px.lower(px.swap_modules(program, {"a.lin": other}, signature="flat"))
-    assert swapped.a is not swapped.c[0]
-    assert swapped.a.norm is swapped.c[0].norm
-    a: Any = copy.deepcopy(model.get_submodule("a"))
-    b = model.get_submodule("a")
-    a.lin = other
-    torch.testing.assert_close(swapped(X), b(a(a(X))))
-
-
-def test_parts_hold_modules_of_their_own() -> None:
-    model, ep = exported("norms")
-    program = px.sink_state(px.import_ep(ep))
-    split = px.split_by_tags(program, ("one", "two"), tag_of={"0": "one", "1": "one", "2": "two"})
-    lowered = px.lower(split)
-    assert lowered.get_submodule("one.0") is not lowered.get_submodule("two.2")
-    torch.testing.assert_close(lowered(X), model(X))
-    joined = px.join(split)
-    assert [module.cell for module in joined.modules] == [module.cell for module in program.modules]
-
-
-def test_one_object_answers_preserved_calls_of_both_names() -> None:
-    linear = nn.Linear(3, 3)
-    model = nn.Sequential(linear, nn.ReLU(), linear)
-    ep = torch.export.export(model, (X,), strict=True, preserve_module_call_signature=("0", "2"))
-    ours = px.unflatten(ep)
-    ours.get_submodule("2").register_forward_hook(lambda _, __, out: out * 2)
-    torch.testing.assert_close(ours(X), linear(linear(X).mul(2).relu()).mul(2))
-
-
 def test_calls_of_other_sizes_are_two_objects_as_with_torch() -> None:
     class Sizes(nn.Module):
         def __init__(self) -> None:
@@ -278,24 +234,3 @@ def test_calls_of_other_sizes_are_two_objects_as_with_torch() -> None:
     ep = torch.export.export(model, (X,), strict=True)
     for module in (torch.export.unflatten(ep), px.unflatten(ep), px.lower(px.import_ep(ep))):
         torch.testing.assert_close(module(X), model(X))
-
-
-def test_an_export_that_is_not_strict_names_places() -> None:
-    ep = torch.export.export(norms(), (X,), strict=False)
-    for module in (torch.export.unflatten(ep), px.unflatten(ep)):
-        assert module.get_submodule("0") is not module.get_submodule("2")
-        assert module.get_submodule("0").weight is module.get_submodule("2").weight
-    assert all(module.cell is None for module in px.import_ep(ep).modules)
-
-
-@pytest.mark.parametrize(
-    ("modules", "said"),
-    [
-        ((px.ir.Module(""), px.ir.Module("a", cell=-1)), "no number of an object"),
-        ((px.ir.Module("", cell=0),), "the root is one object"),
-        ((px.ir.Module(""), px.ir.Module("a", cell=0), px.ir.Module("a.b", cell=0)), "no module is inside itself"),
-    ],
-)
-def test_cells_that_no_modules_can_have(modules: tuple[px.ir.Module, ...], said: str) -> None:
-    program = px.Program.of({"": px.Graph((), (), ())}, modules=modules)
-    assert any(said in violation.message for violation in px.verify(program))

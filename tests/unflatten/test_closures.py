@@ -179,28 +179,6 @@ def test_calls_stay_calls(way: str) -> None:
     assert [call for call in calls(Sibling(), way=way) if "lin" not in call] == ["root: a", "root: b", "b: own", again]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_module_that_is_called_only_from_elsewhere_is_found(way: str) -> None:
-    assert "b: /a" in calls(OnlyFromElsewhere(), way=way)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_slices_of_lists_stay_calls(way: str) -> None:
-    found = calls(Slices(), way=way)
-    assert [call for call in found if "/" in call] == [
-        "first: /layers.0", "first: /layers.1", "second: /layers.2", "second: /layers.3",
-    ]  # fmt: skip
-    assert [call for call in found if call.startswith("root: layers")] == [
-        "root: layers.1", "root: layers.2", "root: layers.3",
-    ]  # fmt: skip
-
-
-def test_the_calls_of_a_recursion_are_told_apart() -> None:
-    program = px.import_ep(export(Recursion(), (X,)))
-    stacks = {" / ".join(map(str, node.stack)) for node in program.main.nodes}
-    assert {"a", "a / b", "a / b / a@1", "a / b / a@1 / b@1"} == stacks - {""}
-
-
 REPLACED = (
     *[(kind, path, way) for kind, path in ((Slices, "layers.1"), (Nested, "q.helper")) for way in WAYS],
     # Decomposed, their calls are several bodies: only a preserved signature says how another module is called.
@@ -236,21 +214,6 @@ def test_a_preserved_signature_holds_for_calls_from_elsewhere(way: str) -> None:
     assert again.a.count == 2
 
 
-def test_a_strict_export_with_preserved_signatures() -> None:
-    """The exporter records the call of ``a`` by the root alone; both are right."""
-    eager = Sibling()
-    lowered = unflattened(eager, way="strict", preserve=("a", "b"))
-    for _ in range(3):
-        assert torch.equal(lowered(X), eager(X))
-
-
-@pytest.mark.parametrize("to", LOWERED)
-def test_no_name_is_added(to: str) -> None:
-    eager, lowered = Recursion(), unflattened(Recursion(), to=to)
-    assert [name for name, _ in lowered.named_modules()] == [name for name, _ in eager.named_modules()]
-    assert list(lowered.state_dict()) == list(eager.state_dict())
-
-
 @pytest.mark.parametrize("to", LOWERED)
 def test_copies_call_their_own_modules(to: str) -> None:
     lowered = unflattened(Sibling(), to=to)
@@ -260,16 +223,6 @@ def test_copies_call_their_own_modules(to: str) -> None:
         lowered.a.lin.weight.zero_()
     assert torch.equal(copied(X), expected)
     assert copied.a.count == 2
-    assert lowered.a.count == 0
-
-
-@pytest.mark.parametrize("to", LOWERED)
-def test_a_copy_of_the_caller_alone_runs(to: str) -> None:
-    eager = Sibling()
-    lowered = unflattened(eager, to=to)
-    copied = copy.deepcopy(lowered.b)
-    for _ in range(2):
-        assert torch.equal(copied(X), eager.b(X))
     assert lowered.a.count == 0
 
 
@@ -298,47 +251,6 @@ def test_the_graph_runs(to: str) -> None:
     lowered.a = copy.deepcopy(eager.a)
     for _ in range(2):
         assert torch.equal(lowered(X), eager(X))
-
-
-def test_converting_the_caller_leaves_what_it_calls() -> None:
-    lowered = unflattened(Sibling())
-    lowered.b.double()
-    assert lowered.b.own.weight.dtype is torch.float64
-    assert lowered.a.lin.weight.dtype is torch.float32
-    lowered.double()
-    assert lowered(X.double()).dtype is torch.float64
-
-
-def test_it_compiles_in_one_graph() -> None:
-    eager = Sibling()
-    lowered = unflattened(eager)
-    compiled = torch.compile(lowered, fullgraph=True, backend="eager")
-    for _ in range(2):
-        assert torch.equal(compiled(X), eager(X))
-
-
-def test_it_exports_again() -> None:
-    eager = Sibling()
-    lowered = unflattened(eager)
-    for strict in (False, True):
-        again = px.unflatten(torch.export.export(copy.deepcopy(lowered), (X,), strict=strict))
-        assert torch.equal(again(X), copy.deepcopy(eager)(X))
-
-
-def test_the_text_of_absolute_calls_is_read_back() -> None:
-    program = px.transform(px.import_ep(export(Sibling(), (X,))))
-    text = program.text()
-    assert 'call @a(linear) as "/a"' in text or 'as "/a"' in text
-    assert px.parse(text).graphs == program.graphs
-
-
-@pytest.mark.parametrize("kind", [Sibling, TwoCallers, Slices, Nested, Recursion])
-def test_the_inverses_give_the_program_back(kind: type[nn.Module]) -> None:
-    flat = px.sink_state(px.inplace_mutations(px.import_ep(export(kind(), (X,)))))
-    program = px.transform(px.import_ep(export(kind(), (X,))))
-    assert px.alpha_equal(px.deduplicate(px.outline(px.inline(program))), program)
-    assert px.alpha_equal(px.inline(px.outline(flat)), flat)
-    assert px.alpha_equal(px.deduplicate(px.expand(program)), program)
 
 
 class Branching(nn.Module):

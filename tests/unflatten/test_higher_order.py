@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import pytest
 import torch
 from torch import nn
 from torch._higher_order_ops.map import map as torch_map
@@ -15,8 +14,7 @@ from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.nn.attention.flex_attention import flex_attention
 
-import purefx as px
-from tests.unflatten.harness import Case, Cases, eager_of, exported, same_as_eager
+from tests.unflatten.harness import Case, Cases, same_as_eager
 
 CASES = Cases()
 X = (torch.randn(4, 3),)
@@ -136,16 +134,3 @@ for kind in (Cond, Map, Scan, While, NoGrad, Autocast, Flex, Nested, Asserts, It
 @CASES.each
 def test_higher_order(case: Case, way: str) -> None:
     same_as_eager(case, way)
-
-
-APART = (While, Item, Unbacked)
-"""The exporter lifts a constant for each call, or writes the number of an unbacked size into the text of an assert."""
-
-
-@pytest.mark.parametrize("case", [case for case in CASES.all if not case.preserved], ids=lambda case: case.make.__name__)
-def test_two_calls_are_one_body(case: Case) -> None:
-    module: Any = eager_of(case)
-    program = px.transform(px.import_ep(exported(case, module, "plain")))
-    called = [node.do.graph for node in program.main.nodes if isinstance(node.do, px.Call)]
-    assert len(called) == 2
-    assert len(set(called)) == (2 if isinstance(module.a, APART) else 1)

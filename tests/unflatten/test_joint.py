@@ -7,7 +7,6 @@ back is compared with eager's loss and autograd's gradients.
 from __future__ import annotations
 
 import copy
-import pickle
 import warnings
 from collections.abc import Callable
 from functools import cached_property
@@ -21,7 +20,6 @@ from torch.export.experimental import _export_forward_backward
 from torch.nn import functional as F  # noqa: N812  # its name everywhere
 
 import purefx as px
-from purefx.ir.signature import GIVEN
 from tests.programs import parent
 from tests.unflatten.harness import LOWERED
 
@@ -198,34 +196,6 @@ def test_the_hierarchy_is_that_of_the_module_and_backward_calls_come_after_the_l
     assert all(not node.stack for node in program.main.nodes)
 
 
-def test_forward_calls_are_whole_and_hold_no_backward(joint: Joint) -> None:
-    alone = px.transform(px.import_ep(joint.forward.run_decompositions()))
-    both = px.transform(joint.program)
-    ours, theirs = (_work(px.inline(program), joint.case.calls) for program in (both, alone))
-    assert ours == theirs
-
-
-def _work(flat: px.Program, counts: dict[str, int]) -> dict[tuple[str, int], list[str]]:
-    # What each forward call computes; autograd keeps results through alias and detach, which an inference graph lacks.
-    found: dict[tuple[str, int], list[str]] = {}
-    for node in flat.main.nodes:
-        for frame in node.stack:
-            if isinstance(node.do, px.Op) and frame.call < counts.get(frame.path, 0) // 2:
-                found.setdefault((frame.path, frame.call), []).append(node.do.name)
-    kept = ("aten.alias.default", "aten.detach.default", "aten.copy_.default", "operator.getitem")
-    return {key: sorted(name for name in names if name not in kept) for key, names in found.items()}
-
-
-def test_without_the_forward_everything_stays_in_the_root(joint: Joint) -> None:
-    program = px.transform(px.import_ep(joint.joint))
-    assert list(program.graphs) == [""]
-    eager, arguments = copy.deepcopy(joint.eager), joint.case.arguments()
-    wanted = expected(eager, arguments)
-    for module in (px.unflatten(joint.joint), px.unflatten(joint.joint, forward=joint.forward)):
-        for mine, theirs in zip(module(*arguments), wanted, strict=True):
-            torch.testing.assert_close(mine, theirs)
-
-
 def test_the_signature_says_what_the_gradients_are_of(joint: Joint) -> None:
     program = joint.program
     kinds = [type(spec) for spec in program.signature.outputs]
@@ -240,54 +210,6 @@ def test_the_signature_says_what_the_gradients_are_of(joint: Joint) -> None:
     expected_said: Any = joint.joint.graph_signature.backward_signature
     assert said.loss_output == expected_said.loss_output
     assert len(said.gradients_to_user_inputs) == len(leaves)
-
-
-def test_every_stage_is_printed_parsed_and_lowered(joint: Joint) -> None:
-    program = joint.program
-    arguments = joint.case.arguments()
-    wanted = expected(copy.deepcopy(joint.eager), arguments)
-    for step in (None, *px.DEFAULT):
-        program = step(program) if step is not None else program
-        assert px.verify(program) == ()
-        again = px.parse(program.text(), state={name: slot.value for name, slot in program.state.pairs})
-        assert again.text() == program.text()
-        assert px.digest(again) == px.digest(program)
-        for mine, theirs in zip(px.lower(program)(*arguments), wanted, strict=True):
-            torch.testing.assert_close(mine, theirs)
-
-
-def test_outline_and_inline_undo_one_another(joint: Joint) -> None:
-    flat = px.transform(joint.program, *px.DEFAULT[:3])
-    gathered = px.inline(px.outline(flat))
-    assert sorted(node.name for node in gathered.main.nodes) == sorted(node.name for node in flat.main.nodes)
-    assert px.inline(px.outline(gathered)).main == gathered.main
-    assert px.functionalize(px.lift_state(gathered)).signature.outputs == px.import_ep(joint.joint).signature.outputs
-
-
-def test_the_exported_programs_stay_as_they_were(joint: Joint) -> None:
-    def seen(ep: torch.export.ExportedProgram) -> tuple[str, str, list[Any]]:
-        metas = [sorted(node.meta) for node in ep.graph.nodes]
-        return str(ep.graph), str(ep.graph_signature), metas
-
-    before = seen(joint.joint), seen(joint.forward)
-    px.import_ep(joint.joint, forward=joint.forward)
-    assert (seen(joint.joint), seen(joint.forward)) == before
-
-
-def test_it_is_pickled() -> None:
-    joint = exported("perceptron", strict=False)
-    module = px.lower(px.transform(joint.program))
-    arguments = joint.case.arguments()
-    for mine, theirs in zip(pickle.loads(pickle.dumps(module))(*arguments), module(*arguments), strict=True):
-        assert torch.equal(mine, theirs)
-
-
-def test_outputs_that_are_given_keep_the_order_of_the_graph() -> None:
-    joint = exported("batch norm", strict=False)
-    program = px.import_ep(joint.joint)
-    given = [spec for spec in program.signature.outputs if type(spec) in GIVEN]
-    assert [type(spec).__name__ for spec in given[:3]] == ["LossOutput", "UserOutput", "StateGradient"]
-    assert any(isinstance(spec, px.ir.StateMutation) for spec in program.signature.outputs)
 
 
 def test_provenance_in_the_meta_is_taken_where_there_is_any() -> None:

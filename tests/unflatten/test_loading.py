@@ -13,9 +13,8 @@ from typing import Any, cast
 
 import pytest
 import torch
-from attrs import evolve, frozen
+from attrs import evolve
 from torch import nn
-from torch.export import Dim
 from torch.nn.utils import parametrizations
 
 import purefx as px
@@ -169,18 +168,6 @@ def test_converted(case: Case, way: str) -> None:
         assert found.shape == (4, 3)
 
 
-@pytest.mark.parametrize("kind", [Tied, NonPersistent, ListsAndDicts])
-def test_refused(kind: type[nn.Module]) -> None:
-    eager = kind()
-    lowered = px.unflatten(export(eager, X))
-    state = {"extra": torch.ones(1)}
-    expected = eager.load_state_dict(state, strict=False)
-    assert lowered.load_state_dict(state, strict=False) == expected
-    for name in (*expected.missing_keys, "extra"):
-        with pytest.raises(RuntimeError, match=name):
-            lowered.load_state_dict(state, strict=True)
-
-
 @pytest.mark.parametrize("kind", [Tied, NormTwice])
 @pytest.mark.parametrize("way", ["plain", "decomposed"])
 def test_on_meta(kind: type[nn.Module], way: str) -> None:
@@ -226,39 +213,8 @@ def test_trained(kind: type[nn.Module], way: str) -> None:
             torch.testing.assert_close(lowered.state_dict(), expected.state_dict(), rtol=0, atol=0)
 
 
-@frozen
-class Guarded:
-    """A program with the calls that ``ep.module()`` takes, and those that it refuses because of an argument."""
-
-    make: Callable[[], nn.Module]
-    args: tuple[Any, ...]
-    dynamic: Any
-    taken: tuple[tuple[Any, ...], ...]
-    refused: tuple[tuple[str, tuple[Any, ...]], ...]
-    kwargs: tuple[str, ...] = ()
-    """The names of the last arguments, which are passed by name."""
-
-    def call(self, module: Any, args: tuple[Any, ...]) -> Any:
-        count = len(args) - len(self.kwargs)
-        return module(*args[:count], **dict(zip(self.kwargs, args[count:], strict=True)))
-
-
 def rows(*counts: int) -> tuple[torch.Tensor, ...]:
     return tuple(torch.arange(3.0 * count).reshape(count, 3) for count in counts)
-
-
-class Halved(parent(l=lambda: nn.Linear(3, 3))):
-    def forward(self, inner: Any) -> Any:
-        torch._check(inner.shape[0] % 2 == 0)
-        torch._check(inner.shape[0] <= 10)
-        return self.l(inner)[: inner.shape[0] // 2]
-
-
-class Checked(parent(child=Halved)):
-    """The checks are in a child, where the argument has another name."""
-
-    def forward(self, data: Any) -> Any:
-        return self.child(data) * 2
 
 
 class Doubled(nn.Module):
@@ -269,53 +225,6 @@ class Doubled(nn.Module):
 class Scaled(nn.Module):
     def forward(self, d: Any, *, scale: Any) -> Any:
         return d["a"][0] * scale
-
-
-class Long(nn.Module):
-    def forward(self, x: Any, y: Any) -> Any:
-        return x[1:] + y
-
-
-N = Dim("n", min=3, max=8)
-GUARDED = {
-    "static": Guarded(Doubled, rows(4), None, (rows(4),), (("x", rows(5)), ("x", (torch.zeros(4, 2),)))),
-    "static dim": Guarded(Doubled, rows(4), {"x": {0: N}}, (rows(5),), (("x", (torch.zeros(5, 2),)), ("x", (torch.zeros(5),)))),
-    "range": Guarded(Doubled, rows(4), {"x": {0: N}}, (rows(3), rows(8)), (("x", rows(2)), ("x", rows(9)))),
-    "no maximum": Guarded(Doubled, rows(4), {"x": {0: Dim("n", min=3)}}, (rows(3), rows(99)), (("x", rows(2)),)),
-    "check": Guarded(Checked, rows(4), {"data": {0: Dim.DYNAMIC}}, (rows(4), rows(10)), (("data", rows(5)), ("data", rows(12)))),
-    "derived": Guarded(
-        Long, rows(5, 4), {"x": {0: Dim("m", min=3) + 1}, "y": {0: Dim("m", min=3)}}, (rows(4, 3),), (("x", rows(6, 4)),)
-    ),
-    "nested": Guarded(
-        Scaled,
-        ({"a": [rows(4)[0]]}, *rows(4)),
-        {"d": {"a": [{0: N}]}, "scale": {0: N}},
-        (({"a": [rows(8)[0]]}, *rows(8)),),
-        (("d['a'][0]", ({"a": [rows(9)[0]]}, *rows(9))), ("scale", ({"a": [rows(5)[0]]}, *rows(6)))),
-        kwargs=("scale",),
-    ),
-}
-
-
-@pytest.mark.parametrize("way", ["plain", "decomposed, saved"])
-@pytest.mark.parametrize("name", GUARDED)
-def test_guarded(name: str, way: str) -> None:
-    guarded, eager = GUARDED[name], GUARDED[name].make()
-    count = len(guarded.args) - len(guarded.kwargs)
-    kwargs = dict(zip(guarded.kwargs, guarded.args[count:], strict=True))
-    ep = export(eager, guarded.args[:count], kwargs, way=way, dynamic_shapes=guarded.dynamic)
-    theirs = ep.module()
-    for lowered in (build(ep) for build in BUILDS):
-        for args in guarded.taken:
-            expected = guarded.call(eager, args)
-            assert torch.equal(guarded.call(theirs, args), expected)
-            assert torch.equal(guarded.call(lowered, args), expected)
-        for argument, args in guarded.refused:
-            with pytest.raises((AssertionError, IndexError, RuntimeError, ValueError)):
-                guarded.call(theirs, args)
-            with pytest.raises(px.errors.InputValueError) as caught:
-                guarded.call(lowered, args)
-            assert f"argument {argument}:" in str(caught.value)
 
 
 class Counting(parent(n=lambda: torch.zeros(()))):

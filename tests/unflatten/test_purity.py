@@ -5,10 +5,8 @@ from __future__ import annotations
 import copy
 import gc
 import random
-import re
 import warnings
 import weakref
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +15,6 @@ from torch import nn
 from torch.export.graph_signature import CustomObjArgument, InputKind, InputSpec
 
 import purefx as px
-from bench.defects import EXPERIMENTS, outcome, rows
 from purefx.laws.purity import changes_in_export, changes_in_process
 from tests.programs import Shared, parent
 from tests.unflatten.harness import LOWERED, Case, compare, export
@@ -28,11 +25,6 @@ from tests.unflatten.harness import LOWERED, Case, compare, export
 X = (torch.randn(4, 4),)
 WAYS = pytest.mark.parametrize("way", ["plain", "decomposed"])
 PRESERVED = pytest.mark.parametrize("preserve", [(), ("items.0",)])
-
-
-class Root(parent(inner=Shared)):
-    def forward(self, x: Any) -> Any:
-        return self.inner(x)
 
 
 @WAYS
@@ -221,23 +213,3 @@ def test_what_is_printed_keeps_its_order(way: str, to: Any, capfd: pytest.Captur
 
 
 # The table of ``docs/unflatten.md`` is what ``bench/defects.py`` finds.
-
-
-DOCS = Path(__file__).parents[2] / "docs" / "unflatten.md"
-
-
-def test_the_documented_cases_are_those_of_the_script() -> None:
-    table = re.findall(r"^\| (.*?) \|", DOCS.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert table[1:] == list(EXPERIMENTS)
-
-
-@pytest.mark.slow
-def test_ours_is_eager_and_the_peer_is_not() -> None:
-    for row in rows():
-        assert row.ours == row.eager, row
-        assert "Error" not in row.eager, row
-        assert row.torch != row.eager, f"the peer is right now, take this case out: {row}"
-
-
-def test_an_error_is_an_outcome() -> None:
-    assert outcome(lambda _: 1 // 0, None) == "ZeroDivisionError: integer division or modulo by zero"

@@ -6,7 +6,7 @@ place of the preserved one.
 
 from __future__ import annotations
 
-from collections import OrderedDict, namedtuple
+from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,6 @@ CASES = Cases()
 X = (torch.randn(4, 3),)
 DEAD = ("decomposed", "does not exist in the graph")
 """A decomposition drops dead values, and the exporter's verifier does not expect that of values that a signature names."""
-TEXT = ("", "Expected code to be unreachable|_export_tracepoint")
-"""The exporter takes no text from or to a module with a preserved signature."""
 
 
 @dataclass
@@ -63,24 +61,6 @@ class Dataclasses(parent(a=OnPair)):
     def forward(self, x: Any) -> Any:
         pair, again = self.a(Pair(x, x * 2), other=Pair(x - 1, x))
         return pair.first * pair.second + again.second, pair
-
-
-@CASES.add((Pair(torch.randn(4, 3), torch.randn(4, 3)),), preserve=("a",))
-class DataclassOfTheRoot(parent(a=OnPair)):
-    def forward(self, pair: Any) -> Any:
-        return self.a(pair, other=Pair(pair.second, pair.first))[0]
-
-
-class OnTuples(Linear):
-    def forward(self, point: Any, table: Any) -> Any:
-        return Point(self.linear(point.x), table["b"]), OrderedDict(q=table["a"] + point.y, p=point.x)
-
-
-@CASES.add(X, preserve=("a",), passes=WAYS)
-class NamedTuplesAndOrderedDicts(parent(a=OnTuples)):
-    def forward(self, x: Any) -> Any:
-        point, table = self.a(Point(x, x + 1), OrderedDict(b=x * 3, a=x * 2))
-        return point.x + point.y - table["q"] * table["p"]
 
 
 class OnKeywords(Linear):
@@ -124,19 +104,6 @@ class ConstantsThatDiffer(parent(a=OnConstants)):
         return y, z, self.a(z, True, 1, 1.0, 7, None)[0]
 
 
-@CASES.add((torch.randn(4, 3), 2, 0.5, 7, None, True), preserve=("a",))
-class ConstantsOfTheRoot(parent(a=OnConstants)):
-    def forward(self, x: Any, count: Any, scale: Any, mode: Any, nothing: Any, flag: Any) -> Any:
-        return self.a(x, flag, count, scale, mode, nothing)
-
-
-@CASES.add((torch.randn(4, 3), "plus"), refused=("saved", "when deserializing the saved file"))
-@CASES.add((torch.randn(4, 3), "plus"), preserve=("a",), refused=TEXT)
-class TextAsConstant(parent(a=OnConstants)):
-    def forward(self, x: Any, mode: Any) -> Any:
-        return self.a(x, True, 2, 0.5, mode, None)
-
-
 class Half(Linear):
     def forward(self, x: Any, unused: Any, dead: Any = None) -> Any:
         _ = dead * 3 if dead is not None else None
@@ -147,20 +114,6 @@ class Half(Linear):
 class UnusedArgumentsAndOutputs(parent(a=Half)):
     def forward(self, x: Any) -> Any:
         return self.a(x, x * 7, x * 5)[0]
-
-
-@CASES.add(X, preserve=("a", "b"), refused=DEAD)
-class UnusedOutputOfOneIsUnusedArgumentOfAnother(parent(a=Half, b=Half)):
-    def forward(self, x: Any) -> Any:
-        y, z, _ = self.a(x, x)
-        return self.b(y, z, y + z)[0]
-
-
-@CASES.add(X, preserve=("a",), passes=WAYS, refused=DEAD)
-class NothingIsUsed(parent(a=Half)):
-    def forward(self, x: Any) -> Any:
-        self.a(x, x)
-        return x + 1
 
 
 class Inner(Linear):
@@ -179,12 +132,6 @@ class NestedSignatures(parent(a=Outer)):
         return self.a(x, x)
 
 
-@CASES.add(X, preserve=("a.b",), refused=DEAD)
-class OnlyTheInnerOne(parent(a=Outer)):
-    def forward(self, x: Any) -> Any:
-        return self.a(x, x)
-
-
 class Through(Linear):
     def forward(self, x: Any, y: Any) -> Any:
         return y, self.linear(x), x, x
@@ -195,12 +142,6 @@ class PassThrough(parent(a=Through)):
     def forward(self, x: Any) -> Any:
         y, z, w, v = self.a(x, x + 1)
         return y, z, w + v
-
-
-@CASES.add(X, preserve=("a",), passes=WAYS)
-class PassThroughToTheOutput(parent(a=Through)):
-    def forward(self, x: Any) -> Any:
-        return self.a(x, x)
 
 
 class Itself(nn.Module):
@@ -214,12 +155,6 @@ class OnlyReturnsItsInput(parent(a=Itself, b=nn.Identity, c=nn.Sequential)):
         return self.b(self.a(x) + 1) * self.c(x)
 
 
-@CASES.add(X, preserve=("a",), passes=WAYS)
-class RootOnlyReturns(parent(a=Itself)):
-    def forward(self, x: Any) -> Any:
-        return self.a(x)
-
-
 class Fixed(Linear):
     def forward(self, x: Any) -> Any:
         return self.n, 5, None, self.linear.weight
@@ -230,17 +165,6 @@ class ReturnsItsState(parent(a=Fixed)):
     def forward(self, x: Any) -> Any:
         buffer, number, nothing, weight = self.a(x)
         return x + buffer * number, weight.sum(), nothing
-
-
-class NoArguments(Linear):
-    def forward(self) -> Any:
-        return self.linear.weight * 2
-
-
-@CASES.add(X, preserve=("a",))
-class TakesNothing(parent(a=NoArguments)):
-    def forward(self, x: Any) -> Any:
-        return x @ self.a()
 
 
 class GivesNothing(Linear):
@@ -260,62 +184,16 @@ class Plain(Linear):
         return self.linear(x).relu()
 
 
-@CASES.add(X, preserve="a")
-class PreserveIsOneString(parent(a=Plain)):
-    def forward(self, x: Any) -> Any:
-        return self.a(x) + self.a(x * 2)
-
-
 @CASES.add(X, preserve=("a.0", "a.2.0"))
 class InsideOfContainers(parent(a=lambda: nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.ModuleList([nn.Linear(3, 3)])))):
     def forward(self, x: Any) -> Any:
         return self.a[2][0](self.a[1](self.a[0](x)))
 
 
-@CASES.add(
-    (torch.randn(4, 3),), kwargs={"flag": torch.ones(()), "table": {"b": torch.randn(3), "a": [torch.randn(3)]}}, preserve=("a",)
-)
-class KeywordsOfTheRoot(parent(a=OnKeywords)):
-    def forward(self, x: Any, *, flag: Any, table: Any) -> Any:
-        return self.a(x, bias=table["a"][0], flag=flag, b=table["b"])
-
-
-class EmptyContainers(Linear):
-    def forward(self, x: Any, empty: Any, *, table: Any) -> Any:
-        return self.linear(x), [], {"e": ()}, len(empty) + len(table)
-
-
-@CASES.add(X, preserve=("a",))
-class Empty(parent(a=EmptyContainers)):
-    def forward(self, x: Any) -> Any:
-        y, _, _, count = self.a(x, [], table={})
-        return y + count
-
-
-class Twice(Linear):
-    def forward(self, x: Any, y: Any) -> Any:
-        z = self.linear(x) - y
-        return z, z
-
-
-@CASES.add(X, preserve=("a",))
-class SameTensorTwice(parent(a=Twice)):
-    def forward(self, x: Any) -> Any:
-        y, z = self.a(x, x)
-        return y + z, self.a(y, z)
-
-
 class Views(Linear):
     def forward(self, x: Any) -> Any:
         y = self.linear(x)
         return y.view(-1), y.unbind(0), torch.split(y, 2)
-
-
-@CASES.add(X, preserve=("a",), refused=DEAD)
-class ListsOfTensors(parent(a=Views)):
-    def forward(self, x: Any) -> Any:
-        y, parts, halves = self.a(x)
-        return y, sum(parts), halves[1]
 
 
 @CASES.each

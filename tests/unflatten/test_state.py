@@ -5,7 +5,7 @@ Whatever a module holds, ``state_dict`` says what eager's says, and loading it w
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -100,18 +100,6 @@ class NonPersistentBuffers(nn.Module):
 
 
 @CASES.add(X)
-class NoneState(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("nothing", None)
-        self.register_parameter("bias", None)
-        self.l = nn.Linear(3, 3, bias=False)
-
-    def forward(self, x: Any) -> Any:
-        return self.l(x) if cast(Any, self).bias is None and cast(Any, self).nothing is None else x
-
-
-@CASES.add(X)
 class FrozenParameters(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -187,53 +175,10 @@ class LiftedInAChild(nn.Module):
         return self.a(x) * self.b(self.a(x))
 
 
-ODD = (
-    "self",
-    "class",
-    "lambda",
-    "None",
-    "add",
-    "operator",
-    "torch",
-    "_modules_",
-    "x",
-    "a b",
-    "0",
-    "é",
-    "for",
-    "args",
-)
-
-
-@CASES.add(X, preserve=("self",), refused=("decomposed", "SyntaxError"))
-class OddNames(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        # The exporter refuses children named like attributes of a module (`forward`, `training`).
-        for name in ODD:
-            if hasattr(self, name):
-                self._modules[name] = nn.Linear(3, 3)
-            else:
-                self.add_module(name, nn.Linear(3, 3))
-        self.names = ODD
-
-    def forward(self, x: Any) -> Any:
-        for name in self.names:
-            x = cast(Any, self._modules[name])(x)
-        return x
-
-
 @CASES.add(X, preserve=("norm",))
 class BatchNormTwice(parent(norm=lambda: nn.BatchNorm1d(3))):
     def forward(self, x: Any) -> Any:
         return self.norm(self.norm(x) * 2)
-
-
-@CASES.add(X, preserve=("norm",))
-class BatchNormInEval(BatchNormTwice):
-    def __init__(self) -> None:
-        super().__init__()
-        self.eval()
 
 
 @CASES.add(X)
@@ -241,19 +186,6 @@ class StateOfTheRoot(parent(w=lambda: nn.Parameter(torch.randn(3, 3)), n=lambda:
     def forward(self, x: Any) -> Any:
         self.n += 1
         return x @ self.w * self.n
-
-
-@CASES.add(X)
-class Complex(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.randn(3, dtype=torch.complex64))
-        self.register_buffer("h", torch.randn(3).half())
-        self.register_buffer("m", torch.tensor([True, False, True]))
-        self.register_buffer("e", torch.zeros(0, 3))
-
-    def forward(self, x: Any) -> Any:
-        return x * self.w + self.h + self.m, torch.cat([x, self.e])
 
 
 @CASES.each

@@ -37,8 +37,7 @@ from ...ir.state import Slot, SlotKind, State
 from ...ir.tensors import TensorIds, cell_key
 from ...ir.torch_private import pytree, unsaved_buffers
 from ...ir.verify.findings import short
-from ..facts import ADVICE
-from ..transformation import UNLIMITED, Fuel, transformation
+from ..transformation import ADVICE, UNLIMITED, Fuel, transformation
 
 __all__ = [
     "Original",
@@ -184,21 +183,11 @@ def _named(state: State, names: Iterable[str]) -> set[str]:
     if isinstance(names, str) or not isinstance(names, Iterable):
         given = repr(names) if isinstance(names, str) else f"a {type(names).__name__}"
         raise TypeError(f'mark_non_persistent takes names of buffers, or a module, not {given}; write ["mask"] for one buffer')
-    wanted = list(names)
-    faults = [_fault(state, name) for name in wanted]
-    if any(faults):
-        raise NamingError("buffers cannot be left out: " + "; ".join(filter(None, faults)))
-    return set(wanted)
-
-
-def _fault(state: State, name: object) -> str:
-    if name not in state:
-        buffers = [known for known, slot in state.pairs if slot.kind is SlotKind.BUFFER]
-        return f"there is no state {name!r}{near_or_there(name, buffers or state.order)}"
-    kind = state[str(name)].kind
-    if kind is SlotKind.CONSTANT:
-        return f"{name!r} is a constant, which is never saved"
-    return "" if kind is SlotKind.BUFFER else f"{name!r} is a {kind.value}, no buffer"
+    wanted, buffers = set(names), {name for name, slot in state.pairs if slot.kind is SlotKind.BUFFER}
+    for name in sorted(wanted - buffers, key=str):
+        fault = f"is a {state[name].kind.value}, no buffer" if name in state else "is not in the state"
+        raise NamingError(f"{name!r} cannot be left out: it {fault}{near_or_there(name, buffers)}")
+    return wanted
 
 
 def near_or_there(name: object, known: Iterable[str]) -> str:

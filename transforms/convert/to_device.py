@@ -13,7 +13,7 @@ import torch
 from attrs import evolve
 
 from ...ir.errors import UnsupportedProgram
-from ...ir.graph import Graph, Input, Meta, Node, Op
+from ...ir.graph import Graph, Input, Meta, Node
 from ...ir.own_operators import tensors_of
 from ...ir.program import Program
 from ...ir.signature import LiteralType, Signature, TensorType, UserInput
@@ -23,9 +23,6 @@ from ..transformation import transformation
 from .devices import Devices, materialise, moved_arg, moved_program, names_device_type
 
 __all__ = ["to_device"]
-
-KERNELS_OF_ONE = ("_for_cpu", "mkldnn", "cudnn", "_flash_attention", "_efficient_attention")
-"""Parts of the names of operators of aten that have kernels for one type of device only."""
 
 
 @transformation(
@@ -69,8 +66,7 @@ def to_device(program: Program, device: torch.device | str | Mapping[Any, Any]) 
 
     Raises:
         UnsupportedProgram: the device is not on this machine and there are contents to move; contents are missing (moving from
-            meta); the program holds objects that cannot be moved, operators of one type of device, or a region under autocast
-            that the other device has not.
+            meta); the program holds objects that cannot be moved, or a region under autocast that the other device has not.
         ValueError: torch knows no such device.
         TypeError: ``device`` is no device, name or mapping.
 
@@ -91,7 +87,7 @@ def to_device(program: Program, device: torch.device | str | Mapping[Any, Any]) 
     if moved is program and state is program.state and signature == program.signature:
         return program
     _refuse_objects(program)
-    _refuse_operators(program, devices)
+    _refuse_regions(program, devices)
     return moved.evolve(state=state, signature=signature)
 
 
@@ -180,15 +176,10 @@ def _refuse_objects(program: Program) -> None:
             )
 
 
-def _refuse_operators(program: Program, devices: Devices) -> None:
+def _refuse_regions(program: Program, devices: Devices) -> None:
     for name, node in program.nodes():
-        if type(node.do) is not Op:
-            continue
-        where = f"{name or 'the root'} / {node.name}"
         if names_device_type(node):
-            _refuse_region(where, node, devices)
-        elif node.do.name.startswith("aten.") and any(part in node.do.name for part in KERNELS_OF_ONE):
-            _refuse_kernel(where, node, devices)
+            _refuse_region(f"{name or 'the root'} / {node.name}", node, devices)
 
 
 def _refuse_region(where: str, node: Node, devices: Devices) -> None:
@@ -204,19 +195,6 @@ def _refuse_region(where: str, node: Node, devices: Devices) -> None:
             f"{where} is a region under autocast of {kind!r}, and there is no autocast on {target!r}: export the module there, "
             "or without autocast"
         )
-
-
-def _refuse_kernel(where: str, node: Node, devices: Devices) -> None:
-    assert type(node.do) is Op
-    for value in pytree.tree_leaves(node.meta.get("val")):
-        if isinstance(value, torch.Tensor):
-            before = device_of(value)
-            after = devices[before]
-            if after.type not in (before.type, "meta"):
-                raise UnsupportedProgram(
-                    f"{where} is {node.do.name}, which a decomposition chose for {before.type!r} and {after.type!r} has not: "
-                    "move the program before run_decompositions"
-                )
 
 
 class _Values:

@@ -34,7 +34,7 @@ from ...ir.signature import (
 )
 from ...ir.state_changes import state_uses, without_slots
 from ...ir.torch_private import device_of, size_number
-from ..facts import observed
+from ..transformation import observed
 
 __all__ = ["claiming_less", "type_of", "with_interface", "without", "without_unused"]
 

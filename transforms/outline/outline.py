@@ -282,9 +282,9 @@ def walked(program: Program) -> Walk:
     """
     walk = _walked(program, ())
     if flat := walk.flat:
-        said = f"the calls {', '.join(map(str, flat))} stay" if len(flat) > 1 else f"the call {flat[0]} stays"
+        said = f"the call{'s'[: len(flat) > 1]} {', '.join(map(str, flat))} stay{'s'[: len(flat) == 1]}"
         warnings.warn(
-            escaped(f"{said} flat in the caller: other nodes need its results before it has all of its arguments"),
+            escaped(f"{said} flat in the caller, because other nodes must run in between"),
             FlatCallWarning,
             stacklevel=2,
         )

@@ -68,18 +68,10 @@ def _smallest_bound(sums: Sequence[int], parts: int) -> int:
     low, high = max(end - start for start, end in pairwise(sums)), sums[-1]
     while low < high:
         middle = (low + high) // 2
-        used, largest, over, start = 0, low, high, 0
+        used, start = 0, 0
         while start < len(sums) - 1:
-            end = _reach(sums, start, middle)
-            used += 1
-            largest = max(largest, sums[end] - sums[start])
-            if end < len(sums) - 1:
-                over = min(over, sums[end + 1] - sums[start])
-            start = end
-        if used <= parts:
-            high = largest
-        else:
-            low = over
+            used, start = used + 1, _reach(sums, start, middle)
+        low, high = (low, middle) if used <= parts else (middle + 1, high)
     return high
 
 

@@ -21,8 +21,8 @@ from ...ir.signature import StateGradient, StateInput, StateMutation
 from ...ir.state import Slot, SlotKind
 from ...ir.state_changes import state_uses, with_slots, without_slots
 from ...ir.tensors import TensorIds
-from ..facts import observed
 from ..state import lift_state
+from ..transformation import observed
 
 __all__ = ["Addition", "NewState", "as_staged", "parameter_of"]
 

@@ -22,7 +22,7 @@ from ...ir.names import Names, word_of
 from ...ir.program import Program
 from ...ir.signature import StateInput, UserInput
 from ...ir.state import exporter_name
-from ..precedence import precedences
+from ..memory import precedences
 from ..shared_bodies import RESERVED, word_of_operator
 from ..transformation import UNLIMITED, Fuel, transformation
 

@@ -1,7 +1,6 @@
 """Bodies with redirected calls, the bodies of programs that replace a module, and state and modules after a swap.
 
-Each graph is rewritten in one walk.  Leaves are packed into the pytrees of the original; containers that are passed whole stay
-whole.
+Each graph is rewritten in one walk.  Leaves are packed into the pytrees of the original.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, frozen
 
 from ...ir.arguments import Arg, Items, Record, Ref, refs_in, replace_refs
 from ...ir.calls.argument_tree import ArgumentTree, leaf_ranges
@@ -55,23 +54,11 @@ Emit = Callable[[str, Op, tuple[Arg, ...]], Ref]
 """Adds a node with a preferred name, and returns its value."""
 
 
-@define(frozen=True)
-class Origin:
-    """Where a leaf comes from: which leaf of what a swapped module gave."""
-
-    whole: str
-    spec: Any
-    leaf: int
-
-
 @define
 class Packing:
     """Makes arguments in one graph."""
 
     emit: Emit
-    getitem: Op
-    origins: dict[str, Origin] = field(factory=dict)
-    """What is known of leaves, by the name of the value."""
 
     def arguments(self, in_spec: Any, leaves: Sequence[Arg]) -> tuple[tuple[Arg, ...], tuple[tuple[str, Arg], ...]]:
         """Return the positional and the keyword arguments that leaves make up."""
@@ -88,55 +75,12 @@ class Packing:
         """Return one argument.  Nesting is what a caller of the original wrote, so it is shallow."""
         if spec.is_leaf():
             return leaves[0]
-        whole = self._whole(spec, leaves)
-        if whole is not None:
-            return whole
         if spec.type not in (tuple, list, dict) or not all(type(key) in PLAIN_KEYS for key in spec.context or ()):
             return self.emit("packed", PACK, (Items(leaves), spec))
         parts = self._parts(spec.children(), leaves)
         if spec.type is dict:
             return Record(tuple(zip(spec.context, parts, strict=True)))
         return Items(parts) if spec.type is list else tuple(parts)
-
-    def _whole(self, spec: Any, leaves: Sequence[Arg]) -> Arg | None:
-        first = self.origins.get(leaves[0].name) if leaves and type(leaves[0]) is Ref else None
-        if first is None:
-            return None
-        for number, leaf in enumerate(leaves):
-            origin = self.origins.get(leaf.name) if type(leaf) is Ref else None
-            if origin is None or origin.whole != first.whole or origin.leaf != first.leaf + number:
-                return None
-        keys = _way(first.spec, first.leaf, spec)
-        if keys is None:
-            return None
-        found = Ref(first.whole)
-        for key in keys:
-            found = self.emit("part", self.getitem, (found, key))
-        return found
-
-
-def _way(outer: Any, leaf: int, wanted: Any) -> list[Any] | None:
-    """Return the keys that lead to an equal pytree in another one, that begins at a leaf; None if there is none.
-
-    >>> from purefx.ir.torch_private import pytree
-    >>> _way(pytree.tree_structure((0, {"a": [1, 2]})), 1, pytree.tree_structure([1, 2]))
-    [1, 'a']
-    """
-    keys: list[Any] = []
-    start = 0
-    while outer != wanted or start != leaf:
-        if outer.is_leaf() or outer.type not in (tuple, list, dict):
-            return None
-        children = outer.children()
-        names = list(outer.context) if outer.type is dict else list(range(len(children)))
-        ranges = leaf_ranges(children)
-        place = next(place for place, numbers in enumerate(ranges) if leaf - start in numbers)
-        start += ranges[place].start
-        if type(names[place]) not in PLAIN_KEYS:
-            return None
-        keys.append(names[place])
-        outer = children[place]
-    return keys
 
 
 def covering(paths: Container[str], name: str) -> str | None:
@@ -357,7 +301,7 @@ class _Rewriting:
         self.modules: dict[tuple[str, Stack], str] = {}
         """The reads of modules, by slot and place."""
         self.at: Node = graph.nodes[0]
-        self.packing = Packing(self._add, GETITEM)
+        self.packing = Packing(self._add)
 
     def run(self) -> Graph:
         for node in self.graph.nodes:
@@ -372,7 +316,7 @@ class _Rewriting:
         return Graph(self.graph.inputs, self._used(output), output)
 
     def _used(self, output: Arg) -> tuple[Node, ...]:
-        # A container that is passed on whole need not be unpacked; nor need an unused one.
+        # A container of which nothing is used need not be unpacked.
         used = set(refs_in((output,)))
         kept: list[Node] = []
         for node in reversed(self.nodes):
@@ -454,8 +398,7 @@ class _Rewriting:
         whole = self._add("leaves", UNPACK, (Ref(name), signature.out_spec))
         given: dict[int, Arg] = {}
         for number in sorted(wanted):
-            found = given[number] = self._leaf(site, whole, number, wanted[number])
-            self.packing.origins[found.name] = Origin(name, signature.out_spec, number)
+            given[number] = self._leaf(site, whole, number, wanted[number])
         return given
 
     def _read(self, site: CallSite) -> str:
