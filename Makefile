@@ -32,7 +32,7 @@ export HF_HUB_OFFLINE := 1
 # Which files are first is said in tests/conftest.py.
 PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check static fast versions deep mutants vacuity audit audit-effects house bench plot docs linkcheck format clean install
+.PHONY: demo test check static fast versions deep mutants audit audit-effects house bench plot docs linkcheck format clean install
 .DEFAULT_GOAL := test
 
 install: .venv/installed
@@ -84,10 +84,6 @@ deep: .venv/installed
 	@PUREFX_MUTANTS=1,40000,120 $(BIN)/pytest tests/security/test_mutated_programs.py
 	@$(BIN)/pytest $(PARALLEL) --timeout 0 --ir-profile=deep $(DRAWING)
 	@$(BIN)/python -m tests.laws.deep --minutes $(MINUTES) $(DEEP_ARGS)
-
-# On how many drawn programs each law tells something.
-vacuity: .venv/installed
-	@$(BIN)/python -W ignore -m tests.laws.vacuity
 
 # Which changes of the sources no test finds: make mutants FILES="transforms/state.py"
 mutants: .venv/installed

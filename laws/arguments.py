@@ -21,8 +21,7 @@ from ..ir.taking import is_function
 from ..ir.torch_private import pytree
 from ..ir.verify import check
 from .asking import name_of, watched
-from .law import Case, Law, Transform, differs
-from .live import changes_what_is_live
+from .law import Case, Law, Transform, changes_what_is_live, differs
 from .strategies import Stage
 from .tiers import TIERS, Tier, at_stage, case_with_calls, drawn_cases, stages_of
 

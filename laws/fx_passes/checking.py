@@ -29,8 +29,7 @@ from ..checking import FEW, FewChanges, NothingChecked
 from ..draws import examples_of
 from ..evaluate import Tolerance
 from ..example_args import example_args
-from ..law import Case, Law
-from ..live import changes_what_is_live
+from ..law import Case, Law, changes_what_is_live
 from ..rules.instances import Instance
 from ..strategies.aten import Exported, exported_programs
 from ..strategies.aten.narrow import Narrow

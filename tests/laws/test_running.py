@@ -13,7 +13,7 @@ import purefx as px
 from purefx.laws.law import GENERIC
 from purefx.laws.pytest_plugin import VerifyEach
 from tests import replay
-from tests.laws.deep import Deep, Question, main
+from tests.laws.deep import Question, main, search
 
 # The options that purefx adds to pytest, in sessions of their own.
 
@@ -131,7 +131,7 @@ def test_a_result_that_is_another_one_is_shown(recorded: Path) -> None:
 def test_the_search_ends_after_its_rounds() -> None:
     stream = io.StringIO()
     assert main(["--rounds", "1", "--tier", "toy", "--transformation", "outline", "--law", "valid"], stream) == 0
-    assert stream.getvalue().endswith("1 round, 0 failures\n")
+    assert stream.getvalue().endswith(" 1 rounds, 0 failures\n")
 
 
 def test_the_search_shows_a_broken_law_once_and_how_to_find_it_again() -> None:
@@ -139,7 +139,7 @@ def test_the_search_shows_a_broken_law_once_and_how_to_find_it_again() -> None:
         return program.with_main(px.Graph(program.main.inputs, (), program.main.output))
 
     stream = io.StringIO()
-    assert Deep(iter([Question("toy", forgets, "flat", GENERIC[0])]), stream, seconds=60, rounds=2).run(7) == 1
+    assert search([Question("toy", forgets, "flat", GENERIC[0])], stream, seed=7, seconds=60, rounds=2) == 1
     told = stream.getvalue()
     assert told.count("forgets breaks the law 'valid'") == 1
     assert "again: python -m tests.laws.deep --seed 7 --rounds 1 --tier toy --transformation forgets --law 'valid'" in told
