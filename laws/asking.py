@@ -167,6 +167,7 @@ def assert_law(transform: Transform, law: Law, case: Case) -> None:
     >>> from purefx.ir import Graph
     >>> assert_law(lambda program: program, GENERIC[0], Case(Program.of({"": Graph((), (), ())})))
     """
+    __tracebackhide__ = True
     try:
         wrong = law.check(watched(transform), case)
     except NoTransformation as error:

@@ -144,6 +144,7 @@ def check_transformation(
     purefx.laws.asking.LawBroken: <lambda> breaks the law 'idempotent': doing it twice is doing it once
     ...
     """
+    __tracebackhide__ = True  # pytest shows the line of the user's
     report = ask_laws(
         transform, laws=laws, stage=stage, tier=tier, examples=examples, seed=seed, programs=programs, rtol=rtol, atol=atol
     )
@@ -196,6 +197,7 @@ def ask_laws(
     >>> ask_laws(lambda program: program, examples=5).changed
     0
     """
+    __tracebackhide__ = True
     transform = as_step(transform)
     own = cases_of(programs, stage=stage)
     asked = check_question(transform, laws, stage, tier, examples, given=bool(own), tolerances=(rtol, atol))
@@ -208,14 +210,14 @@ def ask_laws(
     for law in asked:
         error = _first(transform, law, yours.cases)
         if error is not None:
-            raise error from None
+            raise error.with_traceback(None) from None
         error = _first(transform, law, theirs.cases)
         if error is not None:
             made = attempts(tier, stage)
             found = smallest(transform, law, made, examples=count, number=number, tolerance=tolerance)
             shown = found or error
             shown.add_note(f"The programs: tier={tier!r}, stage={stage!r}, examples={count}, seed={number}.")
-            raise shown from None
+            raise shown.with_traceback(None) from None
     return _report(transform, asked, theirs, yours)
 
 

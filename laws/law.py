@@ -32,13 +32,13 @@ __all__ = ["GENERIC", "GRADIENTS", "Case", "Law", "Transform", "changes_what_is_
 Transform = Callable[[Program], Program]
 
 
-@frozen
+@frozen(repr=False)
 class Case:
-    """What a law is checked on.
+    r"""What a law is checked on; it prints as the text of its program.
 
     >>> from purefx.ir import Graph
-    >>> Case(Program.of({"": Graph((), (), ())})).seed
-    0
+    >>> str(Case(Program.of({"": Graph((), (), ())}))).splitlines()[:2]
+    ['Case(seed=0) of', 'program {']
     """
 
     program: Program
@@ -54,6 +54,12 @@ class Case:
     """For real operators, the leaves of the user inputs of each call, for messages."""
     tolerance: Tolerance = EXACT
     """How far floating point numbers may be apart in what programs mean; gradients always may be a little."""
+
+    def __repr__(self) -> str:
+        return f"Case(seed={self.seed}) of\n{str(self.program).rstrip()}"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001  how hypothesis shows what it drew
+        printer.text("..." if cycle else repr(self))
 
 
 @frozen

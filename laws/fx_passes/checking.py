@@ -168,6 +168,7 @@ def check_fx_pass(
     >>> print(check_fx_pass(dead_code, examples=10))  # doctest: +ELLIPSIS
     dead_code was right on 10 of 10 programs, of which it changed ...
     """
+    __tracebackhide__ = True
     asking = _Asking.of(a_pass, over, contract, tier, examples, seed, programs, around)
     report = asking.report(first_only=True)
     if report.findings:

@@ -104,8 +104,8 @@ SELDOM = {
     "regions_to_bodies", "eliminate_dead_code",
 }  # fmt: skip
 """What these rewrite (tracepoints, ranges of sizes, views to the same sizes, other dtypes and devices) programs of integers have
-not: their own laws make it first, and the other tiers draw it.  ``regions_to_bodies`` undoes what is done before it, and a change of dead code
-alone does not count, which is all that ``eliminate_dead_code`` makes."""
+not: their own laws make it first, and the other tiers draw it.  ``regions_to_bodies`` undoes what is done
+before it.  A change of dead code alone does not count, and ``eliminate_dead_code`` makes no other."""
 
 
 @pytest.mark.parametrize("name", [entry.transformation.name for entry in REGISTRY])

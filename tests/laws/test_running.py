@@ -58,6 +58,37 @@ def test_the_transformation_that_makes_an_invalid_program_is_named(pytester: pyt
     result.stdout.fnmatch_lines(["purefx: 1 result* of transformations verified"])
 
 
+BROKEN = """
+from attrs import evolve
+from hypothesis import given, settings
+
+from purefx.laws import check_transformation
+from purefx.laws.tiers import cases
+
+def forgets(program):
+    return program.with_main(evolve(program.main, output=(1,) * len(program.main.output)))
+
+def test_mine():
+    check_transformation(forgets, examples=20)
+
+@settings(max_examples=5, database=None, derandomize=True)
+@given(cases("toy"))
+def test_drawn(case):
+    assert not case.program.main.nodes, "found"
+"""
+
+
+def test_a_broken_law_is_shown_as_text_without_our_frames(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(BROKEN)
+    result = pytester.runpytest_inprocess()
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        ["*check_transformation(forgets, examples=20)", "*forgets breaks the law 'valid'*", "*on the program"]
+    )
+    result.stdout.fnmatch_lines(["*case=Case(seed=*) of", "*program {", "*graph @*"])
+    result.stdout.no_fnmatch_line("*laws/asking.py*")
+
+
 def test_all_is_put_back(pytester: pytest.Pytester) -> None:
     spend, profile = px.Transformation.spend, settings.get_current_profile_name()
     pytester.makepyfile(BAD)
