@@ -24,9 +24,9 @@ from ..ir.own_operators import tensors_of
 from ..ir.program import Program
 from ..ir.state import same_contents
 from ..transforms import Transformation
-from .draws import RUN, draw_settings, runs_of, same_everywhere
 from .evaluate import EXACT, Tolerance, contents_of
 from .law import GENERIC, Case, Law, Transform
+from .tiers import RUN, draw_settings, runs_of, same_everywhere
 
 __all__ = ["LawBroken", "NoTransformation", "assert_law", "name_of", "refuses", "size_of", "smallest", "watched"]
 

@@ -20,13 +20,11 @@ from ...ir.graph import Graph
 from ...ir.names import escaped
 from ...ir.program import Program
 from ...transforms import Fuel
-from ..arguments import WrongQuestion, cases_of, check_question
 from ..asking import LawBroken, assert_law, smallest
-from ..checking import NothingChecked
-from ..draws import examples_of
+from ..checking import NothingChecked, WrongQuestion, cases_of, check_question
 from ..evaluate import Tolerance
 from ..law import Case, Law, Transform
-from ..tiers import active, case_with_calls, share
+from ..tiers import active, case_with_calls, examples_of, share
 from ..values import false_values
 from .build import Drawn, build
 from .found import WANTED, Found, did, found_of, is_drawable

@@ -19,7 +19,7 @@ from ...ir.program import Program
 from ...transforms import Fuel
 from ...transforms.rules.terms import subterms
 from ...transforms.rules.through import Through
-from ..draws import examples_of
+from ..tiers import examples_of
 from .build import Drawn, simplest
 from .contents import Operand, leaves_of, only_finite
 from .instances import Instance, instance_of

@@ -13,9 +13,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 
 import purefx as px
-from purefx.laws.draws import examples_of
 from purefx.laws.strategies import exported_programs
-from purefx.laws.tiers import share
+from purefx.laws.tiers import examples_of, share
 from tests.importing.corrupted_exports import EDITS, NoValue, Text, calls
 
 pytestmark = pytest.mark.usefixtures("unverified")

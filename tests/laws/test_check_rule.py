@@ -15,9 +15,8 @@ import torch
 from torch.nn import functional
 
 import purefx as px
-from purefx.laws.arguments import WrongQuestion
 from purefx.laws.asking import LawBroken
-from purefx.laws.checking import NothingChecked
+from purefx.laws.checking import NothingChecked, WrongQuestion
 from purefx.laws.law import GRADIENTS
 from purefx.laws.rules import RULE_LAWS, check_rule
 from purefx.laws.rules.build import ROOT, build

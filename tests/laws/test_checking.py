@@ -16,9 +16,8 @@ from torch import nn
 import purefx as px
 from purefx.laws import tiers as profiles
 from purefx.laws import toy
-from purefx.laws.arguments import WrongQuestion
 from purefx.laws.asking import LawBroken
-from purefx.laws.checking import FewChanges, NothingChecked, ask_laws, check_transformation
+from purefx.laws.checking import FewChanges, NothingChecked, WrongQuestion, ask_laws, check_transformation
 from purefx.laws.law import GENERIC
 from purefx.laws.tiers import TIERS, Tier, drawn_cases
 from tests.programs import parent

@@ -14,9 +14,8 @@ import pytest
 import purefx as px
 import purefx.transforms
 from purefx.ir.analysis.digest import digest
-from purefx.laws.arguments import check_fits
 from purefx.laws.asking import LawBroken, assert_law, refuses
-from purefx.laws.checking import FEW, ask_laws
+from purefx.laws.checking import FEW, ask_laws, check_fits
 from purefx.laws.law import GENERIC, Case, Law, Transform
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, drawn_cases

@@ -21,11 +21,10 @@ from hypothesis import strategies as st
 
 import purefx as px
 from purefx.laws import assert_same_as_eager, behaviour_differences, gradient_differences, value_differences
-from purefx.laws.draws import examples_of
 from purefx.laws.oracles import Check
 from purefx.laws.strategies import ModuleTree, module_trees
 from purefx.laws.strategies.modules import Pair, Step
-from purefx.laws.tiers import share
+from purefx.laws.tiers import examples_of, share
 
 EXAMPLES = share(40)
 
