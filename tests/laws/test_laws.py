@@ -19,10 +19,9 @@ from purefx.laws.checking import FEW, ask_laws, check_fits
 from purefx.laws.law import GENERIC, Case, Law, Transform
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, drawn_cases
-from tests.laws.aimed import aimed_case
+from tests.laws.aimed import Listening, aimed_case
 from tests.laws.deep import Question, questions
 from tests.laws.registry import OF_ALL, REGISTRY, Entry
-from tests.laws.telling import Listening
 
 AT_ONCE: dict[Tier, int] = {"toy": 6, "aten": 5, "modules": 3}
 """Programs that one law is asked of at one stage, at least, the first of them empty; `make deep` asks every law of ever more."""
