@@ -92,7 +92,7 @@ def test_sizes_that_only_a_run_knows() -> None:
 
 
 def test_laws() -> None:
-    assert check_rule(silu, examples=share(12), tolerance=1e-5, finite=True).matched >= 6
+    assert check_rule(silu, examples=share(12), rtol=1e-5, atol=1e-5, finite=True).matched >= 6
     wrong = px.rule(lambda x: functional.silu(x), example=[ROWS]).becomes(lambda m, x: torch.sigmoid(x))
     with pytest.raises(AssertionError, match="breaks the law 'meaning'"):
         check_rule(wrong, examples=10)
