@@ -32,7 +32,7 @@ export HF_HUB_OFFLINE := 1
 # tests/conftest.py orders the files.
 PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test check static fast versions deep mutants vacuity audit audit-effects house bench plot docs linkcheck format clean install
+.PHONY: demo test check static fast versions deep mutants audit audit-effects house bench plot docs linkcheck format clean install
 .DEFAULT_GOAL := test
 
 install: .venv/installed
@@ -85,11 +85,7 @@ deep: .venv/installed
 	@$(BIN)/pytest $(PARALLEL) --timeout 0 --ir-profile=deep $(DRAWING)
 	@$(BIN)/python -m tests.laws.deep --minutes $(MINUTES) $(DEEP_ARGS)
 
-# In how many of the generated programs each law checks something.
-vacuity: .venv/installed
-	@$(BIN)/python -W ignore -m tests.laws.vacuity
-
-# Changes of the sources that no test finds: make mutants FILES="transforms/state.py"
+# Which changes of the sources no test finds: make mutants FILES="transforms/state.py"
 mutants: .venv/installed
 	@$(BIN)/python -m tests.mutants $(FILES)
 

@@ -24,9 +24,9 @@ from ..ir.own_operators import tensors_of
 from ..ir.program import Program
 from ..ir.state import same_contents
 from ..transforms import Transformation
-from .draws import RUN, draw_settings, runs_of, same_everywhere
 from .evaluate import EXACT, Tolerance, contents_of
 from .law import GENERIC, Case, Law, Transform
+from .tiers import RUN, draw_settings, runs_of, same_everywhere
 
 __all__ = ["LawBroken", "NoTransformation", "assert_law", "name_of", "refuses", "size_of", "smallest", "watched"]
 
@@ -167,6 +167,7 @@ def assert_law(transform: Transform, law: Law, case: Case) -> None:
     >>> from purefx.ir import Graph
     >>> assert_law(lambda program: program, GENERIC[0], Case(Program.of({"": Graph((), (), ())})))
     """
+    __tracebackhide__ = True
     try:
         wrong = law.check(watched(transform), case)
     except NoTransformation as error:

@@ -7,26 +7,46 @@ asked only where nothing was rewritten says nothing, and that is reported too.  
 
 from __future__ import annotations
 
+import difflib
 import secrets
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from attrs import evolve, frozen
 
-from ..ir.errors import PurefxError
+from ..ir.calls.compatibility import spelled
+from ..ir.errors import PipelineError, PurefxError, UnsupportedProgram
+from ..ir.importing import import_ep
 from ..ir.names import escaped
+from ..ir.program import Program
+from ..ir.signature import UserInput
+from ..ir.taking import is_function
+from ..ir.torch_private import pytree
+from ..ir.verify import check
 from ..transforms.pipeline import as_step
-from .arguments import Fitting, WrongQuestion, cases_of, check_fits, check_question, fitting
-from .asking import LawBroken, assert_law, name_of, smallest
+from .asking import LawBroken, assert_law, name_of, smallest, watched
 from .evaluate import Tolerance
-from .law import GENERIC, Case, Law, Transform
+from .law import GENERIC, Case, Law, Transform, changes_what_is_live, differs
 from .strategies import Stage
-from .tiers import EXAMPLES, Tier, active, attempts, drawn_cases, share
+from .tiers import EXAMPLES, TIERS, Tier, active, at_stage, attempts, case_with_calls, drawn_cases, share, stages_of
 
 __all__ = [
-    "FewChanges", "LawBroken", "NothingChecked", "Report", "WrongQuestion", "ask_laws", "assert_law", "check_transformation",
-]  # fmt: skip
+    "FewChanges",
+    "Fitting",
+    "LawBroken",
+    "NothingChecked",
+    "Report",
+    "WrongQuestion",
+    "ask_laws",
+    "assert_law",
+    "cases_of",
+    "check_fits",
+    "check_question",
+    "check_transformation",
+    "fitting",
+]
 
 FEW = 0.1
 """The share of programs that are changed below which little is checked."""
@@ -144,6 +164,7 @@ def check_transformation(
     purefx.laws.asking.LawBroken: <lambda> breaks the law 'idempotent': doing it twice is doing it once
     ...
     """
+    __tracebackhide__ = True  # pytest shows the line of the user's
     report = ask_laws(
         transform, laws=laws, stage=stage, tier=tier, examples=examples, seed=seed, programs=programs, rtol=rtol, atol=atol
     )
@@ -196,6 +217,7 @@ def ask_laws(
     >>> ask_laws(lambda program: program, examples=5).changed
     0
     """
+    __tracebackhide__ = True
     transform = as_step(transform)
     own = cases_of(programs, stage=stage)
     asked = check_question(transform, laws, stage, tier, examples, given=bool(own), tolerances=(rtol, atol))
@@ -208,14 +230,14 @@ def ask_laws(
     for law in asked:
         error = _first(transform, law, yours.cases)
         if error is not None:
-            raise error from None
+            raise error.with_traceback(None) from None
         error = _first(transform, law, theirs.cases)
         if error is not None:
             made = attempts(tier, stage)
             found = smallest(transform, law, made, examples=count, number=number, tolerance=tolerance)
             shown = found or error
             shown.add_note(f"The programs: tier={tier!r}, stage={stage!r}, examples={count}, seed={number}.")
-            raise shown from None
+            raise shown.with_traceback(None) from None
     return _report(transform, asked, theirs, yours)
 
 
@@ -231,3 +253,238 @@ def _first(transform: Transform, law: Law, cases: Sequence[Case]) -> LawBroken |
         except LawBroken as error:
             return error
     return None
+
+
+# -- arguments -------------------------------------------------------------------------------------------------------------------
+
+
+CALLS = 2
+"""How often in a row each is run, so that what is left in its state is seen."""
+
+LONG = 300
+"""Characters of arguments that a message shows."""
+
+HOW = "write programs=[(program, args)] or [(model, args, kwargs)], where args is the tuple of positional arguments"
+
+
+class WrongQuestion(PurefxError, TypeError, ValueError):
+    """``check_transformation`` was called with something that no law can be asked with.
+
+    >>> issubclass(WrongQuestion, TypeError), issubclass(WrongQuestion, ValueError)
+    (True, True)
+    """
+
+
+def cases_of(programs: Iterable[Any], *, stage: Stage = "flat") -> list[Case]:
+    """Return the cases of what a user gives.
+
+    Args:
+        programs: pairs of a program, an exported program or a module and the tuple of its arguments, or these and a dict
+            of its keyword arguments.
+        stage: where modules and exported programs are taken to; programs are left as they are.
+
+    Raises:
+        WrongQuestion: something in it is none of that, or cannot be run.
+
+    >>> [case.program.main.nodes[0].do.name for case in cases_of([(torch.nn.ReLU(), (torch.ones(2),))])]
+    ['aten.relu.default']
+    """
+    if isinstance(programs, str | Program | torch.nn.Module) or not isinstance(programs, Iterable):
+        raise WrongQuestion(f"programs is a {type(programs).__name__}; {HOW}")
+    return [_case(number, given, stage) for number, given in enumerate(programs)]
+
+
+def _case(number: int, given: Any, stage: Stage) -> Case:
+    what = f"programs[{number}]"
+    if not isinstance(given, tuple | list) or len(given) not in (2, 3):
+        raise WrongQuestion(f"{what} is a {type(given).__name__}; {HOW}")
+    source, args, kwargs = (*given, {})[:3]
+    if not isinstance(args, tuple | list) or not isinstance(kwargs, dict):
+        raise WrongQuestion(f"the arguments of {what} are a {type(args).__name__} and a {type(kwargs).__name__}; {HOW}")
+    args = tuple(args)
+    if isinstance(source, torch.nn.Module):
+        try:
+            source = torch.export.export(source, args, kwargs)
+        except Exception as error:  # the exporter raises whatever its parts do
+            raise WrongQuestion(f"{what} cannot be exported: {type(error).__name__}: {error}") from error
+    if isinstance(source, torch.export.ExportedProgram):
+        source = at_stage(import_ep(source), "aten", stage)
+    if not isinstance(source, Program):
+        raise WrongQuestion(f"{what} begins with a {type(source).__name__}, which is not a program, exported program or module")
+    case = case_with_calls(check(source), [_leaves(what, source, args, kwargs)] * CALLS, seed=number)
+    lacking = [name for name, slot in source.state.pairs if isinstance(slot.value, torch.Tensor) and slot.value.is_meta]
+    if lacking:
+        raise WrongQuestion(f"{what} has no contents for {lacking[0]!r}, so it cannot be run; parse or load it with state=...")
+    try:
+        case.meaning(source)
+    except Exception as error:  # whatever its operators raise
+        raise WrongQuestion(f"{what} cannot be run with its arguments: {type(error).__name__}: {error}") from error
+    return case
+
+
+def _leaves(what: str, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+    spec = program.signature.in_spec
+    if spec is not None and kwargs:
+        wanted = spec.children()[1].context if len(spec.children()) == 2 else []
+        kwargs = {name: kwargs[name] for name in wanted if name in kwargs} | kwargs
+    leaves, found = pytree.tree_flatten((args, kwargs))
+    count = sum(type(inner) is UserInput for inner in program.signature.inputs)
+    if len(leaves) != count or (spec is not None and found != spec):
+        takes = f"{count} values" if spec is None else f"the arguments {spelled(spec)[:LONG]}"
+        raise WrongQuestion(f"{what} takes {takes}, and is given {spelled(found)[:LONG]}")
+    return leaves
+
+
+def check_question(
+    transform: Any, laws: Any, stage: Any, tier: Any, examples: Any, *, given: bool = False, tolerances: Sequence[Any] = ()
+) -> tuple[Law, ...]:
+    """Return the laws that are to be asked.
+
+    Args:
+        transform: should be a function from programs to programs.
+        laws: should be laws.
+        stage: should be a stage of the tier.
+        tier: should be a tier.
+        examples: should be a number of programs, or None.
+        given: whether there are programs that need not be drawn, so that it may be 0.
+        tolerances: should be numbers from 0 on.
+
+    Raises:
+        WrongQuestion: one of them is not.
+
+    >>> check_question(lambda program: program, [], "flat", "toy", 5)
+    Traceback (most recent call last):
+    ...
+    purefx.laws.checking.WrongQuestion: laws is empty, so nothing would be checked; leave it out for the generic laws
+    """
+    if isinstance(transform, type):
+        raise WrongQuestion(f"{transform.__name__} is a class; give check_transformation an instance that can be called")
+    if not is_function(transform):
+        raise WrongQuestion(f"check_transformation takes a function from programs to programs, not {_shown(transform)}")
+    _check_choice("tier", tier, TIERS)
+    _check_choice("stage", stage, stages_of(tier), f" of the tier {tier!r}")
+    if examples is not None and (type(examples) is not int or examples < (0 if given else 1)):
+        least = "a whole number, 0 for none but your own" if given else "a whole number above 0"
+        raise WrongQuestion(f"examples is how many programs are drawn that each law is asked of, {least}, not {examples!r}")
+    for number in tolerances:
+        if type(number) not in (int, float) or not 0 <= number < float("inf"):
+            raise WrongQuestion(f"rtol and atol are numbers from 0 on, not {number!r}")
+    return _laws(laws)
+
+
+def _laws(laws: Any) -> tuple[Law, ...]:
+    how = "laws are values of purefx.laws.law, like laws=[law for law in GENERIC if law.name == 'meaning']"
+    if isinstance(laws, Law):
+        raise WrongQuestion(f"laws is one law and should be several; write laws=[...] around {laws.name!r}")
+    if isinstance(laws, str) or not isinstance(laws, Iterable):
+        raise WrongQuestion(f"laws is {_shown(laws)}; {how}")
+    found: tuple[Any, ...] = tuple(laws)
+    for law in found:
+        if not isinstance(law, Law):
+            raise WrongQuestion(f"laws has {_shown(law)} in it; {how}")
+    if not found:
+        raise WrongQuestion("laws is empty, so nothing would be checked; leave it out for the generic laws")
+    return found
+
+
+def _shown(value: Any) -> str:
+    return f"the {type(value).__name__} {value!r}" if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+
+
+def _check_choice(what: str, value: Any, choices: Sequence[str], of: str = "") -> None:
+    if value in choices:
+        return
+    near = difflib.get_close_matches(str(value), choices, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise WrongQuestion(f"{value!r} is not a {what}{of}; there are {', '.join(map(repr, choices))}{hint}")
+
+
+@frozen
+class Fitting:
+    """The cases that a transformation does not refuse, and what it did to them.
+
+    >>> Fitting((), changed=0, refused=0).cases
+    ()
+    """
+
+    cases: tuple[Case, ...]
+    changed: int
+    """How many of their programs it makes another of, in more than dead code."""
+    refused: int
+    """How many other cases there are, which it says that it cannot treat."""
+    dead: int = 0
+    """How many more of their programs it changes, in dead code only: whatever it does there, nothing can differ."""
+
+
+def check_fits(transform: Transform, stage: Stage, tier: Tier, cases: Sequence[Case]) -> Fitting:
+    """Return the cases that a transformation does not refuse; raise if it cannot be asked at a stage at all.
+
+    Args:
+        transform: a function from programs to programs.
+        stage: of the programs.
+        tier: where they come from.
+        cases: some of them.
+
+    Raises:
+        PipelineError: it requires a fact that programs of the stage do not have; the message names stages that do.
+        WrongQuestion: it refuses most of the programs.
+
+    >>> import purefx as px
+    >>> found = check_fits(px.outline, "flat", "toy", drawn_cases("toy", "flat", 5))
+    >>> len(found.cases), found.refused
+    (5, 0)
+    """
+    try:
+        return fitting(transform, cases, "programs")
+    except PipelineError as refusal:
+        taken = [other for other in stages_of(tier) if _takes(transform, drawn_cases(tier, other, len(cases)))]
+        advice = f"it takes stage={' or '.join(map(repr, taken))}" if taken else "it takes programs of no stage"
+        raise PipelineError(f"{refusal}. Programs of stage={stage!r} are what it was asked on; {advice}") from refusal
+
+
+def fitting(transform: Transform, cases: Sequence[Case], what: str) -> Fitting:
+    """Return the cases that a transformation does not refuse, and how many programs it changes.
+
+    Args:
+        transform: a function from programs to programs.
+        cases: what it is asked on.
+        what: how messages call them.
+
+    Raises:
+        PipelineError: it requires a fact that one of the programs does not have.
+        WrongQuestion: it refuses most of the programs.
+
+    >>> fitting(lambda program: program, drawn_cases("toy", "flat", 5), "programs").changed
+    0
+    """
+    look = watched(transform)
+    left: list[Case] = []
+    changed = dead = 0
+    for case in cases:
+        try:
+            result = look(case.program)
+            if differs(result, case.program):
+                is_live = changes_what_is_live(result, case.program)
+                changed, dead = changed + is_live, dead + (not is_live)
+        except UnsupportedProgram:
+            continue
+        except PipelineError:
+            raise
+        except Exception:  # noqa: BLE001, S110  the laws will tell
+            pass
+        left.append(case)
+    refused = len(cases) - len(left)
+    if 2 * len(left) < len(cases):
+        told = f"refuses {refused} of {len(cases)} {what} as unsupported; little would be checked"
+        raise WrongQuestion(f"{name_of(transform)} {told}")
+    return Fitting(tuple(left), changed, refused, dead)
+
+
+def _takes(transform: Transform, cases: Sequence[Case]) -> bool:
+    try:
+        fitting(transform, cases, "programs")
+    except PipelineError:
+        return False
+    except WrongQuestion:
+        return True
+    return True

@@ -20,24 +20,25 @@ from ..ir.program import Program
 from ..ir.state import State
 from ..ir.text import parse
 from ..ir.verify import verify
+from ..transforms import eliminate_dead_code
 from .evaluate import EXACT, Meaning, Tolerance, meaning_differences, written_state
 from .oracles import groups, named_differences, sequence_differences
 from .purity import changes_in_process, changes_in_program, on_threads
 from .toy import toy_meaning
 from .variants import canonical, differentiable, renamed, reordered
 
-__all__ = ["GENERIC", "GRADIENTS", "Case", "Law", "Transform", "differs", "law", "made_anew"]
+__all__ = ["GENERIC", "GRADIENTS", "Case", "Law", "Transform", "changes_what_is_live", "differs", "law", "made_anew"]
 
 Transform = Callable[[Program], Program]
 
 
-@frozen
+@frozen(repr=False)
 class Case:
-    """What a law is checked on.
+    r"""What a law is checked on; it prints as the text of its program.
 
     >>> from purefx.ir import Graph
-    >>> Case(Program.of({"": Graph((), (), ())})).seed
-    0
+    >>> str(Case(Program.of({"": Graph((), (), ())}))).splitlines()[:2]
+    ['Case(seed=0) of', 'program {']
     """
 
     program: Program
@@ -54,6 +55,12 @@ class Case:
     """For real operators, the leaves of the user inputs of each call, for messages."""
     tolerance: Tolerance = EXACT
     """How far floating point numbers may be apart in what programs mean; gradients always may be a little."""
+
+    def __repr__(self) -> str:
+        return f"Case(seed={self.seed}) of\n{str(self.program).rstrip()}"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001  how hypothesis shows what it drew
+        printer.text("..." if cycle else repr(self))
 
 
 @frozen
@@ -189,6 +196,27 @@ def differs(result: Program, program: Program) -> bool:
         return True
     pairs = [(result.graphs[name], graph) for name, graph in program.graphs.items()]
     return not all(mine is theirs or _is_same(mine, theirs) for mine, theirs in pairs)
+
+
+def changes_what_is_live(result: Program, program: Program) -> bool:
+    """Return whether two programs that differ do so in more than dead code.
+
+    Values are compared up to names; where nothing differs but names, those of live values are.
+
+    Args:
+        result: what a transformation gave.
+        program: what it was given, another program.
+
+    >>> from purefx.ir import Input, Node, Op, Ref
+    >>> nodes = tuple(Node(name, Op("toy.neg"), (Ref("x"),)) for name in ("y", "unused"))
+    >>> program = Program.of({"": Graph((Input("x"),), nodes, (Ref("y"),))})
+    >>> changes_what_is_live(program.with_main(Graph(program.main.inputs, nodes[:1], (Ref("y"),))), program)
+    False
+    """
+    mine, theirs = (eliminate_dead_code(one).evolve(trail=(), facts=one.facts) for one in (result, program))
+    if differs(canonical(mine), canonical(theirs)):
+        return True
+    return mine != theirs and canonical(result) == canonical(program)
 
 
 def _is_same(one: Graph, other: Graph) -> bool:

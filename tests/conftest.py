@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -103,26 +103,6 @@ def unverified() -> Iterator[None]:
 def pytest_report_header() -> Sequence[str]:
     """Say what the tests run on."""
     return [f"torch {torch.__version__}, {torch.get_num_threads()} threads, cuda {torch.cuda.is_available()}"]
-
-
-COUNTED = pytest.StashKey[dict[str, tuple[int, set[str], float]]]()
-"""For each tier of the laws: cases, programs and seconds, added up over the workers."""
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Add what a worker counted: the process that starts workers collects nothing, and knows this file only."""
-    counted = node.config.stash.setdefault(COUNTED, {})
-    for tier, cases, programs, seconds in getattr(node, "workeroutput", {}).get("laws", ()):
-        before = counted.get(tier, (0, set[str](), 0.0))
-        counted[tier] = (before[0] + cases, before[1] | set(programs), before[2] + seconds)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how much the laws were asked, where workers asked them."""
-    for tier, (cases, programs, seconds) in terminalreporter.config.stash.get(COUNTED, {}).items():
-        if cases:
-            terminalreporter.write_line(f"laws: {tier} {cases:,} cases on {len(programs):,} programs in {seconds:.0f} s")
 
 
 @pytest.fixture(autouse=True, scope="module")

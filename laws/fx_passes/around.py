@@ -20,7 +20,7 @@ from ...ir.program import Program
 from ...ir.torch_private import pytree
 from ...lowering import lower
 from ...transforms import Rule, RuleSet
-from ..arguments import WrongQuestion
+from ..checking import WrongQuestion
 from ..evaluate import Tolerance
 from ..law import Case
 from ..rules.build import BRANCH, ROOT, Hit, Recipe, Step, build, recipes
@@ -172,7 +172,7 @@ def cases_around(seeds: Sequence[Instance], contract: Contract) -> st.SearchStra
         seeds: the patterns.
         contract: what programs may do.
 
-    >>> from ..draws import examples_of
+    >>> from ..tiers import examples_of
     >>> seeds = seeds_of([(lambda x: x + 0, (torch.ones(2, 3),))])
     >>> found = examples_of(cases_around(seeds, Contract(views=False)), 3, 0)
     >>> any("aten.add.Tensor" in case.program.text() for case in found if case is not None)

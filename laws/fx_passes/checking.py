@@ -23,18 +23,14 @@ from ...ir.names import escaped
 from ...ir.program import Program
 from ...lowering.fx import FxPass, Over
 from ...transforms import minimize
-from ..arguments import WrongQuestion, cases_of
 from ..asking import LawBroken, assert_law, size_of
-from ..checking import FEW, FewChanges, NothingChecked
-from ..draws import examples_of
+from ..checking import FEW, FewChanges, NothingChecked, WrongQuestion, cases_of
 from ..evaluate import Tolerance
 from ..example_args import example_args
-from ..law import Case, Law
-from ..live import changes_what_is_live
+from ..law import Case, Law, changes_what_is_live
 from ..rules.instances import Instance
-from ..strategies.aten import Exported, exported_programs
-from ..strategies.aten.narrow import Narrow
-from ..tiers import VARIANTS, Source, Tier, active, case_of, case_with_calls, drawn_cases, share
+from ..strategies.exported import Exported, Narrow, exported_programs
+from ..tiers import VARIANTS, Source, Tier, active, case_of, case_with_calls, drawn_cases, examples_of, share
 from .around import cases_around, seeds_of
 from .contract import ANYTHING, Contract, lifted
 from .judge import Judge
@@ -169,6 +165,7 @@ def check_fx_pass(
     >>> print(check_fx_pass(dead_code, examples=10))  # doctest: +ELLIPSIS
     dead_code was right on 10 of 10 programs, of which it changed ...
     """
+    __tracebackhide__ = True
     asking = _Asking.of(a_pass, over, contract, tier, examples, seed, programs, around)
     report = asking.report(first_only=True)
     if report.findings:

@@ -21,7 +21,7 @@ from ...ir.signature import InputMutation, InputSpec, OutputSpec, StateInput, St
 from ...ir.state import SlotKind, State
 from ...ir.torch_private import device_of
 from ..law import Case
-from ..strategies.aten.narrow import Narrow
+from ..strategies.exported import Narrow
 from ..tiers import case_with_calls
 
 __all__ = ["ANYTHING", "FUNCTIONAL", "INFERENCE", "POINTWISE", "Contract", "Writes", "lifted"]

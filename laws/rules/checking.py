@@ -20,13 +20,11 @@ from ...ir.graph import Graph
 from ...ir.names import escaped
 from ...ir.program import Program
 from ...transforms import Fuel
-from ..arguments import WrongQuestion, cases_of, check_question
 from ..asking import LawBroken, assert_law, smallest
-from ..checking import NothingChecked
-from ..draws import examples_of
+from ..checking import NothingChecked, WrongQuestion, cases_of, check_question
 from ..evaluate import Tolerance
 from ..law import Case, Law, Transform
-from ..tiers import active, case_with_calls, share
+from ..tiers import active, case_with_calls, examples_of, share
 from ..values import false_values
 from .build import Drawn, Recipe, build, recipes
 from .found import WANTED, Found, did, found_of, is_drawable
@@ -101,7 +99,8 @@ def check_rule(
     seed: int | None = None,
     operands: Any = None,
     programs: Iterable[Any] = (),
-    tolerance: float | Tolerance = 0.0,
+    rtol: float = 0.0,
+    atol: float = 0.0,
     finite: bool = False,
     changes_state: bool = False,
 ) -> RuleReport:
@@ -118,8 +117,8 @@ def check_rule(
             variables.  For a set a dict of these by the name of the rule.
         programs: your own, asked first: ``(program, args)`` or ``(program, args, kwargs)``, where a program is a ``Program``, an
             ``ExportedProgram`` or a ``torch.nn.Module``.
-        tolerance: how far floating point numbers may be from those before, relative to them and absolutely; by default they are
-            equal to the last bit.  A ``purefx.laws.evaluate.Tolerance`` says the two apart.
+        rtol: how far floating point numbers may be from those before, relative to them; by default to the last bit.
+        atol: how far they may be apart in any case.
         finite: whether numbers that are infinite, or none, are left out; of computed values that a pattern is applied to also
             those whose square is infinite.
         changes_state: whether the rule may bring state and drop some; then only the state counts that is there before and after.
@@ -138,7 +137,7 @@ def check_rule(
     >>> print(check_rule(doubled, examples=5))  # doctest: +ELLIPSIS
     <lambda> keeps ... laws: it matched in 5 of 5 programs that were drawn around it (... matches), and in 0 of 1 near misses
     """
-    limits = tolerance if isinstance(tolerance, Tolerance) else Tolerance(tolerance, tolerance)
+    limits = Tolerance(rtol, atol)
     asked, own, rules = _checked(rule, laws, examples, programs, operands, limits)
     asked = for_rule(
         asked, once=any(getattr(each, "once", False) for each in getattr(rule, "rules", (rule,))), changes_state=changes_state

@@ -18,7 +18,7 @@ from ...ir.graph import Op
 from ...ir.program import Program
 from ...transforms import Fuel
 from ...transforms.rules.terms import Through, subterms
-from ..draws import examples_of
+from ..tiers import examples_of
 from .build import Drawn, simplest
 from .instances import Instance, instance_of
 from .operands import Assignment, Operand, Pattern, assignments, leaves_of, only_finite, patterns_of, quiet

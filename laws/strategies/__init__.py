@@ -6,7 +6,7 @@ of ``purefx.laws`` does not.
 
 from __future__ import annotations
 
-from .aten import Exported, exported_programs
+from .exported import Exported, exported_programs
 from .modules import ModuleTree, module_trees
 from .programs import STAGES, Stage, legal_orders, programs, renamings
 

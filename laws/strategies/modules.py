@@ -24,7 +24,7 @@ from torch.export import ExportedProgram
 
 from ..oracles import Calls
 from ..purity import seeded
-from .recipe import PrintedWhole
+from .flat import PrintedWhole
 
 __all__ = ["Again", "Body", "Call", "ModuleTree", "Output", "Region", "Slot", "Step", "module_trees"]
 

@@ -24,8 +24,7 @@ from ...transforms.partition.cut import joined_flat
 from ...transforms.partition.placement import found_units
 from .. import toy
 from ..variants import renamed, reordered
-from .build import build
-from .recipe import recipes
+from .flat import build, recipes
 from .trees import some_numbers, trees
 
 __all__ = [

@@ -53,7 +53,7 @@ def talking_programs(draw: st.DrawFn, *, rank: int | None = None, steps: int = 1
         rank: which process runs it.
         steps: how many are drawn at most.
 
-    >>> from purefx.laws.draws import examples_of
+    >>> from purefx.laws.tiers import examples_of
     >>> [program] = examples_of(talking_programs(rank=0), 1, 0)
     >>> program.main.nodes[-1].do.name
     '_c10d_functional.wait_tensor.default'

@@ -11,7 +11,7 @@ from importlib import import_module
 
 import purefx as px
 from purefx.ir.effects.registered import effects_of
-from purefx.laws.draws import examples_of
+from purefx.laws.tiers import examples_of
 from purefx.laws.variants import reordered
 from tests.communication.fresh import operators
 from tests.communication.pair import Pair, Ran

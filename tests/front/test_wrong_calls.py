@@ -15,8 +15,7 @@ from torch import nn
 
 import purefx as px
 from purefx.errors import ArgumentError, FxPassError, ParseError, PipelineError, RuleError
-from purefx.laws.arguments import WrongQuestion
-from purefx.laws.checking import check_transformation
+from purefx.laws.checking import WrongQuestion, check_transformation
 
 
 class Model(nn.Module):

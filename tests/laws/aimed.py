@@ -6,14 +6,17 @@ A law with an aim is checked on two cases of three, by their seeds, after the ai
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, wraps
+from typing import Any
 
 from attrs import evolve, field, frozen
 
+from purefx.ir.errors import UnsupportedProgram
 from purefx.ir.program import Program
 from purefx.laws.law import Case, Law, Transform
+from purefx.transforms import Transformation
 
-__all__ = ["Aim", "AimedLaw", "Check", "aimed", "aimed_case", "as_aimed", "law"]
+__all__ = ["Aim", "AimedLaw", "Check", "Listening", "aimed", "aimed_case", "as_aimed", "law"]
 
 Aim = Callable[[Program], Program]
 
@@ -90,3 +93,39 @@ class _Itself:
 @lru_cache(maxsize=64)  # the check, the premise and the next laws use the same few cases
 def _after(aim: Aim, of: _Itself) -> Case:
     return evolve(of.case, program=aim(of.case.program))
+
+
+# -- telling ---------------------------------------------------------------------------------------------------------------------
+
+
+class Listening:
+    """A transformation that remembers whether it did something."""
+
+    def __init__(self, transform: Transform) -> None:
+        self.acted = False
+        self.transform: Transform = self._listened(transform)
+
+    def told(self, law: Law, case: Case) -> bool:
+        """Return whether a law told something of a case, after it was asked of ``transform``; and forget it."""
+        acted, self.acted = self.acted, False
+        try:
+            one = as_aimed(law)
+            told = (acted if one.acts is None else one.acts(self.transform, case)) and one.premise(self.transform, case)
+        except UnsupportedProgram:
+            told = False  # nothing is said of what the transformation refuses
+        self.acted = False  # a premise may ask what the transformation does
+        return told
+
+    def _listened(self, transform: Any) -> Any:
+        if isinstance(transform, Transformation):
+            return evolve(transform, apply=self._heard(transform.apply))
+        return self._heard(transform)
+
+    def _heard(self, apply: Callable[..., Program]) -> Callable[..., Program]:
+        @wraps(apply)
+        def heard(program: Program, *args: Any, **options: Any) -> Program:
+            result = apply(program, *args, **options)
+            self.acted |= result is not program
+            return result
+
+        return heard

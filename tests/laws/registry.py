@@ -45,7 +45,7 @@ from purefx.transforms import (
     sink_state,
 )
 from tests.laws.aimed import aimed, as_aimed
-from tests.laws.aims import crossing, split_across_sizes, with_wrappers
+from tests.laws.aims import copied, crossing, repeated, split_across_sizes, viewed, with_wrappers
 from tests.laws.checked import CHECKED, COLLECTED, NORMAL_STACKS
 from tests.laws.cleaning import (
     inputs_named,
@@ -57,9 +57,15 @@ from tests.laws.cleaning import (
     reads_move,
     restore_own_names,
 )
-from tests.laws.devices import devices_back, meta_says_what_it_computes, to_meta_and_back
-from tests.laws.dtypes import double_says_what_it_computes, there_and_back
-from tests.laws.inferred import INFERRED
+from tests.laws.converting import (
+    SWAPPED,
+    devices_back,
+    double_says_what_it_computes,
+    meta_says_what_it_computes,
+    swap_own_bodies,
+    there_and_back,
+    to_meta_and_back,
+)
 from tests.laws.modes import markers_come_back, modes_stay, no_markers, no_wrappers, regions_and_back
 from tests.laws.partition import (
     joins,
@@ -72,7 +78,7 @@ from tests.laws.partition import (
     straight,
     tensors_stay,
 )
-from tests.laws.shared_names import named_for_all
+from tests.laws.shared_names import INFERRED, named_for_all
 from tests.laws.simplifying import (
     all_needed,
     boundary_stays,
@@ -111,8 +117,6 @@ from tests.laws.specific import (
     reads_only,
     sizes_at_home,
 )
-from tests.laws.swapping import SWAPPED, swap_own_bodies
-from tests.laws.untidy import copied, repeated, viewed
 
 __all__ = ["OF_ALL", "REGISTRY", "Entry"]
 

@@ -239,13 +239,15 @@ def checked(kind: str, rule: px.Rule, *, examples: int, seed: int = 0, dtype: to
     """
     is_written_out = kind == "attention" and rule.name not in OPERANDS
     operands = attention(rule, dtype) if is_written_out else OPERANDS.get(rule.name)
+    allowed = EXACT[kind] if dtype is torch.float32 else IN_HALF
     return check_rule(
         rule,
         examples=0 if rule.name in PROGRAMS else examples,
         seed=seed,
         operands=operands,
         programs=PROGRAMS.get(rule.name, ()),
-        tolerance=EXACT[kind] if dtype is torch.float32 else IN_HALF,
+        rtol=allowed.rtol,
+        atol=allowed.atol,
         finite=kind != "algebra",
         changes_state=rule.name.endswith("batch_norm"),
     )

@@ -20,8 +20,17 @@ from purefx.laws.evaluate import meaning_differences
 from purefx.laws.law import Case, Transform
 from purefx.laws.variants import reordered
 from tests.laws.aimed import law
-from tests.laws.aims import without_writes
-from tests.laws.untidy import MADE, copied, repeated_for_nobody, viewed, views_of, with_copies, with_repetitions, with_views
+from tests.laws.aims import (
+    MADE,
+    copied,
+    repeated_for_nobody,
+    viewed,
+    views_of,
+    with_copies,
+    with_repetitions,
+    with_views,
+    without_writes,
+)
 
 __all__ = [
     "all_needed",

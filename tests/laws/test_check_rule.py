@@ -15,14 +15,15 @@ import torch
 from torch.nn import functional
 
 import purefx as px
-from purefx.laws.arguments import WrongQuestion
 from purefx.laws.asking import LawBroken
-from purefx.laws.checking import NothingChecked
+from purefx.laws.checking import NothingChecked, WrongQuestion
 from purefx.laws.law import GRADIENTS
 from purefx.laws.rules import RULE_LAWS, check_rule
 from purefx.laws.rules.build import ROOT, Hit, Recipe, build
 from purefx.laws.rules.instances import instance_of
 from purefx.laws.rules.operands import Operand, only_finite
+
+CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
 
 Function = Callable[..., Any]
 
@@ -129,7 +130,7 @@ def heads(draw: Any) -> tuple[Any, ...]:
 RIGHT: dict[str, tuple[px.RuleSet, dict[str, Any]]] = {
     "cancelled": (of(lambda x: neg(neg(x)), lambda m, x: x), {}),
     "even beside": (of(lambda x: torch.abs(neg(x)), lambda m, x: torch.abs(x), where=has_signs, keeps_inner=True), {}),
-    "told apart": (of(lambda x, y: neg(x + y), lambda m, x, y: torch.sub(neg(x), y), where=same_kind("y")), {"tolerance": 1e-5}),
+    "told apart": (of(lambda x, y: neg(x + y), lambda m, x, y: torch.sub(neg(x), y), where=same_kind("y")), {**CLOSE}),
     "selected": (of(lambda x, d, i: neg(x.select(d, i)), lambda m, x, d, i: neg(x).select(d, i)), {}),
     "turned": (of(lambda x: x.transpose(0, 1).transpose(0, 1), lambda m, x: x), {}),
     "uncloned": (of(lambda x: neg(x.clone()), lambda m, x: neg(x)), {}),
@@ -138,15 +139,15 @@ RIGHT: dict[str, tuple[px.RuleSet, dict[str, Any]]] = {
         of(lambda x, w, b: torch.relu(functional.linear(x, w, b)), lambda m, x, w, b: functional.linear(x, w, b).clamp(0)), {},
     ),
     "gated": (
-        of(lambda x: x * torch.sigmoid(x), lambda m, x: functional.silu(x), where=is_float), {"tolerance": 1e-5, "finite": True},
+        of(lambda x: x * torch.sigmoid(x), lambda m, x: functional.silu(x), where=is_float), {**CLOSE, "finite": True},
     ),
     "halves": (
         of(lambda x: (h := x.chunk(2, -1))[0] * torch.sigmoid(h[1]), lambda m, x: functional.glu(x, -1), where=is_even),
-        {"tolerance": 1e-5},
+        {**CLOSE},
     ),
     "attended": (
         of(attended, lambda m, q, k, v, by: functional.scaled_dot_product_attention(q, k, v, scale=1 / by), where=is_attention),
-        {"tolerance": 1e-5, "operands": heads},
+        {**CLOSE, "operands": heads},
     ),
     "set": (
         of(lambda x: neg(neg(x)), lambda m, x: x)
@@ -187,7 +188,7 @@ def test_a_rule_that_asks_for_state_gets_it() -> None:
         return neg(functional.linear(x, w))
 
     right = of(negated, lambda m, x, w: functional.linear(x, m.parameter("neg", -m.tensor(w))), where=reads_floats)
-    report = check_rule(right, examples=10, changes_state=True, tolerance=1e-6, finite=True)
+    report = check_rule(right, examples=10, changes_state=True, rtol=1e-6, atol=1e-6, finite=True)
     assert report.matched >= 5
     wrong = of(negated, lambda m, x, w: functional.linear(x, m.parameter("neg", m.tensor(w))), where=reads_floats)
     with pytest.raises(LawBroken, match="the meaning is kept"):
@@ -296,7 +297,7 @@ def test_what_it_was_called_with_is_shown() -> None:
 WRONG_QUESTIONS: list[tuple[Any, dict[str, Any], str]] = [
     (3, {}, "takes a rule, px.rule"),
     (of(lambda x: x.relu(), lambda m, x: x.clamp(0)), {"operands": 5}, "a function that is given `draw`"),
-    (of(lambda x: x.relu(), lambda m, x: x.clamp(0)), {"tolerance": -1}, "are numbers from 0 on"),
+    (of(lambda x: x.relu(), lambda m, x: x.clamp(0)), {"rtol": -1}, "are numbers from 0 on"),
     (of(lambda x: x.relu(), lambda m, x: x.clamp(0)), {"examples": 0}, "a whole number above 0"),
 ]
 

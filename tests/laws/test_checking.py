@@ -16,13 +16,9 @@ from torch import nn
 import purefx as px
 from purefx.laws import tiers as profiles
 from purefx.laws import toy
-from purefx.laws.arguments import WrongQuestion
 from purefx.laws.asking import LawBroken
-from purefx.laws.checking import FewChanges, NothingChecked, ask_laws, check_transformation
-from purefx.laws.evaluate import meaning_differences
+from purefx.laws.checking import FewChanges, NothingChecked, WrongQuestion, ask_laws, check_transformation
 from purefx.laws.law import GENERIC
-from purefx.laws.live import live
-from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, drawn_cases
 from tests.programs import parent
 
@@ -205,57 +201,6 @@ def test_a_change_in_dead_code_is_none() -> None:
     assert str(report).endswith("it changed 0 of 1 given; changed in dead code only: 1")
     report = ask_laws(px.sink_state, laws=MEANING, examples=0, programs=given)
     assert (report.given_changed, report.dead) == (1, 0), "where the state stands is not dead code"
-
-
-DEAD_IN_BODIES = """
-program {
-  takes {
-    user x: f32[2]
-  }
-  gives {
-    user
-  }
-  graph @""(x) {
-    a = aten.relu.default(x)
-    b = aten.neg.default(x)
-    t = call @m(a, b) as m
-    y = operator.getitem(t, 0)
-    z = operator.getitem(t, 1)
-    w = aten.clone.default(x)
-    v = aten.mul_.Tensor(w, 3)
-    return (y,)
-  }
-  graph @m(p, q) {
-    s = aten.sin.default(p)
-    u = aten.cos.default(q)
-    r = aten.clone.default(s)
-    k = aten.mul_.Tensor(r, 2)
-    return (r, u)
-  }
-}
-"""
-
-
-def test_what_is_live_is_asked_through_bodies_and_writes() -> None:
-    kept = live(px.parse(DEAD_IN_BODIES))
-    assert [node.name for node in kept.main.nodes] == ["a", "t", "y"]
-    assert kept.main.by_name["t"].args == (px.Ref("a"), None), "the body does nothing with the second"
-    assert [node.name for node in kept.graphs["m"].nodes] == ["s", "r", "k"], "the write is to what is returned"
-    assert kept.graphs["m"].output == (px.Ref("r"), None)
-
-
-@pytest.mark.parametrize(("tier", "stage"), [("toy", "flat"), ("toy", "tree"), ("toy", "split"), ("aten", "outlined")])
-def test_what_is_live_means_the_same(tier: Tier, stage: Stage) -> None:
-    for case in drawn_cases(tier, stage, 24):
-        wrong = meaning_differences(case.meaning(live(case.program)), case.meaning(case.program))
-        assert wrong == [], f"{wrong}\n{case.program.text()}"
-
-
-@pytest.mark.parametrize(("tier", "examples"), [("aten", 40), ("modules", 12)])
-def test_some_of_what_is_drawn_is_dead_but_little(tier: Tier, examples: int) -> None:
-    pairs = [(case.program, live(case.program)) for case in drawn_cases(tier, "flat", examples)]
-    every, kept = (sum(len([*program.nodes()]) for program in programs) for programs in zip(*pairs, strict=True))
-    assert 0.75 * every < kept < every
 
 
 def test_a_wrong_rewrite_of_what_modules_have_is_found() -> None:

@@ -3,21 +3,239 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import patch
 
+import attrs
 import pytest
 from attrs import evolve
 
 import purefx as px
+from bench.edits import anew
+from purefx.ir.arguments import Ref
+from purefx.ir.graph import Call, Frame, Get, Graph, Input, Node, Op
+from purefx.ir.inference.results import agrees
+from purefx.ir.persistent import PMap
+from purefx.ir.program import Program
 from purefx.ir.verify import types, verifier
 from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import share
 from tests.laws.corruptions import CORRUPTORS
-from tests.laws.edits import EDITS, Edited, can_be_edited, differences
 from tests.programs import drawn
 from tests.verify.test_corruptions import imported
+
+Edited = Callable[[Program, random.Random], Program | None]
+"""An edit; None where the program has no place for it."""
+
+
+def answer(ask: Callable[[Program], Any], program: Program) -> Any:
+    """Return what a function returns for a program, or its refusal."""
+    try:
+        return ask(program)
+    except px.errors.PurefxError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def lowered(program: Program) -> dict[str, str]:
+    """Return the code of all modules that a program is lowered to."""
+    return {path: str(getattr(module, "code", "")) for path, module in px.lower(program, state="share").named_modules()}
+
+
+def valued(program: Program) -> Program:
+    """Return a program with all values."""
+    return px.infer(program)
+
+
+ASKED: dict[str, Callable[[Program], Any]] = {
+    "order": lambda program: program.order, "bottom_up": lambda program: program.bottom_up, "digest": px.digest,
+    "infer": valued, "deduplicate": px.deduplicate, "remove_effect_tokens": px.remove_effect_tokens, "lower": lowered,
+}  # fmt: skip
+"""What is asked of valid programs."""
+
+
+def differences(program: Program) -> list[str]:
+    """Return where answers about a program are not those about a copy of new graphs and state."""
+    copy = anew(program)
+    mine, theirs = px.verify(program), px.verify(copy)
+    if mine != theirs or theirs:
+        return [] if mine == theirs else [f"verify: {[*map(str, mine)]}, from nothing {[*map(str, theirs)]}"]
+    found: list[str] = []
+    for name, ask in ASKED.items():
+        given, expected = answer(ask, program), answer(ask, copy)
+        if not same(given, expected) or (given is program) is not (expected is copy):
+            found.append(f"{name}:\n{given}\nfrom nothing\n{expected}")
+    return found
+
+
+def same(given: Any, expected: Any) -> bool:
+    """Return whether two answers are equal; of programs, names of graphs in order and values too."""
+    if given != expected or not isinstance(expected, Program):
+        return bool(given == expected)
+    if list(given.graphs) != list(expected.graphs):
+        return False
+    for name in expected.order:
+        ours, theirs = given.graphs[name].metas, expected.graphs[name].metas
+        for value, meta in theirs.items():
+            if ("val" in ours[value]) != ("val" in meta) or ("val" in meta and not agrees(ours[value]["val"], meta["val"])):
+                return False
+    return True
+
+
+def can_be_edited(program: Any) -> bool:
+    """Return whether a program, maybe an invalid one, is made of nodes that the edits here can edit."""
+    kinds = (type(program.graphs), type(program.root), *map(type, program.graphs.values()))
+    if kinds[:2] != (PMap, str) or {*kinds[2:]} != {Graph} or not program.order:
+        return False
+    parts: list[Any] = [node for graph in program.graphs.values() for node in graph.nodes]
+    return all(type(node) is Node and type(node.args) is tuple and type(node.do) in (Op, Call, Get) for node in parts)
+
+
+def _places(program: Program, fits: Callable[[Node], bool]) -> list[tuple[str, int]]:
+    return [(name, at) for name in program.order for at, node in enumerate(program.graphs[name].nodes) if fits(node)]
+
+
+def _with_node(program: Program, place: tuple[str, int], *nodes: Node) -> Program:
+    name, at = place
+    graph = program.graphs[name]
+    made = (*graph.nodes[:at], *nodes, *graph.nodes[at + 1 :])
+    return program.evolve(graphs=program.graphs.set(name, attrs.evolve(graph, nodes=made)))
+
+
+def _chosen(program: Program, rand: random.Random, fits: Callable[[Node], bool]) -> tuple[tuple[str, int], Node] | None:
+    places = _places(program, fits)
+    if not places:
+        return None
+    name, at = rand.choice(places)
+    return (name, at), program.graphs[name].nodes[at]
+
+
+def _literal(program: Program, rand: random.Random) -> Program | None:
+    found = _chosen(program, rand, lambda node: any(type(arg) in (int, float) for arg in node.args))
+    if found is None:
+        return None
+    place, node = found
+    args = [type(arg)(rand.randrange(5)) if type(arg) in (int, float) else arg for arg in node.args]
+    return _with_node(program, place, node.evolve(args=tuple(args)))
+
+
+def _operand(program: Program, rand: random.Random) -> Program | None:
+    found = _chosen(program, rand, lambda node: any(type(arg) is Ref for arg in node.args))
+    if found is None:
+        return None
+    (name, at), node = found
+    graph = program.graphs[name]
+    before = [part.name for part in (*graph.inputs, *graph.nodes[:at])]
+    args = [Ref(rand.choice(before)) if type(arg) is Ref and before else arg for arg in node.args]
+    return _with_node(program, (name, at), node.evolve(args=tuple(args)))
+
+
+def _operator(program: Program, rand: random.Random) -> Program | None:
+    found, other = (_chosen(program, rand, lambda node: type(node.do) is Op) for _ in range(2))
+    return None if found is None or other is None else _with_node(program, found[0], found[1].evolve(do=other[1].do))
+
+
+def _twice(program: Program, rand: random.Random) -> Program | None:
+    found = _chosen(program, rand, lambda node: type(node.do) is not Call)
+    if found is None:
+        return None
+    place, node = found
+    name = program.graphs[place[0]].names().fresh(node.name)
+    return _with_node(program, place, node, node.evolve(name=name))
+
+
+def _dropped(program: Program, rand: random.Random) -> Program | None:
+    found = _chosen(program, rand, lambda node: bool(node.args) and type(node.args[0]) is Ref)
+    if found is None:
+        return None
+    (name, at), node = found
+    graph = program.graphs[name]
+    known = {node.name: node.args[0]}
+    nodes = [each.using(known) for each in graph.nodes[at + 1 :]]
+    output = Node("output", Op("output"), (graph.output,)).using(known).args[0]
+    made = Graph(graph.inputs, (*graph.nodes[:at], *nodes), output)
+    return program.evolve(graphs=program.graphs.set(name, made))
+
+
+def _renamed(program: Program, rand: random.Random) -> Program | None:
+    name = rand.choice(program.order)
+    graph = program.graphs[name]
+    names = [part.name for part in (*graph.inputs, *graph.nodes)]
+    if not names:
+        return None
+    old = rand.choice(names)
+    return program.evolve(graphs=program.graphs.set(name, graph.renamed({old: Ref(graph.names().fresh("other"))})))
+
+
+def _unsaid(program: Program, rand: random.Random) -> Program | None:
+    found = _chosen(program, rand, lambda node: bool(node.meta))
+    return None if found is None else _with_node(program, found[0], attrs.evolve(found[1], meta={}))
+
+
+def _exchanged(program: Program, rand: random.Random) -> Program | None:
+    one, other = (rand.choice(program.order) for _ in range(2))
+    return program.evolve(graphs=program.graphs.set(one, program.graphs[other]))
+
+
+def _given(program: Program, rand: random.Random) -> Program | None:
+    name = rand.choice(program.order)
+    graph = program.graphs[name]
+    names = [part.name for part in (*graph.inputs, *graph.nodes)]
+    if not names:
+        return None
+    one, output = Ref(rand.choice(names)), graph.output
+    options = [one, (output,), (one, one), (*output, one) if type(output) is tuple else (output, one)]
+    made = Graph(graph.inputs, graph.nodes, rand.choice(options))
+    return program.evolve(graphs=program.graphs.set(name, made))
+
+
+def _taken(program: Program, rand: random.Random) -> Program | None:
+    name = rand.choice(program.order)
+    graph = program.graphs[name]
+    inputs = graph.inputs[:-1] if rand.random() < 0.3 else (*graph.inputs, Input(graph.names().fresh("more")))
+    return program.evolve(graphs=program.graphs.set(name, attrs.evolve(graph, inputs=inputs)))
+
+
+def _another_slot(program: Program, rand: random.Random) -> Program | None:
+    found, other = (_chosen(program, rand, lambda node: type(node.do) is Get) for _ in range(2))
+    if found is None or other is None or type(other[1].do) is not Get:
+        return None
+    slot = rand.choice([other[1].do.slot, "nothing"])
+    return _with_node(program, found[0], found[1].evolve(do=Get(slot)))
+
+
+def _elsewhere(program: Program, rand: random.Random) -> Program | None:
+    found, other = (_chosen(program, rand, lambda node: bool(node.name)) for _ in range(2))
+    if found is None or other is None:
+        return None
+    return _with_node(program, found[0], found[1].evolve(stack=rand.choice([other[1].stack, (Frame("elsewhere"),)])))
+
+
+def _called(program: Program, rand: random.Random) -> Program | None:
+    found = _chosen(program, rand, lambda node: type(node.do) is Call)
+    if found is None or type(do := found[1].do) is not Call:
+        return None
+    frame = rand.choice([do.instance, Frame("elsewhere"), Frame(do.instance.path, do.instance.call + 1)])
+    return _with_node(program, found[0], found[1].evolve(do=Call(frame, rand.choice(program.order))))
+
+
+def _without_facts(program: Program, rand: random.Random) -> Program | None:
+    return program.evolve(facts=frozenset([fact for fact in sorted(program.facts) if rand.random() < 0.5]))
+
+
+def _made_again(program: Program, rand: random.Random) -> Program | None:
+    name = rand.choice(program.order)
+    return program.evolve(graphs=program.graphs.set(name, attrs.evolve(program.graphs[name])))
+
+
+EDITS: tuple[Edited, ...] = (
+    _literal, _operand, _operator, _twice, _dropped, _renamed, _unsaid, _exchanged, _given, _taken, _another_slot,
+    _elsewhere, _called, _without_facts, _made_again,
+)  # fmt: skip
+"""Edits of one graph, or of what is said of a program; some leave it valid, some do not."""
+
+
+# -- edits -----------------------------------------------------------------------------------------------------------------------
 
 
 def corrupted(program: px.Program, rand: random.Random) -> px.Program | None:

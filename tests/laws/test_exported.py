@@ -18,11 +18,10 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 import purefx as px
 from purefx.laws import changes_in_export
-from purefx.laws.draws import examples_of
 from purefx.laws.evaluate import Meaning, meaning_differences
 from purefx.laws.strategies import Exported, exported_programs
-from purefx.laws.strategies.aten.flow import fake_mode
-from purefx.laws.tiers import share
+from purefx.laws.strategies.flow import fake_mode
+from purefx.laws.tiers import examples_of, share
 from purefx.laws.toy import tensor_meaning
 from tests.laws.direct import direct_meaning, lowered_meaning
 

@@ -14,9 +14,8 @@ from torch.fx.passes.tools_common import legalize_graph
 
 import purefx as px
 from purefx.errors import FxPassError
-from purefx.laws.arguments import WrongQuestion
 from purefx.laws.asking import LawBroken
-from purefx.laws.checking import NothingChecked
+from purefx.laws.checking import NothingChecked, WrongQuestion
 from purefx.laws.fx_passes import ANYTHING, FUNCTIONAL, INFERENCE, POINTWISE, Contract, PassReport, check_fx_pass, survey_pass
 from purefx.laws.tiers import share
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx.laws.arguments import WrongQuestion
 from purefx.laws.asking import LawBroken
+from purefx.laws.checking import WrongQuestion
 from purefx.laws.fx_passes import ANYTHING, INFERENCE, POINTWISE, Contract, check_fx_pass, survey_pass
 from purefx.laws.fx_passes.around import seeds_of
 from purefx.laws.fx_passes.checking import _Asking

@@ -16,8 +16,7 @@ from torch.utils import _pytree as pytree
 import purefx as px
 from purefx import training
 from purefx.ir.state import same_contents
-from purefx.laws.draws import examples_of
-from purefx.laws.tiers import share
+from purefx.laws.tiers import examples_of, share
 from tests.laws.joint import JOINT_LAWS, JointLaw, some
 from tests.laws.strategies.joint import joint_programs
 from tests.laws.strategies.joint_modules import JointModule, joint_modules

@@ -14,18 +14,17 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import pytest
-import torch
 from attrs import evolve, frozen
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 import purefx as px
+from purefx.ir.torch_private import pytree
 from purefx.laws import assert_same_as_eager, behaviour_differences, gradient_differences, value_differences
-from purefx.laws.draws import examples_of
 from purefx.laws.oracles import Check
 from purefx.laws.strategies import ModuleTree, module_trees
 from purefx.laws.strategies.modules import Pair, Step
-from purefx.laws.tiers import share
+from purefx.laws.tiers import examples_of, share
 
 EXAMPLES = share(40)
 
@@ -112,7 +111,7 @@ def stacks(seen: Seen) -> list[list[px.Frame]]:
 
 def outputs(seen: Seen) -> list[Any]:
     """Return the leaves that the module returns."""
-    return torch.utils._pytree.tree_leaves(seen.tree.build()(*seen.tree.calls[0][0], **seen.tree.calls[0][1]))
+    return pytree.tree_leaves(seen.tree.build()(*seen.tree.calls[0][0], **seen.tree.calls[0][1]))
 
 
 REACHED: dict[str, Callable[[Seen], Any]] = {
@@ -200,7 +199,7 @@ def test_a_tree_is_built_again_from_what_it_prints() -> None:
     names = {name: getattr(__import__("purefx.laws.strategies.modules", fromlist=["x"]), name) for name in NAMES}
     for seen in drawn(100)[::30]:
         assert eval(seen.text, names) == seen.tree
-    assert torch.utils._pytree.tree_leaves(Pair(1, None)) == [1]
+    assert pytree.tree_leaves(Pair(1, None)) == [1]
 
 
 NAMES = ("Again", "Body", "Call", "ModuleTree", "Output", "Recipe", "Region", "Slot", "Step")

@@ -13,7 +13,7 @@ import purefx as px
 from purefx.laws.law import GENERIC
 from purefx.laws.pytest_plugin import VerifyEach
 from tests import replay
-from tests.laws.deep import Deep, Question, main
+from tests.laws.deep import Question, main, search
 
 # The options that purefx adds to pytest, in sessions of their own.
 
@@ -56,6 +56,37 @@ def test_the_transformation_that_makes_an_invalid_program_is_named(pytester: pyt
     result.stdout.fnmatch_lines(["*it uses 'nowhere', which its graph does not define*"])
     result.stdout.fnmatch_lines(["*bad made it of a valid program, in test_the_transformation*::test_bad*"])
     result.stdout.fnmatch_lines(["purefx: 1 result* of transformations verified"])
+
+
+BROKEN = """
+from attrs import evolve
+from hypothesis import given, settings
+
+from purefx.laws import check_transformation
+from purefx.laws.tiers import cases
+
+def forgets(program):
+    return program.with_main(evolve(program.main, output=(1,) * len(program.main.output)))
+
+def test_mine():
+    check_transformation(forgets, examples=20)
+
+@settings(max_examples=5, database=None, derandomize=True)
+@given(cases("toy"))
+def test_drawn(case):
+    assert not case.program.main.nodes, "found"
+"""
+
+
+def test_a_broken_law_is_shown_as_text_without_our_frames(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(BROKEN)
+    result = pytester.runpytest_inprocess()
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        ["*check_transformation(forgets, examples=20)", "*forgets breaks the law 'valid'*", "*on the program"]
+    )
+    result.stdout.fnmatch_lines(["*case=Case(seed=*) of", "*program {", "*graph @*"])
+    result.stdout.no_fnmatch_line("*laws/asking.py*")
 
 
 def test_all_is_put_back(pytester: pytest.Pytester) -> None:
@@ -131,7 +162,7 @@ def test_a_result_that_is_another_one_is_shown(recorded: Path) -> None:
 def test_the_search_ends_after_its_rounds() -> None:
     stream = io.StringIO()
     assert main(["--rounds", "1", "--tier", "toy", "--transformation", "outline", "--law", "valid"], stream) == 0
-    assert stream.getvalue().endswith("1 round, 0 failures\n")
+    assert stream.getvalue().endswith(" 1 rounds, 0 failures\n")
 
 
 def test_the_search_shows_a_broken_law_once_and_how_to_find_it_again() -> None:
@@ -139,7 +170,7 @@ def test_the_search_shows_a_broken_law_once_and_how_to_find_it_again() -> None:
         return program.with_main(px.Graph(program.main.inputs, (), program.main.output))
 
     stream = io.StringIO()
-    assert Deep(iter([Question("toy", forgets, "flat", GENERIC[0])]), stream, seconds=60, rounds=2).run(7) == 1
+    assert search([Question("toy", forgets, "flat", GENERIC[0])], stream, seed=7, seconds=60, rounds=2) == 1
     told = stream.getvalue()
     assert told.count("forgets breaks the law 'valid'") == 1
     assert "again: python -m tests.laws.deep --seed 7 --rounds 1 --tier toy --transformation forgets --law 'valid'" in told

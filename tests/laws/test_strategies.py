@@ -18,7 +18,7 @@ from purefx.laws.checking import check_transformation
 from purefx.laws.evaluate import evaluate, meaning_differences
 from purefx.laws.law import GENERIC
 from purefx.laws.strategies import STAGES, Stage, exported_programs, module_trees
-from purefx.laws.strategies.recipe import recipes
+from purefx.laws.strategies.flat import recipes
 from purefx.laws.toy import tensor_meaning, toy_meaning
 from tests.laws.registry import REGISTRY
 from tests.laws.stateful import STEPS, Walk, allowed, rule_machine

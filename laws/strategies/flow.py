@@ -15,7 +15,7 @@ import torch
 from attrs import frozen
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from ....ir.torch_private import FakeTensor, FakeTensorMode
+from ...ir.torch_private import FakeTensor, FakeTensorMode
 
 __all__ = [
     "REFUSED",

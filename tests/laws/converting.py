@@ -1,10 +1,14 @@
-"""Laws of swapping: a module swapped for its own body is the same program."""
+"""Laws of ``to_dtype``, ``to_device`` and ``swap_modules``: there and back, or swapped for its own body, it is the same program.
+
+Single precision fits into double precision, so nothing is lost on the way; ``there_and_back`` is what the laws are asked of.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
+import torch
 from attrs import evolve
 
 from purefx.ir.arguments import Arg, Ref
@@ -16,12 +20,114 @@ from purefx.ir.names import FROM_ROOT, Names, is_below
 from purefx.ir.own_operators import is_boundary
 from purefx.ir.persistent import pmap
 from purefx.ir.program import Module, Program
-from purefx.ir.signature import LiteralType, ObjectType, Signature, UserInput, UserOutput
+from purefx.ir.signature import LiteralType, ObjectType, Signature, TensorType, UserInput, UserOutput
 from purefx.ir.state import State
-from purefx.laws.law import Case, Transform, law
+from purefx.ir.torch_private import FakeTensor, device_of
+from purefx.ir.verify import verify
+from purefx.laws.law import Case, Transform
+from purefx.laws.values import false_values
 from purefx.transforms import Transformation, swap_modules
+from purefx.transforms.convert import to_device, to_dtype
+from tests.laws.aimed import law
+from tests.laws.shared_names import described
 
-__all__ = ["SWAPPED", "called_as_often", "others_stay", "own_program", "swap_own_bodies"]
+__all__ = [
+    "SWAPPED",
+    "called_as_often",
+    "devices_back",
+    "double_says_what_it_computes",
+    "meta_says_what_it_computes",
+    "others_stay",
+    "own_program",
+    "swap_own_bodies",
+    "there_and_back",
+    "to_meta_and_back",
+]
+
+
+def _there_and_back(program: Program) -> Program:
+    result = to_dtype.apply(to_dtype.apply(program, torch.float64), torch.float32)
+    return program if result == program else result
+
+
+there_and_back: Transformation = evolve(to_dtype, apply=_there_and_back)
+"""``to_dtype`` to double precision and back."""
+
+
+def _converts(transform: Transform, case: Case) -> bool:
+    return to_dtype(case.program, torch.float64) is not case.program
+
+
+@law("in double precision every value is what is said of it", acts=_converts)
+def double_says_what_it_computes(transform: Transform, case: Case) -> list[str]:
+    """Say which values are not what is said of them."""
+    double = to_dtype(transform(case.program), torch.float64)
+    return false_values(double, [[_as_given(leaf, double) for leaf in call] for call in case.calls])
+
+
+def _as_given(leaf: object, double: Program) -> object:
+    takes_double = any(
+        isinstance(spec, UserInput) and isinstance(spec.type, TensorType) and spec.type.dtype is torch.float64
+        for spec in double.signature.inputs
+    )
+    is_single = isinstance(leaf, torch.Tensor) and leaf.dtype is torch.float32
+    return leaf.double() if takes_double and is_single else leaf  # type: ignore[union-attr]
+
+
+# -- devices ---------------------------------------------------------------------------------------------------------------------
+
+
+def _to_meta_and_back(program: Program) -> Program:
+    if any(tensor.is_meta for tensor in _tensors(program)):
+        return program
+    moved = to_device.apply(program, "meta")
+    result = to_device.apply(moved.evolve(state=program.state), {"meta": "cpu"})
+    return program if result == program and described(result) == described(program) else result
+
+
+def _tensors(program: Program) -> list[torch.Tensor]:
+    return [slot.value for _, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)]
+
+
+to_meta_and_back: Transformation = evolve(to_device, apply=_to_meta_and_back)
+"""``to_device`` to the meta device and back, with the state that the program had."""
+
+
+def _moves(transform: Transform, case: Case) -> bool:
+    return to_device(case.program, "meta") is not case.program
+
+
+@law("on the meta device everything is there, and every value is what is said of it", acts=_moves)
+def meta_says_what_it_computes(transform: Transform, case: Case) -> list[str]:
+    """Say what is not on the meta device, and what is not what is said of it."""
+    program = transform(case.program)
+    if verify(program, infer=True):
+        return []  # it says something wrong already
+    moved = to_device(program, "meta")
+    found = [f"a tensor of the state is on {tensor.device}" for tensor in _tensors(moved) if not tensor.is_meta]
+    found += [f"a value is on {device_of(value)}" for value in _values(moved) if device_of(value).type != "meta"]
+    return [*found, *(str(violation) for violation in verify(moved, infer=True))]
+
+
+def _values(program: Program) -> list[Any]:
+    metas = [meta for name in program.order for meta in program.graphs[name].metas.values()]
+    return [meta["val"] for meta in metas if isinstance(meta.get("val"), FakeTensor)]
+
+
+@law("back from the meta device everything is where it was", acts=_moves)
+def devices_back(transform: Transform, case: Case) -> list[str]:
+    """Say what is not as it was."""
+    program = transform(case.program)
+    moved = to_device(program, "meta")
+    if moved is program:
+        return []
+    back = to_device(moved.evolve(state=program.state), {"meta": "cpu"})
+    found = [] if back == program else ["another program came back"]
+    before, after = described(program), described(back)
+    return [*found, *(f"{place} was {before[place]} and is {after[place]}" for place in before if before[place] != after[place])]
+
+
+# -- swapping --------------------------------------------------------------------------------------------------------------------
 
 
 def own_program(program: Program, path: str) -> Program | None:

@@ -5,13 +5,13 @@ With what the user passes and what the program returns: leaves, pytrees, numbers
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
 import hypothesis.strategies as st
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from torch.export import ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
     ConstantArgument,
@@ -25,16 +25,264 @@ from torch.export.graph_signature import (
     TokenArgument,
 )
 
-from ....ir.expression import Sym
-from ....ir.names import is_below
-from ....ir.torch_private import TrainingIRVerifier, Verifier, pytree, symbolic_range
-from ..recipe import CallRecipe, ItemRecipe, NodeRecipe, OutputRecipe, PrintedWhole
+from ...ir.expression import Sym
+from ...ir.names import is_below
+from ...ir.torch_private import TrainingIRVerifier, Verifier, pytree, symbolic_range
+from .flat import CallRecipe, ItemRecipe, NodeRecipe, OutputRecipe, PrintedWhole, SlotRecipe, filled, nested
 from .flow import TOKEN, Flow, Frames, Kind, Style, Value, number_kind, size, tensor_kind
-from .menu import MENU
-from .narrow import Narrow, narrowed
-from .recipe import OWN_CONTENTS, PATHS, Recipe, recipes, split, windows
+from .menu import DOING, MENU
 
-__all__ = ["Exported", "Users", "build", "exported_programs", "outputs", "ranges", "users"]
+__all__ = [
+    "PATHS",
+    "Exported",
+    "Narrow",
+    "Recipe",
+    "Users",
+    "Window",
+    "build",
+    "exported_programs",
+    "narrowed",
+    "outputs",
+    "ranges",
+    "recipes",
+    "users",
+    "windows",
+]
+
+KINDS = 28
+"""How many kinds of nodes there are; the same is the length of the menu."""
+
+
+@frozen
+class Recipe(PrintedWhole):
+    """All that is drawn for an exported program."""
+
+    slots: tuple[SlotRecipe, ...]
+    items: tuple[ItemRecipe, ...]
+    outputs: tuple[OutputRecipe, ...]
+    inputs: int
+    """How many there are, and their pytree."""
+    style: int
+    """The exporter's training IR, or functional; how it spells stacks."""
+    is_dynamic: bool
+
+
+def _node(number: int) -> NodeRecipe:
+    rest, kind = divmod(number, KINDS)
+    first, second = divmod(rest, 8)
+    return NodeRecipe(kind, first, second)
+
+
+def _call(head: int, items: tuple[ItemRecipe, ...]) -> CallRecipe:
+    # How it is met is one number: flags of its own would keep a call from being dropped whole.
+    how, module = divmod(head, 8)
+    return CallRecipe(module, again=how == 4, twice=how in (2, 3), kept=False, elsewhere=how == 5, items=items)
+
+
+NODES = st.integers(0, KINDS * 8 * 12 - 1).map(_node)
+
+SLOTS = st.integers(0, 8 * 8 * 8 * 4 - 1).map(
+    lambda number: SlotRecipe(number % 8, number // 8 % 8, number // 64 % 8, number // 512)
+)
+"""Below 4, ``sharing`` is nothing; 4 and 5: it is tied, 6 and 7: it lies in the same memory."""
+
+OWN_CONTENTS = 9
+"""The kind of outputs that are new contents of state or of an input: a quarter of them."""
+
+OUTPUTS = st.integers(0, 12 * 12 - 1).map(lambda number: OutputRecipe(min(number % 12, OWN_CONTENTS), number // 12))
+
+ITEMS = nested(NODES, lambda inside: st.builds(_call, st.integers(0, 8 * 6 - 1), inside), (8, 6, 4, 3))
+
+
+@cache
+def recipes() -> st.SearchStrategy[Recipe]:
+    """Return the strategy of recipes.
+
+    >>> from hypothesis import find
+    >>> find(recipes(), lambda recipe: len(recipe.items) > 0).items
+    (NodeRecipe(kind=0, first=0, second=0),)
+    """
+    return st.builds(
+        Recipe,
+        st.lists(SLOTS, max_size=6).map(tuple),
+        ITEMS,
+        filled(OUTPUTS, 6).map(tuple),
+        st.integers(0, 23),
+        st.integers(0, 7),
+        st.integers(0, 7).map(lambda drawn: drawn == 7),
+    )
+
+
+PATHS = ("a", "a.c", "a.c.self", "b", "b.c", "d")
+"""Modules that can be called; the call of ``a.c`` from the root leaves out ``a``."""
+
+SHAPES: tuple[tuple[str, tuple[int, ...], str], ...] = (
+    ("buffer", (4,), "n"), ("parameter", (4, 4), "w"), ("parameter", (4,), "v"), ("buffer", (), "t"),
+    ("buffer", (3, 4), "m"), ("counter", (), "i"), ("unsaved", (4,), "u"), ("constant", (4,), "k"),
+)  # fmt: skip
+
+SLOT_KINDS = {
+    "parameter": (InputKind.PARAMETER, "p", None), "buffer": (InputKind.BUFFER, "b", True),
+    "counter": (InputKind.BUFFER, "b", True), "unsaved": (InputKind.BUFFER, "b", False),
+    "constant": (InputKind.CONSTANT_TENSOR, "c", None),
+}  # fmt: skip
+
+
+@frozen
+class Window:
+    """A piece of state: its name, what it is, and which part of which memory it shows."""
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    memory: int
+    offset: int = 0
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether it is in the ``state_dict``."""
+        return self.role not in ("unsaved", "constant")
+
+    @property
+    def placeholder(self) -> str:
+        """The name of the input that it is lifted to."""
+        return f"{SLOT_KINDS[self.role][1]}_{self.name.replace('.', '_')}"
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The tensor itself, the same object for the same window."""
+        return _tensor(self.memory, self.offset, self.shape, self.role)
+
+    @property
+    def kind(self) -> Kind:
+        """Its fake value, as the exporter would have it."""
+        return tensor_kind(self.tensor.dtype, *self.shape, requires_grad=self.tensor.requires_grad)
+
+    @property
+    def spec(self) -> InputSpec:
+        """How the signature tells it."""
+        kind, _, persistent = SLOT_KINDS[self.role]
+        return InputSpec(kind, TensorArgument(self.placeholder), self.name, persistent)
+
+
+@cache
+def _memory(number: int, role: str) -> torch.Tensor:
+    if role == "counter":
+        return torch.tensor([number])
+    return torch.linspace(-1.0, 1.0, 16) + number / 8
+
+
+@cache
+def _tensor(memory: int, offset: int, shape: tuple[int, ...], role: str) -> torch.Tensor:
+    count = torch.Size(shape).numel()
+    found = _memory(memory, "counter" if role == "counter" else "")[offset : offset + count].view(shape)
+    return torch.nn.Parameter(found) if role == "parameter" else found
+
+
+def windows(slots: Sequence[SlotRecipe]) -> list[Window]:
+    """Return the state of a recipe, in the exporter's order: parameters, buffers, constants.
+
+    >>> [window.name for window in windows([SlotRecipe(0, 0, 0, 0), SlotRecipe(1, 1, 0, 0)])]
+    ['a.w', 'n']
+    """
+    found: dict[str, Window] = {}
+    for index, slot in enumerate(slots):
+        for window in _drawn(index, slot, [*found.values()]):
+            found.setdefault(window.name, window)
+    order = list(SLOT_KINDS)
+    return sorted(found.values(), key=lambda window: min(order.index(window.role), 1 + (window.role == "constant")))
+
+
+def _drawn(index: int, slot: SlotRecipe, before: list[Window]) -> Iterator[Window]:
+    paths = ("", *PATHS)
+    place = slot.module % len(paths)
+    role, shape, letter = SHAPES[slot.kind]
+    window = Window(_name(paths[place], letter), role, shape, index)
+    other = before[slot.other % len(before)] if before else None
+    if other is not None and slot.sharing in (4, 5):
+        window = evolve(other, name=_name(paths[place], other.name.rpartition(".")[2] + ("t" if place == 0 else "")))
+    elif other is not None and slot.sharing > 5 and "counter" not in (role, other.role) and len(shape) < 2:
+        window = evolve(window, memory=other.memory, offset=(1, 2, 5)[slot.other % 3])
+    yield window
+    if slot.sharing in (1, 2):
+        # Its sibling has state of the same name, so that calls of the two can have equal bodies.
+        sibling = {"a.c": "b.c", "a": "b", "b": "a", "b.c": "a.c"}.get(paths[place])
+        if sibling:
+            yield evolve(window, name=_name(sibling, letter), memory=index + 8)
+
+
+def _name(path: str, letter: str) -> str:
+    return f"{path}.{letter}" if path else letter
+
+
+def split(state: Sequence[Window]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the ``state_dict`` and the ``constants`` of an exported program."""
+    saved = {window.name: window.tensor for window in state if window.is_saved}
+    return saved, {window.name: window.tensor for window in state if not window.is_saved}
+
+
+# -- programs that do less -------------------------------------------------------------------------------------------------------
+
+
+FUNCTIONAL = (3, 7)
+"""Styles in which writes are the operators that ``run_decompositions`` makes of them: as the exporter spells them, and strict."""
+
+
+@frozen(kw_only=True)
+class Narrow:
+    """What programs do; by default anything.
+
+    >>> set(Narrow().kinds()) - set(Narrow(random=False).kinds())
+    {16, 17, 25}
+    """
+
+    functional: bool = False
+    random: bool = True
+    effects: bool = True
+    regions: bool = True
+    training: bool = True
+    views: bool = True
+    new_contents: bool = True
+    dynamic: bool = True
+
+    def kinds(self) -> tuple[int, ...]:
+        """Return the kinds of nodes that may be drawn, by their number in the menu."""
+        gone = {entry for what, entries in DOING.items() if not getattr(self, what) for entry in entries}
+        return tuple([number for number, entry in enumerate(MENU) if entry not in gone])
+
+
+def narrowed(recipe: Recipe, narrow: Narrow) -> Recipe:
+    """Return a recipe of a program that does no more than it may.
+
+    Args:
+        recipe: of anything.
+        narrow: what is wanted.
+
+    >>> recipe = Recipe((), (NodeRecipe(16, 0, 0),), (), 0, 0, True)
+    >>> narrowed(recipe, Narrow(random=False, dynamic=False)).items, narrowed(recipe, Narrow()) is recipe
+    ((NodeRecipe(kind=18, first=0, second=0),), True)
+    """
+    if narrow == Narrow():
+        return recipe
+    return evolve(
+        recipe,
+        slots=recipe.slots if narrow.views else tuple([evolve(slot, sharing=slot.sharing % 4) for slot in recipe.slots]),
+        items=tuple([_narrowed(item, narrow.kinds()) for item in recipe.items]),
+        outputs=tuple([one for one in recipe.outputs if narrow.new_contents or one.kind != OWN_CONTENTS]),
+        style=FUNCTIONAL[recipe.style % 2] if narrow.functional else recipe.style,
+        is_dynamic=recipe.is_dynamic and narrow.dynamic,
+    )
+
+
+def _narrowed(item: ItemRecipe, kinds: tuple[int, ...]) -> ItemRecipe:
+    if type(item) is CallRecipe:
+        return evolve(item, items=tuple([_narrowed(inner, kinds) for inner in item.items]))
+    assert type(item) is NodeRecipe
+    return item if item.kind in kinds else evolve(item, kind=kinds[item.kind % len(kinds)])
+
+
+# -- building --------------------------------------------------------------------------------------------------------------------
+
 
 LITERALS = (None, 2, True, "text")
 
@@ -285,3 +533,6 @@ def exported_programs(narrow: Narrow = ANYTHING) -> st.SearchStrategy[Exported]:
 def _exported(recipe: Recipe) -> Exported:
     ep, users = build(recipe)
     return Exported(ep, tuple(users.call(number) for number in range(CALLS)), recipe)
+
+
+# -- __init__ --------------------------------------------------------------------------------------------------------------------
