@@ -31,7 +31,7 @@ from .building import Builder, origin_of_match
 from .draft import Draft
 from .explanation import CONDITION, MEMORY, UNCHANGED, Hit, Left, RewriteLog, conditions_hold, note_place, note_rules
 from .legality import Legality, Placement
-from .matching import NOWHERE, Found, only_way, root_of
+from .matching import Found, root_of
 from .new_state import NewState, as_staged
 from .place import Match, Places, Scope, generator_states
 from .several import ways
@@ -141,16 +141,10 @@ class Sweep:
         for rule in self.work.by_id.get(id(root_of(node)), ()):
             if rule.once and self.hits.is_by(rule.name, name):
                 continue
-            for found in self._ways(rule.term, node, at):
+            for found in ways(rule.term, node, self._node_of, lambda value: self._users_of(value, at)):
                 if (made := self._applied(rule, found, at)) is not None:
                     return made
         return []
-
-    def _ways(self, term: Any, node: Node, at: str) -> Iterable[Found]:
-        only = None if type(term) is tuple else only_way(term, Ref(node.name), self._node_of)
-        if only is None:
-            return ways(term, node, self._node_of, lambda value: self._users_of(value, at), was_asked=True)
-        return () if only is NOWHERE else (only,)
 
     def _node_of(self, name: str) -> Node | None:
         return self.draft.nodes.get(name)

@@ -196,6 +196,8 @@ class Builder:
 
     def _overload(self, term: Applied) -> Any:
         # A use of a value is a tensor unless it is known to be a number.
+        if len(term.overloads) == 1:
+            return next(iter(term.overloads))  # `infer` refuses operands that it does not take
         given = [_kind(arg) for arg in term.args], {name: _kind(arg) for name, arg in term.kwargs.items()}
         fitting = [one for one in term.overloads if bound(one, *given) is not None]
         if not fitting:

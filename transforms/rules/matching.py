@@ -21,22 +21,11 @@ from ...ir.effects.resolved import item_of
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
 from ...ir.torch_private import OpOverload, Parameter, parameters_of
-from .amounts import Amount, Computed, Known, Rest, Sizes
+from .amounts import Amount, Rest, Sizes
 from .overloads import arranged, as_taken
 from .terms import AnyCall, AnyOf, Applied, Chain, Item, ModuleCall, Through, Var, chains
 
-__all__ = [
-    "NOWHERE",
-    "Found",
-    "NodeOf",
-    "every_way",
-    "has_other_number",
-    "key_of",
-    "match",
-    "only_way",
-    "operators_of",
-    "root_of",
-]  # fmt: skip
+__all__ = ["Found", "NodeOf", "has_other_number", "key_of", "match", "operators_of", "root_of"]
 
 NodeOf = Callable[[str], Node | None]
 
@@ -93,55 +82,6 @@ def match(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Ite
     >>> list(match(Var("x") + 2, Ref("y"), {"y": y}.get))
     []
     """
-    only = only_way(term, value, node_of, found)
-    if only is None:
-        yield from every_way(term, value, node_of, found)
-    elif only is not NOWHERE:
-        yield only
-
-
-def only_way(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Found | None:
-    """Return the one way in which a value is a term, ``NOWHERE`` if it is not one; None where there may be several.
-
-    Nearly all patterns have no alternatives where they match, and most places fail at once.
-
-    Args:
-        term: what a rule looks for.
-        value: a use of a value, or an argument as it stands.
-        node_of: the node that computes a value; None for an input.
-        found: what is known already.
-    """
-    values, nodes, terms = dict(found.values), list(found.nodes), list(found.terms)
-    todo = [(term, value)]
-    while todo:
-        term, value = todo.pop()
-        kind = type(term)
-        if kind is Var:
-            known = values.setdefault(term.name, value)
-            if known is not value and not same_arg(known, value):
-                return NOWHERE
-        elif kind is Applied or kind is Item or kind is AnyCall:
-            node = node_of(value.name) if type(value) is Ref else None
-            ways = () if node is None or type(node.do) is not Op else ways_of(term, node)
-            if len(ways) > 1:
-                return None
-            if node is None or not ways:
-                return NOWHERE
-            if not nodes or not any(there is node and each is term for there, each in zip(nodes, terms, strict=True)):
-                nodes.append(node)
-                terms.append(term)
-                todo += ways[0][::-1]
-        elif kind in AMOUNTS:
-            values[key_of(term)] = _also(values, term, value)
-        elif kind in BRANCHING or isinstance(term, tuple | torch.Tensor):
-            return None
-        elif term is not value and not same_arg(term, value):
-            return NOWHERE
-    return Found(values, tuple(nodes), tuple(terms), found.several)
-
-
-def every_way(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Iterator[Found]:
-    """Find the ways in which a value is a term, where ``only_way`` says that there may be several; it takes the same."""
     return _Search(node_of).match(term, value, found)
 
 
@@ -296,12 +236,6 @@ def _also(values: Mapping[str, Any], term: Any, value: Arg) -> tuple[Arg, ...]:
 
 
 NOWHERE = Found()
-
-AMOUNTS = frozenset({Known, Computed, Sizes})
-"""Kinds of terms of which only their number is asked, when the rest is found."""
-
-BRANCHING = frozenset({AnyOf, Through, ModuleCall, list})
-"""Kinds of terms that a value may be in several ways."""
 
 
 def operators_of(term: Any) -> Iterator[Any]:

@@ -82,6 +82,7 @@ def is_factory(overload: Any) -> bool:
     return returns == ["Tensor"] and not any("Tensor" in each.kind for each in parameters_of(overload))
 
 
+@lru_cache(maxsize=4096)
 def _writes(overload: Any) -> bool:
     return any(one.is_written for one in parameters_of(overload))
 

@@ -14,7 +14,7 @@ from attrs import evolve
 from ...ir.arguments import Ref, refs_in
 from ...ir.errors import RuleError
 from ...ir.graph import Node
-from .matching import Found, NodeOf, every_way, match, operators_of, root_of
+from .matching import Found, NodeOf, match, operators_of, root_of
 from .terms import AnyOf, Applied, Item, Var, parts_of, subterms
 
 __all__ = ["check_results", "spot", "ways"]
@@ -57,7 +57,7 @@ def _values_in(terms: Sequence[Any]) -> set[object]:
     return {each.name if isinstance(each, Var) else id(each) for each in named}
 
 
-def ways(term: Any, node: Node, node_of: NodeOf, users_of: UsersOf, *, was_asked: bool = False) -> Iterator[Found]:
+def ways(term: Any, node: Node, node_of: NodeOf, users_of: UsersOf) -> Iterator[Found]:
     """Find the ways in which a node is what a rule looks for, or the last of several results.
 
     Args:
@@ -65,11 +65,9 @@ def ways(term: Any, node: Node, node_of: NodeOf, users_of: UsersOf, *, was_asked
         node: of the graph.
         node_of: the node that computes a value; None for an input.
         users_of: the nodes that use a value and may be one of the other results, in order.
-        was_asked: whether ``only_way`` was asked before, and says that there may be several.
     """
     if type(term) is not tuple:
-        search = every_way if was_asked else match
-        yield from search(term, Ref(node.name), node_of)
+        yield from match(term, Ref(node.name), node_of)
         return
     for number, each in enumerate(term):
         if root_of(node) in operators_of(each):

@@ -200,7 +200,7 @@ def _is_mask(m: Match, name: str) -> bool:
     if m.dtype(name) != (m.dtype("q") if name == "mask" else torch.bool):
         return False
     whole = (*q[:-1], k[-2])[len(q) - len(shape) :]
-    return all(mine == 1 or mine == theirs for mine, theirs in zip(shape, whole, strict=True))
+    return all(mine == theirs or mine == 1 for mine, theirs in zip(shape, whole, strict=True))
 
 
 def _hides(m: Match, dtype: torch.dtype) -> bool:
@@ -298,7 +298,7 @@ def _is_over_heads(m: Match) -> bool:
     return bool(
         m["dim"] in (-1, 2)
         and (heads[0] * heads[1], *heads[2:]) == (q[0], q[1], k[1]) == flat  # type: ignore[index]
-        and (len(mask) <= 4 and all(one == 1 or one == all_ for one, all_ in zip(mask[::-1], heads[::-1], strict=False)))  # type: ignore[index]
+        and (len(mask) <= 4 and all(one == all_ or one == 1 for one, all_ in zip(mask[::-1], heads[::-1], strict=False)))  # type: ignore[index]
         and m.dtype("q") == m.dtype("k") == m.dtype("v") == m.dtype("mask") == m.dtype(Ref(m.root.name))
     )
 
