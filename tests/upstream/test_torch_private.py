@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import torch
 import torch.fx
-import torch.fx.traceback
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils.checkpoint import checkpoint
 
