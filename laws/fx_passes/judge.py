@@ -188,7 +188,7 @@ OURS = tuple([str(Path(__file__).parents[2] / folder) for folder in ("laws", "lo
 def _traceback(error: Exception, program: Program) -> str:
     # Without our frames.
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(OURS)]
-    return f"{''.join(traceback.format_list(frames))}{type(error).__name__}: {error}\non the program\n{program}"
+    return f"{''.join(traceback.format_list(frames))}{type(error).__name__}: {error}\non the program\n{program.text()}"
 
 
 def _sizes_of(program: Program) -> Any:

@@ -237,9 +237,9 @@ def test_each_step_is_an_artifact_and_reads_back(reader: Reader) -> None:
     result = px.transform(program)
     names = [f"purefx_{number}_{name}" for number, name in enumerate(["program", *[step.name for step in px.DEFAULT]])]
     assert list(reader.artifacts) == names
-    assert reader.artifacts["purefx_0_program"] == str(program)
+    assert reader.artifacts["purefx_0_program"] == program.text()
     assert px.parse(reader.artifacts["purefx_7_dispatch" if program is result else "purefx_6_deduplicate"]) == px.parse(
-        str(result)
+        result.text()
     )
     assert reader.artifacts["purefx_7_dispatch"] == "nothing to do\n"
     steps = {step.name: step.before for step in result.trail}
