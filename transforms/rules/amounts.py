@@ -171,7 +171,7 @@ class Amount(Made):
 
 def now(part: Any) -> Any:
     """Return the number of an amount of values that are known by now, as of operands of a replacement; None otherwise."""
-    known = lambda each: each._now() if isinstance(each, Made) else each  # noqa: E731  pyright: ignore[reportPrivateUsage]
+    known = lambda each: each._now() if isinstance(each, Made) else each  # noqa: E731  # pyright: ignore[reportPrivateUsage]
     return part.on(known) if isinstance(part, Amount) else known(part)
 
 

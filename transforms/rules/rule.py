@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Never
+from typing import Any, ClassVar, Never, cast
 
 from attrs import field, frozen
 
@@ -285,7 +285,7 @@ def rule(
         )
 
     def make(function: Callable[..., Any]) -> Rule:
-        advice = "apply the rule that it makes, and not px.rule itself" if isinstance(function, Program) else ""
+        advice = "apply the rule that it makes, and not px.rule itself" if isinstance(cast("object", function), Program) else ""
         a_function(function, "the pattern of px.rule", "a function, as in px.rule(lambda x: torch.relu(x))", advice)
         variables = variables_of(function) if at is None else []
         term = term_of(function, variables) if at is None else any_call(at)

@@ -476,7 +476,7 @@ class Given(Term):
         if name in ASKED:
             return getattr(value, name)
         sizes = [size if type(size) is int else Known(self, "size", dim) for dim, size in enumerate(value.shape)]
-        shape = tuple(sizes) if any(isinstance(size, Known) for size in sizes) else value.shape
+        shape: Any = tuple(sizes) if any(isinstance(size, Known) for size in sizes) else value.shape
         if name == "shape":
             return shape
         if name == "size":
