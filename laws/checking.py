@@ -73,11 +73,11 @@ class Report:
     """What laws were asked on, where all of them hold.
 
     >>> print(Report("soften", 14, drawn=50, changed=12, refused=3, given=1, given_changed=1))
-    soften keeps 15 laws: it changed 12 of 50 programs that were drawn (3 more refused) and 1 of 1 given
+    soften keeps 14 laws: it changed 12 of 50 programs that were drawn (3 more refused) and 1 of 1 given
     >>> print(Report("soften", 14, drawn=0, changed=0, refused=0, given=2, given_changed=1))
-    soften keeps 15 laws: it changed 1 of 2 given
+    soften keeps 14 laws: it changed 1 of 2 given
     >>> print(Report("soften", 14, drawn=50, changed=12, refused=0, dead=4))
-    soften keeps 15 laws: it changed 12 of 50 programs that were drawn; changed in dead code only: 4
+    soften keeps 14 laws: it changed 12 of 50 programs that were drawn; changed in dead code only: 4
     """
 
     name: str

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from attrs import define
 
 from ..ir.arguments import Arg, Body, Ref, bodies_in, replace_refs
-from ..ir.calls.call_graph import calls_from
+from ..ir.calls.call_graph import calls_from, instances
 from ..ir.calls.parts import part_names
 from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Call, Frame, Get, Graph, Node, Op
@@ -189,7 +189,12 @@ class _Expansion:
         self.given: set[str] = set()
         """Graphs that have been given to a call under their own id."""
         self.numbers: set[tuple[str, int]] = set()
-        self.staying = {(frame.path, frame.call) for node in program.main.nodes for frame in node.stack}
+        stacks = {name: {frame for node in program.graphs[name].nodes for frame in node.stack} for name in counts}
+        self.staying = {
+            (join(path, frame.path), frame.call)
+            for name, path in (instances(program) if any(stacks.values()) else ())
+            for frame in stacks[name]
+        }
         """Calls that are not cut out, or stay as they are: their numbers are not free."""
         self.signatures = {frame: program.call_signatures[frame] for frame in program.call_signatures}
         self.last: dict[str, int] = {}

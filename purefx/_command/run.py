@@ -20,8 +20,7 @@ from purefx._command.files import check_out, read, read_small, transformed, writ
 from purefx.ir.analysis.diff import Change, Diff, GraphEdit, diff
 from purefx.ir.analysis.diff_text import fates, summary
 from purefx.ir.analysis.digest import digest
-from purefx.ir.analysis.history import became, history
-from purefx.ir.callables import op_name
+from purefx.ir.analysis.history import became, history, op_name
 from purefx.ir.calls.call_graph import body_named, module_calls
 from purefx.ir.calls.parts import original, part_names, parts
 from purefx.ir.errors import InvalidProgram, NamingError, PipelineError, PurefxError

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from purefx.ir.analysis.history import changes_of, in_order, origins_at, path_of, state_of, versions
-from purefx.ir.callables import op_name
+from purefx.ir.analysis.history import changes_of, in_order, op_name, origins_at, path_of, state_of, versions
 from purefx.ir.calls.call_graph import all_instances, times_called
 from purefx.ir.calls.parts import parts
 from purefx.ir.effects.resolved import program_effects

@@ -69,7 +69,7 @@ def ask(pair: Pair, programs: Programs, data: int) -> dict[str, list[str]]:
     """Return what is wrong, by what was done to the program; nothing but what is wrong."""
     originals = [programs(rank) for rank in range(2)]
     jobs = [(originals[0].text(), originals[1].text())]
-    jobs += [(str(step(originals[0])), str(step(originals[1]))) for step in KEEPING.values()]
+    jobs += [(step(originals[0]).text(), step(originals[1]).text()) for step in KEEPING.values()]
     original, *ran = pair.run(jobs, data=data)
     assert not original[0].error, original[0].error
     wrong = {name: differences(each, original) for name, each in zip(KEEPING, ran, strict=True)}

@@ -82,7 +82,7 @@ WRONG: dict[str, tuple[px.RuleSet, str]] = {
     "the size of the example": (
         of(lambda x: x.relu(), lambda m, x: x.clamp(0).reshape(int(m.root.meta["val"].shape[0])),
            where=lambda m: m.val("x").dim() == 1),
-        "meaning",
+        "valid",
     ),
     "dimension": (of(lambda x: x.sum(-1), lambda m, x: x.sum([0])), "meaning"),
     "order": (of(lambda x, w: (x @ w).relu(), lambda m, x, w: (w @ x).clamp_min(0), where=is_square), "valid"),

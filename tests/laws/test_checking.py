@@ -216,7 +216,7 @@ def test_what_changes_little_is_warned_about() -> None:
     with pytest.warns(FewChanges, match=r"seldom changed 1 of 40 programs .*so little was checked; give programs") as caught:
         report = check_transformation(seldom, laws=MEANING, examples=40)
     assert (report.drawn, report.changed, report.share) == (40, 1, 1 / 40)
-    assert caught[0].filename == __file__
+    assert {one.filename for one in caught if one.category is FewChanges} == {__file__}
     assert str(report) == "seldom keeps 1 laws: it changed 1 of 40 programs that were drawn"
 
 

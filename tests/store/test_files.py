@@ -339,7 +339,7 @@ def test_two_threads_save_to_one_file(tmp_path: Path) -> None:
 def test_without_safetensors_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     px.save(small(), tmp_path / "program.purefx")
     monkeypatch.setitem(__import__("sys").modules, "safetensors", None)
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"pip install 'purefx\[store\]'"):
+    with pytest.raises(px.errors.MissingDependency, match=r"pip install 'purefx\[store\]'"):
         px.load(tmp_path / "program.purefx")
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"pip install 'purefx\[store\]'"):
+    with pytest.raises(px.errors.MissingDependency, match=r"pip install 'purefx\[store\]'"):
         px.save(small(), tmp_path / "other.purefx")
