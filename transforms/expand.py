@@ -190,11 +190,7 @@ class _Expansion:
         """Graphs that have been given to a call under their own id."""
         self.numbers: set[tuple[str, int]] = set()
         stacks = {name: {frame for node in program.graphs[name].nodes for frame in node.stack} for name in counts}
-        self.staying = {
-            (join(path, frame.path), frame.call)
-            for name, path in (instances(program) if any(stacks.values()) else ())
-            for frame in stacks[name]
-        }
+        self.staying = {(join(path, frame.path), frame.call) for name, path in instances(program) for frame in stacks[name]}
         """Calls that are not cut out, or stay as they are: their numbers are not free."""
         self.signatures = {frame: program.call_signatures[frame] for frame in program.call_signatures}
         self.last: dict[str, int] = {}
@@ -270,7 +266,9 @@ class _Expansion:
             return node
         path = join(level.path, call.instance.path)
         frame = self._numbered(Frame(path, call.instance.call), copied=call.graph in self.given)
-        name = self._id(call.graph, str(frame), keeps=not self._is_nobodys(call.graph))
+        # Deduplicating calls a body of several modules after none of them; where all have their own, each is its module's.
+        one = call.graph.partition("@")[0] in self.paths or not self.paths or self.counts[call.graph] == 1
+        name = self._id(call.graph, str(frame), keeps=bool(self.shared) or one)
         self._open(call.graph, name, path, self.values.inner(level.values, node, call.graph))
         if name == call.graph and frame.call == call.instance.call:
             return node
@@ -327,7 +325,3 @@ class _Expansion:
             return self.ids.fresh(wanted)
         self.given.add(graph)
         return graph
-
-    def _is_nobodys(self, graph: str) -> bool:
-        # Deduplicating calls a body of several modules after none of them; where all have their own, each is its module's.
-        return not self.shared and self.counts[graph] > 1 and bool(self.paths) and graph.partition("@")[0] not in self.paths
