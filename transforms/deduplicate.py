@@ -18,7 +18,7 @@ from ..ir.graph import Call, Frame, Graph, Node
 from ..ir.names import join
 from ..ir.program import Program
 from ..ir.verify import check
-from .shared_bodies import for_all, ids_of
+from .shared_bodies import for_all, ids_of, with_named_reads
 from .transformation import UNLIMITED, Fuel, transformation
 
 __all__ = ["deduplicate"]
@@ -47,14 +47,14 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
     Calls of one module that have the same body get one call number, the first.  What meta says of one call (the fake value,
     sizes that only a run knows, the user's notes) stays where it holds for all calls of the body; ``expand`` and ``inline`` work
-    out the values of each call again.  A body that several modules share is called after their class, a read in it as its
-    module names the state (``weight`` and not ``p_layers_0_weight``), and a value after what all of its users call it
-    (``shared_bodies.py``); inside of parts all names stay the original ones.
+    out the values of each call again.  A read in a body is called as its module names the state (``weight`` and not
+    ``p_layers_0_weight``), a body that several modules share after their class, and a value in it after what all of its users
+    call it (``shared_bodies.py``); inside of parts all names stay the original ones.
 
     Args:
         program: a program at any stage.
-        fuel: a rewrite is one body into which all equal ones are merged, or whose calls get the numbers of equal ones; bodies
-            come after those that they call.
+        fuel: a rewrite is one body into which all equal ones are merged, or whose reads are named and whose calls get the numbers
+            of equal ones; bodies come after those that they call.
 
     Returns:
         The program with one graph for each distinct body.
@@ -147,9 +147,11 @@ class _Classes:
         for number, members in classes.items():
             into, *others = dict.fromkeys(name for name, _ in members)
             merged = f"body {others[0]!r}" if len(others) == 1 else f"{len(others)} bodies"
-            if not (others or any(self._renumbers(*instance) for instance in members)) or fuel.burn(
-                f"merge {merged} into" if others else "number the calls in", repr(into)
-            ):
+            own = self.program.graphs[into]
+            named = into == self.program.root or bool(part_names(self.program)) or with_named_reads(own) is own
+            changed = bool(others) or not named or any(self._renumbers(*instance) for instance in members)
+            label = f"merge {merged} into" if others else "name the reads and number the calls in"
+            if not changed or fuel.burn(label, repr(into)):
                 settled.add(number)
         return settled
 
@@ -174,9 +176,12 @@ class _Classes:
                 found[name] = self._rewritten(*instance)
         is_split = bool(part_names(self.program))
         for key, members in self.members.items():
+            name = self.ids[key]
             if len(members) > 1:
-                users = [(self.program.graphs[name], paths) for name, paths in members.items()]
-                found[self.ids[key]] = for_all(found[self.ids[key]], users, is_split=is_split)
+                users = [(self.program.graphs[member], paths) for member, paths in members.items()]
+                found[name] = for_all(found[name], users, is_split=is_split)
+            elif not is_split and name != self.program.root and (self.settled is None or key in self.settled):
+                found[name] = with_named_reads(found[name])
         return found
 
     def _rewritten(self, name: str, path: str) -> Graph:

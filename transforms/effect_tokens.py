@@ -118,12 +118,12 @@ def _rewritten(program: Program, name: str, tokens: Tokens) -> Graph:
             _check_uses(program, node, inner, mine, tokens)
             edit.put(number, _untaken(node, mine, _given_back(program, node, tokens)))
     inputs = tuple([formal for formal in graph.inputs if formal.name not in mine])
-    return edit.graph(inputs=inputs, output=_kept_outputs(program) if name == program.root else _without(graph.output, mine))
-
-
-def _kept_outputs(program: Program) -> Arg:
-    output: Any = program.main.output
-    return tuple([arg for arg, spec in zip(output, program.signature.outputs, strict=True) if type(spec) is not Token])
+    if name != program.root:
+        return edit.graph(inputs=inputs, output=_without(graph.output, mine))
+    specs = program.signature.outputs
+    return edit.graph(
+        inputs=inputs, output=tuple([arg for arg, spec in zip(graph.output, specs, strict=True) if type(spec) is not Token])
+    )
 
 
 def _check_uses(program: Program, node: Node, bodies: Sequence[str], mine: Collection[str], tokens: Tokens) -> None:

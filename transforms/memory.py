@@ -59,7 +59,8 @@ class Memory:
         self.written: set[object] = set()
         """The sets that some node writes."""
         if name != program.root and any(does.writes or does.writes_slots or does.completes for does in effects):
-            self._join_outside()  # its callers decide which inputs and which state are one memory
+            for key in list(self._keys_outside()):
+                self.sets.join(OUTSIDE, key)  # its callers decide which inputs and which state are one memory
         for does in effects:
             self.written |= self.touched(does)
         self.outside = {self.sets.find(key) for key in self._keys_outside()}
@@ -105,10 +106,6 @@ class Memory:
         yield from [formal.name for formal in self.graph.inputs]
         for does in self.effects.values():
             yield from [slot_storage(self.program, slot) for slot in (*does.aliases_slots, *does.reads_slots, *does.writes_slots)]
-
-    def _join_outside(self) -> None:
-        for key in list(self._keys_outside()):
-            self.sets.join(OUTSIDE, key)
 
     def reaches_outside(self, does: NodeEffects) -> bool:
         """Return whether a node writes, or completes, memory of an input or of state."""

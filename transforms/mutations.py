@@ -319,15 +319,14 @@ class _Backwards:
         """Return the program with the writes in its signature."""
         signature = self.source.signature
         outputs: list[tuple[Arg, OutputSpec]] = list(zip(self.graph.output, signature.outputs, strict=True))
-        outputs += [(Ref(write.value), self._spec(self.index[write.target])) for write in self.returned]
+        for write in self.returned:
+            index = self.index[write.target]
+            spec = signature.inputs[index]
+            outputs.append((Ref(write.value), StateMutation(spec.slot) if type(spec) is StateInput else InputMutation(index)))
         position = {spec.slot: number for number, spec in enumerate(signature.inputs) if type(spec) is StateInput}
         outputs.sort(key=lambda entry: _rank(entry[1], position))
         graph = self.edit.graph(output=tuple([value for value, _ in outputs]))
         return self.source.with_main(graph, signature=evolve(signature, outputs=tuple([spec for _, spec in outputs])))
-
-    def _spec(self, index: int) -> OutputSpec:
-        spec = self.source.signature.inputs[index]
-        return StateMutation(spec.slot) if type(spec) is StateInput else InputMutation(index)
 
 
 def _rank(spec: OutputSpec, position: dict[str, int]) -> tuple[int, int]:

@@ -36,6 +36,7 @@ __all__ = [
     "is_named_after",
     "placed",
     "value_only",
+    "with_named_reads",
     "with_names",
     "without_values",
     "word_of_operator",
@@ -214,7 +215,7 @@ def with_common_names(graph: Graph, users: Sequence[User]) -> Graph:
     >>> named.inputs[0].name, named.nodes[0].name, with_common_names(named, [(named, ["a"]), (other, ["b"])]) is named
     ('x', 'neg', True)
     """
-    words = [frozenset([word for path in paths if path for word in _words(path)]) for _, paths in users]
+    words = [frozenset([word for path in paths if path for word in (word_of(path), path_in_names(path))]) for _, paths in users]
     names = Names(RESERVED)
     known: dict[str, Ref] = {}
     for place, formal in enumerate(graph.inputs):
@@ -250,10 +251,6 @@ def _below(stem: str, words: Iterable[str]) -> str:
             if rest not in (stem, ""):
                 return stem_of(word_of(rest))
     return stem
-
-
-def _words(path: str) -> tuple[str, str]:
-    return word_of(path), path_in_names(path)
 
 
 @lru_cache(maxsize=1024)
@@ -375,7 +372,16 @@ def for_all(graph: Graph, users: Sequence[User], *, is_split: bool = False, raw:
         return shared
     if not names_agree(users):
         return with_common_names(shared, users)
-    return with_names(shared, {node.name: word_of_read(node.name, node.do.slot) for node in shared.nodes if type(node.do) is Get})
+    return with_named_reads(shared)
+
+
+def with_named_reads(graph: Graph) -> Graph:
+    """Return a body whose reads have the names of the attributes that they read; the same object if they have.
+
+    >>> with_named_reads(Graph((), (Node("p_a_w", Get("w")),), Ref("p_a_w"))).nodes[0].name
+    'w'
+    """
+    return with_names(graph, {node.name: word_of_read(node.name, node.do.slot) for node in graph.nodes if type(node.do) is Get})
 
 
 def _with_common_meta(graph: Graph, others: Sequence[Standing], *, raw: bool) -> Graph:

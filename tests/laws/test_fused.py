@@ -206,7 +206,6 @@ def _one_by_one(merging: Any, graph: px.Graph, number: int) -> px.Graph:
 
 MISTAKES: dict[str, tuple[Any, str, Any]] = {
     "bodies of operators are forgotten": (merged, "bodies_run_by", lambda _: ()),
-    "what is equal stays apart": (merged._Merging, "is_apart", True),  # pyright: ignore[reportPrivateUsage]
     "a body says what holds of its first call": (merged._Merging, "_for_all", _one_by_one),  # pyright: ignore[reportPrivateUsage]
     "callers come before what they call": (merged, "_innermost_first", list),
     "origins of what is given count twice": (merged, "for_all", lambda *given, raw: FOR_ALL(*given)),

@@ -63,13 +63,13 @@ def reads_of(program: px.Program, graph: str) -> dict[str, str]:
     return {node.name: node.do.slot for node in program.graphs[graph].nodes if isinstance(node.do, px.Get)}
 
 
-def test_reads_of_a_shared_body_are_called_after_the_state_of_the_module() -> None:
-    """The code of five layers says ``weight``; a body of one module keeps the names of the exporter."""
+def test_reads_are_called_after_the_state_of_the_module() -> None:
+    """The code of five layers says ``weight``, and so does that of one."""
     program = whole(Tower(5), torch.ones(2, 4))
     assert reads_of(program, "Linear") == {"weight": "weight", "bias": "bias"}
     assert px.parse(program.text(), state={name: program.state[name].value for name in program.state}) == program
     single = whole(nn.Sequential(nn.Linear(4, 4)), torch.ones(2, 4))
-    assert reads_of(single, "0") == {"p_0_weight": "weight", "p_0_bias": "bias"}
+    assert reads_of(single, "0") == {"weight": "weight", "bias": "bias"}
 
 
 def blocks(reads: dict[str, str], *, paths: str = "ab") -> px.Program:

@@ -16,7 +16,7 @@ from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Graph, Input, Meta, Node
 from ...ir.own_operators import tensors_of
 from ...ir.program import Program
-from ...ir.signature import LiteralType, Signature, TensorType, UserInput
+from ...ir.signature import LiteralType, TensorType, UserInput
 from ...ir.state import LITERALS, SlotKind, State
 from ...ir.torch_private import FakeTensor, device_of, fake_on, pytree
 from ..transformation import transformation
@@ -82,17 +82,13 @@ def to_device(program: Program, device: torch.device | str | Mapping[Any, Any]) 
     moved = moved_program(program, devices)
     values = _Values(devices)
     state = _moved_state(program, devices, values)
-    signature = _moved_signature(program.signature, devices)
+    signature = evolve(program.signature, inputs=tuple([_moved_input(spec, devices) for spec in program.signature.inputs]))
     moved = moved.with_graphs({name: values.graph(moved.graphs[name]) for name in moved.order})
     if moved is program and state is program.state and signature == program.signature:
         return program
     _refuse_objects(program)
     _refuse_regions(program, devices)
     return moved.evolve(state=state, signature=signature)
-
-
-def _moved_signature(signature: Signature, devices: Devices) -> Signature:
-    return evolve(signature, inputs=tuple([_moved_input(spec, devices) for spec in signature.inputs]))
 
 
 def _moved_input(spec: Any, devices: Devices) -> Any:

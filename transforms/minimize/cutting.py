@@ -110,7 +110,7 @@ class _Cut:
         specs = [*self.source.signature.inputs, *[UserInput(kind, name) for name, kind in self.inputs.items()]]
         main = Graph(formals, tuple(nodes), tuple([arg for arg, _ in (*kept, *exits)]))
         made = with_interface(self.source, main, specs, [spec for _, spec in (*kept, *exits)])
-        return without_unused(made, only=self._used_before())
+        return without_unused(made, only=frozenset([*self.graph.users, *self.graph.output_refs()]))
 
     def _stand_in(self, node: Node) -> None:
         if "val" not in node.meta and type(node.do) is not Get and self._is_untyped():
@@ -148,9 +148,6 @@ class _Cut:
         used = {name for node in self.graph.nodes if node.name in self.gone for name in node.refs()} - given
         exits = [node.name for node in nodes if node.name in used and type(node.do) is not Get]
         return kept, [(Ref(name), UserOutput()) for name in exits if _is_visible(self.graph.by_name[name])]
-
-    def _used_before(self) -> frozenset[str]:
-        return frozenset([*self.graph.users, *self.graph.output_refs()])
 
 
 def _is_visible(node: Node) -> bool:

@@ -20,7 +20,7 @@ from ...ir.names import Names, relative
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ..deduplicate import deduplicate
-from ..shared_bodies import Standing, for_all, ids_of, placed
+from ..shared_bodies import Standing, for_all, ids_of, placed, with_named_reads
 from .extraction import Scope, Walk
 from .outline import outline, walked
 
@@ -44,10 +44,8 @@ def outlined_and_deduplicated(program: Program) -> Program:
         return deduplicate(outline(program))
     walk = walked(program)
     merging = _Merging(walk) if _is_plain(walk) else None
-    if merging is None or merging.is_mixed:
+    if merging is None or merging.is_mixed or merging.is_apart:
         return deduplicate(outline.taken(program, walk.program()))
-    if merging.is_apart:
-        return outline.taken(program, walk.program())
     graphs = merging.graphs()
     first = outline.taken(program, program.evolve(graphs=pmap(graphs)))
     return deduplicate.taken(first, first, before=lambda: outline(program))
@@ -202,7 +200,7 @@ class _Merging:
     def _for_all(self, graph: Graph, number: int) -> Graph:
         members = self.members[number]
         if len(members) == 1:
-            return graph
+            return with_named_reads(graph)
         users = [(self._standing(one), paths) for one, paths in members.items()]
         return for_all(graph, [(graph, users[0][1]), *users[1:]], raw=number not in self.of_operators)
 

@@ -203,7 +203,7 @@ def _meta_of_some(meta: Meta, left: list[int], *, one: bool) -> Meta:
 
 def _without_state(program: Program, fuel: Fuel) -> Program:
     program = _without_inputs(program, fuel)
-    used = _slots_used(program)
+    used = {*state_uses(program), *[spec.slot for spec in program.signature.inputs if type(spec) is StateInput]}
     state = program.state
     gone = {name for name in state.order if name not in used and fuel.burn("remove state", name)}
     kept = {name: slot for name, slot in state.pairs if name not in gone}
@@ -229,11 +229,6 @@ def _without_inputs(program: Program, fuel: Fuel) -> Program:
     kept = [(formal, spec) for formal, spec in program.inputs if formal.name not in gone]
     root = graph.with_nodes(graph.nodes, inputs=tuple([formal for formal, _ in kept]))
     return program.with_boundary(root, [spec for _, spec in kept])
-
-
-def _slots_used(program: Program) -> set[str]:
-    # What is left of the inputs stays, and with it its state.
-    return {*state_uses(program), *[spec.slot for spec in program.signature.inputs if type(spec) is StateInput]}
 
 
 def _modules_used(program: Program, slots: Mapping[str, object], fuel: Fuel) -> tuple[Module, ...]:
