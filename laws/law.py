@@ -99,17 +99,19 @@ def _valid(transform: Transform, case: Case) -> list[str]:
     return [str(violation) for violation in verify(transform(case.program))]
 
 
+def _other_values(transform: Transform, case: Case, **options: Any) -> list[str]:
+    given, expected = (case.meaning(program, **options) for program in (transform(case.program), case.program))
+    return meaning_differences(given, expected, what=("outputs", "inputs", "state"), tolerance=case.tolerance)
+
+
 @law("the meaning is kept")
 def _meaning(transform: Transform, case: Case) -> list[str]:
-    given, expected = case.meaning(transform(case.program)), case.meaning(case.program)
-    return meaning_differences(given, expected, what=("outputs", "inputs", "state"), tolerance=case.tolerance)
+    return _other_values(transform, case)
 
 
 @law("a caller that writes into the results of a call finds the same in later calls")
 def _written_results(transform: Transform, case: Case) -> list[str]:
-    result, alone = transform(case.program), written_state(case.program)
-    given, expected = case.meaning(result, leaves_alone=alone), case.meaning(case.program, leaves_alone=alone)
-    return meaning_differences(given, expected, what=("outputs", "inputs", "state"), tolerance=case.tolerance)
+    return _other_values(transform, case, leaves_alone=written_state(case.program))
 
 
 @law("the order of conflicting effects is kept")

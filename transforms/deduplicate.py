@@ -72,6 +72,7 @@ class _Classes:
 
     def __init__(self, program: Program, fuel: Fuel) -> None:
         self.program = program
+        self.is_split = bool(part_names(program))
         self.inner: dict[Instance, list[Instance]] = {}
         """For each body, in calling order, those that it calls or gives to operators, in order."""
         self.calls: dict[Instance, list[int]] = {}
@@ -148,7 +149,7 @@ class _Classes:
             into, *others = dict.fromkeys(name for name, _ in members)
             merged = f"body {others[0]!r}" if len(others) == 1 else f"{len(others)} bodies"
             own = self.program.graphs[into]
-            named = into == self.program.root or bool(part_names(self.program)) or with_named_reads(own) is own
+            named = into == self.program.root or self.is_split or with_named_reads(own) is own
             changed = bool(others) or not named or any(self._renumbers(*instance) for instance in members)
             label = f"merge {merged} into" if others else "name the reads and number the calls in"
             if not changed or fuel.burn(label, repr(into)):
@@ -174,13 +175,12 @@ class _Classes:
             name = self.ids[self.keys[instance]]
             if name not in found:
                 found[name] = self._rewritten(*instance)
-        is_split = bool(part_names(self.program))
         for key, members in self.members.items():
             name = self.ids[key]
             if len(members) > 1:
                 users = [(self.program.graphs[member], paths) for member, paths in members.items()]
-                found[name] = for_all(found[name], users, is_split=is_split)
-            elif not is_split and name != self.program.root and (self.settled is None or key in self.settled):
+                found[name] = for_all(found[name], users, is_split=self.is_split)
+            elif not self.is_split and name != self.program.root and (self.settled is None or key in self.settled):
                 found[name] = with_named_reads(found[name])
         return found
 

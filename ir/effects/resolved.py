@@ -219,7 +219,7 @@ def summary(graph: Graph, inner: Sequence[NodeEffects]) -> NodeEffects:
         completes=tuple(completes),
         waits=any(node_effect.waits for node_effect in inner),
         message=any(node_effect.message for node_effect in inner),
-        scope=_scope_of_steps(node_effect.scope for node_effect in inner),
+        scope=leveled(node_effect.scope for node_effect in inner),
     )
 
 
@@ -259,7 +259,12 @@ def _results(graph: Graph, inner: Sequence[NodeEffects]) -> list[tuple[list[str]
     return found
 
 
-def _scope_of_steps(steps: Iterable[tuple[int, int]]) -> tuple[int, int]:
+def leveled(steps: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Return how many regions a run of nodes closes that it did not open, and how many it leaves open.
+
+    >>> leveled([(0, 1), (1, 0)]), leveled([(1, 0), (0, 1)])
+    ((0, 0), (1, 1))
+    """
     closes = opens = 0
     for closing, opening in steps:
         closes += max(0, closing - opens)

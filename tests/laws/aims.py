@@ -15,7 +15,7 @@ import torch
 from purefx.ir.arguments import Items, Ref, bodies_in
 from purefx.ir.calls.parts import with_listed
 from purefx.ir.effects.declared import PURE, NodeEffects
-from purefx.ir.effects.resolved import node_effects, program_effects, slot_storage, storages
+from purefx.ir.effects.resolved import node_effects, program_effects, slot_storage, storages, views_of
 from purefx.ir.errors import PartitionError
 from purefx.ir.graph import Do, Frame, Get, Graph, Input, Node, Op, Stack
 from purefx.ir.names import Names
@@ -40,7 +40,6 @@ __all__ = [
     "repeated_for_nobody",
     "split_across_sizes",
     "viewed",
-    "views_of",
     "with_copies",
     "with_markers",
     "with_repetitions",
@@ -315,7 +314,7 @@ def with_copies(program: Program) -> Program:
     # What is a parameter under another name is trained.
     cells.update([state.storage for _, state in program.state.pairs if state.kind is SlotKind.PARAMETER])
     given = {memory.find(name) for name in graph.output_refs()}
-    mixed = {one for views in views_of(program).values() if len(views) > 1 for one in views}
+    mixed = {one for views in views_of(program, effects).values() if len(views) > 1 for one in views}
     edit = Rewriter(graph)
     for name, slot in slots.items():
         state = program.state[slot]
@@ -334,25 +333,3 @@ def with_copies(program: Program) -> Program:
 def copied(program: Program) -> Program:
     """Return a program without writes, with copies of constants."""
     return with_copies(without_writes(program))
-
-
-def views_of(program: Program) -> dict[str, set[object]]:
-    """Return what each value of the root may be a view of: inputs, state, and values that are views of nothing."""
-    graph, found = program.main, dict[str, set[object]]()
-    known = {formal.name: spec.slot for formal, spec in program.inputs if isinstance(spec, StateInput)}
-    for formal in graph.inputs:
-        found[formal.name] = {slot_storage(program, known[formal.name]) if formal.name in known else formal.name}
-    effects = dict(zip([node.name for node in graph.nodes], node_effects(program, graph), strict=True))
-    for node in graph.nodes:
-        does = effects[node.name]
-        if type(node.do) is Get:
-            found[node.name] = {slot_storage(program, node.do.slot)}
-            continue
-        own: object = node.name
-        of, slots = does.aliases, does.aliases_slots
-        if (item := node.projection) is not None and item[0] in effects and (results := effects[item[0]].results):
-            shared = results[item[1] % len(results)]
-            of, slots, own = shared.values, shared.slots, (item[0], shared.first)
-        views = {one for name in of for one in found[name]} | {slot_storage(program, slot) for slot in slots}
-        found[node.name] = views or {own}
-    return found

@@ -11,7 +11,7 @@ from itertools import combinations
 from purefx.ir.analysis.digest import digest
 from purefx.ir.arguments import Ref, bodies_in
 from purefx.ir.effects.declared import PURE
-from purefx.ir.effects.resolved import node_effects, storages
+from purefx.ir.effects.resolved import node_effects, storages, views_of
 from purefx.ir.graph import Call, Graph, Node, Op
 from purefx.ir.own_operators import is_boundary
 from purefx.ir.program import Program
@@ -25,7 +25,6 @@ from tests.laws.aims import (
     copied,
     repeated_for_nobody,
     viewed,
-    views_of,
     with_copies,
     with_repetitions,
     with_views,
@@ -199,7 +198,7 @@ def sharing_stays(transform: Transform, case: Case) -> list[str]:
 
 def _shared(program: Program) -> set[tuple[int, int]]:
     # Two outputs may share memory where both may be views of one value; what holds two values is no bridge between them.
-    views = views_of(program)
+    views = views_of(program, node_effects(program, program.main))
     output = [views.get(arg.name, {arg.name}) if type(arg) is Ref else set() for arg in program.main.output]
     return {(one, other) for one, other in combinations(range(len(output)), 2) if output[one] & output[other]}
 

@@ -6,19 +6,19 @@ for its body only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from ...ir.arguments import Body
 from ...ir.calls.call_graph import bodies_of
+from ...ir.effects.resolved import leveled
 from ...ir.graph import Node, Op
 from ...ir.operators import op_of
 from ...ir.program import Program
 from ...ir.torch_private import ENTER_AUTOCAST, EXIT_AUTOCAST, SET_GRAD_ENABLED
 
-__all__ = ["ENTER", "EXIT", "PLACES", "SET_GRAD", "WITH_AUTOCAST", "WITH_GRAD", "Mode", "Modes", "is_op", "leveled", "wrapped"]
+__all__ = ["ENTER", "EXIT", "PLACES", "SET_GRAD", "WITH_AUTOCAST", "WITH_GRAD", "Mode", "Modes", "is_op", "wrapped"]
 
 _hop: Any = torch.ops.higher_order
 
@@ -129,16 +129,3 @@ class Modes:
         known = inside if type(inside) is bool else None
         for body in bodies_of(node):
             self.entries[body] = known if self.entries.get(body, known) is known else None
-
-
-def leveled(steps: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Return how many regions a run of nodes closes that it did not open, and how many it leaves open.
-
-    >>> leveled([(0, 1), (1, 0)]), leveled([(1, 0), (0, 1)])
-    ((0, 0), (1, 1))
-    """
-    closes = opens = 0
-    for closing, opening in steps:
-        closes += max(0, closing - opens)
-        opens = max(0, opens - closing) + opening
-    return closes, opens

@@ -12,6 +12,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from ...ir.arguments import Arg, Body, Ref
+from ...ir.effects.resolved import leveled
 from ...ir.graph import Get, Graph, Input, Node, Stack, common_prefix
 from ...ir.names import Names, is_below
 from ...ir.operators import GETITEM
@@ -21,7 +22,7 @@ from ...ir.program import Program
 from ...ir.rewriter import Relocation
 from ..shared_bodies import value_only
 from ..transformation import UNLIMITED, Fuel, transformation
-from .modes import ENTER, EXIT, SET_GRAD, WITH_AUTOCAST, WITH_GRAD, Modes, is_op, leveled
+from .modes import ENTER, EXIT, SET_GRAD, WITH_AUTOCAST, WITH_GRAD, Modes, is_op
 
 __all__ = ["regions_to_bodies"]
 

@@ -11,12 +11,11 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from ...ir.arguments import Ref
 from ...ir.torch_private import device_of
 from ..rules import terms
 from ..rules.place import Match
 from ..rules.rule import Rule, RuleSet
-from .layout import alike, layout, named
+from .layout import alike, is_float, layout, named, turned
 
 __all__ = ["algebra"]
 
@@ -64,14 +63,9 @@ def _is_back(m: Match) -> bool:
 # -- numbers ------------------------------------------------------------------------------------------------------------------------
 
 
-def _is_float(m: Match) -> bool:
-    dtype = m.dtype("x")
-    return dtype is not None and dtype.is_floating_point and m.dtype(Ref(m.root.name)) == dtype
-
-
 def _are_bounds(m: Match, *names: str) -> bool:
     # Which zero a bound of zero gives depends on the kernel.
-    if not _is_float(m):
+    if not is_float(m):
         return False
     tiny = torch.finfo(m.dtype("x") or torch.float32).smallest_normal
     return all(type(m[name]) in (int, float) and tiny < abs(m[name]) for name in names)  # type: ignore[arg-type]
@@ -158,10 +152,6 @@ ARITHMETIC = RuleSet((
 # -- matrices -----------------------------------------------------------------------------------------------------------------------
 
 
-def _turned(w: Any) -> Any:
-    return any_of(w.t(), aten.mT.default(w), aten.numpy_T.default(w), w.transpose(0, 1), w.transpose(-2, -1), w.permute([1, 0]))
-
-
 def _are_matrices(m: Match) -> bool:
     return len(m.shape("x") or ()) == len(m.shape("w") or ()) == 2
 
@@ -171,9 +161,9 @@ def _is_linear(m: Match) -> bool:
 
 
 MATRICES = RuleSet((
-    named("mm_linear", lambda x, w: any_of(torch.mm(x, _turned(w)), torch.matmul(x, _turned(w))),
+    named("mm_linear", lambda x, w: any_of(torch.mm(x, turned(w)), torch.matmul(x, turned(w))),
           lambda m, x, w: functional.linear(x, w), _are_matrices),
-    named("addmm_linear", lambda b, x, w: torch.addmm(b, x, _turned(w)), lambda m, b, x, w: functional.linear(x, w, b), _is_linear),
+    named("addmm_linear", lambda b, x, w: torch.addmm(b, x, turned(w)), lambda m, b, x, w: functional.linear(x, w, b), _is_linear),
 ))  # fmt: skip
 
 algebra = ARITHMETIC + layout + MATRICES

@@ -16,7 +16,7 @@ from ...ir.arguments import Ref
 from ..rules import terms
 from ..rules.place import Match
 from ..rules.rule import Rule, RuleSet, rule
-from .layout import alike, named
+from .layout import alike, is_float, named
 
 __all__ = ["fusions"]
 
@@ -24,15 +24,10 @@ aten: Any = torch.ops.aten
 any_of: Any = terms.any_of
 
 
-def _is_float(m: Match) -> bool:
-    dtype = m.dtype("x")
-    return dtype is not None and dtype.is_floating_point and m.dtype(Ref(m.root.name)) == dtype
-
-
 def _near(m: Match, **wanted: float) -> bool:
     # Whether numbers of the match are those of a formula, as far as people write them out.
     found = {name: m[name] for name in wanted}
-    return _is_float(m) and all(
+    return is_float(m) and all(
         type(found[name]) in (int, float) and math.isclose(found[name], number, rel_tol=1e-4)  # type: ignore[arg-type]
         for name, number in wanted.items()
     )
@@ -108,14 +103,14 @@ def _size(m: Match) -> int | None:
 
 def _is_norm(m: Match) -> bool:
     eps = m["eps"]
-    return _is_float(m) and alike(m) and _size(m) is not None and type(eps) in (int, float) and eps >= 0  # type: ignore[operator]
+    return is_float(m) and alike(m) and _size(m) is not None and type(eps) in (int, float) and eps >= 0  # type: ignore[operator]
 
 
 def _of_last(m: Match, name: str) -> bool:
     # Whether a variable is a weight or a bias of the last dimension.
     size = m["size"]
     known = isinstance(size, list | tuple) and len(size) == 1 and m.shape(name) == (size[0],)
-    return known and _is_float(m) and m.dtype(name) == m.dtype("x")
+    return known and is_float(m) and m.dtype(name) == m.dtype("x")
 
 
 def _square(x: Any) -> Any:
@@ -169,22 +164,22 @@ ACTIVATIONS = RuleSet((
     named("gelu_tanh", lambda x, half, one, root, c: _halved(x, half, torch.tanh((x + any_of(_cube(x) * c, ((x * c) * x) * x)) * root) + one),
           lambda m, x, half, one, root, c: functional.gelu(x, approximate="tanh"),
           lambda m: _near(m, half=0.5, one=1, c=0.044715, root=(2 / math.pi) ** 0.5)),
-    named("sigmoid", lambda x: (torch.exp(torch.neg(x)) + 1).reciprocal(), lambda m, x: torch.sigmoid(x), _is_float),
-    named("silu", lambda x: any_of(x * torch.sigmoid(x), x / (torch.exp(torch.neg(x)) + 1)), lambda m, x: functional.silu(x), _is_float),
-    named("hardsigmoid", lambda x: _relu6(x + 3) / 6, lambda m, x: functional.hardsigmoid(x), _is_float),
+    named("sigmoid", lambda x: (torch.exp(torch.neg(x)) + 1).reciprocal(), lambda m, x: torch.sigmoid(x), is_float),
+    named("silu", lambda x: any_of(x * torch.sigmoid(x), x / (torch.exp(torch.neg(x)) + 1)), lambda m, x: functional.silu(x), is_float),
+    named("hardsigmoid", lambda x: _relu6(x + 3) / 6, lambda m, x: functional.hardsigmoid(x), is_float),
     named("hardswish", lambda x: any_of(x * functional.hardsigmoid(x), (x * _relu6(x + 3)) / 6),
-          lambda m, x: functional.hardswish(x), _is_float),
+          lambda m, x: functional.hardswish(x), is_float),
     named("softplus", lambda x: any_of(torch.log(torch.exp(x) + 1), torch.log1p(torch.exp(x))),
-          lambda m, x: aten.softplus.default(x), _is_float),
-    named("mish", lambda x: x * torch.tanh(aten.softplus.default(x)), lambda m, x: functional.mish(x), _is_float),
+          lambda m, x: aten.softplus.default(x), is_float),
+    named("mish", lambda x: x * torch.tanh(aten.softplus.default(x)), lambda m, x: functional.mish(x), is_float),
     named("log_sigmoid", lambda x: any_of(torch.log(torch.sigmoid(x)), torch.neg(aten.softplus.default(torch.neg(x)))),
-          lambda m, x: functional.logsigmoid(x), lambda m: _is_float(m) and _is_contiguous(m)),
+          lambda m, x: functional.logsigmoid(x), lambda m: is_float(m) and _is_contiguous(m)),
     named("leaky_relu", lambda x, by: torch.where(x > 0, x, x * by), lambda m, x, by: aten.leaky_relu.default(x, by),
-          lambda m: _is_float(m) and type(m["by"]) in (int, float)),
-    named("elu", lambda x: torch.where(x > 0, x, any_of(torch.exp(x) - 1, torch.expm1(x))), lambda m, x: functional.elu(x), _is_float),
-    named("relu6", lambda x: torch.clamp(torch.relu(x), max=6), lambda m, x: aten.relu6.default(x), _is_float),
+          lambda m: is_float(m) and type(m["by"]) in (int, float)),
+    named("elu", lambda x: torch.where(x > 0, x, any_of(torch.exp(x) - 1, torch.expm1(x))), lambda m, x: functional.elu(x), is_float),
+    named("relu6", lambda x: torch.clamp(torch.relu(x), max=6), lambda m, x: aten.relu6.default(x), is_float),
     named("glu", lambda x, dim: (h := x.chunk(2, dim))[0] * torch.sigmoid(h[1]),
-          lambda m, x, dim: functional.glu(x, dim), lambda m: _is_float(m) and _is_even(m)),
+          lambda m, x, dim: functional.glu(x, dim), lambda m: is_float(m) and _is_even(m)),
 ))  # fmt: skip
 
 
@@ -204,14 +199,14 @@ def _is_even(m: Match) -> bool:
 def _has_part(m: Match) -> bool:
     # A sum over dimensions that are divided by as many as there are.
     shape, dims = m.shape("x"), m["dims"]
-    if not shape or not isinstance(dims, list | tuple) or not dims or not _is_float(m):
+    if not shape or not isinstance(dims, list | tuple) or not dims or not is_float(m):
         return False
     sizes = [shape[dim] for dim in dims]  # type: ignore[index]
     return all(type(size) is int for size in sizes) and m["n"] == math.prod(sizes) > 0
 
 
 def _dims_of(m: Match) -> bool:
-    return _is_float(m) and m.shape("x") is not None and alike(m)
+    return is_float(m) and m.shape("x") is not None and alike(m)
 
 
 def _softmax(x: Any, dims: Any) -> Any:
@@ -226,19 +221,19 @@ def _one_dim(m: Match) -> bool:
 REDUCTIONS = RuleSet((
     named("mean", lambda x, dims, keep, n: torch.sum(x, dims, keep) / n, lambda m, x, dims, keep, n: torch.mean(x, dims, keep), _has_part),
     named("var", lambda x, dims, keep: torch.mean(_square(x - torch.mean(x, dims, True)), dims, keep),
-          lambda m, x, dims, keep: aten.var.correction(x, dims, correction=0, keepdim=keep), lambda m: _is_float(m) and bool(m["dims"])),
+          lambda m, x, dims, keep: aten.var.correction(x, dims, correction=0, keepdim=keep), lambda m: is_float(m) and bool(m["dims"])),
     named("std", lambda x, dims, keep, c: torch.sqrt(aten.var.correction(x, dims, correction=c, keepdim=keep)),
-          lambda m, x, dims, keep, c: aten.std.correction(x, dims, correction=c, keepdim=keep), _is_float),
+          lambda m, x, dims, keep, c: aten.std.correction(x, dims, correction=c, keepdim=keep), is_float),
     named("softmax", _softmax, lambda m, x, dims: torch.softmax(x, dims[0]), _one_dim),
-    named("log_softmax", lambda x, dim: torch.log(torch.softmax(x, dim)), lambda m, x, dim: torch.log_softmax(x, dim), _is_float),
+    named("log_softmax", lambda x, dim: torch.log(torch.softmax(x, dim)), lambda m, x, dim: torch.log_softmax(x, dim), is_float),
     named("minus_logsumexp", lambda x, dims: x - torch.logsumexp(x, dims, True), lambda m, x, dims: torch.log_softmax(x, dims[0]), _one_dim),
     named("logsumexp", lambda x, dims, keep: torch.log(torch.sum(torch.exp(x), dims, keep)),
-          lambda m, x, dims, keep: torch.logsumexp(x, dims, keep), lambda m: _is_float(m) and bool(m["dims"])),
-    named("rsqrt", lambda x: any_of(torch.sqrt(x).reciprocal(), torch.sqrt(x.reciprocal())), lambda m, x: torch.rsqrt(x), _is_float),
-    named("log1p", lambda x: torch.log(x + 1), lambda m, x: torch.log1p(x), _is_float),
-    named("expm1", lambda x: torch.exp(x) - 1, lambda m, x: torch.expm1(x), _is_float),
+          lambda m, x, dims, keep: torch.logsumexp(x, dims, keep), lambda m: is_float(m) and bool(m["dims"])),
+    named("rsqrt", lambda x: any_of(torch.sqrt(x).reciprocal(), torch.sqrt(x.reciprocal())), lambda m, x: torch.rsqrt(x), is_float),
+    named("log1p", lambda x: torch.log(x + 1), lambda m, x: torch.log1p(x), is_float),
+    named("expm1", lambda x: torch.exp(x) - 1, lambda m, x: torch.expm1(x), is_float),
     named("linear_bias", lambda x, w, b: functional.linear(x, w, None) + b, lambda m, x, w, b: functional.linear(x, w, b),
-          lambda m: _is_float(m) and len(m.shape("w") or ()) == 2 and m.shape("b") == m.shape("w")[:1] and m.dtype("b") == m.dtype("x")),  # type: ignore[index]
+          lambda m: is_float(m) and len(m.shape("w") or ()) == 2 and m.shape("b") == m.shape("w")[:1] and m.dtype("b") == m.dtype("x")),  # type: ignore[index]
 ))  # fmt: skip
 
 # -- signs, equal but for the sign of what is not a number -------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from ..rules import terms
 from ..rules.place import Match
 from ..rules.rule import Rule, RuleSet, rule
 
-__all__ = ["alike", "layout", "named"]
+__all__ = ["alike", "is_float", "layout", "named", "turned"]
 
 aten: Any = torch.ops.aten
 any_of: Any = terms.any_of
@@ -98,7 +98,14 @@ def _any_reshape(x: Any, size: Any) -> Any:
     return any_of(x.reshape(size), aten.view.default(x, size))
 
 
-def _two_dims(w: Any) -> Any:
+def is_float(m: Match) -> bool:
+    """Return whether ``x`` and what is replaced have one floating point dtype."""
+    dtype = m.dtype("x")
+    return dtype is not None and dtype.is_floating_point and m.dtype(Ref(m.root.name)) == dtype
+
+
+def turned(w: Any) -> Any:
+    """Return the pattern of a transposed matrix, in each of its spellings."""
     return any_of(w.t(), aten.mT.default(w), aten.numpy_T.default(w), w.transpose(0, 1), w.transpose(-2, -1), w.permute([1, 0]))
 
 
@@ -115,7 +122,7 @@ DIMENSIONS = RuleSet((
     named("reshape_to_the_same", lambda x, a: _any_reshape(x, a), lambda m, x, a: x, alike),
     named("flatten_nothing", lambda x, a, b: x.flatten(a, b), lambda m, x, a, b: x, alike),
     named("transpose_transpose", lambda x, a, b, c, d: x.transpose(a, b).transpose(c, d), lambda m, x, a, b, c, d: x, _is_swapped_back),
-    named("turn_turn", lambda x: _two_dims(_two_dims(x)), lambda m, x: x, _is_matrix),
+    named("turn_turn", lambda x: turned(turned(x)), lambda m, x: x, _is_matrix),
     named("permute_permute", lambda x, a, b: x.permute(a).permute(b), lambda m, x, a, b: _twice(x, a, b), _has_rank),
     named("transpose_permute", lambda x, a, b, c: x.transpose(a, b).permute(c), lambda m, x, a, b, c: _swap_then(x, a, b, c), _has_rank),
     named("permute_transpose", lambda x, a, b, c: x.permute(a).transpose(b, c), lambda m, x, a, b, c: _then_swap(x, a, b, c), _has_rank),
