@@ -13,7 +13,7 @@ hierarchy   outline inline deduplicate expand dispatch insert_ivals functionaliz
             remove_effect_tokens bodies_to_regions regions_to_bodies
 clean up    lift_constants restore_names name_inputs infer normalize_stacks
             move_non_tensor_nodes
-simplify    eliminate_dead_code eliminate_common_subexpressions fold_constants remove_noops canonicalize
+simplify    eliminate_dead_code eliminate_common_subexpressions fold_constants remove_noops
 change      rule any_of through module editing swap_modules observe to_dtype to_device Program.with_state
 fx passes   from_fx_pass as_fx_pass
 split       split_by_module split_by_tags split_balanced relay_skips join parts where_went
@@ -87,7 +87,6 @@ if TYPE_CHECKING:  # ``_front`` imports them when they are first used
         any_of as any_of,
         bisect as bisect,
         bodies_to_regions as bodies_to_regions,
-        canonicalize as canonicalize,
         deduplicate as deduplicate,
         dispatch as dispatch,
         eliminate_common_subexpressions as eliminate_common_subexpressions,

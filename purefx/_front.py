@@ -33,7 +33,7 @@ _NAMES = {
     "stats": "stats tree",
     "transforms": (
         "DEFAULT Fuel Match Rewrite Rule RuleSet Transformation any_of bisect bodies_to_regions "
-        "canonicalize deduplicate dispatch eliminate_common_subexpressions eliminate_dead_code "
+        "deduplicate dispatch eliminate_common_subexpressions eliminate_dead_code "
         "expand fold_constants functionalize infer inline inplace_mutations insert_ivals join lift_constants lift_state "
         "minimize module move_non_tensor_nodes name_inputs normalize_stacks observe outline "
         "regions_to_bodies relay_skips remove_effect_tokens remove_noops restore_names rule sink_state split_balanced "

@@ -28,14 +28,14 @@ from .partition import join, move_non_tensor_nodes, relay_skips, split_balanced,
 from .pipeline import DEFAULT, Rewrite, bisect, transform
 from .regions import dispatch
 from .rules import Match, Rule, RuleSet, any_of, module, rule, through
-from .simplify import canonicalize, eliminate_common_subexpressions, eliminate_dead_code, fold_constants, remove_noops
+from .simplify import eliminate_common_subexpressions, eliminate_dead_code, fold_constants, remove_noops
 from .state import lift_state, sink_state
 from .swap import swap_modules
 from .transformation import Fuel, Transformation, transformation
 
 __all__ = [
     "DEFAULT", "Fuel", "Match", "Minimized", "Rewrite", "Rule", "RuleSet", "Transformation",
-    "any_of", "bisect", "bodies_to_regions", "canonicalize", "deduplicate", "dispatch",
+    "any_of", "bisect", "bodies_to_regions", "deduplicate", "dispatch",
     "eliminate_common_subexpressions", "eliminate_dead_code", "expand", "fold_constants", "functionalize", "infer",
     "inline", "inplace_mutations", "insert_ivals", "join", "lift_constants", "lift_state",
     "minimize", "module", "move_non_tensor_nodes", "name_inputs", "normalize_stacks", "observe", "outline", "regions_to_bodies",

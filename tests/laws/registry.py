@@ -19,7 +19,6 @@ from purefx.laws.strategies.programs import split_somewhere
 from purefx.transforms import (
     Transformation,
     bodies_to_regions,
-    canonicalize,
     deduplicate,
     dispatch,
     eliminate_common_subexpressions,
@@ -81,9 +80,7 @@ from tests.laws.simplifying import (
     computed_once,
     constants_added,
     copies_fold,
-    nodes_same,
     nothing_new,
-    orders_agree,
     repeats_go,
     sharing_stays,
     views_go,
@@ -207,7 +204,6 @@ REGISTRY: tuple[Entry, ...] = (
         FIRST_STAYS,
         aim=repeated,
     ),
-    Entry(canonicalize, ("flat", "sunk", "tree"), (orders_agree, nodes_same)),
     Entry(
         remove_noops,
         ("flat", "sunk", "deduplicated"),
