@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from attrs import define
 
-from ..ir.arguments import Arg, Body, Ref, bodies_in, replace_refs
+from ..ir.arguments import Arg, Body, bodies_in
 from ..ir.calls.call_graph import instances
 from ..ir.calls.parts import part_names
 from ..ir.errors import UnsupportedProgram
@@ -136,45 +136,6 @@ class _Level:
     nodes: list[Node]
 
 
-@define
-class _Source:
-    """What is known of a body before it is copied, whatever its values are in a call."""
-
-    callers: tuple[int, ...]
-    """The numbers of the nodes that call bodies, or give them to operators."""
-    reads: tuple[tuple[str, str], ...]
-    """The reads that are called after the state as the module of the body names it, each with the slot."""
-    markers: tuple[str, ...]
-    """The entry and exit markers that have the name of their operator."""
-    touched: tuple[int, ...]
-    """The numbers of the nodes that are such, or use such."""
-    others: frozenset[str]
-    """The names of all other values."""
-
-
-def _source(graph: Graph) -> _Source:
-    reads: list[tuple[str, str]] = []
-    markers: list[str] = []
-    renamed: set[str] = set()
-    touched: list[int] = []
-    for number, node in enumerate(graph.nodes):
-        do = node.do
-        if type(do) is Get and is_named_after(node.name, do.slot):
-            reads.append((node.name, do.slot))
-        elif type(do) is Op and is_boundary(node) and f"purefx.{node.name}" == do.name:
-            markers.append(node.name)
-        elif renamed.isdisjoint(node.refs()):
-            continue
-        else:
-            touched.append(number)
-            continue
-        renamed.add(node.name)
-        touched.append(number)
-    calling = {node.name for node in graph.callers}
-    callers = [number for number, node in enumerate(graph.nodes) if node.name in calling]
-    return _Source(tuple(callers), tuple(reads), tuple(markers), tuple(touched), frozenset(graph.metas) - renamed)
-
-
 class _Expansion:
     """One walk over all calls in order of execution, with a stack of open bodies."""
 
@@ -200,7 +161,6 @@ class _Expansion:
         self.is_split = bool(part_names(program))
         self.paths = {module.path for module in program.modules}
         self.slots = dict(program.state.slots.items())
-        self.sources: dict[str, _Source] = {}
         self.levels: list[_Level] = []
         self.done: dict[str, Graph] = {}
 
@@ -221,34 +181,26 @@ class _Expansion:
     def _open(self, source: str, name: str, path: str, values: Called | None) -> None:
         # What is called once, or stays shared, says what it said.
         stays = self.counts[source] == 1 or source in self.keep
-        known = self.sources.get(source)
-        if known is None:
-            known = self.sources[source] = _source(self.program.graphs[source])
-        graph = self.program.graphs[source] if stays else self._own(known, self.values.body(source, values), path)
-        if known.callers:
-            self.levels.append(_Level(name, graph, path, values, iter(known.callers), list(graph.nodes)))
+        graph = self.program.graphs[source] if stays else self._own(self.values.body(source, values), path)
+        calling = {id(node) for node in graph.callers}
+        if calling:
+            numbers = [number for number, node in enumerate(graph.nodes) if id(node) in calling]
+            self.levels.append(_Level(name, graph, path, values, iter(numbers), list(graph.nodes)))
         else:
             self.done[name] = graph
 
-    def _own(self, source: _Source, graph: Graph, path: str) -> Graph:
+    def _own(self, graph: Graph, path: str) -> Graph:
         # A copy is the code of one module: what it reads may be called after the state as seen from the root.
-        if self.is_split or not source.touched:
-            return graph
-        wanted = {word: f"{word_of(path)}_{word}" for word in source.markers}
-        for name, slot in source.reads:
-            place = join(path, slot)
-            state = self.slots.get(place)
-            if state is not None:
-                wanted[name] = exporter_name(place, state)
-        names = set(wanted.values())
-        if len(names) < len(source.reads) + len(source.markers) or not names.isdisjoint(source.others):
-            return with_names(graph, wanted)  # a name is not free, or a slot is not there
-        known, nodes = {name: Ref(new) for name, new in wanted.items() if new != name}, list(graph.nodes)
-        if not known:
-            return graph
-        for number in source.touched:
-            nodes[number] = nodes[number].renamed(known)
-        return Graph(graph.inputs, tuple(nodes), replace_refs(graph.output, known))
+        wanted: dict[str, str] = {}
+        for node in () if self.is_split else graph.nodes:
+            do = node.do
+            if type(do) is Get and is_named_after(node.name, do.slot):
+                place = join(path, do.slot)
+                if place in self.slots:
+                    wanted[node.name] = exporter_name(place, self.slots[place])
+            elif type(do) is Op and do.name == f"purefx.{node.name}" and is_boundary(node):
+                wanted[node.name] = f"{word_of(path)}_{node.name}"
+        return with_names(graph, wanted)
 
     def _called(self, node: Node, call: Call, level: _Level) -> Node:
         path = join(level.path, call.instance.path)

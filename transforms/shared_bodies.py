@@ -176,31 +176,6 @@ User = tuple[Standing, Sequence[str]]
 """A body that became one with others, and the paths of the modules that it stands in."""
 
 
-def names_agree(users: Sequence[User]) -> bool:
-    """Return whether equal bodies have the same names for their inputs and for all values that are not reads of state.
-
-    >>> from purefx.ir import Input
-    >>> one, other = (Graph((Input(name),), (), Ref(name)) for name in ("x", "add"))
-    >>> names_agree([(one, ["a"]), (one, ["b"])]), names_agree([(one, ["a"]), (other, ["b"])])
-    (True, False)
-    """
-    first = users[0][0]
-    reads = {place for place, node in enumerate(first.nodes) if type(node) is Node and type(node.do) is Get}
-    inputs = [formal.name for formal in first.inputs]
-    names = [node.name for node in first.nodes]
-    for body, _ in users[1:]:
-        if body is first:
-            continue
-        if inputs != [formal.name for formal in body.inputs]:
-            return False
-        theirs = [node.name for node in body.nodes]
-        if theirs != names and any(
-            mine != other and place not in reads for place, (mine, other) in enumerate(zip(names, theirs, strict=True))
-        ):
-            return False
-    return True
-
-
 def with_common_names(graph: Graph, users: Sequence[User]) -> Graph:
     """Return a body with names that are right for all of its users; the same object if it has them.
 
@@ -368,11 +343,7 @@ def for_all(graph: Graph, users: Sequence[User], *, is_split: bool = False, raw:
     {'custom': 1}
     """
     shared = _with_common_meta(graph, [other for other, _ in users[1:]], raw=raw)
-    if is_split:
-        return shared
-    if not names_agree(users):
-        return with_common_names(shared, users)
-    return with_named_reads(shared)
+    return shared if is_split else with_common_names(shared, users)
 
 
 def with_named_reads(graph: Graph) -> Graph:

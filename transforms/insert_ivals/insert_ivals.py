@@ -10,16 +10,14 @@ defines it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
 
 import torch
 
 from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import Ref
 from ...ir.effects.resolved import node_effects, storages
-from ...ir.graph import Do, Get, Graph, Node, Op, Stack
+from ...ir.graph import Get, Graph, Node, Stack
 from ...ir.inference import clone_value
 from ...ir.meta import Meta
 from ...ir.operators import op_of
@@ -28,7 +26,6 @@ from ...ir.own_operators import is_boundary, user_stack
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ...ir.state import reading_place
-from ...ir.torch_private import OpOverload, schema_of
 from ..transformation import UNLIMITED, Fuel, transformation
 from .sizes import Again, sizes_again
 from .versions import BoundaryValue, Chain, Leaves, boundary_values, chains, used_as_given
@@ -96,20 +93,7 @@ def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
 
 def _has_sizes(graph: Graph) -> bool:
-    # Most graphs have operators alone that give tensors: then the meta of no node is looked at.
-    deeds = {id(do): do for do in [node.do for node in graph.nodes]}
-    if all(map(_gives_no_size, deeds.values())):
-        return False
     return any(isinstance(node.meta.get("val"), SYMBOLIC) for node in graph.nodes)
-
-
-def _gives_no_size(do: Do) -> bool:
-    return type(do) is Get or (type(do) is Op and isinstance(do.target, OpOverload) and _gives_tensors(do.target))
-
-
-@lru_cache(maxsize=4096)
-def _gives_tensors(target: Any) -> bool:
-    return all(str(result.type) == "Tensor" for result in schema_of(target).returns)
 
 
 class _Insertion:
