@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 from attrs import evolve
 
-from purefx.ir import Call
 from purefx.ir.effects.declared import Effects
 from purefx.ir.errors import CaptureError
 from purefx.ir.graph import Op
@@ -29,7 +28,6 @@ from purefx.ir.verify import check
 from purefx.lowering import lower
 from purefx.lowering.to_ep import DIALECTS, make_ep
 from purefx.transforms import functionalize, inline, lift_state, regions_to_bodies, transform
-from purefx.transforms.regions import with_regions
 
 from ._dropped import Dropped
 
@@ -197,7 +195,6 @@ def to_ep(
     state: Literal["copy", "share"] = "copy",
     dialect: Literal["TRAINING", "ATEN"] | None = None,
     example_inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
-    nested: bool = False,
 ) -> ExportedProgram:
     """Return a program as an exported program, which saves, loads, decomposes, compiles and exports like any other.
 
@@ -214,9 +211,6 @@ def to_ep(
             makes, and ``"ATEN"`` where it has effect tokens; say ``"ATEN"`` for one that was decomposed.
         example_inputs: ``(args, kwargs)`` to keep in it. None makes up zeros of the sizes that were exported: a program does
             not keep the inputs of its export, and torch enforces guards only where there are some.
-        nested: keep bodies that several calls share as ``invoke_subgraph`` regions, which torch's compilers compile once; a
-            flat program goes through the default pipeline first. Bodies that write, print, return what they were given, or
-            have a preserved signature, are inlined all the same. Torch (2.13) takes no gradients through such regions in eager.
 
     Returns:
         An exported program that torch's verifier took. ``import_ep`` returns the flattened program, up to names.
@@ -239,9 +233,6 @@ def to_ep(
     if dialect is not None and dialect not in DIALECTS:
         raise ValueError(f'dialect={dialect!r}: it is None, "TRAINING" or "ATEN"')
     check(program)
-    if nested:
-        is_flat = not any(type(node.do) is Call for node in program.main.nodes)
-        program = with_regions(transform(program) if is_flat else program)
     flat = inline(program)
     if any(type(node.do) is Op and node.do.target is ENTER_AUTOCAST for _, node in flat.nodes()):
         flat = regions_to_bodies(flat)  # exported programs have no markers of autocast

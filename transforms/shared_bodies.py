@@ -131,7 +131,7 @@ def without_values(meta: Meta) -> Meta:
     >>> dict(without_values({"val": 1, "stack_trace": "here"}))
     {'stack_trace': 'here'}
     """
-    if not any(_told(meta.get(key)) for key in VALUES):
+    if all(meta.get(key) is None for key in VALUES):
         return meta
     return MappingProxyType({key: value for key, value in meta.items() if key not in VALUES})
 
@@ -143,12 +143,6 @@ def value_only(meta: Meta) -> Meta:
     {'val': 1}
     """
     return MappingProxyType({"val": meta["val"]}) if "val" in meta else EMPTY_META
-
-
-def _told(value: object) -> bool:
-    # A call that returns nothing, or only what is not known, has a value that fits any shapes.
-    parts: tuple[object, ...] = value if isinstance(value, tuple) else (value,)
-    return any(part is not None for part in parts)
 
 
 RESERVED = frozenset([*keyword.kwlist, *dir(builtins)])

@@ -80,7 +80,7 @@ def test_what_is_said_is_what_runs_after_each_step(which: str) -> None:
     assert false_values(program, calls) == []
     tree = px.transform(program)
     assert len(tree.order) < len(px.transform(program, *px.DEFAULT[:5]).order)
-    for result in (tree, px.expand(tree), px.inline(tree), px.infer(tree), px.import_ep(px.to_ep(tree, nested=True))):
+    for result in (tree, px.expand(tree), px.inline(tree), px.infer(tree), px.import_ep(px.to_ep(tree))):
         assert false_values(result, calls) == []
         assert px.verify(result, infer=True) == ()
     assert px.infer(tree) is tree

@@ -88,14 +88,13 @@ FORMS: dict[str, Callable[[px.Program], px.Program]] = {
 }
 
 
-@pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", MODELS)
-def test_regions(name: str, form: str, nested: bool) -> None:
+def test_regions(name: str, form: str) -> None:
     torch.manual_seed(0)
     eager = MODELS[name]()
     program = FORMS[form](px.import_ep(torch.export.export(copy.deepcopy(eager), (X.clone(),))))
-    exported = px.to_ep(program, nested=nested)
+    exported = px.to_ep(program)
     again = px.lower(px.transform(px.import_ep(exported)))
     assert torch.equal(again(X.clone()), copy.deepcopy(eager)(X.clone()))
     module = exported.module()
