@@ -7,8 +7,8 @@ nothing of transformations and ignores meaning: programs that differ in names di
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
 from typing import Any
 
 import attrs
@@ -16,7 +16,7 @@ from attrs import field, frozen
 
 from ..arguments import Arg, same_arg, same_tree
 from ..displayed import Displayed
-from ..graph import Graph, Input, Node
+from ..graph import Graph
 from ..persistent import PMap
 from ..program import Program
 from ..state import State
@@ -47,82 +47,21 @@ class Hunk:
 Hunks = tuple[Hunk, ...]
 
 
-def _itself(item: Any) -> Hashable:
-    return item
-
-
-def hunks(before: Sequence[Any], after: Sequence[Any], *, key: Callable[[Any], Hashable] = _itself) -> Hunks:
-    """Return the hunks that turn one sequence into another.
-
-    Args:
-        before: the one.
-        after: the other.
-        key: a name for an item; items that stay or move are found by it, and then compared.
-
-    Returns:
-        Hunks from the first place to the last; none for equal sequences.
+def hunks(before: Sequence[Any], after: Sequence[Any]) -> Hunks:
+    """Return the hunks that turn one sequence into another, from the first place to the last; none for equal sequences.
 
     >>> [(hunk.start, hunk.removed, hunk.added) for hunk in hunks("abcdef", "abXdfg")]
     [(2, ('c',), ('X',)), (4, ('e',), ()), (6, (), ('g',))]
     """
     if before is after:
         return ()
-    whole = _trimmed(before, after, (0, len(before), 0, len(after)))
-    found: list[Hunk] = []
-    mine, theirs = whole[0], whole[2]
-    for index, other in [*_kept(before, after, whole, key), (whole[1], whole[3])]:
-        start, end, first, last = _trimmed(before, after, (mine, index, theirs, other))
-        if start < end or first < last:
-            found.append(Hunk(start, tuple(before[start:end]), tuple(after[first:last])))
-        mine, theirs = index + 1, other + 1
+    matched = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    found = [
+        Hunk(start, tuple(before[start:end]), tuple(after[first:last]))
+        for tag, start, end, first, last in matched
+        if tag != "equal"
+    ]
     return _with_surroundings(before, found)
-
-
-Window = tuple[int, int, int, int]
-"""From where to where, before and after."""
-
-
-def _trimmed(before: Sequence[Any], after: Sequence[Any], window: Window) -> Window:
-    start, end, first, last = window
-    while start < end and first < last and (before[start] is after[first] or before[start] == after[first]):
-        start, first = start + 1, first + 1
-    while start < end and first < last and (before[end - 1] is after[last - 1] or before[end - 1] == after[last - 1]):
-        end, last = end - 1, last - 1
-    return start, end, first, last
-
-
-def _kept(before: Sequence[Any], after: Sequence[Any], window: Window, key: Callable[[Any], Hashable]) -> list[tuple[int, int]]:
-    # The longest run of items that occur once on each side, are equal, and come in the same order on both.
-    start, end, first, last = window
-    mine, theirs = _once(before, start, end, key), _once(after, first, last, key)
-    pairs = [(index, theirs[name]) for name, index in mine.items() if theirs.get(name, -1) >= 0 and index >= 0]
-    pairs = [(index, other) for index, other in pairs if before[index] == after[other]]
-    ends: list[int] = []
-    last_of: list[int] = []
-    previous: list[int] = []
-    for number, (_, other) in enumerate(pairs):
-        length = bisect_left(ends, other)
-        previous.append(last_of[length - 1] if length else -1)
-        if length == len(ends):
-            ends.append(other)
-            last_of.append(number)
-        else:
-            ends[length], last_of[length] = other, number
-    run: list[tuple[int, int]] = []
-    number = last_of[-1] if last_of else -1
-    while number >= 0:
-        run.append(pairs[number])
-        number = previous[number]
-    return run[::-1]
-
-
-def _once(items: Sequence[Any], start: int, end: int, key: Callable[[Any], Hashable]) -> dict[Hashable, int]:
-    # -1 for what occurs more often; in the order of the items.
-    found: dict[Hashable, int] = {}
-    for index in range(start, end):
-        name = key(items[index])
-        found[name] = -1 if name in found else index
-    return found
 
 
 def _with_surroundings(before: Sequence[Any], found: list[Hunk]) -> Hunks:
@@ -295,10 +234,6 @@ def _graph_changes(before: Program, after: Program) -> tuple[Change | GraphEdit,
 
 def _graph_edit(name: str, before: Graph, after: Graph) -> GraphEdit | None:
     output = None if same_arg(before.output, after.output) else (before.output, after.output)
-    inputs = hunks(before.inputs, after.inputs, key=_name)
-    nodes = hunks(before.nodes, after.nodes, key=_name)
+    inputs = hunks(before.inputs, after.inputs)
+    nodes = hunks(before.nodes, after.nodes)
     return GraphEdit(name, inputs, nodes, output) if inputs or nodes or output is not None else None
-
-
-def _name(item: Node | Input) -> str:
-    return item.name

@@ -142,7 +142,7 @@ CHANGES: dict[str, tuple[px.Program, str]] = {
     "module": (text_with("    a: toy.A\n", "    a: toy.B\n    c\n"), "- a: toy.A\n+ a: toy.B\n+ c"),
     "order of state": (
         BASE.evolve(state=px.ir.State(("a.n", "a.m"), BASE.state.slots)),
-        "@@ entry 0\n- a.m\n  a.n\n@@ entry 2\n+ a.m",
+        "@@ entry 0\n+ a.n\n  a.m\n@@ entry 1\n- a.n",
     ),
     "contents": (with_slot("a.n", value=torch.ones(2)), "slots\n  buffer a.n: f32[2] cell 1 storage 1  ; other contents"),
     "tie": (with_slot("a.n", cell=0, storage=0), "- buffer a.n: f32[2] cell 1 storage 1\n+ buffer a.n: f32[2]"),
