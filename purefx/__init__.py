@@ -14,7 +14,7 @@ hierarchy   outline inline deduplicate expand dispatch insert_ivals functionaliz
 clean up    lift_constants restore_names mark_non_persistent name_inputs infer add_runtime_assertions normalize_stacks
             collect_call_signatures move_non_tensor_nodes
 simplify    eliminate_dead_code eliminate_common_subexpressions fold_constants remove_noops canonicalize
-change      rule any_of through module editing swap_modules observe to_dtype to_device Program.with_state
+change      rule any_of through module swap_modules observe to_dtype to_device Program.with_state
 fx passes   from_fx_pass as_fx_pass
 split       split_by_module split_by_tags split_balanced relay_skips join parts where_went
             lower_stages pipeline_stage sum_tied_gradients

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -25,6 +26,13 @@ def test_all_exist() -> None:
         assert len(set(names)) == len(names)
         assert all(hasattr(home, name) for name in names)
     assert len(HOMES) <= 100, "the front door has verbs and what people write; ir, errors, rules and laws have the rest"
+
+
+def test_help_lists_what_is_there() -> None:
+    jobs = str(purefx.__doc__).partition("import   ")[2].partition("packages")[0]
+    names = set(re.findall(r"\b[a-zA-Z]+(?:_[a-z]+)+\b", jobs))
+    assert len(names) > 40
+    assert names <= {*HOMES, "capture_joint", "partition_joint"}
 
 
 def test_what_never_was_there() -> None:
