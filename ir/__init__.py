@@ -16,7 +16,6 @@ from .effects.resolved import node_effects
 from .errors import (
     CaptureError,
     CaptureWarning,
-    DiffError,
     EffectsError,
     FuelError,
     FxPassError,
@@ -69,7 +68,7 @@ from .state_changes import state_uses
 
 __all__ = [
     "ANYTHING", "PURE", "Apply", "Arg", "ArgAt", "Body", "Call", "CallSignature", "CaptureError", "CaptureWarning",
-    "Constraints", "Diff", "DiffError", "Effects", "EffectsError", "Expr", "Frame", "FuelError", "FxPassError", "Get",
+    "Constraints", "Diff", "Effects", "EffectsError", "Expr", "Frame", "FuelError", "FxPassError", "Get",
     "Graph", "Input", "InputDim", "InputError", "InputGradient", "InputMutation", "InputValue", "InputValueError",
     "InvalidProgram", "Items", "LiteralType", "LossOutput", "Meta", "MinimizeError", "ModeWarning", "Module", "NamingError",
     "Node", "NumberType", "ObjectType", "Op", "PMap", "ParseError", "Part", "PartitionError", "PipelineError", "Program",

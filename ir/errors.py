@@ -19,7 +19,6 @@ __all__ = [
     "CallError",
     "CaptureError",
     "CaptureWarning",
-    "DiffError",
     "FlatCallWarning",
     "FxPassError",
     "InputError",
@@ -294,14 +293,6 @@ class CaptureWarning(UserWarning):
     """A module does something that the program exported from it does not: a backward of its own, a hook, a seed.
 
     >>> issubclass(CaptureWarning, UserWarning)
-    True
-    """
-
-
-class DiffError(PurefxError, ValueError):
-    """A diff was applied to a program that it does not fit.
-
-    >>> issubclass(DiffError, ValueError)
     True
     """
 

@@ -11,9 +11,8 @@ lower       lower to_ep to_fx unflatten to_script
 pipeline    transform DEFAULT transformation Fuel bisect
 hierarchy   outline inline deduplicate expand dispatch insert_ivals functionalize inplace_mutations sink_state lift_state
             remove_effect_tokens bodies_to_regions regions_to_bodies
-clean up    lift_constants restore_names mark_non_persistent name_inputs infer add_runtime_assertions normalize_stacks
-            collect_call_signatures move_non_tensor_nodes
-simplify    eliminate_dead_code eliminate_common_subexpressions fold_constants remove_noops canonicalize
+clean up    lift_constants restore_names name_inputs infer normalize_stacks move_non_tensor_nodes
+simplify    eliminate_dead_code eliminate_common_subexpressions fold_constants remove_noops
 change      rule any_of through module swap_modules observe to_dtype to_device Program.with_state
 fx passes   from_fx_pass as_fx_pass
 split       split_by_module split_by_tags split_balanced relay_skips join parts where_went
@@ -84,12 +83,9 @@ if TYPE_CHECKING:  # ``_front`` imports them when they are first used
         Rule as Rule,
         RuleSet as RuleSet,
         Transformation as Transformation,
-        add_runtime_assertions as add_runtime_assertions,
         any_of as any_of,
         bisect as bisect,
         bodies_to_regions as bodies_to_regions,
-        canonicalize as canonicalize,
-        collect_call_signatures as collect_call_signatures,
         deduplicate as deduplicate,
         dispatch as dispatch,
         eliminate_common_subexpressions as eliminate_common_subexpressions,
@@ -104,7 +100,6 @@ if TYPE_CHECKING:  # ``_front`` imports them when they are first used
         join as join,
         lift_constants as lift_constants,
         lift_state as lift_state,
-        mark_non_persistent as mark_non_persistent,
         minimize as minimize,
         module as module,
         move_non_tensor_nodes as move_non_tensor_nodes,

@@ -32,10 +32,10 @@ _NAMES = {
     "report": "report",
     "stats": "stats tree",
     "transforms": (
-        "DEFAULT Fuel Match Rewrite Rule RuleSet Transformation add_runtime_assertions any_of bisect bodies_to_regions "
-        "canonicalize collect_call_signatures deduplicate dispatch eliminate_common_subexpressions eliminate_dead_code "
+        "DEFAULT Fuel Match Rewrite Rule RuleSet Transformation any_of bisect bodies_to_regions "
+        "deduplicate dispatch eliminate_common_subexpressions eliminate_dead_code "
         "expand fold_constants functionalize infer inline inplace_mutations insert_ivals join lift_constants lift_state "
-        "mark_non_persistent minimize module move_non_tensor_nodes name_inputs normalize_stacks observe outline "
+        "minimize module move_non_tensor_nodes name_inputs normalize_stacks observe outline "
         "regions_to_bodies relay_skips remove_effect_tokens remove_noops restore_names rule sink_state split_balanced "
         "split_by_module split_by_tags swap_modules through to_device to_dtype transform transformation"
     ),

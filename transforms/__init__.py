@@ -7,11 +7,8 @@ here runs a program or builds a torch module.
 from __future__ import annotations
 
 from .cleanup import (
-    add_runtime_assertions,
-    collect_call_signatures,
     infer,
     lift_constants,
-    mark_non_persistent,
     name_inputs,
     normalize_stacks,
     restore_names,
@@ -31,16 +28,16 @@ from .partition import join, move_non_tensor_nodes, relay_skips, split_balanced,
 from .pipeline import DEFAULT, Rewrite, bisect, transform
 from .regions import dispatch
 from .rules import Match, Rule, RuleSet, any_of, module, rule, through
-from .simplify import canonicalize, eliminate_common_subexpressions, eliminate_dead_code, fold_constants, remove_noops
+from .simplify import eliminate_common_subexpressions, eliminate_dead_code, fold_constants, remove_noops
 from .state import lift_state, sink_state
 from .swap import swap_modules
 from .transformation import Fuel, Transformation, transformation
 
 __all__ = [
-    "DEFAULT", "Fuel", "Match", "Minimized", "Rewrite", "Rule", "RuleSet", "Transformation", "add_runtime_assertions",
-    "any_of", "bisect", "bodies_to_regions", "canonicalize", "collect_call_signatures", "deduplicate", "dispatch",
+    "DEFAULT", "Fuel", "Match", "Minimized", "Rewrite", "Rule", "RuleSet", "Transformation",
+    "any_of", "bisect", "bodies_to_regions", "deduplicate", "dispatch",
     "eliminate_common_subexpressions", "eliminate_dead_code", "expand", "fold_constants", "functionalize", "infer",
-    "inline", "inplace_mutations", "insert_ivals", "join", "lift_constants", "lift_state", "mark_non_persistent",
+    "inline", "inplace_mutations", "insert_ivals", "join", "lift_constants", "lift_state",
     "minimize", "module", "move_non_tensor_nodes", "name_inputs", "normalize_stacks", "observe", "outline", "regions_to_bodies",
     "relay_skips", "remove_effect_tokens", "remove_noops", "restore_names", "rule", "sink_state", "split_balanced",
     "split_by_module", "split_by_tags", "swap_modules", "through", "to_device", "to_dtype", "transform", "transformation",

@@ -9,7 +9,7 @@ A body that several become is nobody's own, and is named for all of its users (`
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 
 from ..ir.analysis.digest import own_identity
 from ..ir.calls.call_graph import Instance, heights, with_inner_instances
@@ -53,8 +53,7 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
     Args:
         program: a program at any stage.
-        fuel: a rewrite is one body into which all equal ones are merged, or whose reads are named and whose calls get the numbers
-            of equal ones; bodies come after those that they call.
+        fuel: all of it is one rewrite.
 
     Returns:
         The program with one graph for each distinct body.
@@ -64,13 +63,17 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     >>> px.deduplicate(program) is program
     True
     """
-    return program if len(program.order) == 1 else program.with_graphs(_Classes(program, fuel).graphs(), only=True)
+    if len(program.order) == 1:
+        return program
+    made = program.with_graphs(_Classes(program).graphs(), only=True)
+    changed = made is not program and fuel.burn("merge equal bodies,", len(program.order), "->", len(made.order))
+    return made if changed else program
 
 
 class _Classes:
     """Groups equal bodies, innermost bodies first."""
 
-    def __init__(self, program: Program, fuel: Fuel) -> None:
+    def __init__(self, program: Program) -> None:
         self.program = program
         self.is_split = bool(part_names(program))
         self.inner: dict[Instance, list[Instance]] = {}
@@ -89,17 +92,13 @@ class _Classes:
             for call in self.calls.get(instance, ()):
                 called = instance[1], number
                 self.first[called] = min(call, self.first.get(called, call))
-        self.settled = self._settled(fuel) if fuel.limited else None
-        """The classes that fuel was enough for; None if it was enough for all."""
-        self.keys: Mapping[Instance, Hashable] = self.classes if self.settled is None else self._keys(self.settled)
-        """Instances with one key become one graph."""
         self.members: dict[Hashable, dict[str, list[str]]] = {}
-        """For each key the bodies that become one, and the paths of the modules that each stands in."""
+        """For each class the bodies that become one, and the paths of the modules that each stands in."""
         for instance in self.inner:
-            self.members.setdefault(self.keys[instance], {}).setdefault(instance[0], []).append(instance[1])
+            self.members.setdefault(self.classes[instance], {}).setdefault(instance[0], []).append(instance[1])
         called = {name for name, path in self.inner if (name, path) in self.calls}
         self.ids = ids_of(self.members, {module.path: module.type_name for module in program.modules}, called)
-        """The graph that stays for each key: the first one met in calling order."""
+        """The graph that stays for each class: the first one met in calling order."""
 
     def _walk(self) -> dict[str, int]:
         # The instances with what they call; returns the graphs with their places from the innermost outwards.
@@ -139,40 +138,11 @@ class _Classes:
         known = signatures.get(Frame(instance[1], calls[0])) if calls and len(signatures) else None
         return "" if known is None else f" {known.in_spec} {known.out_spec} {known.arg_names}"
 
-    def _settled(self, fuel: Fuel) -> set[int]:
-        # The classes whose bodies become one and get the numbers of equal calls, as far as the fuel goes; callees come first.
-        classes: dict[int, list[Instance]] = {number: [] for number in self.classes.values()}
-        for instance in self.inner:
-            classes[self.classes[instance]].append(instance)
-        settled: set[int] = set()
-        for number, members in classes.items():
-            into, *others = dict.fromkeys(name for name, _ in members)
-            merged = f"body {others[0]!r}" if len(others) == 1 else f"{len(others)} bodies"
-            own = self.program.graphs[into]
-            named = into == self.program.root or self.is_split or with_named_reads(own) is own
-            changed = bool(others) or not named or any(self._renumbers(*instance) for instance in members)
-            label = f"merge {merged} into" if others else "name the reads and number the calls in"
-            if not changed or fuel.burn(label, repr(into)):
-                settled.add(number)
-        return settled
-
-    def _keys(self, settled: set[int]) -> Mapping[Instance, Hashable]:
-        # What stays as it is, is distinguished by the graph that it is and by what its callees are now.
-        keys: dict[Instance, Hashable] = {}
-        for instance, number in self.classes.items():
-            own = (instance[0], *[keys[inner] for inner in self.inner[instance]])
-            keys[instance] = number if number in settled else own
-        return keys
-
-    def _renumbers(self, name: str, path: str) -> bool:
-        calls = [node.do for node in self.program.graphs[name].callers if type(node.do) is Call]
-        return any(self._call(call.graph, join(path, call.instance.path)) != call.instance.call for call in calls)
-
     def graphs(self) -> dict[str, Graph]:
         """Return one graph for each class, its calls rewritten; the same object if nothing is."""
         found: dict[str, Graph] = {}
         for instance in self.inner:
-            name = self.ids[self.keys[instance]]
+            name = self.ids[self.classes[instance]]
             if name not in found:
                 found[name] = self._rewritten(*instance)
         for key, members in self.members.items():
@@ -180,20 +150,19 @@ class _Classes:
             if len(members) > 1:
                 users = [(self.program.graphs[member], paths) for member, paths in members.items()]
                 found[name] = for_all(found[name], users, is_split=self.is_split)
-            elif not self.is_split and name != self.program.root and (self.settled is None or key in self.settled):
+            elif not self.is_split and name != self.program.root:
                 found[name] = with_named_reads(found[name])
         return found
 
     def _rewritten(self, name: str, path: str) -> Graph:
         graph = self.program.graphs[name]
-        anew = self.settled is None or self.classes[name, path] in self.settled
-        changed = {node.name: new for node in graph.callers if (new := self._rewritten_node(node, path, anew=anew)) is not node}
+        changed = {node.name: new for node in graph.callers if (new := self._rewritten_node(node, path)) is not node}
         return graph.with_nodes([changed.get(node.name, node) for node in graph.nodes]) if changed else graph
 
-    def _rewritten_node(self, node: Node, path: str, *, anew: bool) -> Node:
+    def _rewritten_node(self, node: Node, path: str) -> Node:
         do = node.do
         if type(do) is not Call:
-            return node.calling(lambda graph: self.ids[self.keys[graph, path]])
+            return node.calling(lambda graph: self.ids[self.classes[graph, path]])
         inner = do.graph, join(path, do.instance.path)
-        new = Call(Frame(do.instance.path, self._call(*inner) if anew else do.instance.call), self.ids[self.keys[inner]])
+        new = Call(Frame(do.instance.path, self._call(*inner)), self.ids[self.classes[inner]])
         return node if new == do else node.evolve(do=new)

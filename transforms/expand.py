@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from attrs import define
 
 from ..ir.arguments import Arg, Body, Ref, bodies_in, replace_refs
-from ..ir.calls.call_graph import calls_from, instances
+from ..ir.calls.call_graph import instances
 from ..ir.calls.parts import part_names
 from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Call, Frame, Get, Graph, Node, Op
@@ -64,7 +64,7 @@ def expand(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     Args:
         program: a program at any stage.
         at_most: how many nodes the result may have.
-        fuel: a rewrite is one body, each call of which gets a body of its own; bodies come before those that they call.
+        fuel: all of it is one rewrite.
 
     Returns:
         The program with one graph for each call; the first one in order of execution keeps the id, unless that is the
@@ -80,17 +80,17 @@ def expand(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     >>> px.expand(px.Program.of({"": main, "f": body})).order
     ('', 'f', 'g')
     """
-    return own_bodies(program, at_most=at_most, fuel=fuel)
+    made = own_bodies(program, at_most=at_most)
+    return made if made is program or fuel.burn("give every call a body of its own") else program
 
 
-def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozenset(), fuel: Fuel = UNLIMITED) -> Program:
+def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozenset()) -> Program:
     """Return the program with a body for each call, itself if that holds.
 
     Args:
         program: a program at any stage.
         at_most: how many nodes the result may have.
         keep: bodies of operators that stay shared; nothing in them may depend on where they stand.
-        fuel: how many bodies may be copied.
     """
     if len(program.order) == 1:
         return program
@@ -101,9 +101,7 @@ def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozens
             f"with a body for every call the program would have {size} nodes, more than {at_most}: its shared bodies multiply; "
             "pass a larger at_most if there is memory for that"
         )
-    copied = [name for name, count in counts.items() if count > 1 and name not in keep]
-    shared = frozenset([name for name in copied if not fuel.burn("copy", repr(name))])
-    work = _Expansion(program, counts, keep, shared)
+    work = _Expansion(program, counts, keep)
     graphs = work.graphs()
     made = program.with_graphs(graphs, only=True)
     same = made is program or len(work.signatures) == len(program.call_signatures)
@@ -180,7 +178,7 @@ def _source(graph: Graph) -> _Source:
 class _Expansion:
     """One walk over all calls in order of execution, with a stack of open bodies."""
 
-    def __init__(self, program: Program, counts: Mapping[str, int], keep: frozenset[str], shared: frozenset[str]) -> None:
+    def __init__(self, program: Program, counts: Mapping[str, int], keep: frozenset[str]) -> None:
         self.program = program
         self.counts = counts
         self.keep = keep
@@ -191,7 +189,7 @@ class _Expansion:
         self.numbers: set[tuple[str, int]] = set()
         stacks = {name: {frame for node in program.graphs[name].nodes for frame in node.stack} for name in counts}
         self.staying = {(join(path, frame.path), frame.call) for name, path in instances(program) for frame in stacks[name]}
-        """Calls that are not cut out, or stay as they are: their numbers are not free."""
+        """Calls that are not cut out: their numbers are not free."""
         self.signatures = {frame: program.call_signatures[frame] for frame in program.call_signatures}
         self.last: dict[str, int] = {}
         """For modules with preserved signatures: the largest number of a call that has one."""
@@ -199,11 +197,6 @@ class _Expansion:
             self.last[frame.path] = max(frame.call, self.last.get(frame.path, 0))
         self.next: dict[tuple[str, bool], int] = {}
         """For the calls of a module: below it all numbers are taken."""
-        self.shared = shared
-        """Bodies that stay shared, because the fuel is not enough: they stay as they are."""
-        self.reserved = {(path, call.instance.call) for _, call, path in (calls_from(program) if shared else ())}
-        """Numbers that are not for copies, because calls that stay have them."""
-        self.staying |= self.reserved
         self.is_split = bool(part_names(program))
         self.paths = {module.path for module in program.modules}
         self.slots = dict(program.state.slots.items())
@@ -227,7 +220,7 @@ class _Expansion:
 
     def _open(self, source: str, name: str, path: str, values: Called | None) -> None:
         # What is called once, or stays shared, says what it said.
-        stays = self.counts[source] == 1 or source in self.shared or source in self.keep
+        stays = self.counts[source] == 1 or source in self.keep
         known = self.sources.get(source)
         if known is None:
             known = self.sources[source] = _source(self.program.graphs[source])
@@ -257,18 +250,12 @@ class _Expansion:
             nodes[number] = nodes[number].renamed(known)
         return Graph(graph.inputs, tuple(nodes), replace_refs(graph.output, known))
 
-    def _stays(self, name: str) -> bool:
-        # Whether one more user shares a body.
-        return name in self.shared and name in self.given
-
     def _called(self, node: Node, call: Call, level: _Level) -> Node:
-        if self._stays(call.graph):
-            return node
         path = join(level.path, call.instance.path)
-        frame = self._numbered(Frame(path, call.instance.call), copied=call.graph in self.given)
+        frame = self._numbered(Frame(path, call.instance.call))
         # Deduplicating calls a body of several modules after none of them; where all have their own, each is its module's.
         one = call.graph.partition("@")[0] in self.paths or not self.paths or self.counts[call.graph] == 1
-        name = self._id(call.graph, str(frame), keeps=bool(self.shared) or one)
+        name = self._id(call.graph, str(frame), keeps=one)
         self._open(call.graph, name, path, self.values.inner(level.values, node, call.graph))
         if name == call.graph and frame.call == call.instance.call:
             return node
@@ -278,10 +265,8 @@ class _Expansion:
         names: list[str] = []
         opened: list[tuple[str, str]] = []
         for source in bodies_in(node.args, node.kwargs):
-            stays = source not in self.keep and self._stays(source)
-            names.append(source if stays or source in self.keep else self._id(source, source))
-            if not stays:
-                opened.append((source, names[-1]))
+            names.append(source if source in self.keep else self._id(source, source))
+            opened.append((source, names[-1]))
         for source, name in reversed(opened):
             if source not in self.keep or source not in self.given:
                 self._open(source, name, level.path, self.values.inner(level.values, node, source))
@@ -293,12 +278,10 @@ class _Expansion:
 
         return node.with_refs(body)
 
-    def _numbered(self, frame: Frame, *, copied: bool) -> Frame:
+    def _numbered(self, frame: Frame) -> Frame:
         # Deduplicating gave equal calls the number of the first: a number that is taken becomes the smallest free one,
-        # which is the one that counting in order of execution gives.  While calls stay that are called alike, only copies get
-        # numbers, which nobody has.
-        number = frame.path, frame.call
-        if number in self.numbers if not self.shared else copied and number in self.reserved:
+        # which is the one that counting in order of execution gives.
+        if (frame.path, frame.call) in self.numbers:
             frame = Frame(frame.path, self._free(frame))
         self.numbers.add((frame.path, frame.call))
         return frame

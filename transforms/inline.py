@@ -7,7 +7,8 @@ from functools import partial
 
 from attrs import define
 
-from ..ir.arguments import Arg, Ref, bodies_in, replace_refs
+from ..ir.arguments import Arg, Ref, replace_refs
+from ..ir.calls.call_graph import all_instances
 from ..ir.graph import Call, Graph, Node, Op
 from ..ir.meta import ORIGIN, Meta
 from ..ir.names import Names, join, nested
@@ -148,8 +149,7 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     Args:
         program: a program at any stage.
         at_most: how many nodes it may have with a body for every call.
-        fuel: a rewrite is one body, each call of which gets a body of its own, as in ``expand``, then one call that is replaced
-            by its body, in order of execution, outer calls first.
+        fuel: all of it is one rewrite.
 
     Returns:
         The program without calls; values keep their names where those are free.
@@ -165,12 +165,15 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     """
     if not any(type(node.do) is Call for _, node in program.nodes()):
         return program
-    own = own_bodies(program, at_most=at_most, keep=frozenset(program.bottom_up) - placed(program) - _called(program), fuel=fuel)
-    gone = _replaced(own, fuel)
-    if not gone:
-        return own
+    own = own_bodies(program, at_most=at_most, keep=frozenset(program.bottom_up) - placed(program) - _called(program))
+    gone = _called(own)
+    if not fuel.burn("inline", len(gone), "bodies"):
+        return program
     graphs = {name: own.graphs[name] for name in own.order if name not in gone}
-    for name, path in ((own.root, ""), *_operator_bodies(own, gone)):
+    # What is not called are the root and bodies of operators, which stand in one module: none is shared that cares.
+    for name, (path, *_) in all_instances(own).items():
+        if name in gone:
+            continue
         graph = graphs[name]
         if any(type(node.do) is not Op for node in graph.nodes):
             whole, inside = inlined(own, graph, into=gone.__contains__), Relocation(partial(join, path))
@@ -179,33 +182,5 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     return own.evolve(graphs=pmap(graphs))
 
 
-def _replaced(own: Program, fuel: Fuel) -> frozenset[str]:
-    # The bodies that go: all that are called, or the first ones met, as far as the fuel goes.
-    called = _called(own)
-    if not fuel.limited:
-        return called
-    return frozenset([name for name in own.order if name in called and fuel.burn("inline", repr(name))])
-
-
 def _called(program: Program) -> frozenset[str]:
     return frozenset([node.do.graph for _, node in program.nodes() if type(node.do) is Call])
-
-
-def _operator_bodies(program: Program, gone: frozenset[str]) -> list[tuple[str, str]]:
-    # The bodies that operators are given, each with the module that it stands in: one, because none is shared that cares.
-    # Those in the bodies of calls that stay are left out.
-    found: dict[str, str] = {}
-    seen: set[str] = {program.root}
-    todo = [(program.root, "")]
-    while todo:
-        name, path = todo.pop()
-        for node in program.graphs[name].callers:
-            do = node.do
-            if type(do) is Call:
-                inner = [(do.graph, join(path, do.instance.path))] if do.graph in gone else []
-            else:
-                inner = [(body, path) for body in bodies_in(node.args, node.kwargs)]
-                found.update(inner)
-            todo.extend(place for place in inner if place[0] not in seen)
-            seen.update(body for body, _ in inner)
-    return list(found.items())

@@ -255,7 +255,7 @@ def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Call
     >>> nodes = [px.Node(name, px.Op("toy.neg"), (px.Ref("x"),), stack=(px.Frame(name),)) for name in "abc"]
     >>> program = px.Program.of({"": px.Graph((px.Input("x"),), tuple(nodes), (px.Ref("c"),))})
     >>> print(px.bisect(program, px.outline, lambda result: "b" in result.graphs))
-    rewrite 2 (outline): cut out b (1 node)
+    rewrite 2 (outline): cut out b
     >>> px.bisect(program, px.outline, lambda result: False) is None
     True
     """

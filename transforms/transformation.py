@@ -221,7 +221,7 @@ class Transformation:
         >>> program = px.Program.of({"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))})
         >>> fuel = px.Fuel(1)
         >>> len(px.outline.spend(program, fuel).graphs), fuel.labels
-        (2, ('cut out a (1 node)',))
+        (2, ('cut out a',))
         """
         a_program(program, self.name, **options)
         lacking = self.lacks(program.facts) and self.lacks(program.facts | observed(program))

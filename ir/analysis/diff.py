@@ -1,4 +1,4 @@
-"""``diff`` and ``Diff``: the difference between two programs, as a value that can be printed and applied.
+"""``diff`` and ``Diff``: the difference between two programs, as a value that can be printed.
 
 A diff holds only what differs.  Maps are compared by the objects that versions share, graphs node by node with names as
 anchors, so diffing two versions of a large program costs as much as their difference and one look at the rest.  It knows
@@ -8,19 +8,17 @@ nothing of transformations and ignores meaning: programs that differ in names di
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
 
 import attrs
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from ..arguments import Arg, same_arg, same_tree
 from ..displayed import Displayed
-from ..errors import DiffError
 from ..graph import Graph, Input, Node
-from ..persistent import PMap, pmap
+from ..persistent import PMap
 from ..program import Program
-from ..signature import Signature
 from ..state import State
 from ..taking import TWO_PROGRAMS
 
@@ -44,8 +42,6 @@ class Hunk:
     """What stays, right before the change."""
     below: tuple[Any, ...] = ()
     """What stays, right after it."""
-    ends: bool = False
-    """Whether the sequence ends here, so that additions are appended."""
 
 
 Hunks = tuple[Hunk, ...]
@@ -137,60 +133,8 @@ def _with_surroundings(before: Sequence[Any], found: list[Hunk]) -> Hunks:
         above = tuple(before[max(free, hunk.start - AROUND) : hunk.start])
         free = min(end + AROUND, limit)
         below = tuple(before[end:free])
-        found[number] = Hunk(hunk.start, hunk.removed, hunk.added, above, below, ends=free == len(before))
+        found[number] = Hunk(hunk.start, hunk.removed, hunk.added, above, below)
     return tuple(found)
-
-
-def patched(items: tuple[Any, ...], changes: Hunks, *, what: str) -> tuple[Any, ...]:
-    """Return a sequence with hunks applied; the same object if there are none.
-
-    Args:
-        items: a sequence that the hunks fit.
-        changes: what ``hunks`` gave.
-        what: the sequence, for the message.
-
-    Raises:
-        DiffError: what a hunk removes, or has around it, does not stand there.
-
-    >>> patched(tuple("abcd"), hunks("abcd", "aXcd"), what="letters")
-    ('a', 'X', 'c', 'd')
-    >>> patched(tuple("zzzz"), hunks("abcd", "aXcd"), what="letters")
-    Traceback (most recent call last):
-    ...
-    purefx.ir.errors.DiffError: the diff does not fit: letters, entry 0 is 'z', and should be 'a'
-    """
-    if not changes:
-        return items
-    result: list[Any] = []
-    done = 0
-    for hunk in changes:
-        _fit(items, hunk, what)
-        result += items[done : hunk.start]
-        result += hunk.added
-        done = hunk.start + len(hunk.removed)
-    result += items[done:]
-    return tuple(result)
-
-
-def _fit(items: tuple[Any, ...], hunk: Hunk, what: str) -> None:
-    begin = hunk.start - len(hunk.above)
-    known = (*hunk.above, *hunk.removed, *hunk.below)
-    if hunk.ends and len(items) > begin + len(known):
-        raise DiffError(f"the diff does not fit: {what} has {len(items)} entries, and should have {begin + len(known)}")
-    for index, expected in enumerate(known, begin):
-        if index >= len(items):
-            raise DiffError(f"the diff does not fit: {what} ends at entry {index}, which should be {_shown(expected)}")
-        if items[index] is not expected and items[index] != expected:
-            raise DiffError(
-                f"the diff does not fit: {what}, entry {index} is {_shown(items[index])}, and should be {_shown(expected)}"
-            )
-
-
-def _shown(item: Any) -> str:
-    return ascii(item) if isinstance(item, str) else str(item)
-
-
-T = TypeVar("T", bound=attrs.AttrsInstance)
 
 
 @frozen
@@ -253,43 +197,6 @@ class Diff(Displayed):
     def __bool__(self) -> bool:
         return self != NOTHING
 
-    def apply(self, program: Program) -> Program:
-        """Return the program after the change.
-
-        Args:
-            program: the program that the diff was made from, or another that agrees with it wherever the diff has
-                something; it is not changed.
-
-        Returns:
-            For the first program of the diff one that equals the second; the same object if nothing differs.  The
-            trail is that of ``program``.
-
-        Raises:
-            DiffError: the diff does not fit the program; the message has the first place.
-
-        >>> from purefx.ir import Graph, Program
-        >>> empty, named = Program.of({"": Graph((), (), ())}), Program.of({"": Graph((Input("x"),), (), ())})
-        >>> diff(empty, named).apply(empty) == named
-        True
-        """
-        if not self:
-            return program
-        if self.root is not None and self.root[0] != program.root:
-            raise DiffError(f"the diff does not fit: the root is {program.root!a}, and should be {self.root[0]!a}")
-        lost, new = self.facts
-        parts = _parts(program)
-        parts.update((name, patched(parts[name], found, what=name)) for name, found in self.sequences)
-        return program.evolve(
-            graphs=_patched_graphs(program.graphs, self.graphs),
-            root=program.root if self.root is None else self.root[1],
-            state=_evolved(program.state, order=parts["state"], slots=_patched_map(program.state.slots, self.slots, "the state")),
-            signature=_patched_signature(program.signature, parts, self.specs),
-            modules=parts["modules"],
-            call_signatures=_patched_map(program.call_signatures, self.signatures, "the call signatures"),
-            constraints=_evolved(program.constraints, ranges=parts["ranges"], guards=parts["guards"]),
-            facts=program.facts.difference(lost).union(new),
-        )
-
 
 NOTHING = Diff()
 
@@ -302,7 +209,7 @@ def diff(before: Program, after: Program) -> Diff:
         after: another one.
 
     Returns:
-        A diff for which ``diff(before, after).apply(before) == after``; empty, and false, for equal programs with equal facts.
+        What differs; empty, and false, for equal programs with equal facts.
 
     Raises:
         TypeError: one of the two is not a Program.
@@ -347,20 +254,6 @@ def _parts(program: Program) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def _patched_signature(signature: Signature, parts: Mapping[str, tuple[Any, ...]], specs: Iterable[Change]) -> Signature:
-    given = {"inputs": parts["takes"], "outputs": parts["gives"], "lifted": parts["lifted"], "arg_names": parts["names"]}
-    for change in specs:
-        if getattr(signature, change.key) != change.before:
-            raise DiffError(f"the diff does not fit: the {change.key} of the signature is another")
-        given[change.key] = change.after
-    return _evolved(signature, **given)
-
-
-def _evolved(value: T, **fields: Any) -> T:
-    same = all(getattr(value, name) is found for name, found in fields.items())
-    return value if same else evolve(value, **fields)
-
-
 def _slot_changes(before: State, after: State) -> tuple[Change, ...]:
     if before == after:
         return ()
@@ -372,10 +265,6 @@ def _slot_changes(before: State, after: State) -> tuple[Change, ...]:
     if len(before.slots) == len(before.order) and len(after.slots) == len(after.order):
         mine, theirs = (dict(zip(state.order, state.identities, strict=True)) for state in (before, after))
         differ.update(name for name in listed if mine.get(name) != theirs.get(name))
-    # Slots that share memory are replaced together: half of them from elsewhere would share nothing.
-    for slots in (before.slots, after.slots):
-        moved = {slots[name].storage for name in differ if name in slots}
-        differ.update(name for name in slots if slots[name].storage in moved)
     return tuple([Change(name, before.slots.get(name), after.slots.get(name)) for name in keys if name in differ])
 
 
@@ -384,23 +273,6 @@ def _map_changes(before: PMap[Any, Any], after: PMap[Any, Any], keys: Iterable[A
         return ()
     pairs = [(key, before.get(key), after.get(key)) for key in keys]
     return tuple([Change(key, mine, theirs) for key, mine, theirs in pairs if mine is not theirs and mine != theirs])
-
-
-def _patched_map(mapping: PMap[Any, Any], changes: Iterable[Change], what: str) -> PMap[Any, Any]:
-    new: dict[Any, Any] = {}
-    gone: set[Any] = set()
-    for change in changes:
-        found = mapping.get(change.key)
-        if found is not change.before and found != change.before:
-            there = "it is missing" if found is None else "it is there" if change.before is None else "it is another"
-            raise DiffError(f"the diff does not fit: {what} {str(change.key)!a}: {there}")
-        if change.after is None:
-            gone.add(change.key)
-        else:
-            new[change.key] = change.after
-    if gone:
-        return pmap({**{key: mapping[key] for key in mapping if key not in gone}, **new})
-    return mapping.update(new) if new else mapping
 
 
 def _graph_changes(before: Program, after: Program) -> tuple[Change | GraphEdit, ...]:
@@ -430,19 +302,3 @@ def _graph_edit(name: str, before: Graph, after: Graph) -> GraphEdit | None:
 
 def _name(item: Node | Input) -> str:
     return item.name
-
-
-def _patched_graphs(graphs: PMap[str, Graph], edits: Iterable[Change | GraphEdit]) -> PMap[str, Graph]:
-    changes = [edit if isinstance(edit, Change) else _as_change(graphs, edit) for edit in edits]
-    return _patched_map(graphs, changes, "graph")
-
-
-def _as_change(graphs: PMap[str, Graph], edit: GraphEdit) -> Change:
-    graph, what = graphs.get(edit.name), f"graph {edit.name!a}"
-    if graph is None:
-        raise DiffError(f"the diff does not fit: {what}: it is missing")
-    if edit.output is not None and not same_arg(graph.output, edit.output[0]):
-        raise DiffError(f"the diff does not fit: {what} returns something else")
-    inputs = patched(graph.inputs, edit.inputs, what=f"inputs of {what}")
-    nodes = patched(graph.nodes, edit.nodes, what=f"nodes of {what}")
-    return Change(edit.name, graph, Graph(inputs, nodes, graph.output if edit.output is None else edit.output[1]))

@@ -5,9 +5,11 @@ An operator declares effects by argument position; those of a node are resolved 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from typing import Any
 
-from attrs import fields, frozen
+from attrs import evolve, fields, frozen
 
 from ..arguments import Arg
 
@@ -192,6 +194,58 @@ class NodeEffects:
     """It may talk to one other process, itself or in a body: it keeps its place among what waits."""
     scope: tuple[int, int] = (0, 0)
     """How many regions it closes that it did not open, and how many it opens and leaves open."""
+
+    def renamed(self, values: Callable[[str], Iterable[str]], slots: Callable[[str], str]) -> NodeEffects:
+        """Return the same effects on other values and state.
+
+        Args:
+            values: what stands for a value.
+            slots: what stands for a slot.
+
+        >>> NodeEffects(writes=("a",), reads_slots=("w",)).renamed(lambda name: (name, "b"), str.upper).writes
+        ('a', 'b')
+        """
+        made: dict[str, Any] = {}
+        for name in VALUES:
+            made[name] = tuple([new for old in getattr(self, name) for new in values(old)])
+        for name in SLOTS:
+            made[name] = tuple(map(slots, getattr(self, name)))
+        results = [
+            Shared(tuple([new for old in one.values for new in values(old)]), tuple(map(slots, one.slots)), one.first)
+            for one in self.results
+        ]
+        return evolve(self, results=tuple(results), **made)
+
+
+VALUES = ("writes", "aliases", "completes", "sends")
+SLOTS = ("writes_slots", "reads_slots", "aliases_slots")
+FLAGS = ("random", "ordered", "waits", "message")
+
+
+def joined(several: Sequence[NodeEffects]) -> NodeEffects:
+    """Return the effects of a run of nodes together; which result is what is not said of it.
+
+    >>> joined([NodeEffects(writes=("a",)), NodeEffects(random=True)]).writes
+    ('a',)
+    """
+    several = [one for one in several if one is not NOTHING]
+    made: dict[str, Any] = {name: any(getattr(one, name) for one in several) for name in FLAGS}
+    for name in (*VALUES, *SLOTS, "domains"):
+        made[name] = tuple(dict.fromkeys([item for one in several for item in getattr(one, name)]))
+    return NodeEffects(**made, scope=leveled(one.scope for one in several))
+
+
+def leveled(steps: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Return how many regions a run of nodes closes that it did not open, and how many it leaves open.
+
+    >>> leveled([(0, 1), (1, 0)]), leveled([(1, 0), (0, 1)])
+    ((0, 0), (1, 1))
+    """
+    closes = opens = 0
+    for closing, opening in steps:
+        closes += max(0, closing - opens)
+        opens = max(0, opens - closing) + opening
+    return closes, opens
 
 
 NOTHING = NodeEffects()

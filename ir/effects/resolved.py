@@ -5,7 +5,7 @@ A node that calls a body has the effects in the summary of the body, in terms of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from attrs import define, evolve, field
 
@@ -14,7 +14,7 @@ from ..graph import Call, Get, Graph, Node
 from ..names import FROM_ROOT, join, nested
 from ..program import Program
 from ..signature import StateInput
-from .declared import NOTHING, ArgAt, Effects, NodeEffects, Shared, Unless
+from .declared import NOTHING, ArgAt, Effects, NodeEffects, Shared, Unless, joined
 
 
 class UnionFind:
@@ -63,21 +63,14 @@ def join_aliases(
         if node.name in apart:
             for number, shared in enumerate(node_effect.results):
                 found.join((node.name, number), (node.name, shared.first))
-                _join_all(found, (node.name, number), (*shared.values, *map(slot_key, shared.slots)))
+                for other in (*shared.values, *map(slot_key, shared.slots)):
+                    found.join((node.name, number), other)
         elif apart and (item := item_of(node)) is not None and item[0] in apart:
             found.join(node.name, item)
         elif node_effect.aliases or node_effect.aliases_slots:
-            shared = node_effect.aliases if sent or not node_effect.sends else _without(node_effect.aliases, node_effect.sends)
-            _join_all(found, node.name, (*shared, *map(slot_key, node_effect.aliases_slots)))
-
-
-def _without(names: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
-    return tuple([name for name in names if name not in others])
-
-
-def _join_all(found: UnionFind, key: object, others: Sequence[object]) -> None:
-    for other in others:
-        found.join(key, other)
+            shared = [name for name in node_effect.aliases if sent or name not in node_effect.sends]
+            for other in (*shared, *map(slot_key, node_effect.aliases_slots)):
+                found.join(node.name, other)
 
 
 def taken_apart(graph: Graph, done: Sequence[NodeEffects]) -> set[str]:
@@ -206,20 +199,16 @@ def summary(graph: Graph, inner: Sequence[NodeEffects]) -> NodeEffects:
         else:
             origins.add(node.name, node_effect.aliases, node_effect.aliases_slots)
     given = origins.of(graph.output_refs())
-    return NodeEffects(
+    return evolve(
+        joined(inner),
         writes=tuple(writes),
         writes_slots=tuple(writes_slots),
         reads_slots=tuple(reads_slots),
         aliases=given.values,
         aliases_slots=given.slots,
         results=tuple([origins.of(names, first) for names, first in _results(graph, inner)]),
-        random=any(node_effect.random for node_effect in inner),
-        ordered=any(node_effect.ordered for node_effect in inner),
-        domains=tuple(dict.fromkeys([key for node_effect in inner for key in node_effect.domains])),
         completes=tuple(completes),
-        waits=any(node_effect.waits for node_effect in inner),
-        message=any(node_effect.message for node_effect in inner),
-        scope=leveled(node_effect.scope for node_effect in inner),
+        sends=(),
     )
 
 
@@ -257,19 +246,6 @@ def _results(graph: Graph, inner: Sequence[NodeEffects]) -> list[tuple[list[str]
             memory.join(names[0], name)
         found.append((names, first.setdefault(memory.find(names[0]), number) if names else number))
     return found
-
-
-def leveled(steps: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Return how many regions a run of nodes closes that it did not open, and how many it leaves open.
-
-    >>> leveled([(0, 1), (1, 0)]), leveled([(1, 0), (0, 1)])
-    ((0, 0), (1, 1))
-    """
-    closes = opens = 0
-    for closing, opening in steps:
-        closes += max(0, closing - opens)
-        opens = max(0, opens - closing) + opening
-    return closes, opens
 
 
 def node_effects(program: Program, graph: Graph, *, path: str = "") -> list[NodeEffects]:
@@ -347,35 +323,24 @@ def _happening(node: Node, program: Program, summaries: dict[str, NodeEffects]) 
     effects = do.effects
     if effects.through_bodies:
         return _of_bodies(node, effects, summaries)
-    if effects.unknown:
-        refs = tuple(dict.fromkeys(node.refs()))
-        return NodeEffects(
-            writes=refs,
-            aliases=refs,
-            random=effects.random,
-            ordered=effects.ordered,
-            domains=((),) if effects.ordered else _domains(node, effects),
-            waits=True,
-            message=True,
-            scope=_scope(effects),
-        )
     return _of_op(node, effects)
 
 
 def _of_op(node: Node, effects: Effects) -> NodeEffects:
     if not (effects.acts or effects.aliases):
         return NOTHING
+    everything = tuple(dict.fromkeys(node.refs())) if effects.unknown else ()
     return NodeEffects(
-        writes=() if _spared(node, effects.writes_unless) else _named(node, effects.writes),
-        aliases=_named(node, effects.aliases),
+        writes=everything or (() if _spared(node, effects.writes_unless) else _named(node, effects.writes)),
+        aliases=everything or _named(node, effects.aliases),
         random=effects.random and not _spared(node, effects.random_unless),
         ordered=effects.ordered,
-        domains=_domains(node, effects) if effects.domain else (),
+        domains=((),) if effects.unknown and effects.ordered else _domains(node, effects),
         completes=_named(node, effects.completes),
         sends=_named(node, effects.sends),
-        waits=bool(effects.completes),
-        message=effects.message,
-        scope=_scope(effects),
+        waits=effects.unknown or bool(effects.completes),
+        message=effects.unknown or effects.message,
+        scope=(int(effects.scope < 0), int(effects.scope > 0)),
     )
 
 
@@ -394,65 +359,24 @@ def _spared(node: Node, flags: tuple[Unless, ...]) -> bool:
     return bool(flags) and any(flag.spares(node.args, node.kwargs) for flag in flags)
 
 
-def _scope(effects: Effects) -> tuple[int, int]:
-    return int(effects.scope < 0), int(effects.scope > 0)
-
-
 def _of_bodies(node: Node, effects: Effects, summaries: dict[str, NodeEffects]) -> NodeEffects:
     # Which operand is which input of which body differs by operator: what a body does to one input, the node may do
-    # to every operand, and what it returns may be any of them.
-    bodies = [summaries.get(name, NOTHING) for name in bodies_in(node.args, node.kwargs)]
+    # to every operand, and what it returns may be any of them.  Its own declared effects still hold.
     refs = tuple(dict.fromkeys(node.refs()))
-    own = ((),) if effects.unknown and effects.ordered else _domains(node, effects)
-    # Its own declared effects still hold: it may write more, and completes what it is declared to.
-    written = refs if effects.unknown or any(body.writes for body in bodies) else _named(node, effects.writes)
-    return NodeEffects(
-        writes=written,
-        writes_slots=tuple(slot for body in bodies for slot in body.writes_slots),
-        reads_slots=tuple(slot for body in bodies for slot in body.reads_slots),
-        aliases=refs,
-        aliases_slots=tuple(slot for body in bodies for slot in body.aliases_slots),
-        random=effects.random or any(body.random for body in bodies),
-        ordered=effects.ordered or any(body.ordered for body in bodies),
-        domains=tuple(dict.fromkeys([*own, *(key for body in bodies for key in body.domains)])),
-        completes=refs if any(body.completes for body in bodies) else _named(node, effects.completes),
-        waits=effects.unknown or bool(effects.completes) or any(body.waits for body in bodies),
-        message=effects.unknown or effects.message or any(body.message for body in bodies),
-        scope=max((body.scope for body in bodies), default=(0, 0)),
-    )
+    bodies = [summaries.get(name, NOTHING).renamed(lambda _: refs, str) for name in bodies_in(node.args, node.kwargs)]
+    scope = max([body.scope for body in bodies], default=(0, 0))
+    return evolve(joined([_of_op(node, effects), *bodies]), aliases=refs, scope=scope)
 
 
 def _through(called: NodeEffects, node: Node, call: Call, program: Program) -> NodeEffects:
     body = program.graphs.get(call.graph)
     formal = {formal.name: arg for formal, arg in zip(body.inputs, node.args, strict=False)} if body is not None else {}
-
-    def given(names: Iterable[str]) -> tuple[str, ...]:
-        return tuple([actual for name in names for actual in refs_in((formal.get(name),))])
-
-    seen = _with_slots(called, lambda slot: nested(call.instance.path, slot))  # the caller's names of this module's slots
-    return evolve(
-        seen,
-        writes=given(called.writes),
-        aliases=given(called.aliases),
-        completes=given(called.completes),
-        results=tuple([evolve(shared, values=given(shared.values)) for shared in seen.results]),
-    )
+    # The caller's names of what is passed, and of this module's slots.
+    return called.renamed(lambda name: refs_in((formal.get(name),)), lambda slot: nested(call.instance.path, slot))
 
 
 def _from_root(node_effect: NodeEffects, path: str) -> NodeEffects:
-    if node_effect is NOTHING:
-        return node_effect
     slots = (*node_effect.writes_slots, *node_effect.reads_slots, *node_effect.aliases_slots)
     if not slots or not (path or any(slot.startswith(FROM_ROOT) for slot in slots)):
         return node_effect
-    return _with_slots(node_effect, lambda slot: join(path, slot))
-
-
-def _with_slots(node_effect: NodeEffects, place: Callable[[str], str]) -> NodeEffects:
-    return evolve(
-        node_effect,
-        writes_slots=tuple(map(place, node_effect.writes_slots)),
-        reads_slots=tuple(map(place, node_effect.reads_slots)),
-        aliases_slots=tuple(map(place, node_effect.aliases_slots)),
-        results=tuple([evolve(shared, slots=tuple(map(place, shared.slots))) for shared in node_effect.results]),
-    )
+    return node_effect.renamed(lambda name: (name,), lambda slot: join(path, slot))

@@ -41,7 +41,6 @@ def outlined(program: px.Program) -> px.Program:
 KEEPING: dict[str, Callable[[px.Program], px.Program]] = {
     "without dead code": px.eliminate_dead_code,
     "computed once": px.eliminate_common_subexpressions,
-    "canonical": px.canonicalize,
     "in another order": lambda program: reordered(program, seed=3),
     "cut": cut,
     "cut and joined": lambda program: px.join(cut(program)),

@@ -196,21 +196,6 @@ def test_messages_pass_no_body_that_waits(inside: bool) -> None:
     assert before(flat(call, says, **bodies)) == [[], [0]]
 
 
-def test_orders_with_messages_are_legal_both_ways() -> None:
-    """A legal order has the same relation: no message that may come before a wait may not come behind it."""
-    nodes = [
-        reduce("a", "x", "0"),
-        message("b", "y"),
-        px.Node("v", WAIT, (px.Ref("a"),)),
-        reduce("c", "z", "2"),
-        message("d", "z"),
-    ]
-    nodes += [px.Node("w", WAIT, (px.Ref("c"),)), message("e", "y", "4"), px.Node("u", WAIT, (px.Ref("d"),))]
-    program = flat(*nodes)
-    canonical = px.canonicalize(program)
-    assert all(px.canonicalize(reordered(program, seed=seed)) == canonical for seed in range(20))
-
-
 def test_what_is_cut_out_leaves_the_receive_before_the_wait() -> None:
     """Two processes got stuck: a module that sends and waits was one body, before the receive that stood between."""
     inside = (px.Frame("m"),)

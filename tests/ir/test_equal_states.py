@@ -41,7 +41,7 @@ def assert_equal(left: px.Program, right: px.Program) -> None:
     assert hash(left) == hash(right)
     assert left.text() == right.text()
     assert px.digest(left) == px.digest(right)
-    assert not px.diff(left, right) and px.diff(left, right).apply(left) == right
+    assert not px.diff(left, right)
 
 
 @pytest.mark.parametrize(("tier", "examples"), [("toy", 40), ("aten", 40)])
@@ -82,8 +82,6 @@ def test_other_ties_and_other_memory_are_another_program() -> None:
             assert (px.digest(program(left)) == px.digest(program(right))) is (number == other)
             change = px.diff(program(left), program(right))
             assert bool(change) is (number != other)
-            made = change.apply(program(left))
-            assert made == program(right) and px.verify(made) == (), "what shares memory goes together"
     # Where in the memory the whole of it lies is nobody's business.
     assert_equal(program(held[2]), program(state(u=base[3:5], v=base[4:6])))
 

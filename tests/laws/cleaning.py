@@ -7,7 +7,6 @@ what comes out must be the program that it was.  It shares no code with the pass
 from __future__ import annotations
 
 import re
-import zlib
 from typing import Any
 
 import torch
@@ -20,12 +19,11 @@ from purefx.ir.names import FROM_ROOT, join
 from purefx.ir.persistent import pmap
 from purefx.ir.program import Program
 from purefx.ir.signature import StateGradient, StateInput, StateMutation, SunkInput, Token
-from purefx.ir.state import Slot, SlotKind, State
+from purefx.ir.state import Slot, State
 from purefx.ir.tensors import cell_key, numbered
 from purefx.laws.law import Case, Transform
 from purefx.laws.variants import canonical
-from purefx.transforms import Fuel, Transformation, lift_constants, mark_non_persistent, restore_names
-from purefx.transforms.transformation import UNLIMITED
+from purefx.transforms import Transformation, lift_constants, restore_names
 from tests.laws.aimed import law
 
 __all__ = [
@@ -33,8 +31,6 @@ __all__ = [
     "dirty_names",
     "inputs_named",
     "lift_own_constants",
-    "mark_some_buffers",
-    "marked_only",
     "names_only",
     "names_restored",
     "reads_move",
@@ -187,15 +183,6 @@ restore_own_names: Transformation = evolve(restore_names, apply=_restore_own_nam
 """``restore_names`` of a program whose state was called as a tracer calls it, with the names that it had."""
 
 
-def _mark_some_buffers(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    buffers = [name for name, slot in program.state.pairs if slot.kind is SlotKind.BUFFER and zlib.crc32(name.encode()) % 2]
-    return mark_non_persistent.apply(program, buffers, fuel=fuel)
-
-
-mark_some_buffers: Transformation = evolve(mark_non_persistent, apply=_mark_some_buffers)
-"""``mark_non_persistent`` of buffers that are chosen by their names."""
-
-
 @law("nothing but reads of constants is added, removed or moved")
 def reads_move(transform: Transform, case: Case) -> list[str]:
     before, after = case.program, transform(case.program)
@@ -233,19 +220,6 @@ def _by_tensor(program: Program) -> Program:
         nodes = [node.evolve(do=Get(slot)) if (slot := slots.get(node.name)) is not None else node for node in graph.nodes]
         graphs[name] = graph.with_nodes(nodes)
     return program.with_graphs(graphs)
-
-
-@law("buffers are left out of the saved state, and nothing else changes")
-def marked_only(transform: Transform, case: Case) -> list[str]:
-    program, result = case.program, transform(case.program)
-    pairs = [(name, slot, result.state.slots.get(name)) for name, slot in program.state.pairs]
-    wrong = [
-        name
-        for name, slot, new in pairs
-        if new != slot and (slot.kind is not SlotKind.BUFFER or new != evolve(slot, persistent=False))
-    ]
-    found = [f"{name} is something else now" for name in wrong]
-    return found if result.graphs is program.graphs else [*found, "a graph is another"]
 
 
 @law("nothing but names of values changes")

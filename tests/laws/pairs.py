@@ -22,9 +22,8 @@ from purefx.ir.program import Program
 from purefx.ir.signature import InputMutation, StateInput, StateMutation
 from purefx.ir.store import load, save
 from purefx.ir.text import parse
-from purefx.laws.law import Case, Transform
+from purefx.laws.law import Case
 from purefx.laws.strategies.programs import Stage
-from purefx.laws.variants import renamed, reordered
 from purefx.transforms import (
     Transformation,
     deduplicate,
@@ -155,22 +154,6 @@ def _loaded(case: Case) -> tuple[Program, Program]:
         return load(Path(folder, "program.purefx")), program
 
 
-def _applied(change: Callable[[Case], Program]) -> Callable[[Case], tuple[Program, Program]]:
-    def equation(case: Case) -> tuple[Program, Program]:
-        other = change(case)
-        return diff(case.program, other).apply(case.program), other
-
-    return equation
-
-
-def _changed(case: Case) -> Program:
-    return renamed(reordered(case.program, seed=case.seed), seed=case.seed)
-
-
-def _rewritten(step: Transform) -> Callable[[Case], Program]:
-    return lambda case: step(case.program)
-
-
 def one_input_a_tensor(program: Program) -> bool:
     """Return whether no two state inputs that are used are one tensor; the exporter uses one of them."""
     used = set(program.main.users).union(program.main.output_refs())
@@ -273,10 +256,6 @@ INVERSES: tuple[PairLaw, ...] = (
     PairLaw("parse and parse", "two readings of one text are equal, although each makes tensors of its own",
             ("print", "parse", "parse"), ("flat", "sunk", "tree"), _read_twice, exact=True),
     PairLaw("load after save", "load undoes saving", ("save", "load"), ("flat", "tree"), _loaded, exact=True),
-    PairLaw("apply after diff", "a diff applied to the one program gives the other", ("diff", "apply"), ("flat", "tree"),
-            _applied(_changed), exact=True),
-    PairLaw("apply after diff of outline", "what outline did can be done again", ("diff", "apply"), ("flat",),
-            _applied(_rewritten(outline)), exact=True),
 )  # fmt: skip
 
 ORDERS: tuple[PairLaw, ...] = (

@@ -18,10 +18,7 @@ from purefx.laws.provenance import made_of_all, provenance
 from purefx.laws.strategies.programs import split_somewhere
 from purefx.transforms import (
     Transformation,
-    add_runtime_assertions,
     bodies_to_regions,
-    canonicalize,
-    collect_call_signatures,
     deduplicate,
     dispatch,
     eliminate_common_subexpressions,
@@ -46,12 +43,10 @@ from purefx.transforms import (
 )
 from tests.laws.aimed import aimed, as_aimed
 from tests.laws.aims import copied, crossing, repeated, split_across_sizes, viewed, with_wrappers
-from tests.laws.checked import CHECKED, COLLECTED, NORMAL_STACKS
+from tests.laws.checked import NORMAL_STACKS
 from tests.laws.cleaning import (
     inputs_named,
     lift_own_constants,
-    mark_some_buffers,
-    marked_only,
     names_only,
     names_restored,
     reads_move,
@@ -85,9 +80,7 @@ from tests.laws.simplifying import (
     computed_once,
     constants_added,
     copies_fold,
-    nodes_same,
     nothing_new,
-    orders_agree,
     repeats_go,
     sharing_stays,
     views_go,
@@ -197,14 +190,11 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(move_non_tensor_nodes, ("split",), (no_number_crosses, tensors_stay), aim=split_across_sizes),
     Entry(relay_skips, ("split",), (straight, nodes_stay)),
     Entry(join, ("split",), (no_parts, names_move), STATE_MOVES),
-    Entry(add_runtime_assertions, ("tree",), CHECKED),
     Entry(normalize_stacks, ("sunk",), NORMAL_STACKS, BY_ORDER),
-    Entry(collect_call_signatures, ("flat",), COLLECTED),
     Entry(infer, ("deduplicated",), INFERRED, META),
     Entry(swap_own_bodies, ("tree",), SWAPPED, {"idempotent": "each swap puts new bodies in the place of old ones"}),
     Entry(lift_own_constants, ("deduplicated",), (reads_move,)),
     Entry(restore_own_names, ("outlined",), (names_restored,)),
-    Entry(mark_some_buffers, ("tree",), (marked_only,), {"state": "what is not saved any more is what it is for"}),
     Entry(name_inputs, ("flat",), (names_only, inputs_named)),
     Entry(eliminate_dead_code, ("flat", "split", "tree"), (all_needed, nothing_new, boundary_stays)),
     Entry(
@@ -214,7 +204,6 @@ REGISTRY: tuple[Entry, ...] = (
         FIRST_STAYS,
         aim=repeated,
     ),
-    Entry(canonicalize, ("flat", "sunk", "tree"), (orders_agree, nodes_same)),
     Entry(
         remove_noops,
         ("flat", "sunk", "deduplicated"),

@@ -98,10 +98,10 @@ def test_as_many_programs_as_promised(tier: Tier) -> None:
 
 
 SELDOM = {
-    "restore_names", "collect_call_signatures", "add_runtime_assertions", "remove_noops", "to_device", "to_dtype",
+    "restore_names", "remove_noops", "to_device", "to_dtype",
     "regions_to_bodies", "eliminate_dead_code",
 }  # fmt: skip
-"""What these rewrite (tracepoints, ranges of sizes, views to the same sizes, other dtypes and devices) programs of integers have
+"""What these rewrite (views to the same sizes, other dtypes and devices) programs of integers have
 not: their own laws make it first, and the other tiers draw it.  ``regions_to_bodies`` undoes what is done
 before it.  A change of dead code alone does not count, and ``eliminate_dead_code`` makes no other."""
 

@@ -28,12 +28,12 @@ def _(_: px.Match, x: torch.Tensor) -> torch.Tensor:
 def test_llama_of_32_layers_and_8_steps(tmp_path: Path) -> None:
     example = llama(32)
     program = px.transform(px.import_ep(example.export(example.build())))
-    rest = (px.remove_noops, px.eliminate_common_subexpressions, px.eliminate_dead_code, px.canonicalize)
+    rest = (px.remove_noops, px.eliminate_common_subexpressions, px.eliminate_dead_code)
     for step in (spelled_silu, *rest):
         program = step(program)
-    assert len(program.trail) == 8
+    assert len(program.trail) == 7
     start = time.process_time()
     page = px.report(program, tmp_path / "llama.html")
     assert time.process_time() - start < 30, "it takes three seconds"
     assert page.stat().st_size < 2_500_000, "issue 19 asks for less than 5 MB; it is 1.7"
-    assert len(data_of(page.read_text("ascii"))["versions"]) == 9
+    assert len(data_of(page.read_text("ascii"))["versions"]) == 8

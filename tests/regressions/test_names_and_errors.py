@@ -67,7 +67,6 @@ TEXTS: dict[str, Callable[[], str]] = {
     "transform": lambda: refused(lambda: px.transform(P)),
     "to_ep": lambda: refused(lambda: px.to_ep(P)),
     "parse": lambda: refused(lambda: px.parse(BAD)),
-    "apply": lambda: refused(lambda: px.diff(P, EMPTY).apply(EMPTY)),
     "step": lambda: str(px.ir.Step(BAD, ((BAD, BAD),), P)),
     "rewrite": lambda: str(px.Rewrite(1, BAD, BAD, P, P)),
     "report": lambda: str(Report(BAD, 1, drawn=1, changed=1, refused=0)),

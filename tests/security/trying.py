@@ -166,7 +166,7 @@ def alarm(seconds: float) -> Generator[None]:
 
 
 TRANSFORMATIONS = (
-    px.add_runtime_assertions, px.collect_call_signatures, px.deduplicate, px.dispatch, px.expand, px.functionalize, px.infer,
+    px.deduplicate, px.dispatch, px.expand, px.functionalize, px.infer,
     px.inline, px.inplace_mutations, px.insert_ivals, px.join, px.lift_constants, px.lift_state, px.move_non_tensor_nodes,
     px.name_inputs, px.normalize_stacks, px.outline, px.relay_skips, px.remove_effect_tokens, px.sink_state, px.transform,
 )  # fmt: skip
@@ -223,7 +223,6 @@ def _others(program: px.Program, base: Base) -> list[tuple[str, Callable[[], Any
         ("swap_modules", lambda: px.swap_modules(program, {linear: torch.nn.Identity()})),
         ("lower_stages", lambda: px.lower_stages(program)),
         ("bound names", lambda: px.name_inputs(program, ["a", "b"])),
-        ("mark_non_persistent", lambda: px.mark_non_persistent(program, list(program.state.order)[:1])),
         ("parts", lambda: (px.parts(program), px.where_went(program))),
         ("restore_names", lambda: px.restore_names(program, _values(base.program))),
     ]

@@ -1,4 +1,4 @@
-"""The clean-up passes at their edges: checks of sizes, names of inputs, stacks in bodies, tracepoints, and names of state."""
+"""The clean-up passes at their edges: names of inputs, stacks in bodies, and names of state."""
 
 from __future__ import annotations
 
@@ -12,105 +12,6 @@ from torch import nn
 import purefx as px
 from purefx.ir.torch_private import pytree
 from tests.programs import ADD_, NEG, flat, node
-
-HEAD = """program {
-  takes {
-    user x: f32[s0, (s0 * 2)]
-    user n: number int s1
-    user y: f32[s0]
-    user m: number int (s0 + 1)
-    user k: number int 4
-  }
-  gives {
-    user
-  }
-  constraints {
-"""
-
-SIZES = (
-    HEAD
-    + """
-    range s0 from 3 to 9
-    range s1 from 2
-    range u0 from 7 to 8
-    guard ((value(#1) % 4) == 0) and (size(#0, 0) != value(#1))
-    guard 12 > value(#1)
-    guard ceildiv(value(#1), 2) <= stride(#0, 0)
-    guard (size(#0, 0) + value(#1) + 3) < 40
-  }
-  graph @""(x, n, y, m, k) {
-    z = aten.neg.default(x)
-    return (z,)
-  }
-}"""
-)
-
-
-def checked(program: px.Program) -> list[str]:
-    """Return the text of the nodes that check sizes."""
-    return [" ".join(line.split()) for line in str(px.add_runtime_assertions(program).main).splitlines()[1:-3]]
-
-
-def test_ties_ranges_and_guards_in_every_form() -> None:
-    """What is computed twice is computed once; sizes that a run decides, and fixed ones, are not the signature's to check."""
-    program = px.parse(SIZES)
-    assert px.verify(program) == ()
-    assert checked(program) == [
-        "size = aten.sym_size.int(x, 1)",
-        "size_1 = aten.sym_size.int(x, 0)",
-        "mul = operator.mul(size_1, 2)",
-        "eq = operator.eq(size, mul)",
-        'check = aten._assert_scalar.default(eq, "x: the program is for x.size(1) == x.size(0) * 2")',
-        "size_2 = aten.sym_size.int(y, 0)",
-        "eq_1 = operator.eq(size_2, size_1)",
-        'check_1 = aten._assert_scalar.default(eq_1, "y, x: the program is for y.size(0) == x.size(0)")',
-        "add = operator.add(size_1, 1)",
-        "eq_2 = operator.eq(m, add)",
-        'check_2 = aten._assert_scalar.default(eq_2, "m, x: the program is for m == x.size(0) + 1")',
-        "ge = operator.ge(size_1, 3)",
-        'check_3 = aten._assert_scalar.default(ge, "x: the program is for x.size(0) >= 3")',
-        "le = operator.le(size_1, 9)",
-        'check_4 = aten._assert_scalar.default(le, "x: the program is for x.size(0) <= 9")',
-        "mod = operator.mod(n, 4)",
-        "eq_3 = operator.eq(mod, 0)",
-        'check_5 = aten._assert_scalar.default(eq_3, "n: the program is for n % 4 == 0")',
-        "ne = operator.ne(n, size_1)",
-        'check_6 = aten._assert_scalar.default(ne, "n, x: the program is for n != x.size(0)")',
-        "lt = operator.lt(n, 12)",
-        'check_7 = aten._assert_scalar.default(lt, "n: the program is for n < 12")',
-        "stride = aten.sym_stride.int(x, 0)",
-        "neg = operator.neg(n)",
-        "floordiv = operator.floordiv(neg, 2)",
-        "neg_1 = operator.neg(floordiv)",
-        "ge_1 = operator.ge(stride, neg_1)",
-        'check_8 = aten._assert_scalar.default(ge_1, "x, n: the program is for x.stride(0) >= neg(neg(n) // 2)")',
-        "add_1 = operator.add(size_1, n)",
-        "add_2 = operator.add(add_1, 3)",
-        "lt_1 = operator.lt(add_2, 40)",
-        'check_9 = aten._assert_scalar.default(lt_1, "x, n: the program is for x.size(0) + n + 3 < 40")',
-    ]
-    result = px.add_runtime_assertions(program)
-    assert px.add_runtime_assertions(result) is result
-
-
-ROWS = """program {
-  takes {
-    user x: f32[s0, 4]
-  }
-  gives {
-    user
-  }
-  constraints {
-    range s0 from 3 to 9
-  }
-  graph @""(x) {
-    NODES
-    return (x,)
-  }
-}"""
-
-SIZE = "size = aten.sym_size.int(x, 0)\n"
-
 
 # What inputs are called.
 
@@ -147,7 +48,7 @@ def test_an_input_is_called_after_its_path(path: str, name: str) -> None:
     assert called(with_inputs(some(path))) == [name]
 
 
-# Stacks, tracepoints.
+# Stacks.
 
 
 def test_stacks_in_bodies_of_bodies_are_below_all_modules_around() -> None:
@@ -205,30 +106,6 @@ def test_a_shared_body_cannot_read_one_slot_under_several_names() -> None:
         "the body 'm' is shared by 'm0', 'm1', 'm2', and what it reads as 'w' is to be called 'k0.0', 'k1.1', 'k2.2'; give the "
         "names before deduplicate, or expand the program first"
     )
-
-
-class Held(nn.Module):
-    """A buffer that is saved, two that are not, and a parameter."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("saved", torch.ones(1))
-        self.register_buffer("left", torch.ones(2), persistent=False)
-        self.inner = nn.Linear(1, 1)
-        self.inner.register_buffer("left", torch.ones(3), persistent=False)
-
-
-def test_a_module_says_which_buffers_are_not_saved() -> None:
-    """Those that the program has as buffers; it need not have all of them."""
-    module = Held()
-    values = {"saved": module.saved, "left": module.left, "other": torch.ones(1)}
-    program = px.Program.of({"": px.Graph((), (), ())}).with_state(add=values)
-    result = px.mark_non_persistent(program, module)
-    assert {name: slot.persistent for name, slot in result.state.pairs} == {"saved": True, "left": False, "other": True}
-    inner = px.Program.of({"": px.Graph((), (), ())}).with_state(add={"inner.left": module.inner.left})
-    assert not px.mark_non_persistent(inner, module).state["inner.left"].persistent
-    parameter = px.Program.of({"": px.Graph((), (), ())}).with_state(add={"left": nn.Parameter(torch.ones(2))})
-    assert px.mark_non_persistent(parameter, module) is parameter
 
 
 @pytest.mark.parametrize("written", [None, "_tensor_constant0", "n"])

@@ -11,7 +11,6 @@ import attrs
 import pytest
 import torch
 from torch import nn
-from torch.export import Dim
 
 import purefx as px
 from purefx.ir import torch_private
@@ -74,64 +73,6 @@ def test_options_are_bound_into_a_new_value() -> None:
     assert str(bound(program).trail[-1]) == "rename(to='w')"
     with pytest.raises(TypeError):
         rename(program, too="v")
-
-
-# ``add_runtime_assertions``: the graph itself refuses wrong sizes, where nobody reads the signature.
-
-
-A = Dim("a", min=4, max=20)
-
-
-class Pair(torch.nn.Module):
-    """Two tensors of as many rows."""
-
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return x + 1, y.sum()
-
-
-class Halves(torch.nn.Module):
-    """Takes an even number of rows, in a dict."""
-
-    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        x = batch["ids"]
-        return (x[: x.shape[0] // 2] if x.shape[0] % 2 == 0 else x).sin()
-
-
-def pair() -> px.Program:
-    """Return a program with a tie and a range."""
-    return px.import_ep(exported(Pair(), torch.ones(6, 4), torch.ones(6, 3), dynamic_shapes=({0: A}, {0: A})))
-
-
-def asserts(program: px.Program) -> list[str]:
-    """Return what is checked, as the messages say it."""
-    return [node.args[1] for node in program.main.nodes if type(node.do) is px.Op and "_assert_scalar" in node.do.name]
-
-
-def unchecked(program: px.Program) -> Any:
-    """Return a function of the flat inputs that runs a program's graph elsewhere, where nobody reads the signature."""
-    return px.to_ep(program).graph_module
-
-
-def test_sizes_are_refused_by_the_graph_alone() -> None:
-    program = pair()
-    result = px.add_runtime_assertions(program)
-    assert asserts(result) == [
-        "y, x: the program is for y.size(0) == x.size(0)",
-        "x: the program is for x.size(0) >= 4",
-        "x: the program is for x.size(0) <= 20",
-    ]
-    bare, run = unchecked(program), unchecked(result)
-    for rows in (4, 9, 20):
-        x, y = torch.randn(rows, 4), torch.randn(rows, 3)
-        for given, expected in zip(run(x, y), Pair()(x, y), strict=True):
-            assert torch.equal(given, expected)
-        assert torch.equal(px.lower(result)(x, y)[0], x + 1)
-    for rows, other, told in ((3, 3, ">= 4"), (21, 21, "<= 20"), (5, 6, "y.size\\(0\\) == x.size\\(0\\)")):
-        bare(torch.ones(rows, 4), torch.ones(other, 3))
-        with pytest.raises(RuntimeError, match=told):
-            run(torch.ones(rows, 4), torch.ones(other, 3))
-        with pytest.raises(px.errors.InputValueError, match="argument"):
-            px.lower(result)(torch.ones(rows, 4), torch.ones(other, 3))
 
 
 # What inputs are called: as the exporter calls them, as the caller says, and what is refused.

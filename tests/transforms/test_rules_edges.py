@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import attrs
 import torch
 from torch import nn
 
@@ -82,6 +83,7 @@ def test_a_copy_that_is_written_is_no_constant() -> None:
         return False
 
     sunk = px.sink_state(px.inplace_mutations(px.import_ep(exported(Written(), X))))
-    given = px.mark_non_persistent(sunk, ["n", "k"])  # what is not loaded stays what it is
+    slots = {name: attrs.evolve(slot, persistent=False) for name, slot in sunk.state.pairs}  # what is not loaded stays
+    given = sunk.evolve(state=px.ir.State(sunk.state.order, px.ir.pmap(slots)))
     assert px.rule(lambda x, w: x * w, where=look).becomes(lambda m, x, w: x)(given) is given
     assert {name for name, _ in found} == {"mul", "mul_1"} and {name for name, is_known in found if is_known} == {"mul_1"}

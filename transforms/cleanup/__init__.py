@@ -5,13 +5,12 @@ Each pass can be used alone, on any program. Nothing here traces.
 
 from __future__ import annotations
 
-from .add_runtime_assertions import add_runtime_assertions
 from .infer import infer
-from .module_calls import collect_call_signatures, normalize_stacks
+from .module_calls import normalize_stacks
 from .names import name_inputs, restore_names
-from .state import lift_constants, mark_non_persistent
+from .state import lift_constants
 
 __all__ = [
-    "add_runtime_assertions", "collect_call_signatures", "infer", "lift_constants", "mark_non_persistent", "name_inputs",
+    "infer", "lift_constants", "name_inputs",
     "normalize_stacks", "restore_names",
 ]  # fmt: skip

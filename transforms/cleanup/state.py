@@ -35,16 +35,15 @@ from ...ir.signature import (
 )
 from ...ir.state import Slot, SlotKind, State
 from ...ir.tensors import TensorIds, cell_key
-from ...ir.torch_private import pytree, unsaved_buffers
+from ...ir.torch_private import pytree
 from ...ir.verify.findings import short
-from ..transformation import ADVICE, UNLIMITED, Fuel, transformation
+from ..transformation import ADVICE, transformation
 
 __all__ = [
     "Original",
     "is_made",
     "lift_constants",
     "made_constants",
-    "mark_non_persistent",
     "near_or_there",
     "original_of",
     "with_state",
@@ -130,64 +129,6 @@ def lift_constants(program: Program) -> Program:
     (Get(slot='scale._constant0'), (Ref(name='x'), Ref(name='y_constant')), tensor(3.))
     """
     return with_constants(program)
-
-
-@transformation(proven=True, laws=["only those buffers are left out of the saved state", "no graph changes"])
-def mark_non_persistent(program: Program, buffers: Iterable[str] | torch.nn.Module, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Leave buffers out of ``state_dict``.
-
-    Before::
-
-        buffer mask: f32[4, 4]
-
-    After::
-
-        buffer mask: f32[4, 4] not_persistent
-
-    Args:
-        program: a program at any stage.
-        buffers: names of buffers; or the original module, of which the names of those are taken that it does not save (the
-            program need not have all of them).
-        fuel: a rewrite is one buffer, in the order of the state.
-
-    Returns:
-        The program whose buffers of these names are not saved; a tensor with a second name stays saved under that.
-
-    Raises:
-        NamingError: there is no such state, or it is not a buffer.
-        TypeError: ``buffers`` is neither names nor a module.
-
-    >>> import torch, purefx as px
-    >>> slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)
-    >>> program = px.Program.of({"": px.Graph((), ())}, state=px.ir.State(("mask",), px.ir.pmap({"mask": slot})))
-    >>> px.mark_non_persistent(program, ["mask"]).state["mask"].persistent
-    False
-    """
-    wanted = _of_module(program.state, buffers) if isinstance(buffers, torch.nn.Module) else _named(program.state, buffers)
-    chosen = [name for name, slot in program.state.pairs if name in wanted and slot.persistent and fuel.burn("leave out", name)]
-    if not chosen:
-        return program
-    slots = dict(program.state.pairs)
-    slots.update({name: evolve(slots[name], persistent=False) for name in chosen})
-    return program.evolve(state=State(program.state.order, pmap(slots)))
-
-
-def _of_module(state: State, module: torch.nn.Module) -> set[str]:
-    found: set[str] = set()
-    for path, inner in module.named_modules(remove_duplicate=False):
-        found.update([join(path, name) for name in unsaved_buffers(inner)])
-    return {name for name in found if name in state and state[name].kind is SlotKind.BUFFER}
-
-
-def _named(state: State, names: Iterable[str]) -> set[str]:
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        given = repr(names) if isinstance(names, str) else f"a {type(names).__name__}"
-        raise TypeError(f'mark_non_persistent takes names of buffers, or a module, not {given}; write ["mask"] for one buffer')
-    wanted, buffers = set(names), {name for name, slot in state.pairs if slot.kind is SlotKind.BUFFER}
-    for name in sorted(wanted - buffers, key=str):
-        fault = f"is a {state[name].kind.value}, no buffer" if name in state else "is not in the state"
-        raise NamingError(f"{name!r} cannot be left out: it {fault}{near_or_there(name, buffers)}")
-    return wanted
 
 
 def near_or_there(name: object, known: Iterable[str]) -> str:

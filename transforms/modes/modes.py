@@ -12,7 +12,7 @@ import torch
 
 from ...ir.arguments import Body
 from ...ir.calls.call_graph import bodies_of
-from ...ir.effects.resolved import leveled
+from ...ir.effects.declared import leveled
 from ...ir.graph import Node, Op
 from ...ir.operators import op_of
 from ...ir.program import Program

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from ...ir.arguments import Arg, Body, Ref
-from ...ir.effects.resolved import leveled
+from ...ir.effects.declared import leveled
 from ...ir.graph import Get, Graph, Input, Node, Stack, common_prefix
 from ...ir.names import Names, is_below
 from ...ir.operators import GETITEM

@@ -15,7 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from ...ir.effects.dependencies import dependencies
 from ...ir.errors import FlatCallWarning, UnsupportedProgram
-from ...ir.graph import Call, Frame, Node, Stack
+from ...ir.graph import Frame, Node, Stack
 from ...ir.names import escaped
 from ...ir.program import Program
 from ..transformation import UNLIMITED, Fuel, transformation
@@ -167,58 +167,12 @@ def _reached(start: Item, edges: Edges) -> set[Item]:
     return found
 
 
-def _what_fuel_allows(program: Program, fuel: Fuel, flat: Collection[Frame]) -> Collection[Stack] | None:
-    # The calls that may be cut out, each as the stack of its nodes, in the order of their last nodes; None for all.
-    if not fuel.limited:
-        return None
-    ends: dict[Stack, tuple[int, int]] = {}
-    sizes: dict[Stack, int] = {}
-    for number, node in enumerate(program.main.nodes):
-        for depth in [number + 1 for number, frame in enumerate(node.stack) if frame not in flat]:
-            ends[node.stack[:depth]] = (number, -depth)
-            sizes[node.stack[:depth]] = sizes.get(node.stack[:depth], 0) + 1
-    allowed: set[Stack] = set()
-    for call in sorted(ends, key=ends.__getitem__):
-        if not fuel.burn("cut out", call[-1], f"({sizes[call]} {'node' if sizes[call] == 1 else 'nodes'})"):
-            return allowed
-        allowed.add(call)
-    return None
-
-
-def _cut_some(program: Program, allowed: Collection[Stack], flat: Collection[Frame]) -> Program:
-    # The program with some of its module calls cut out, and with each those inside it but for those that stay flat.
-    if not allowed:
-        return program
-    outer: dict[Stack, Stack] = {}
-    """For each stack the part of it that stays."""
-    stays: dict[str, Stack] = {}
-    callers: dict[tuple[str, int], Stack] = {}
-    nodes: list[Node] = []
-    for node in program.main.nodes:
-        kept = outer.get(node.stack)
-        if kept is None:
-            kept = outer[node.stack] = _outer(node.stack, allowed, flat)
-        inner = node.stack[len(kept) :]
-        stays[node.name] = kept
-        callers.update([((frame.path, frame.call), kept) for frame in inner])
-        nodes.append(node.evolve(stack=inner) if kept else node)
-    result = _walked(program.with_main(program.main.with_nodes(nodes)), flat).program()
-
-    def placed(node: Node) -> Node:
-        # A call is named after the value that it returns, or else bears a new name.
-        kept = stays.get(node.name)
-        if kept is None and type(node.do) is Call:
-            kept = callers[node.do.instance.path, node.do.instance.call]
-        return node.evolve(stack=(*kept, *node.stack)) if kept else node
-
-    return result.with_main(result.main.with_nodes(map(placed, result.main.nodes)))
-
-
-def _outer(stack: Stack, allowed: Collection[Stack], flat: Collection[Frame]) -> Stack:
-    depth = len(stack)
-    while depth and (stack[:depth] in allowed or stack[depth - 1] in flat):
-        depth -= 1
-    return stack[:depth]
+def _not_allowed(program: Program, fuel: Fuel, flat: Collection[Frame]) -> Collection[Frame]:
+    # The calls that stay flat because the fuel is not enough; they are cut out in the order of their last nodes.
+    ends: dict[Frame, tuple[int, int]] = {}
+    for number, node in enumerate(program.main.nodes if fuel.limited else ()):
+        ends.update({frame: (number, -depth) for depth, frame in enumerate(node.stack) if frame not in flat})
+    return [frame for frame in sorted(ends, key=ends.__getitem__) if not fuel.burn("cut out", frame)]
 
 
 @transformation(
@@ -267,8 +221,8 @@ def outline(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     if not any(node.stack for node in program.main.nodes):
         return program
     walk = walked(program)
-    allowed = _what_fuel_allows(program, fuel, walk.flat)
-    return walk.program() if allowed is None else _cut_some(program, allowed, walk.flat)
+    refused = _not_allowed(program, fuel, walk.flat)
+    return _walked(program, [*walk.flat, *refused]).program() if refused else walk.program()
 
 
 def walked(program: Program) -> Walk:

@@ -5,10 +5,9 @@ Every pass uses the one dependency relation. Only ``fold_constants`` runs operat
 
 from __future__ import annotations
 
-from .canonicalize import canonicalize
 from .common_subexpressions import eliminate_common_subexpressions
 from .constants import fold_constants
 from .dead_code import eliminate_dead_code
 from .noops import remove_noops
 
-__all__ = ["canonicalize", "eliminate_common_subexpressions", "eliminate_dead_code", "fold_constants", "remove_noops"]
+__all__ = ["eliminate_common_subexpressions", "eliminate_dead_code", "fold_constants", "remove_noops"]

@@ -6,10 +6,8 @@ them, bodies that nothing calls any more, and on request state and modules.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-
-from attrs import frozen
 
 from ...ir.arguments import Ref
 from ...ir.calls.call_graph import module_calls
@@ -61,8 +59,7 @@ def eliminate_dead_code(program: Program, *, state: bool = False, fuel: Fuel = U
         state: whether state that nothing reads goes, with the modules that are neither called nor hold any: then the
             ``state_dict`` of the lowered module has fewer entries, and a checkpoint of the whole model is no longer loaded
             with ``strict=True``.  By default state and modules stay.
-        fuel: a rewrite is one node, result or input of a body, or one piece of state that goes; callers before callees, results
-            before nodes before inputs, the last first.
+        fuel: a rewrite is all that nothing needs, or one piece of state that goes.
 
     Returns:
         The program with what is needed.
@@ -82,41 +79,14 @@ def eliminate_dead_code(program: Program, *, state: bool = False, fuel: Fuel = U
 
 def _without_dead(program: Program, fuel: Fuel) -> Program:
     found = Liveness(program)
-    found.run()
-    refused = [item for item in list(_dead(program, found)) if not fuel.burn("remove", item.told, graph=item.graph)]
-    for item in refused:
-        found.keep(item.graph, item.values, item.results)
-    return program.with_graphs({name: _Sweep(program, name, found).run() for name in program.order}).pruned()
+    made = program.with_graphs({name: _Sweep(program, name, found).run() for name in program.order}).pruned()
+    if made is program or fuel.burn("remove what nothing needs", f"({_size(program) - _size(made)} nodes)"):
+        return made
+    return program
 
 
-@frozen
-class _Item:
-    """Something that nothing needs: values or results of a graph, and how messages call it."""
-
-    graph: str
-    told: str
-    values: tuple[str, ...] = ()
-    results: tuple[int, ...] = ()
-
-
-def _dead(program: Program, found: Liveness) -> Iterator[_Item]:
-    live = {program.root}
-    for name in reversed(program.bottom_up):
-        if name not in live:
-            continue
-        graph, needed, calls = program.graphs[name], found.values[name], found.calls[name]
-        if name not in found.fixed:
-            for number in range(len(results_of(graph))):
-                if number not in found.results[name]:
-                    yield _Item(name, f"result {number}", results=(number,))
-        for node in reversed(graph.nodes):
-            if node.name not in needed and node.name not in calls:
-                yield _Item(name, node.name, (node.name,))
-        left = [node for node in graph.callers if node.name in needed or node.name in calls]
-        live.update(Graph((), tuple(left)).callees)
-        for formal in graph.inputs if name not in found.fixed else ():
-            if formal.name not in needed:
-                yield _Item(name, f"input {formal.name}", (formal.name,))
+def _size(program: Program) -> int:
+    return sum(len(program.graphs[name].nodes) for name in program.order)
 
 
 # -- taking it out --------------------------------------------------------------------------------------------------------------
