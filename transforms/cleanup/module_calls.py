@@ -15,7 +15,7 @@ from ...ir.calls.call_graph import bodies_run_by
 from ...ir.calls.parts import with_listed
 from ...ir.errors import NamingError, UnsupportedProgram
 from ...ir.graph import Frame, Get, Graph, Node, Op, Stack, place_of
-from ...ir.importing.traced import TracedStacks, read_place
+from ...ir.importing.stacks import TracedStacks, read_place
 from ...ir.meta import Meta
 from ...ir.names import did_you_mean, is_below, is_path, join, relative, word_of
 from ...ir.origins import made_of, standing_in
