@@ -16,6 +16,8 @@ from .program import Program
 
 ADVICE = "rename it: letters, digits and _ for values and arguments; no quotes, backslashes and control characters elsewhere"
 
+DEED = "an operator, a call or a read"
+
 
 def check_identifiers(program: Program) -> Program:
     """Return the program itself if all names in it are well-formed.
@@ -92,7 +94,7 @@ def _odd_in_graph(name: str, graph: Graph, known: set[int]) -> Iterator[tuple[st
             known.add(id(node.do))  # the program holds it, so no other object gets this id meanwhile
             odd = _deed(node.do)
             if not is_plain_path(odd):
-                yield odd, "an operator, a call or a read", name, node.name
+                yield odd, DEED, name, node.name
 
 
 def _are_slots(names: Sequence[str]) -> bool:

@@ -85,8 +85,13 @@ def short(spec: Any) -> str:
     return f"a pytree of {', '.join(sorted(names)) or 'one leaf'}"[:200]
 
 
-def unpack(value: Any, spec: Any) -> tuple[Any, ...]:
-    """Return the leaves of a value.
+def unpack(value: Any, spec: Any, called: str = "a module") -> Any:
+    """Return the leaves of a value; a value without structure as it is.
+
+    Args:
+        value: what a module returned.
+        spec: its structure.
+        called: which module was called, and how, for the error.
 
     Raises:
         CallError: the value is structured differently.
@@ -94,10 +99,19 @@ def unpack(value: Any, spec: Any) -> tuple[Any, ...]:
     >>> unpack({"b": 2, "a": 1}, pytree.tree_structure({"a": 0, "b": 0}))
     (1, 2)
     """
+    if spec.is_leaf() and type(value) not in (tuple, list, dict):
+        return value
     try:
-        return tuple(spec.flatten_up_to(value))
-    except ValueError as error:
-        raise CallError(f"a module returned something else than the exported one did: {error}") from error
+        if not spec.is_leaf():
+            return tuple(spec.flatten_up_to(value))
+    except ValueError:
+        pass
+    from .text.arguments import print_tree  # here, because texts are made of these operators
+
+    raise CallError(
+        f"{called} returned {print_tree(pytree.tree_structure(value))}, and the exported one returned {print_tree(spec)}; "
+        "return the structure of the original"
+    )
 
 
 for function in (pack, unpack):

@@ -234,14 +234,15 @@ def begin_of(value: Any) -> int:
 
 
 @frozen(eq=False)
-class State:
-    """All slots of a program, in the order in which the modules declare them.
+class State(Mapping[str, Slot]):
+    """All slots of a program by name, in the order in which the modules declare them.
 
     Two states are equal when they have the same slots in the same order, alike to the last bit, and the same ones are one
     tensor or share memory: the numbers that say so are names, and any others do as well.
 
-    >>> State().order
-    ()
+    >>> state = State(("w",), pmap({"w": Slot(SlotKind.BUFFER, torch.ones(1), 0, 0)}))
+    >>> [(name, slot.kind.name) for name, slot in state.items()]
+    [('w', 'BUFFER')]
     >>> one, other = (State(("w",), pmap({"w": Slot(SlotKind.BUFFER, torch.ones(1), cell, cell)})) for cell in (0, 7))
     >>> one == other, hash(one) == hash(other)
     (True, True)

@@ -11,10 +11,9 @@ lower       lower to_ep to_fx unflatten to_script
 pipeline    transform DEFAULT transformation Fuel bisect
 hierarchy   outline inline deduplicate expand dispatch insert_ivals functionalize inplace_mutations sink_state lift_state
             remove_effect_tokens bodies_to_regions regions_to_bodies
-clean up    lift_constants restore_names name_inputs infer normalize_stacks
-            move_non_tensor_nodes
+clean up    lift_constants restore_names name_inputs infer normalize_stacks move_non_tensor_nodes
 simplify    eliminate_dead_code eliminate_common_subexpressions fold_constants remove_noops
-change      rule any_of through module editing swap_modules observe to_dtype to_device Program.with_state
+change      rule any_of through module swap_modules observe to_dtype to_device Program.with_state
 fx passes   from_fx_pass as_fx_pass
 split       split_by_module split_by_tags split_balanced relay_skips join parts where_went
             lower_stages pipeline_stage sum_tied_gradients

@@ -17,7 +17,7 @@ from purefx.ir.effects.declared import Effects
 from purefx.ir.errors import CaptureError, UnsupportedProgram
 from purefx.ir.importing.backward import noted_calls
 from purefx.ir.importing.joint import TENSOR, Convention, described, kind, read_joint
-from purefx.ir.importing.traced_values import Attributes
+from purefx.ir.importing.traced import Attributes
 from purefx.ir.operators import said_of
 from purefx.ir.persistent import collector_paused
 from purefx.ir.program import Program

@@ -247,6 +247,23 @@ def _by_key(in_spec: Any) -> dict[int | str, Any]:
     return dict(zip(tree.keys, tree.specs, strict=True))
 
 
+def described_call(path: str, signature: CallSignature, module: torch.nn.Module) -> str:
+    """Return how a module was called when it was exported, and the module that is there now, for errors about its result.
+
+    >>> from ..torch_private import pytree
+    >>> signature = CallSignature(pytree.tree_structure(((1,), {})), pytree.tree_structure(1))
+    >>> described_call("act", signature, torch.nn.ReLU())
+    "module 'act' was exported as (*) -> * and is now ReLU(input), which"
+    """
+    module = uncompiled(module)
+    try:
+        takes = ", ".join(inspect.signature(module.forward).parameters)
+    except (TypeError, ValueError):
+        takes = "..."
+    old = f"{spelled(signature.in_spec)} -> {print_tree(signature.out_spec)}"
+    return f"module {path!r} was exported as {old} and is now {type(module).__name__}({takes}), which"
+
+
 def spelled(in_spec: Any) -> str:
     """Return the arguments of a call as people write them, a star for each value.
 

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from ..analysis.numbers import SYMBOLIC
 from ..calls.argument_tree import ArgumentTree
 from ..errors import UnsupportedProgram
 from ..expression import Apply, Expr, InputDim, InputValue, Sym
-from ..signature import Constraints, Range
-from ..torch_private import guards_of, pytree, sympy
+from ..signature import ArgumentType, Constraints, LiteralType, NumberType, ObjectType, Range, TensorType
+from ..torch_private import device_of, guards_of, pytree, sympy
 
 SYMPY_OPERATORS = {
     "Add": "+", "Mul": "*", "Pow": "**", "PowByNatural": "**", "FloorDiv": "//", "CleanDiv": "//", "IntTrueDiv": "/",
@@ -56,6 +57,22 @@ def read_expression(expr: Any) -> Expr:
     if op is None:
         raise UnsupportedProgram(f"the size {expr} uses {type(expr).__name__}, which is not supported")
     return Apply(op, tuple(read_expression(arg) for arg in expr.args))
+
+
+def type_of(value: Any) -> ArgumentType:
+    """Return the type of an argument with a fake value.
+
+    >>> type_of(torch.ones(2))
+    TensorType(dtype=torch.float32, shape=(2,), device='cpu')
+    """
+    if isinstance(value, torch.Tensor):
+        return TensorType(value.dtype, tuple([read_size(size) for size in value.shape]), str(device_of(value)))
+    if isinstance(value, SYMBOLIC):
+        kind = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}[type(value)]
+        return NumberType(kind, read_size(value) if kind == "int" else None)
+    if value is None or isinstance(value, bool | int | float | str):
+        return LiteralType(value)
+    return ObjectType(type(value).__name__)
 
 
 OPERATORS: Mapping[type, str] = {

@@ -5,19 +5,22 @@ Each input and output of the flat graph keeps its role.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import operator
+import types
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputKind, OutputKind, TensorArgument
+from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputKind, OutputKind
 
 from ..analysis.history import tracked
-from ..analysis.numbers import SYMBOLIC
+from ..arguments import TREES, Arg, Body, refs_in
 from ..calls.argument_tree import ArgumentTree
 from ..effects.declared import Effects
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
-from ..graph import Graph
+from ..graph import Get, Graph, Stack
 from ..identifiers import check_identifiers
 from ..names import way_to
 from ..operators import Said, said_of
@@ -30,14 +33,12 @@ from ..signature import (
     InputSpec,
     LiteralType,
     LossOutput,
-    NumberType,
     ObjectType,
     OutputSpec,
     Signature,
     StateGradient,
     StateInput,
     StateMutation,
-    TensorType,
     Token,
     UserInput,
     UserOutput,
@@ -45,13 +46,14 @@ from ..signature import (
 from ..state import Slot, SlotKind, State
 from ..taking import EXPORTED
 from ..tensors import TensorIds, cell_key, disagreement, value_in
-from ..torch_private import device_of
-from ..verify.findings import short
+from ..torch_private import OpOverloadPacket
+from ..verify.findings import OBJECTS, short
 from .backward import with_backward_calls
-from .constraints import read_constraints, read_size
-from .graphs import GraphReader
+from .constraints import read_constraints, type_of
 from .module_calls import check_paths, frame_of, read_call_signatures, with_boundaries
-from .regions import read_provenance
+from .reader import Front, GraphReader, Job
+from .regions import is_from_region, place_boundaries, place_strays, read_provenance, settle_bodies
+from .stacks import ExportedStacks
 
 KINDS = {
     id(InputKind.PARAMETER): SlotKind.PARAMETER,
@@ -62,19 +64,83 @@ KINDS = {
 """By identity: members of an enumeration live as long as the process, and their own hash is a call of Python."""
 
 
-def read_slots_of_inputs(specs: Iterable[Any]) -> dict[str, str]:
-    """Return the parameter or buffer behind each input of the graph that is one, by the name of the input.
+FUNCTIONS: tuple[Any, ...] = (
+    *OBJECTS, torch.ScriptObject,
+    OpOverloadPacket, types.FunctionType, types.BuiltinFunctionType, types.MethodType, partial,
+)  # fmt: skip
+"""What arguments may be besides literals: values, and callables that are not instances of user classes."""
+
+
+class ExportedFront(Front):
+    """What exporters spell in their own way.
 
     Args:
-        specs: ``ep.graph_signature.input_specs``.
-
-    >>> read_slots_of_inputs([])
-    {}
+        stacks: reads the module stacks.
+        placed: the stacks of fx nodes that have others than their meta says.
+        outside: inputs of the root that are not state.
     """
-    parameter, buffer = InputKind.PARAMETER, InputKind.BUFFER
-    found = [spec for spec in specs if isinstance(spec.arg, TensorArgument) and isinstance(spec.target, str)]
-    slots = {spec.arg.name: spec.target for spec in found if spec.kind is parameter}
-    return slots | {spec.arg.name: spec.target for spec in found if spec.kind is buffer}
+
+    def __init__(
+        self, stacks: ExportedStacks, placed: Mapping[Any, Any], outside: Collection[str], said: Said, *, origins: bool
+    ) -> None:
+        super().__init__(said, origins=origins)
+        self.stacks = stacks
+        self.placed = placed
+        self.outside = outside
+        self.renamed: Mapping[str, str] = {}
+        """Values of the root that alias an input: the results of in-place operators on it."""
+        self.unplaced: dict[str, frozenset[str]] = {}
+        """For each graph the nodes that the exporter gave no stack."""
+
+    def read(self, module: torch.fx.GraphModule) -> None:
+        """Fill ``graphs``: the root under ``""``, a nested one under ``"$" + its attribute path``."""
+        super().read(module)
+        if len(self.graphs) > 1:
+            settle_bodies(self.graphs, self.unplaced)
+
+    def settled(self, at: GraphReader, graph: Graph) -> Graph:
+        """Return a graph in which nodes that the exporter left in no call are where their neighbours are."""
+        is_root, nodes, stacks = not at.job.name, at.nodes, at.stacks
+        if is_root:
+            self.renamed = at.renamed
+        self.unplaced[at.job.name] = unplaced = frozenset([name for name, stack in stacks.items() if stack is None])
+        strays = {node.name for node in nodes if not node.stack and (node.name in unplaced or is_from_region(node.meta))}
+        if strays:
+            outside = {formal for formal in at.inputs if not is_root or formal in self.outside}.union(refs_in((graph.output,)))
+            nodes = place_strays(nodes, strays, outside)
+        if any(op.effects.scope for op in self.operators.all()):
+            nodes = place_boundaries(nodes)
+        return graph.with_nodes(nodes)
+
+    def stack(self, at: GraphReader, fx_node: Any) -> Stack | None:
+        """Return the module calls around a node; a projection belongs to what it projects."""
+        if fx_node.target is operator.getitem and fx_node.args[0].name in at.stacks:
+            return at.stacks[fx_node.args[0].name]
+        return self.stacks.read((self.placed.get(fx_node) if self.placed else None) or fx_node.meta.get("nn_module_stack"))
+
+    def attribute(self, at: GraphReader, fx_node: Any) -> Get | Arg:
+        """Return a body, or a literal (of `flat_apply`, which flex attention indexes captured tensors with)."""
+        found: Any = at.job.module
+        for part in str(fx_node.target).split("."):
+            found = getattr(found, part, None)
+        if isinstance(found, TREES):
+            return found
+        if not isinstance(found, torch.fx.GraphModule):
+            raise UnsupportedProgram(f"reads the attribute {fx_node.target!r}, a {type(found).__name__}")
+        name = f"{at.job.name}.{fx_node.target}" if at.job.name else f"${fx_node.target}"
+        self.todo.append(Job(name, found))
+        return Body(name)
+
+    def call(self, at: GraphReader, fx_node: Any) -> None:  # noqa: ARG002
+        """Refuse nodes that an exported program cannot have."""
+        raise UnsupportedProgram(f"an exported program has no {fx_node.op!r} node")
+
+    def object(self, value: Any) -> Arg:
+        """Return an object among arguments; what it prints is not shown, because a class may print anything."""
+        kind = type(value)
+        if not isinstance(value, FUNCTIONS):
+            raise UnsupportedProgram(f"an argument of type {kind.__module__}.{kind.__qualname__} is not supported")
+        return value
 
 
 def read_state(ep: ExportedProgram) -> State:
@@ -220,14 +286,7 @@ def _type_of(arg: Any, value: Any) -> ArgumentType:
         return LiteralType(arg.value)
     if isinstance(arg, CustomObjArgument):
         return ObjectType(arg.class_fqn)
-    if isinstance(value, torch.Tensor):
-        return TensorType(value.dtype, tuple(read_size(size) for size in value.shape), str(device_of(value)))
-    if isinstance(value, SYMBOLIC):
-        kind = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}[type(value)]
-        return NumberType(kind, read_size(value) if kind == "int" else None)
-    if value is None or isinstance(value, bool | int | float | str):
-        return LiteralType(value)
-    return ObjectType(type(value).__name__)
+    return type_of(value)
 
 
 def import_ep(
@@ -283,16 +342,18 @@ def import_ep(
 def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, provenance: bool) -> Program:
     entries = [entry.fqn for entry in ep.module_call_graph]
     paths = dict.fromkeys([fqn if type(fqn) is str and "@" not in fqn else frame_of(fqn).path for fqn in entries])
-    reader = GraphReader(paths, read_slots_of_inputs(ep.graph_signature.input_specs))
-    reader.said, reader.provenance = said, provenance
-    origins = read_provenance(ep, forward)
-    reader.placed = origins.stacks
+    nested = [found for found in ep.graph_module.modules() if isinstance(found, torch.fx.GraphModule)]
+    stacks = ExportedStacks(paths, (node for found in nested for node in found.graph.nodes))
+    traced = read_provenance(ep, forward)
+    state_kinds = (InputKind.PARAMETER, InputKind.BUFFER)
+    outside = {spec.arg.name for spec in ep.graph_signature.input_specs if spec.kind not in state_kinds}
+    reader = ExportedFront(stacks, traced.stacks, outside, said, origins=provenance)
     reader.read(ep.graph_module)
     state = read_state(ep)
     signatures, records = read_call_signatures(ep.module_call_graph)
-    flat = with_backward_calls(reader.graphs[""], origins.backward)
+    flat = with_backward_calls(reader.graphs[""], traced.backward)
     root = reader.graphs[""] = with_boundaries(flat, records, reader.renamed)
-    types = reader.stacks.types
+    types = stacks.types
     for path in [path for path in types if path not in paths]:
         # A module that no module of the hierarchy holds: it stays a call, at the path that the exporter gives.
         paths.update(dict.fromkeys(way_to(path)))
@@ -301,7 +362,7 @@ def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, p
             paths.update(dict.fromkeys(way_to(owner)))
     paths.setdefault("")
     check_paths(paths)
-    cells = reader.stacks.cells(paths)
+    cells = stacks.cells(paths)
     program = Program(
         graphs=pmap(reader.graphs),
         state=state,

@@ -10,21 +10,23 @@ from typing import Any
 
 import torch
 import torch.fx
-from attrs import evolve
+from attrs import evolve, frozen
 
 from ..analysis.history import tracked
-from ..arguments import Arg, Items, Record
+from ..arguments import Arg, thawed
 from ..callables import bind
 from ..calls.argument_tree import ArgumentTree
 from ..effects.declared import Effects
 from ..errors import ArgumentError, InputError, InputValueError, InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call
-from ..names import is_identifier
+from ..identifiers import ADVICE, DEED, odd_names
+from ..names import are_identifiers
 from ..operators import Said, said_of
 from ..persistent import collector_paused, pmap
 from ..program import Program
 from ..signature import LiteralType, ObjectType, Signature, UserInput, UserOutput
 from ..taking import FX, kind_of
+from ..text.arguments import frozen_arg
 from ..torch_private import (
     EXPORT_HOOKS,
     FAKE_REFUSALS,
@@ -37,10 +39,10 @@ from ..torch_private import (
     pytree,
 )
 from ..verify import check
-from ..verify.findings import PLAIN, short
+from ..verify.findings import PLAIN, leaves, short
 from .constants import with_constants
 from .joint import Convention, described, read_joint
-from .traced import TracedReader, parameters_of
+from .traced import TracedFront, parameters_of
 
 
 def read_traced_signature(module: torch.fx.GraphModule, output: Arg) -> tuple[Signature, tuple[Arg, ...]]:
@@ -69,10 +71,11 @@ def read_traced_signature(module: torch.fx.GraphModule, output: Arg) -> tuple[Si
     info = codegen.pytree_info if isinstance(codegen, PyTreeCodeGen) else None
     inputs, in_spec, names = _plain_inputs(module) if info is None else _nested_inputs(module, info)
     if info is None:
-        leaves, out_spec = _taken_apart(output)
+        found, out_spec = pytree.tree_flatten(thawed(output, _Leaf))
+        results = tuple([leaf.arg for leaf in found])
     else:
-        leaves, out_spec = tuple(output) if isinstance(output, tuple) else (output,), info.out_spec
-    return Signature(inputs, (UserOutput(),) * len(leaves), in_spec, out_spec, names), leaves
+        results, out_spec = tuple(output) if isinstance(output, tuple) else (output,), info.out_spec
+    return Signature(inputs, (UserOutput(),) * len(results), in_spec, out_spec, names), results
 
 
 _REPLAYED = {
@@ -85,8 +88,13 @@ _REPLAYED = {
 def _plain_inputs(module: torch.fx.GraphModule) -> tuple[tuple[UserInput, ...], Any, tuple[str, ...]]:
     inputs: list[UserInput] = []
     for parameter in parameters_of(module):
-        default = LiteralType(_frozen(parameter.default[0], parameter.name)) if parameter.default else None
-        inputs.append(UserInput(parameter.rest or ObjectType(), parameter.name, default))
+        default = [frozen_arg(value) for value in parameter.default]
+        if not all(type(leaf) in PLAIN for value in default for leaf in leaves(value)):
+            raise UnsupportedProgram(
+                f"the default of the argument {parameter.name} is {short(default[0])}, not a literal; pass it in each call"
+            )
+        literal = LiteralType(default[0]) if default else None
+        inputs.append(UserInput(parameter.rest or ObjectType(), parameter.name, literal))
     in_spec = pytree.tree_structure((tuple(range(len(inputs))), {}))
     return tuple(inputs), in_spec, tuple([spec.argument for spec in inputs])
 
@@ -94,11 +102,13 @@ def _plain_inputs(module: torch.fx.GraphModule) -> tuple[tuple[UserInput, ...], 
 def _nested_inputs(module: torch.fx.GraphModule, info: Any) -> tuple[tuple[UserInput, ...], Any, tuple[str, ...]]:
     in_spec = taken_spec(info)
     names = tuple([name for name in info.orig_args if name != "self"])
-    by_name = in_spec.type is tuple and in_spec.num_children == 2 and _is_call(in_spec)
-    if not by_name:
-        in_spec = pytree.treespec_tuple([pytree.treespec_tuple(in_spec.children()), pytree.treespec_dict()])
+    parts = in_spec.children()
+    if [part.type for part in parts] != [tuple, dict] or in_spec.type is not tuple:  # not (args, kwargs)
+        in_spec = pytree.treespec_tuple([pytree.treespec_tuple(parts), pytree.treespec_dict()])
     tree = ArgumentTree.of(in_spec, names)
-    _check_names([*names, *tree.keyword])
+    if not are_identifiers(tree.keyword):
+        advice = "an argument is an identifier and no keyword of Python"
+        raise InvalidProgram([Violation("names", "a keyword argument has a name that is not one", advice=advice)])
     count = sum(fx_node.op == "placeholder" for fx_node in module.graph.nodes)
     if count != in_spec.num_leaves:
         said = f"its code takes {in_spec.num_leaves} leaves, the graph has {count} placeholders"
@@ -118,50 +128,11 @@ def taken_spec(info: Any) -> Any:
     return pytree.treespec_tuple(in_spec.children()[1:])
 
 
-def _is_call(in_spec: Any) -> bool:
-    return in_spec.child(0).type is tuple and in_spec.child(1).type is dict
-
-
-def _check_names(names: list[Any]) -> None:
-    for name in names:
-        if not is_identifier(name):
-            said = f"{short(name)} cannot be the name of an argument"
-            raise InvalidProgram([Violation("names", said, advice="an argument is an identifier and no keyword of Python")])
-
-
-def _frozen(value: Any, name: str) -> Arg:
-    if type(value) is tuple:
-        return tuple([_frozen(part, name) for part in value])
-    if isinstance(value, list):
-        return Items([_frozen(part, name) for part in value])
-    if isinstance(value, dict):
-        return Record(tuple([(_frozen(key, name), _frozen(part, name)) for key, part in value.items()]))
-    if type(value) in PLAIN:
-        return value
-    raise UnsupportedProgram(f"the default of the argument {name} is {short(value)}, no literal; pass it in each call")
-
-
+@frozen
 class _Leaf:
     """Stands for a value in a pytree, whatever the value is."""
 
-    def __init__(self, arg: Arg) -> None:
-        self.arg = arg
-
-
-def _taken_apart(output: Arg) -> tuple[tuple[Arg, ...], Any]:
-    leaves, spec = pytree.tree_flatten(_nested(output))
-    return tuple([leaf.arg for leaf in leaves]), spec
-
-
-def _nested(arg: Arg) -> Any:
-    kind = type(arg)
-    if kind is Items:
-        return [_nested(part) for part in arg]
-    if kind is tuple:
-        return tuple([_nested(part) for part in arg])
-    if kind is Record and all(isinstance(key, str | int) for key, _ in arg.items):
-        return {key: _nested(part) for key, part in arg.items}
-    return _Leaf(arg)
+    arg: Arg
 
 
 def bound_example(module: torch.fx.GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -197,46 +168,25 @@ def example_values(module: torch.fx.GraphModule, inputs: Any) -> Mapping[Any, An
     >>> [tuple(value.shape) for value in example_values(traced, (torch.ones(2, 3),)).values()]
     [(2, 3), (2, 3), (2, 3)]
     """
+    if not isinstance(inputs, tuple | dict):
+        raise InputValueError(f"example_inputs are a tuple, or a dict by name, not a {type(inputs).__name__}")
+    args = bound_example(module, *((inputs, {}) if isinstance(inputs, tuple) else ((), inputs)))
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    args = _arguments(module, inputs)
     copied = fake_copy(module, mode)
     fakes = [mode.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in args]
-    run = _Run(copied)
+    run = torch.fx.Interpreter(copied, garbage_collect_values=False)
+    run.extra_traceback = False
     with mode, torch.no_grad():
         try:
             run.run(*fakes, enable_io_processing=False)
         except FAKE_REFUSALS:
             pass  # what is not known without contents, and all behind it, stays unknown
         except Exception as error:
-            name = run.current.name if run.current is not None else "the call"
-            raise InputValueError(
-                f"the graph does not run on example_inputs: {name} raises {type(error).__name__}: {error}"
-            ) from error
-    return {
-        fx_node: run.found[other]
-        for fx_node, other in zip(module.graph.nodes, copied.graph.nodes, strict=True)
-        if other in run.found
-    }
-
-
-def _arguments(module: torch.fx.GraphModule, inputs: Any) -> list[Any]:
-    if not isinstance(inputs, tuple | dict):
-        raise InputValueError(f"example_inputs are a tuple, or a dict by name, not a {type(inputs).__name__}")
-    args, kwargs = (inputs, {}) if isinstance(inputs, tuple) else ((), inputs)
-    return bound_example(module, args, kwargs)
-
-
-class _Run(torch.fx.Interpreter):
-    def __init__(self, module: torch.fx.GraphModule) -> None:
-        super().__init__(module, garbage_collect_values=False)
-        self.found: dict[torch.fx.Node, Any] = {}
-        self.current: torch.fx.Node | None = None
-
-    def run_node(self, n: torch.fx.Node) -> Any:
-        """Run a node and remember what it gives."""
-        self.current = n
-        self.found[n] = result = super().run_node(n)
-        return result
+            name = next((node.name for node in copied.graph.nodes if node not in run.env), "the call")
+            said = f"the graph does not run on example_inputs: {name} raises {type(error).__name__}: {error}"
+            raise InputValueError(said) from error
+    pairs = zip(module.graph.nodes, copied.graph.nodes, strict=True)
+    return {fx_node: run.env[other] for fx_node, other in pairs if other in run.env}
 
 
 def import_fx(
@@ -302,8 +252,7 @@ def _described(module: torch.fx.GraphModule, state: Any, said: Said) -> Program:
 
 
 def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any], said: Said) -> Program:
-    reader = TracedReader(module, values, said)
-    reader.read()
+    reader = TracedFront(module, values, said)
     root = reader.graphs[""]
     signature, leaves = read_traced_signature(module, root.output)
     reader.graphs[""] = evolve(root, output=leaves)
@@ -317,4 +266,9 @@ def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any], said: Said) -
     )
     if len(program.order) != len(program.graphs):  # attributes that nodes name and nothing uses
         program = program.evolve(graphs=pmap({name: program.graphs[name] for name in program.order}))
-    return with_constants(program)
+    program = with_constants(program)
+    odd = [found for found in odd_names(program) if found[1] != DEED]  # functions may be called anything
+    if odd:
+        raise InvalidProgram([Violation("names", f"{short(name)} is not a name of {what}", graph, node, advice=ADVICE)
+                              for name, what, graph, node in odd])  # fmt: skip
+    return program

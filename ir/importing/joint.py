@@ -23,28 +23,24 @@ from ..operators import Said
 from ..persistent import pmap
 from ..program import Program
 from ..signature import (
-    ArgumentType,
     InputGradient,
     InputMutation,
     InputSpec,
     LiteralType,
-    ObjectType,
     OutputSpec,
     Signature,
     StateGradient,
     StateInput,
     StateMutation,
-    TensorType,
     Token,
     UserInput,
     UserOutput,
 )
 from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds
-from ..torch_private import device_of, pytree
-from .constraints import read_size
-from .traced import TracedReader
-from .traced_values import Attributes
+from ..torch_private import pytree
+from .constraints import type_of
+from .traced import Attributes, TracedFront
 
 
 @frozen
@@ -97,27 +93,18 @@ SUBCLASS = "it is a part of a tensor subclass, of which the graph has the parts 
 SEEDED = "random numbers come from a seed that is passed (torch._functorch.config.functionalize_rng_ops); trace without it"
 WRITTEN = "what needs a gradient is written, and what is written needs one, too; write to a clone of it"
 
+SAVED = "the graph is a forward that was cut from a joint one; import the joint one"
+
 REFUSED: Mapping[str, str] = {
-    "ViewBaseAOTInput": SHARED,
-    "SyntheticBaseAOTInput": SHARED,
-    "SubclassGetAttrAOTInput": SUBCLASS,
-    "SubclassSizeAOTInput": SUBCLASS,
-    "SubclassStrideAOTInput": SUBCLASS,
-    "SubclassGetAttrAOTOutput": SUBCLASS,
-    "SubclassSizeAOTOutput": SUBCLASS,
-    "SubclassStrideAOTOutput": SUBCLASS,
-    "PhiloxForwardSeedAOTInput": SEEDED,
-    "PhiloxForwardBaseOffsetAOTInput": SEEDED,
-    "PhiloxBackwardSeedAOTInput": SEEDED,
-    "PhiloxBackwardBaseOffsetAOTInput": SEEDED,
-    "PhiloxUpdatedForwardOffsetAOTOutput": SEEDED,
-    "PhiloxUpdatedBackwardOffsetAOTOutput": SEEDED,
-    "IntermediateBaseAOTOutput": "several results are views of one tensor, which the graph returns in their place; return clones",
-    "MetadataMutationAOTOutput": "the sizes or strides of an argument are changed in place; use a view of it",
-    "SavedForBackwardsAOTOutput": "the graph is a forward that was cut from a joint one; import the joint one",
-    "SavedForBackwardsNoVcCheckAOTOutput": "the graph is a forward that was cut from a joint one; import the joint one",
+    "ViewBase": SHARED,
+    "SyntheticBase": SHARED,
+    "Subclass": SUBCLASS,
+    "Philox": SEEDED,
+    "IntermediateBase": "several results are views of one tensor, which the graph returns in their place; return clones",
+    "MetadataMutation": "the sizes or strides of an argument are changed in place; use a view of it",
+    "SavedForBackwards": SAVED,
 }
-"""Why what has such a descriptor cannot be an input or output of a program, and what to do."""
+"""Why a descriptor whose class begins so cannot be an input or output of a program, and what to do."""
 
 
 def refusal(desc: Any, what: str, *, named: Callable[[str], str] = str, said: str = "") -> UnsupportedProgram:
@@ -132,7 +119,7 @@ def refusal(desc: Any, what: str, *, named: Callable[[str], str] = str, said: st
     >>> print(refusal(7, "input 0"))
     input 0 is described as int, which is none of the descriptors that purefx knows
     """
-    said = said or REFUSED.get(kind(desc), "")
+    said = said or next((text for start, text in REFUSED.items() if kind(desc).startswith(start)), "")
     if not said:
         return UnsupportedProgram(f"{what} is described as {kind(desc)}, which is none of the descriptors that purefx knows")
     text = re.sub(r"get_(parameter|buffer)\('([^']*)'\)", lambda found: f"get_{found[1]}({named(found[2])!r})", desc.expr())
@@ -194,8 +181,7 @@ def read_joint(
     Raises:
         UnsupportedProgram: an input or output has no role in a signature; the message names it.
     """
-    reader = TracedReader(module, {}, said)
-    reader.read()
+    reader = TracedFront(module, {}, said)
     attributes = Attributes(source) if isinstance(source, torch.nn.Module) else None
     own = _state_of(source) if attributes is None else attributes.state()
     state = _with_constants(own, reader.attributes.state())
@@ -319,9 +305,11 @@ class _Roles:
             if formal is None:
                 pairs.append((Input(names.fresh(f"arg_{number}")), UserInput(LiteralType(leaf), paths[number])))
             else:
-                pairs.append((formal, UserInput(_type_of(formal), paths[number])))
+                pairs.append((formal, UserInput(type_of(formal.meta.get("val")), paths[number])))
         behind = zip(tangents, paths[len(pairs) :], strict=True)
-        return pairs + [(formal, UserInput(_type_of(formal), path, tangent_of=of)) for (of, formal), path in behind]
+        return pairs + [
+            (formal, UserInput(type_of(formal.meta.get("val")), path, tangent_of=of)) for (of, formal), path in behind
+        ]
 
     def outputs(self, output: Arg, before: int) -> tuple[tuple[Arg, ...], tuple[OutputSpec, ...]]:
         """Return what the graph returns, and what it is for: new contents, results with literals among them, gradients.
@@ -340,11 +328,13 @@ class _Roles:
                 case "PlainAOTOutput" if desc.idx in self.result_of:
                     results[self.result_of[desc.idx]] = arg
                 case "InputMutationAOTOutput":
-                    written.append((arg, self.mutation(desc.mutated_input, place, before)))
+                    target = self.target(desc.mutated_input, f"{place} is the new contents of what")
+                    written.append((arg, StateMutation(target) if type(target) is str else InputMutation(before + int(target))))
                 case "ForwardTokenAOTOutput" | "BackwardTokenAOTOutput":
                     written.append((arg, Token()))
                 case "GradAOTOutput":
-                    gradients.append((arg, self.gradient(desc.grad_of, place)))
+                    target = self.target(desc.grad_of, f"{place} is the gradient to what")
+                    gradients.append((arg, StateGradient(target) if type(target) is str else InputGradient(int(target))))
                 case "NoneType" if arg is None:
                     pass  # the gradient to what needs none
                 case _:
@@ -355,33 +345,16 @@ class _Roles:
         pairs = [*written, *given, *gradients]
         return tuple([arg for arg, _ in pairs]), tuple([spec for _, spec in pairs])
 
-    def mutation(self, desc: Any, place: str, before: int) -> OutputSpec:
-        """Return the role of the new contents of an input."""
+    def target(self, desc: Any, place: str) -> str | int:
+        """Return the slot of a parameter or buffer, or the number of an argument, that an output belongs to."""
         match kind(desc):
             case "ParamAOTInput" | "BufferAOTInput":
-                return StateMutation(self.slot(desc, place))
+                return self.slot(desc, place)
             case "PlainAOTInput" if desc.idx in self.leaf_of:
-                return InputMutation(before + self.leaf_of[desc.idx])
+                return self.leaf_of[desc.idx]
             case _:
-                raise refusal(desc, f"{place} is the new contents of what", named=self.named)
-
-    def gradient(self, desc: Any, place: str) -> OutputSpec:
-        """Return the role of the gradient to an input."""
-        match kind(desc):
-            case "ParamAOTInput" | "BufferAOTInput":
-                return StateGradient(self.slot(desc, place))
-            case "PlainAOTInput" if desc.idx in self.leaf_of:
-                return InputGradient(self.leaf_of[desc.idx])
-            case _:
-                raise refusal(desc, f"{place} is the gradient to what", named=self.named)
+                raise refusal(desc, place, named=self.named)
 
 
 def _tensors_among(leaves: tuple[Any, ...]) -> Mapping[int, int]:
     return dict(enumerate([number for number, leaf in enumerate(leaves) if leaf is TENSOR]))
-
-
-def _type_of(formal: Input) -> ArgumentType:
-    value = formal.meta.get("val")
-    if isinstance(value, torch.Tensor):
-        return TensorType(value.dtype, tuple([read_size(size) for size in value.shape]), str(device_of(value)))
-    return ObjectType(type(value).__name__)

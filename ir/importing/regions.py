@@ -6,6 +6,7 @@ Each gets the stack of the innermost call that holds what it uses, or of the for
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -110,37 +111,30 @@ def is_from_region(meta: Mapping[str, Any]) -> bool:
     return isinstance(origin, tuple) and bool(origin) and str(origin[0]).startswith("wrap_with_")
 
 
-def place_regions(nodes: list[Node], strays: Collection[str], outside: Collection[str]) -> list[Node]:
-    """Return nodes in which those that strayed from a region stand in the call around them.
+def place_strays(nodes: list[Node], strays: Collection[str], outside: Collection[str]) -> list[Node]:
+    """Return nodes in which those that no module call is known of stand in the innermost call that holds their neighbours.
 
     Args:
         nodes: the nodes of a graph.
-        strays: the names of nodes in no call that were in a region.
+        strays: the names of nodes in no call.
         outside: values that the graph takes from the caller or returns.
 
     >>> from purefx.ir import Frame, Op, Ref
     >>> neg, stack = Op("toy.neg"), (Frame("m"),)
     >>> a, b, c = Node("a", neg, (), (), stack), Node("b", neg, (Ref("a"),)), Node("c", neg, (Ref("b"),), (), stack)
-    >>> place_regions([a, b, c], {"b"}, ())[1].stack == stack
+    >>> place_strays([a, b, c], {"b"}, ())[1].stack == stack
     True
     """
-    stacks = {node.name: node.stack for node in nodes}
+    known = {node.name: node.stack for node in nodes if node.name not in strays}
     users: dict[str, list[str]] = {}
     for node in nodes:
         for name in node.refs():
             users.setdefault(name, []).append(node.name)
     placed: list[Node] = []
-    run: list[Node] = []
-    for node in [*nodes, None]:
-        if node is not None and node.name in strays:
-            run.append(node)
-            continue
-        if run:
-            stack = _around(run, stacks, users, outside)
-            placed.extend([evolve(stray, stack=stack) if stack else stray for stray in run])
-            run = []
-        if node is not None:
-            placed.append(node)
+    for is_stray, group in groupby(nodes, lambda node: node.name in strays):
+        run = list(group)
+        stack = _around(run, known, users, outside) if is_stray else ()
+        placed += [evolve(stray, stack=stack) for stray in run] if stack else run
     return placed
 
 
@@ -175,12 +169,11 @@ def _is_boundary(node: Node) -> bool:
     return type(node.do) is Op and node.do.effects.scope != 0
 
 
-def _around(run: list[Node], stacks: Mapping[str, Stack], users: Mapping[str, list[str]], outside: Collection[str]) -> Stack:
-    members = {node.name for node in run}
-    neighbours = [name for node in run for name in (*node.refs(), *users.get(node.name, ())) if name not in members]
-    if any(name in outside for name in (*members, *(name for name in neighbours if name not in stacks))):
+def _around(run: list[Node], known: Mapping[str, Stack], users: Mapping[str, list[str]], outside: Collection[str]) -> Stack:
+    beside = {name for node in run for name in (node.name, *node.refs(), *users.get(node.name, ()))}
+    if any(name in outside for name in beside if name not in known):
         return ()
-    return common_prefix([stacks[name] for name in neighbours if name in stacks])
+    return common_prefix([known[name] for name in beside if name in known])
 
 
 SAME_VALUE = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})

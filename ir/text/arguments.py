@@ -274,24 +274,24 @@ def _print_type(spec: Any) -> str:
     # The context of a named tuple is its class, which is all that there is to say.
     if isinstance(spec.context, type):
         return quoted(type_name(spec.context))
-    kept = print_arg(_frozen(spec.context)) if pytree.SUPPORTED_NODES.get(spec.type) else opaque(type_name(type(spec.context)))
+    kept = print_arg(frozen_arg(spec.context)) if pytree.SUPPORTED_NODES.get(spec.type) else opaque(type_name(type(spec.context)))
     return f"{quoted(type_name(spec.type))} with {kept} "
 
 
-def _frozen(context: Any, depth: int = 0) -> Arg:
-    """Return what a type keeps beside its leaves, as an argument; what has no text stays, and is printed as such.
+def frozen_arg(context: Any, depth: int = 0) -> Arg:
+    """Return a value with its lists and dicts as an argument has them; other objects stay.
 
-    >>> print_arg(_frozen([["x"], {"n": (1, None)}]))
+    >>> print_arg(frozen_arg([["x"], {"n": (1, None)}]))
     '[["x"], {"n": (1, None)}]'
     """
     if depth > MAX_DEPTH:
         return context
     if type(context) is list:
-        return Items([_frozen(part, depth + 1) for part in context])
+        return Items([frozen_arg(part, depth + 1) for part in context])
     if type(context) is tuple:
-        return tuple([_frozen(part, depth + 1) for part in context])
+        return tuple([frozen_arg(part, depth + 1) for part in context])
     if type(context) is dict:
-        return Record(tuple([(_frozen(key, depth + 1), _frozen(part, depth + 1)) for key, part in context.items()]))
+        return Record(tuple([(frozen_arg(key, depth + 1), frozen_arg(part, depth + 1)) for key, part in context.items()]))
     return context
 
 

@@ -7,145 +7,104 @@ inside of it that have the leaves of its pytrees.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
-from attrs import frozen
+from attrs import define, field
 
-from ..arguments import Items, Ref, refs_in
+from ..arguments import CONTAINERS, Items, Ref, children_of, refs_in
 from ..calls.call_graph import instance_paths, plain_calls, signatures_of_bodies
 from ..calls.parts import is_part
 from ..graph import Call, Frame, Get, Node, Op
-from ..names import join
-from ..own_operators import GIVES, TAKES, is_boundary
+from ..names import join, way_to
+from ..own_operators import GIVES, PACK, TAKES, is_boundary
 from ..persistent import derived
 from ..program import CallSignature
-from ..state import Slot, SlotKind
+from ..state import SlotKind
 from ..tensors import disagreement, value_in
 from ..torch_private import checks_inputs
 from .findings import Finding, short
 from .survey import Census, Survey
 
 
-@frozen
+@define
 class Instances:
-    """What the walk found, for four rules."""
+    """What the reads and calls of a program come to; findings by the ``id`` of a node."""
 
-    unresolved: tuple[Finding, ...]
-    misshapen: tuple[Finding, ...]
-    off_map: tuple[Finding, ...]
+    unresolved: dict[int, Finding] = field(factory=dict)
+    """Reads that come to no slot."""
+    misshapen: dict[int, Finding] = field(factory=dict)
+    """Reads of a slot of another shape or dtype."""
+    off_map: dict[int, Finding] = field(factory=dict)
     """Calls of modules that the hierarchy does not have."""
-    ambiguous: tuple[Finding, ...]
-    """Calls with the path, number and part of another call, and another body."""
-    modules: Mapping[str, frozenset[str]]
-    """The reads that come to a module of the state, by graph."""
-    acting: Mapping[str, frozenset[str]]
-    """Those that come to one that may do more than to check what it is given."""
-    entered: tuple[Finding, ...]
+    ambiguous: dict[int, Finding] = field(factory=dict)
+    """Calls with the path and number of another call, and another body."""
+    entered: dict[int, Finding] = field(factory=dict)
     """Calls of bodies at or below the path of a module of the state."""
-
-
-class _Walk:
-    """One walk from the root over pairs of body and path."""
-
-    def __init__(self, survey: Survey) -> None:
-        self.survey = survey
-        self.slots = survey.slots
-        modules = survey.program.modules
-        self.modules = set[str]() if all(map(is_part, modules)) else {module.path for module in modules}
-        self.paths = self.modules or _known_paths(self.slots)
-        self.unresolved: dict[int, Finding] = {}
-        self.misshapen: dict[int, Finding] = {}
-        self.off_map: dict[int, Finding] = {}
-        self.ambiguous: dict[int, Finding] = {}
-        self.bodies: dict[tuple[str, int], tuple[str, str]] = {}
-        """For each label, the body that it was first met with, and the graph that calls it."""
-        self.agreed: set[int] = set()
-        self.modules_read: dict[str, set[str]] = {}
-        self.acting: dict[str, set[str]] = {}
-        self.held = set(survey.program.state.modules)
-        self.entered: dict[int, Finding] = {}
-        self.dead: set[str] = set()
-        self.seen: set[tuple[str, str]] = set()
-        self.todo: list[tuple[str, str]] = [(survey.program.root, "")]
-
-    def run(self) -> Instances:
-        censuses, seen = self.survey.censuses, self.seen
-        while self.todo:
-            place = self.todo.pop()
-            name, path = place
-            if place in seen:
-                continue
-            seen.add(place)
-            census = censuses[name]
-            if path and path not in self.paths:
-                if name in self.dead:
-                    continue
-                self.dead.add(name)
-            if census.gets:
-                self._resolve(census, path)
-            if census.callees:
-                self._descend(census, path)
-        # Files of earlier versions keep the meta of one call in a shared body, so a read must fit one of the slots that it
-        # resolves to; that it fits all is asked with `infer=True`.
-        misshapen = [finding for key, finding in self.misshapen.items() if key not in self.agreed]
-        found = (self.unresolved.values(), misshapen, self.off_map.values(), self.ambiguous.values())
-        modules, acting = (
-            {name: frozenset(reads) for name, reads in all_reads.items()} for all_reads in (self.modules_read, self.acting)
-        )
-        return Instances(*map(tuple, found), modules=modules, acting=acting, entered=tuple(self.entered.values()))
-
-    def _resolve(self, census: Census, path: str) -> None:
-        slots, agreed = self.slots, self.agreed
-        prefix = f"{path}." if path else ""
-        for index, node, do in census.gets:
-            key = id(node)
-            slot = slots.get(prefix + do.slot) or slots.get(join(path, do.slot))
-            if slot is None:
-                if key not in self.unresolved:
-                    self.unresolved[key] = census.at(index, _lost(do, path))
-            elif slot.kind is SlotKind.MODULE:
-                self.modules_read.setdefault(census.name, set()).add(node.name)
-                if not checks_inputs(slot.value):
-                    self.acting.setdefault(census.name, set()).add(node.name)
-            elif key not in agreed:
-                difference = disagreement(value_in(node.meta), slot.value)
-                if difference is None:
-                    agreed.add(key)
-                elif key not in self.misshapen:
-                    self.misshapen[key] = census.at(index, f"it reads {difference}")
-
-    def _descend(self, census: Census, path: str) -> None:
-        for _, callee in reversed(census.bodies):
-            self.todo.append((callee, path))
-        for index, node, do in reversed(census.calls):
-            inner = join(path, do.instance.path)
-            if self.modules and inner not in self.modules and id(node) not in self.off_map:
-                said = f"it calls {do.instance}, which is the module {inner!r}: program.modules has none"
-                self.off_map[id(node)] = census.at(index, said)
-            if self.held and id(node) not in self.entered and (held := held_by(self.held, inner)):
-                said = f"it calls a body at {inner!r}, and {held!r} is a module that the program holds as it is"
-                self.entered[id(node)] = census.at(index, said)
-            label = (inner, do.instance.call)
-            known = self.bodies.setdefault(label, (do.graph, census.name))
-            if known[0] != do.graph and id(node) not in self.ambiguous:
-                self.ambiguous[id(node)] = census.at(index, _second_body(do, inner, known))
-            self.todo.append((do.graph, inner))
+    modules: dict[str, set[str]] = field(factory=dict)
+    """The reads that come to a module of the state, by graph."""
+    acting: dict[str, set[str]] = field(factory=dict)
+    """Those that come to one that may do more than to check what it is given."""
 
 
 @derived
 def instances_of(survey: Survey) -> Instances:
-    """Return what the reads and calls of a program come to, followed from the root through every instance, once."""
-    return _Walk(survey).run()
-
-
-def _known_paths(slots: Mapping[str, Slot]) -> set[str]:
-    # Every module path on the way to a slot; stopping at a known one keeps this linear in the distinct paths.
-    found: set[str] = set()
-    for name in slots:
-        path = name.rpartition(".")[0]
-        while path and path not in found:
-            found.add(path)
-            path = path.rpartition(".")[0]
+    """Return what the reads and calls come to, followed from the root through every instance, once."""
+    program, found = survey.program, Instances()
+    modules = set[str]() if all(map(is_part, program.modules)) else {module.path for module in program.modules}
+    paths = modules or {above for name in survey.slots for above in way_to(name)[:-1]}
+    held = set(program.state.modules)
+    bodies: dict[tuple[str, int], tuple[str, str]] = {}
+    agreed: set[int] = set()
+    elsewhere: set[str] = set()
+    seen: set[tuple[str, str]] = set()
+    todo = [(program.root, "")]
+    while todo:
+        place = name, path = todo.pop()
+        if place in seen:
+            continue
+        seen.add(place)
+        if path and path not in paths:  # where no state is, a body is looked at once
+            if name in elsewhere:
+                continue
+            elsewhere.add(name)
+        census = survey.censuses[name]
+        _resolve(survey, census, path, found, agreed)
+        todo.extend((callee, path) for _, callee in reversed(census.bodies))
+        for index, node, do in reversed(census.calls):
+            inner, key = join(path, do.instance.path), id(node)
+            said = f"it calls {do.instance}, which is the module {inner!r}"
+            if modules and inner not in modules:
+                found.off_map.setdefault(key, census.at(index, f"{said}: program.modules has none"))
+            if held and (holder := held_by(held, inner)):
+                found.entered.setdefault(key, census.at(index, f"{said}, and the program holds {holder!r} as it is"))
+            body, caller = bodies.setdefault((inner, do.instance.call), (do.graph, name))
+            if body != do.graph and key not in found.ambiguous:
+                said = f"{said}, with the body {do.graph!r}; the same call in {caller or 'the root'} has the body {body!r}"
+                found.ambiguous[key] = census.at(index, said)
+            todo.append((do.graph, inner))
+    # Files of earlier versions keep the meta of one call in a shared body, so a read must fit one of the slots that it
+    # resolves to; that it fits all is asked with `infer=True`.
+    found.misshapen = {key: finding for key, finding in found.misshapen.items() if key not in agreed}
     return found
+
+
+def _resolve(survey: Survey, census: Census, path: str, found: Instances, agreed: set[int]) -> None:
+    slots, prefix = survey.slots, f"{path}." if path else ""
+    for index, node, do in census.gets:
+        slot = slots.get(prefix + do.slot) or slots.get(join(path, do.slot))
+        if slot is None:
+            said = f"it reads {do.slot!r}, which is the slot {join(path, do.slot)!r} when called as {path or 'the root'}"
+            found.unresolved.setdefault(id(node), census.at(index, f"{said}: there is none"))
+        elif slot.kind is SlotKind.MODULE:
+            found.modules.setdefault(census.name, set()).add(node.name)
+            if not checks_inputs(slot.value):
+                found.acting.setdefault(census.name, set()).add(node.name)
+        elif id(node) not in agreed:
+            difference = disagreement(value_in(node.meta), slot.value)
+            if difference is None:
+                agreed.add(id(node))
+            else:
+                found.misshapen.setdefault(id(node), census.at(index, f"it reads {difference}"))
 
 
 def held_by(held: Collection[str], path: str) -> str:
@@ -159,14 +118,57 @@ def held_by(held: Collection[str], path: str) -> str:
     return path
 
 
-def _lost(read: Get, path: str) -> str:
-    seen = join(path, read.slot)
-    return f"it reads {read.slot!r}, which is the slot {seen!r} when called as {path or 'the root'}: there is none"
+def origins(survey: Survey, census: Census, arg: Any) -> Iterator[Any]:
+    """Yield where the values in an argument come from, followed into bodies and out of them.
+
+    They are nodes that compute, inputs of the root, and literals; of packed values also what they hold.
+
+    Args:
+        survey: the program.
+        census: the graph of the argument.
+        arg: an argument.
+    """
+    todo, seen = [(census, arg)], set[tuple[str, str]]()
+    while todo:
+        census, arg = todo.pop()
+        if type(arg) in CONTAINERS:
+            todo.extend((census, part) for part in children_of(arg))
+            continue
+        if type(arg) is not Ref:
+            yield arg
+            continue
+        if (census.name, arg.name) in seen:
+            continue
+        seen.add((census.name, arg.name))
+        node = census.graph.by_name.get(arg.name)
+        if node is None:
+            names = [formal.name for formal in census.graph.inputs]
+            passed = _callers(survey).get(census.name, [])
+            todo.extend((caller, call.args[names.index(arg.name)]) for caller, call in passed)
+            if not passed:
+                yield census.graph.inputs[names.index(arg.name)]
+            continue
+        whole, item = node.projection or (arg.name, None)
+        maker = census.graph.by_name.get(whole, node)
+        if type(maker.do) is not Call:
+            yield node
+            if type(node.do) is Op and node.do.name == PACK.name:
+                todo.extend((census, leaf) for leaf in node.args[:1])
+            continue
+        body = survey.censuses[maker.do.graph]
+        output: Any = body.graph.output
+        if item is not None and isinstance(output, tuple) and -len(output) <= item < len(output):
+            output = output[item]
+        todo.append((body, output))
 
 
-def _second_body(call: Call, path: str, known: tuple[str, str]) -> str:
-    which = f"it calls {call.instance}, which is the module {path!r}, with the body {call.graph!r}"
-    return f"{which}; in {known[1] or 'the root'} the same call of the same module has the body {known[0]!r}"
+@derived
+def _callers(survey: Survey) -> Mapping[str, list[tuple[Census, Node]]]:
+    found: dict[str, list[tuple[Census, Node]]] = {}
+    for census in survey.censuses.values():
+        for _, node, do in census.calls:
+            found.setdefault(do.graph, []).append((census, node))
+    return found
 
 
 LONGEST = 8
@@ -183,9 +185,8 @@ def check_known_callees(survey: Survey) -> Iterator[Finding]:
 
 def check_reachable(survey: Survey) -> Iterator[Finding]:
     """Find graphs that nothing reaches from the root."""
-    if len(survey.program.graphs) > len(survey.censuses):
-        for name in sorted(survey.program.graphs.keys() - survey.censuses.keys()):
-            yield Finding("nothing that the root reaches calls this graph", name)
+    for name in sorted(survey.program.graphs.keys() - survey.censuses.keys()):
+        yield Finding("nothing that the root reaches calls this graph", name)
 
 
 def check_acyclic(survey: Survey) -> Iterator[Finding]:
@@ -194,31 +195,24 @@ def check_acyclic(survey: Survey) -> Iterator[Finding]:
     for start in survey.censuses:
         if start in closed:
             continue
-        trail: list[str] = [start]
-        depth: dict[str, int] = {start: 0}
+        trail = [start]
         work = [iter(survey.censuses[start].callees)]
+        opened = {start}
         while work:
             for index, callee in work[-1]:
-                if callee in depth:
-                    yield _circle(survey, trail, depth[callee], index)
+                if callee in opened:
+                    shown = [name or "the root" for name in trail[trail.index(callee) :]]
+                    names = " -> ".join([*shown[:LONGEST], *(["..."] if len(shown) > LONGEST else []), shown[0]])
+                    yield survey.censuses[trail[-1]].at(index, f"graphs call one another in a circle: {names}")
                 elif callee not in closed and callee in survey.censuses:
-                    depth[callee] = len(trail)
+                    opened.add(callee)
                     trail.append(callee)
                     work.append(iter(survey.censuses[callee].callees))
                     break
             else:
                 work.pop()
-                done = trail.pop()
-                del depth[done]
-                closed.add(done)
-
-
-def _circle(survey: Survey, trail: list[str], start: int, index: int) -> Finding:
-    length = len(trail) - start
-    shown = [name or "the root" for name in trail[start : start + LONGEST]]
-    more = f" -> ({length - LONGEST} more)" if length > LONGEST else ""
-    text = f"graphs call one another in a circle: {' -> '.join(shown)}{more} -> {shown[0]}"
-    return survey.censuses[trail[-1]].at(index, text)
+                opened.discard(trail[-1])
+                closed.add(trail.pop())
 
 
 def check_arity(survey: Survey) -> Iterator[Finding]:
@@ -227,9 +221,8 @@ def check_arity(survey: Survey) -> Iterator[Finding]:
         for index, node, do in census.calls:
             body = survey.censuses.get(do.graph)
             if body is not None and (len(node.args) != len(body.graph.inputs) or node.kwargs):
-                keywords = f" and the keywords {[key for key, _ in node.kwargs]}" if node.kwargs else ""
-                given = f"{len(node.args)} values{keywords}"
-                yield census.at(index, f"it passes {given}; its body takes {len(body.graph.inputs)}, by position")
+                given = len(node.args) + len(node.kwargs)
+                yield census.at(index, f"it passes {given} values; its body takes {len(body.graph.inputs)}, by position")
 
 
 def check_bodies(survey: Survey) -> Iterator[Finding]:
@@ -243,67 +236,42 @@ def check_bodies(survey: Survey) -> Iterator[Finding]:
                 yield census.at(index, f"the graph {callee!r} that it is given returns {short(output)}, not values")
 
 
-def _takes(node: Node) -> bool:
-    return type(node.do) is Op and node.do.name == TAKES.name
-
-
 def check_boundaries(survey: Survey) -> Iterator[Finding]:
-    """Find boundaries outside preserved calls, second ones, and those with more or fewer leaves than their pytree."""
+    """Find boundaries outside preserved calls, second ones, used ones, and those with other leaves than their pytree."""
     if {TAKES.name, GIVES.name}.isdisjoint(op.name for op, _, _ in survey.ops.values()):
         return
     program = survey.program
     bodies, places = signatures_of_bodies(program), instance_paths(program)
     for name, census in survey.censuses.items():
-        yield from _uses(census)
-        yield from _beside(census, bodies)
+        boundaries = {node.name for _, node in census.nodes if is_boundary(node)}
+        uses = [(index, node.refs()) for index, node in census.nodes] if boundaries else []
+        for index, used in [*uses, (len(census.graph.nodes), census.graph.output_refs())]:
+            for boundary in boundaries.intersection(used):
+                yield census.at(index, f"it uses {boundary!r}, which says what a preserved call takes or gives, and is no value")
+        # The leaf of the result that each value is has to be found by its name.
+        output = census.graph.output
+        if (
+            name in bodies
+            and not census.is_root
+            and any(type(p) is not Ref for p in (output if type(output) is tuple else (output,)))
+        ):
+            yield census.at(len(census.graph.nodes), "a body with a preserved call signature returns values alone")
         seen: set[object] = set()
-        for index, node in census.nodes:
+        for index, node in census.nodes if boundaries else ():
             if is_boundary(node):
                 inner = node.stack[-1] if node.stack else None
                 frame = None if inner is None else Frame(join(places[name], inner.path), inner.call)
                 signature = bodies.get(name) if frame is None else program.call_signatures.get(frame)
-                key = (_takes(node), node.stack)
-                fault = _fault(node, signature, second=key in seen) or _made_inside(node, census, is_body=frame is None)
+                key = type(node.do) is Op and node.do.name, node.stack
+                fault = _boundary_fault(node, signature, census, second=key in seen)
                 seen.add(key)
                 if fault is not None:
                     yield census.at(index, fault)
 
 
-def _uses(census: Census) -> Iterator[Finding]:
-    # A boundary says what crosses it, and gives nothing.
-    boundaries = {node.name for _, node in census.nodes if is_boundary(node)}
-    if not boundaries:
-        return
-    for index, node in census.nodes:
-        for used in boundaries.intersection(refs_in(node.args, node.kwargs)):
-            yield census.at(index, f"it uses {used!r}, which says what a preserved call takes or gives, and is not a value")
-    for used in boundaries.intersection(refs_in((census.graph.output,))):
-        yield census.at(len(census.graph.nodes), f"it returns {used!r}, which is not a value")
-
-
-def _beside(census: Census, bodies: Mapping[str, CallSignature]) -> Iterator[Finding]:
-    # The leaf of the result that each value is has to be found by its name.
-    output = census.graph.output
-    odd = [part for part in (output if type(output) is tuple else (output,)) if type(part) is not Ref]
-    if odd and census.name in bodies and not census.is_root:
-        text = f"it returns {short(odd[0])}; what a body with a preserved call signature returns are values"
-        yield census.at(len(census.graph.nodes), text)
-
-
-def _made_inside(node: Node, census: Census, *, is_body: bool) -> str | None:
-    # What a call takes is there before it; reads are placed by who sinks them.
-    if not _takes(node) or (is_body and census.is_root):
-        return None
-    names, stack = set(refs_in(node.args)), node.stack
-    for _, maker in census.nodes:
-        if maker.name in names and type(maker.do) is not Get and maker.stack[: len(stack)] == stack:
-            return f"it takes {maker.name!r}, which is made in that very call"
-    return None
-
-
-def _fault(node: Node, signature: CallSignature | None, *, second: bool) -> str | None:
-    where = str(node.stack[-1]) if node.stack else "this body"
-    takes = _takes(node)
+def _boundary_fault(node: Node, signature: CallSignature | None, census: Census, *, second: bool) -> str | None:
+    where, stack = str(node.stack[-1]) if node.stack else "this body", node.stack
+    takes = type(node.do) is Op and node.do.name == TAKES.name
     if signature is None:
         return f"it names what {where} takes or gives, and program.call_signatures does not have that call"
     if second:
@@ -311,6 +279,10 @@ def _fault(node: Node, signature: CallSignature | None, *, second: bool) -> str 
     count = getattr(signature.in_spec if takes else signature.out_spec, "num_leaves", None)
     if node.kwargs or count != len(node.args):
         return f"it has {len(node.args) + len(node.kwargs)} leaves, the pytree of {where} has {count}"
+    for name in refs_in(node.args) if takes and not (census.is_root and not stack) else ():
+        maker = census.graph.by_name.get(name)  # what a call takes is there before it; reads are placed by who sinks them
+        if maker is not None and type(maker.do) is not Get and maker.stack[: len(stack)] == stack:
+            return f"it takes {name!r}, which is made in that very call"
     return None
 
 

@@ -146,11 +146,8 @@ class Finding:
     """What findings have in common that one mistake makes, whatever their messages say; by default the message itself."""
 
 
-Fault = tuple[str, Finding]
-"""The name of a rule, and what is wrong."""
-
 Check = Callable[[Any], Iterable[Finding]]
-"""From a ``Survey`` of a program to what is wrong; what a survey is made of does not know the rules."""
+"""From a ``Survey`` of a program to what is wrong."""
 
 
 @frozen
@@ -188,65 +185,35 @@ class Lines:
 
     def around(self, name: str, at: int) -> tuple[str, ...]:
         """Return the lines around a position of a graph; the line itself begins with ``>``."""
-        graph = self._graphs.get(name)
-        if graph is None:
-            return ()
-        end = len(self._nodes(name))
+        end = len(self._graphs[name].nodes)
         span = range(max(-1, at - AROUND), min(end, at + AROUND) + 1)
-        return tuple(f"{'>' if index == at else ' '} {self._line(name, graph, index, end)}" for index in span)
+        return tuple(f"{'>' if index == at else ' '} {self._line(name, index)}" for index in span)
 
-    def node(self, name: str, at: int) -> object:
+    def node(self, name: str, at: int) -> Node | None:
         """Return what is at a position of a graph, or None."""
-        nodes = self._nodes(name)
-        return nodes[at] if 0 <= at < len(nodes) else None
+        nodes: Any = self._graphs[name].nodes
+        found = nodes[at] if 0 <= at < len(nodes) else None
+        return found if type(found) is Node else None
 
-    def _nodes(self, name: str) -> tuple[Any, ...]:
-        nodes: Any = self._graphs[name].nodes if name in self._graphs else ()
-        return nodes if type(nodes) is tuple else ()
-
-    def _line(self, name: str, graph: Graph, index: int, end: int) -> str:
-        known = self._known.get((name, index))
-        if known is None:
-            known = self._known[name, index] = _cut(_safely(graph, index, end))
-        return known
-
-
-def _cut(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
+    def _line(self, name: str, index: int) -> str:
+        if (name, index) not in self._known:
+            try:
+                text = " ".join(_printed(self._graphs[name], index).split())
+            except Exception as error:  # noqa: BLE001  garbage may refuse to be printed; that must not hide what is wrong with it
+                text = f"(a line that cannot be printed: {type(error).__name__})"
+            self._known[name, index] = text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
+        return self._known[name, index]
 
 
-def _safely(graph: Graph, index: int, end: int) -> str:
-    try:
-        return _printed(graph, index, end)
-    except Exception as error:  # noqa: BLE001  garbage may refuse to be printed; that must not hide what is wrong with it
-        return f"(a line that cannot be printed: {type(error).__name__})"
+def _printed(graph: Graph, index: int) -> str:
+    if index == len(graph.nodes):
+        from ..text.arguments import print_arg  # here, because a text is read of programs that this folder checks
 
-
-def _printed(graph: Graph, index: int, end: int) -> str:
-    if index == end:
-        return f"return {_argument(graph.output)}"
+        return f"return {print_arg(graph.output)}"
     if index < 0:
-        inputs: Any = graph.inputs
-        shown = inputs[:WIDTH] if type(inputs) is tuple else ()
-        return f"inputs ({', '.join(str(getattr(formal, 'name', formal)) for formal in shown)})"
+        return f"inputs ({', '.join(str(formal.name) for formal in graph.inputs[:WIDTH])})"
     node = graph.nodes[index]
     return text_of(node) if type(node) is Node else short(node, width=WIDTH)
-
-
-def _argument(arg: Any, depth: int = 3) -> str:
-    kind = type(arg)
-    if kind is Ref:
-        return str(arg.name)
-    if kind is Body:
-        return f"body {arg.graph}"
-    if kind is Items and depth:
-        return f"[{', '.join(_argument(part, depth - 1) for part in arg[:WIDTH])}]"
-    if kind is tuple and depth:
-        return f"({', '.join(_argument(part, depth - 1) for part in arg[:WIDTH])}{',' if len(arg) == 1 else ''})"
-    if kind is Record and depth and type(arg.items) is tuple:
-        return f"{{{', '.join(_argument(pair, depth - 1) for pair in arg.items)}}}"
-    return repr(arg) if kind in (int, bool, float, type(None)) else short(arg, width=40)
 
 
 def source_of(meta: Any) -> str | None:

@@ -5,34 +5,41 @@ Declared effects are those of the target; how many operands it takes, and of whi
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from attrs import evolve, fields
 
 from ..analysis.numbers import SYMBOLIC
-from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, children_of, with_children
+from ..arguments import CONTAINERS, TREES, Body, Items, Record, Ref
 from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import effects_of, is_foreign, lacking, registered_effects
 from ..graph import Call, Graph, Node, Op
 from ..own_operators import PACK, UNPACK, is_boundary, is_module_call
 from ..persistent import derived
 from ..tensors import value_in
-from ..torch_private import HigherOrderOperator, OpOverload, allows_numbers_as_tensors, schema_of
+from ..torch_private import OpOverload, allows_numbers_as_tensors, schema_of
+from .calls import origins
 from .findings import PLAIN, Finding, short
 from .survey import Census, Survey
 
 
-def check_targets(survey: Survey) -> Iterator[Finding]:
-    """Find operators without a target that bear the name of one that is registered: they look like it, and cannot run."""
+def check_operator_names(survey: Survey) -> Iterator[Finding]:
+    """Find operators that do not bear the name of their target, and one name for two targets: names decide equality."""
     from ..text.lexer import resolve  # here, because a text is read of programs that this folder checks
 
+    first: dict[str, Any] = {}
     for op, census, index in survey.ops.values():
-        # Toy programs thread tokens and take bodies by the names of torch's, and are evaluated without it.
-        if op.target is None and not op.effects.through_bodies and resolve(op.name) is not None:
-            yield census.at(index, f"it is named {op.name!r}, which is registered, and has no target to run")
+        target: Any = op.target
+        if target is None:
+            # Toy programs thread tokens and take bodies by the names of torch's, and are evaluated without it.
+            if not op.effects.through_bodies and resolve(op.name) is not None:
+                yield census.at(index, f"it is named {op.name!r}, which is registered, and has no target to run")
+        elif isinstance(target, OpOverload) and op.name != str(target):
+            yield census.at(index, f"it is named {op.name!r} and runs {target}")
+        elif (other := first.setdefault(op.name, target)) is not target and other != target:
+            yield census.at(index, f"two different functions are named {op.name!r}")
 
 
 def check_effects(survey: Survey) -> Iterator[Finding]:
@@ -42,45 +49,19 @@ def check_effects(survey: Survey) -> Iterator[Finding]:
     that contradicts its schema.
     """
     for op, census, index in survey.ops.values():
-        target: Any = op.target
-        if target is None:
-            continue
-        real = effects_of(target)
-        if op.effects is real or op.effects == real:
-            continue
+        real = op.effects if op.target is None else effects_of(op.target)
         # remove_effect_tokens writes the order that a token stood for on the operator.
-        if op.effects.ordered and not real.ordered and evolve(op.effects, ordered=False) == real:
+        if op.effects is real or op.effects in (real, evolve(real, ordered=True)):
             continue
-        known = registered_effects(target)
-        unknown = evolve(known, through_bodies=False) == ANYTHING  # a higher-order one does what its bodies do all the same
-        if unknown and op.effects.through_bodies >= known.through_bodies:
-            continue
-        if is_foreign(target) and not known.unknown and not lacking(op.effects, known):
-            continue
-        yield census.at(index, f"{op.name} is said to have {_difference(op.effects, real)}")
-
-
-def _difference(said: Effects, real: Effects) -> str:
-    parts = [
-        f"{field.name}={getattr(said, field.name)!r} (it has {getattr(real, field.name)!r})"
-        for field in fields(Effects)
-        if getattr(said, field.name) != getattr(real, field.name)
-    ]
-    return ", ".join(parts)
-
-
-def check_operator_names(survey: Survey) -> Iterator[Finding]:
-    """Find operators that do not bear the name of their target, and one name for two targets: names decide equality."""
-    first: dict[str, Any] = {}
-    for op, census, index in survey.ops.values():
-        target: Any = op.target
-        if target is None:
-            continue
-        if isinstance(target, OpOverload) and op.name != str(target):
-            yield census.at(index, f"it is named {op.name!r} and runs {target}")
-        other = first.setdefault(op.name, target)
-        if other is not target and other != target:
-            yield census.at(index, f"two different functions are named {op.name!r}")
+        known = registered_effects(op.target)
+        if evolve(known, through_bodies=False) == ANYTHING:  # a higher-order one does what its bodies do all the same
+            fits = op.effects.through_bodies >= known.through_bodies
+        else:
+            fits = is_foreign(op.target) and not known.unknown and not lacking(op.effects, known)
+        if not fits:
+            said, has = ({f.name: getattr(e, f.name) for f in fields(Effects)} for e in (op.effects, real))
+            differences = ", ".join(f"{key}={said[key]!r} (it has {has[key]!r})" for key in said if said[key] != has[key])
+            yield census.at(index, f"{op.name} is said to have {differences}")
 
 
 NUMBERS: tuple[type, ...] = (int, bool, float, complex, *SYMBOLIC)
@@ -115,54 +96,33 @@ def check_operands(survey: Survey) -> Iterator[Finding]:
 
 @derived
 def _misfits(graph: Graph) -> list[tuple[int, str]]:
-    right: dict[int, set[Any]] = {}
     found: list[tuple[int, str]] = []
     for index, node in enumerate(graph.nodes):
-        do = node.do
-        if type(do) is not Op:
+        target: Any = node.do.target if type(node.do) is Op else None
+        if not isinstance(target, OpOverload):
             continue
-        known = right.get(id(do))
-        if known is None:
-            known = right[id(do)] = fitting(do.target) if isinstance(do.target, OpOverload) else set()
-        kinds: Any = tuple(map(type, node.args))
-        if node.kwargs or not CONTAINERS.isdisjoint(kinds):
-            kinds = _deep_kinds(node)
-        if kinds in known:
+        kinds = (target, *map(_kind, node.args), *[(key, _kind(arg)) for key, arg in node.kwargs])
+        if kinds in FITTING:
             continue  # nearly all of them
-        fault = fault_of(node, do.target)
-        if fault is None and len(known) < FORMS:
-            known.add(kinds)
-        elif fault is not None:
+        fault = fault_of(node, target)
+        if fault is not None:
             found.append((index, fault))
+        elif len(FITTING) < FORMS:
+            FITTING.add(kinds)
     return found
 
 
-FORMS = 256
-"""How many kinds of arguments are remembered of one operator."""
+FITTING: set[Any] = set()
+"""Overloads with kinds of arguments that they were found to take; a process meets few."""
+
+FORMS = 50_000
+"""How many are remembered."""
 
 
-@functools.lru_cache(maxsize=2048)
-def fitting(target: Any) -> set[Any]:
-    """Return the kinds of arguments that an operator of the dispatcher was found to take: it is asked once in a process.
-
-    >>> fitting(torch.ops.aten.relu.default) is fitting(torch.ops.aten.relu.default)
-    True
-    """
-    assert isinstance(target, OpOverload)
-    return set()
-
-
-def _deep_kinds(node: Node) -> Any:
-    # With the kinds of what is in lists, whatever their number, and keyword arguments with their names.
-    args: list[Any] = []
-    for arg in node.args:
-        kind = type(arg)
-        args.append(frozenset(map(type, arg)) if kind is Items or kind is tuple else kind)
-    kwargs: list[Any] = []
-    for key, arg in node.kwargs:
-        kind = type(arg)
-        kwargs.append((key, kind, *map(type, arg)) if kind is Items or kind is tuple else (key, kind))
-    return tuple(args), tuple(kwargs)
+def _kind(arg: Any) -> Any:
+    # With the kinds of what is in a list, whatever their number.
+    kind = type(arg)
+    return (kind, frozenset(map(type, arg))) if kind is Items or kind is tuple else kind
 
 
 def fault_of(node: Node, target: Any) -> str | None:
@@ -215,15 +175,29 @@ def _takes(kind: Any, value: Any, *, broadcasts: bool = False) -> bool:
     return type(value) is range or (type(value) in (str, bytes) and element.kind() in ("StringType", "IntType", "NumberType"))
 
 
-def _returns(target: Any) -> int:
-    """Return how many results the schema of an operator has; 1 for what has no schema."""
-    return len(schema_of(target).returns) if isinstance(target, OpOverload) else 1
+def _several(survey: Survey, node: Node) -> int | None:
+    # How many results a node has; None if it has one, which is no tuple, or if that is not known.
+    do = node.do
+    if type(do) is Call:
+        output = survey.censuses[do.graph].graph.output
+        return len(output) if type(output) in (tuple, Items) else None
+    target: Any = do.target if type(do) is Op else None
+    if isinstance(target, OpOverload) and len(schema_of(target).returns) != 1:
+        return len(schema_of(target).returns)
+    known: Any = value_in(node.meta) if type(do) is Op else None
+    return len(known) if type(known) in (tuple, list) else None
 
 
 def check_results(survey: Survey) -> Iterator[Finding]:
-    """Find operators that are given all results of a call or of an operator where they take one value."""
-    several = {id(op) for op, _, _ in survey.ops.values() if _returns(op.target) > 1}
+    """Find operators that take all results of a call or of an operator as one value, and ``getitem`` of what has no such item."""
+    several = {
+        id(op) for op, _, _ in survey.ops.values() if isinstance(op.target, OpOverload) and len(schema_of(op.target).returns) > 1
+    }
     for census in survey.censuses.values():
+        for index, node in census.projections:
+            fault = _projection_fault(survey, census, node)
+            if fault is not None:
+                yield census.at(index, fault)
         if not several and not census.calls:
             continue
         whole = {node.name for _, node, do in census.calls if type(survey.censuses[do.graph].graph.output) is tuple}
@@ -234,28 +208,14 @@ def check_results(survey: Survey) -> Iterator[Finding]:
                     yield census.at(index, f"it takes {name!r}, which is several results, as one value")
 
 
-def check_projections(survey: Survey) -> Iterator[Finding]:
-    """Find ``getitem`` of what is not a value, and beyond the number of results where that is known."""
-    for census in survey.censuses.values():
-        if not census.projections:
-            continue
-        wanted = {node.args[0].name for _, node in census.projections if node.args and type(node.args[0]) is Ref}
-        makers = {node.name: node for _, node in census.nodes if node.name in wanted}
-        for index, node in census.projections:
-            if len(node.args) != 2 or node.kwargs:
-                yield census.at(index, "getitem takes a value and an item, by position")
-                continue
-            fault = _projection_fault(survey.censuses, node, makers)
-            if fault is not None:
-                yield census.at(index, fault)
-
-
-def _projection_fault(censuses: Mapping[str, Census], node: Node, makers: Mapping[str, Node]) -> str | None:
+def _projection_fault(survey: Survey, census: Census, node: Node) -> str | None:
+    if len(node.args) != 2 or node.kwargs:
+        return "getitem takes a value and an item, by position"
     source, item = node.args
-    maker = makers.get(source.name) if type(source) is Ref else None
-    if type(source) is not Ref and type(source) is not tuple and type(source) is not Items:
+    maker = census.graph.by_name.get(source.name) if type(source) is Ref else None
+    if type(source) not in (Ref, tuple, Items):
         return f"it takes an item of {short(source)}, which is not a value with items"
-    length = _length(censuses, maker) if maker is not None else len(source) if isinstance(source, tuple) else None
+    length = len(source) if isinstance(source, tuple) else None if maker is None else _several(survey, maker)
     is_call = maker is not None and type(maker.do) is Call
     if length is None or (type(item) in (Ref, slice) and not is_call):
         return None  # Python takes any part of a tuple
@@ -264,100 +224,35 @@ def _projection_fault(censuses: Mapping[str, Census], node: Node, makers: Mappin
     return None
 
 
-RESULTS = {
-    "cond": 1, "while_loop": 1, "invoke_subgraph": 0, "wrap_with_set_grad_enabled": 1, "hints_wrapper": 0, "strict_mode": 0,
-}  # fmt: skip
-"""Which argument of a higher-order operator is the graph whose results it gives."""
-
-
-def _length(censuses: Mapping[str, Census], maker: Node) -> int | None:
-    """Return how many results a node returns; None if that is not known, or where it gives no tuple or list."""
-    do = maker.do
-    if type(do) is Call:
-        return _width(censuses, do.graph)
-    target: Any = do.target if type(do) is Op else None
-    if (count := _returns(target)) != 1:
-        return count
-    if isinstance(target, HigherOrderOperator) and target.name() in RESULTS:
-        place = RESULTS[target.name()]
-        body = maker.args[place] if place < len(maker.args) else None
-        return _width(censuses, body.graph) if type(body) is Body else None
-    known: Any = value_in(maker.meta) if type(do) is Op else None
-    return len(known) if type(known) in (tuple, list) else None
-
-
-def _width(censuses: Mapping[str, Census], name: str) -> int | None:
-    output = censuses[name].graph.output
-    return len(output) if type(output) in (tuple, Items) else None
-
-
-OBJECT = Ref("/object")
-"""An object of a registered pytree type."""
-
-UNKNOWN = Ref("")
-"""Anything else: no value has this name."""
-
-
 def check_packed(survey: Survey) -> Iterator[Finding]:
     """Find operators that are given an object of a registered pytree type: they could call methods of it."""
     if not any(op.name == PACK.name for op, _, _ in survey.ops.values()):
         return
-    known: dict[tuple[str, str], Arg] = {}
-    before = None
-    while known != before:  # each value changes twice at most: to what holds an object, and to an object
-        before = dict(known)
-        for census in survey.censuses.values():
-            for _, node in census.nodes:
-                _follow(survey.censuses, census.name, node, known)
     for census in survey.censuses.values():
         for index, node in census.nodes:
             if type(node.do) is not Op or is_module_call(node) or is_boundary(node) or node.do.name in (PACK.name, UNPACK.name):
                 continue
             for name in node.refs():
-                value = known.get((census.name, name), UNKNOWN)
-                if _holds_object(value) and not (node.projection is not None and type(value) is tuple):
+                maker = census.graph.by_name.get(name)
+                if node.projection is not None and maker is not None and type(maker.do) is Call and _several(survey, maker):
+                    continue  # it takes one of the results of a call
+                if any(map(_is_object, origins(survey, census, Ref(name)))):
                     yield census.at(index, f"it takes {name!r}, which is an object that {PACK.name} made, or holds one")
-
-
-def _follow(censuses: Mapping[str, Census], graph: str, node: Node, known: dict[tuple[str, str], Arg]) -> None:
-    # Remember which results of a node, and which inputs of the body that it calls, hold an object.
-    def learn(place: tuple[str, str], value: Arg) -> None:
-        if _holds_object(value):
-            known[place] = value if known.setdefault(place, value) == value else OBJECT
-
-    if type(node.do) is Call:
-        body = censuses[node.do.graph].graph
-        for formal, arg in zip(body.inputs, node.args, strict=True):
-            learn((node.do.graph, formal.name), _outline(arg, graph, known))
-        learn((graph, node.name), _outline(body.output, node.do.graph, known))
-    elif type(node.do) is Op and node.do.name == PACK.name:
-        held = any(_holds_object(_outline(arg, graph, known)) for arg in node.args)
-        learn((graph, node.name), OBJECT if held or _is_of_a_type(node) else UNKNOWN)
-    elif node.projection is not None:
-        whole, index = known.get((graph, node.projection[0]), UNKNOWN), node.projection[1]
-        if type(whole) is tuple and -len(whole) <= index < len(whole):
-            learn((graph, node.name), whole[index])
-
-
-def _outline(arg: Arg, graph: str, known: Mapping[tuple[str, str], Arg]) -> Arg:
-    if type(arg) is Ref:
-        return known.get((graph, arg.name), UNKNOWN)
-    return with_children(arg, [_outline(part, graph, known) for part in children_of(arg)]) if type(arg) in CONTAINERS else UNKNOWN
-
-
-def _holds_object(value: Arg) -> bool:
-    return value == OBJECT or (type(value) in CONTAINERS and any(map(_holds_object, children_of(value))))
 
 
 PLAIN_TYPES = frozenset({tuple, list, dict})
 
 
-def _is_of_a_type(node: Node) -> bool:
-    todo: list[Any] = [node.args[1]] if len(node.args) == 2 and isinstance(node.args[1], TREES) else []
+def _is_object(origin: Any) -> bool:
+    # Whether a node makes an object of another type than Python's containers, or takes one out of such.
+    if type(origin) is not Node or type(origin.do) is not Op or origin.do.name != PACK.name or len(origin.args) != 2:
+        return False
+    todo: list[Any] = [origin.args[1]]
     while todo:
         spec = todo.pop()
-        if not spec.is_leaf():
-            if spec.type not in PLAIN_TYPES:
-                return True
-            todo.extend(spec.children())
+        if not isinstance(spec, TREES) or spec.is_leaf():
+            continue
+        if spec.type not in PLAIN_TYPES:
+            return True
+        todo.extend(spec.children())
     return False

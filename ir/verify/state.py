@@ -5,7 +5,7 @@ Parts are modules of the root that it alone calls; a module of the state is read
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -15,7 +15,6 @@ from ..calls.parts import is_part
 from ..graph import Frame, Get, Node, Stack
 from ..names import FROM_ROOT, way_to
 from ..own_operators import CALL_GUARDS, CALLS, attribute_of, is_module_call
-from ..program import Module
 from ..signature import StateInput
 from ..state import Slot, SlotKind, describe_tensor, lazy_bits
 from ..tensors import disagreement, value_in
@@ -33,48 +32,41 @@ def _of_modules(text: str) -> Finding:
     return Finding(text, node="program.modules")
 
 
-def check_owners(survey: Survey) -> Iterator[Finding]:
-    """Find state of modules that the hierarchy does not have; a program may list none at all."""
-    modules, state = survey.program.modules, survey.program.state
-    if all(map(is_part, modules)):
-        return
-    listed = {"", *[module.path for module in modules]}
-    for name in state.order:
-        owner = name.rpartition(".")[0]
-        if owner not in listed and not held_by(state.modules, owner):
-            yield _of_slot(name, f"it is of the module {owner!r}, and program.modules has none")
+KINDS: dict[SlotKind, type] = {
+    SlotKind.PARAMETER: torch.nn.Parameter, SlotKind.BUFFER: torch.Tensor, SlotKind.MODULE: torch.nn.Module,
+    SlotKind.CONSTANT: object,
+}  # fmt: skip
 
 
 def check_values(survey: Survey) -> Iterator[Finding]:
     """Find slots without a value, parameters and buffers that are not tensor, and modules that are none."""
     for name, slot in survey.program.state.pairs:
-        value = slot.value
-        if type(value) is torch.nn.Parameter or (slot.kind is not SlotKind.PARAMETER and isinstance(value, torch.Tensor)):
-            continue
-        if value is None:
+        if slot.value is None:
             yield _of_slot(name, "its value is missing")
-        elif slot.kind is SlotKind.MODULE:
-            if not isinstance(value, torch.nn.Module):
-                yield _of_slot(name, f"it is a module and holds {short(value)}, no torch.nn.Module")
-        elif slot.kind is SlotKind.PARAMETER and not isinstance(value, torch.nn.Parameter):
-            yield _of_slot(name, f"it is a parameter and holds {short(value)}, not a torch.nn.Parameter")
-        elif slot.kind is not SlotKind.CONSTANT and not isinstance(value, torch.Tensor):
-            yield _of_slot(name, f"it is a {slot.kind.value} and holds {short(slot.value)}, not a tensor")
+        elif type(slot.value) is not torch.nn.Parameter and not isinstance(slot.value, KINDS[slot.kind]):
+            yield _of_slot(name, f"it is a {slot.kind.value} and holds {short(slot.value)}")
 
 
-def check_ties(survey: Survey) -> Iterator[Finding]:
-    """Find slots with one cell that are not one tensor: another geometry, another storage, another memory."""
+def check_memory(survey: Survey) -> Iterator[Finding]:
+    """Find slots with one cell that are not one tensor, and such that share memory without saying so, or say so and do not."""
     first: dict[int, tuple[str, Slot]] = {}
+    memory: dict[int, tuple[str, int]] = {}
+    declared: dict[int, tuple[str, int]] = {}
     for name, slot in survey.program.state.pairs:
-        if slot.cell not in first:
-            first[slot.cell] = (name, slot)
+        other, tied = first.setdefault(slot.cell, (name, slot))
+        if slot is not tied and (slot.storage != tied.storage or not _one_tensor(slot.value, tied.value)):
+            yield _of_slot(name, f"it is tied to {other!r} (cell {slot.cell}), but they are not one tensor in one storage")
+        value = slot.value
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
             continue
-        other, tied = first[slot.cell]
-        if slot.storage != tied.storage:
-            text = f"it is tied to {other!r} (cell {slot.cell}), but its storage is {slot.storage}, not {tied.storage}"
+        key = storage_key(value)
+        other, theirs = declared.setdefault(slot.storage, (name, key))
+        if theirs != key:
+            yield _of_slot(name, f"it is said to share memory with {other!r} (storage {slot.storage}), and does not")
+        other, number = memory.setdefault(key, (name, slot.storage))
+        if number != slot.storage:
+            text = f"it shares memory with {other!r}, and is not said to (storage {slot.storage}, not {number})"
             yield _of_slot(name, text)
-        if not _one_tensor(slot.value, tied.value):
-            yield _of_slot(name, f"it is tied to {other!r} (cell {slot.cell}), but they are not one tensor")
 
 
 def _one_tensor(left: Any, right: Any) -> bool:
@@ -87,119 +79,83 @@ def _one_tensor(left: Any, right: Any) -> bool:
     return left.layout is not torch.strided or left.storage_offset() == right.storage_offset()
 
 
-def check_storage(survey: Survey) -> Iterator[Finding]:
-    """Find slots that share memory without saying so, or say so without sharing it."""
-    memory: dict[int, tuple[str, int]] = {}
-    declared: dict[int, tuple[str, int]] = {}
-    for name, slot in survey.program.state.pairs:
-        value = slot.value
-        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-            continue
-        key, number = storage_key(value), slot.storage
-        if number not in declared:
-            declared[number] = (name, key)
-        elif declared[number][1] != key:
-            other = declared[number][0]
-            yield _of_slot(name, f"it is said to share memory with {other!r} (storage {number}), and does not")
-        if key not in memory:
-            memory[key] = (name, number)
-        elif memory[key][1] != number:
-            other, theirs = memory[key]
-            text = f"it shares memory with {other!r}, and is not said to (storage {number}, not {theirs})"
-            yield _of_slot(name, text)
-
-
 def check_geometry(survey: Survey) -> Iterator[Finding]:
     """Find state inputs and reads whose fake value has another shape or dtype than the slot's tensor."""
-    main, slots = survey.main, survey.slots
     for formal, spec in survey.program.inputs:
-        slot = slots.get(spec.slot) if type(spec) is StateInput else None
-        if slot is not None and type(spec) is StateInput:
-            difference = disagreement(value_in(formal.meta), slot.value)
-            if difference is not None:
-                yield Finding(f"it is the state {spec.slot!r}, taken as {difference}", main.name, INPUTS, formal.name)
-    yield from instances_of(survey).misshapen
+        slot = survey.slots.get(spec.slot) if type(spec) is StateInput else None
+        difference = None if slot is None else disagreement(value_in(formal.meta), slot.value)
+        if difference is not None:
+            yield Finding(f"it is state, taken as {difference}", survey.main.name, INPUTS, formal.name)
+    yield from instances_of(survey).misshapen.values()
 
 
 def check_reads(survey: Survey) -> Iterable[Finding]:
     """Find reads that come to no slot from one of the module calls that reach them."""
-    return instances_of(survey).unresolved
+    return instances_of(survey).unresolved.values()
+
+
+def check_labels(survey: Survey) -> Iterable[Finding]:
+    """Find calls that one path and call number name, and that have different bodies."""
+    return instances_of(survey).ambiguous.values()
+
+
+def _stacks(census: Census) -> Iterator[tuple[int, Stack]]:
+    # Each stack once, with the first node that has it.
+    seen: set[int] = set()
+    for index, stack in census.stacks:
+        if id(stack) not in seen:
+            seen.add(id(stack))
+            yield index, stack
 
 
 def check_scopes(survey: Survey) -> Iterator[Finding]:
     """Find module calls of the root that are entered from two other calls; bodies of operators may be traced again."""
     around: dict[Frame, Stack] = {}
-    known: set[int] = set()
-    for index, stack in survey.main.stacks:
-        if id(stack) in known:
-            continue
-        known.add(id(stack))
+    for index, stack in _stacks(survey.main):
         for depth in range(len(stack) - 1, -1, -1):
             frame, above = stack[depth], stack[:depth]
             other = around.setdefault(frame, above)
             if other is not above:  # met before, and with it all that is around it
                 if other != above:
-                    text = f"it is inside {frame} of {_shown(above)}, but that call is made in {_shown(other)}"
-                    yield survey.main.at(index, text)
+                    shown, theirs = (" / ".join(map(str, frames)) or "the root" for frames in (above, other))
+                    yield survey.main.at(index, f"it is inside {frame} of {shown}, but that call is made in {theirs}")
                 break
 
 
-def _shown(stack: Stack) -> str:
-    return " / ".join(map(str, stack)) or "the root"
-
-
 def check_module_paths(survey: Survey) -> Iterator[Finding]:
-    """Find modules that are listed twice, have no parent or have a name that reads as another path."""
+    """Find modules that are listed twice, have no parent, a name that reads as another path, or are inside themselves."""
     modules = survey.program.modules
     paths: set[str] = set()
+    cells: dict[int, list[str]] = {}
     for module in modules:
         if module.path in paths:
             yield _of_modules(f"the module {module.path!r} is listed twice")
         elif f".{module.path}".find(f".{FROM_ROOT}") >= 0:
-            said = f"has a name that begins with {FROM_ROOT!r}, as paths do that are counted from the root"
-            yield _of_modules(f"the module {module.path!r} {said}")
+            yield _of_modules(f"the module {module.path!r} has a name that begins with {FROM_ROOT!r}, as paths from the root do")
         paths.add(module.path)
-    yield from _wrong_cells(modules)
+        if module.cell is not None:
+            cells.setdefault(module.cell, []).append(module.path)
+    for cell, found in cells.items():
+        nested = any(above in found for path in found for above in way_to(path)[:-1])
+        if cell < 0 or "" in found or nested:
+            yield _of_modules(f"the modules {found[:9]} are said to be one object (cell {cell}), and cannot be")
     # A program that lists no modules lists its parts when it is split.
     for path in [module.path for module in modules if module.path and not is_part(module)]:
-        parent = path.rpartition(".")[0]
-        if parent not in paths:
-            yield _of_modules(f"the module {path!r} is listed, its parent {parent!r} is not")
-
-
-def _wrong_cells(modules: Iterable[Module]) -> Iterator[Finding]:
-    paths: dict[int, list[str]] = {}
-    for module in modules:
-        if module.cell is None:
-            continue
-        if module.cell < 0 or not module.path:
-            said = "no number of an object" if module.path else "and the root is one object with nothing else"
-            yield _of_modules(f"the module {module.path!r} has the cell {short(module.cell)}, {said}")
-        else:
-            paths.setdefault(module.cell, []).append(module.path)
-    for found in paths.values():
-        known = set(found)
-        for outer, inner in [(outer, path) for path in found for outer in way_to(path)[:-1] if outer in known]:
-            said = f"the modules {outer!r} and {inner!r} are one object by their cell, and no module is inside itself"
-            yield _of_modules(said)
-
-
-def check_labels(survey: Survey) -> Iterable[Finding]:
-    """Find calls that one path, call number and part name, and that have different bodies."""
-    return instances_of(survey).ambiguous
+        if path.rpartition(".")[0] not in paths:
+            yield _of_modules(f"the module {path!r} is listed, its parent is not")
 
 
 def check_known_modules(survey: Survey) -> Iterator[Finding]:
-    """Find calls of modules, and nodes inside modules, that the hierarchy does not have; a program may list none at all."""
-    yield from instances_of(survey).off_map
-    known = {module.path for module in survey.program.modules}
+    """Find calls of modules, nodes inside modules and state of modules that are not listed; a program may list none at all."""
     if all(map(is_part, survey.program.modules)):
         return
-    seen: set[int] = set()
-    for index, stack in survey.main.stacks:
-        if id(stack) in seen:
-            continue
-        seen.add(id(stack))
+    yield from instances_of(survey).off_map.values()
+    state, known = survey.program.state, {"", *[module.path for module in survey.program.modules]}
+    for name in state.order:
+        owner = name.rpartition(".")[0]
+        if owner not in known and not held_by(state.modules, owner):
+            yield _of_slot(name, f"it is of the module {owner!r}, and program.modules has none")
+    for index, stack in _stacks(survey.main):
         for frame in stack:
             if frame.path not in known:
                 known.add(frame.path)
@@ -212,90 +168,64 @@ def check_parts(survey: Survey) -> Iterator[Finding]:
     names = {module.path for module in modules if is_part(module)}
     if not names:
         return
-    for name in sorted(names, key=repr):
-        if not name or "." in name:
-            yield _of_modules(f"the part {name!r} is not a module of the root")
-    for module in modules:
-        if module.path and module.path.partition(".")[0] not in names:
-            yield _of_modules(f"the program is split, and the module {module.path!r} is in no part")
-    for slot in survey.slots:
-        if slot.partition(".")[0] not in names:
-            yield Finding(f"the program is split, and the state {slot!r} is in no part", node="program.state")
+    yield from [
+        _of_modules(f"the part {name!r} is not a module of the root") for name in sorted(names) if not name or "." in name
+    ]
+    for path in [*[module.path for module in modules], *survey.slots]:
+        if path and path.partition(".")[0] not in names:
+            yield _of_modules(f"the program is split, and {path!r} is in no part")
     called: set[str] = set()
     for census in survey.censuses.values():
         for index, _, do in census.calls:
             path = do.instance.path
-            if not census.is_root:
-                if path.startswith(FROM_ROOT) and path[1:] in names:
-                    yield census.at(index, f"it calls the part {path[1:]!r}, which the root alone may")
-            elif path in called:
+            if not census.is_root and path.startswith(FROM_ROOT) and path[1:] in names:
+                yield census.at(index, f"it calls the part {path[1:]!r}, which the root alone may")
+            elif census.is_root and path in called:
                 yield census.at(index, f"it calls the part {path!r} for the second time")
-            elif path in names:
+            elif census.is_root and path in names:
                 called.add(path)
 
 
 def check_modules(survey: Survey) -> Iterator[Finding]:
     """Find modules that are used as values, calls of what is not a module, and state or bodies at a module's path."""
-    held = set(survey.program.state.modules)
-    called = any(op.name in CALLS for op, _, _ in survey.ops.values())
-    if not (held or called):
+    state, found = survey.program.state, instances_of(survey)
+    held = set(state.modules)
+    if not held and not any(op.name in CALLS for op, _, _ in survey.ops.values()):
         return
-    yield from instances_of(survey).entered
-    yield from _inside(survey.main, held)
-    yield from _state_below(survey, held)
-    for census in survey.censuses.values():
-        yield from _misused(survey, census, _modules_in(survey, census))
-
-
-def _inside(root: Census, held: Collection[str]) -> Iterator[Finding]:
-    # In the root every path is counted from the root; whoever outlines would make a body at that path.
-    for index, stack in root.stacks:
-        for frame in stack:
-            above = next((path for path in way_to(frame.path) if path in held), None)
-            if above is not None:
-                yield root.at(index, f"it is inside {frame}, and {above!r} is a module that the program holds as it is")
-                break
-
-
-def _state_below(survey: Survey, held: Collection[str]) -> Iterator[Finding]:
-    state = survey.program.state
+    yield from found.entered.values()
+    for index, stack in _stacks(survey.main):
+        # In the root every path is counted from the root; whoever outlines would make a body at that path.
+        if any(held_by(held, frame.path) for frame in stack):
+            yield survey.main.at(index, f"it is inside {stack[-1]}, and a module around it is held by the program as it is")
     for name, slot in state.pairs:
         above = held_by(held, name.rpartition(".")[0])
         # A tensor of the module itself may be read from outside, as eager reads `self.embed.weight`.
         if above and attribute_of(state[above].value, name[len(above) + 1 :]) is not slot.value:
             yield _of_slot(name, f"it is below {above!r}, which is a module that the program holds as it is")
+    for name, census in survey.censuses.items():
+        modules = set(found.modules.get(name, ()))
+        taken = [formal.name for formal, spec in survey.program.inputs if type(spec) is StateInput and spec.slot in held]
+        modules.update(taken if census.is_root else ())
+        yield from _misused(census, modules, found.acting.get(name, set()))
 
 
-def _modules_in(survey: Survey, census: Census) -> set[str]:
-    # The values of a graph that are modules: reads, and state inputs of the root.
-    found = set(instances_of(survey).modules.get(census.name, ()))
-    for formal, spec in survey.program.inputs if census.is_root else ():
-        if type(spec) is StateInput and spec.slot in survey.program.state.modules:
-            found.add(formal.name)
-    return found
-
-
-def _misused(survey: Survey, census: Census, modules: set[str]) -> Iterator[Finding]:
+def _misused(census: Census, modules: set[str], acting: set[str]) -> Iterator[Finding]:
     read_in = {read.name: read.stack for _, read, _ in census.gets if read.name in modules}
     for index, node in census.nodes:
         if is_module_call(node):
-            first = node.args[0] if node.args else None
-            if type(first) is not Ref:
-                yield census.at(index, "its first argument is not a read of a module")
-            elif first.name not in modules:
-                yield census.at(index, f"it calls {first.name}, which is not a module of the state")
-            elif read_in.get(first.name, node.stack) != node.stack:
+            name = node.args[0].name if node.args and type(node.args[0]) is Ref else ""
+            if name not in modules:
+                yield census.at(index, "its first argument is not a read of a module of the state")
+            elif read_in.get(name, node.stack) != node.stack:
                 # Whoever outlines cuts between the two, and a module is nothing that bodies take or give.
-                yield census.at(index, f"it calls {first.name}, which is read in another module call")
-            elif node.do == CALL_GUARDS and first.name in instances_of(survey).acting.get(census.name, ()):
-                said = f"it takes {first.name} for what ep.module() checks its inputs with, and that is another module"
+                yield census.at(index, f"it calls {name}, which is read in another module call")
+            elif node.do == CALL_GUARDS and name in acting:
+                said = f"it takes {name} for what ep.module() checks its inputs with, and that is another module"
                 yield census.at(index, f"{said}; call it with purefx.call_module")
-        for name in _values_of(node):
-            if name in modules:
-                yield census.at(index, f"it uses the module {name} as a value")
-    for name in refs_in((census.graph.output,)):
-        if name in modules:
-            yield Finding(f"the module {name} is returned as a value", census.name, len(census.graph.nodes), None)
+        for name in modules.intersection(_values_of(node)):
+            yield census.at(index, f"it uses the module {name} as a value")
+    for name in modules.intersection(census.graph.output_refs()):
+        yield census.at(len(census.graph.nodes), f"the module {name} is returned as a value")
 
 
 def _values_of(node: Node) -> list[str]:

@@ -1,7 +1,7 @@
-"""``type_faults``: fields of other types than they are declared with, found by the annotations of the classes of the IR.
+"""``type_fault``: a field of another type than it is declared with, found by the annotations of the classes of the IR.
 
-attrs checks no types, so a field of a program that somebody else made can hold anything.  ``program_faults`` looks at all fields
-of a program but those of its graphs, which the survey walks.
+attrs checks no types, so a field of a program that somebody else made can hold anything.  ``frame_faults`` looks at all fields of
+a program but those of its graphs, which the survey walks.
 """
 
 from __future__ import annotations
@@ -19,122 +19,141 @@ from ..arguments import TREES
 from ..graph import Frame, Get, Graph, Input, Node
 from ..persistent import PMap
 from ..program import Program
+from ..signature import Signature
 from ..state import State
-from .findings import Fault, Finding, short
+from .findings import Finding, short
 
-PLAIN = frozenset({str, int, bool})
-
-LEFT_OUT = {"nodes", "graphs", "meta", "args", "kwargs", "output", "checked", "only", "_before", "past"}
+LEFT_OUT = {"nodes", "graphs", "meta", "output", "checked", "only", "_before", "past"}
 """Fields that others look at, node by node, and such that nobody sets."""
 
 NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {
-    Frame: (lambda frame: bool(frame.path) and frame.call >= 0, "a path, and a number that is not negative"),
-    Get: (lambda get: bool(get.slot), "a slot"),
-    Input: (lambda formal: bool(formal.name), "a name"),
-    Node: (lambda node: bool(node.name), "a name"),
+    Frame: (lambda frame: bool(frame.path) and frame.call >= 0, "a call with a path, and a number that is not negative"),
+    Get: (lambda get: bool(get.slot), "a read of a slot"),
+    Input: (lambda formal: bool(formal.name), "an input with a name"),
+    Node: (
+        lambda node: bool(node.name) and len(dict(node.kwargs)) == len(node.kwargs),
+        "a node with a name, and with each keyword once",
+    ),
+    State: (
+        lambda state: len(state.order) == len(state.slots) and set(state.order) == set(state.slots),
+        "a state whose order lists every slot once",
+    ),
+    Signature: (
+        lambda signature: all(spec is None or isinstance(spec, TREES) for spec in (signature.in_spec, signature.out_spec)),
+        "a signature whose in_spec and out_spec are TreeSpecs",
+    ),
 }
-"""Values of right types that are wrong all the same."""
+"""What values of right types must be besides."""
+
+Fault = tuple[str, Any, Any]
+"""Where in a value a part is wrong, the part, and its type or what it should be."""
+
+Check = Callable[[Any], Fault | None]
 
 
-def type_faults(value: Any, where: str = "") -> Iterator[str]:
-    """Find fields of other types than they are declared with, and what is in them.
+@cache
+def checker(hint: Any) -> Check:
+    """Return a function from a value to the first part of it that is not exactly of an annotated type, or None.
 
-    Args:
-        value: of one of the classes of the IR.
-        where: how messages name it.
-
-    >>> list(type_faults(Frame("a", "1"))), list(type_faults(Frame("a", -1), "the call"))
-    (["call is the str '1', not int"], ['the call needs a path, and a number that is not negative'])
+    >>> checker(tuple[int, ...])((1, 2)), checker(tuple[int, ...])((1, True))
+    (None, ('[1]', True, <class 'int'>))
     """
-    wrong = [(name, hint) for name, hint, accepts in fields_of(type(value)) if not accepts(getattr(value, name))]
-    for name, hint in wrong:
-        yield from part_faults(getattr(value, name), hint, f"{where}.{name}" if where else name)
-    needs = None if wrong else NEEDS.get(type(value))
-    if needs is not None and not needs[0](value):
-        yield f"{where or 'it'} needs {needs[1]}"
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return lambda _: None
+    if origin is Union or origin is types.UnionType:
+        return _of_any(hint, args)
+    if (args[1:] == (Ellipsis,) and origin is tuple) or origin is frozenset:
+        return _of_parts(hint, origin, checker(args[0]))
+    if origin is PMap:
+        return _of_map(hint, checker(args[0]), checker(args[1]))
+    if origin is tuple:
+        each = [checker(arg) for arg in args]
+        fits = lambda value: all(check(part) is None for check, part in zip(each, value, strict=True))  # noqa: E731
+        return lambda value: None if type(value) is tuple and len(value) == len(args) and fits(value) else ("", value, hint)
+    if origin is Callable:
+        return lambda value: None if callable(value) else ("", value, hint)
+    if isinstance(hint, type) and has(hint):
+        return _of_fields(hint)
+    return (lambda value: None if type(value) is hint else ("", value, hint)) if isinstance(hint, type) else lambda _: None
 
 
-def part_faults(part: Any, hint: Any, where: str) -> Iterator[str]:
-    """Find the smallest parts of a value that are not of an annotated type.
+def _of_any(hint: Any, args: tuple[Any, ...]) -> Check:
+    kinds = {kind: checker(kind) for kind in args if isinstance(kind, type)}
+    others = [checker(kind) for kind in args if not isinstance(kind, type)]
 
-    >>> list(part_faults((1, "2"), tuple[int, ...], "shape"))
-    ["shape[1] is the str '2', not int"]
-    """
-    inner = get_args(hint)
-    if has(type(part)) and type(part) in (hint, *inner):
-        yield from type_faults(part, where)
-    elif type(part) is tuple and inner[1:] == (Ellipsis,):
-        for number, item in enumerate(part):
-            if not accepts(inner[0])(item):
-                yield from part_faults(item, inner[0], f"{where}[{number}]")
-    elif type(part) is PMap and get_origin(hint) is PMap:
-        for key, item in part.items():
-            if not accepts(inner[0])(key):
-                yield f"{where} has the key {short(key)}"
-            if not accepts(inner[1])(item):
-                yield from part_faults(item, inner[1], f"{where}[{short(key)}]")
-    else:
-        said = hint.__name__ if isinstance(hint, type) and not inner else str(hint)
-        yield f"{where} is {short(part)}, not {PACKAGE.sub('', said)}"
+    def check(value: Any) -> Fault | None:
+        if type(value) in kinds:
+            return kinds[type(value)](value)
+        return None if any(each(value) is None for each in others) else ("", value, hint)
+
+    return check
+
+
+def _of_parts(hint: Any, origin: type, each: Check) -> Check:
+    def check(value: Any) -> Fault | None:
+        if type(value) is not origin:
+            return "", value, hint
+        for number, part in enumerate(value):
+            if (fault := each(part)) is not None:
+                return f"[{number}]{fault[0]}", fault[1], fault[2]
+        return None
+
+    return check
+
+
+def _of_map(hint: Any, key: Check, item: Check) -> Check:
+    def check(value: Any) -> Fault | None:
+        if type(value) is not PMap:
+            return "", value, hint
+        for name, part in value.items():
+            if (fault := key(name) or item(part)) is not None:
+                return f"[{short(name)}]{fault[0]}", fault[1], fault[2]
+        return None
+
+    return check
+
+
+def _of_fields(cls: type) -> Check:
+    # Types of fields are looked up at the first value: they may hold values of this class themselves.
+    needs, said = NEEDS.get(cls, (None, ""))
+
+    def check(value: Any) -> Fault | None:
+        if type(value) is not cls:
+            return "", value, cls
+        for name, _, each in _fields_of(cls):
+            if (fault := each(getattr(value, name))) is not None:
+                return f".{name}{fault[0]}", fault[1], fault[2]
+        return None if needs is None or needs(value) else ("", value, said)
+
+    return check
+
+
+@cache
+def _fields_of(cls: type) -> tuple[tuple[str, Any, Check], ...]:
+    hints = get_type_hints(cls)
+    names = [field.name for field in fields(cls) if field.name not in LEFT_OUT and hints[field.name] is not Any]
+    return tuple([(name, hints[name], checker(hints[name])) for name in names])
 
 
 PACKAGE = re.compile(r"\b[a-z_]+\.|[a-z_.]+\.(?=[A-Z])")
 
 
-@cache
-def fields_of(cls: type) -> tuple[tuple[str, Any, Callable[[Any], bool]], ...]:
-    """Return the names of the fields of a class, with their types, and whether a value is of that.
+def type_fault(value: Any, hint: Any, where: str) -> str | None:
+    """Return in words which part of a value is not of an annotated type, or None.
 
-    >>> [name for name, _, _ in fields_of(Frame)]
-    ['path', 'call']
+    >>> type_fault(Frame("a", "1"), Frame, "the call"), type_fault(Frame("a", -1), Frame, "the call")
+    ("the call.call is the str '1', not int", 'the call is a call with a path, and a number that is not negative')
     """
-    hints = get_type_hints(cls)
-    names = [field.name for field in fields(cls) if field.name not in LEFT_OUT and hints[field.name] is not Any]
-    return tuple([(name, hints[name], accepts(hints[name])) for name in names])
-
-
-@cache
-def accepts(hint: Any) -> Callable[[Any], bool]:
-    """Return a function of one value: whether it is of an annotated type, exactly.
-
-    >>> accepts(tuple[int, ...])((1, 2)), accepts(tuple[int, ...])((1, True)), accepts(str | None)(3)
-    (True, False, False)
-    """
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is Union or origin is types.UnionType:
-        kinds = {kind: accepts(kind) for kind in args if isinstance(kind, type)}
-        others = [accepts(kind) for kind in args if not isinstance(kind, type)]
-        return lambda value: kinds[type(value)](value) if type(value) in kinds else any(kind(value) for kind in others)
-    if origin is tuple and args[1:] == (Ellipsis,):
-        each = accepts(args[0])
-        return lambda value: type(value) is tuple and all(map(each, value))
-    if origin is frozenset:
-        each = accepts(args[0])
-        return lambda value: type(value) is frozenset and all(map(each, value))
-    if origin is PMap:
-        key, item = map(accepts, args)
-        return lambda value: type(value) is PMap and all(map(key, value)) and all(map(item, value.values()))
-    if origin is Callable:
-        return callable
-    if isinstance(hint, type) and has(hint):
-        return _accepts_value(hint)
-    return (lambda value: type(value) is hint) if isinstance(hint, type) else (lambda _: True)
-
-
-def _accepts_value(cls: type) -> Callable[[Any], bool]:
-    # Types of fields are looked up at the first value: they may hold values of this class themselves.
-    needs = NEEDS.get(cls)
-
-    def is_one(value: Any) -> bool:
-        if type(value) is not cls:
-            return False
-        for name, hint, accepts_field in fields_of(cls):
-            part = getattr(value, name)
-            if not (type(part) is hint and hint in PLAIN) and not accepts_field(part):
-                return False
-        return needs is None or needs[0](value)
-
-    return is_one
+    try:
+        fault = checker(hint)(value)
+    except Exception as error:  # noqa: BLE001  garbage may refuse to be compared or hashed; that is reported, not raised
+        return f"{where} cannot be read: {type(error).__name__}: {error}"
+    if fault is None:
+        return None
+    path, part, kind = fault
+    wanted = kind if type(kind) is str else PACKAGE.sub("", kind.__name__ if isinstance(kind, type) else str(kind))
+    return f"{where}{path} is {short(part)}, not {wanted}"
 
 
 def frame_of(program: Program) -> tuple[Any, ...]:
@@ -160,42 +179,23 @@ FRAME = frozenset({"state", "signature", "modules", "call_signatures", "constrai
 """The fields that versions of a program share: where they were right once, they are."""
 
 
-def program_faults(program: Program) -> Iterator[Fault]:
-    """Find what is of another type than it is declared with, anywhere but in the graphs: the rule, and what is wrong.
+def frame_faults(program: Program) -> Iterator[Finding]:
+    """Find fields of a program of another type than they are declared with; the graphs themselves are not looked at.
 
-    >>> [finding.message for _, finding in program_faults(Program.of({}, root=3))]
+    >>> [finding.message for finding in frame_faults(Program.of({}, root=3))]
     ['program.root is the int 3, not str']
     """
     known = FRAME if is_known_frame(program) else ()
-    wrong: list[str] = []
-    for name, hint, accepts in fields_of(Program):
-        part = getattr(program, name)
-        try:
-            if name not in known and not accepts(part):
-                wrong += part_faults(part, hint, f"program.{name}")
-        except Exception as error:  # noqa: BLE001  garbage may refuse to be compared or printed; that is reported, not raised
-            wrong.append(f"program.{name} cannot be read: {type(error).__name__}: {error}")
+    for name, hint, _ in _fields_of(Program):
+        fault = None if name in known else type_fault(getattr(program, name), hint, f"program.{name}")
+        if fault is not None:
+            yield Finding(fault)
     graphs: Any = program.graphs
     if type(graphs) is not PMap:
-        wrong.append(f"program.graphs is {short(graphs)}, not a PMap")
-    else:
-        odd = [pair for pair in graphs.items() if type(pair[0]) is not str or type(pair[1]) is not Graph]
-        wrong += [f"program.graphs has {short(graph)} under {short(name)}" for name, graph in odd]
-    for what in ("in_spec", "out_spec"):
-        spec = getattr(program.signature, what, None)
-        if spec is not None and not isinstance(spec, TREES):
-            wrong.append(f"program.signature.{what} is {short(spec)}, not a TreeSpec")
-    yield from [("well-formed", Finding(message)) for message in wrong]
-    if not any(message.startswith("program.facts") for message in wrong) and "" in program.facts:
-        yield "known-facts", Finding("the fact '' is not a word", node="facts")
-    if not known and not any(message.startswith("program.state") for message in wrong):
-        yield from [("state-order", Finding(message, node="state.order")) for message in _order_faults(program.state)]
-
-
-def _order_faults(state: State) -> Iterator[str]:
-    order, slots = state.order, state.slots
-    if len(order) == len(slots) and set(slots) == set(order):
-        return  # nearly always
-    yield from [f"state.order has {name!r} twice" for number, name in enumerate(order) if name in order[:number]]
-    yield from [f"state.order has {name!r}, and there is no such slot" for name in order if name not in slots]
-    yield from [f"the slot {name!r} has no place in state.order" for name in sorted(slots.keys() - set(order))]
+        yield Finding(f"program.graphs is {short(graphs)}, not a PMap")
+        return
+    for name, graph in graphs.items():
+        if type(name) is not str or type(graph) is not Graph:
+            yield Finding(f"program.graphs has {short(graph)} under {short(name)}")
+    if type(program.facts) is frozenset and "" in program.facts:
+        yield Finding("program.facts has '', which is not a word")

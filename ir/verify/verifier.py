@@ -6,7 +6,6 @@ A rule has a name, a statement and advice.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from attrs import evolve
 
@@ -26,19 +25,10 @@ from .calls import (
 )
 from .findings import Finding, Lines, Rule, source_of
 from .inference import check_inferred
-from .operators import (
-    check_effects,
-    check_operands,
-    check_operator_names,
-    check_packed,
-    check_projections,
-    check_results,
-    check_targets,
-)
+from .operators import check_effects, check_operands, check_operator_names, check_packed, check_results
 from .signature import (
     check_arguments,
     check_constraints,
-    check_contents,
     check_facts,
     check_gradients,
     check_inputs,
@@ -54,21 +44,19 @@ from .state import (
     check_geometry,
     check_known_modules,
     check_labels,
+    check_memory,
     check_module_paths,
     check_modules,
-    check_owners,
     check_parts,
     check_reads,
     check_scopes,
-    check_storage,
-    check_ties,
     check_values,
 )
 from .survey import Survey
 from .types import frame_of, is_known_frame
 
 WELL_FORMED: tuple[Rule, ...] = (
-    Rule("well-formed", "every field has the type that it is declared with",
+    Rule("well-formed", "every field has the type that it is declared with; each slot and each keyword is listed once",
          advice="build programs from the types of purefx.ir: tuples, Input, Node, Op, Call, Get, Frame, pmap"),
     Rule("unique-names", "in one graph no two inputs or nodes have one name",
          advice="give the new value a fresh name (purefx.ir.names.Names)"),
@@ -78,18 +66,12 @@ WELL_FORMED: tuple[Rule, ...] = (
          advice="put the node behind the one that makes the value"),
     Rule("argument-kinds", "arguments are references, literals, and tuple, Items, Record or slice of them",
          advice="write Items for a list, Record for a dict, Body for a graph; lift_constants(program) makes tensors state"),
-    Rule("keywords", "the keywords of a node are strings, each once",
-         advice="give each keyword argument once"),
     Rule("meta", "meta is a mapping from strings; val is a value that a node can have and stack_trace is text",
          advice="keep the meta of the node that was replaced, or leave it empty"),
     Rule("stacks", "no module call is made inside itself, and in the root no path begins with /",
          advice="let the stack be the module calls around the node, outermost first, each once; number calls of one module"),
     Rule("root", "the root names a graph of the program",
          advice="put the graph into program.graphs under the id that program.root says"),
-    Rule("state-order", "the order of state lists every slot once",
-         advice="change state.order and state.slots together"),
-    Rule("known-facts", "facts are words",
-         advice="name the fact with a string"),
 )  # fmt: skip
 """What a program breaks of these, the survey says; where it breaks one, no other rule is asked."""
 
@@ -112,31 +94,27 @@ RULES: tuple[Rule, ...] = (
     *CONNECTED,
     Rule("reachable-graphs", "the root reaches every graph", check_reachable,
          advice="remove graphs that nothing calls"),
-    Rule("projections", "getitem takes a result that the called body or operator has", check_projections,
-         advice="count from 0; change the output of a body and the getitem nodes behind its calls together"),
     Rule("operator-bodies", "an operator that takes graphs has effects that go through them; they return values", check_bodies,
          advice="set Effects(through_bodies=True) on the operator; let the graph return a tuple"),
     Rule("operands", "an operator gets as many arguments as it takes, and such as it can take", check_operands,
          advice="call it as its schema says: text is a literal, Ref(name) is a value, Items a list, Body(name) a graph"),
-    Rule("results", "an operator that takes one value is not given all results of a call or an operator", check_results,
-         advice="take one of them with operator.getitem"),
+    Rule("results", "an operator that takes one value is not given several; getitem takes a result that there is", check_results,
+         advice="take one result with operator.getitem, counted from 0; change the output of a body and those behind its calls"),
     Rule("packed-values", "what purefx.pack makes goes to modules, bodies and the caller, and to no operator", check_packed,
          advice="use the leaves that were packed: operators take tensors, numbers and containers of them"),
-    Rule("targets", "an operator that bears the name of a registered one runs it", check_targets,
-         advice="make the operator with purefx.ir.operators.op_of(target); names of your own stand for what `operators` gives"),
     Rule("effects", "the effects of an operator are those of its target, or those and ordered", check_effects,
          advice="make the operator with purefx.ir.effects.registered.effects_of(target)"),
-    Rule("operator-names", "an operator bears the name of its target, and one name is one target", check_operator_names,
-         advice="name the operator str(target), and different functions differently: equality goes by name"),
+    Rule("operator-names", "an operator bears the name of its target, and has it where that is registered; a name is one target",
+         check_operator_names, advice="make the operator with purefx.ir.operators.op_of(target): equality goes by name"),
     Rule("scopes", "in the root a module call is made in one module call", check_scopes,
          advice="give the second call a call number of its own"),
     Rule("module-paths", "every module is listed once, and so is its parent; no name begins with /", check_module_paths,
          advice="list the module and all that hold it in program.modules"),
-    Rule("known-modules", "every module call is of a module that program.modules lists, where it lists any", check_known_modules,
-         advice="list the module in program.modules, or correct the path"),
+    Rule("known-modules", "module calls and state are of modules that program.modules lists, where it lists any",
+         check_known_modules, advice="list the module in program.modules, or correct the path or the name of the slot"),
     Rule("parts", "parts are modules of the root, which calls each once; modules and state lie in parts", check_parts,
          advice="put it below a part, or take the parts out of program.modules; join(program) does that for all"),
-    Rule("call-labels", "path, call number and part of a call name one body", check_labels,
+    Rule("call-labels", "path and number of a call name one body", check_labels,
          advice="give the call a call number that the module does not have yet, or the body of the other call"),
     Rule("boundaries", "a preserved call names one leaf for each place of its pytrees, once", check_boundaries,
          advice="change purefx.takes or purefx.gives and the pytrees in program.call_signatures together"),
@@ -146,13 +124,10 @@ RULES: tuple[Rule, ...] = (
          advice="call it with purefx.call_module(Ref(read), ...); what is in the module needs no slot of its own"),
     Rule("signature-slots", "state in the signature is a slot", check_slots,
          advice="add the slot to program.state, or remove the input or mutation"),
-    Rule("mutations", "each slot or user input is mutated at most once, by a value of the graph", check_mutations,
-         advice="an InputMutation counts the inputs of the root: shift it when inputs are added or removed"),
-    Rule("mutation-contents", "new contents have the shape and dtype of what they are written to", check_contents,
-         advice="return the mutated value itself, at the place of its own spec; keep outputs and signature.outputs in one order"),
+    Rule("mutations", "each slot or user input is mutated at most once, by a value of the graph of its shape and dtype",
+         check_mutations, advice="an InputMutation counts the inputs of the root: shift it when inputs are added or removed"),
     Rule("gradients", "a gradient is to one parameter or user input, of its shape, once; there is one loss, or tangents",
-         check_gradients,
-         advice="give each gradient the spec of what it is the gradient to, and the loss a LossOutput"),
+         check_gradients, advice="give each gradient the spec of what it is the gradient to, and the loss a LossOutput"),
     Rule("tangents", "a tangent is of one user output, of its shape, once; tangents are the last arguments", check_tangents,
          advice="let tangent_of number the user outputs, and put the tangents behind all other user inputs"),
     Rule("signature-types", "user inputs were traced with the dtype and sizes that the signature has for them", check_types,
@@ -163,14 +138,10 @@ RULES: tuple[Rule, ...] = (
          check_pytrees, advice="make it with torch.utils._pytree.tree_structure((args, kwargs))"),
     Rule("signature-leaves", "user inputs and outputs are the leaves of the pytrees", check_leaves,
          advice="keep the user inputs and outputs, or change in_spec and out_spec with them"),
-    Rule("state-modules", "state is of a module that program.modules lists, where it lists any", check_owners,
-         advice="list the module in program.modules, or correct the name of the slot"),
     Rule("state-values", "every slot holds a value; parameters are Parameters, buffers tensors, modules modules", check_values,
          advice="load or set the missing tensor"),
-    Rule("state-ties", "slots with one cell are one tensor", check_ties,
-         advice="replace all slots of a cell by one tensor, or give the changed one a cell of its own"),
-    Rule("state-memory", "slots have one storage number exactly where they share memory", check_storage,
-         advice="number the storages of new tensors with purefx.ir.torch_private.storage_key"),
+    Rule("state-memory", "slots with one cell are one tensor; they have one storage number exactly where they share memory",
+         check_memory, advice="replace all slots of a cell by one tensor, and number storages with torch_private.storage_key"),
     Rule("state-geometry", "state has the shape and dtype that the graph was traced with", check_geometry,
          advice="export again with the new shape, or correct meta['val']"),
     Rule("reads", "a read comes to a slot from every module call that reaches it", check_reads,
@@ -192,8 +163,7 @@ BY_NAME = {rule.name: rule for rule in (*RULES, *DEEP)}
 Broken = tuple[Rule, Finding]
 
 OF_THE_FRAME = frozenset({
-    "state-values", "state-ties", "state-memory", "state-modules", "module-paths", "pytrees", "signature-leaves",
-    "signature-arguments", "signature-slots",
+    "state-values", "state-memory", "module-paths", "pytrees", "signature-leaves", "signature-arguments", "signature-slots",
 })  # fmt: skip
 """Rules that look at no graph: checked once for a state with its signature and modules, which versions of a program share."""
 
@@ -283,20 +253,8 @@ def trust(program: Program) -> Program:
     return program
 
 
-def judge(survey: Survey, *, rules: tuple[Rule, ...]) -> tuple[Violation, ...]:
-    """Return what a surveyed program breaks of some rules."""
-    return _violations(_broken(rules, survey), survey)
-
-
 def _broken(rules: Iterable[Rule], survey: Survey) -> list[Broken]:
-    found: list[Broken] = []
-    for rule in rules:
-        try:
-            for finding in rule.check(survey) if rule.check is not None else ():
-                found.append((rule, finding))
-        except Exception as error:  # noqa: BLE001  what no rule foresees (an object whose == raises) is reported, not raised
-            found.append((rule, Finding(f"it cannot be checked: {type(error).__name__}: {error}")))
-    return found
+    return [(rule, finding) for rule in rules if rule.check is not None for finding in rule.check(survey)]
 
 
 def _violations(found: list[Broken], survey: Survey) -> tuple[Violation, ...]:
@@ -320,18 +278,16 @@ def _violations(found: list[Broken], survey: Survey) -> tuple[Violation, ...]:
 
 def _violation(rule: Rule, findings: list[Finding], lines: Lines) -> Violation:
     first, *others = [_placed(rule, finding, lines) for finding in findings[: 1 + ALSO]]
-    name, at = findings[0].graph, findings[0].at
-    if name is not None and at is not None:
-        source = source_of(getattr(lines.node(name, at), "meta", None))
-        first = evolve(first, context=lines.around(name, at), source=source)
     return evolve(first, count=len(findings), also=tuple([other.where for other in others])) if others else first
 
 
 def _placed(rule: Rule, finding: Finding, lines: Lines) -> Violation:
     name, at = finding.graph, finding.at
-    path = name or ""
-    if name is not None and at is not None:
-        stack: Any = getattr(lines.node(name, at), "stack", ())
-        if type(stack) is tuple and stack and type(stack[-1]) is Frame:
-            path = f"{name} / {stack[-1].path}" if name else str(stack[-1].path)
-    return Violation(rule.name, finding.message, name, finding.node, path, advice=rule.advice)
+    found = Violation(rule.name, finding.message, name, finding.node, name or "", advice=rule.advice)
+    if name is None or at is None:
+        return found
+    node = lines.node(name, at)
+    if node is not None and type(node.stack) is tuple and node.stack and type(node.stack[-1]) is Frame:
+        path = str(node.stack[-1].path)
+        found = evolve(found, path=f"{name} / {path}" if name else path)
+    return evolve(found, context=lines.around(name, at), source=source_of(getattr(node, "meta", None)))

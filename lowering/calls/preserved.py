@@ -15,10 +15,11 @@ from attrs import evolve
 from ...ir.arguments import Arg, Ref, same_arg
 from ...ir.calls.argument_tree import ArgumentTree, flatten
 from ...ir.calls.call_sites import Convention
+from ...ir.calls.compatibility import described_call
 from ...ir.errors import CallError, InputError, InputValueError
 from ...ir.graph import Call, Node
 from ...ir.names import FROM_ROOT
-from ...ir.own_operators import pack
+from ...ir.own_operators import pack, unpack
 from ...ir.torch_private import is_tracing
 from .arguments import other_literal, result_builder
 
@@ -65,18 +66,19 @@ class PreservedCall:
         convention = self.convention
         if not convention.outputs:
             return ()
-        flat = self._taken_apart(result)
+        flat = self._taken_apart(result, child)
         if convention.single and convention.outputs[0] >= 0:
             return flat[convention.outputs[0]]
         values = self._values(flat, channel, child)
         return values[0] if convention.single else values
 
-    def _taken_apart(self, result: Any) -> Sequence[Any]:
-        try:
-            return flatten(result, self.out_spec, "result")
-        except InputError as error:
-            said = str(error).removeprefix("argument ")
-            raise CallError(f"module {self.path} returned something else than the exported one did: {said}") from error
+    def _taken_apart(self, result: Any, child: Any) -> Sequence[Any]:
+        if not (self.out_spec.is_leaf() and type(result) in (tuple, list, dict)):
+            try:
+                return flatten(result, self.out_spec, "result")
+            except InputError:
+                pass
+        return unpack(result, self.out_spec, described_call(self.path, self.convention.signature, child))
 
     def _values(self, flat: Sequence[Any], channel: SideChannel | None, child: Any) -> tuple[Any, ...]:
         convention = self.convention

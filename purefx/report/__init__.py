@@ -10,10 +10,8 @@ import os
 import threading
 from pathlib import Path
 
-import torch
-
 from purefx.ir.program import Program
-from purefx.ir.taking import a_path, a_program, kind_of
+from purefx.ir.taking import a_path, a_program
 
 __all__ = ["report"]
 
@@ -26,19 +24,17 @@ def report(
     path: str | os.PathLike[str] = "report.html",
     *,
     before: Program | None = None,
-    model: torch.nn.Module | None = None,
 ) -> Path:
     """Write a program, every step of its trail and what is wrong with it as one HTML file, which opens from disk.
 
-    It has the tree of modules with their sizes, the graph of each body drawn, the history and the line of each node, two steps
-    side by side, the findings of ``verify`` and the parts of a split program.  Contents of tensors are not in it; names, the
-    user's lines and literals among arguments are.
+    It has the tree of modules with their sizes, the graph of each body drawn, the line of each node, two steps side by side, the
+    findings of ``verify`` and the parts of a split program.  Contents of tensors are not in it; names, the user's lines and
+    literals among arguments are.
 
     Args:
         program: at any stage, valid or not.
         path: the file; a page that this function wrote is replaced, anything else is not.
         before: a program to compare with that is not in the trail; it comes first in the time line.
-        model: the module that was exported: the page then says where its classes are defined.
 
     Returns:
         The path of the file.  The same program gives the same bytes.
@@ -54,14 +50,16 @@ def report(
     ...     px.report(program, f"{folder}/linear.html").name
     'linear.html'
     """
-    _check(program, path, before, model)
-    file = Path(path)
+    a_program(program, "report", path=path)
+    if before is not None:
+        a_program(before, "report(before=...)")
+    file = Path(a_path(path, "report"))
     _check_place(file)
     # Here, because the front door is imported by many and few write reports.
     from purefx.report.gather import gather
     from purefx.report.page import page
 
-    text = page(gather(program, before=before, model=model))
+    text = page(gather(program, before=before))
     draft = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         draft.write_text(text, encoding="ascii", newline="\n")
@@ -69,17 +67,6 @@ def report(
     finally:
         draft.unlink(missing_ok=True)
     return file
-
-
-def _check(program: object, path: object, before: object, model: object) -> None:
-    a_program(program, "report", path=path)
-    if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"path is where the page goes, like 'report.html', not a {type(path).__name__}; before= goes by name")
-    a_path(path, "report")
-    if before is not None and not isinstance(before, Program):
-        raise TypeError(f"before is a purefx Program to compare with, not {kind_of(before)}")
-    if model is not None and not isinstance(model, torch.nn.Module):
-        raise TypeError(f"model is the torch.nn.Module that was exported, not a {type(model).__name__}")
 
 
 def _check_place(file: Path) -> None:

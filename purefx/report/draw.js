@@ -90,7 +90,7 @@ class Pane {
 
   box({ node, lines, x, y, width, height }) {
     const mark = this.options.marks && this.options.marks.get(keyOf(this.graph.name, node.name));
-    const classes = ["node", node.kind, mark && mark.kind !== "same" ? mark.kind : "", this.options.wrong.has(keyOf(this.graph.name, node.name)) ? "wrong" : ""].join(" ").trim();
+    const classes = ["node", node.kind, mark && mark !== "same" ? mark : "", this.options.wrong.has(keyOf(this.graph.name, node.name)) ? "wrong" : ""].join(" ").trim();
     const made = shape("g", { class: classes, transform: `translate(${x - width / 2} ${y - height / 2})` }, shape("rect", { width, height, rx: 6 }));
     const write = (text, at, small) => { if (text) { const line = shape("text", { x: 8, y: at, class: small ? "small" : "" }); line.textContent = text; made.append(line); } };
     write(lines[0], node.kind === "output" ? 16 : 14, false); write(lines[1], 27, true); write(lines[2], 40, true);

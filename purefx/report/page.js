@@ -47,11 +47,9 @@ function drawPanes() {
   panes.right.title = is_two ? version.step : "";
   panes.right.show(state.right, graph, { focus: state.node, marks: found && found.right, wrong: wrongIn(version) });
   if (!is_two) return;
-  const left = versionOf(state.left), other = left.graphs.get(counterpart(state.left, state.right, state.graph));
-  const node = state.node && graph.at.get(state.node), mark = node && found.right.get(keyOf(state.graph, node.name));
-  const from = (mark ? mark.from : []).find((place) => other && place.graph === other.name) || graph.all.flatMap((one) => (found.right.get(keyOf(state.graph, one.name)) || { from: [] }).from).find((place) => other && place.graph === other.name);
+  const left = versionOf(state.left), other = left.graphs.get(state.graph) || left.graphs.get(left.root);
   panes.left.title = left.step;
-  if (other) panes.left.show(state.left, other, { focus: from ? from.name : null, marks: found.left, wrong: wrongIn(left) });
+  if (other) panes.left.show(state.left, other, { focus: other.at.has(state.node) ? state.node : null, marks: found.left, wrong: wrongIn(left) });
 }
 
 // -- header, time line
@@ -169,11 +167,10 @@ function markRow() {
 function parts(version) {
   at("parts").hidden = !version.parts;
   if (!version.parts) return;
-  const names = version.parts.parts.map(([name]) => S(name)), label = (end) => (end < 0 ? "inputs" : end < names.length ? names[end] : "outputs");
   at("parts-list").replaceChildren(
-    make("p", {}, ...version.parts.parts.map(([name, graph]) => make("button", { type: "button", onclick: () => open(state.right, S(graph), null) }, S(name)))),
-    ...version.parts.arrows.map(([start, end, values, total, bytes, is_known]) => make("p", { class: "arrow-row" }, `${label(start)} \u2192 ${label(end)}: `,
-      make("code", {}, values.map(S).join(", ") + (total > values.length ? ` and ${total - values.length} more` : "")), make("b", {}, ` ${exact(bytes)} bytes`), is_known ? "" : " and what has no known size")));
+    make("p", {}, ...version.parts.parts.map((one) => make("button", { type: "button", onclick: () => open(state.right, one.graph, null) }, one.name))),
+    ...version.parts.arrows.map((one) => make("p", { class: "arrow-row" }, `${one.from} \u2192 ${one.to}: `,
+      make("code", {}, one.values.slice(0, 40).join(", ") + (one.values.length > 40 ? ` and ${one.values.length - 40} more` : "")), make("b", {}, ` ${exact(one.bytes)} bytes`), one.complete ? "" : " and what has no known size")));
 }
 
 // -- what differs
@@ -192,17 +189,11 @@ function changes() {
 
 function changeRow(one) {
   const signs = { added: "+", removed: "\u2212", changed: "~", moved: "\u2192" };
-  const places = (found) => found.slice(0, 4).map((place) => `${place.name} in ${nameOf(place.graph)}`).join(", ") + (found.length > 4 ? ` and ${found.length - 4} more` : "");
-  let told = "";
-  if (one.kind === "removed") {
-    const went = one.went;
-    told = went ? `became ${places(went.map((now) => ({ name: now.node.name, graph: now.graph })))}; ${byWhom(went[0].mark.changes)}` : one.step ? `gone since ${one.step.number >= 0 ? "step " + one.step.number + " " : ""}${one.step.step}` : "";
-  } else told = [one.kind !== "changed" && one.mark.from.length ? "from " + places(one.mark.from) : "", byWhom(one.mark.changes)].filter(Boolean).join("; ");
   const where = one.kind === "removed" ? state.left : state.right;
   return make("button", { type: "button", class: one.kind, onclick: () => {
     if (where === state.right) { state.graph = one.graph; state.node = one.node.name; drawPanes(); markRow(); address(); } else panes.left.show(state.left, versionOf(state.left).graphs.get(one.graph), { ...panes.left.options, focus: one.node.name });
     details(where, one.graph, one.node.name);
-  } }, `${signs[one.kind]} ${one.node.name} `, make("code", {}, plainOp(one.node.op)), ` in ${nameOf(one.graph)} `, make("span", { class: "dim" }, told));
+  } }, `${signs[one.kind]} ${one.node.name} `, make("code", {}, plainOp(one.node.op)), ` in ${nameOf(one.graph)}`);
 }
 
 // -- details
@@ -224,29 +215,13 @@ function details(version, graph, name) {
     ...field("effects", line(node.effects || "none")), ...field("module", node.stack.length ? line(node.stack.join(" / ")) : null),
     ...field("your line", node.source === null ? null : line(node.source)),
     ...field("uses", ...(node.refs.length ? node.refs.map((one) => link(version, graph, one)) : [null])), ...field("used by", ...(users.length ? users.slice(0, 40).map((one) => link(version, graph, one)) : [null])),
-    ...field("runs", ...(node.callees.length ? node.callees.map((one) => make("button", { type: "button", onclick: () => open(version, one.graph, null) }, nameOf(one.graph))) : [null])),
-    ...historyBox(node.history), ...markBox(version, graph, name), ...classBox(graph));
-}
-
-function historyBox(history) {
-  if (!history) return [make("h4", {}, "history"), make("p", { class: "dim" }, "nothing is known of where it comes from")];
-  const listed = (places, total) => (places.slice(0, 6).map((one) => `${one.name} in ${nameOf(one.graph)} (${plainOp(one.op)})`).join(", ") || "nothing") + (total > 6 ? ` and ${total - 6} more` : "");
-  const changes = history.changes.map((one) => make("p", {}, make("b", {}, `step ${one.number}, ${one.step}${one.rules.length ? " by " + one.rules.join(", ") : ""}: `), make("span", { class: "mono" }, listed(one.before, one.beforeCount) + " \u2192 " + listed(one.after, one.afterCount))));
-  const imported = history.imported.slice(0, 8).map((one) => make("p", {}, make("span", { class: "mono" }, `${one.name} (${plainOp(one.op)})`), one.module ? ` in ${one.module}` : "", one.line ? make("span", { class: "mono dim" }, " " + one.line) : ""));
-  if (history.count > 8) imported.push(make("p", { class: "dim" }, `and ${history.count - 8} more`));
-  return [...field("history", ...(changes.length ? changes : [make("p", { class: "dim" }, "as it was imported")])), ...field("imported as", ...(imported.length ? imported : [null])),
-    ...field("inputs", history.inputs.length ? line(history.inputs.join(", ")) : null), ...field("state", history.state.length ? line(history.state.join(", ")) : null)];
+    ...field("runs", ...(node.callees.length ? node.callees.map((one) => make("button", { type: "button", onclick: () => open(version, one.graph, null) }, nameOf(one.graph))) : [null])), ...markBox(version, graph, name));
 }
 
 function markBox(version, graph, name) {
   if (state.left === null) return [];
   const found = compare(state.left, state.right), mark = (version === state.left ? found.left : found.right).get(keyOf(graph, name));
-  return mark && mark.kind !== "same" ? [make("h4", {}, "between the two steps"), make("p", { class: mark.kind }, mark.kind + (mark.changes && mark.changes.length ? ": " + byWhom(mark.changes) : ""))] : [];
-}
-
-function classBox(graph) {
-  const found = DATA.classes.find(([path]) => S(path) === graph);
-  return found ? field("class", line(S(found[1]) + (found[2] < 0 ? "" : " at " + S(found[2])))) : [];
+  return mark && mark !== "same" ? [make("h4", {}, "between the two steps"), make("p", { class: mark }, mark)] : [];
 }
 
 function findingBox(one) {
@@ -261,8 +236,8 @@ function findings(version) {
 function drawSummary() {
   const version = versionOf(state.right), graph = version.graphs.get(state.graph);
   const loose = version.findings.filter((one) => one.node === null && (one.graph === null || one.graph === state.graph));
-  at("details").replaceChildren(make("h3", {}, nameOf(state.graph)), ...loose.map(findingBox), ...(graph ? [make("p", {}, `${graph.all.length} inputs and nodes`), make("pre", { class: "mono" }, cut(graph.output || "", 400))] : []), ...classBox(state.graph),
-    make("p", { class: "dim" }, "Click a node for what it is, your line and its history. Drag to move, wheel to zoom, 0 to fit."));
+  at("details").replaceChildren(make("h3", {}, nameOf(state.graph)), ...loose.map(findingBox), ...(graph ? [make("p", {}, `${graph.all.length} inputs and nodes`), make("pre", { class: "mono" }, cut(graph.output || "", 400))] : []),
+    make("p", { class: "dim" }, "Click a node for what it is and your line. Drag to move, wheel to zoom, 0 to fit."));
 }
 
 // -- search, address, keys

@@ -27,6 +27,13 @@ def test_all_exist() -> None:
     assert len(HOMES) <= 100, "the front door has verbs and what people write; ir, errors, rules and laws have the rest"
 
 
+def test_help_lists_what_is_there() -> None:
+    (table,) = [part for part in str(purefx.__doc__).split("\n\n") if part.startswith("import   ")]
+    names = {word for line in table.splitlines() if "px." not in line for word in line[12:].split() if word.isidentifier()}
+    assert len(names) > 60
+    assert names <= {*HOMES, "is"}, "the last line says what px.errors is"
+
+
 def test_what_never_was_there() -> None:
     with pytest.raises(AttributeError, match="module 'purefx' has no attribute 'nowhere'"):
         getattr(purefx, "nowhere")  # noqa: B009

@@ -11,6 +11,7 @@ from importlib import import_module
 
 import purefx as px
 from purefx.ir.effects.registered import effects_of
+from purefx.laws.strategies.programs import legal_tags
 from purefx.laws.tiers import examples_of
 from purefx.laws.variants import reordered
 from tests.communication.fresh import operators
@@ -23,10 +24,9 @@ Programs = Callable[[int], px.Program]
 
 
 def cut(program: px.Program) -> px.Program:
-    """Cut a program in three parts at random, which run again where the order asks for it."""
-    draw = random.Random(7)
-    tags = {node.name: draw.choice("abc") for node in program.main.nodes}
-    return px.split_by_tags(program, list("abc"), tag_of=lambda node: tags[node.name], allow_reuse=True)
+    """Cut a program into parts at random."""
+    tags, tag_of = legal_tags(program, seed=7)
+    return px.split_by_tags(program, tags, tag_of=tag_of)
 
 
 def outlined(program: px.Program) -> px.Program:

@@ -17,7 +17,7 @@ from torch.export import Dim
 import purefx as px
 from purefx.ir import Apply, Sym
 from purefx.ir.importing.constraints import read_guard
-from purefx.ir.importing.graphs import StackReader
+from purefx.ir.importing.stacks import ExportedStacks
 from tests.importing.traced_graphs import compare, graph_modules, outcome
 from tests.programs import Aliased, Block, Shared, Tower, exported, parent
 
@@ -241,7 +241,7 @@ def test_the_exported_program_is_not_changed() -> None:
 
 def test_a_stack_leaves_its_module() -> None:
     """A module may call one that it is not above: a closure, or a sibling that it was handed."""
-    reader = StackReader()
+    reader = ExportedStacks()
     raw = {"L__self__": ("", "M"), "L__self__a": ("a", "A"), "L__self__b": ("b", "B"), "L__self__b.c": ("b.c", "C")}
     assert reader.read(raw) == (px.Frame("a"), px.Frame("b"), px.Frame("b.c"))
     assert reader.read({"L__self__": ("", "M"), "L__self__ab": ("ab", "A")}) == (px.Frame("ab"),)

@@ -195,14 +195,12 @@ def users() -> tuple[nn.Module, px.Program]:
 
 
 def cut(program: px.Program, number: int) -> Iterator[px.Program]:
-    """Split a program in several ways: balanced, at a node, and back and forth."""
+    """Split a program in several ways: balanced, and at a node."""
     flat = px.transform(program, px.remove_effect_tokens, px.inplace_mutations, px.sink_state)
     yield px.split_balanced(px.transform(program), 2 + number % 3)
     names = [node.name for node in flat.main.nodes]
     at = len(names) * (number + 1) // 6
     yield px.split_by_tags(flat, ("a", "b"), tag_of={name: "a" if index < at else "b" for index, name in enumerate(names)})
-    turns = {name: "ab"[index // (2 + number) % 2] for index, name in enumerate(names)}
-    yield px.split_by_tags(flat, ("a", "b"), tag_of=turns, allow_reuse=True)
 
 
 @pytest.mark.parametrize("number", [0, 2, 3])

@@ -223,6 +223,6 @@ def test_what_pack_makes_is_followed_through_calls() -> None:
     found = px.verify(px.parse(text))
     assert [(violation.rule, violation.node) for violation in found] == [("packed-values", "y")]
     sliced = px.verify(px.parse(text.replace("operator.getitem(c, 1)", "operator.getitem(c, slice(1, 2, None))")))
-    assert {violation.rule for violation in sliced} == {"packed-values", "projections"}
+    assert {violation.rule for violation in sliced} == {"packed-values", "results"}
     fine = text.replace(" y = operator.getitem(d, 0)\n", "").replace("return (y,)", "return (d,)")
     assert px.verify(px.parse(fine)) == ()

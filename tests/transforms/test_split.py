@@ -118,8 +118,8 @@ def test_a_buffer_that_two_parts_share_counts_over_calls() -> None:
 
     module, x = Twice(), torch.randn(3, 4)
     base = px.transform(px.import_ep(exported(module, x)))
-    program = px.split_by_tags(base, ("p", "q"), tag_of={"a": "p", "lin": "q"}, allow_reuse=True)
-    assert [part.name for part in px.parts(program)] == ["p", "q", "p_1"]
+    program = px.split_by_tags(base, ("p", "q"), tag_of=lambda of: "p" if px.Frame("a") in of.stack else "q")
+    assert px.where_went(program).state["a.count"] == ("p.a.count", "q.a.count")
     assert_like_eager(program, module, (x,), (x + 1,), (x,))
 
 

@@ -114,7 +114,7 @@ def test_it_is_not_cut_inside_of_a_region() -> None:
     opens, shuts = (px.Op(f"toy.{name}", px.Effects(scope=scope)) for name, scope in (("open", 1), ("shut", -1)))
     nodes = [node("a", NEG, "x"), px.Node("o", opens), node("b", NEG, "a"), node("c", NEG, "b"), px.Node("s", shuts)]
     program = flat([*nodes, node("d", NEG, "c")], px.Ref("d"), "x")
-    with pytest.raises(px.errors.PartitionError, match="it can be split into 1 to 3 parts"):
+    with pytest.raises(px.errors.PartitionError, match="split_balanced: the program can be split into 1 to 3 parts"):
         px.split_balanced(program, 4)
     split = px.split_balanced(program, 3)
     assert [[each.name for each in split.graphs[part.graph].nodes] for part in px.parts(split)] == [
@@ -122,3 +122,37 @@ def test_it_is_not_cut_inside_of_a_region() -> None:
         ["o", "b", "c", "s"],
         ["d"],
     ]
+
+
+def test_flops_are_counted_as_torch_counts_them() -> None:
+    """A convolution has few parameters and many operations."""
+    model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Flatten(), nn.Linear(256, 8), nn.Linear(8, 200))
+    program = px.transform(px.capture(model, (torch.ones(2, 1, 8, 8),)))
+
+    def first(cost: object) -> list[str]:
+        split = px.split_balanced(program, 2, cost=cost)
+        return [module.path for module in split.modules if module.path.startswith("stage0.")]
+
+    assert first("flops") == ["stage0.0"]
+    assert first("bytes") == ["stage0.0", "stage0.1", "stage0.2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"cost": "time"}, ValueError, 'split_balanced: cost=\'time\': pass "bytes", "flops" or a function'),
+        ({"cost": 3}, TypeError, "split_balanced: cost is .* not a int"),
+        ({"cost": lambda _: -1}, ValueError, "split_balanced: cost returns -1 for node 'a'"),
+        ({"k": 2.0}, TypeError, "split_balanced: k is the number of parts"),
+    ],
+)
+def test_errors_name_the_function_that_was_called(options: dict[str, object], error: type[Exception], words: str) -> None:
+    program = flat([node("a", NEG, "x"), node("b", NEG, "a")], px.Ref("b"), "x")
+    with pytest.raises(error, match=words):
+        px.split_balanced(program, **{"k": 2, **options})
+
+
+def test_a_missing_fact_is_told_of_the_function_that_was_called() -> None:
+    program = px.capture(nn.Linear(2, 2), (torch.ones(1, 2),))
+    with pytest.raises(px.errors.PipelineError, match="split_balanced requires"):
+        px.split_balanced(program, 1)

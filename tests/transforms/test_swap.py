@@ -230,3 +230,25 @@ def test_children_that_others_call() -> None:
 def test_flat_calls_without_a_signature() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
     same(transformed(model), model, {"0": nn.Tanh(), "2": nn.Linear(3, 2)}, signature="flat")
+
+
+@pytest.mark.parametrize("assigned", [False, True])
+@pytest.mark.parametrize(("path", "new"), [("a", nn.Tanh()), ("part", nn.Linear(3, 3))])
+def test_another_result_is_told_with_both_signatures(path: str, new: nn.Module, assigned: bool) -> None:
+    class Model(parent(a=lambda: nn.Linear(3, 3), part=lambda: nn.LSTM(3, 3))):
+        def forward(self, x: Any) -> Any:
+            return self.part(self.a(x))[0] * 2
+
+    class Pair(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x, x
+
+    new = Pair() if path == "a" else new
+    program = transformed(Model(), "a", "part")
+    lowered = px.lower(program if assigned else px.swap_modules(program, {path: new}))
+    if assigned:
+        setattr(lowered, path, new)
+    old, now = ("(*) -> *", "Pair(x)") if path == "a" else ("(*) -> (*, (*, *))", "Linear(input)")
+    with pytest.raises(px.errors.CallError) as found:
+        lowered(X)
+    assert f"module {path!r} was exported as {old} and is now {now}, which returned" in str(found.value)

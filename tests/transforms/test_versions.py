@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
-import torch
-
 import purefx as px
-from purefx.ir.meta import Meta
-from purefx.laws.asking import refuses
-from purefx.laws.strategies import Stage
-from purefx.laws.tiers import drawn_cases, share
-from tests.laws.registry import REGISTRY
 from tests.transforms.small import calling, lines, number
 
 # Which values are contents of state: told by the operator that the exporter decomposed, or else by their kind.
@@ -126,24 +119,3 @@ def test_a_value_that_was_never_the_contents_stays_a_value() -> None:
     for known in (TWO, made_from("aten.add_.Tensor")):
         result = px.insert_ivals(calling(HALF_WAY, metas={**metas, "m": known}))
         assert lines(result)[3:6] == ["copy_ = aten.copy_.default(n, m) in c", "g = purefx.gives(x) in c", "n_1 = get c.n"]
-
-
-# What every transformation carries along: meta, and arguments that are given by keyword.
-
-
-PROGRAMS = 24
-
-ASKED = [(entry.transformation, stage) for entry in REGISTRY for stage in entry.stages]
-
-
-FLAT = [(transformation, stage) for transformation, stage in ASKED if stage in ("tokens", "flat", "in place", "sunk", "ivals")]
-
-
-def programs(stage: Stage, transformation: px.Transformation) -> list[px.Program]:
-    """Return generated programs that a transformation does not refuse."""
-    return [case.program for case in drawn_cases("toy", stage, share(PROGRAMS), 3) if not refuses(transformation, case)]
-
-
-def told(graph: str, name: str) -> Meta:
-    """Return meta that says whose it is; all values are numbers, so the shapes of all agree."""
-    return MappingProxyType({"val": torch.zeros((), dtype=torch.int64), "stack_trace": f"{graph}/{name}"})

@@ -19,7 +19,6 @@ import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -42,9 +41,6 @@ NOT_RUN = frozenset(
     }
 )  # fmt: skip
 """Operators that the audit leaves alone: they touch files, print, or set what is global."""
-
-REASONS = Path(__file__).with_name("not_run.txt")
-"""Of which operators an overload never runs here, by reason."""
 
 COMMUNICATION = ("c10d", "_c10d", "symm_mem", "_dtensor", "dist")
 
@@ -274,25 +270,8 @@ def main() -> None:
             say(f"{target}: writes {sorted(seen.writes)} aliases {sorted(seen.aliases)} draws {seen.draws}")
     for what in ("died", "never ran"):
         say(f"{what}: {len(found[what])}: {' '.join(found[what])}")
-    reasons = reasons_by_name()
-    strange = [name for what in ("died", "never ran") for name in found[what] if name.rpartition(".")[0] not in reasons]
-    if not short:
-        say(f"never ran, and {REASONS.name} has no reason: {len(strange)}: {' '.join(strange)}")
-        count += len(strange)
     say(f"{count} findings, {len(found['ran'])} of {len(every)} overloads ran in {time.monotonic() - start:.0f} s")
     sys.exit(bool(count))
-
-
-def reasons_by_name() -> dict[str, str]:
-    """Return why an operator is not run, or some overload of it, by its name."""
-    found: dict[str, str] = {}
-    reason = ""
-    for line in REASONS.read_text(encoding="utf-8").splitlines():
-        if line.startswith("["):
-            reason = line.strip("[]")
-        elif not line.startswith("#"):
-            found.update(dict.fromkeys(line.split(), reason))
-    return found
 
 
 def sampled(every: Sequence[Any]) -> list[Any]:

@@ -8,9 +8,7 @@ pass is asked as well, and that is only counted.
 from __future__ import annotations
 
 import argparse
-import ast
 import copy
-import inspect
 import re
 import subprocess
 import sys
@@ -25,9 +23,7 @@ from attrs import evolve, field, frozen
 import purefx as px
 from purefx.laws.fx_passes import Contract, Finding, PassReport, survey_pass
 
-from . import published as listing
-from .passes import PASSES
-from .published import GRAPH, Published
+from .passes import ANYTHING, GRAPH, PASSES, Published, describes
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,9 +40,6 @@ UNSUITED = 2
 
 PRINTED = re.compile(r"^t\d+$")
 """What drawn programs print."""
-
-HELPERS = ("fakes_of", "mode_of", "in_inductor", "partitioned")
-"""What the wrappers of passes call."""
 
 DESCRIBED = """
 def described(gm):
@@ -121,7 +114,7 @@ def audited(published: Published, examples: int, seed: int, seconds: float) -> A
     options: dict[str, Any] = {"over": published.over, "examples": count, "seed": seed}
     report = survey_pass(published.run, contract=published.contract, seconds=seconds, **options)
     anything = evolve(GRAPH, assertions=published.contract.assertions)
-    narrow = published.contract not in (anything, listing.ANYTHING) and published.over != "exported_program"
+    narrow = published.contract not in (anything, ANYTHING) and published.over != "exported_program"
     outside = survey_pass(published.run, contract=anything, seconds=0.0, **options) if narrow else None
     around = None
     if published.looks_for:
@@ -179,22 +172,13 @@ def slug(published: Published) -> str:
 
 def source_of(published: Published, law: str) -> str:
     """Return the source of a function ``a_pass`` that calls a pass, with what it needs."""
-    run: Any = getattr(published.run, "inner", published.run)
-    tree = ast.parse(inspect.getsource(run))
-    function: Any = tree.body[0]
-    function.name, decorators = "the_pass", function.decorator_list
-    function.decorator_list = [each for each in decorators if not isinstance(each, ast.Call)]
-    text = ast.unparse(tree)
-    needed = [name for name in HELPERS if name in text or (name == "mode_of" and "in_inductor" in text)]
-    helpers = [inspect.getsource(run.__globals__.get(name) or getattr(listing, name)) for name in needed]
-    given = "gm"
-    if {"fakes_of", "mode_of"}.intersection(needed):
-        helpers.append(DESCRIBED)
+    source, given = published.source, "gm"
+    parts = ["GraphModule = torch.fx.GraphModule", source]
+    if describes(source):
+        parts.append(DESCRIBED)
         given = "described(gm)"
     given += ".graph" if published.over == "graph" else ""
-    called = CALLED.format(given=given, checks=CHECKS if law == "graph" else "")
-    modules = [f"import {name}" for name in ("contextlib", "io", "pickle") if f"{name}." in text]
-    return "\n\n".join(["\n".join([*modules, "GraphModule = torch.fx.GraphModule"]), *helpers, text, called])
+    return "\n\n".join([*parts, CALLED.format(given=given, checks=CHECKS if law == "graph" else "")])
 
 
 # -- the page --------------------------------------------------------------------------------------------------------------------

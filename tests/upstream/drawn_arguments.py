@@ -10,7 +10,7 @@ import random
 import sys
 import types
 import unittest
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,27 +18,54 @@ from attrs import define, field
 
 from purefx.ir.torch_private import schema_of
 
-from .profiles import profile_of
-
 __all__ = ["Arguments", "samples_of_torch", "with_room"]
 
 SHAPES = ((2, 3), (3,), (), (2, 3, 4), (2, 3, 4, 4), (1, 2, 3, 4, 4), (4, 4), (1, 4, 4), (2, 2, 8, 8), (1,))
 DTYPES = (torch.float32,) * 5 + (torch.float64, torch.int64, torch.int64, torch.bool, torch.complex64, torch.bfloat16)
 
+PLAIN: dict[str, tuple[Any, ...]] = {
+    "IntType": (0, 1, 1, 2, 3, -1),
+    "SymIntType": (0, 1, 1, 2, 3, -1),
+    "FloatType": (0.0, 0.1, 0.5, 0.5, 0.9, 1.0),
+    "NumberType": (0, 1, 2, 0.5, 0.0, 1.0),
+    "BoolType": (True, False),
+    "SymBoolType": (True, False),
+    "LayoutType": (torch.strided,),
+    "MemoryFormatType": (torch.contiguous_format, torch.preserve_format),
+    "DeviceObjType": (torch.device("cpu"),),
+    "StringType": ("none", "mean", "linear", "floor", "trunc", "sum", "constant", "reflect", "ij", "i,i->i", "full", "tanh"),
+    "GeneratorType": (None,),
+    "NoneType": (None,),
+    "ComplexType": (0.5 + 2j, 1 + 0j),
+    "AnyType": (1, 2),
+    "VarType": (1, 2),
+}
+"""Values by kind of type, where the name of the argument does not matter."""
 
-WORDS = (
-    "none", "mean", "linear", "floor", "trunc", "sum", "constant", "reflect", "ij", "i,i->i", "ij,jk->ik", "full", "tanh", "xy",
-    "left", "r",
-)  # fmt: skip
-NUMBERS = ("index", "indices", "target", "offsets", "lengths", "indexes", "crow", "col_", "batch_sizes")
-PER_CHANNEL = ("weight", "bias", "gamma", "beta", "scale", "scales", "zero_point", "zero_points", "noise")
+INTEGERS: dict[str, tuple[Any, ...]] = {
+    "device": (torch.device("cpu"),),
+    "device_type": (torch.device("cpu"),),
+    "layout": (torch.strided,),
+    "memory_format": (torch.contiguous_format, torch.preserve_format, torch.channels_last),
+}
+"""What schemas call integers and Python does not, by name of argument."""
+
+INDICES = ("index", "indices", "target", "offsets", "lengths", "indexes", "crow", "col_", "batch_sizes")
+PER_CHANNEL = ("running", "mean", "var", "invstd", "save")
+OFTEN_PER_CHANNEL = ("weight", "bias", "gamma", "beta", "scale", "scales", "zero_point", "zero_points", "noise")
+TRANSPOSED = ("other", "mat2", "batch2", "tensor2", "vec2", "b")
 
 
 def room(argument: Any, dtype: torch.dtype) -> Any:
     """Return an empty tensor, or two, that a result is put into, which makes it as large as it is."""
-    kind = torch.int64 if any(word in argument.name for word in NUMBERS) else dtype
+    kind = torch.int64 if within(argument.name, INDICES) else dtype
     made = [torch.empty(0, dtype=kind), torch.empty(0, dtype=kind)]
-    return made if "[]" in str(argument.type) or "List" in str(argument.type) else made[0]
+    return made if within(str(argument.type), ("[]", "List")) else made[0]
+
+
+def within(name: str, words: Sequence[str]) -> bool:
+    """Say whether a name has one of some words in it."""
+    return any(word in name for word in words)
 
 
 def with_room(target: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -63,20 +90,15 @@ class Arguments:
         self.kind = self.dice.choice(self._kinds())
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        bold = self.dice.random() < 0.5
-        profile = profile_of(str(self.target), self.dice) if self.dice.random() < 0.5 else {}
-        empty = self.dice.random() < 0.5
+        bold, empty = self.dice.random() < 0.5, self.dice.random() < 0.5
         for argument in schema_of(self.target).arguments:
+            usual = argument.has_default_value() and not (bold and self.dice.random() < 0.6)
             if argument.name in self.forced:
                 value = self.forced[argument.name]
-            elif argument.name in profile:
-                value = profile[argument.name]
             elif argument.is_out and empty:
                 value = room(argument, self.dtype)
-            elif argument.has_default_value() and not (bold and self.dice.random() < 0.6):
+            elif usual:
                 value = argument.default_value
-                if argument.kwarg_only:
-                    continue
             else:
                 value = self._value(argument.name, argument.type, argument.N)
             if argument.kwarg_only:
@@ -86,136 +108,64 @@ class Arguments:
         return args, kwargs
 
     def _kinds(self) -> tuple[str, ...]:
-        name = str(self.target)
-        if any(word in name for word in ("sparse", "coalesce", "indices", "values", "to_dense", "csr", "nnz")):
+        if within(str(self.target), ("sparse", "coalesce", "indices", "values", "to_dense", "csr", "nnz")):
             return ("plain", "sparse", "csr")
-        if any(word in name for word in ("quant", "int_repr", "q_", "dequant")):
+        if within(str(self.target), ("quant", "int_repr", "q_")):
             return ("plain", "quantized")
         return ("plain", "plain", "plain", "strided")
 
     def _value(self, name: str, kind: Any, size: int | None) -> Any:
         what = str(kind.kind())
-        if what == "OptionalType":
-            return None if self.dice.random() < 0.4 else self._value(name, kind.getElementType(), size)
-        if what == "ListType":
-            return self._list(name, kind.getElementType(), size)
-        if what == "TensorType":
-            return self._tensor(name)
-        if what == "DictType":
-            keys = [self._value("key", kind.getKeyType(), None) for _ in range(2)]
-            return {key: self._value(name, kind.getValueType(), None) for key in keys if not isinstance(key, torch.Tensor)}
-        if what in ("VarType", "AnyType"):
-            return self.dice.choice((1, 2))
-        return self._plain(name, what, str(kind))
-
-    def _list(self, name: str, kind: Any, size: int | None) -> list[Any]:
-        what = str(kind.kind())
-        if what in ("IntType", "SymIntType"):
-            if any(word in name for word in ("size", "shape")) and "kernel" not in name and self.dice.random() < 0.7:
-                return list(self.shape)
-            length = size or self.dice.choice((1, 2, len(self.shape), len(self.shape)))
-            if "dim" in name or "axes" in name or "axis" in name:
-                every = list(range(len(self.shape)))
-                return self.dice.sample(every, min(length, len(every)))
-            low = 1 if any(word in name for word in ("stride", "kernel", "dilation", "size", "chunk", "repeat")) else 0
-            return [self.dice.choice((low, low, 1, 1, 2)) for _ in range(length)]
-        if what == "BoolType" and name == "output_mask":
-            return [True] * (size or 3)
-        return [self._value(name, kind, None) for _ in range(self.dice.choice((1, 2, 2, 3)))]
-
-    def _plain(self, name: str, what: str, kind: str) -> Any:
-        dice = self.dice
-        if "dtype" in name and what in ("IntType", "ScalarTypeType"):
-            return dice.choice((self.dtype, torch.float32, None))
         match what:
-            case "IntType" | "SymIntType":
-                if name in ("device", "device_type"):
-                    return torch.device("cpu")
-                if name == "layout":
-                    return torch.strided
-                if name == "memory_format":
-                    return dice.choice((torch.contiguous_format, torch.preserve_format, torch.channels_last))
-                if "dim" in name or "axis" in name:
-                    return dice.choice((0, 0, 1, 1, -1, 2))
-                return dice.choice((0, 1, 1, 2, 3, -1))
-            case "FloatType":
-                return dice.choice((0.0, 0.1, 0.5, 0.5, 0.9, 1.0))
-            case "NumberType":
-                return dice.choice((0, 1, 2, 0.5, 0.0, 1.0))
-            case "BoolType" | "SymBoolType":
-                return dice.random() < 0.5
-            case "ScalarTypeType":
-                return self.dtype
-            case "LayoutType":
-                return torch.strided
-            case "MemoryFormatType":
-                return dice.choice((torch.contiguous_format, torch.preserve_format))
-            case "DeviceObjType":
-                return torch.device("cpu")
-            case "StringType":
-                return dice.choice(
-                    (
-                        "none",
-                        "mean",
-                        "linear",
-                        "floor",
-                        "trunc",
-                        "sum",
-                        "constant",
-                        "reflect",
-                        "ij",
-                        "i,i->i",
-                        "ij,jk->ik",
-                        "full",
-                        "tanh",
-                        "xy",
-                        "left",
-                        "r",
-                    )
-                )
-            case "GeneratorType" | "NoneType":
-                return None
-            case "ComplexType":
-                return complex(dice.choice((0.5, 1.0)), dice.choice((0.0, 2.0)))
+            case "OptionalType":
+                return None if self.dice.random() < 0.4 else self._value(name, kind.getElementType(), size)
+            case "ListType":
+                return self._list(name, kind.getElementType(), size)
+            case "TensorType":
+                return self._tensor(name)
             case "StorageType":
                 return torch.rand(6).untyped_storage()
+            case "ScalarTypeType" | "IntType" if "dtype" in name or what == "ScalarTypeType":
+                return self.dice.choice((self.dtype, torch.float32, None))
+            case "IntType" | "SymIntType" if name in INTEGERS:
+                return self.dice.choice(INTEGERS[name])
+            case "IntType" | "SymIntType" if within(name, ("dim", "axis")):
+                return self.dice.choice((0, 0, 1, 1, -1, 2))
+            case _ if what in PLAIN:
+                return self.dice.choice(PLAIN[what])
             case _:
                 raise NotImplementedError(f"{name}: {kind}")
 
+    def _list(self, name: str, kind: Any, size: int | None) -> list[Any]:
+        what = str(kind.kind())
+        if what == "BoolType" and name == "output_mask":
+            return [True] * (size or 3)
+        if what not in ("IntType", "SymIntType"):
+            return [self._value(name, kind, None) for _ in range(self.dice.choice((1, 2, 2, 3)))]
+        if within(name, ("size", "shape")) and "kernel" not in name and self.dice.random() < 0.7:
+            return list(self.shape)
+        length = size or self.dice.choice((1, 2, len(self.shape), len(self.shape)))
+        if within(name, ("dim", "axes", "axis")):
+            return self.dice.sample(range(len(self.shape)), min(length, len(self.shape)))
+        low = int(within(name, ("stride", "kernel", "dilation", "size", "chunk", "repeat")))
+        return [self.dice.choice((low, low, 1, 1, 2)) for _ in range(length)]
+
     def _tensor(self, name: str) -> torch.Tensor:
-        dice, shape = self.dice, self.shape
-        channels = shape[1] if len(shape) > 1 else (shape[0] if shape else 1)
-        low = name.lower()
-        if any(word in low for word in ("running", "mean", "var", "invstd", "save")):
+        dice, shape, low = self.dice, self.shape, name.lower()
+        channels = shape[min(1, len(shape) - 1)] if shape else 1
+        if within(low, PER_CHANNEL) or (low in OFTEN_PER_CHANNEL and dice.random() < 0.5):
             return torch.rand(channels) + 0.5
-        if (
-            low in ("weight", "bias", "gamma", "beta", "scale", "scales", "zero_point", "zero_points", "noise")
-            and dice.random() < 0.5
-        ):
-            return torch.rand(channels) + 0.5
-        if (
-            any(
-                word in low
-                for word in ("index", "indices", "target", "offsets", "lengths", "indexes", "crow", "col_", "batch_sizes")
-            )
-            and dice.random() < 0.8
-        ):
+        if within(low, INDICES) and dice.random() < 0.8:
             return torch.zeros(shape if dice.random() < 0.6 else channels, dtype=torch.int64)
         if "mask" in low and dice.random() < 0.7:
             return torch.rand(shape) > 0.5
-        if low in ("other", "mat2", "batch2", "tensor2", "vec2", "b") and dice.random() < 0.3 and len(shape) >= 2:
+        if low in TRANSPOSED and dice.random() < 0.3 and len(shape) >= 2:
             return self._filled((*shape[:-2], shape[-1], shape[-2]))
-        if dice.random() < 0.08:
-            return self._filled(())
-        return self._filled(shape if dice.random() < 0.85 else dice.choice(SHAPES))
+        return self._filled(dice.choice((*(shape,) * 8, (), dice.choice(SHAPES))))
 
     def _filled(self, shape: tuple[int, ...]) -> torch.Tensor:
-        if self.dtype is torch.bool:
-            made = torch.rand(shape) > 0.5
-        elif self.dtype is torch.int64:
-            made = torch.randint(0, 3, shape)
-        else:
-            made = (torch.rand(shape) * 0.9 + 0.05).to(self.dtype)
+        made = torch.randint(0, 2, shape) if self.dtype in (torch.bool, torch.int64) else torch.rand(shape) * 0.9 + 0.05
+        made = made.to(self.dtype)
         match self.kind:
             case "sparse":
                 return made.to_sparse()

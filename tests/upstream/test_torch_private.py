@@ -16,36 +16,9 @@ from typing import Any
 import pytest
 import torch
 import torch.fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils.checkpoint import checkpoint
 
-from purefx.ir import Sym, torch_private
-from purefx.ir.importing.constraints import read_expression
-from tests.programs import Tower, exported
-
-
-def test_registries_of_effects() -> None:
-    """A registered effect, what fx never removes, and the overload behind a custom operator."""
-    assert torch_private.is_effectful(torch.ops.aten._print.default)
-    assert not torch_private.is_effectful(torch.ops.aten.neg.default)
-    assert torch_private.is_effectful(torch.ops.higher_order.print)
-    assert torch.ops.aten._assert_scalar.default in torch_private.side_effectful()
-
-    @torch.library.custom_op("purefx_effects::twice", mutates_args=())
-    def twice(x: torch.Tensor) -> torch.Tensor:
-        return x * 2
-
-    assert torch_private.overload_of(twice) is torch.ops.purefx_effects.twice.default
-
-
-def test_schemas_state_aliases() -> None:
-    """A schema tells reads from writes and which result is which argument."""
-    schema = torch_private.schema_of(torch.ops.aten.add_.Tensor)
-    assert schema.name == "aten::add_"
-    info = schema.arguments[0].alias_info
-    assert info.is_write
-    assert info.before_set == schema.returns[0].alias_info.before_set
-    assert schema.arguments[1].alias_info is None
+from purefx.ir import torch_private
 
 
 def test_symbolic_sizes_have_the_numbers_of_the_export() -> None:
@@ -71,73 +44,6 @@ def test_guards_are_where_we_put_them() -> None:
         ep.module()(torch.ones(5, 2))
 
 
-def test_symbols_are_made_under_a_name_and_bounds() -> None:
-    """A new one has the number that stands for it, one that only a run knows has none; both are found again by name."""
-    env = torch_private.new_shape_env()
-    size = torch_private.new_symbol(env, "s7", 5, 2, None)
-    unknown = torch_private.new_symbol(env, "u0", 5, None, 9)
-    assert (str(size), torch_private.size_number(size), torch_private.size_number(unknown)) == ("s7", 5, None)
-    assert list(torch_private.symbols_of(env)) == ["s7", "u0"]
-    assert torch_private.symbols_of(None) == {}
-    bounds = {str(symbol): str(bounds) for symbol, bounds in torch_private.ranges_in([size * 2, (unknown, None)]).items()}
-    assert bounds == {"s7": "VR[2, int_oo]", "u0": "VR[0, 9]"}
-    assert env.guards == []
-
-
-def test_new_symbols_are_bound_where_they_stand() -> None:
-    """What an operator makes of data is a symbol that must be bound by its node, once."""
-    env = torch_private.new_shape_env()
-    with torch_private.FakeTensorMode(shape_env=env), env.suppress_guards():
-        value = torch.empty(3).nonzero()
-        assert list(map(str, torch_private.fresh_bindings(env, value))) == ["u0"]
-        assert not torch_private.fresh_bindings(env, value)
-
-
-def test_the_joint_graph_says_where_its_nodes_come_from() -> None:
-    """Before torch's second trace, forward nodes have their module stack and backward nodes that of what they differentiate."""
-    loss = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Flatten(0), torch.nn.Linear(6, 1))
-    ep = torch.export.export(loss, (torch.ones(2, 2),))
-    before = str(ep.graph)
-    nodes = [node for node in torch_private.retraced_joint(ep).graph.nodes if node.op == "call_function"]
-    forward = [node for node in nodes if node.meta["partitioner_tag"] == "is_forward"]
-    backward = [node for node in nodes if node.meta["partitioner_tag"] == "is_backward"]
-    assert all(node.meta["nn_module_stack"] for node in forward)
-    assert {path for node in backward for path, _ in node.meta["fwd_nn_module_stack"].values()} == {"", "0", "1", "2"}
-    assert str(ep.graph) == before
-
-
-def test_joint_graphs_are_described() -> None:
-    """Inputs and outputs have descriptors, of classes told by their names, and backward nodes have numbers of forward ones."""
-    module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh())
-    graph = torch_private.traced_joint(module, (torch.ones(1, 2),)).graph
-    *formals, output = [node for node in graph.nodes if node.op in ("placeholder", "output")]
-    kinds = [type(node.meta["desc"]).__name__ for node in formals]
-    assert kinds == ["ParamAOTInput", "ParamAOTInput", "PlainAOTInput", "TangentAOTInput"]
-    given = [type(desc).__name__ for desc in output.meta["desc"]]
-    assert given == ["PlainAOTOutput", "GradAOTOutput", "GradAOTOutput", "NoneType"]
-    called = [node for node in graph.nodes if node.op == "call_function"]
-    numbers = {node.meta["seq_nr"] for node in called if node.meta["partitioner_tag"] == "is_forward"}
-    backward = [node for node in graph.nodes if "autograd_backward" in node.meta]
-    assert backward and {node.meta["seq_nr"] for node in backward} <= numbers
-
-
-def test_calls_of_modules_are_wrapped() -> None:
-    """Also those that raise, while torch says that it compiles; and no longer than told."""
-    seen: list[str] = []
-
-    def around(call: Any) -> Any:
-        def noted(module: torch.nn.Module, *args: Any) -> Any:
-            seen.append(type(module).__name__)
-            return call(module, *args)
-
-        return noted
-
-    with torch_private.calls_wrapped(around):
-        torch.nn.Sequential(torch.nn.ReLU())(torch.ones(1))
-    torch.nn.Tanh()(torch.ones(1))
-    assert seen == ["Sequential", "ReLU"]
-
-
 def test_writes_are_counted() -> None:
     """Those through a view and under ``no_grad`` too."""
     a = torch.zeros(4)
@@ -147,14 +53,6 @@ def test_writes_are_counted() -> None:
             write()
             counts.append(torch_private.times_written(a))
     assert counts == sorted(set(counts))
-
-
-def test_storages_have_keys() -> None:
-    """Meta and empty tensors too have a key, shared by views alone."""
-    for device in ("cpu", "meta"):
-        a = torch.empty(4, device=device)
-        assert torch_private.storage_key(a) == torch_private.storage_key(a[1:])
-        assert torch_private.storage_key(a) != torch_private.storage_key(torch.empty(4, device=device))
 
 
 def test_graph_modules_can_be_subclassed_as_ours_is() -> None:
@@ -185,101 +83,6 @@ def test_a_module_begins_as_its_attributes_alone() -> None:
         assert isinstance(value, bool | int | str | None) or (not value and value is not again[name]), name
 
 
-def test_what_was_compiled() -> None:
-    """A compiled module is unwrapped; any other is itself."""
-    linear = torch.nn.Linear(2, 2)
-    compiled: Any = torch.compile(linear, backend="eager")
-    assert torch_private.uncompiled(compiled) is linear
-    assert torch_private.uncompiled(linear) is linear
-
-
-def test_pytree_specs() -> None:
-    """The parts of a TreeSpec that binding, printing and checking read."""
-    spec = torch_private.pytree.tree_structure(((1, [2]), {"k": 3}))
-    args, kwargs = spec.children()
-    assert (spec.type, spec.num_leaves, spec.num_children) == (tuple, 3, 2)
-    assert (kwargs.type, list(kwargs.context), args.children()[0].is_leaf()) == (dict, ["k"], True)
-    assert dict in torch_private.pytree.SUPPORTED_NODES
-    found = torch_private.pytree
-    assert found.treespec_tuple([found.tree_structure((1,)), found.treespec_dict()]) == found.tree_structure(((1,), {}))
-    keys, _ = found.SUPPORTED_NODES[dict].flatten_with_keys_fn({"k": 2})
-    assert [(key, key.key, str(key)) for key, _ in keys] == [(found.MappingKey("k"), "k", "['k']")]
-    assert (found.SequenceKey(1).idx, found.GetAttrKey("a").name) == (1, "a")
-
-
-def test_operators_and_functions_are_registered() -> None:
-    """All overloads of an operator by its name, and the functions that torch generates for operators."""
-    assert {str(found) for found in torch_private.overloads_of("add_")} >= {"aten.add_.Tensor", "aten.add_.Scalar"}
-    functions = dict(torch_private.builtin_functions())
-    assert functions["relu"] is torch.relu and functions["gelu"] is torch.nn.functional.gelu
-    assert {1, -1} == set(torch_private.MODES.values())
-
-
-def test_what_a_graph_module_runs_besides_its_graph() -> None:
-    """Hooks, the generator of its code, and where ``ep.module()`` has its hooks from."""
-    module = torch.fx.symbolic_trace(torch.nn.ReLU())
-    assert type(torch_private.generator_of_code(module)) is torch.fx.graph.CodeGen  # type: ignore[attr-defined]
-    assert torch_private.hooks_of(module) == []
-    module.register_forward_hook(print)
-    assert torch_private.hooks_of(module) == [print]
-    hooks = torch_private.hooks_of(exported(Tower(1), torch.ones(1, 4)).module())
-    assert {hook.__module__ for hook in hooks} == {torch_private.EXPORT_HOOKS}
-
-
-def test_modules_are_copied_without_contents() -> None:
-    """A copy under the mode has fake tensors, and operators refuse with the errors that are caught."""
-    mode = torch_private.FakeTensorMode(allow_non_fake_inputs=True)
-    copied = torch_private.fake_copy(torch.fx.symbolic_trace(torch.nn.Linear(2, 2)), mode)
-    assert all(isinstance(value, torch_private.FakeTensor) for value in copied.parameters())
-    with mode:
-        try:
-            torch.ones(2).nonzero()
-        except torch_private.FAKE_REFUSALS:
-            return
-    raise AssertionError("nonzero gives a result of a size that nobody knows")
-
-
-def test_where_nodes_come_from_can_be_written_and_read() -> None:
-    """``NodeSource`` has the fields that saved programs keep, and is made again from its dict."""
-    ep = exported(Tower(1), torch.ones(1, 4), decomposed=True)
-    source = next(node for node in ep.graph.nodes if node.op == "call_function").meta["from_node"][0]
-    assert type(source) is torch_private.NodeSource
-    again = torch_private.read_node_source(source.to_dict())
-    assert (again.name, again.target, again.pass_name) == (source.name, source.target, source.pass_name)
-    assert (again.node_info.graph_id, again.action) == (source.node_info.graph_id, source.action)
-    assert [part.name for part in again.from_node] == [part.name for part in source.from_node]
-
-
-def test_symbols_have_the_facts_that_saved_programs_keep() -> None:
-    """What the exporter saw and the bounds are told, and a new environment can be given them."""
-    ep = torch.export.export(torch.nn.ReLU(), (torch.ones(3, 2),), dynamic_shapes=({0: torch.export.Dim("n", min=2, max=9)},))
-    rows = next(node for node in ep.graph.nodes if node.op == "placeholder").meta["val"].shape[0]
-    (symbol,) = rows.node.expr.free_symbols
-    assert torch_private.symbol_facts(rows.node, symbol) == (3, 2, 9)
-    env = ShapeEnv()
-    found: Any = torch_private.symbolic_range(Sym(symbol.name), 2, 9)
-    made, bounds = found
-    env.var_to_range[made] = bounds
-    env.add_backed_var_to_val(made, 3)
-    again = env.create_symintnode(torch_private.sympy_operators()["//"](made * 4, 2), hint=6)
-    assert torch_private.size_number(again) == 6
-    assert torch_private.symbol_facts(again.node, made) == (3, 2, 9)  # type: ignore[union-attr]
-
-
-def test_operators_of_sizes_are_those_of_torch() -> None:
-    """What our names of operators make is what reading a size gives back."""
-    size: Any = symbolic_range_symbol()
-    for name, make in torch_private.sympy_operators().items():
-        if name in ("+", "*", "//", "%", "max", "min", "==", "<", ">="):
-            assert read_expression(make(size, 7)).op in (name, ">", "<="), name  # type: ignore[union-attr]
-
-
-def symbolic_range_symbol() -> Any:
-    found = torch_private.symbolic_range(Sym("s0"), 2, None)
-    assert found is not None
-    return found[0]
-
-
 def test_an_overload_calls_its_entry_and_does_nothing_else() -> None:
     """So what stands in generated code for an overload may be that entry; modes of functions are told of the overload."""
     overload: Any = torch.ops.aten.add.Tensor
@@ -301,16 +104,6 @@ def test_an_overload_calls_its_entry_and_does_nothing_else() -> None:
     with Mode():
         torch_private.entry_of(overload)(x, x)
     assert seen == [overload]
-
-
-def test_it_can_be_asked_who_sees_functions() -> None:
-    """A mode of functions, and no mode of operators."""
-    assert not torch_private.sees_functions()
-    with torch.device("cpu"):
-        assert torch_private.sees_functions()
-    with torch_private.FakeTensorMode():
-        assert not torch_private.sees_functions()
-        assert not torch_private.is_undisturbed()
 
 
 def test_dynamo_runs_what_is_marked() -> None:
@@ -359,15 +152,6 @@ def test_modes_can_be_kept_from_what_operators_gave_before() -> None:
             x = torch.ones(2, 5)
             assert torch_private.storage_key(lift(x)) == torch_private.storage_key(x)
     assert mode.cache_enabled is True
-
-
-def test_modes_can_be_kept_from_running_kernels() -> None:
-    """And do as they did afterwards."""
-    mode = torch_private.FakeTensorMode()
-    before = mode.allow_fallback_kernels
-    with torch_private.without_kernels(mode):
-        assert mode.allow_fallback_kernels is False
-    assert mode.allow_fallback_kernels is before is True
 
 
 def test_the_structured_trace_has_readers() -> None:

@@ -24,7 +24,6 @@ from tests.verify.changes import (
     module_read_elsewhere,
     named_f,
     outputs_of,
-    result_of_topk,
     typed,
     with_call_signature,
     with_constraints,
@@ -50,6 +49,9 @@ SEEDS = 2
 
 TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
     "well-formed": {
+        "state-order-twice": ("flat", lambda p: with_state(order=(*p.state.order, "lin.w"))(p)),
+        "state-order-unknown": ("flat", lambda p: with_state(order=(*p.state.order, "nowhere"))(p)),
+        "keywords-number": ("flat", with_node("unused", kwargs=((1, 1),))),
         "graphs-dict": ("flat", with_fields(graphs={})),
         "root-number": ("flat", with_fields(root=3)),
         "graph-text": ("flat", lambda p: p.evolve(graphs=p.graphs.set("x", "graph"))),
@@ -118,9 +120,6 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "keyword": ("flat", with_node("unused", kwargs=(("k", [1]),))),
         "size": ("flat", with_node("unused", args=(torch.Size([1]),))),
     },
-    "keywords": {
-        "number": ("flat", with_node("unused", kwargs=((1, 1),))),
-    },
     "meta": {
         "number": ("flat", with_node("unused", meta=7)),
         "key": ("flat", with_node("unused", meta={1: 2})),
@@ -132,13 +131,6 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
     "call-arguments": {
         "keyword": ("tree", with_node("lin", kwargs=(("k", 1),))),
     },
-    "projections": {
-        "bool": ("tree", with_node("first", args=(ir.Ref("lin"), True))),
-        "of-an-operator": ("flat", result_of_topk(2)),
-        "text-of-an-operator": ("flat", result_of_topk("0")),
-        "of-text": ("tree", with_node("first", args=("lin", 0))),
-        "of-a-literal": ("tree", with_node("first", args=((ir.Ref("x"),), 1))),
-    },
     **OPERANDS,
     "effects": {
         "forgotten-write": ("flat", with_node("unused", do=ir.Op("aten.add_.Tensor", ir.PURE, ADD_), args=(ir.Ref("x"), 1))),
@@ -149,6 +141,7 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
     },
     "operator-names": {
         "wrong": ("flat", with_node("unused", do=ir.Op("aten.add.Tensor", ir.PURE, RELU), args=(ir.Ref("x"),))),
+        "plain": ("flat", with_node("unused", do=ir.Op("operator.neg"))),
         "two": ("flat", lambda p: with_node("unused", do=named_f(torch.sym_not))(with_node("y", do=named_f(torch.sym_max))(p))),
     },
     "stacks": {
@@ -213,13 +206,11 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "lifted-twice": ("flat", with_signature(lifted=(SunkInput("only"), SunkInput("only")))),
     },
     "mutations": {
+        "mutation-contents-shape": ("flat", with_node("new", meta={"val": torch.ones(3)})),
+        "mutation-contents-dtype": ("flat", with_node("new", meta={"val": torch.ones(2, 2).double()})),
+        "mutation-contents-input": ("flat", lambda p: with_input("", 2, meta={"val": torch.ones(2, 3)})(p)),
         "state-input": ("flat", lambda p: with_signature(outputs=(outputs_of(p)[0], ir.InputMutation(0), *outputs_of(p)[2:]))(p)),
         "literal": ("flat", lambda p: with_graph(p, "", output=(3, *p.main.output[1:]))),
-    },
-    "mutation-contents": {
-        "shape": ("flat", with_node("new", meta={"val": torch.ones(3)})),
-        "dtype": ("flat", with_node("new", meta={"val": torch.ones(2, 2).double()})),
-        "input": ("flat", lambda p: with_input("", 2, meta={"val": torch.ones(2, 3)})(p)),
     },
     "gradients": {
         "slot": ("tree", with_outputs((None, ir.LossOutput()), (None, ir.StateGradient("nowhere")))),
@@ -253,18 +244,14 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "call": ("kept", with_call_signature(pytree.tree_structure(0), pytree.tree_structure(0))),
     },
     "signature-leaves": {},
-    "state-order": {
-        "twice": ("flat", lambda p: with_state(order=(*p.state.order, "lin.w"))(p)),
-        "unknown": ("flat", lambda p: with_state(order=(*p.state.order, "nowhere"))(p)),
-    },
     "state-values": {
         "text": ("flat", with_slot("count", value="tensor")),
         "plain-parameter": ("flat", lambda p: with_slot("lin.w", value=torch.ones(2, 2), cell=70, storage=70)(p)),
     },
-    "state-ties": {
-        "storage": ("flat", lambda p: with_slot("tied.w", storage=9, value=p.state["tied.w"].value)(p)),
-        "shape": ("flat", lambda p: with_slot("tied.w", value=p.state["lin.w"].value.detach()[:1])(p)),
-        "offset": ("flat", lambda p: with_slot("count", cell=p.state["view"].cell)(p)),
+    "state-memory": {
+        "state-ties-storage": ("flat", lambda p: with_slot("tied.w", storage=9, value=p.state["tied.w"].value)(p)),
+        "state-ties-shape": ("flat", lambda p: with_slot("tied.w", value=p.state["lin.w"].value.detach()[:1])(p)),
+        "state-ties-offset": ("flat", lambda p: with_slot("count", cell=p.state["view"].cell)(p)),
     },
     "state-geometry": {
         "input-shape": ("flat", lambda p: with_slot("only", value=torch.ones(7))(p)),

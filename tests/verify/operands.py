@@ -36,14 +36,16 @@ OPERANDS: dict[str, dict[str, tuple[str, Corruption]]] = {
         "number-for-a-list": ("flat", with_node("unused", do=op_of(CAT), args=(ir.Ref("x"), 0, 1))),
     },
     "results": {
+        "projections-bool": ("tree", with_node("first", args=(ir.Ref("lin"), True))),
+        "projections-of-an-operator": ("flat", result_of_topk(2)),
+        "projections-text-of-an-operator": ("flat", result_of_topk("0")),
+        "projections-of-text": ("tree", with_node("first", args=("lin", 0))),
+        "projections-of-a-literal": ("tree", with_node("first", args=((ir.Ref("x"),), 1))),
         "of-an-operator": ("flat", result_of_topk(ir.Ref("pair"), RELU)),
     },
     "packed-values": {
         "item": ("tree", packing(with_node("first", do=GETITEM, args=(ir.Ref("packed"), 0)))),
         "in-a-list": ("tree", packing(with_node("first", do=ir.Op("toy.f"), args=(ir.Items([ir.Ref("packed")]),)))),
         "handed": ("tree", packing(with_node("act", args=(ir.Ref("packed"),)))),
-    },
-    "targets": {
-        "plain": ("flat", with_node("unused", do=ir.Op("operator.neg"))),
     },
 }

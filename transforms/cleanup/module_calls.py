@@ -13,7 +13,7 @@ from attrs import field, frozen
 from ...ir.calls.call_graph import bodies_run_by
 from ...ir.calls.parts import with_listed
 from ...ir.graph import Frame, Get, Graph, Node, Stack
-from ...ir.importing.traced import TracedStacks, read_place
+from ...ir.importing.stacks import TracedStacks, read_place
 from ...ir.names import is_below, join, relative
 from ...ir.persistent import pmap
 from ...ir.program import Program

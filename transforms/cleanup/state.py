@@ -19,7 +19,7 @@ from ...ir.effects.resolved import node_effects, summary
 from ...ir.errors import NamingError, PipelineError, UnsupportedProgram
 from ...ir.graph import Call, Get, Graph
 from ...ir.importing.constants import with_constants
-from ...ir.importing.traced_values import Attributes
+from ...ir.importing.traced import Attributes
 from ...ir.names import FROM_ROOT, did_you_mean, is_path, join, relative
 from ...ir.persistent import pmap
 from ...ir.program import Module, Program

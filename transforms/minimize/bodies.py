@@ -81,22 +81,9 @@ def open_bodies(search: Search) -> None:
     if any(type(node.do) is Call for _, node in search.program.nodes()):
         search.offer("put the bodies of all calls in their places", lambda program: claiming_less(inline(program)), larger=True)
     for node in search.program.main.callers:
-        if type(node.do) is Call:
-            search.offer(
-                f"put the body of {node.name} in its place", lambda program, at=node: _opened_call(program, at), larger=True
-            )
-        else:
-            for body in dict.fromkeys(bodies_in(node.args, node.kwargs)):
-                told = f"put {body} in the place of {node.name}"
-                search.offer(told, lambda program, at=node, body=body: _opened_operator(program, at, body), larger=True)
-
-
-def _opened_call(program: Program, node: Node) -> Program | None:
-    # The calls of one body in the root; other bodies call it as before.
-    if program.main.by_name.get(node.name) is not node or type(node.do) is not Call:
-        return None
-    main = inlined(program, program.main, into=frozenset([node.do.graph]).__contains__)
-    return claiming_less(program.with_main(main).pruned())
+        for body in dict.fromkeys(bodies_in(node.args, node.kwargs)):
+            told = f"put {body} in the place of {node.name}"
+            search.offer(told, lambda program, at=node, body=body: _opened_operator(program, at, body), larger=True)
 
 
 def _opened_operator(program: Program, node: Node, body: str) -> Program | None:

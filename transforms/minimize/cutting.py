@@ -6,7 +6,7 @@ the value that it stands for did.  Whether that matters is for the caller to fin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -42,10 +42,6 @@ STAYS = (UserOutput, StateMutation, InputMutation)
 """Outputs that mean the same of a part; gradients and losses are values like others there, and tokens order nothing."""
 
 
-class _NoValue(Exception):
-    """Nothing can stand for a value."""
-
-
 def type_of(value: Any) -> TensorType | None:
     """Return the type of an input that takes such a tensor; None for what no input can stand for.
 
@@ -79,79 +75,51 @@ def without(program: Program, gone: Collection[str]) -> Program | None:
       return (z,)
     }
     """
-    try:
-        return _Cut(program, gone).program()
-    except _NoValue:
-        return None
+    graph, lost = program.main, set(gone)
+    for node in graph.nodes:
+        if node.projection is not None and node.projection[0] in lost:
+            lost.add(node.name)
+    nodes = [node for node in graph.nodes if node.name not in lost]
+    inputs: dict[str, ArgumentType] = {}
+    literals: dict[str, Arg] = {}
+    for name in dict.fromkeys([name for node in nodes for name in node.refs() if name in lost]):
+        found = _stands_for(program, graph.by_name[name])
+        if found is None:
+            return None
+        if isinstance(found, TensorType | ObjectType):
+            inputs[name] = found
+        else:
+            literals[name] = found
+    pairs = zip(graph.output, program.signature.outputs, strict=True)
+    outputs: list[tuple[Arg, OutputSpec]] = [
+        (arg, spec if type(spec) in STAYS else UserOutput())
+        for arg, spec in pairs
+        if type(arg) is not Ref or arg.name not in lost
+    ]
+    # What the nodes that are gone used of the others is returned.
+    used = {name for node in graph.nodes if node.name in lost for name in node.refs()}
+    for node in nodes:
+        is_tensor = "val" not in node.meta or isinstance(node.meta["val"], torch.Tensor)
+        if node.name in used and type(node.do) is not Get and is_tensor and Ref(node.name) not in [arg for arg, _ in outputs]:
+            outputs.append((Ref(node.name), UserOutput()))
+    formals = (*graph.inputs, *[Input(name) for name in inputs])
+    specs = [*program.signature.inputs, *[UserInput(kind, name) for name, kind in inputs.items()]]
+    main = Graph(formals, tuple([node.using(literals) for node in nodes]), tuple([arg for arg, _ in outputs]))
+    made = with_interface(program, main, specs, [spec for _, spec in outputs])
+    return without_unused(made, only=frozenset([*graph.users, *graph.output_refs()]))
 
 
-class _Cut:
-    def __init__(self, source: Program, gone: Iterable[str]) -> None:
-        self.source = source
-        self.graph = source.main
-        self.gone = set(gone)
-        for node in self.graph.nodes:
-            if node.projection is not None and node.projection[0] in self.gone:
-                self.gone.add(node.name)
-        self.inputs: dict[str, ArgumentType] = {}
-        """What stands for values that are gone, by name."""
-        self.literals: dict[str, Arg] = {}
-
-    def program(self) -> Program:
-        """Return what is left."""
-        nodes = [node for node in self.graph.nodes if node.name not in self.gone]
-        for node in nodes:
-            for name in node.refs():
-                if name in self.gone and name not in self.inputs and name not in self.literals:
-                    self._stand_in(self.graph.by_name[name])
-        nodes = [node.using(self.literals) for node in nodes] if self.literals else nodes
-        kept, exits = self._outputs(nodes)
-        formals = (*self.graph.inputs, *[Input(name) for name in self.inputs])
-        specs = [*self.source.signature.inputs, *[UserInput(kind, name) for name, kind in self.inputs.items()]]
-        main = Graph(formals, tuple(nodes), tuple([arg for arg, _ in (*kept, *exits)]))
-        made = with_interface(self.source, main, specs, [spec for _, spec in (*kept, *exits)])
-        return without_unused(made, only=frozenset([*self.graph.users, *self.graph.output_refs()]))
-
-    def _stand_in(self, node: Node) -> None:
-        if "val" not in node.meta and type(node.do) is not Get and self._is_untyped():
-            self.inputs[node.name] = ObjectType()
-            return
-        value = self._value(node)
-        kind = type_of(value)
-        if kind is not None:
-            self.inputs[node.name] = kind
-            return
-        number = size_number(value) if isinstance(value, SYMBOLIC) else value
-        if type(number) not in (int, float, bool):
-            raise _NoValue
-        self.literals[node.name] = number
-
-    def _is_untyped(self) -> bool:
-        # A graph that was traced without examples: nothing says what its values are, those of its inputs neither.
-        specs = self.source.signature.inputs
-        return any(type(spec) is UserInput and type(spec.type) is ObjectType for spec in specs)
-
-    def _value(self, node: Node) -> Any:
-        if "val" not in node.meta and type(node.do) is Get and node.do.slot in self.source.state:
-            return self.source.state[node.do.slot].value
-        return node.meta.get("val")
-
-    def _outputs(self, nodes: Sequence[Node]) -> tuple[list[tuple[Arg, OutputSpec]], list[tuple[Arg, OutputSpec]]]:
-        # Those that are left, and what the nodes that are gone used of the others.
-        pairs = zip(self.graph.output, self.source.signature.outputs, strict=True)
-        kept = [
-            (arg, spec if type(spec) in STAYS else UserOutput())
-            for arg, spec in pairs
-            if type(arg) is not Ref or arg.name not in self.gone
-        ]
-        given = {arg.name for arg, _ in kept if type(arg) is Ref}
-        used = {name for node in self.graph.nodes if node.name in self.gone for name in node.refs()} - given
-        exits = [node.name for node in nodes if node.name in used and type(node.do) is not Get]
-        return kept, [(Ref(name), UserOutput()) for name in exits if _is_visible(self.graph.by_name[name])]
-
-
-def _is_visible(node: Node) -> bool:
-    return "val" not in node.meta or isinstance(node.meta["val"], torch.Tensor)
+def _stands_for(program: Program, node: Node) -> TensorType | ObjectType | float | None:
+    # The type of an input, or the number, that can stand for the value of a node.
+    value: Any = node.meta.get("val")
+    if "val" not in node.meta and type(node.do) is Get and node.do.slot in program.state:
+        value = program.state[node.do.slot].value
+    elif "val" not in node.meta and any(
+        type(spec) is UserInput and type(spec.type) is ObjectType for spec in program.signature.inputs
+    ):
+        return ObjectType()  # traced without examples: nothing says what a value is
+    number = size_number(value) if isinstance(value, SYMBOLIC) else value
+    return number if type(number) in (int, float, bool) else type_of(value)
 
 
 def with_interface(program: Program, main: Graph, inputs: Sequence[InputSpec], outputs: Sequence[OutputSpec]) -> Program:

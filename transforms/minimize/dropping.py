@@ -1,55 +1,35 @@
-"""Fewer nodes, outputs, inputs and state: a window of the root first, then whatever of it can go.
+"""Fewer nodes, outputs and state, by one greedy loop.
 
 Each function takes the search and proposes candidates until it has no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
+
+from attrs import evolve
 
 from ...ir.arguments import Ref
 from ...ir.graph import Get, Input
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
-from ...ir.signature import ArgumentType, InputMutation, OutputSpec, StateInput, StateMutation, UserInput, UserOutput
+from ...ir.signature import InputSpec, StateInput, StateMutation, UserInput
 from .cutting import type_of, with_interface, without, without_unused
 from .search import Search
 
-__all__ = ["drop", "drop_nodes", "drop_outputs", "find_window", "join_inputs", "read_less"]
+__all__ = ["drop", "drop_nodes", "drop_outputs", "read_less"]
 
 Item = TypeVar("Item")
 
 
-def find_window(search: Search) -> None:
-    """Cut off the beginning and the end of the root, in halves of what is left, then in ever smaller pieces.
-
-    A fault of few neighbouring nodes is found in about twice the logarithm of their number.
-
-    Args:
-        search: what is reduced.
-    """
-    size = len(_nodes(search.program)) // 2
-    while size:
-        nodes = _nodes(search.program)
-        sides = (nodes[:size], "first"), (nodes[-size:], "last")
-        if any(search.offer(f"cut off the {side} {_counted(gone)}", _dropping(gone)) for gone, side in sides):
-            size = min(size, len(_nodes(search.program)) // 2)
-        else:
-            size //= 2
-
-
 def drop_nodes(search: Search) -> None:
-    """Take out nodes of the root, many at once first.
+    """Take out nodes of the root, many at once first; reads of state go when nothing uses them.
 
     Args:
         search: what is reduced.
     """
-
-    def change(program: Program, gone: Sequence[str]) -> Program | None:
-        return without(program, gone)
-
-    drop(search, _nodes, change, "take out")
+    drop(search, lambda program: [node.name for node in program.main.nodes if type(node.do) is not Get], without, "take out")
 
 
 def drop_outputs(search: Search) -> None:
@@ -58,11 +38,7 @@ def drop_outputs(search: Search) -> None:
     Args:
         search: what is reduced.
     """
-
-    def change(program: Program, gone: Sequence[int]) -> Program | None:
-        return _with_outputs(program, [number for number in _outputs(program) if number not in gone])
-
-    drop(search, _outputs, change, "no longer return")
+    drop(search, lambda program: range(len(program.signature.outputs)), _without_outputs, "no longer return")
 
 
 def drop(
@@ -86,7 +62,7 @@ def drop(
             there = items(search.program)
             end = min(end, len(there))
             gone = there[max(0, end - size) : end]
-            named = ", ".join(map(str, gone)) if len(gone) <= SHOWN else _counted(gone)
+            named = ", ".join(map(str, gone)) if len(gone) <= SHOWN else f"{len(gone):,} of them"
             search.offer(f"{told} {named}", lambda program, gone=gone: change(program, gone))
             end -= size
         if size > 1:
@@ -99,29 +75,11 @@ SHOWN = 3
 """How many things a step names."""
 
 
-def _nodes(program: Program) -> list[str]:
-    # Reads of state go when nothing uses them.
-    return [node.name for node in program.main.nodes if type(node.do) is not Get]
-
-
-def _outputs(program: Program) -> list[int]:
-    return list(range(len(program.signature.outputs)))
-
-
-def _with_outputs(program: Program, numbers: Sequence[int]) -> Program:
+def _without_outputs(program: Program, gone: Sequence[int]) -> Program:
     main, specs = program.main, program.signature
-    output = tuple([main.output[number] for number in numbers])
-    root = type(main)(main.inputs, main.nodes, output)
-    made = with_interface(program, root, specs.inputs, [specs.outputs[number] for number in numbers])
-    return without_unused(made)
-
-
-def _dropping(gone: Sequence[str]) -> Callable[[Program], Program | None]:
-    return lambda program: without(program, gone)
-
-
-def _counted(gone: Sequence[object]) -> str:
-    return f"{len(gone):,} node{'' if len(gone) == 1 else 's'}"
+    numbers = [number for number in range(len(specs.outputs)) if number not in gone]
+    root = evolve(main, output=tuple([main.output[number] for number in numbers]))
+    return without_unused(with_interface(program, root, specs.inputs, [specs.outputs[number] for number in numbers]))
 
 
 def read_less(search: Search) -> None:
@@ -141,13 +99,16 @@ def _slots(program: Program) -> list[str]:
 
 def _with_inputs(program: Program, slots: Sequence[str]) -> Program | None:
     kinds = {slot: kind for slot in slots if (kind := type_of(program.state[slot].value)) is not None}
-    if len(kinds) < len(set(slots)):
+    written = any(type(spec) is StateMutation and spec.slot in kinds for spec in program.signature.outputs)
+    if written or len(kinds) < len(set(slots)):
         return None
-    edit, pairs = Rewriter(program.main), list(program.inputs)
-    places = {spec.slot: at for at, (_, spec) in enumerate(pairs) if type(spec) is StateInput and spec.slot in kinds}
-    names = {slot: pairs[at][0].name for slot, at in places.items()}
-    for slot, at in places.items():
-        pairs[at] = (pairs[at][0], UserInput(kinds[slot], names[slot]))
+    edit, pairs, names = Rewriter(program.main), list[tuple[Input, InputSpec]](), dict[str, str]()
+    for formal, spec in program.inputs:
+        if type(spec) is StateInput and spec.slot in kinds:
+            names[spec.slot] = formal.name
+            pairs.append((formal, UserInput(kinds[spec.slot], formal.name)))
+        else:
+            pairs.append((formal, spec))
     for node in program.main.nodes:
         if type(node.do) is not Get or node.do.slot not in kinds:
             continue
@@ -158,40 +119,5 @@ def _with_inputs(program: Program, slots: Sequence[str]) -> Program | None:
         names[slot] = node.name
         edit.erase(node.name)
         pairs.append((Input(node.name, node.meta), UserInput(kinds[slot], node.name)))
-    outputs = [_promised(spec, kinds, places) for spec in program.signature.outputs]
     main = edit.graph(inputs=tuple([formal for formal, _ in pairs]))
-    return without_unused(with_interface(program, main, [spec for _, spec in pairs], outputs))
-
-
-def _promised(spec: OutputSpec, kinds: Container[str], places: Mapping[str, int]) -> OutputSpec:
-    # New contents of state that is passed as an input are those of the input, or what the caller is given.
-    if type(spec) is not StateMutation or spec.slot not in kinds:
-        return spec
-    return InputMutation(places[spec.slot]) if spec.slot in places else UserOutput()
-
-
-def join_inputs(search: Search) -> None:
-    """Let one input stand for another of the same type.
-
-    Args:
-        search: what is reduced.
-    """
-    drop(search, _users, _joined, "join")
-
-
-def _users(program: Program) -> list[str]:
-    return [formal.name for formal, spec in program.inputs if type(spec) is UserInput]
-
-
-def _joined(program: Program, gone: Sequence[str]) -> Program | None:
-    edit, first = Rewriter(program.main), dict[ArgumentType, str]()
-    for formal, spec in program.inputs:
-        if type(spec) is not UserInput:
-            continue
-        if formal.name not in gone:
-            first.setdefault(spec.type, formal.name)
-        elif spec.type in first:
-            edit.replace(formal.name, Ref(first[spec.type]))
-        else:
-            return None
-    return without_unused(program.with_main(edit.graph()))
+    return without_unused(with_interface(program, main, [spec for _, spec in pairs], program.signature.outputs))

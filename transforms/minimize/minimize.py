@@ -13,18 +13,18 @@ from ...ir.program import Program
 from ...ir.taking import a_function, a_program
 from ...ir.verify import check
 from .bodies import bypass_nodes, describe_less, open_bodies
-from .dropping import drop_nodes, drop_outputs, find_window, join_inputs, read_less
+from .dropping import drop_nodes, drop_outputs, read_less
 from .search import Search, TimeIsUp
-from .simplifying import shrink_sizes, simplify_literals, usual_dtypes, without_symbols
+from .simplifying import shrink_sizes, simplify_literals, use_usual_types
 
 __all__ = ["Minimized", "minimize"]
 
 PASSES = (
-    find_window, describe_less, find_window, drop_nodes, drop_outputs, open_bodies, bypass_nodes, read_less, join_inputs,
-    without_symbols, shrink_sizes, usual_dtypes, simplify_literals,
+    drop_nodes, describe_less, drop_nodes, drop_outputs, open_bodies, bypass_nodes, read_less, use_usual_types, shrink_sizes,
+    simplify_literals,
 )  # fmt: skip
 """What is done, in order, until none of it finds anything smaller: what cuts most comes first, for questions about large programs
-take long, and a window may be found only when what describes the program does not stand in the way."""
+take long, and nodes may go only when what describes the program does not stand in the way."""
 
 
 @frozen
@@ -64,11 +64,10 @@ def minimize(program: Program, is_wrong: Callable[[Program], bool], *, seconds: 
 
         graph ""(linear_118)       silu = aten.silu.default(linear_118);  return (silu,)
 
-    What is cut off is replaced by inputs of the same types: first all before and behind a window of the root, then nodes and
-    calls of modules.  Outputs and state go, calls and branches are opened, nodes give one of their operands; then sizes, dtypes
-    and literals get simpler.  A candidate is asked about if it is valid and smaller than what is there.  One that means something
-    else is a candidate like any other, so ``is_wrong`` has to say of any program whether it is wrong, on arguments that it makes
-    for it (``px.laws.example_args``).
+    What is cut off is replaced by inputs of the same types: first nodes and calls of modules, many at once.  Outputs and state
+    go, calls and branches are opened, nodes give one of their operands; then sizes, dtypes and literals get simpler.  A candidate
+    is tested if it is valid and smaller than the program so far.  One that means something else is a candidate like any other, so
+    ``is_wrong`` has to say of any program whether it is wrong, on arguments that it makes for it (``px.laws.example_args``).
 
     Laws: the result is valid and wrong, never larger, and is found again; reduced again it stays as it is.
 

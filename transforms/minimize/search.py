@@ -5,7 +5,6 @@ A candidate is tested if it is valid, smaller, and was not tested before; who pr
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,7 +16,7 @@ from ...ir.errors import MinimizeError, PurefxError
 from ...ir.expression import symbols_in
 from ...ir.graph import Call, Get, Node, Op
 from ...ir.program import Program
-from ...ir.signature import LiteralType, NumberType, StateInput, TensorType, UserInput
+from ...ir.signature import LiteralType, StateInput, TensorType, UserInput
 from ...ir.verify import verify
 from ..cleanup import infer
 
@@ -46,25 +45,24 @@ def weight(program: Program) -> tuple[int, ...]:
     """
     kinds = [type(node.do) for _, node in program.nodes()]
     inputs = program.signature.inputs
-    values = [slot.value for _, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)]
     types = [spec.type for spec in inputs if type(spec) is UserInput]
     tensors = [kind for kind in types if type(kind) is TensorType]
-    sizes = [size for kind in tensors for size in kind.shape]
+    values = [slot.value for _, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)]
+    sizes = [size for one in (*tensors, *values) for size in one.shape]
     literals = [literal for _, node in program.nodes() for literal in literals_in(node)]
-    said = [kind.value for kind in types if type(kind) is LiteralType]
+    literals += [kind.value for kind in types if type(kind) is LiteralType]
     return (
         kinds.count(Op),
         kinds.count(Call) + len(program.graphs),
         kinds.count(Get) + sum(type(spec) is StateInput for spec in inputs) + len(program.state),
         len(program.signature.outputs),
         len(inputs),
-        len({name for size in sizes for name in symbols_in(size)}) + sum(type(kind) is NumberType for kind in types),
-        sum(math.prod(size if type(size) is int else 2 for size in kind.shape) for kind in tensors)
-        + sum(value.numel() for value in values),
+        len({name for kind in tensors for size in kind.shape for name in symbols_in(size)}),
+        sum(size if type(size) is int else 2 for size in sizes),
         sum(dtype not in USUAL for dtype in [one.dtype for one in (*tensors, *values)])
         + sum(isinstance(literal, torch.dtype) and literal not in USUAL for literal in literals),
-        len(literals) + len(said),
-        sum(map(_effort, [*literals, *said])),
+        len(literals),
+        sum(map(_effort, literals)),
         _description(program),
     )
 

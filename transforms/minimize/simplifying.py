@@ -7,23 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
 from attrs import evolve, frozen
 
-from ...ir.arguments import CONTAINERS, Arg, Body, Ref, children_of, with_children
+from ...ir.arguments import CONTAINERS, Arg, Body, Ref, children_of, refs_in, with_children
 from ...ir.expression import Apply, Sym
 from ...ir.graph import Graph, Input, Node, Op
 from ...ir.inference import FakeValues
 from ...ir.inference.walk import without_value
 from ...ir.program import Program
-from ...ir.signature import Constraints, NumberType, TensorType, UserInput
+from ...ir.signature import Constraints, TensorType, UserInput
 from ...ir.state import Slot, State
 from .cutting import with_interface
 from .search import Search, literals_in
 
-__all__ = ["shrink_sizes", "simplify_literals", "usual_dtypes", "without_symbols"]
+__all__ = ["shrink_sizes", "simplify_literals", "use_usual_types"]
 
 Map = Callable[[Any], Any]
 
@@ -118,33 +119,28 @@ def mapped(arg: Arg, leaf: Map) -> Any:
     return arg if type(arg) in (Ref, Body) else leaf(arg)
 
 
-def without_symbols(search: Search) -> None:
-    """Put numbers in the place of symbolic sizes: those of the export, or the smallest that guards allow.
+def use_usual_types(search: Search) -> None:
+    """Put numbers in the place of symbolic sizes, compute in single precision and with long integers.
 
     Args:
         search: what is reduced.
     """
     search.offer("put numbers in the place of symbols", _with_numbers)
+    for dtype, usual in USUAL.items():
+
+        def change(value: Any, dtype: torch.dtype = dtype, usual: torch.dtype = usual) -> Any:
+            return usual if value is dtype else value
+
+        search.offer(f"{usual} in the place of {dtype}", Changes(dtype=change, literal=change).program)
 
 
 def _with_numbers(program: Program) -> Program | None:
-    values, known = FakeValues(program), dict[str, Any]()
-    for formal, spec in program.inputs:
-        if type(spec) is UserInput and type(spec.type) is NumberType and spec.type.expr is not None:
-            known[formal.name] = values.symbols.example(spec.type.expr)
-    sizes = Changes(size=lambda size: values.symbols.example(size) if isinstance(size, Sym | Apply) else size)
-    if None in known.values() or not (known or _symbols(program)):
+    # Numbers of the export, or the smallest that guards allow.
+    symbols = FakeValues(program).symbols
+    made = Changes(size=lambda size: symbols.example(size) if isinstance(size, Sym | Apply) else size).program(program)
+    if made is None or made.signature == program.signature:
         return None
-    main = program.main
-    pairs = [(formal, spec) for formal, spec in program.inputs if formal.name not in known]
-    root = Graph(tuple([formal for formal, _ in pairs]), tuple([node.using(known) for node in main.nodes]), main.output)
-    made = with_interface(program, root, [spec for _, spec in pairs], program.signature.outputs)
-    return sizes.program(made.evolve(constraints=Constraints()))
-
-
-def _symbols(program: Program) -> bool:
-    kinds = [spec.type for spec in program.signature.inputs if type(spec) is UserInput]
-    return any(isinstance(size, Sym | Apply) for kind in kinds if type(kind) is TensorType for size in kind.shape)
+    return with_interface(made, made.main, made.signature.inputs, made.signature.outputs).evolve(constraints=Constraints())
 
 
 def shrink_sizes(search: Search) -> None:
@@ -191,20 +187,6 @@ USUAL: Mapping[Any, torch.dtype] = {
 }
 
 
-def usual_dtypes(search: Search) -> None:
-    """Compute in single precision and with long integers.
-
-    Args:
-        search: what is reduced.
-    """
-    for dtype, usual in USUAL.items():
-
-        def change(value: Any, dtype: torch.dtype = dtype, usual: torch.dtype = usual) -> Any:
-            return usual if value is dtype else value
-
-        search.offer(f"{usual} in the place of {dtype}", Changes(dtype=change, literal=change).program)
-
-
 def simplify_literals(search: Search) -> None:
     """Leave out arguments that have defaults, and make numbers small, one by one.
 
@@ -212,50 +194,39 @@ def simplify_literals(search: Search) -> None:
         search: what is reduced.
     """
     for name in search.program.order:
-        for node in search.program.graphs[name].nodes:
-            if type(node.do) is Op:
-                for told, change in _simpler(node):
-                    search.offer(f"{told} of {node.name}", partial(_with_other, name=name, at=node.name, change=change))
+        for at in [node.name for node in search.program.graphs[name].nodes if type(node.do) is Op]:
+            # Those of a node begin again after each that was a success.
+            while any(
+                search.offer(f"{told} of {at}", partial(_with_node, name=name, made=made))
+                for told, made in _simpler(search.program.graphs[name].by_name[at])
+            ):
+                pass
 
 
-def _with_other(program: Program, *, name: str, at: str, change: Callable[[Node], Node | None]) -> Program | None:
-    graph = program.graphs[name]
-    other = change(graph.by_name[at]) if at in graph.by_name else None
-    if other is None:
-        return None
-    other = other.evolve(meta=without_value(other.meta))
-    return program.with_graphs({name: graph.with_nodes([other if node.name == at else node for node in graph.nodes])})
+def _with_node(program: Program, *, name: str, made: Node) -> Program:
+    graph, made = program.graphs[name], made.evolve(meta=without_value(made.meta))
+    return program.with_graphs({name: graph.with_nodes([made if node.name == made.name else node for node in graph.nodes])})
 
 
-def _simpler(node: Node) -> Iterator[tuple[str, Callable[[Node], Node | None]]]:
-    for number in range(len(node.kwargs)):
-        yield f"leave out {node.kwargs[number][0]}", partial(_without_keyword, key=node.kwargs[number][0])
-    for count in range(len(node.args) - 1, -1, -1):
-        if Graph((), (evolve(node, args=node.args[count:], kwargs=()),)).users:
-            break
-        yield f"leave out argument {count}", partial(_without_last, count=count)
+def _simpler(node: Node) -> Iterator[tuple[str, Node]]:
+    for number, (key, _) in enumerate(node.kwargs):
+        yield f"leave out {key}", node.evolve(kwargs=(*node.kwargs[:number], *node.kwargs[number + 1 :]))
+    if node.args and not refs_in(node.args[-1:]):
+        yield f"leave out argument {len(node.args) - 1}", node.evolve(args=node.args[:-1])
     for place, literal in enumerate(literals_in(node)):
         for simple in SIMPLE.get(type(literal), ()):
             if simple != literal:
-                yield f"{simple} in the place of {literal}", partial(_with_literal, place=place, simple=simple)
+                yield f"{simple} in the place of {literal}", _with_literal(node, place, simple)
 
 
 SIMPLE: Mapping[type, tuple[Any, ...]] = {bool: (False,), int: (0, 1, 2), float: (1.0, 2.0, 0.5)}
 
 
-def _without_keyword(node: Node, *, key: str) -> Node:
-    return evolve(node, kwargs=tuple([pair for pair in node.kwargs if pair[0] != key]))
-
-
-def _without_last(node: Node, *, count: int) -> Node | None:
-    return evolve(node, args=node.args[:count]) if len(node.args) == count + 1 else None
-
-
-def _with_literal(node: Node, *, place: int, simple: Any) -> Node:
-    left = iter(range(place + 1))
+def _with_literal(node: Node, place: int, simple: Any) -> Node:
+    places = count()
 
     def leaf(literal: Arg) -> Arg:
-        return simple if next(left, -1) == place else literal
+        return simple if next(places) == place else literal
 
     args = mapped(node.args, leaf)
-    return evolve(node, args=args, kwargs=tuple([(key, mapped(arg, leaf)) for key, arg in node.kwargs]))
+    return node.evolve(args=args, kwargs=mapped(node.kwargs, leaf))

@@ -1,197 +1,32 @@
-"""``relay_skips`` and ``move_non_tensor_nodes``: boundary values between parts are relayed, or recomputed.
-
-Both respect the dependency relation of the whole program.
-"""
+"""``relay_skips`` and ``move_non_tensor_nodes``: boundary values between parts are relayed, or recomputed."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from operator import is_
+from collections.abc import Mapping
+from itertools import accumulate
 from types import MappingProxyType
 
 from attrs import evolve
 
-from ...ir.arguments import Arg, Ref, refs_in, replace_refs
-from ...ir.calls.parts import Chain, chain_of
-from ...ir.calls.parts import PartCall as Part
-from ...ir.graph import Call, Graph, Input, Node
-from ...ir.meta import EMPTY_META, Meta
+from ...ir.analysis.numbers import computed_of, numbers_in
+from ...ir.arguments import Arg, Ref, replace_refs
+from ...ir.calls.parts import Chain, PartCall, chain_of, part_names
+from ...ir.effects.declared import NOTHING
+from ...ir.effects.resolved import node_effects, storages
+from ...ir.graph import Graph, Input, Node, Op
+from ...ir.meta import Meta
 from ...ir.names import Names, word_of
 from ...ir.operators import GETITEM
 from ...ir.program import Program
 from ...ir.signature import GIVEN
+from ..inline import inline
 from ..shared_bodies import value_only
 from ..transformation import UNLIMITED, Fuel, transformation
-from .cut import flat_inside, outlined_inside, with_bodies_of
-from .movable import ROOT, Movable, Place, Tree
+from .cut import cut, is_outlined, outlined_inside, with_bodies_of, without_part_names
+from .placement import Placing
 
 __all__ = ["move_non_tensor_nodes", "relay_skips"]
-
-
-class OpenPart:
-    """One part that can be changed.
-
-    Args:
-        part: what it is in the root.
-        graph: its body.
-        names: hands out names for values of the root.
-    """
-
-    def __init__(self, part: Part, graph: Graph, names: Names) -> None:
-        self.part = part
-        self.graph = graph
-        self.formals: list[Input] = list(graph.inputs)
-        self.actuals: list[Arg] = list(part.node.args)
-        self.nodes: list[Node] = list(graph.nodes)
-        self.outputs: list[Arg] = list(part.outputs)
-        self.given: list[str | None] = list(part.given)
-        self.changed = False
-        self._names = names
-        self._inner: Names | None = None
-
-    @property
-    def inner(self) -> Names:
-        """Hands out names for values of the body."""
-        if self._inner is None:
-            self._inner = self.graph.names()
-        return self._inner
-
-    def take(self, value: str, wanted: str, meta: Meta) -> str:
-        """Return what the body calls a value of the root, which becomes an input if it is none yet.
-
-        Args:
-            value: the name in the root.
-            wanted: the name that a new input gets if it is free.
-            meta: of a new input.
-        """
-        for formal, actual in zip(self.formals, self.actuals, strict=True):
-            if type(actual) is Ref and actual.name == value:
-                return formal.name
-        self.changed = True
-        self.formals.append(Input(self.inner.fresh(wanted), meta))
-        self.actuals.append(Ref(value))
-        return self.formals[-1].name
-
-    def take_no_more(self, formal: Input) -> None:
-        """Remove an input; its uses in the body must be replaced."""
-        index = next(at for at, one in enumerate(self.formals) if one is formal)
-        del self.formals[index], self.actuals[index]
-        self.changed = True
-
-    def give(self, inner: str, wanted: str) -> str:
-        """Return what the root calls a value of the body, which becomes a result if it is none yet.
-
-        Args:
-            inner: the name in the body.
-            wanted: the name that the root gets for it if that is free.
-        """
-        for index, (output, name) in enumerate(zip(self.outputs, self.given, strict=True)):
-            if type(output) is Ref and output.name == inner:
-                return name if name is not None else self._named(index, wanted)
-        self.outputs.append(Ref(inner))
-        self.given.append(None)
-        return self._named(len(self.given) - 1, wanted)
-
-    def _named(self, index: int, wanted: str) -> str:
-        self.changed = True
-        name = self.given[index] = self._names.fresh(wanted)
-        return name
-
-    def use(self, instead: Callable[[str], str]) -> None:
-        """Take other values of the root in place of some.
-
-        Args:
-            instead: gives the name of what is taken for a value.
-        """
-        for index, actual in enumerate(self.actuals):
-            if type(actual) is Ref and (name := instead(actual.name)) != actual.name:
-                self.actuals[index] = Ref(name)
-                self.changed = True
-
-    def body(self) -> Graph:
-        """Return the body; the same object if it does not differ."""
-        made = self.graph.with_nodes(self.nodes, inputs=tuple(self.formals))
-        before = self.graph.output if type(self.graph.output) is tuple else (self.graph.output,)
-        if len(self.outputs) == len(before) and all(map(is_, self.outputs, before)):
-            return made
-        return Graph(made.inputs, made.nodes, self.outputs[0] if len(self.outputs) == 1 else tuple(self.outputs))
-
-    def in_root(self, graph: str, body: Graph, metas: Sequence[Meta]) -> list[Node]:
-        """Return the nodes of the root that call the part and take its results.
-
-        Args:
-            graph: the id of the body.
-            body: the body.
-            metas: of the results, in order.
-        """
-        node, call = self.part.node, self.part.node.do
-        assert type(call) is Call
-        called = node.calling(lambda _: graph).evolve(args=tuple(self.actuals))
-        if type(body.output) is not tuple:
-            return [called.evolve(name=self.given[0] or node.name, meta=metas[0])]
-        kept = type(self.graph.output) is tuple and self.part.node.name not in self.given
-        name = node.name if kept else self._names.fresh(word_of(call.instance.path))
-        value = MappingProxyType({"val": tuple([meta.get("val") for meta in metas])})
-        made = [called.evolve(name=name, meta=value)]
-        for index, (given, meta) in enumerate(zip(self.given, metas, strict=True)):
-            if given is not None:
-                made.append(Node(given, GETITEM, (Ref(name), index), (), (), meta))
-        return made
-
-
-def rebuilt(
-    program: Program, chain: Chain, parts: Sequence[OpenPart], *, metas: Mapping[str, Meta], output: Mapping[int, str]
-) -> Program:
-    """Return a split program whose parts were changed.
-
-    Args:
-        program: the program that the parts were read from.
-        chain: its parts as they were.
-        parts: the parts as they are now, in order.
-        metas: of the values of the root that have new names.
-        output: the value that the root returns instead, by position.
-    """
-    once = {name: chain.value(name) for name in chain.makers if chain.value(name) != name}
-    for name in once:
-        parts[chain.makers[name][0]].changed = True
-    for part in parts:
-        part.use(lambda name: once.get(name, name))
-    graphs, nodes = _written(program, parts, {**program.main.metas, **metas})
-    refs: dict[str, Arg] = {name: Ref(first) for name, first in once.items()}
-    results = tuple([Ref(output[at]) if at in output else replace_refs(arg, refs) for at, arg in enumerate(program.main.output)])
-    graphs[program.root] = evolve(program.main, nodes=tuple(nodes), output=results)
-    return program.with_graphs(graphs)
-
-
-def _written(program: Program, parts: Sequence[OpenPart], metas: Mapping[str, Meta]) -> tuple[dict[str, Graph], list[Node]]:
-    calls = Counter(callee for name in program.order for callee in program.graphs[name].callees)
-    ids = Names(program.graphs)
-    graphs: dict[str, Graph] = {}
-    nodes: list[Node] = []
-    for part, old in zip(parts, _nodes_of(program, parts), strict=True):
-        if not part.changed:
-            nodes.extend(old)
-            continue
-        body, graph = part.body(), part.part.graph
-        if body is not part.graph:
-            if calls[graph] > 1:
-                calls[graph] -= 1
-                graph = ids.fresh(graph)
-            graphs[graph] = body
-        told = [value_only(metas.get(name or "", EMPTY_META)) for name in part.given]
-        nodes.extend(part.in_root(graph, body, told))
-    return graphs, nodes
-
-
-def _nodes_of(program: Program, parts: Sequence[OpenPart]) -> list[list[Node]]:
-    # The call of each part and the nodes that take its results; those may stand further down.
-    numbers = {part.part.node.name: number for number, part in enumerate(parts)}
-    found: list[list[Node]] = [[] for _ in parts]
-    for node in program.main.nodes:
-        number = numbers.get(node.name)
-        found[numbers[node.refs()[0]] if number is None else number].append(node)
-    return found
 
 
 @transformation(
@@ -243,20 +78,56 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     through = _through(program, chain, fuel)
     if not any(through):
         return program
-    main = program.main
-    names = main.names()
-    parts = [OpenPart(part, program.graphs[part.graph], names) for part in chain.parts]
-    metas = dict(main.metas)
+    calls = Counter(callee for name in program.order for callee in program.graphs[name].callees)
+    names, ids, metas = program.main.names(), Names(program.graphs), dict(program.main.metas)
+    graphs: dict[str, Graph] = {}
+    nodes: list[Node] = []
     now: dict[str, str] = {}
-    """For each value that is relayed, what it is called after the last part that handed it on."""
-    for part, values in zip(parts, through, strict=True):
-        part.use(lambda name: now.get(chain.value(name), name))
+    """For each value that is relayed, its name after the last part that handed it on."""
+    for part, values in zip(chain.parts, through, strict=True):
+        first = {name: Ref(now.get(chain.value(name), chain.value(name))) for name in part.node.refs()}
+        body, args = program.graphs[part.graph], list(replace_refs(part.node.args, first))
+        inputs, inner = list(body.inputs), body.names()
+        given = {output: name for output, name in zip(part.outputs, part.given, strict=True) if name is not None}
         for value in values:
-            inner = part.take(now.get(value, value), value, value_only(metas[value]))
-            now[value] = part.give(inner, value)
+            arg = Ref(now.get(value, value))
+            if arg not in args:
+                inputs.append(Input(inner.fresh(value), value_only(metas[value])))
+                args.append(arg)
+            relayed = Ref(inputs[args.index(arg)].name)
+            now[value] = given[relayed] = given.get(relayed) or names.fresh(value)
             metas[now[value]] = metas[value]
-    output = {at: now[value] for at, value in _returned(program, chain) if value in now}
-    return rebuilt(program, chain, parts, metas=metas, output=output)
+        outputs = tuple(given)
+        made = Graph(tuple(inputs), body.nodes, outputs[0] if len(outputs) == 1 else outputs)
+        graph = part.graph
+        if made != body:
+            if calls[graph] > 1:
+                calls[graph] -= 1
+                graph = ids.fresh(graph)
+            graphs[graph] = made
+        call = part.node.calling(lambda _, graph=graph: graph).evolve(args=tuple(args))
+        nodes += _with_results(call, part, tuple(given.values()), names, metas)
+    last = {name: Ref(now.get(chain.value(name), chain.value(name))) for name in program.main.output_refs()}
+    returned = dict(_returned(program, chain))
+    output = [
+        replace_refs(arg, last) if at in returned else _first_name(arg, chain) for at, arg in enumerate(program.main.output)
+    ]
+    graphs[program.root] = evolve(program.main, nodes=tuple(nodes), output=tuple(output))
+    return program.with_graphs(graphs)
+
+
+def _first_name(arg: Arg, chain: Chain) -> Arg:
+    return Ref(chain.value(arg.name)) if type(arg) is Ref else arg
+
+
+def _with_results(call: Node, part: PartCall, given: tuple[str, ...], names: Names, metas: Mapping[str, Meta]) -> list[Node]:
+    # The call of a part, and the nodes that take its results apart if there are several.
+    if len(given) == 1:
+        return [call.evolve(name=given[0], meta=value_only(metas[given[0]]))]
+    name = names.fresh(word_of(part.path)) if call.name in part.given else call.name
+    meta = MappingProxyType({"val": tuple([metas[result].get("val") for result in given])})
+    taken = [Node(result, GETITEM, (Ref(name), index), (), (), value_only(metas[result])) for index, result in enumerate(given)]
+    return [call.evolve(name=name, meta=meta), *taken]
 
 
 def _through(program: Program, chain: Chain, fuel: Fuel) -> list[list[str]]:
@@ -299,9 +170,7 @@ def _returned(program: Program, chain: Chain) -> list[tuple[int, str]]:
         "tensors are computed in the part in which they were",
     ],
 )
-def move_non_tensor_nodes(
-    program: Program, *, keep: Collection[str] = (), recompute: bool = True, fuel: Fuel = UNLIMITED
-) -> Program:
+def move_non_tensor_nodes(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """Compute sizes, shapes and other numbers in the part that uses them, so that tensors cross and numbers do not.
 
     Before::
@@ -314,14 +183,11 @@ def move_non_tensor_nodes(
         graph ""        a = call @stage0(x);  b = call @stage1(a, x)
         graph "stage1"  (a, x) { n = aten.sym_size.int(x, 0);  ... }
 
-    A number stays where it is when an operator of its tree has effects, or reads what is written in between. What a user
-    passes as a number stays an input. Where one is made in a module call, the parts are outlined again afterwards.
+    A number that several parts use is computed in each. It stays where it is when an operator of its tree has effects, runs in
+    a region, or reads memory that is written later. A number that the user passes stays an input.
 
     Args:
         program: a split program, see ``split_by_tags``.
-        keep: parts, by path, that give no operator away.
-        recompute: also compute numbers again that several parts need, or that their own part needs for tensors. Otherwise
-            operators only move: those that one other part alone needs, with all that depends on them.
         fuel: a rewrite is one number that no longer crosses, those of the last part first.
 
     Returns:
@@ -341,113 +207,76 @@ def move_non_tensor_nodes(
     (['n', 'y'], ())
     """
     chain = chain_of(program, asked_by="move_non_tensor_nodes")
-    movable = Movable(program, chain, keep=keep, recompute=recompute)
-    if not movable.is_inside_a_call():
-        return _moved(program, chain, movable, fuel)
-    flat = flat_inside(program)
-    chain = chain_of(flat, asked_by="move_non_tensor_nodes")
-    moved = _moved(flat, chain, Movable(flat, chain, keep=keep, recompute=recompute), fuel)
-    return program if moved is flat else with_bodies_of(program, outlined_inside(moved))
-
-
-def _moved(program: Program, chain: Chain, movable: Movable, fuel: Fuel) -> Program:
-    work = _Moving(program, chain, movable, fuel)
-    for number in range(len(chain.parts) - 1, -1, -1):
-        work.clear(number)
-        work.receive(number)
-    if not any(part.changed for part in work.parts):
+    whole = inline(program)
+    home = {part.path: number for number, part in enumerate(chain.parts)}
+    of = [home[node.stack[0].path] for node in whole.main.nodes]
+    flat = without_part_names(whole, frozenset(part_names(program)))
+    bodies = _with_copies(whole, flat.main, of, [part.path for part in chain.parts], fuel)
+    if bodies is None:
         return program
-    return rebuilt(program, chain, work.parts, metas=work.metas, output={})
+    flat = flat.with_main(flat.main.with_nodes([node for body in bodies for node in body]))
+    placing = Placing(tuple(home), tuple([number for number, body in enumerate(bodies) for _ in body]))
+    made = cut(flat, placing, taken=[node.name for node in program.main.nodes])
+    made = outlined_inside(made) if is_outlined(program) else made
+    return with_bodies_of(program, made.evolve(facts=program.facts))
 
 
-class _Moving:
-    def __init__(self, program: Program, chain: Chain, movable: Movable, fuel: Fuel) -> None:
-        main = program.main
-        self.chain = chain
-        self.movable = movable
-        self.fuel = fuel
-        names = main.names()
-        self.parts = [OpenPart(part, program.graphs[part.graph], names) for part in chain.parts]
-        self.metas = dict(main.metas)
-        self.moved: list[set[str]] = [set() for _ in chain.parts]
-        """For each part the numbers that others compute now."""
-        self.used = {chain.value(name) for name in main.output_refs()}
-        """The values of the root that the caller and the parts that are done with use."""
-
-    def receive(self, number: int) -> None:
-        """Compute in a part the numbers among its inputs, where possible; later parts are done already."""
-        part = self.parts[number]
-        known: dict[Place, str] = {}
-        """What the part calls values that come from elsewhere."""
-        made: list[Node] = []
+def _with_copies(whole: Program, flat: Graph, of: list[int], paths: list[str], fuel: Fuel) -> list[list[Node]] | None:
+    # The nodes of each part, with copies of the numbers that earlier parts made in front; None if none is copied.
+    home, barred = _movable(whole, of)
+    names, used = flat.names(), set(flat.output_refs())
+    bodies: list[list[Node]] = [[] for _ in paths]
+    changed = False
+    for part in range(len(paths) - 1, -1, -1):
+        kept = _still_needed([node for node, at in zip(flat.nodes, of, strict=True) if at == part], used, home)
+        wanted = dict.fromkeys([name for node in kept for name in node.refs() if home.get(name, part) < part])
+        todo = [name for name in wanted if part not in barred and fuel.burn("compute", repr(name), "in", paths[part])]
+        copied = computed_of(todo, {name: flat.by_name[name] for name, made in home.items() if made < part})
         instead: dict[str, Arg] = {}
-        for formal, actual in list(zip(part.formals, part.actuals, strict=True)):
-            tree = self.movable.tree(actual.name, number) if type(actual) is Ref else None
-            if tree is None or not self.fuel.burn("compute", repr(formal.name), "in", part.part.path):
-                continue
-            part.take_no_more(formal)
-            goal = tree.nodes[-1][0]
-            if goal in known:
-                instead[formal.name] = Ref(known[goal])
-            self._write(part, tree, formal.name, known, made)
-        part.nodes = [*made, *[node.using(instead) for node in part.nodes]]
-        part.outputs = [replace_refs(output, instead) for output in part.outputs]
-        self.used.update([self.chain.value(actual.name) for actual in part.actuals if type(actual) is Ref])
-
-    def _write(self, part: OpenPart, tree: Tree, wanted: str, known: dict[Place, str], made: list[Node]) -> None:
-        goal = tree.nodes[-1][0]
-        for place, node in tree.nodes:
-            if place in known:
-                continue
-            args: dict[str, Arg] = {}
-            for name in node.refs():
-                origin = tree.origins[place[0], name]
-                if origin not in known:
-                    known[origin] = self._brought(part, origin)
-                args[name] = Ref(known[origin])
-            known[place] = wanted if place == goal else part.inner.fresh(node.name)
-            new = node.using(args)
-            made.append(Node(known[place], new.do, new.args, new.kwargs, (), new.meta))  # its module does not run here
-            self.moved[place[0]].add(place[1])
-
-    def _brought(self, part: OpenPart, origin: Place) -> str:
-        number, name = origin
-        if number == ROOT:
-            return part.take(name, name, value_only(self.metas[name]))
-        meta = self.movable.graphs[number].by_name[name].meta
-        value = self.parts[number].give(name, name)
-        self.metas.setdefault(value, meta)
-        return part.take(value, name, value_only(meta))
-
-    def clear(self, number: int) -> None:
-        """Take away what was in a part only for the numbers that others compute now: results, operators and inputs."""
-        part, moved = self.parts[number], self.moved[number]
-        if not moved:
-            return
-        pairs = list(zip(part.outputs, part.given, strict=True))
-        kept = [(output, name) for output, name in pairs if name in self.used or not _is_one(output, moved)]
-        part.outputs, part.given = [output for output, _ in kept], [name for _, name in kept]
-        part.nodes, gone = _without(part, moved)
-        left = {name for node in part.nodes for name in node.refs()} | set(refs_in(tuple(part.outputs)))
-        idle = {name for node in gone for name in node.refs()} - left
-        for formal in [formal for formal in part.formals if formal.name in idle]:
-            part.take_no_more(formal)
-        part.changed = part.changed or len(kept) < len(pairs) or bool(gone)
+        for node in flat.nodes:
+            if node.name in copied and home.get(node.name, part) < part:
+                instead[node.name] = Ref(names.fresh(node.name))
+                copy = node.using(instead)  # its module does not run here
+                bodies[part].append(Node(instead[node.name].name, copy.do, copy.args, copy.kwargs, (), copy.meta))
+        bodies[part] += [node.using(instead) for node in kept]
+        used.update(name for node in bodies[part] for name in node.refs())
+        changed = changed or bool(todo)
+    return bodies if changed else None
 
 
-def _is_one(output: Arg, names: Collection[str]) -> bool:
-    return type(output) is Ref and output.name in names
-
-
-def _without(part: OpenPart, moved: Collection[str]) -> tuple[list[Node], list[Node]]:
-    # Backwards: what was moved stays as long as something uses it.
-    used = set(refs_in(tuple(part.outputs)))
-    kept: list[Node] = []
-    gone: list[Node] = []
-    for node in reversed(part.nodes):
-        if node.name in moved and node.name not in used:
-            gone.append(node)
-        else:
-            used.update(node.refs())
+def _still_needed(nodes: list[Node], used: set[str], home: Mapping[str, int]) -> list[Node]:
+    # Numbers that nothing uses here, because other parts compute them now, are left out.
+    needed, kept = set(used), list[Node]()
+    for node in reversed(nodes):
+        if node.name in needed or node.name not in home:
             kept.append(node)
-    return kept[::-1], gone
+            needed.update(node.refs())
+    return kept[::-1]
+
+
+def _movable(whole: Program, of: list[int]) -> tuple[dict[str, int], set[int]]:
+    # The part of each number that any later part could compute as well, and the parts that begin inside of a region, in which
+    # nothing is computed that was computed outside: a vmap makes other sizes of it.
+    graph = whole.main
+    numbers, done = numbers_in(graph), node_effects(whole, graph)
+    memory = storages(whole, graph, done)
+    depths = [0, *accumulate(opens - closes for closes, opens in [does.scope for does in done])]
+    written: set[object] = set()
+    free: set[str] = set()
+    for node, does, depth in list(zip(graph.nodes, done, depths[1:], strict=True))[::-1]:
+        if does.writes_slots:
+            break
+        read = [memory.find(name) for name in node.refs() if name not in numbers]
+        is_pure_number = node.name in numbers and type(node.do) is Op and does == NOTHING
+        if is_pure_number and depth == 0 and written.isdisjoint(read):
+            free.add(node.name)
+        written.update(memory.find(name) for name in does.writes)
+    home: dict[str, int] = {}
+    formals = {formal.name for formal in graph.inputs}
+    for node, part in zip(graph.nodes, of, strict=True):
+        if node.name in free and all(name in home or name in formals for name in node.refs() if name in numbers):
+            home[node.name] = part
+    first: dict[int, int] = {}
+    for part, depth in zip(of, depths, strict=False):
+        first.setdefault(part, depth)
+    return home, {part for part, depth in first.items() if depth}

@@ -21,7 +21,7 @@ from ...ir.program import Module, Program
 from ...ir.rewriter import Relocation, Rewriter
 from ...ir.state import Slot, State
 from ...ir.verify import verify
-from ..inline import inline, inlined
+from ..inline import inline
 from ..outline import outline
 from ..regions import call_nodes
 from ..transformation import transformation
@@ -30,13 +30,14 @@ from .placement import READ, Placing
 __all__ = [
     "below_parts",
     "cut",
-    "flat_inside",
+    "is_outlined",
     "join",
     "joined_flat",
     "one_read_each",
     "outlined_inside",
     "read_below",
     "with_bodies_of",
+    "without_part_names",
 ]
 
 Where = dict[str, dict[int, None]]
@@ -231,17 +232,6 @@ def outlined_inside(program: Program) -> Program:
     return made.evolve(graphs=pmap(graphs))
 
 
-def flat_inside(program: Program) -> Program:
-    """Return a split program with its parts flat inside.
-
-    Args:
-        program: a split program; the calls of its parts stay.
-    """
-    bodies = {part.graph for part in parts(program)}
-    flat = {name: inlined(program, program.graphs[name], into=_everything) for name in bodies}
-    return program.with_graphs(flat).pruned()
-
-
 def with_bodies_of(before: Program, after: Program) -> Program:
     """Return a program in which the bodies that came out as they were are the objects that they were.
 
@@ -255,10 +245,6 @@ def with_bodies_of(before: Program, after: Program) -> Program:
     True
     """
     return after.with_graphs({name: before.graphs[name] for name in after.order if before.graphs.get(name) == after.graphs[name]})
-
-
-def _everything(_: str) -> bool:
-    return True
 
 
 def _chunks(graph: Graph) -> dict[str, list[Node]]:
@@ -427,13 +413,28 @@ def joined_flat(program: Program) -> tuple[Program, bool]:
         program: split or not.
     """
     names = frozenset(part_names(program))
-    outlined = any(type(node.do) is Call and node.do.instance.path not in names for _, node in program.nodes())
     flat = inline(program)
     if names:
-        stripped = _Stripped(lambda path: original(path, names))
-        flat = without_parts(flat.with_graphs({name: stripped.graph(flat.graphs[name]) for name in flat.order}))
+        flat = without_parts(without_part_names(flat, names))
         _check_calls(flat)
-    return one_read_each(flat), outlined
+    return one_read_each(flat), is_outlined(program)
+
+
+def is_outlined(program: Program) -> bool:
+    """Return whether modules other than the parts are called."""
+    names = frozenset(part_names(program))
+    return any(type(node.do) is Call and node.do.instance.path not in names for _, node in program.nodes())
+
+
+def without_part_names(flat: Program, names: frozenset[str]) -> Program:
+    """Return a flat program whose nodes have no part in their stacks and paths; its tables stay.
+
+    Args:
+        flat: a split program after ``inline``.
+        names: of its parts.
+    """
+    stripped = _Stripped(lambda path: original(path, names))
+    return flat.with_graphs({name: stripped.graph(flat.graphs[name]) for name in flat.order})
 
 
 def _check_calls(flat: Program) -> None:

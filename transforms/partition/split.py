@@ -5,23 +5,28 @@ They differ only in the source of the tags.
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
+from typing import Any, Literal
 
 import torch
 from attrs import field, frozen
 
+from ...ir.arguments import Arg, Ref, thawed
 from ...ir.calls.parts import part_names
-from ...ir.errors import PartitionError
-from ...ir.graph import Call, Get, Node, common_prefix
+from ...ir.errors import PartitionError, PipelineError
+from ...ir.graph import Call, Get, Graph, Node, Op, common_prefix
+from ...ir.names import did_you_mean
 from ...ir.program import Program
 from ...ir.state import SlotKind
 from ...ir.taking import a_program
+from ...ir.torch_private import OpOverload, pytree, size_number
 from ..transformation import transformation
 from .cut import below_parts, cut, joined_flat, outlined_inside, read_below, with_bodies_of
 from .placement import found_units, place
-from .tags import ByModule, checked_tags, follows
+from .tags import ByModule, checked_tags, follows, module_paths
 
 __all__ = ["balanced", "split_balanced", "split_by_module", "split_by_tags"]
 
@@ -97,7 +102,6 @@ def split_by_tags(
     tags: Sequence[str],
     *,
     tag_of: Mapping[str, str] | Callable[[Node], str | None] | None = None,
-    allow_reuse: bool = False,
 ) -> Program:
     """Split a program into parts, one for each tag.
 
@@ -126,7 +130,6 @@ def split_by_tags(
         tag_of: the tag of a node: a function of the node as it stands in the flat program, its ``stack`` counted from the
             root; or a mapping from names of nodes or paths of modules, of which the innermost one counts; without it,
             ``node.meta["tag"]``.
-        allow_reuse: whether a tag whose nodes cannot all be had in one part becomes several: ``a``, ``b``, ``a_1``.
 
     Returns:
         The program as a root that calls the parts; outlined inside the parts if it was outlined, flat inside otherwise.
@@ -149,7 +152,7 @@ def split_by_tags(
     """
     names = checked_tags(tags)
     flat, outlined = joined_flat(program)
-    placing = place(flat, names, tag_of, allow_reuse=allow_reuse)
+    placing = place(flat, names, tag_of)
     made = cut(flat, placing, taken=() if part_names(program) else [node.name for node in program.main.nodes])
     bodies = tuple([node.do.graph for node in made.main.callers if type(node.do) is Call])
     made = below_parts(flat, made, placing.names, bodies)
@@ -159,7 +162,7 @@ def split_by_tags(
     return program if part_names(program) and made == program else made
 
 
-def split_by_module(program: Program, modules: Mapping[str, str], *, allow_reuse: bool = False) -> Program:
+def split_by_module(program: Program, modules: Mapping[str, str]) -> Program:
     """Split a program into parts by module.
 
     Nodes outside of these modules go to the part of their last dependency, or, without one, to the first part that uses them;
@@ -169,7 +172,6 @@ def split_by_module(program: Program, modules: Mapping[str, str], *, allow_reuse
         program: a program with sunk state, flat or outlined.
         modules: for paths of modules the name of the part that runs them; of nested ones the innermost counts.  Parts run in
             the order in which they are first named.
-        allow_reuse: whether a part whose nodes cannot all be had together becomes several, see ``split_by_tags``.
 
     Returns:
         The program as a root that calls the parts.
@@ -186,12 +188,26 @@ def split_by_module(program: Program, modules: Mapping[str, str], *, allow_reuse
     """
     a_program(program, "split_by_module", modules=modules)
     if not isinstance(modules, Mapping):
-        raise TypeError(f"modules is a mapping from paths of modules to names of parts, not a {type(modules).__name__}")
-    tags = tuple(dict.fromkeys(modules.values()))
-    return split_by_tags(program, tags, tag_of=ByModule(dict(modules)), allow_reuse=allow_reuse)
+        raise TypeError(
+            f"split_by_module: modules is a mapping from paths of modules to names of parts, not a {type(modules).__name__}"
+        )
+    known = module_paths(joined_flat(program)[0])
+    for path in modules:
+        if path not in known:
+            raise PartitionError(f"split_by_module: {path!r} is the path of no module{did_you_mean(path, known)}")
+    return _named("split_by_module", program, tuple(dict.fromkeys(modules.values())), ByModule(dict(modules)))
 
 
-Cost = Callable[[Node], float]
+def _named(caller: str, program: Program, tags: tuple[str, ...], tag_of: Callable[[Node], str | None]) -> Program:
+    # Split by tags; an error names the function that the user called.
+    try:
+        return split_by_tags(program, tags, tag_of=tag_of)
+    except PipelineError as error:
+        raise PipelineError(str(error).replace("split_by_tags", caller)) from error
+
+
+Cost = Literal["bytes", "flops"] | Callable[[Node], float]
+"""What a node costs: see ``split_balanced``."""
 
 
 @frozen
@@ -204,14 +220,15 @@ class _Chosen:
         return self.of.get(node.name)
 
 
-def split_balanced(program: Program, k: int, *, cost: Cost | None = None) -> Program:
+def split_balanced(program: Program, k: int, *, cost: Cost = "bytes") -> Program:
     """Split a program into ``k`` parts such that the largest is as small as possible.
 
     Args:
         program: a program with sunk state, flat or outlined.
         k: how many parts; they are called ``stage0``, ``stage1`` and so on, and each has at least one node.
-        cost: what a node costs, a number of at least 0; by default the bytes of the parameters that it is the first to read,
-            and one for each node where nothing has parameters.
+        cost: ``"bytes"`` counts the bytes of the parameters that a node is the first to read, ``"flops"`` the floating point
+            operations, as torch's counter does; a function returns the cost of a node, a number of at least 0.  Where nothing
+            costs anything, each node counts as one.
 
     Returns:
         The program as a root that calls the parts, the nodes in their order.
@@ -219,8 +236,8 @@ def split_balanced(program: Program, k: int, *, cost: Cost | None = None) -> Pro
     Raises:
         PartitionError: there are not that many places where it can be cut.
         PipelineError: its state is still an input: run ``transform``, or ``sink_state``, first.
-        TypeError: ``k`` is not an int.
-        ValueError: ``cost`` gives something that is not a number of at least 0.
+        TypeError: ``k`` is not an int, or ``cost`` is not a function.
+        ValueError: ``cost`` is another string, or returns something that is not a number of at least 0.
 
     >>> import purefx as px
     >>> nodes = [px.Node(n, px.Op("toy.neg"), (px.Ref(x),)) for n, x in (("a", "x"), ("b", "a"), ("c", "b"))]
@@ -231,13 +248,16 @@ def split_balanced(program: Program, k: int, *, cost: Cost | None = None) -> Pro
     """
     a_program(program, "split_balanced", k=k)
     if type(k) is not int:
-        raise TypeError(f"k is the number of parts, an int, not a {type(k).__name__}")
+        raise TypeError(f"split_balanced: k is the number of parts, an int, not a {type(k).__name__}")
     flat, _ = joined_flat(program)
     graph = flat.main
     items = [number for number, node in enumerate(graph.nodes) if type(node.do) is not Get and not follows(node, graph)]
     segments = _segments(flat, items)
     if not 1 <= k <= len(segments):
-        raise PartitionError(f"it can be split into 1 to {len(segments)} parts, since there are no more places to cut; k is {k}")
+        raise PartitionError(
+            f"split_balanced: the program can be split into 1 to {len(segments)} parts, since there are no more places to cut; "
+            f"k is {k}"
+        )
     costs = _costs(flat, cost)
     sizes = [sum([costs[number] for number in segment]) for segment in segments]
     nodes = graph.nodes
@@ -248,7 +268,7 @@ def split_balanced(program: Program, k: int, *, cost: Cost | None = None) -> Pro
     for number, segment in enumerate(segments):
         part += number == ends[part]
         of.update((nodes[item].name, f"stage{part}") for item in segment)
-    return split_by_tags(program, tuple([f"stage{number}" for number in range(k)]), tag_of=_Chosen(of))
+    return _named("split_balanced", program, tuple([f"stage{number}" for number in range(k)]), _Chosen(of))
 
 
 def _shared(left: Node, right: Node) -> int:
@@ -270,15 +290,48 @@ def _segments(flat: Program, items: list[int]) -> list[list[int]]:
     return segments
 
 
-def _costs(flat: Program, cost: Cost | None) -> list[float]:
-    if cost is None:
+def _costs(flat: Program, cost: Any) -> list[float]:
+    if cost == "bytes":
         return _parameter_bytes(flat)
+    if cost == "flops":
+        return _flops(flat.main)
+    if isinstance(cost, str):
+        raise ValueError(  # noqa: TRY004  its type is right
+            f'split_balanced: cost={cost!r}: pass "bytes", "flops" or a function of a node'
+        )
+    if not callable(cost):
+        raise TypeError(f'split_balanced: cost is "bytes", "flops" or a function of a node, not a {type(cost).__name__}')
     found: list[float] = []
     for node in flat.main.nodes:
-        value = 0 if type(node.do) is Get or follows(node, flat.main) else cost(node)
+        value: Any = 0 if type(node.do) is Get or follows(node, flat.main) else cost(node)
         if not isinstance(value, int | float) or not 0 <= value < float("inf"):
-            raise ValueError(f"cost gives {value!r} for node {node.name!r}; it gives a number of at least 0")
+            raise ValueError(f"split_balanced: cost returns {value!r} for node {node.name!r}; return a number of at least 0")
         found.append(value)
+    return found
+
+
+def _flops(graph: Graph) -> list[float]:
+    # By running operators on tensors without contents; one that cannot run there counts nothing, as in torch's own counter.
+    from torch.utils.flop_counter import FlopCounterMode  # here, because importing it takes long and few count
+
+    metas, found = graph.metas, list[float]()
+
+    def empty(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            sizes: Any = [empty(size) for size in value.shape]
+            return torch.empty(sizes, dtype=value.dtype, device="meta")
+        return size_number(value) if isinstance(value, torch.SymInt | torch.SymFloat) else value
+
+    def given(arg: Arg) -> Any:
+        return pytree.tree_map(empty, metas[arg.name].get("val")) if type(arg) is Ref else arg
+
+    for node in graph.nodes:
+        counter = FlopCounterMode(display=False)
+        if type(node.do) is Op and isinstance(node.do.target, OpOverload) and node.do.name.startswith("aten.") and node.refs():
+            with contextlib.suppress(Exception), torch.no_grad(), counter:
+                args, kwargs = thawed(node.args, given), {key: thawed(arg, given) for key, arg in node.kwargs}
+                node.do.target(*args, **kwargs)
+        found.append(counter.get_total_flops())
     return found
 
 

@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from ...ir.effects.declared import COMMUNICATION, LIBRARIES, NodeEffects
-from ...ir.effects.dependencies import in_domains
+from ...ir.effects.declared import LIBRARIES, NodeEffects
 from ...ir.effects.resolved import node_effects
 from ...ir.errors import PartitionError
-from ...ir.graph import Get, Graph, Node, Op, Stack
+from ...ir.graph import Get, Graph, Node, Op
 from ...ir.names import did_you_mean
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
@@ -28,15 +27,26 @@ __all__ = ["ByModule", "TagOf", "backward_edge", "checked_tags", "follows", "wan
 class ByModule:
     """Tags by path of module, of which the innermost one around a node counts.
 
-    >>> ByModule({"layers.0": "stage0"}).of
-    {'layers.0': 'stage0'}
+    >>> from purefx.ir import Frame
+    >>> ByModule({"layers.0": "stage0"})(Node("y", Op("toy.neg"), stack=(Frame("layers.0.up"),)))
+    'stage0'
     """
 
     of: Mapping[str, str]
 
+    def __call__(self, node: Node) -> str | None:
+        """Return the tag of a node."""
+        for frame in reversed(node.stack):
+            path = frame.path
+            while path:
+                if path in self.of:
+                    return self.of[path]
+                path = path.rpartition(".")[0]
+        return self.of.get("")
 
-TagOf = ByModule | Mapping[str, str] | Callable[[Node], str | None] | None
-"""A mapping by name of node or path of module, one by path alone, a function of a node, or None: what ``meta["tag"]`` says."""
+
+TagOf = Mapping[str, str] | Callable[[Node], str | None] | None
+"""A mapping by name of node or path of module, a function of a node, or None: what ``meta["tag"]`` says."""
 
 
 def checked_tags(tags: Any) -> tuple[str, ...]:
@@ -124,8 +134,6 @@ def shown(node: Node) -> str:
 
 
 def _asking(program: Program, tag_of: TagOf) -> Callable[[Node], Any]:
-    if isinstance(tag_of, ByModule):
-        return _by_module(program, tag_of.of)
     if tag_of is None:
         return lambda node: node.meta.get("tag")
     if isinstance(tag_of, Mapping):
@@ -136,58 +144,19 @@ def _asking(program: Program, tag_of: TagOf) -> Callable[[Node], Any]:
     return tag_of
 
 
-def _by_module(program: Program, of: Mapping[str, str]) -> Callable[[Node], Any]:
-    modules = module_paths(program)
-    for path in of:
-        if path not in modules:
-            raise PartitionError(f"{path!r} is the path of no module{did_you_mean(path, modules)}")
-    return _by_stack(of)
-
-
-def _by_stack(of: Mapping[str, str]) -> Callable[[Node], str | None]:
-    known: dict[Stack, str | None] = {}
-
-    def asked(node: Node) -> str | None:
-        if node.stack not in known:
-            known[node.stack] = innermost(node.stack, of)
-        return known[node.stack]
-
-    return asked
-
-
 def _by_mapping(program: Program, tag_of: Mapping[str, str]) -> Callable[[Node], Any]:
     nodes, modules = program.main.by_name, module_paths(program)
     for key in tag_of:
         if key not in nodes and key not in modules:
             said = "which is neither the name of a node of the flat program nor the path of a module"
             raise PartitionError(f"tag_of has the key {key!r}, {said}{did_you_mean(key, {*modules, *nodes})}")
-        if key in nodes and key in modules and innermost(nodes[key].stack, {key: key}) is None:
+        if key in nodes and key in modules and ByModule({key: key})(nodes[key]) is None:
             raise PartitionError(
                 f"tag_of has the key {key!r}, which is the name of a node that is not in the module {key!r}: "
-                "say which one is meant with a function of the node, which has `name` and `stack`"
+                "pass a function of the node, which has `name` and `stack`"
             )
-    by_stack = _by_stack({key: tag for key, tag in tag_of.items() if key in modules})
-    return lambda node: tag_of[node.name] if node.name in tag_of else by_stack(node)
-
-
-def innermost(stack: Stack, by_path: Mapping[str, str]) -> str | None:
-    """Return the entry of a mapping for the innermost module around a node that it names; None if it names none.
-
-    Args:
-        stack: of the node.
-        by_path: by path of module; a module stands for those below it.
-
-    >>> from purefx.ir import Frame
-    >>> innermost((Frame("a"), Frame("a.b.c")), {"a": 1, "a.b": 2})
-    2
-    """
-    for frame in reversed(stack):
-        path = frame.path
-        while path:
-            if path in by_path:
-                return by_path[path]
-            path = path.rpartition(".")[0]
-    return by_path.get("")
+    by_module = ByModule({key: tag for key, tag in tag_of.items() if key in modules})
+    return lambda node: tag_of[node.name] if node.name in tag_of else by_module(node)
 
 
 def module_paths(program: Program) -> frozenset[str]:
@@ -228,64 +197,37 @@ def backward_edge(
         low: the earliest part of each node before that one.
         number: the node.
     """
-    nodes = program.main.nodes
+    nodes, tag = program.main.nodes, wanted[number] or 0
     path = [number]
-    while wanted[path[-1]] is None or path[-1] == number:
-        path.append(max(before[path[-1]], key=lambda other: low[other]))
+    while earlier := [other for other in before[path[-1]] if low[other] > tag]:
+        path.append(max(earlier, key=lambda other: low[other]))
+        if wanted[path[-1]] is not None:
+            break
     path.reverse()
     done = node_effects(program, program.main)
-    first, last = tags[low[path[0]]], tags[wanted[number] or 0]
+    first, last = tags[low[path[0]]], tags[tag]
     steps = [
         f"    {shown(nodes[other])} {_why(nodes[one], done[one], nodes[other], done[other])}" for one, other in pairwise(path)
     ]
     head = f"{shown(nodes[number])} has the tag {last!r}, which comes before {first!r}, but it depends on {shown(nodes[path[0]])}"
-    circle = _reaches(before, wanted, low[path[0]], wanted[number] or 0)
-    return "\n".join([f"{head} of {first!r}:", *steps, _advice(first, last, circle=circle)])
+    return "\n".join([f"{head} of {first!r}:", *steps, f"put {first!r} before {last!r} in the tags, or tag differently"])
 
 
 def _why(node: Node, did: NodeEffects, later: Node, does: NodeEffects) -> str:
-    if node.name in later.refs():
-        return f"uses {node.name!r}"
+    name = node.name
+    if name in later.refs():
+        return f"uses {name!r}"
     if did.random and does.random:
-        return f"draws random numbers after {node.name!r} does"
-    if did.ordered and does.ordered:
-        return f"is an ordered effect after {node.name!r}"
-    if next(in_domains([did.domains, does.domains]), None) is not None:
-        return f"stays in order with {node.name!r}: {_domain(did, does)}"
-    if did.scope != (0, 0) or does.scope != (0, 0):
-        return f"is kept behind {node.name!r} by the boundary of a region"
-    if (does.waits and did.message) or (does.message and did.waits):
-        return f"keeps its place behind {node.name!r}: one waits for a process that may wait for the other"
-    if does.completes:
-        return f"waits for what {node.name!r} uses before it"
-    if did.completes:
-        return f"uses what {node.name!r} waits for"
-    if does.writes or does.writes_slots:
-        return f"writes what {node.name!r} reads or writes before it"
-    return f"reads what {node.name!r} writes"
-
-
-def _domain(did: NodeEffects, does: NodeEffects) -> str:
-    domains = {key[0] for key in (*did.domains, *does.domains) if key}
-    if domains == {LIBRARIES}:
-        return "operators of other libraries may log or count; where one does not, say so with px.declare(op, px.PURE)"
-    return "both communicate" if domains == {COMMUNICATION} else "nothing is known of one of them"
-
-
-def _reaches(before: list[list[int]], wanted: Sequence[int | None], later: int, earlier: int) -> bool:
-    # Whether some node of the one tag depends on some node of the other.
-    needed = [False] * len(before)
-    for number in range(len(before) - 1, -1, -1):
-        if wanted[number] == later or needed[number]:
-            for other in before[number]:
-                needed[other] = True
-    return any(needed[number] and tag == earlier for number, tag in enumerate(wanted))
-
-
-def _advice(first: str, last: str, *, circle: bool) -> str:
-    if circle:
+        return f"draws random numbers after {name!r} does"
+    if any(key[0] == LIBRARIES for key in (*did.domains, *does.domains) if key):
         return (
-            f"{first!r} depends on {last!r} as well, so neither can run before the other: tag differently, or pass "
-            f"allow_reuse=True, which makes another part of what comes back to {last!r}"
+            f"stays in order with {name!r}: operators of other libraries may log or count; where one does not, say so with "
+            "px.declare(op, px.PURE)"
         )
-    return f"put {first!r} before {last!r} in the tags, or tag differently"
+    if (does.waits and did.message) or (does.message and did.waits):
+        return f"keeps its place behind {name!r}: one waits for a process that may wait for the other"
+    if does.writes or does.writes_slots:
+        return f"writes what {name!r} reads or writes before it"
+    if did.writes or did.writes_slots:
+        return f"reads what {name!r} writes"
+    return f"has effects that stay behind those of {name!r}"

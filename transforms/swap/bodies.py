@@ -267,6 +267,8 @@ class Swap:
     """Values that the original returned as they were, and that mean its result from here on."""
     kept: Mapping[int, str] = MappingProxyType({})
     """Leaves of the result that were an argument, and mean that: the value, by leaf."""
+    called: str = ""
+    """For a module, which one is called and how, for the error about another result."""
 
 
 @frozen(eq=False)
@@ -385,21 +387,23 @@ class _Rewriting:
         return Ref(like.name)
 
     def _to_module(self, node: Node, site: CallSite, leaves: list[Arg], wanted: dict[int, Node | None]) -> dict[int, Arg]:
-        signature = site.convention.signature
+        swap, signature = self.changes.swaps[node.name], site.convention.signature
         module = self._read(site)
         args, kwargs = self.packing.arguments(signature.in_spec, leaves)
-        is_leaf = signature.out_spec.is_leaf()
-        like = wanted.get(0) if is_leaf else None
-        name = self.names.fresh(_wish(site)) if like is None else like.name
-        meta = {**(without_values(node.meta) if like is None else like.meta), **self.changes.swaps[node.name].origin}
-        self.nodes.append(Node(name, CALL_MODULE, (Ref(module), *args), kwargs, node.stack, MappingProxyType(meta)))
-        if is_leaf or not wanted:
-            return {0: Ref(name)}
-        whole = self._add("leaves", UNPACK, (Ref(name), signature.out_spec))
-        given: dict[int, Arg] = {}
-        for number in sorted(wanted):
-            given[number] = self._leaf(site, whole, number, wanted[number])
-        return given
+        name = self.names.fresh(_wish(site))
+        meta = MappingProxyType({**without_values(node.meta), **swap.origin})
+        self.nodes.append(Node(name, CALL_MODULE, (Ref(module), *args), kwargs, node.stack, meta))
+        if not wanted:
+            return {}
+        taken = (Ref(name), signature.out_spec, swap.called)
+        if signature.out_spec.is_leaf():
+            like = wanted[0]
+            if like is None:
+                return {0: self._add(_wish(site), UNPACK, taken)}
+            self.nodes.append(Node(like.name, UNPACK, taken, (), node.stack, like.meta))
+            return {0: Ref(like.name)}
+        whole = self._add("leaves", UNPACK, taken)
+        return {number: self._leaf(site, whole, number, wanted[number]) for number in sorted(wanted)}
 
     def _read(self, site: CallSite) -> str:
         slot, stack = site.call.instance.path, self.at.stack

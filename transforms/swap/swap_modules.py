@@ -15,7 +15,7 @@ from attrs import define, evolve, field, frozen
 from ...ir.analysis.history import made_of_value
 from ...ir.calls.call_graph import Instance, all_instances, called_at, calls_by_label, inner_instances
 from ...ir.calls.call_sites import Convention, Through, conventions, flat_convention, passed_on, site_of
-from ...ir.calls.compatibility import check_module, check_program
+from ...ir.calls.compatibility import check_module, check_program, described_call
 from ...ir.calls.parts import with_listed
 from ...ir.errors import PipelineError, SwapError
 from ...ir.graph import Call, Frame, Get, Graph, Node
@@ -398,8 +398,10 @@ class _Swapping:
         kept, origin = site.same if self.through == "argument" else {}, made_of_value(program, name, node.name)
         by = self.programs.get(path)
         if by is None:
-            check_module(site, self._module(path))
-            return Swap(site, origin, None, (), through, kept)
+            module = self._module(path)
+            check_module(site, module)
+            called = described_call(path, site.convention.signature, module)
+            return Swap(site, origin, None, (), through, kept, called)
         order = check_program(site, by, program, self.values.at(name, outer))
         signed = call.graph in self.known
         if (path, order, signed) not in self.grafts:

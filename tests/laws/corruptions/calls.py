@@ -96,7 +96,7 @@ def _giving_tuples(program: Program) -> list[Place]:
     return [place for place in places(program, is_call) if type(program.graphs[place.do.graph].output) is tuple]
 
 
-@corrupts("projections", "a result is taken that the called body does not have", at=_giving_tuples)
+@corrupts("results", "a result is taken that the called body does not have", at=_giving_tuples)
 def result_beyond(program: Program, place: Place) -> Program:
     count = len(program.graphs[place.do.graph].output)
     name = fresh_name(program.graphs[place.graph])

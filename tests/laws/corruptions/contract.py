@@ -136,7 +136,7 @@ def _target(program: Program, spec: Any) -> tuple[object, ...] | None:
     return geometry(program.main.inputs[spec.index].meta.get("val"))
 
 
-@corrupts("mutation-contents", "two outputs of different shape or dtype change places", at=_unlike_outputs)
+@corrupts("mutations", "two outputs of different shape or dtype change places", at=_unlike_outputs)
 def outputs_swapped(program: Program, pair: tuple[int, int]) -> Program:
     return with_graph(program, program.root, output=swapped(program.main.output, *pair))
 
@@ -223,7 +223,7 @@ def guard_of_nothing(program: Program, beyond: int) -> Program:
     return program.evolve(constraints=evolve(program.constraints, guards=(*program.constraints.guards, guard)))
 
 
-@corrupts("known-facts", "a fact is not a word", at=lambda _: ("",))
+@corrupts("well-formed", "a fact is not a word", at=lambda _: ("",))
 def fact_unnamed(program: Program, fact: Any) -> Program:
     return program.evolve(facts=program.facts | {fact})
 

@@ -44,7 +44,7 @@ def reads(node: Node) -> bool:
     return type(node.do) is Get
 
 
-@corrupts("state-order", "a slot has no place in the order of state", at=slots)
+@corrupts("well-formed", "a slot has no place in the order of state", at=slots)
 def order_lost(program: Program, name: str) -> Program:
     order = tuple([other for other in program.state.order if other != name])
     return program.evolve(state=evolve(program.state, order=order))
@@ -61,7 +61,7 @@ def _apart(program: Program) -> list[tuple[str, int]]:
     return [(name, other.cell) for name, slot, other in earlier if slot.storage != other.storage]
 
 
-@corrupts("state-ties", "two slots are said to be one tensor, and are not", at=_apart)
+@corrupts("state-memory", "two slots are said to be one tensor, and are not", at=_apart)
 def tie_invented(program: Program, at: tuple[str, int]) -> Program:
     return with_slot(program, at[0], cell=at[1])
 
@@ -174,7 +174,7 @@ def _owners(program: Program) -> list[str]:
     return sorted(path for path in owners if path and not any(m.path.startswith(f"{path}.") for m in program.modules))
 
 
-@corrupts("state-modules", "state is of a module that is not listed", at=_owners)
+@corrupts("known-modules", "state is of a module that is not listed", at=_owners)
 def module_unlisted(program: Program, path: str) -> Program:
     return program.evolve(modules=tuple([module for module in program.modules if module.path != path]))
 

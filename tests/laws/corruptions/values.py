@@ -102,7 +102,7 @@ def tensor_argument(program: Program, place: Place) -> Program:
     return changed(program, place, args=(torch.ones(1), *place.node.args[1:]))
 
 
-@corrupts("keywords", "a node has one keyword twice", at=nodes(is_op))
+@corrupts("well-formed", "a node has one keyword twice", at=nodes(is_op))
 def keyword_twice(program: Program, place: Place) -> Program:
     return changed(program, place, kwargs=(*place.node.kwargs, ("k", 1), ("k", 2)))
 
@@ -161,7 +161,7 @@ def _is_looked_up(node: Node) -> bool:
     return _is_known(node) and type(node.do) is Op and not node.do.effects.ordered
 
 
-@corrupts("targets", "an operator of the registry has nothing to run", at=nodes(_is_looked_up))
+@corrupts("operator-names", "an operator of the registry has nothing to run", at=nodes(_is_looked_up))
 def no_target(program: Program, place: Place) -> Program:
     return changed(program, place, do=evolve(place.do, target=None))
 

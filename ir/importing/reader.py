@@ -1,0 +1,326 @@
+"""The one reader of fx graphs: those of a ``GraphModule`` and of the modules nested in it become ``Graph`` values.
+
+A ``Front`` answers what tracers spell differently: module stacks, attributes, operators, meta, and which graphs there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+import torch
+import torch.fx
+from attrs import field, frozen
+from torch.fx.immutable_collections import immutable_list
+
+from ..arguments import Arg, Items, Record, Ref
+from ..callables import Method, op_name
+from ..effects.registered import effects_of, only_overload
+from ..errors import InvalidProgram, UnsupportedProgram, Violation
+from ..graph import Get, Graph, Input, Node, Op, Stack
+from ..meta import freeze_meta
+from ..names import Names, is_identifier
+from ..operators import Said
+from ..origins import INPUT, Imported
+from ..torch_private import pytree
+from ..verify.findings import PLAIN, short, source_of
+
+FxNode = torch.fx.Node
+
+LISTS = frozenset({list, tuple, immutable_list})
+
+
+@frozen
+class Job:
+    """A graph module to read, and its role."""
+
+    name: str
+    """What the program calls its graph."""
+    module: Any = field(repr=False)
+    holder: Any = field(default=None, repr=False)
+    """The module whose state its reads name."""
+    prefix: str = ""
+    """The path from the holder to it."""
+
+
+class Operators:
+    """One ``Op`` for each function and method; functions of one name get different ones.
+
+    Args:
+        said: what operators of other libraries are declared to do.
+
+    >>> operators = Operators({})
+    >>> operators.function(lambda: 1).name == operators.function(lambda: 2).name
+    False
+    """
+
+    def __init__(self, said: Said) -> None:
+        self._said = said
+        self._known: dict[int, tuple[Any, Op]] = {}
+        self._methods: dict[Method, Op] = {}
+        self._bearers: dict[str, Any] = {}
+
+    def function(self, target: Any) -> Op:
+        """Return the op that calls a function."""
+        found = self._known.get(id(target))
+        if found is None:
+            found = self._known[id(target)] = (target, self._made(target))
+        return found[1]
+
+    def method(self, name: str, *, of_tensor: bool) -> Op:
+        """Return the op that calls a method."""
+        method = Method(name, of_tensor)
+        if of_tensor and effects_of(method).unknown:
+            method = Method(name)
+        if method not in self._methods:
+            self._methods[method] = self._made(method)
+        return self._methods[method]
+
+    def all(self) -> list[Op]:
+        """Return the operators that nodes call."""
+        return [op for _, op in self._known.values()]
+
+    def _made(self, target: Any) -> Op:
+        target = only_overload(target)
+        name, number = op_name(target), 1
+        wanted = name
+        while self._bearers.setdefault(name, target) is not target:
+            number += 1
+            name = f"{wanted}#{number}"
+        said = self._said.get(target) if self._said and type(target).__hash__ is not None else None
+        return Op(name, effects_of(target) if said is None else said, target)
+
+
+class Front:
+    """Reads the graphs of one graph module, those nested in it included; its methods answer what tracers spell differently.
+
+    Args:
+        said: what operators of other libraries are declared to do.
+        origins: whether nodes and inputs get an origin.
+    """
+
+    def __init__(self, said: Said, *, origins: bool) -> None:
+        self.operators = Operators(said)
+        self.origins = origins
+        self.graphs: dict[str, Graph] = {}
+        self.todo: list[Job] = []
+
+    def read(self, module: torch.fx.GraphModule) -> None:
+        """Fill ``graphs``: the root under ``""``.
+
+        Raises:
+            InvalidProgram: a name that no graph can have, or a value that is used before it is defined.
+            UnsupportedProgram: something that cannot be represented faithfully.
+        """
+        self.todo.append(Job("", module, module))
+        while self.todo:
+            job = self.todo.pop()
+            if job.name not in self.graphs:
+                reader = GraphReader(self, job)
+                self.graphs[job.name] = self.settled(reader, reader.graph())
+
+    def settled(self, at: GraphReader, graph: Graph) -> Graph:  # noqa: ARG002
+        """Return a graph that was read, with nodes in the calls that their neighbours tell."""
+        return graph
+
+    def stack(self, at: GraphReader, fx_node: Any) -> Stack | None:
+        """Return the module calls around a node; None if the tracer does not tell."""
+        raise NotImplementedError
+
+    def meta(self, fx_node: Any) -> dict[str, Any]:
+        """Return what is known of a value."""
+        return fx_node.meta
+
+    def attribute(self, at: GraphReader, fx_node: Any) -> Get | Arg:
+        """Return what a ``get_attr`` node is: a read of state, a body, or a literal."""
+        raise NotImplementedError
+
+    def call(self, at: GraphReader, fx_node: Any) -> None:
+        """Add the node of a ``call_module``, ``call_method`` or other node."""
+        raise NotImplementedError
+
+    def object(self, value: Any) -> Arg:
+        """Return an argument that is neither a literal nor a container, if a program can have it."""
+        return value
+
+
+class GraphReader:
+    """Reads one graph.
+
+    Args:
+        front: of the tracer.
+        job: the graph module.
+    """
+
+    def __init__(self, front: Front, job: Job) -> None:
+        self.front = front
+        self.job = job
+        self.user: Any = None
+        """The fx node that is read."""
+        self.known: dict[Any, Arg] = {}
+        self.inputs: dict[str, Input] = {}
+        self.nodes: list[Node] = []
+        self.stacks: dict[str, Stack | None] = {}
+        self.renamed: dict[str, str] = {}
+        """Results of in-place operators on inputs, which are these inputs."""
+        self.output: Arg = ()
+        self.names = Names([])
+
+    def graph(self) -> Graph:
+        """Return the graph."""
+        fx_nodes = checked_nodes(self.job.module.graph, self.job.name)
+        self.names = Names([fx_node.name for fx_node in fx_nodes])
+        steps = {"placeholder": self._placeholder, "call_function": self._function, "get_attr": self._attribute}
+        steps["output"] = self._output
+        try:
+            for fx_node in fx_nodes:
+                self.user = fx_node
+                step = steps.get(fx_node.op)
+                if step is not None:
+                    step(fx_node)
+                else:
+                    self.front.call(self, fx_node)
+        except UnsupportedProgram as error:
+            raise UnsupportedProgram(f"{where(self.user)}: {error}") from error
+        except KeyError as error:
+            if not isinstance(error.args[0], FxNode):
+                raise
+            said = f"it uses {str(error.args[0].name)!r}, which no node before it in its graph defines"
+            raise self.invalid("earlier-values", said, "keep the node that makes the value, before its users") from error
+        return Graph(tuple(self.inputs.values()), tuple(self.nodes), self.output)
+
+    def invalid(self, rule: str, said: str, advice: str) -> InvalidProgram:
+        """Return the error for the node that is read."""
+        name, source = str(self.user.name), source_of(self.user.meta)
+        return InvalidProgram([Violation(rule, said, graph=self.job.name, node=name, source=source, advice=advice)])
+
+    def check_name(self, name: object, what: str) -> None:
+        """Refuse what is not a name of Python."""
+        if not is_identifier(name):
+            said = f"{short(name)} cannot be {what}: it is not an identifier of Python, or has invisible characters"
+            raise self.invalid("names", said, "rename it in the fx graph")
+
+    def _placeholder(self, fx_node: Any) -> None:
+        name = fx_node.name
+        origin = Imported(name, INPUT) if self.front.origins and not self.job.name else None
+        self.known[fx_node] = Ref(name)
+        self.inputs[name] = Input(name, freeze_meta(self.front.meta(fx_node), origin))
+
+    def _output(self, fx_node: Any) -> None:
+        self.output = self.argument(fx_node.args[0])
+
+    def _attribute(self, fx_node: Any) -> None:
+        found = self.front.attribute(self, fx_node)
+        if type(found) is Get:
+            self.add(found)
+        else:
+            self.known[fx_node] = found
+
+    def _function(self, fx_node: Any) -> None:
+        self.add(self.front.operators.function(fx_node.target), self.arguments(fx_node.args), self.keywords(fx_node.kwargs))
+
+    def add(self, do: Any, args: tuple[Arg, ...] = (), kwargs: tuple[tuple[str, Arg], ...] = ()) -> None:
+        """Add the node of the fx node that is read."""
+        fx_node, front = self.user, self.front
+        name = fx_node.name
+        try:
+            stack = self.stacks[name] = front.stack(self, fx_node)
+        except (AttributeError, TypeError, ValueError) as error:
+            raw = str(fx_node.meta.get("nn_module_stack"))[:80]
+            said = f"its nn_module_stack is {raw!r}, not a dict of key to (path, class)"
+            raise self.invalid("meta", said, "correct node.meta['nn_module_stack']") from error
+        stack, origin = stack or (), None
+        if front.origins:
+            origin = Imported(name, do.name, self.job.name, stack, fx_node.meta.get("stack_trace"))
+        node = Node(name, do, args, kwargs, stack, freeze_meta(front.meta(fx_node), origin))
+        self.nodes.append(node)
+        result = result_of(node, self.inputs)
+        if result.name != name:
+            self.renamed[name] = result.name
+        self.known[fx_node] = result
+
+    def helper(self, suffix: str, do: Any, args: tuple[Arg, ...] = ()) -> Ref:
+        """Add a further node before the one that is read, and return its use."""
+        name = self.names.fresh(f"{self.user.name}_{suffix}")
+        self.nodes.append(Node(name, do, args, stack=self.front.stack(self, self.user) or ()))
+        return Ref(name)
+
+    def arguments(self, args: Any) -> tuple[Arg, ...]:
+        """Return the arguments of a node as values."""
+        known = self.known
+        return tuple([
+            known[arg] if type(arg) is FxNode else arg if type(arg) in PLAIN else self.argument(arg) for arg in args
+        ])  # fmt: skip
+
+    def keywords(self, kwargs: Any) -> tuple[tuple[str, Arg], ...]:
+        """Return the keyword arguments of a node as values."""
+        return tuple([(key, self.argument(value)) for key, value in kwargs.items()]) if kwargs else ()
+
+    def argument(self, arg: Any) -> Arg:
+        """Return an argument as a value."""
+        kind = type(arg)
+        if kind is FxNode:
+            return self.known[arg]
+        if kind in PLAIN:
+            return arg
+        if kind in LISTS and PLAIN.issuperset(map(type, arg)):
+            return tuple(arg) if kind is tuple else Items(arg)  # most are sizes
+        if isinstance(arg, list):
+            return Items(self.arguments(arg))
+        if isinstance(arg, tuple):  # fx keeps named tuples, and makes plain ones of all others
+            parts = self.arguments(arg)
+            is_named = pytree.is_namedtuple_instance(arg)
+            return self.helper("tuple", self.front.operators.function(kind), parts) if is_named else parts
+        if isinstance(arg, dict):
+            return Record(tuple([(self.argument(key), self.argument(part)) for key, part in arg.items()]))
+        if kind is slice:
+            return slice(*self.arguments((arg.start, arg.stop, arg.step)))
+        return self.front.object(arg)
+
+
+def checked_nodes(graph: Any, name: str) -> list[Any]:
+    """Return the nodes of an fx graph if it has one ``output``, as its last node: torch returns there, and runs nothing after it.
+
+    Args:
+        graph: the fx graph.
+        name: what the program calls it.
+
+    Raises:
+        InvalidProgram: it has none, or several, or nodes after it.
+
+    >>> checked_nodes(torch.fx.symbolic_trace(torch.nn.ReLU()).graph, "")
+    [input_1, relu, output]
+    """
+    nodes = list(graph.nodes)
+    places = [place for place, node in enumerate(nodes) if node.op == "output"]
+    if places == [len(nodes) - 1]:
+        return nodes
+    if len(places) == 1:
+        said = f"the fx graph has {nodes[places[0] + 1].name!r} after its output, where nothing runs"
+    else:
+        said = f"the fx graph has {len(places) or 'no'} output nodes, not one"
+    advice = "let graph.output(...) be called once and be the last node"
+    raise InvalidProgram([Violation("signature-outputs", said, graph=name, node="output", advice=advice)])
+
+
+def where(fx_node: Any) -> str:
+    """Return how messages name a node: with the line of the user where that is known."""
+    trace = str(fx_node.meta.get("stack_trace") or "").strip().splitlines()
+    name = fx_node.name if is_identifier(fx_node.name) else short(fx_node.name)
+    return f"node {name}" + (f" ({trace[-2].strip()})" if len(trace) > 1 else "")
+
+
+def result_of(node: Node, inputs: Container[str]) -> Ref:
+    """Return what stands for the result of a node: that of an in-place operator on an input is the input.
+
+    >>> from purefx.ir.operators import op_of
+    >>> import torch
+    >>> result_of(Node("y", op_of(torch.ops.aten.add_.Tensor), (Ref("x"), 1)), {"x"})
+    Ref(name='x')
+    """
+    returns = node.do.effects.returns if type(node.do) is Op else ()
+    if len(returns) == 1 and returns[0] is not None:
+        written = returns[0].find(node.args, node.kwargs)
+        if type(written) is Ref and written.name in inputs:
+            return written
+    return Ref(node.name)
