@@ -102,16 +102,12 @@ def unpack(value: Any, spec: Any, called: str = "a module") -> Any:
     if spec.is_leaf() and type(value) not in (tuple, list, dict):
         return value
     try:
-        if not spec.is_leaf():
-            return tuple(spec.flatten_up_to(value))
+        leaves = () if spec.is_leaf() else tuple(spec.flatten_up_to(value))
     except ValueError:
-        pass
-    from .text.arguments import print_tree  # here, because texts are made of these operators
-
-    raise CallError(
-        f"{called} returned {print_tree(pytree.tree_structure(value))}, and the exported one returned {print_tree(spec)}; "
-        "return the structure of the original"
-    )
+        leaves = ()
+    if len(leaves) != spec.num_leaves:
+        raise CallError(f"{called} returned a {type(value).__name__}; return the structure of the original")
+    return leaves
 
 
 for function in (pack, unpack):
@@ -119,6 +115,7 @@ for function in (pack, unpack):
 
 PACK = Op("purefx.pack", Effects(aliases=(ArgAt(0, "leaves"),)), pack)
 """``purefx.pack([leaf, ...], spec)``."""
+
 UNPACK = Op("purefx.unpack", Effects(aliases=(ArgAt(0, "value"),)), unpack)
 """``purefx.unpack(value, spec)``: a tuple of leaves."""
 

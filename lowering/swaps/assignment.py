@@ -1,9 +1,9 @@
 """Assignment in place of a module of a lowered program: ``module.path = replacement``.
 
-Before anything changes, a replacement is checked against all external uses of the original: calls with its arguments, modules
-below it that others call, state that others read.  An incompatible one is refused with a reason and advice.  With a preserved
-call signature, a replacement is called with the arguments of the original, which its ``forward`` must accept.  Without one,
-bodies take tensors by position, so any module is accepted only where that is unambiguous: one tensor in and one out.
+Before anything changes, a replacement is checked against the calls of the original.  With a preserved call signature, it is
+called with the arguments of the original, which its ``forward`` must accept.  Without one, bodies take tensors by position, so
+any module is accepted only where that is unambiguous: one tensor in and one out.  Replace a module whose children or state others
+use with ``swap_modules``.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ import inspect
 from typing import Any
 
 import torch
-from attrs import evolve, frozen
 
-from ...ir.calls.call_sites import CallSite, Convention, flat_convention, site_of, unclear_results, uses_of_passed
+from ...ir.calls.call_sites import CallSite, flat_convention, site_of, unclear_results, uses_of_passed
 from ...ir.calls.compatibility import check_forward, check_module, check_program, check_structure
 from ...ir.calls.parts import PART
 from ...ir.errors import SwapError
 from ...ir.graph import Call, Graph
 from ...ir.names import is_below
 from ...ir.own_operators import attribute_of
-from ...ir.program import CallSignature, Program
+from ...ir.program import Program
 from ...ir.torch_private import children_dict, uncompiled
 from ...transforms.swap.bodies import checked_interface, found_in
 from ..code.fx_view import as_it_was
@@ -85,6 +84,11 @@ def check_call(family: LoweringContext, asked: ExternalUse, value: Any) -> None:
     assert type(do) is Call
     path = asked.path
     convention = family.conventions.get(do.graph)
+    if do.instance.call and not (convention is not None and convention.signature.shared):
+        raise SwapError(
+            f"module {path!r} is called several times, and what its calls run differs, so none of them says how another module "
+            f"is called; export again with preserve_module_call_signature=({path!r},), or {put_in(path)}"
+        )
     caller = program.graphs[asked.graph]
     site = site_of(program, path, caller, asked.node, convention or flat_convention(program.graphs[do.graph]))
     for why in unclear_results(caller, site, is_root=caller is program.main):
@@ -175,12 +179,21 @@ def _check_answer(family: LoweringContext, site: CallSite, asked: ExternalUse, v
         if mine.__dict__.get("flat_args_adapter") is None:
             check_structure(site, mine.purefx_context.program)
     elif isinstance(mine, Lowered):
-        _check_ours(site, mine, flat=flat)
+        same = mine.purefx_place.bodies is family and mine.purefx_place.body.name == site.call.graph
+        if not (same and (flat or site.convention.is_closed)):
+            raise SwapError(
+                f"module {site.path!r}: {mine.purefx_place.path!r} is a lowered module that was made for other calls; wrap it "
+                "in a module that takes what the original took"
+            )
     else:
         check_module(site, mine)
         for part in mine.modules():
-            if isinstance(part, Lowered):
-                _check_one_body(site, part)
+            answers = part.__dict__.get("purefx_answers") or {} if isinstance(part, Lowered) else {}
+            if len({id(answer.place.body) for answer in answers.values()}) > 1:
+                raise SwapError(
+                    f"module {site.path!r}: {part.purefx_place.path!r} is a lowered module whose calls run different bodies, and "
+                    "called from elsewhere it runs the first; give an eager module"
+                )
 
 
 def _callers(family: LoweringContext, asked: ExternalUse) -> list[Graph]:
@@ -191,35 +204,6 @@ def _callers(family: LoweringContext, asked: ExternalUse) -> list[Graph]:
         if was is not None:
             found.append(as_it_was(graph, was))
     return found or family.values_by_call.at(asked.graph, asked.caller)
-
-
-def _check_ours(site: CallSite, module: Lowered, *, flat: bool) -> None:
-    # A module inside of a lowered program that was made for another place.
-    body = module.purefx_place.body
-    theirs: Convention = body.convention or flat_convention(body.graph)
-    mine = site.convention
-    if body.name == site.call.graph and flat:
-        return
-    _check_one_body(site, module)
-    plain = _bare(theirs.signature) == _bare(mine.signature) and theirs.is_closed
-    if not plain or (body.convention is None and not flat and len(theirs.inputs) + len(theirs.outputs) > 2):
-        raise SwapError(
-            f"module {site.path!r}: the lowered module {module.purefx_place.path!r} takes or gives something else than the call "
-            f"{site.node.name} does; wrap it in a module that takes what the original took"
-        )
-
-
-def _bare(signature: CallSignature) -> CallSignature:
-    return evolve(signature, arg_names=(), shared=False)
-
-
-def _check_one_body(site: CallSite, module: Lowered) -> None:
-    answers = module.__dict__.get("purefx_answers") or {}
-    if len({id(answer.place.body) for answer in answers.values()}) > 1:
-        raise SwapError(
-            f"module {site.path!r}: {module.purefx_place.path!r} is a lowered module whose calls run different bodies, and "
-            "called from elsewhere it runs the first; give an eager module"
-        )
 
 
 def admitted(owner: Watched, name: str, value: Any) -> Any:
@@ -274,12 +258,63 @@ def _replaces(family: LoweringContext, path: str, owner: Watched, value: Any) ->
     there = children_dict(owner).get(path.rpartition(".")[2])
     if value is there or (needs is None and (value is None or path not in family.types)):
         return False
-    try:
-        _Swap(family, path, owner, value).check(needs)
-    except SwapError:
-        if not _was_edited(owner):  # what an edited graph asks is the user's to know
-            raise
+    if not is_home(family, path, value) and not _was_edited(owner):  # what an edited graph asks is the user's to know
+        _check(family, path, needs, value, there)
     return True
+
+
+def _check(family: LoweringContext, path: str, needs: ExternalUses | None, value: Any, there: Any) -> None:
+    # Refuse what does not answer.
+    export_again = f"export again with preserve_module_call_signature=({path!r},)"
+    if needs is None:
+        raise SwapError(
+            f"module {path!r} is not called in this program, or its call did nothing that was exported, so nothing would call "
+            f"what is assigned; {export_again}, and {put_in(path)}"
+        )
+    if value is None:
+        raise SwapError(
+            f"module {path!r} is called, or read from, so it cannot be None; assign torch.nn.Identity() to {path!r} for one that "
+            "does nothing, or delete it"
+        )
+    if needs.inside:
+        raise SwapError(
+            f"module {path!r}: what it does stands in the code of {needs.inside[0].caller or 'the root'} "
+            f"({needs.inside[0].node.name}), so assigning it changes nothing; lower a program in which its calls are "
+            "outlined (transform does that), or where that is a branch of an operator, replace a module around it"
+        )
+    if needs.calls and not any(asked.path == path for asked in needs.calls):
+        raise SwapError(
+            f"module {path!r}: the program calls the modules in it one by one, so it cannot be replaced as a whole; "
+            f"assign the modules in it, or {put_in(path)}"
+        )
+    for asked in (*needs.calls, *needs.held):
+        found = value if asked.path == path else found_in(value, asked.path[len(path) + 1 :])
+        if asked.path != path and not isinstance(found, torch.nn.Module):
+            raise SwapError(
+                f"module {path!r}: {asked.caller or 'the root'} calls its {asked.path[len(path) + 1 :]}, and a "
+                f"{type(value).__name__} has no such module; give one that has, or {put_in(path)}"
+            )
+        if asked in needs.held:
+            if not isinstance(found, Program):  # its root asks when it is called
+                check_forward(asked.path, asked.node, found, asked.node.args[1:], dict(asked.node.kwargs))
+        elif not is_home(family, asked.path, found):
+            check_call(family, asked, found)
+    for asked in needs.reads:
+        _check_read(family, path, asked, value, attribute_of(there, asked.path[len(path) + 1 :]))
+
+
+def _check_read(family: LoweringContext, path: str, asked: ExternalUse, value: Any, old: Any) -> None:
+    # What others read has to be there; where it has other names, an exported program cannot tell which was read.
+    rest = asked.path[len(path) + 1 :]
+    found = found_in(value, rest)
+    tied = [name for name in family.ties.get(asked.path, ()) if not is_below(name, path)]
+    fits = isinstance(found, torch.Tensor) and (not isinstance(old, torch.Tensor) or old.shape == found.shape)
+    if not fits or (tied and found is not old):
+        said = f", or the same tensor as {' or '.join(tied)}" if tied else ""
+        raise SwapError(
+            f"module {path!r}: {asked.caller or 'the root'} reads its {rest}{said}, and the {type(value).__name__} has another "
+            f"tensor or none there; give it that of the original, or {put_in(path)}"
+        )
 
 
 def _lowered(program: Program, family: LoweringContext) -> torch.nn.Module:
@@ -289,130 +324,3 @@ def _lowered(program: Program, family: LoweringContext) -> torch.nn.Module:
 def _was_edited(owner: Watched) -> bool:
     graphs = [owner.__dict__[key] for key in GRAPHS if isinstance(owner.__dict__.get(key), torch.fx.Graph)]
     return any(edited(owner, graph) for graph in graphs)
-
-
-@frozen
-class _Swap:
-    """One assignment."""
-
-    family: LoweringContext
-    path: str
-    owner: Watched
-    value: Any
-
-    def check(self, needs: ExternalUses | None) -> None:
-        """Refuse what does not answer."""
-        family, path, value = self.family, self.path, self.value
-        home = is_home(family, path, value)
-        if needs is None:
-            if not home:
-                raise SwapError(f"module {path!r} {_NEVER}; {_again(path)}, and {put_in(path)}")
-            return
-        if value is None:
-            raise SwapError(f"module {path!r} is called, or read from, so it cannot be None; {_identity(path)}")
-        self._check_children()
-        for asked in needs.calls:
-            found = self._below(asked, asked.path)
-            self._check_view(asked, found)
-            if not is_home(family, asked.path, found):
-                check_call(family, asked, found)
-        for asked in needs.held:
-            held = self._below(asked, asked.path)
-            if not isinstance(held, Program):  # its root asks when it is called
-                check_forward(asked.path, asked.node, held, asked.node.args[1:], dict(asked.node.kwargs))
-        if home:
-            return
-        if needs.inside:
-            raise SwapError(
-                f"module {path!r}: what it does stands in the code of {_named(needs.inside[0].caller)} "
-                f"({needs.inside[0].node.name}), so assigning it changes nothing; lower a program in which its calls are "
-                "outlined (transform does that), or where that is a branch of an operator, replace a module around it"
-            )
-        for asked in needs.reads:
-            self._check_read(asked)
-
-    def _below(self, asked: ExternalUse, path: str) -> Any:
-        # What others call: the replacement, or what it has below.
-        if path == self.path:
-            return self.value
-        rest = path[len(self.path) + 1 :]
-        found = found_in(self.value, rest)
-        if not isinstance(found, torch.nn.Module):
-            todo = "assign px.lower(program), which may have" if isinstance(self.value, Program) else "give one that has"
-            raise SwapError(
-                f"module {self.path!r}: {_named(asked.caller)} calls its {rest}, and a {_kind(self.value)} has no such module; "
-                f"{todo}, or replace {path!r}"
-            )
-        return found
-
-    def _check_view(self, asked: ExternalUse, found: Any) -> None:
-        # Later calls with bodies of their own go to views, which share the state of the module that they are views of.
-        do: Any = asked.node.do
-        frame = do.instance
-        signature = self.family.conventions.get(do.graph)
-        if not frame.call or (signature is not None and signature.signature.shared):
-            return
-        *above, last = asked.path[len(self.path) + 1 :].split(".") if asked.path != self.path else [self.path.rpartition(".")[2]]
-        parent = self.owner if asked.path == self.path else attribute_of(self.value, ".".join(above)) if above else self.value
-        name = f"{last}@{frame.call}"
-        view = getattr(parent, "__dict__", {}).get(name)
-        if view is None or children_dict(view) is not getattr(uncompiled(found), "__dict__", {}).get("_modules"):
-            raise SwapError(
-                f"module {asked.path!r} is called several times, and what its calls run differs, so none of them says how "
-                f"another module is called; {_again(asked.path)}, or {put_in(asked.path)}"
-            )
-
-    def _check_children(self) -> None:
-        # A container: the program calls its children one by one, and those that did nothing not at all.
-        if isinstance(self.value, Program) or any(asked.path == self.path for asked in self.family.needs[self.path].calls):
-            return
-        old = children_dict(self.owner).get(self.path.rpartition(".")[2])
-        if not isinstance(old, torch.nn.ModuleList) or not isinstance(self.value, torch.nn.ModuleList):
-            old = None
-        if old is not None and len(old) != len(self.value):
-            raise SwapError(
-                f"{self.path!r}: the program calls the {len(old)} modules that are in it, one by one, and the new list has "
-                f"{len(self.value)}; give as many, or export the model with the other list"
-            )
-        for path in self.family.children_of(self.path):
-            found = attribute_of(self.value, path[len(self.path) + 1 :])
-            silent = path not in self.family.needs and isinstance(found, torch.nn.Module)
-            if silent and not is_home(self.family, path, found):
-                raise SwapError(f"module {path!r} {_NEVER}; keep the one that is there, or {_again(path)}, and {put_in(path)}")
-
-    def _check_read(self, asked: ExternalUse) -> None:
-        rest = asked.path[len(self.path) + 1 :]
-        value: Any = self.value
-        said = f"module {self.path!r}: {_named(asked.caller)} reads its {rest}"
-        found = found_in(value, rest)
-        before: Any = children_dict(self.owner).get(self.path.rpartition(".")[2])
-        old = attribute_of(before, rest)
-        others = [name for name in self.family.ties.get(asked.path, ()) if not is_below(name, self.path)]
-        if others and (found is None or found is not old):
-            raise SwapError(
-                f"{said}, or the same tensor as {' or '.join(others)}: an exported program cannot tell; tie them again in the "
-                f"replacement, or {put_in(self.path)}"
-            )
-        if not isinstance(found, torch.Tensor):
-            raise SwapError(f"{said}, and a {_kind(value)} has no such tensor; give it one, or replace a module around both")
-        if isinstance(old, torch.Tensor) and old.shape != found.shape:
-            raise SwapError(f"{said}, which has the shape {list(old.shape)}, and that of the {_kind(value)} {list(found.shape)}")
-
-
-_NEVER = "is not called in this program, or its call did nothing that was exported, so nothing would call what is assigned"
-
-
-def _again(path: str) -> str:
-    return f"export again with preserve_module_call_signature=({path!r},)"
-
-
-def _identity(path: str) -> str:
-    return f"assign torch.nn.Identity() to {path!r} for one that does nothing, or delete it"
-
-
-def _named(path: str) -> str:
-    return path or "the root"
-
-
-def _kind(value: Any) -> str:
-    return type(value).__name__

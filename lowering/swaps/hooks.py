@@ -87,6 +87,18 @@ class Where(NamedTuple):
     path: str
 
 
+def _hooking(name: str) -> Any:
+    """Return a method that registers a hook as torch does, unless the module is never called as a whole."""
+
+    def register(self: Watched, *args: Any, **kwargs: Any) -> Any:
+        where = self.purefx_where
+        if where is not None and where.path:
+            check_hooked(where.family, where.path)
+        return getattr(torch.nn.Module, name)(self, *args, **kwargs)
+
+    return register
+
+
 class Watched(torch.nn.Module):
     """A module that notices assignments; see the file's docstring."""
 
@@ -105,36 +117,11 @@ class Watched(torch.nn.Module):
             check_one_body(self.purefx_where)
         super().__setattr__(name, cast(Any, value))
 
-    def register_forward_pre_hook(self, *args: Any, **kwargs: Any) -> Any:
-        """Register a hook as torch does; refused, like all others, if the module is never called as a whole.
-
-        Raises:
-            UnsupportedProgram: the call of the module was cut, or its operators run inside of another body.
-        """
-        return torch.nn.Module.register_forward_pre_hook(self._hooked(), *args, **kwargs)
-
-    def register_forward_hook(self, *args: Any, **kwargs: Any) -> Any:
-        """Register a hook, likewise."""
-        return torch.nn.Module.register_forward_hook(self._hooked(), *args, **kwargs)
-
-    def register_full_backward_pre_hook(self, *args: Any, **kwargs: Any) -> Any:
-        """Register a hook, likewise."""
-        return torch.nn.Module.register_full_backward_pre_hook(self._hooked(), *args, **kwargs)
-
-    def register_full_backward_hook(self, *args: Any, **kwargs: Any) -> Any:
-        """Register a hook, likewise."""
-        return torch.nn.Module.register_full_backward_hook(self._hooked(), *args, **kwargs)
-
-    def register_backward_hook(self, *args: Any, **kwargs: Any) -> Any:
-        """Register a hook, likewise."""
-        return torch.nn.Module.register_backward_hook(self._hooked(), *args, **kwargs)
-
-    def _hooked(self) -> torch.nn.Module:
-        # The module that has the hooks: this one, unless it is one of several objects for a module.
-        where = self.purefx_where
-        if where is not None and where.path:
-            check_hooked(where.family, where.path)
-        return self
+    register_forward_pre_hook = _hooking("register_forward_pre_hook")
+    register_forward_hook = _hooking("register_forward_hook")
+    register_full_backward_pre_hook = _hooking("register_full_backward_pre_hook")
+    register_full_backward_hook = _hooking("register_full_backward_hook")
+    register_backward_hook = _hooking("register_backward_hook")
 
     def add_module(self, name: str, module: Any) -> None:
         """Add a child, or put another one in its place; a program is lowered.

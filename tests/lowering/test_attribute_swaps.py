@@ -56,9 +56,6 @@ PRESERVED: dict[str, tuple[Made, str, Made]] = {
     "reordered arguments": (lambda: Parent(lambda p, x: p.a(x.relu(), x), a=Sub()), "a", Add),
     "dicts and lists": (lambda: Parent(dicts, a=Dicts()), "a", lambda: Dicts(2.0)),
     "two calls of one module": (lambda: Parent(lambda p, x: p.a(p.a(x, 2.0), -1.0), a=Scaled()), "a", lambda: Scaled(-1.0)),
-    "a buffer that is written, and read outside": (
-        lambda: Parent(lambda p, x: p.a(p.a(x)) + p.a.n, a=Counting()), "a", lambda: Counting(2.0)
-    ),
     "a compiled module": (
         lambda: Parent(lambda p, x: p.a(x, 0.5), a=Scaled()), "a", lambda: torch.compile(Scaled(-1.0), backend="eager")
     ),
@@ -70,8 +67,6 @@ FLAT: dict[str, tuple[Made, str, Made]] = {
     "a layer of torch, for what may take more": (Layers, "layers.0.act", Scaled),
     "a graph module": (Layers, "layers.0", lambda: torch.fx.symbolic_trace(Layer())),
     "a lowered module": (Layers, "layers.0", lambda: px.unflatten(torch.export.export(Layer(), (X,)))),
-    "a list": (Layers, "layers", lambda: nn.ModuleList([Layer(), Plus()])),
-    "state that others read": (Reads, "emb", lambda: nn.Linear(4, 4)),
     "a buffer that is written": (lambda: Parent(lambda p, x: p.a(p.a(x)) + 1, a=Counting()), "a", lambda: Counting(2.0)),
     "the weight of an embedding that is the head's as well": (
         lambda: Parent(lambda p, x: p.head(p.emb(x)), **_tied()), "emb", lambda: nn.Linear(4, 4, bias=False)
@@ -122,7 +117,6 @@ def test_one_after_another(preserve: tuple[str, ...]) -> None:
         first, layers = module.layers[0], module.layers
         module.layers[0] = Plus()
         module.layers[0] = first
-        module.layers = nn.ModuleList([Plus(), Plus()])
         module.layers = layers
 
     def crossed(module: Any) -> None:
@@ -290,7 +284,7 @@ CASES: dict[str, Refused] = {
             ("a", lambda: nn.ModuleList([Plus()]), "has no forward"),
             ("a", lambda: px.import_ep(torch.export.export(Sub(), (X, X))), "the program takes"),
             ("a", lambda: px.unflatten(torch.export.export(Sub(), (X, X))), "the program takes"),
-            ("a", lambda: px.unflatten(torch.export.export(one(Layer()), (X,))).a, "takes or gives something else"),
+            ("a", lambda: px.unflatten(torch.export.export(one(Layer()), (X,))).a, "was made for other calls"),
             ("a", lambda: None, "cannot be None"),
         ),
     ),
@@ -301,29 +295,14 @@ CASES: dict[str, Refused] = {
             ("a", lambda: px.import_ep(torch.export.export(Pair(), (X,))), "let it give the same structure"),
         ),
     ),
-    "state that others read": (
-        Reads, (), (
-            ("emb", Plus, "the root reads its weight, and a Plus has no such tensor"),
-            ("emb", lambda: nn.Linear(4, 5), r"which has the shape \[4, 4\]"),
-        ),
-    ),
+    "state that others read": (Reads, (), (("emb", lambda: nn.Linear(4, 5), "the root reads its weight, and the Linear has another"),)),
     "state that others may read under another name": (
-        lambda: Reads(tied=True), (), (("emb", lambda: nn.Linear(4, 4), "or the same tensor as"),)
+        lambda: Reads(tied=True), (), (("emb", lambda: nn.Linear(4, 4), "or the same tensor as w, and the Linear"),)
     ),
     "modules that others call": (
         Calls, (), (("a", Plus, "the root calls its lin, and a Plus has no such module"), ("a.lin", Sub, "does not take that"))
     ),
-    "lists": (
-        lambda: Layers(between=True), (), (
-            ("layers", lambda: nn.ModuleList([Plus()]), "has 1"),
-            ("layers", lambda: nn.ModuleList([Plus()] * 4), "has 4"),
-            ("layers", lambda: nn.ModuleList([Plus()] * 3), "module 'layers.1' is not called"),
-            ("layers", lambda: nn.ModuleDict({"0": Plus()}), "has no such module"),
-        ),
-    ),
-    "lists with a module that does not fit": (
-        Layers, (), (("layers", lambda: nn.ModuleList([Plus(), Counting(), Sub()][1:]), "does not take that"),)
-    ),
+    "lists": (Layers, (), (("layers", lambda: nn.ModuleList([Plus(), Plus()]), "calls the modules in it one by one"),)),
     "a branch of an operator": (Chooses, (), (("a", lambda: Negated(4, 4), "stands in the code of the root"),)),
 }  # fmt: skip
 
@@ -381,4 +360,4 @@ def test_torch_is_silently_wrong(case: str) -> None:
     assert not torch.allclose(theirs(X), other(X))
     way = "decomposed" if "buffer" in case else "plain"  # plain, ours writes the buffer in the module, as eager does
     for module in both(program_of(model, way=way)):
-        refused(module, path, replacement, "export|program calls")
+        refused(module, path, replacement, "export|calls the modules")
