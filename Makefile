@@ -2,7 +2,7 @@
 #
 #   make demo    the main job on a real model          make bench   the table of ratios
 #   make test    every check, as .ci/run calls it      make check   ruff, pyright, architecture
-#   make fast    pytest without the real models        make format  let ruff rewrite the sources
+#   make fast    pytest of two minutes                 make format  let ruff rewrite the sources
 #   make deep    the rest, and laws of new programs    make mutants mutants that no test finds (an hour)
 #   make docs    the site, in build/docs               make linkcheck  its links to other sites
 #   make versions  tests on each supported torch and Python
@@ -60,11 +60,21 @@ static: .venv/installed
 	@$(STEP) "ruff format" $(BIN)/ruff format --check --quiet .
 	@$(STEP) "pyright" $(BIN)/python tests/check_types.py
 
+# Files that ask much for their time, of every layer: two minutes on two cores.
+FAST := architecture doctests ir/test_communication.py ir/test_copies.py ir/test_diff.py ir/test_effects.py ir/test_provenance.py \
+	ir/test_values.py text importing/test_fx.py importing/test_reading.py importing/test_signatures.py verify/test_rules.py \
+	store/test_round_trip.py security/test_names.py $(addprefix transforms/test_,clean_up.py deduplicate.py expand.py fuel.py \
+	infer.py insert_ivals.py mutations.py outline.py pipeline.py restore_names.py rules.py sink_state.py simplify_canonicalize.py \
+	simplify_common_subexpressions.py simplify_constants.py simplify_dead_code.py simplify_noops.py sizes.py split.py swap.py \
+	tokens.py versions.py) unflatten/test_mutation.py unflatten/test_state.py $(addprefix lowering/test_,bindings.py calling.py \
+	hooks.py lower.py) regressions/test_bodies_and_calls.py regressions/test_orders.py regressions/test_values_of_shared_bodies.py \
+	laws/test_oracles.py to_ep/test_signature.py upstream/test_issues.py
+
 fast: .venv/installed
-	@$(BIN)/pytest $(PARALLEL) -m "not models and not slow and not deep" $(PYTEST_ARGS)
+	@$(BIN)/pytest $(PARALLEL) -m "not models and not slow and not deep" $(addprefix tests/,$(FAST)) $(PYTEST_ARGS)
 
 # An environment for each supported torch and Python, in build/versions: make versions ONLY="2.15 3.13" SELECT=smoke
-SELECT ?= fast
+SELECT ?= usual
 
 versions: .venv/installed
 	@$(BIN)/python -m tests.versions $(ONLY) --select $(SELECT)

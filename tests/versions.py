@@ -34,7 +34,7 @@ SMOKE = (
 )  # fmt: skip
 SELECTIONS = {
     "smoke": tuple([f"tests/{name}" for name in SMOKE]),
-    "fast": ("tests", "-m", "not models and not slow and not deep"),
+    "usual": ("tests", "-m", "not models and not slow and not deep"),
 }
 IMPORT = "import purefx as px; [getattr(px, name) for name in dir(px)]; import purefx.laws.checking"
 NOT_RUN = {"torch", "ruff", "pyright"}
@@ -168,7 +168,7 @@ def main() -> int:
     """Run the rows whose names have all of the words."""
     parser = argparse.ArgumentParser(prog="python -m tests.versions", description="Run tests on each supported release.")
     parser.add_argument("words", nargs="*", help="parts of the names of rows, as: 2.15 3.13")
-    parser.add_argument("--select", choices=SELECTIONS, default="fast", help="which tests")
+    parser.add_argument("--select", choices=SELECTIONS, default="usual", help="which tests")
     chosen = parser.parse_args()
     failed = 0
     for row in [one for one in ROWS if all(word in one.name for word in chosen.words)]:

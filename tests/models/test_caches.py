@@ -1,6 +1,7 @@
 """Decoders with key-value caches: five steps of decoding are eager's, bit by bit, with each kind of cache of transformers.
 
-A cache is an argument whose class looks at its parts (dynamic, encoder and decoder), or state of the module (static).
+A cache is an argument whose class looks at its parts (dynamic, encoder and decoder), or state of the module (static);
+``docs/caches.md`` has a static one as an argument.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import pytest
 import torch
 import transformers
 from torch.utils import _pytree as pytree  # pyright: ignore  # noqa: PGH003
-from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache, StaticCache, StaticLayer
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.integrations.executorch import TorchExportableModuleForDecoderOnlyLM, register_dynamic_cache_export_support
 
 import purefx as px
@@ -30,7 +31,7 @@ SMALL: dict[str, Any] = GROUPED | {"num_hidden_layers": 2, "use_cache": True}
 def registered() -> None:
     """Register the caches as pytrees; what transformers does not, as docs/caches.md has it."""
     register_dynamic_cache_export_support()
-    if StaticCache in pytree.SUPPORTED_NODES:
+    if EncoderDecoderCache in pytree.SUPPORTED_NODES:
         return  # the page has run
     pytree.register_pytree_node(
         EncoderDecoderCache,
@@ -39,13 +40,6 @@ def registered() -> None:
         serialized_type_name="transformers.EncoderDecoderCache",
         flatten_with_keys_fn=_attention,
     )
-    pytree.register_pytree_node(
-        StaticCache,
-        lambda cache: ([[layer.keys, layer.values, layer.cumulative_length] for layer in cache.layers], None),
-        _static,
-        serialized_type_name="transformers.StaticCache",
-        flatten_with_keys_fn=_layers,
-    )
 
 
 def _attention(cache: Any) -> Any:
@@ -53,32 +47,10 @@ def _attention(cache: Any) -> Any:
     return [(pytree.GetAttrKey(name), getattr(cache, name)) for name in names], None
 
 
-def _layers(cache: Any) -> Any:
-    layers = [[layer.keys, layer.values, layer.cumulative_length] for layer in cache.layers]
-    return [(pytree.SequenceKey(number), layer) for number, layer in enumerate(layers)], None
-
-
-def _static(parts: Any, _: Any) -> StaticCache:
-    layers: list[StaticLayer] = []
-    for keys, values, length in parts:
-        layers.append(layer := StaticLayer(max_cache_len=keys.shape[2]))
-        layer.lazy_initialization(keys, values)
-        layer.keys, layer.values, layer.cumulative_length = keys, values, length
-    cache = StaticCache.__new__(StaticCache)
-    Cache.__init__(cache, layers=layers)
-    return cache
-
-
 DECODERS: dict[str, Any] = {
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)),
     "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SMALL)),
     "gemma2": lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**SMALL, sliding_window=4)),
-}
-
-SEQ2SEQ: dict[str, Any] = {
-    "t5": lambda: transformers.T5ForConditionalGeneration(
-        transformers.T5Config(vocab_size=256, d_model=24, d_kv=8, d_ff=48, num_layers=2, num_heads=3, decoder_start_token_id=0)
-    )
 }
 
 
@@ -143,29 +115,10 @@ def test_decoding_with_a_static_cache_as_state(name: str) -> None:
     assert [value_differences(each, found[0]) for each in found[1:]] == [[]] * 4
 
 
-def test_decoding_with_a_static_cache_as_an_argument() -> None:
-    """Each step writes the caller's cache."""
-    model = made(DECODERS["llama"])
-
-    def fresh() -> StaticCache:
-        cache = StaticCache(config=model.config, max_cache_len=16)
-        cache.early_initialization(1, 2, 8, torch.float32, torch.device("cpu"))
-        return cache
-
-    with torch.no_grad():
-        ep = torch.export.export(model, (), {"input_ids": PROMPT[:, :1], "past_key_values": fresh()})
-        found: list[Any] = []
-        for each in all_ways(model, ep):
-            cache = fresh()
-            found.append([each(input_ids=PROMPT[:, at % 4 : at % 4 + 1], past_key_values=cache).logits for at in range(STEPS)])
-            found[-1].append(cache)
-    assert [value_differences(each, found[0]) for each in found[1:]] == [[]] * 4
-
-
-@pytest.mark.parametrize("name", SEQ2SEQ)
-def test_decoding_with_the_cache_of_encoder_and_decoder(name: str) -> None:
+def test_decoding_with_the_cache_of_encoder_and_decoder() -> None:
     """A cache of two caches, one of which is as long as the text that was encoded."""
-    model = made(SEQ2SEQ[name])
+    options = {"vocab_size": 256, "d_model": 24, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 3}
+    model = made(lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(**options, decoder_start_token_id=0)))
     with torch.no_grad():
         encoded = model.get_encoder()(input_ids=PROMPT)
 

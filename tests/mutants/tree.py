@@ -8,6 +8,7 @@ Nothing outside the copy is written.
 from __future__ import annotations
 
 import ast
+import json
 import shutil
 import tomllib
 from collections.abc import Sequence
@@ -34,14 +35,18 @@ def make_tree(files: Sequence[str], tree: Path = TREE) -> list[str]:
         tree: where the copy goes.
     """
     shutil.rmtree(tree, ignore_errors=True)
-    places: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-dir"]
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    places: dict[str, str] = tools["setuptools"]["package-dir"]
     ignore = shutil.ignore_patterns("__pycache__")
     for package, folder in places.items():
         if (ROOT / folder).is_dir():
             shutil.copytree(ROOT / folder, tree.joinpath(*package.split(".")), ignore=ignore, dirs_exist_ok=True)
     for folder in ("tests", "examples", "bench"):
         shutil.copytree(ROOT / folder, tree / folder, ignore=ignore)
-    shutil.copy(Path(__file__).parent / "mutmut.toml", tree / "pyproject.toml")
+    options = {name: tools["pytest"]["ini_options"][name] for name in ("markers", "filterwarnings")}
+    options["markers"].append("timeout: each mutant has its own")
+    lines = [f"{name} = {json.dumps(value)}\n" for name, value in options.items()]  # lists of texts are written as in JSON
+    (tree / "pyproject.toml").write_text((Path(__file__).parent / "mutmut.toml").read_text() + "".join(lines))
     chosen = [f"purefx/{source}" for file in files for source in _sources(file)]
     for path in chosen:
         (tree / path).write_text(without_decorators((tree / path).read_text()).replace("sys._getframe(", FRAME_AT))
