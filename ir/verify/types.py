@@ -107,8 +107,8 @@ PACKAGE = re.compile(r"\b[a-z_]+\.|[a-z_.]+\.(?=[A-Z])")
 def type_fault(value: Any, hint: Any, where: str) -> str | None:
     """Return in words which part of a value is not of an annotated type, or None.
 
-    >>> type_fault(Frame("a", "1"), Frame, "the call"), type_fault(Frame("a", -1), Frame, "the call")
-    ("the call.call is the str '1', not int", 'the call is a call with a path, and a number that is not negative')
+    >>> type_fault(Frame("a", "1"), Frame, "it"), type_fault(Frame("a", 1), Frame, "it")
+    ("it.call is the str '1', not int", None)
     """
     try:
         fault = part_fault(value, hint)
