@@ -40,69 +40,45 @@ PROCESSES = "sends to and receives from other processes"
 INTERNAL = "is a part of a compiler or runtime of torch, which checks its arguments nowhere"
 SCRIPT = "is a function of TorchScript's interpreter on strings, lists and objects, not of the dispatcher"
 
-DENIED_NAMESPACES: Mapping[str, str] = {
-    "c10d": PROCESSES,
-    "_c10d_functional": PROCESSES,
-    "_c10d_functional_autograd": PROCESSES,
-    "_dtensor": PROCESSES,
-    "cplib": PROCESSES,
-    "device_mesh": "looks process groups up",
-    "symm_mem": "reads and writes memory of other processes and devices",
-    "rpc": PROCESSES,
-    "prim": SCRIPT,
-    "profiler": "communicates with the profiler",
-    "debugprims": "reads files",
-    "debug_mode_ops": "communicates with the debugger",
-    "c10d_functional": PROCESSES,
-    "_inductor_debug": INTERNAL,
-    "_inductor_test": "is there for tests of torch",
-    "_native_aot": INTERNAL,
-    "torch_vendor_quack": INTERNAL,
-    "triton": INTERNAL,
-    "inductor": INTERNAL,
-    "inductor_prims": INTERNAL,
-    "static_runtime": INTERNAL,
-    "tensorexpr": INTERNAL,
-    "aoti_torch": INTERNAL,
-    "export": "reads attributes by name",
-    "onnx": INTERNAL,
-    "onnx_symbolic": INTERNAL,
-    "torchbind": "builds script objects",
-    "_test": "is there for tests of torch",
-}
+
+def _by_name(reasons: Mapping[str, str]) -> dict[str, str]:
+    return {name: reason for reason, names in reasons.items() for name in names.split()}
+
+
+DENIED_NAMESPACES: Mapping[str, str] = _by_name({
+    PROCESSES: "c10d _c10d_functional _c10d_functional_autograd _dtensor cplib rpc c10d_functional",
+    "looks process groups up": "device_mesh",
+    "reads and writes memory of other processes and devices": "symm_mem",
+    SCRIPT: "prim",
+    "communicates with the profiler": "profiler",
+    "reads files": "debugprims",
+    "communicates with the debugger": "debug_mode_ops",
+    INTERNAL: "_inductor_debug _native_aot torch_vendor_quack triton inductor inductor_prims static_runtime tensorexpr "
+        "aoti_torch onnx onnx_symbolic",
+    "is there for tests of torch": "_inductor_test _test",
+    "reads attributes by name": "export",
+    "builds script objects": "torchbind",
+})  # fmt: skip
 """Namespaces of the dispatcher none of whose operators a program from outside may name, and why."""
 
-DENIED: Mapping[str, str] = {
-    "aten.from_file": "opens a file by name, and may write to it",
-    "aten._print": "prints",
-    "aten.set_data": "replaces a tensor for everyone who holds it",
-    "aten.shallow_copy_data_": "replaces a tensor for everyone who holds it",
-    "aten._backward": "runs autograd's hooks",
-    "aten.get_gradients": "reads the contexts of distributed autograd",
-    "aten.retain_grad": "changes what a backward of the caller's leaves behind",
-    "aten.record_stream": "keeps memory for a stream of a device",
-    "fsdp.record_grad_output_stream": "keeps memory for a stream of a device",
-    "aten._propagate_xla_data": "changes tensors of a compiler behind its back",
-    "aten._cufft_set_plan_cache_max_size": "changes a setting of the process",
-    "aten._cufft_clear_plan_cache": "changes a setting of the process",
-    "aten._nested_view_from_buffer": RAW,
-    "aten._nested_view_from_buffer_copy": RAW,
-    "aten._sparse_coo_tensor_unsafe": RAW,
-    "aten._sparse_compressed_tensor_unsafe": RAW,
-    "aten._sparse_csr_tensor_unsafe": RAW,
-    "aten._sparse_csc_tensor_unsafe": RAW,
-    "aten._sparse_bsr_tensor_unsafe": RAW,
-    "aten._sparse_bsc_tensor_unsafe": RAW,
-    "aten._coalesced_": RAW,
-    "aten._coalesced": RAW,
-    "aten._reshape_alias": RAW,
-    "aten._make_dual": "changes levels of forward-mode autograd",
-    "aten._unpack_dual": "changes levels of forward-mode autograd",
-    "aten._fw_primal": "changes levels of forward-mode autograd",
-    "mkldnn.data_ptr": "reveals an address",
-    "mkldnn._get_mkldnn_serialized_md": INTERNAL,
-    "quantized.conv2d_unpack_sizes": "takes any object",
-}
+DENIED: Mapping[str, str] = _by_name({
+    "opens a file by name, and may write to it": "aten.from_file",
+    "prints": "aten._print",
+    "replaces a tensor for everyone who holds it": "aten.set_data aten.shallow_copy_data_",
+    "runs autograd's hooks": "aten._backward",
+    "reads the contexts of distributed autograd": "aten.get_gradients",
+    "changes what a backward of the caller's leaves behind": "aten.retain_grad",
+    "keeps memory for a stream of a device": "aten.record_stream fsdp.record_grad_output_stream",
+    "changes tensors of a compiler behind its back": "aten._propagate_xla_data",
+    "changes a setting of the process": "aten._cufft_set_plan_cache_max_size aten._cufft_clear_plan_cache",
+    RAW: "aten._nested_view_from_buffer aten._nested_view_from_buffer_copy aten._sparse_coo_tensor_unsafe "
+        "aten._sparse_compressed_tensor_unsafe aten._sparse_csr_tensor_unsafe aten._sparse_csc_tensor_unsafe "
+        "aten._sparse_bsr_tensor_unsafe aten._sparse_bsc_tensor_unsafe aten._coalesced_ aten._coalesced aten._reshape_alias",
+    "changes levels of forward-mode autograd": "aten._make_dual aten._unpack_dual aten._fw_primal",
+    "reveals an address": "mkldnn.data_ptr",
+    INTERNAL: "mkldnn._get_mkldnn_serialized_md",
+    "takes any object": "quantized.conv2d_unpack_sizes",
+})  # fmt: skip
 """Operators (all overloads) that a program from outside may not name, and why; a test audits the rest of the registry."""
 
 HIGHER_ORDER = frozenset(

@@ -15,30 +15,11 @@ from .displayed import Displayed
 from .names import escaped
 
 __all__ = [
-    "ArgumentError",
-    "CallError",
-    "CaptureError",
-    "CaptureWarning",
-    "FlatCallWarning",
-    "FxPassError",
-    "InputError",
-    "InputValueError",
-    "InvalidProgram",
-    "MinimizeError",
-    "MissingDependency",
-    "ModeWarning",
-    "NamingError",
-    "ParseError",
-    "PartitionError",
-    "PipelineError",
-    "PurefxError",
-    "RuleError",
-    "StageError",
-    "StoreError",
-    "SwapError",
-    "UnsupportedProgram",
-    "Violation",
-]
+    "ArgumentError", "CallError", "CaptureError", "CaptureWarning", "FlatCallWarning", "FxPassError",
+    "InputError", "InputValueError", "InvalidProgram", "MinimizeError", "MissingDependency", "ModeWarning", "NamingError",
+    "ParseError", "PartitionError", "PipelineError", "PurefxError", "RuleError", "StageError", "StoreError", "SwapError",
+    "UnsupportedProgram", "Violation",
+]  # fmt: skip
 
 
 @frozen

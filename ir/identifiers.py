@@ -7,11 +7,11 @@ are built or parsed by hand may have any names; they run too, because no name is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from .errors import InvalidProgram, Violation
 from .graph import Call, Do, Get, Graph, Op
-from .names import are_identifiers, are_plain_paths, is_identifier, is_plain_path
+from .names import is_identifier, is_plain_path
 from .program import Program
 
 ADVICE = "rename it: letters, digits and _ for values and arguments; no quotes, backslashes and control characters elsewhere"
@@ -51,14 +51,12 @@ def odd_names(program: Program) -> Iterator[tuple[str, str, str | None, str | No
     for module in program.modules:
         paths += [(module.path, "a module"), (module.type_name or "", "a class")]
     paths += [(frame.path, "a module") for frame in program.call_signatures]
-    named = program.state.order
-    if not are_plain_paths([name for name, _ in paths]) or not _are_slots(named):
-        odd = (name for name in named if not name or name[0] == "." or name[-1] == "." or ".." in name)
-        yield from ((name, "a slot", None, None) for name in odd)
-        yield from ((name, what, None, None) for name, what in dict.fromkeys(paths) if not is_plain_path(name))
-    words = [*program.signature.arg_names]
-    for signature in program.call_signatures.values():
-        words += signature.arg_names
+    yield from ((name, what, None, None) for name, what in dict.fromkeys(paths) if not is_plain_path(name))
+    for name in program.state.order:
+        if not all(name.split(".")):
+            yield name, "a slot", None, None
+    signatures = [program.signature, *program.call_signatures.values()]
+    words = [name for signature in signatures for name in signature.arg_names]
     yield from ((name, "an argument", None, None) for name in words if not is_identifier(name))
     known: set[int] = set()
     for name in program.order:
@@ -66,16 +64,6 @@ def odd_names(program: Program) -> Iterator[tuple[str, str, str | None, str | No
 
 
 def _in_graph(name: str, graph: Graph, known: set[int]) -> Iterator[tuple[str, str, str | None, str | None]]:
-    # Nearly always all are right, so they are asked at once.
-    names = [value.name for values in (graph.inputs, graph.nodes) for value in values]
-    names += [key for node in graph.nodes if node.kwargs for key, _ in node.kwargs]
-    stacks = {id(node.stack): node.stack for node in graph.nodes}
-    frames = {id(frame): frame.path for stack in stacks.values() for frame in stack}
-    if not are_identifiers(names) or not are_plain_paths([*frames.values(), *map(_deed, graph.distinct)]):
-        yield from _odd_in_graph(name, graph, known)
-
-
-def _odd_in_graph(name: str, graph: Graph, known: set[int]) -> Iterator[tuple[str, str, str | None, str | None]]:
     yield from ((formal.name, "an input", name, None) for formal in graph.inputs if not is_identifier(formal.name))
     for node in graph.nodes:
         if not is_identifier(node.name):
@@ -83,23 +71,14 @@ def _odd_in_graph(name: str, graph: Graph, known: set[int]) -> Iterator[tuple[st
         for key, _ in node.kwargs:
             if not is_identifier(key):
                 yield key, "a keyword", name, node.name
-        if id(node.stack) not in known:
-            known.add(id(node.stack))
-            for frame in node.stack:
-                if id(frame) not in known:  # one call stands in many stacks
-                    known.add(id(frame))
-                    if not is_plain_path(frame.path):
-                        yield frame.path, "a module", name, node.name
-        if id(node.do) not in known:
-            known.add(id(node.do))  # the program holds it, so no other object gets this id meanwhile
-            odd = _deed(node.do)
-            if not is_plain_path(odd):
-                yield odd, DEED, name, node.name
-
-
-def _are_slots(names: Sequence[str]) -> bool:
-    text = "\n".join(["", *names, ""])  # a name with the end of a line in it is no plain path
-    return not names or not any(part in text for part in ("\n\n", "\n.", ".\n", ".."))
+        # One call stands in many stacks, and the program holds each, so no other object gets its id meanwhile.
+        paths = [] if id(node.stack) in known else [(id(frame), frame.path, "a module") for frame in node.stack]
+        paths.append((id(node.do), _deed(node.do), "an operator, a call or a read"))
+        known.add(id(node.stack))
+        for key, path, what in paths:
+            if key not in known and not is_plain_path(path):
+                yield path, what, name, node.name
+            known.add(key)
 
 
 def _deed(do: Do) -> str:

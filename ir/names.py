@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import difflib
 import keyword
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 DIGITS = "0123456789"
 
@@ -20,19 +19,6 @@ def is_identifier(name: object) -> bool:
     (True, False, False, False)
     """
     return type(name) is str and name.isidentifier() and not keyword.iskeyword(name)
-
-
-def are_identifiers(names: Collection[object]) -> bool:
-    """Say of many names whether each of them is one, as ``is_identifier`` does of one.
-
-    >>> are_identifiers(["x", "y_1"]), are_identifiers(["x", "class"]), are_identifiers(["x", 3]), are_identifiers([])
-    (True, False, False, True)
-    """
-    texts: Any = names
-    return {str}.issuperset(map(type, names)) and all(map(str.isidentifier, texts)) and KEYWORDS.isdisjoint(texts)
-
-
-KEYWORDS = frozenset(keyword.kwlist)
 
 
 def word_of(path: str) -> str:
@@ -69,16 +55,6 @@ def is_plain_path(name: object) -> bool:
     (True, True, False, False)
     """
     return isinstance(name, str) and name.isprintable() and '"' not in name and "\\" not in name
-
-
-def are_plain_paths(names: Collection[object]) -> bool:
-    """Say of many paths whether each of them is one, as ``is_plain_path`` does of one.
-
-    >>> are_plain_paths(["layers.0@1", "a b"]), are_plain_paths(["a", "x'", 'x"']), are_plain_paths([3]), are_plain_paths([])
-    (True, False, False, True)
-    """
-    texts: Any = names
-    return {str}.issuperset(map(type, names)) and is_plain_path("".join(texts))
 
 
 def escaped(text: str) -> str:
@@ -204,7 +180,7 @@ def way_to(path: str) -> list[str]:
     return [".".join(names[:depth]) for depth in range(1, len(names) + 1)]
 
 
-FORBIDDEN = frozenset("'\"\\")
+FORBIDDEN = frozenset("'\"\\.")
 
 
 def is_name(text: object) -> bool:
@@ -213,14 +189,7 @@ def is_name(text: object) -> bool:
     >>> is_name("layer 0"), is_name("a.b"), is_name("x'"), is_name("a\nb"), is_name("")
     (True, False, False, False, False)
     """
-    return (
-        type(text) is str
-        and bool(text)
-        and text.isprintable()
-        and "." not in text
-        and FORBIDDEN.isdisjoint(text)
-        and text[0] != "/"
-    )
+    return type(text) is str and bool(text) and text.isprintable() and FORBIDDEN.isdisjoint(text) and text[0] != FROM_ROOT
 
 
 def is_path(text: object) -> bool:

@@ -7,7 +7,7 @@ one walk yields the values of every call, and the meta of a shared body what all
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from attrs import evolve
 
-from ..arguments import Arg, Body, Ref
+from ..arguments import Body, Ref
 from ..calls.call_graph import bodies_of
 from ..errors import UnsupportedProgram
 from ..graph import Call, Get, Graph, Input, Node, Op
@@ -24,9 +24,9 @@ from ..program import Program
 from ..signature import RestType, Token, UserInput
 from ..tensors import disagreement
 from ..torch_private import FakeTensor, device_of
-from .results import agrees, gives_nothing, is_runnable
-from .values import FakeValues, running
-from .walk import UNKNOWN, Called, Request, Walk, without_value
+from .results import agrees, is_runnable, values_of
+from .values import FakeValues, gives_nothing, running
+from .walk import UNKNOWN, Called, Walk, without_value
 
 BRANCHES: Mapping[str, slice] = {"higher_order.cond": slice(1, 3), "higher_order.while_loop": slice(1, 2)}
 """Operators that give what a body gives, and which of their arguments those bodies are."""
@@ -56,20 +56,14 @@ def disagreement_of_branches(node: Node, graphs: Mapping[str, Graph]) -> str | N
     if "val" in node.meta:
         pairs += [(one, ("its meta says", _parts(node.meta["val"])), True) for one in told]
     for (who, mine), (other, theirs), sized in pairs:
-        if len(mine) != len(theirs):
-            return f"{who} {len(mine)} values, and {other} {len(theirs)}"
-        for number, (left, right) in enumerate(zip(mine, theirs, strict=True)):
-            if _differ(left, right, sized=sized):
-                at = f" as value {number}" if len(mine) > 1 else ""
-                return f"{who} {_shown(left)}{at}, and {other} {_shown(right)}"
+        if len(mine) != len(theirs) or any(_differ(*both, sized=sized) for both in zip(mine, theirs, strict=True)):
+            return f"{who} {', '.join(map(shown_value, mine))}, and {other} {', '.join(map(shown_value, theirs))}"
     return None
 
 
 def _given(graph: Graph) -> tuple[Any, ...]:
-    def value(arg: Arg) -> Any:
-        return graph.metas.get(arg.name, {}).get("val") if type(arg) is Ref else None
-
-    return tuple(map(value, _parts(graph.output)))
+    parts = _parts(graph.output)
+    return tuple([graph.metas.get(arg.name, {}).get("val") if type(arg) is Ref else None for arg in parts])
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
@@ -81,13 +75,19 @@ def _differ(mine: Any, theirs: Any, *, sized: bool) -> bool:
         return False
     if (mine.dtype, device_of(mine).type, mine.dim()) != (theirs.dtype, device_of(theirs).type, theirs.dim()):
         return True
-    return sized and any(
-        type(one) is type(other) is int and one != other for one, other in zip(mine.shape, theirs.shape, strict=True)
-    )
+    pairs = zip(mine.shape, theirs.shape, strict=True)
+    return sized and any(type(one) is type(other) is int and one != other for one, other in pairs)
 
 
-def _shown(value: torch.Tensor) -> str:
-    return f"a {value.dtype} of shape {tuple(value.shape)} on {device_of(value).type}"
+def shown_value(value: Any) -> str:
+    """Return a fake value in words.
+
+    >>> shown_value(3), shown_value((1, 2)), shown_value(torch.ones(2))
+    ('the int 3', '2 values', 'a torch.float32 of shape (2,) on cpu')
+    """
+    if isinstance(value, torch.Tensor):
+        return f"a {value.dtype} of shape {tuple(value.shape)} on {device_of(value).type}"
+    return f"{len(value)} values" if isinstance(value, tuple | list) else f"the {type(value).__name__} {value}"
 
 
 Item = TypeVar("Item", Node, Input)
@@ -114,13 +114,11 @@ class Propagation:
         self.found: dict[str, list[Called]] = {}
         """How each graph runs: once for each call that gives it something else."""
         self.memory: dict[Hashable, list[Called]] = {}
-        """The same, for a body that reads state whose values it does not say by what that is."""
-        self.reading = _readers(program)
+        """The same, by the graph and what it reads."""
         self.shared = shared_bodies(program)
-        self.numbers: dict[tuple[str, str], int] = {}
-        """What the reads of a body find in a module, as a number."""
+        self.reads: dict[tuple[str, str], int] = {}
+        """What a body reads in a module, as a number."""
         self.descriptions: dict[Hashable, int] = {}
-        self.unsaid = self._unsaid()
         self.open = self._lacking()
         """Graphs in which something is to be worked out, or below which."""
 
@@ -136,85 +134,54 @@ class Propagation:
 
     def walked(self) -> Called | None:
         """Return how the root runs; None where meta says all of it."""
-        source = self.source
-        if source.root not in self.open:
+        if self.source.root not in self.open:
             return None
         with running(self.values.mode):
-            given = [self._given(formal, spec) for formal, spec in source.inputs]
-            return self.run(Request(source.root, given, ""))
+            return self.run(self.source.root, [self._given(formal, spec) for formal, spec in self.source.inputs], "")
 
     def _lacking(self) -> set[str]:
         source, found = self.source, {graph for graph, _ in self.changed}
-        if self.shared:
-            found.update(self._misfits(), self._misreads)
+        found.update(self._disagreeing() if self.shared else ())
         for name in source.bottom_up:
             graph = source.graphs[name]
-            if not found.isdisjoint(graph.callees) or any(map(self.is_to_infer, self._without_tensor(graph))):
+            if not found.isdisjoint(graph.callees) or any(map(self._is_to_infer, (*graph.inputs, *graph.nodes))):
                 found.add(name)
         return found
 
-    def _without_tensor(self, graph: Graph) -> list[Node | Input]:
-        # What meta does not call one tensor of the program's mode: nearly all are, and need no closer look.
-        mode, values = self.values.mode, (*graph.inputs, *graph.nodes)
-        said = [(value, value.meta.get("val")) for value in values]
-        return [value for value, told in said if type(told) is not FakeTensor or told.fake_mode is not mode]
+    def _is_to_infer(self, value: Node | Input) -> bool:
+        told = value.meta.get("val")
+        if type(told) is FakeTensor and told.fake_mode is self.values.mode:
+            return False  # nearly all are
+        if "val" in value.meta and self.values.is_ours(told):
+            return False
+        return type(value) is not Node or (not gives_nothing(value) and (type(value.do) is Call or is_runnable(value)))
 
-    def is_to_infer(self, value: Node | Input) -> bool:
-        """Return whether a value is missing that can be worked out."""
-        return self._lacks(value) and (not isinstance(value, Node) or type(value.do) is Call or is_runnable(value))
-
-    def _lacks(self, value: Node | Input) -> bool:
-        meta = value.meta
-        return not ("val" in meta and self.values.is_ours(meta["val"])) and not (type(value) is Node and gives_nothing(value))
-
-    def _misfits(self) -> Iterable[str]:
-        # Shared bodies whose inputs say something else than one of their calls gives them.
-        for name in self.source.order:
-            graph = self.source.graphs[name]
-            said: dict[str, Any] = {part.name: part.meta["val"] for part in (*graph.inputs, *graph.nodes) if "val" in part.meta}
-            for node in graph.callers:
-                if type(node.do) is Call and node.do.graph in self.shared:
-                    formals = self.source.graphs[node.do.graph].inputs
-                    pairs = [(f.meta["val"], said.get(arg.name, UNKNOWN)) for f, arg in zip(formals, node.args, strict=True)
-                             if type(arg) is Ref and "val" in f.meta]  # fmt: skip
-                    if any(given is not UNKNOWN and not agrees(given, told) for told, given in pairs):
-                        yield node.do.graph
-
-    @cached_property
-    def _misreads(self) -> frozenset[str]:
-        # Shared bodies whose reads say something else than they find in one of the modules that the bodies stand in.
-        source, slots = self.source, self.slots
-        found: set[str] = set()
-        looked: dict[str, tuple[list[tuple[str, Any]], list[tuple[str, str]]]] = {}
-        todo, seen = [(source.root, "")], {(source.root, "")}
+    def _disagreeing(self) -> Iterator[str]:
+        # Shared bodies that one of their calls gives, or lets read, something else than their meta says.
+        graphs = self.source.graphs
+        reads = {name: [node for node in graphs[name].nodes if type(node.do) is Get] for name in self.shared}
+        seen, looked = set[tuple[str, str]](), set[str]()
+        todo = [(self.source.root, "")]
         while todo:
             name, path = todo.pop()
-            parts = looked.get(name)
-            if parts is None:
-                parts = looked[name] = self._told_reads(name), self._inner(name)
-            for read, told in parts[0]:
-                slot = slots.get(join(path, read))
-                if slot is not None and disagreement(told, slot.value) is not None:
-                    found.add(name)
-            for prefix, body in parts[1]:
-                inner = body, join(path, prefix) if prefix else path
-                if inner not in seen and inner[1] in self.modules:
-                    seen.add(inner)
-                    todo.append(inner)
-        return frozenset(found)
-
-    def _told_reads(self, name: str) -> list[tuple[str, Any]]:
-        # What a shared body says of the state that it reads.
-        nodes = self.source.graphs[name].nodes if name in self.shared else ()
-        return [(node.do.slot, node.meta["val"]) for node in nodes if type(node.do) is Get and "val" in node.meta]
-
-    def _inner(self, name: str) -> list[tuple[str, str]]:
-        # The bodies in a body that read state, each with the path of its module.
-        found: dict[tuple[str, str], None] = {}
-        for node in self.source.graphs[name].callers:
-            prefix = node.do.instance.path if type(node.do) is Call else ""
-            found.update(((prefix, body), None) for body in bodies_of(node) if body in self.reading)
-        return list(found)
+            if (name, path) in seen:
+                continue
+            seen.add((name, path))
+            for node in reads.get(name, ()):
+                slot = self.slots.get(join(path, node.do.slot)) if type(node.do) is Get else None
+                if slot is not None and disagreement(node.meta.get("val"), slot.value) is not None:
+                    yield name
+            said = values_of(graphs[name]) if graphs[name].callers and name not in looked else {}
+            for node in graphs[name].callers:
+                inner = join(path, node.do.instance.path) if type(node.do) is Call else path
+                todo.extend((body, inner if inner in self.modules else NOWHERE) for body in bodies_of(node))
+                if type(node.do) is Call and node.do.graph in self.shared and name not in looked:
+                    pairs = [(formal.meta["val"], said[arg.name])
+                             for formal, arg in zip(graphs[node.do.graph].inputs, node.args, strict=True)
+                             if type(arg) is Ref and "val" in formal.meta and arg.name in said]  # fmt: skip
+                    if not all(agrees(given, told) for told, given in pairs):
+                        yield node.do.graph
+            looked.add(name)
 
     @cached_property
     def modules(self) -> frozenset[str]:
@@ -235,88 +202,40 @@ class Propagation:
         except (UnsupportedProgram, KeyError):  # a running module keeps no state in its program
             return UNKNOWN
 
-    def run(self, request: Request) -> Called:
-        """Return how a graph runs with some values.
+    def run(self, name: str, given: Sequence[Any], path: str) -> Called:
+        """Return how a graph runs.
 
         Args:
-            request: the graph, and the values.
+            name: the graph.
+            given: the values of its inputs.
+            path: the module that it stands in, whose state its reads name.
         """
-        todo = [self._walk(request)]
-        called: Any = None
-        while todo:
-            try:
-                inner = todo[-1].send(called)
-            except StopIteration as done:
-                called = done.value
-                todo.pop()
-            else:
-                todo.append(self._walk(inner))
-                called = None
-        return called
-
-    def _walk(self, request: Request) -> Generator[Request, Called, Called]:
-        # Yields the bodies that have to be walked before it can go on; returns how the graph runs.
-        name, graph = request.graph, self.source.graphs[request.graph]
-        memory = self.memory.setdefault((name, self._read(name, request.path)), [])
+        # It runs once for values and state that are described alike.
+        memory = self.memory.setdefault((name, self._read(name, path) if name in self.shared else 0), [])
         for known in memory:
-            if agrees(request.given, known.given):
+            if agrees(given, known.given):
                 return known
-        call = Called(name, request.given, graph)
+        call = Called(name, given, self.source.graphs[name])
         self.found.setdefault(name, []).append(call)
-        work = Walk(self, call, request.path)
-        call.inputs = [work.input(formal, value) for formal, value in zip(graph.inputs, request.given, strict=True)]
-        for node in graph.nodes:
-            inner = work.request(node)
-            call.nodes.append(work.node(node, (yield inner) if inner is not None else None))
-        call.moved, call.value = bool(work.moved), work.resolved(graph.output)
+        Walk(self, call, path).run()
         if not (call.fresh or call.depends):  # else each call has sizes of its own
             memory.append(call)
         return call
 
     def _read(self, name: str, path: str) -> int:
-        # What the reads find of which a body does not say the values, as a number: that of equal layers is alike.
-        if name not in self.shared:
-            return 0  # it runs once
-        asked = name, path if path in self.modules else NOWHERE
-        todo = [asked]
-        while todo:
-            body, where = todo[-1]
-            slots, inner = self.unsaid[body]
-            below = [(callee, self._below(where, prefix)) for prefix, callee in inner]
-            missing = [place for place in below if place not in self.numbers]
-            todo.extend(missing)
-            if not missing:
-                todo.pop()
-                reads = [self._described(join(where, slot)) for slot in slots]
-                found = (body, *reads, *[self.numbers[place] for place in below])
-                self.numbers[body, where] = self.descriptions.setdefault(found, len(self.descriptions))
-        return self.numbers[asked]
-
-    def _below(self, path: str, prefix: str) -> str:
-        # Where no state is, it does not matter where a body stands.
-        below = join(path, prefix) if prefix else path
-        return below if below in self.modules else NOWHERE
-
-    def _described(self, name: str) -> Hashable:
-        slot = self.slots.get(name)
-        value = None if slot is None else slot.value
-        if not isinstance(value, torch.Tensor):
-            return slot if slot is None else id(value)
-        strides = value.stride() if value.layout is torch.strided else ()
-        return (value.dtype, device_of(value), value.layout, value.shape, strides)
-
-    def _unsaid(self) -> dict[str, tuple[list[str], list[tuple[str, str]]]]:
-        # For each body the reads whose values its meta does not say, and the bodies in it that have such or in which are some.
-        found: dict[str, tuple[list[str], list[tuple[str, str]]]] = {}
-        for name in self.source.bottom_up if self.shared else ():
-            nodes = self.source.graphs[name].nodes if name in self.reading else ()
-            slots = [node.do.slot for node in nodes if type(node.do) is Get and self._is_unsaid(name, node)]
-            bodies = [(prefix, body) for prefix, body in self._inner(name) if any(found[body])]
-            found[name] = slots, bodies
-        return found
-
-    def _is_unsaid(self, name: str, node: Node) -> bool:
-        return name in self._misreads or (name, node.name) in self.changed or self._lacks(node)
+        # What a body reads in a module, as a number: that of equal layers is alike.
+        place = name, path if path in self.modules else NOWHERE
+        if place not in self.reads:
+            found: list[Hashable] = [name]
+            for node in self.source.graphs[name].nodes:
+                if type(node.do) is Get:
+                    slot = self.slots.get(join(place[1], node.do.slot))
+                    found.append(None if slot is None else _described(slot.value))
+                for body in bodies_of(node):
+                    inner = join(place[1], node.do.instance.path) if type(node.do) is Call else place[1]
+                    found.append(self._read(body, inner))
+            self.reads[place] = self.descriptions.setdefault(tuple(found), len(self.descriptions))
+        return self.reads[place]
 
     def _missed(self) -> set[str]:
         # Bodies that some call was not followed into: that one runs as meta says.
@@ -347,6 +266,13 @@ class Propagation:
         return Called(name, (), source, inputs, nodes).body
 
 
+def _described(value: Any) -> Hashable:
+    if not isinstance(value, torch.Tensor):
+        return id(value)
+    strides = value.stride() if value.layout is torch.strided else ()
+    return value.dtype, device_of(value), value.layout, value.shape, strides
+
+
 def _common(source: Item, items: Sequence[Item]) -> Item:
     # What all calls say of a value; nothing if they do not agree, for it would be wrong of some.
     first = items[0]
@@ -370,16 +296,6 @@ def shared_bodies(program: Program) -> frozenset[str]:
         if name in found:
             found.update(program.graphs[name].callees)
     return frozenset(found)
-
-
-def _readers(program: Program) -> set[str]:
-    # Bodies that read state, themselves or through others.
-    found: set[str] = set()
-    for name in program.bottom_up:
-        graph = program.graphs[name]
-        if not found.isdisjoint(graph.callees) or any(type(node.do) is Get for node in graph.nodes):
-            found.add(name)
-    return found
 
 
 class CallValues:

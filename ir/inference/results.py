@@ -15,23 +15,11 @@ from ..arguments import Arg, Ref, thawed
 from ..effects.declared import ArgAt
 from ..effects.resolved import item_of
 from ..graph import Call, Get, Graph, Node, Op
-from ..own_operators import is_boundary
 from ..program import Program
 from ..torch_private import FakeTensor, OpOverload, device_of, has_fixed_sizes, have_fixed_sizes, without_overrides
-from .values import gives_nothing as has_no_result
 from .values import running
 
 UNSURE = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
-
-
-def gives_nothing(node: Node) -> bool:
-    """Return whether a node has no result.
-
-    >>> from purefx.ir.own_operators import TAKES
-    >>> gives_nothing(Node("t", TAKES)), gives_nothing(Node("y", Op("toy.neg")))
-    (True, False)
-    """
-    return type(node.do) is Op and (is_boundary(node) or has_no_result(node))
 
 
 def depends_on_contents(node: Node) -> bool:
@@ -55,10 +43,7 @@ def is_runnable(node: Node) -> bool:
     do = node.do
     if type(do) is not Op:
         return type(do) is Get
-    effects = do.effects
-    if do.target is None or effects.unknown or effects.scope:
-        return False
-    return not effects.ordered
+    return not (do.target is None or do.effects.unknown or do.effects.scope or do.effects.ordered)
 
 
 def alters(node: Node) -> int:
@@ -250,44 +235,28 @@ def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
                 return False
             todo += [(mine[key], theirs[key]) for key in mine]
         elif isinstance(mine, torch.Tensor) and isinstance(theirs, torch.Tensor):
-            if (mine.dtype, device_of(mine), mine.layout, mine.dim()) != (
-                theirs.dtype,
-                device_of(theirs),
-                theirs.layout,
-                theirs.dim(),
-            ):
+            facts, others = ((each.dtype, device_of(each), each.layout, each.dim()) for each in (mine, theirs))
+            if facts != others:
                 return False
             todo += zip(_numbers(mine), _numbers(theirs), strict=True)
         elif isinstance(mine, SYMBOLIC) and type(mine) is type(theirs):
-            if not _same_symbols(str(mine), str(theirs), fresh, known):
+            left, right = str(mine), str(theirs)
+            if left in fresh and right.startswith("u") and known.setdefault(left, right) == right:
+                continue
+            for symbol, named in known.items():
+                left = left.replace(symbol, named)
+            if left != right:
                 return False
-        elif type(mine) is not type(theirs) or not _equal(mine, theirs):
+        elif type(mine) is not type(theirs) or not (isinstance(mine, COMPARED) and mine == theirs):
             return False
     return True
+
+
+COMPARED = (int, float, str, torch.dtype, torch.device)
 
 
 def _numbers(tensor: torch.Tensor) -> list[Any]:
     # The stride of a dimension of one item says nothing, and kernels and their fake versions differ in it.
     sizes = list(tensor.shape)
-    if tensor.layout is not torch.strided:
-        return sizes
-    return [
-        *sizes,
-        *[1 if type(size) is int and size == 1 else stride for size, stride in zip(sizes, tensor.stride(), strict=True)],
-    ]
-
-
-def _same_symbols(mine: str, theirs: str, fresh: Collection[str], known: dict[str, str]) -> bool:
-    if mine in fresh and theirs.startswith("u"):
-        return known.setdefault(mine, theirs) == theirs
-    return mine == theirs or (bool(known) and _renamed(mine, known) == theirs)
-
-
-def _renamed(text: str, known: dict[str, str]) -> str:
-    for mine, theirs in known.items():
-        text = text.replace(mine, theirs)
-    return text
-
-
-def _equal(mine: Any, theirs: Any) -> bool:
-    return isinstance(mine, int | float | str | torch.dtype | torch.device) and bool(mine == theirs)
+    strides = tensor.stride() if tensor.layout is torch.strided else ()
+    return sizes + [1 if type(size) is int and size == 1 else stride for size, stride in zip(sizes, strides, strict=False)]

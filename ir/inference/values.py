@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -21,6 +21,7 @@ from ..errors import UnsupportedProgram
 from ..expression import UNCOMPUTABLE, Apply, Expr, InputDim, InputValue, Sym, evaluate, symbols_in
 from ..graph import Input, Node, Op
 from ..meta import freeze
+from ..own_operators import is_boundary
 from ..program import Program
 from ..signature import InputSpec, LiteralType, NumberType, ObjectType, StateInput, TensorType, Token, UserInput
 from ..torch_private import (
@@ -88,7 +89,6 @@ class Memo:
     def __init__(self, mode: Any) -> None:
         self._mode = ref(mode)  # the mode's memo does not keep it
         self._answers: dict[Hashable, Described] = {}
-        self._apt: dict[int, tuple[Any, bool]] = {}
 
     @property
     def mode(self) -> Any:
@@ -107,13 +107,10 @@ class Memo:
         if type(do) is not Op or do.effects.acts or do.effects.aliases:
             return None
         target: Any = do.target
-        apt = self._apt.get(id(target))
-        if apt is None:
-            apt = self._apt[id(target)] = target, _is_apt(target)  # held, so that nothing else has its id
-        if not apt[1]:
+        if not isinstance(target, OpOverload) or not _is_apt(target):
             return None
         # What a factory or a promotion gives depends on these as well.
-        given: list[Any] = [id(target), torch.get_default_dtype(), torch.is_inference_mode_enabled()]
+        given: list[Any] = [target, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
         for part in (*args, *kwargs, *kwargs.values()):
             described = self.described(part)
             if described is None:
@@ -144,9 +141,7 @@ class Memo:
             if describe(value) == wanted:
                 return free.pop(number)
         kind, *parts = known
-        if kind is FakeTensor:
-            return fake_of(self.mode, *parts)
-        return kind([fake_of(self.mode, *part[1:]) for part in parts])
+        return fake_of(self.mode, *parts) if kind is FakeTensor else kind([fake_of(self.mode, *part[1:]) for part in parts])
 
     def keep(self, question: Hashable | None, value: Any, args: Sequence[Any]) -> None:
         """Keep what an operator returned.
@@ -156,10 +151,8 @@ class Memo:
             value: what it returned.
             args: its operands; what shares memory with them, or within the value, is not kept.
         """
-        if question is None:
-            return
-        facts = self.facts(value)
-        if facts is None:
+        facts = None if question is None else self.facts(value)
+        if question is None or facts is None:
             return
         parts = _tensors([value])
         own = {storage_key(tensor) for tensor in parts}
@@ -214,8 +207,9 @@ def memo_of(mode: Any) -> Memo:
     return _MEMOS.setdefault(mode, Memo(mode)) if found is None else found
 
 
+@cache
 def _is_apt(target: Any) -> bool:
-    return isinstance(target, OpOverload) and target.namespace in NAMESPACES and BY_CONTENTS.isdisjoint(target.tags)
+    return target.namespace in NAMESPACES and BY_CONTENTS.isdisjoint(target.tags)
 
 
 def _tensors(args: Sequence[Any]) -> list[Any]:
@@ -292,8 +286,8 @@ class Symbols:
         numbers: dict[str, int] = {}
         for place, name in enumerate(names):
             low, high = self._bounds.get(name, (None, None))
-            number = max(2 if low is None else low, 2 if high is None or high >= 2 else low or 0) + step + place
-            numbers[name] = number if high is None else min(number, high)
+            least = max(2 if low is None else low, 2 if high is None or high >= 2 else low or 0)
+            numbers[name] = min(least + step + place, least + step + place if high is None else high)
         return numbers
 
     def _meets_guards(self, numbers: Mapping[str, int]) -> bool:
@@ -427,8 +421,8 @@ class FakeValues:
         if (known := self.memo.answer(question, [told])) is not UNASKED:
             return known
         writes = type(node.do) is Op and bool(node.do.effects.writes)
-        taken = [self._taken(arg, fresh=writes) for arg in args]
-        named = {key: self._taken(part, fresh=writes) for key, part in kwargs.items()}
+        taken = [_copied(arg) for arg in args] if writes else args
+        named = {key: _copied(part) for key, part in kwargs.items()} if writes else kwargs
         with without_cache(self.mode) if _aliases_silently(node) else nullcontext():
             value = target(*taken, **named)
         bindings = fresh_bindings(self.mode.shape_env, value)
@@ -461,20 +455,23 @@ class FakeValues:
             self.run(node, node.do.target, args, kwargs)
         return self.memo.answer(question, free)
 
-    def _taken(self, arg: Any, *, fresh: bool) -> Any:
-        # An operator that writes may change the shape of what it takes, which others go on to use.
-        if fresh and isinstance(arg, FakeTensor):
-            return torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype, device=arg.fake_device)
-        return arg
-
     def is_ours(self, value: Any) -> bool:
         """Return whether a value is of the program's mode and environment, or of none."""
         if type(value) is FakeTensor:
             return value.fake_mode is self.mode  # nearly all are
-        for mode in _modes_in(value):
-            if mode is not self.mode:
-                return False
-        return all(env is self.mode.shape_env for env in _environments_in(value))
+        return all(
+            part.fake_mode is self.mode if isinstance(part, FakeTensor) else part.node.shape_env is self.mode.shape_env
+            for part in _parts(value)
+        )
+
+
+def _copied(arg: Any) -> Any:
+    # An operator that writes may change the shape of what it takes, which others go on to use.
+    return (
+        torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype, device=arg.fake_device)
+        if isinstance(arg, FakeTensor)
+        else arg
+    )
 
 
 @contextmanager
@@ -519,21 +516,18 @@ def clone_value(value: Any) -> Any:
 
 
 def gives_nothing(node: Node) -> bool:
-    """Return whether an operator has no result: it is not run, for it may print, or fail where an assertion does not hold.
+    """Return whether a node has no result: it is not run, for it may print, or fail where an assertion does not hold.
 
     >>> from purefx.ir.operators import op_of
     >>> gives_nothing(Node("a", op_of(torch.ops.aten._assert_scalar.default), (True, "m")))
     True
     """
     target: Any = node.do.target if type(node.do) is Op else None
-    return isinstance(target, OpOverload) and not schema_of(target).returns
+    return is_boundary(node) or (isinstance(target, OpOverload) and not schema_of(target).returns)
 
 
 def _aliases_silently(node: Node) -> bool:
-    do = node.do
-    if type(do) is not Op or not do.effects.aliases:
-        return False
-    target: Any = do.target
+    target: Any = node.do.target if type(node.do) is Op and node.do.effects.aliases else None
     return isinstance(target, OpOverload) and not target.is_view
 
 
@@ -542,19 +536,15 @@ def _gives_list(node: Node) -> bool:
     return isinstance(target, OpOverload) and len(schema_of(target).returns) == 1
 
 
-def _modes_in(value: Any) -> Iterator[Any]:
+def _parts(value: Any) -> Iterator[Any]:
+    # The fake tensors and the symbolic numbers in a value.
     todo = [value]
     while todo:
         part = todo.pop()
-        if isinstance(part, FakeTensor):
-            yield part.fake_mode
+        if isinstance(part, (FakeTensor, *SYMBOLIC)):
+            yield part
         elif isinstance(part, tuple | list):
             todo.extend(part)
-
-
-def _environments_in(value: Any) -> Iterator[Any]:
-    parts = value if isinstance(value, tuple | list) else (value,)
-    return (part.node.shape_env for part in parts if isinstance(part, SYMBOLIC))
 
 
 def _has_symbols(program: Program) -> bool:
@@ -567,6 +557,7 @@ def _mode_of(program: Program) -> Any:
     inputs = program.inputs
     formals = [[formal for formal, spec in inputs if (type(spec) is UserInput) is by_user] for by_user in (True, False)]
     for value in chain(*formals, (node for _, node in program.nodes())):
-        for mode in _modes_in(value.meta.get("val")):
-            return mode
+        for part in _parts(value.meta.get("val")):
+            if isinstance(part, FakeTensor):
+                return part.fake_mode
     return None

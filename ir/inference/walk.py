@@ -1,7 +1,6 @@
 """``Walk``: one graph with the values of its inputs, node by node.
 
-A node is evaluated if it has no value, or if an operand is new or changed.  The results of its body are requested from the
-owner of the walk, so that nested calls need no recursion.
+A node is evaluated if it has no value, or if an operand is new or changed.  How bodies run, the owner of the walk says.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ import operator
 import re
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Body, Ref, thawed
@@ -22,27 +21,15 @@ from ..errors import InvalidProgram, Violation
 from ..graph import Call, Get, Graph, Input, Node, Op
 from ..meta import Meta, freeze
 from ..names import join
-from ..program import Program
 from ..tensors import disagreement
 from ..torch_private import FakeTensor, OpOverload, is_refusal
-from .results import agrees, alters, depends_on_contents, gives_nothing, is_runnable
-from .values import FakeValues
+from .results import agrees, alters, depends_on_contents, is_runnable
+from .values import gives_nothing
 
 GETITEM = "operator.getitem"
 
 UNKNOWN: Any = object()
 """The unknown value."""
-
-
-@frozen(eq=False)
-class Request:
-    """A graph that is to be walked."""
-
-    graph: str
-    given: Sequence[Any]
-    """The values of its inputs."""
-    path: str
-    """The module whose state its reads name."""
 
 
 @define(eq=False)
@@ -74,29 +61,16 @@ class Called:
         return source if same else Graph(tuple(self.inputs), tuple(self.nodes), source.output)
 
 
-class Owner(Protocol):
-    """The owner of the walks of a program."""
-
-    source: Program
-    changed: frozenset[tuple[str, str]]
-    values: FakeValues
-    open: set[str]
-    shared: frozenset[str]
-    lenient: bool
-
-    def run(self, request: Request) -> Called:
-        """Return how a graph runs."""
-        ...
-
-
 @define
 class Walk:
     """One graph with the values of its inputs."""
 
-    owner: Owner
+    owner: Any
+    """The ``Propagation`` that it is a part of."""
     call: Called
     """What is found."""
     path: str
+    """The module whose state its reads name."""
     known: dict[str, Any] = field(factory=dict)
     fresh: set[str] = field(factory=set)
     """Values that there were none of before."""
@@ -109,21 +83,22 @@ class Walk:
     level: int = 0
     """How many regions are open in which operators give something else."""
 
-    @property
-    def graph(self) -> str:
-        """The graph that is walked."""
-        return self.call.graph
+    def run(self) -> Called:
+        """Return how the graph runs."""
+        call, graph = self.call, self.call.source
+        call.inputs = [self._input(formal, value) for formal, value in zip(graph.inputs, call.given, strict=True)]
+        for node in graph.nodes:
+            call.nodes.append(self._node(node))
+        call.moved, call.value = bool(self.moved), self.resolved(graph.output)
+        return call
 
-    def told(self, value: Node | Input) -> Any:
-        """Return the value that meta has and that may stay."""
+    def _told(self, value: Node | Input) -> Any:
+        # The value that meta has and that may stay.
         meta = value.meta
-        if "val" not in meta or not self.owner.values.is_ours(meta["val"]):
-            return UNKNOWN
-        return meta["val"]
+        return meta["val"] if "val" in meta and self.owner.values.is_ours(meta["val"]) else UNKNOWN
 
-    def input(self, formal: Input, value: Any) -> Input:
-        """Take an input; return it with its value."""
-        told = self.told(formal)
+    def _input(self, formal: Input, value: Any) -> Input:
+        told = self._told(formal)
         # What is given, and not what meta says of it: a tensor remembers the sizes that only a run knows, as its own.
         self.known[formal.name] = told if value is UNKNOWN else value
         if value is UNKNOWN or (told is not UNKNOWN and agrees(value, told)):
@@ -131,54 +106,28 @@ class Walk:
         (self.moved if "val" in formal.meta else self.fresh).add(formal.name)
         return evolve(formal, meta=_with_value(formal.meta, value))
 
-    def is_changed(self, node: Node) -> bool:
-        """Return whether a value may differ from what meta says of it."""
-        changed = (self.graph, node.name) in self.owner.changed or not self.moved.isdisjoint(node.refs())
-        return changed or (type(node.do) is Get and self._reads_another(node, node.do))
-
-    def _reads_another(self, node: Node, read: Get) -> bool:
-        # A read in a shared body is of another tensor in each module.
-        if self.graph not in self.owner.shared:
+    def _is_changed(self, node: Node) -> bool:
+        # Whether a value may differ from what meta says; a read in a shared body is of another tensor in each module.
+        if (self.call.graph, node.name) in self.owner.changed or not self.moved.isdisjoint(node.refs()):
+            return True
+        if type(node.do) is not Get or self.call.graph not in self.owner.shared:
             return False
-        slot = self.owner.source.state.slots.get(join(self.path, read.slot))
+        slot = self.owner.slots.get(join(self.path, node.do.slot))
         return slot is not None and disagreement(node.meta.get("val"), slot.value) is not None
 
-    def is_asked(self, node: Node) -> bool:
-        """Return whether a value is to be worked out."""
-        return not gives_nothing(node) and self._is_open(node, self.told(node), is_changed=self.is_changed(node))
-
-    def _is_open(self, node: Node, told: Any, *, is_changed: bool) -> bool:
-        if told is UNKNOWN or is_changed or not self.fresh.isdisjoint(node.refs()):
-            return True
-        return not self.owner.open.isdisjoint(bodies_of(node))
-
-    def request(self, node: Node) -> Request | None:
-        """Return which body is to be walked to learn what a node returns; None for what is not a call, or is known."""
-        do = node.do
-        if type(do) is not Call or self.level or not self.is_asked(node):
-            return None
-        given = tuple([self.resolved(arg) for arg in node.args])
-        return Request(do.graph, given, join(self.path, do.instance.path))
-
-    def node(self, node: Node, called: Called | None) -> Node:
-        """Take a node; return it with its value.
-
-        Args:
-            node: the next one.
-            called: how its body runs, where that was requested.
-        """
+    def _node(self, node: Node) -> Node:
         if self._is_settled(node):
             self.known[node.name] = node.meta["val"]
             return node
         if gives_nothing(node):
             return node
-        self.current = node.name
+        self.current, self.below = node.name, False
         self.level += alters(node)
-        told, is_changed = self.told(node), self.is_changed(node)
-        if not self._is_open(node, told, is_changed=is_changed):
-            return self._kept(node, told, told, is_changed=False)
-        self.below = False
-        value = _with_gaps(self._met(called).value) if called is not None else self._value(node, told)
+        value = told = self._told(node)
+        is_changed = self._is_changed(node)
+        is_new = told is UNKNOWN or not self.fresh.isdisjoint(node.refs())
+        if is_changed or is_new or not self.owner.open.isdisjoint(bodies_of(node)):
+            value = self._value(node, told)
         return self._kept(node, told, value, is_changed=is_changed or self.below)
 
     def _is_settled(self, node: Node) -> bool:
@@ -189,7 +138,7 @@ class Walk:
         effects = do.effects
         if effects.writes or effects.scope or effects.through_bodies or effects.unknown:
             return False
-        if self.owner.changed and (self.graph, node.name) in self.owner.changed:
+        if self.owner.changed and (self.call.graph, node.name) in self.owner.changed:
             return False
         if not (self.fresh or self.moved):
             return True
@@ -235,11 +184,14 @@ class Walk:
     def _value(self, node: Node, told: Any) -> Any:
         match node.do:
             case Get(slot=slot):
-                held = self.owner.source.state.slots.get(join(self.path, slot))  # a running module keeps no state in its program
+                held = self.owner.slots.get(join(self.path, slot))  # a running module keeps no state in its program
                 value = None if held is None else held.value
                 return self.owner.values.of_state(value) if isinstance(value, torch.Tensor) else UNKNOWN
-            case Call():
-                return UNKNOWN
+            case Call(instance=instance, graph=graph):
+                if self.level:
+                    return UNKNOWN
+                given = tuple([self.resolved(arg) for arg in node.args])
+                return _with_gaps(self._met(self.owner.run(graph, given, join(self.path, instance.path))).value)
             case _:
                 return self._operator(node, told) if not self.level and is_runnable(node) else UNKNOWN
 
@@ -262,12 +214,11 @@ class Walk:
             raise self._refused(node, error) from error
 
     def _refused(self, node: Node, error: Exception) -> InvalidProgram:
-        said = (str(error) or type(error).__name__).splitlines()[0]
         lines = str(node.meta.get("stack_trace") or "").strip().splitlines()
         found = Violation(
             "inferred-meta",
-            f"its operator does not take the values of its arguments: {said}",
-            graph=self.graph,
+            f"its operator does not take the values of its arguments: {(str(error) or type(error).__name__).splitlines()[0]}",
+            graph=self.call.graph,
             node=node.name,
             path=node.stack[-1].path if node.stack else self.path,
             source=lines[-2].strip() if len(lines) > 1 else None,
@@ -285,7 +236,7 @@ class Walk:
             return self._tensor(self.known.get(arg.name, UNKNOWN))
         if kind is not Body:
             return arg
-        return lambda *given: self._met(self.owner.run(Request(arg.graph, given, self.path))).value
+        return lambda *given: self._met(self.owner.run(arg.graph, given, self.path)).value
 
     def _tensor(self, value: Any) -> Any:
         # What a tracer or a user has put there may be a real tensor.

@@ -24,7 +24,7 @@ from ..program import Program
 from ..state import Slot
 from ..torch_private import FakeTensor
 from .findings import INPUTS, PLAIN, Finding, depth_fault, is_argument, leaves, short
-from .types import checker, frame_faults, type_fault
+from .types import frame_faults, part_fault, type_fault
 
 GETITEM = "operator.getitem"
 
@@ -221,7 +221,7 @@ def _is_stack(stack: Any, at: At, right: set[int]) -> bool:
     if type(stack) is not tuple:
         return False
     new = [frame for frame in stack if id(frame) not in right]
-    if any(checker(Frame)(frame) is not None for frame in new) or _stack_fault(stack, is_root=at.census.is_root) is not None:
+    if any(part_fault(frame, Frame) is not None for frame in new) or _stack_fault(stack, is_root=at.census.is_root) is not None:
         return False
     right.update(map(id, new), (id(stack),))  # the program holds them, so no other object gets their ids meanwhile
     return True

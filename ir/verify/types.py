@@ -48,92 +48,57 @@ NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {
 Fault = tuple[str, Any, Any]
 """Where in a value a part is wrong, the part, and its type or what it should be."""
 
-Check = Callable[[Any], Fault | None]
+UNIONS = (Union, types.UnionType)
 
 
-@cache
-def checker(hint: Any) -> Check:
-    """Return a function from a value to the first part of it that is not exactly of an annotated type, or None.
+def part_fault(value: Any, hint: Any) -> Fault | None:
+    """Return the first part of a value that is not exactly of an annotated type, or None.
 
-    >>> checker(tuple[int, ...])((1, 2)), checker(tuple[int, ...])((1, True))
+    >>> part_fault((1, 2), tuple[int, ...]), part_fault((1, True), tuple[int, ...])
     (None, ('[1]', True, <class 'int'>))
     """
-    origin, args = get_origin(hint), get_args(hint)
     if hint is Any:
-        return lambda _: None
-    if origin is Union or origin is types.UnionType:
-        return _of_any(hint, args)
-    if (args[1:] == (Ellipsis,) and origin is tuple) or origin is frozenset:
-        return _of_parts(hint, origin, checker(args[0]))
-    if origin is PMap:
-        return _of_map(hint, checker(args[0]), checker(args[1]))
-    if origin is tuple:
-        each = [checker(arg) for arg in args]
-        fits = lambda value: all(check(part) is None for check, part in zip(each, value, strict=True))  # noqa: E731
-        return lambda value: None if type(value) is tuple and len(value) == len(args) and fits(value) else ("", value, hint)
+        return None
+    if isinstance(hint, type) and not get_args(hint):
+        return ("", value, hint) if type(value) is not hint else _field_fault(value, hint) if has(hint) else None
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in UNIONS:
+        if type(value) in args:
+            return part_fault(value, type(value))
+        others = [part_fault(value, each) for each in args if not isinstance(each, type) or get_args(each)]
+        return None if None in others else ("", value, hint)
     if origin is Callable:
-        return lambda value: None if callable(value) else ("", value, hint)
-    if isinstance(hint, type) and has(hint):
-        return _of_fields(hint)
-    return (lambda value: None if type(value) is hint else ("", value, hint)) if isinstance(hint, type) else lambda _: None
+        return None if callable(value) else ("", value, hint)
+    if type(value) is not origin or (origin is tuple and args[1:] != (...,) and len(value) != len(args)):
+        return "", value, hint
+    if origin is PMap:
+        parts = [(key, *each) for key, part in value.items() for each in ((key, args[0]), (part, args[1]))]
+    else:
+        is_alike = origin is frozenset or args[1:] == (...,)
+        parts = [(number, part, args[0] if is_alike else args[number]) for number, part in enumerate(value)]
+    for key, part, kind in parts:
+        if not (type(part) is kind and kind in PLAIN) and (fault := part_fault(part, kind)) is not None:
+            return f"[{key!r:.99}]{fault[0]}", fault[1], fault[2]
+    return None
 
 
-def _of_any(hint: Any, args: tuple[Any, ...]) -> Check:
-    kinds = {kind: checker(kind) for kind in args if isinstance(kind, type)}
-    others = [checker(kind) for kind in args if not isinstance(kind, type)]
-
-    def check(value: Any) -> Fault | None:
-        if type(value) in kinds:
-            return kinds[type(value)](value)
-        return None if any(each(value) is None for each in others) else ("", value, hint)
-
-    return check
+PLAIN = frozenset({str, int, bool})
 
 
-def _of_parts(hint: Any, origin: type, each: Check) -> Check:
-    def check(value: Any) -> Fault | None:
-        if type(value) is not origin:
-            return "", value, hint
-        for number, part in enumerate(value):
-            if (fault := each(part)) is not None:
-                return f"[{number}]{fault[0]}", fault[1], fault[2]
-        return None
-
-    return check
-
-
-def _of_map(hint: Any, key: Check, item: Check) -> Check:
-    def check(value: Any) -> Fault | None:
-        if type(value) is not PMap:
-            return "", value, hint
-        for name, part in value.items():
-            if (fault := key(name) or item(part)) is not None:
-                return f"[{short(name)}]{fault[0]}", fault[1], fault[2]
-        return None
-
-    return check
-
-
-def _of_fields(cls: type) -> Check:
-    # Types of fields are looked up at the first value: they may hold values of this class themselves.
-    needs, said = NEEDS.get(cls, (None, ""))
-
-    def check(value: Any) -> Fault | None:
-        if type(value) is not cls:
-            return "", value, cls
-        for name, _, each in _fields_of(cls):
-            if (fault := each(getattr(value, name))) is not None:
-                return f".{name}{fault[0]}", fault[1], fault[2]
-        return None if needs is None or needs(value) else ("", value, said)
-
-    return check
+def _field_fault(value: Any, cls: type) -> Fault | None:
+    for name, hint in _fields_of(cls):
+        part = getattr(value, name)
+        if not (type(part) is hint and hint in PLAIN) and (fault := part_fault(part, hint)) is not None:
+            return f".{name}{fault[0]}", fault[1], fault[2]
+    fits, said = NEEDS.get(cls, (None, ""))
+    return None if fits is None or fits(value) else ("", value, said)
 
 
 @cache
-def _fields_of(cls: type) -> tuple[tuple[str, Any, Check], ...]:
+def _fields_of(cls: type) -> tuple[tuple[str, Any], ...]:
     hints = get_type_hints(cls)
     names = [field.name for field in fields(cls) if field.name not in LEFT_OUT and hints[field.name] is not Any]
-    return tuple([(name, hints[name], checker(hints[name])) for name in names])
+    return tuple([(name, hints[name]) for name in names])
 
 
 PACKAGE = re.compile(r"\b[a-z_]+\.|[a-z_.]+\.(?=[A-Z])")
@@ -142,11 +107,11 @@ PACKAGE = re.compile(r"\b[a-z_]+\.|[a-z_.]+\.(?=[A-Z])")
 def type_fault(value: Any, hint: Any, where: str) -> str | None:
     """Return in words which part of a value is not of an annotated type, or None.
 
-    >>> type_fault(Frame("a", "1"), Frame, "the call"), type_fault(Frame("a", -1), Frame, "the call")
-    ("the call.call is the str '1', not int", 'the call is a call with a path, and a number that is not negative')
+    >>> type_fault(Frame("a", "1"), Frame, "it"), type_fault(Frame("a", 1), Frame, "it")
+    ("it.call is the str '1', not int", None)
     """
     try:
-        fault = checker(hint)(value)
+        fault = part_fault(value, hint)
     except Exception as error:  # noqa: BLE001  garbage may refuse to be compared or hashed; that is reported, not raised
         return f"{where} cannot be read: {type(error).__name__}: {error}"
     if fault is None:
@@ -186,7 +151,7 @@ def frame_faults(program: Program) -> Iterator[Finding]:
     ['program.root is the int 3, not str']
     """
     known = FRAME if is_known_frame(program) else ()
-    for name, hint, _ in _fields_of(Program):
+    for name, hint in _fields_of(Program):
         fault = None if name in known else type_fault(getattr(program, name), hint, f"program.{name}")
         if fault is not None:
             yield Finding(fault)
