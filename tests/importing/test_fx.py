@@ -49,7 +49,6 @@ class Residual(nn.Module):
         self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.5), nn.Linear(3, 2))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Give two numbers for each image."""
         for _ in range(2):
             x = self.relu(self.bn(self.conv(x)) + x)
         return self.head(x)
