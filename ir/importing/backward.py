@@ -20,7 +20,7 @@ import torch.fx.traceback
 from attrs import evolve, frozen
 
 from ..callables import class_name
-from ..graph import Frame, Graph, Node
+from ..graph import Frame, Graph, Node, common_prefix
 from ..meta import PHASE, is_backward
 from ..taking import MODULE
 from ..torch_private import backward_numbered, calls_wrapped, hooks_of
@@ -166,8 +166,8 @@ class _Placing:
             operands = node.all_input_nodes
             before = self.known([one for one in operands if one in self.backward] or operands)
             after = self.known(behind[node])
-            guessed = [_common(before), *[_common([one, other]) for one in before for other in after]]
-            self.calls[node] = _common(uses) if uses else max(guessed, key=len)
+            guessed = [common_prefix(before), *[common_prefix([one, other]) for one in before for other in after]]
+            self.calls[node] = common_prefix(uses) if uses else max(guessed, key=len)
 
     def uses(self, behind: Sequence[torch.fx.Node]) -> list[Calls]:
         """Return the calls in which the value is used that a sum is the gradient to; none if that is not known.
@@ -193,13 +193,6 @@ def _users(node: torch.fx.Node) -> list[torch.fx.Node]:
     # Those of a result of several through the projections; a copy that autograd saved is no use.
     users = [one for user in node.users for one in (user.users if user.target is operator.getitem else (user,))]
     return [user for user in users if user.target is not torch.ops.aten.detach.default]
-
-
-def _common(stacks: Sequence[Calls]) -> Calls:
-    depth = 0
-    while stacks and all(len(found) > depth and found[depth] == stacks[0][depth] for found in stacks):
-        depth += 1
-    return stacks[0][:depth] if stacks else ()
 
 
 def with_backward_calls(graph: Graph, backward: frozenset[str]) -> Graph:

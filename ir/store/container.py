@@ -31,7 +31,7 @@ from ..state import Slot, State, same_contents
 from ..taking import kind_of
 from ..text.arguments import CONSTANTS
 from ..text.state import TensorFacts
-from ..torch_private import FakeTensor, storage_key
+from ..torch_private import FakeTensor
 
 VERSION = 3
 """The version of the format that is written and read."""
@@ -258,19 +258,15 @@ def _missing(file: Path) -> FileNotFoundError:
 
 def _look_at(path: str | os.PathLike[str], name: str) -> None:
     # Common mistakes get a specific message; a pipe or a device would be read forever.
-    with open(path, "rb", opener=_without_waiting) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise StoreError(f"{name} is not a file")
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise StoreError(f"{name} is not a file")
+    with open(path, "rb") as file:
         first = file.read(4)
     if first == b"PK\x03\x04":
         raise StoreError(
             f"{name} is a zip file, as torch.export.save and torch.save write them: load it with torch if you trust who "
             "made it (loading runs code), import it with purefx.import_ep, and save the program"
         )
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _line(error: Exception) -> str:
@@ -483,8 +479,12 @@ def _group(names: list[str], given: Mapping[str, Any], state: State, facts: Mapp
             raise StoreError(f"{_names(list(state.by_cell[cell]))} are one tensor, and `state` gives several")
         if name in given:
             cells.setdefault(cell, given[name])
-    if len(cells) == len({state[name].cell for name in names}) and _share(names, cells, state, facts):
-        made = {cell: _dressed(value, facts[state.by_cell[cell][0]]) for cell, value in cells.items()}
+    fact, value = facts[names[0]], next(iter(cells.values()))
+    if len({state[name].cell for name in names}) == 1 and (fact.strides(), fact.offset) == (
+        value.stride(),
+        value.storage_offset(),
+    ):
+        made = {cell: _dressed(value, fact) for cell in cells}
     else:
         made = _filled(names, cells, state, facts)
     return {name: evolve(state[name], value=made[state[name].cell]) for name in names}
@@ -493,18 +493,6 @@ def _group(names: list[str], given: Mapping[str, Any], state: State, facts: Mapp
 def _alike(left: torch.Tensor, right: torch.Tensor) -> bool:
     # Strides say where numbers lie, not which they are.
     return left is right or (left.device == right.device and same_contents(left, right))
-
-
-def _share(names: list[str], cells: Mapping[int, torch.Tensor], state: State, facts: Mapping[str, TensorFacts]) -> bool:
-    """Return whether given tensors lie in one memory as the program's do, relative to the first."""
-    tensors = [(facts[name], cells[state[name].cell]) for name in names]
-    first = tensors[0]
-    return all(
-        storage_key(tensor) == storage_key(first[1])
-        and tuple(tensor.stride()) == fact.strides()
-        and tensor.storage_offset() == fact.offset
-        for fact, tensor in tensors
-    )
 
 
 def _dressed(value: torch.Tensor, facts: TensorFacts) -> torch.Tensor:

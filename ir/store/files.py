@@ -267,9 +267,9 @@ def load(
 
     Args:
         path: of the file.
-        state: tensors by name of slot, as ``state_dict()`` gives them, to have instead of those of the file. They are not
-            copied where they share memory as the program wants it. Without it, what a file saved with ``weights=False`` lacks
-            is made on the meta device.
+        state: tensors by name of slot, as ``state_dict()`` gives them, to have instead of those of the file. A tensor is not
+            copied if it lies as the program's does and shares memory with no other slot. Without it, what a file saved with
+            ``weights=False`` lacks is made on the meta device.
         device: where the tensors of the file go; by default where they were.
         operators: what runs operators that are not registered with torch, by name: plain functions of your own.
         types: classes of pytree nodes that are not registered as such: named tuples.
