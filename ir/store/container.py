@@ -221,7 +221,7 @@ def opened(path: str | os.PathLike[str]) -> Generator[File, None, None]:
     library = _library()
     name = ascii(os.fspath(path))
     try:
-        _look_at(path, name)
+        _look_at(Path(os.fsdecode(path)), name)
     except FileNotFoundError as error:
         raise _missing(Path(os.fsdecode(path))) from error
     try:
@@ -256,11 +256,11 @@ def _missing(file: Path) -> FileNotFoundError:
     return error
 
 
-def _look_at(path: str | os.PathLike[str], name: str) -> None:
+def _look_at(path: Path, name: str) -> None:
     # Common mistakes get a specific message; a pipe or a device would be read forever.
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+    if path.exists() and not path.is_file() and not path.is_dir():
         raise StoreError(f"{name} is not a file")
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         first = file.read(4)
     if first == b"PK\x03\x04":
         raise StoreError(
@@ -480,10 +480,8 @@ def _group(names: list[str], given: Mapping[str, Any], state: State, facts: Mapp
         if name in given:
             cells.setdefault(cell, given[name])
     fact, value = facts[names[0]], next(iter(cells.values()))
-    if len({state[name].cell for name in names}) == 1 and (fact.strides(), fact.offset) == (
-        value.stride(),
-        value.storage_offset(),
-    ):
+    lies_so = (fact.strides(), fact.offset) == (value.stride(), value.storage_offset())
+    if lies_so and len({state[name].cell for name in names}) == 1:
         made = {cell: _dressed(value, fact) for cell in cells}
     else:
         made = _filled(names, cells, state, facts)
