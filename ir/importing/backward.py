@@ -51,40 +51,16 @@ def traced_backward(graph: torch.fx.Graph, metas: Mapping[torch.fx.Node, Mapping
     """
     known = metas or {}
     pairs = [(node, known.get(node) or node.meta) for node in graph.nodes if node.op not in ("placeholder", "output")]
-    if not any(is_backward(meta) or _named(meta) for _, meta in pairs):
+    if not any(is_backward(meta) for _, meta in pairs):
         return Traced({}, frozenset())
-    annotated = _annotated(pairs)
-    return _Placing(pairs, annotated).placed()
-
-
-def _annotated(pairs: Iterable[tuple[torch.fx.Node, Mapping[str, Any]]]) -> Mapping[str, Mapping[Any, Any]]:
-    # The stacks of modules that are only named, as ``torch.fx.traceback.annotate({"module_fqn": path})`` does: a module around
-    # others is one that is named itself, or has children that are no numbers, for nobody calls a list of modules.
-    paths = dict.fromkeys([path for _, meta in pairs if (path := _named(meta))])
-    found: dict[str, Mapping[Any, Any]] = {}
-    for path in paths:
-        parts = path.split(".")
-        around = [(".".join(parts[:depth]), parts[depth : depth + 1]) for depth in range(1, len(parts) + 1)]
-        found[path] = {
-            outer: (outer, "torch.nn.modules.module.Module")
-            for outer, child in around
-            if outer in paths or not child[0].isdecimal()
-        }
-    return found
-
-
-def _named(meta: Mapping[str, Any]) -> str:
-    custom = meta.get("custom")
-    path = custom.get("module_fqn") if isinstance(custom, Mapping) else None
-    return path if type(path) is str else ""
+    return _Placing(pairs).placed()
 
 
 class _Placing:
     """Finds the module stack of each node of a graph with a backward."""
 
-    def __init__(self, pairs: Sequence[tuple[torch.fx.Node, Mapping[str, Any]]], annotated: Mapping[str, Any]) -> None:
+    def __init__(self, pairs: Sequence[tuple[torch.fx.Node, Mapping[str, Any]]]) -> None:
         self.pairs = pairs
-        self.annotated = annotated
         self.calls: dict[torch.fx.Node, Calls] = {}
         """The calls around each node that they are known of; () at the root."""
         self.metas = dict(pairs)
@@ -148,7 +124,7 @@ class _Placing:
             stack = meta.get(key)
             if isinstance(stack, Mapping) and stack:
                 return tuple(stack.items())
-        return tuple(self.annotated.get(_named(meta), {}).items())
+        return ()
 
     def place_sums(self) -> None:
         """Place the sums of gradients, and what else nothing is known of.
