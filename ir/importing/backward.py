@@ -20,7 +20,7 @@ import torch.fx.traceback
 from attrs import evolve, frozen
 
 from ..callables import class_name
-from ..graph import Frame, Graph, Node
+from ..graph import Frame, Graph, Node, common_prefix
 from ..meta import PHASE, is_backward
 from ..taking import MODULE
 from ..torch_private import backward_numbered, calls_wrapped, hooks_of
@@ -51,40 +51,16 @@ def traced_backward(graph: torch.fx.Graph, metas: Mapping[torch.fx.Node, Mapping
     """
     known = metas or {}
     pairs = [(node, known.get(node) or node.meta) for node in graph.nodes if node.op not in ("placeholder", "output")]
-    if not any(is_backward(meta) or _named(meta) for _, meta in pairs):
+    if not any(is_backward(meta) for _, meta in pairs):
         return Traced({}, frozenset())
-    annotated = _annotated(pairs)
-    return _Placing(pairs, annotated).placed()
-
-
-def _annotated(pairs: Iterable[tuple[torch.fx.Node, Mapping[str, Any]]]) -> Mapping[str, Mapping[Any, Any]]:
-    # The stacks of modules that are only named, as ``torch.fx.traceback.annotate({"module_fqn": path})`` does: a module around
-    # others is one that is named itself, or has children that are no numbers, for nobody calls a list of modules.
-    paths = dict.fromkeys([path for _, meta in pairs if (path := _named(meta))])
-    found: dict[str, Mapping[Any, Any]] = {}
-    for path in paths:
-        parts = path.split(".")
-        around = [(".".join(parts[:depth]), parts[depth : depth + 1]) for depth in range(1, len(parts) + 1)]
-        found[path] = {
-            outer: (outer, "torch.nn.modules.module.Module")
-            for outer, child in around
-            if outer in paths or not child[0].isdecimal()
-        }
-    return found
-
-
-def _named(meta: Mapping[str, Any]) -> str:
-    custom = meta.get("custom")
-    path = custom.get("module_fqn") if isinstance(custom, Mapping) else None
-    return path if type(path) is str else ""
+    return _Placing(pairs).placed()
 
 
 class _Placing:
     """Finds the module stack of each node of a graph with a backward."""
 
-    def __init__(self, pairs: Sequence[tuple[torch.fx.Node, Mapping[str, Any]]], annotated: Mapping[str, Any]) -> None:
+    def __init__(self, pairs: Sequence[tuple[torch.fx.Node, Mapping[str, Any]]]) -> None:
         self.pairs = pairs
-        self.annotated = annotated
         self.calls: dict[torch.fx.Node, Calls] = {}
         """The calls around each node that they are known of; () at the root."""
         self.metas = dict(pairs)
@@ -148,7 +124,7 @@ class _Placing:
             stack = meta.get(key)
             if isinstance(stack, Mapping) and stack:
                 return tuple(stack.items())
-        return tuple(self.annotated.get(_named(meta), {}).items())
+        return ()
 
     def place_sums(self) -> None:
         """Place the sums of gradients, and what else nothing is known of.
@@ -166,8 +142,8 @@ class _Placing:
             operands = node.all_input_nodes
             before = self.known([one for one in operands if one in self.backward] or operands)
             after = self.known(behind[node])
-            guessed = [_common(before), *[_common([one, other]) for one in before for other in after]]
-            self.calls[node] = _common(uses) if uses else max(guessed, key=len)
+            guessed = [common_prefix(before), *[common_prefix([one, other]) for one in before for other in after]]
+            self.calls[node] = common_prefix(uses) if uses else max(guessed, key=len)
 
     def uses(self, behind: Sequence[torch.fx.Node]) -> list[Calls]:
         """Return the calls in which the value is used that a sum is the gradient to; none if that is not known.
@@ -193,13 +169,6 @@ def _users(node: torch.fx.Node) -> list[torch.fx.Node]:
     # Those of a result of several through the projections; a copy that autograd saved is no use.
     users = [one for user in node.users for one in (user.users if user.target is operator.getitem else (user,))]
     return [user for user in users if user.target is not torch.ops.aten.detach.default]
-
-
-def _common(stacks: Sequence[Calls]) -> Calls:
-    depth = 0
-    while stacks and all(len(found) > depth and found[depth] == stacks[0][depth] for found in stacks):
-        depth += 1
-    return stacks[0][:depth] if stacks else ()
 
 
 def with_backward_calls(graph: Graph, backward: frozenset[str]) -> Graph:

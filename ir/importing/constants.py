@@ -7,7 +7,8 @@ object, and each use reads the slot.  Contents are not inspected.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from itertools import count
 from types import MappingProxyType
 from typing import Any
 
@@ -68,7 +69,7 @@ def _holds_one(arg: Arg) -> bool:
 
 @frozen
 class _Use:
-    """What is needed to know of one use: the graph, and the module calls around it."""
+    """Where a constant stands: the graph, and the module calls around it."""
 
     graph: str
     stack: Stack
@@ -89,85 +90,95 @@ def with_constants(program: Program, *, origins: Mapping[int, Meta] = MappingPro
     >>> [(node.name, *node.refs()) for node in with_constants(Program.of({"": Graph((), (node,), ())})).main.nodes]
     [('y_constant',), ('y', 'x', 'y_constant')]
     """
-    found = _Constants(program, origins)
-    return found.program_after() if found.uses else program
+    uses: dict[_Use, list[tuple[Any, str]]] = {}
+    for name in program.order:
+        graph = program.graphs[name]
+        for node in graph.nodes:
+            if has_constants(node):
+                found = [(leaf, node.name) for leaf in _constants_in((node.args, node.kwargs))]
+                uses.setdefault(_Use(name, user_stack(node)), []).extend(found)
+        if _holds_one(graph.output):
+            uses.setdefault(_Use(name, ()), []).extend([(leaf, "output") for leaf in _constants_in(graph.output)])
+    if not uses:
+        return program
+    for use, leaves in uses.items():
+        for leaf, at in leaves:
+            _check(leaf, f"{at} in {use.graph or 'the root graph'}")
+    lifting = _Lifting(program, {use: [leaf for leaf, _ in leaves] for use, leaves in uses.items()}, origins)
+    graphs = {name: lifting.graph(name) for name in dict.fromkeys([use.graph for use in uses])}
+    return program.with_graphs(graphs).evolve(state=lifting.state)
 
 
-class _Constants:
-    """Finds the constants, gives each a name, and puts reads where they stood."""
+def _check(leaf: Any, where: str) -> None:
+    if isinstance(leaf, torch.nn.Module):
+        raise UnsupportedProgram(
+            f"{where} has {short(leaf)} among its arguments; a module is not a value: put it into the state (SlotKind.MODULE) "
+            "and call it with purefx.call_module, or use swap_modules"
+        )
+    if isinstance(leaf, FakeTensor):
+        raise UnsupportedProgram(f"{where} has a fake tensor among its arguments, which has no contents; put the real one there")
 
-    def __init__(self, program: Program, origins: Mapping[int, Meta]) -> None:
+
+class _Lifting:
+    """Names the constants of a program, and puts reads where they stood.
+
+    Args:
+        program: the program.
+        uses: the constants at each place.
+        origins: what meta says of constants.
+    """
+
+    def __init__(self, program: Program, uses: Mapping[_Use, list[Any]], origins: Mapping[int, Meta]) -> None:
         self.program = program
         self.origins = origins
-        self.values: dict[object, Any] = {}
-        self.uses: dict[object, list[_Use]] = {}
-        self.changed: dict[str, None] = {}
-        """The graphs that have some."""
-        for name in program.order:
-            graph = program.graphs[name]
-            for node in graph.nodes:
-                if has_constants(node):
-                    self._note((node.args, node.kwargs), _Use(name, user_stack(node)), node.name)
-            if _holds_one(graph.output):
-                self._note(graph.output, _Use(name, ()), "output")
-        if self.uses:
-            self.places = all_instances(program)
-            self.parts = frozenset(part_names(program))
-            self.entered = self._entered()
-            """The modules that are called around some use."""
-            self.slots: dict[tuple[object, str], str] = {}
-            """The name of each constant; in a split program, one for each part that uses it."""
-            self.state = self._state()
+        self.places = all_instances(program)
+        self.parts = frozenset(part_names(program))
+        self.slots: dict[tuple[object, str], str] = {}
+        """The name of each constant; in a split program, one for each part that uses it."""
+        self.entered = {place for places in self.places.values() for place in places}
+        """The modules that are called around some use."""
+        for use in uses:
+            around = [join(place, frame.path) for frame in use.stack for place in self.places_of(use.graph)]
+            self.entered.update(around)
+        self.state = self._named(uses)
 
-    def _note(self, arg: Arg, use: _Use, at: str) -> None:
-        self.changed[use.graph] = None
-        for leaf in _constants_in(arg):
-            if isinstance(leaf, torch.nn.Module):
-                raise UnsupportedProgram(
-                    f"{at} in {use.graph or 'the root graph'} has {short(leaf)} among its arguments; a module is not a value: "
-                    "put it into the state (SlotKind.MODULE) and call it with purefx.call_module, or use swap_modules"
-                )
-            if isinstance(leaf, FakeTensor):
-                raise UnsupportedProgram(
-                    f"{at} in {use.graph or 'the root graph'} has a fake tensor among its arguments, which has no contents; "
-                    "put the real tensor there"
-                )
-            key = _identity(leaf)
-            self.values.setdefault(key, leaf)
-            self.uses.setdefault(key, []).append(use)
-
-    def _state(self) -> State:
-        state, program = self.program.state, self.program
-        known = {_identity(slot.value): name for name, slot in reversed(state.pairs)}
-        numbers = TensorIds(state)
-        names = _Numbered([*state.order, *(module.path for module in program.modules)])
-        slots = dict(state.pairs)
-        for key, uses in self.uses.items():
-            by_part: dict[str, list[str]] = {}
-            for use in uses:
-                for place in self._homes(use):
-                    part = place.partition(".")[0]
-                    by_part.setdefault(part if part in self.parts else "", []).append(place)
-            for part, homes in by_part.items():
-                if key in known and not part:
-                    self.slots[key, part] = known[key]
-                    continue
-                name = names.fresh(self._owner(homes))
-                is_parameter = isinstance(self.values[key], torch.nn.Parameter)
-                kind = SlotKind.PARAMETER if is_parameter else SlotKind.CONSTANT
-                slots[name] = numbers.slot(self.values[key], kind, persistent=is_parameter)
-                self.slots[key, part] = name
-        return State(tuple(slots), pmap(slots)) if len(slots) > len(state) else state
-
-    def _entered(self) -> set[str]:
-        found = {place for places in self.places.values() for place in places}
-        for use in (use for uses in self.uses.values() for use in uses):
-            found.update([join(place, frame.path) for frame in use.stack for place in self.places.get(use.graph, ("",))])
-        return found
+    def places_of(self, graph: str) -> tuple[str, ...]:
+        """Return the instances of a graph."""
+        return self.places.get(graph, ("",))
 
     def _homes(self, use: _Use) -> list[str]:
         inner = use.stack[-1].path if use.stack else ""
-        return [join(place, inner) if inner else place for place in self.places.get(use.graph, ("",))]
+        return [join(place, inner) if inner else place for place in self.places_of(use.graph)]
+
+    def _part(self, home: str) -> str:
+        part = home.partition(".")[0]
+        return part if part in self.parts else ""
+
+    def _named(self, uses: Mapping[_Use, list[Any]]) -> State:
+        state = self.program.state
+        known = {_identity(slot.value): name for name, slot in reversed(state.pairs)}
+        values: dict[object, Any] = {}
+        homes: dict[tuple[object, str], list[str]] = {}
+        for use, leaves in uses.items():
+            for leaf in leaves:
+                values.setdefault(_identity(leaf), leaf)
+                for home in self._homes(use):
+                    homes.setdefault((_identity(leaf), self._part(home)), []).append(home)
+        numbers, slots = TensorIds(state), dict(state.pairs)
+        taken = {*state.order, *(module.path for module in self.program.modules)}
+        for key, found in homes.items():
+            identity, part = key
+            if identity in known and not part:
+                self.slots[key] = known[identity]
+                continue
+            owner = self._owner(found)
+            name = next(path for number in count() if (path := join(owner, f"_constant{number}")) not in taken)
+            taken.add(name)
+            is_parameter = isinstance(values[identity], torch.nn.Parameter)
+            kind = SlotKind.PARAMETER if is_parameter else SlotKind.CONSTANT
+            slots[name] = numbers.slot(values[identity], kind, persistent=is_parameter)
+            self.slots[key] = name
+        return State(tuple(slots), pmap(slots)) if len(slots) > len(state) else state
 
     def _owner(self, homes: list[str]) -> str:
         # The innermost module around all of them that is called; nothing stands inside a module that is held as it is.
@@ -177,101 +188,54 @@ class _Constants:
                 found = found.rpartition(".")[0]
         while found and found not in self.entered:
             found = found.rpartition(".")[0]
-        held = set(self.program.state.modules)
-        return found if not held else _outside(found, held)
+        held = next((outer for outer in way_to(found) if outer in self.program.state.modules), None) if found else None
+        return found if held is None else held.rpartition(".")[0]
 
-    def program_after(self) -> Program:
-        """Return the program with reads in place of constants."""
-        graphs = {name: self._rewritten(name) for name in self.changed}
-        return self.program.with_graphs(graphs).evolve(state=self.state)
+    def graph(self, name: str) -> Graph:
+        """Return a graph with a read before the first use in each module call that owns the constant."""
+        graph, places = self.program.graphs[name], self.places_of(name)
+        names = Names([formal.name for formal in graph.inputs] + [node.name for node in graph.nodes])
+        nodes: list[Node] = []
+        known: dict[tuple[str, Stack], Ref] = {}
 
-    def _rewritten(self, name: str) -> Graph:
-        graph = self.program.graphs[name]
-        reading = _Reading(self, name, [formal.name for formal in graph.inputs] + [node.name for node in graph.nodes])
+        def read(arg: Arg, stack: Stack, user: str, meta: Any) -> Arg:
+            if type(arg) in CONTAINERS:
+                return with_children(arg, [read(part, stack, user, meta) for part in children_of(arg)])
+            if not is_constant(arg):
+                return arg
+            slot = self.slots[_identity(arg), self._part(self._homes(_Use(name, stack))[0])]
+            key = slot, _scope(slot, stack, places)
+            if key not in known:
+                known[key] = Ref(names.fresh(f"{user}_constant"))
+                ways = {relative(slot, place) for place in places}
+                spelled = ways.pop() if len(ways) == 1 else FROM_ROOT + slot
+                meta = MappingProxyType({**meta, **self.origins.get(id(arg), EMPTY_META)})
+                nodes.append(Node(known[key].name, Get(spelled), (), (), key[1], meta))
+            return known[key]
+
         for node in graph.nodes:
-            reading.add(node)
-        output = graph.output
-        if _holds_one(output):
-            output = reading.read_for(output, (), "output", EMPTY_META)
-        return Graph(graph.inputs, tuple(reading.nodes), output)
-
-    def slot_of(self, value: Any, use: _Use) -> str:
-        """Return the name from the root of the slot that is read for a constant."""
-        part = self._homes(use)[0].partition(".")[0]
-        return self.slots[_identity(value), part if part in self.parts else ""]
+            if has_constants(node):
+                trace = node.meta.get("stack_trace")
+                meta = EMPTY_META if trace is None else {"stack_trace": trace}
+                args, kwargs = read((node.args, node.kwargs), user_stack(node), node.name, meta)
+                node = Node(node.name, node.do, args, kwargs, node.stack, node.meta)
+            nodes.append(node)
+        output = read(graph.output, (), "output", EMPTY_META) if _holds_one(graph.output) else graph.output
+        return Graph(graph.inputs, tuple(nodes), output)
 
 
-class _Reading:
-    """One walk over a graph that puts a read before the first use in each module call that owns the constant."""
-
-    def __init__(self, constants: _Constants, graph: str, taken: list[str]) -> None:
-        self.constants = constants
-        self.graph = graph
-        self.places = constants.places.get(graph, ("",))
-        self.names = Names(taken)
-        self.nodes: list[Node] = []
-        self.known: dict[tuple[str, Stack], Ref] = {}
-
-    def add(self, node: Node) -> None:
-        """Add a node, with reads in place of its constants."""
-        if not has_constants(node):
-            self.nodes.append(node)
-            return
-        trace = node.meta.get("stack_trace")
-        meta = EMPTY_META if trace is None else MappingProxyType({"stack_trace": trace})
-        args, kwargs = self.read_for((node.args, node.kwargs), user_stack(node), node.name, meta)
-        self.nodes.append(Node(node.name, node.do, args, kwargs, node.stack, node.meta))
-
-    def read_for(self, arg: Arg, stack: Stack, name: str, meta: Any) -> Arg:
-        """Return an argument with reads in place of constants."""
-        if type(arg) in CONTAINERS:
-            return with_children(arg, [self.read_for(part, stack, name, meta) for part in children_of(arg)])
-        if not is_constant(arg):
-            return arg
-        slot = self.constants.slot_of(arg, _Use(self.graph, stack))
-        key = (slot, self._scope(slot, stack))
-        if key not in self.known:
-            self.known[key] = Ref(self.names.fresh(f"{name}_constant"))
-            made_of = self.constants.origins.get(id(arg))
-            meta = meta if made_of is None else MappingProxyType({**meta, **made_of})
-            self.nodes.append(Node(self.known[key].name, Get(self._spelled(slot)), (), (), key[1], meta))
-        return self.known[key]
-
-    def _scope(self, slot: str, stack: Stack) -> Stack:
-        for depth in range(len(stack), 0, -1):
-            if all(is_below(slot, join(place, stack[depth - 1].path)) for place in self.places):
-                return stack[:depth]
-        return ()
-
-    def _spelled(self, slot: str) -> str:
-        ways = {relative(slot, place) for place in self.places}
-        return ways.pop() if len(ways) == 1 else FROM_ROOT + slot
-
-
-class _Numbered:
-    """Names ``_constant0``, ``_constant1`` ... in each module, of those that are free."""
-
-    def __init__(self, taken: Iterable[str]) -> None:
-        self.taken = set(taken)
-        self.next: dict[str, int] = {}
-
-    def fresh(self, owner: str) -> str:
-        """Return the next name in a module."""
-        number = self.next.get(owner, 0)
-        while (name := join(owner, f"_constant{number}")) in self.taken:
-            number += 1
-        self.next[owner] = number + 1
-        return name
+def _scope(slot: str, stack: Stack, places: tuple[str, ...]) -> Stack:
+    # The innermost call around a use that has the slot.
+    for depth in range(len(stack), 0, -1):
+        if all(is_below(slot, join(place, stack[depth - 1].path)) for place in places):
+            return stack[:depth]
+    return ()
 
 
 def _constants_in(arg: Arg) -> list[Any]:
     if type(arg) in CONTAINERS:
         return [leaf for part in children_of(arg) for leaf in _constants_in(part)]
     return [arg] if is_constant(arg) else []
-
-
-def _outside(path: str, held: set[str]) -> str:
-    return next((outer.rpartition(".")[0] for outer in way_to(path) if outer in held), path)
 
 
 def _identity(value: Any) -> object:

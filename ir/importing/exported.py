@@ -114,8 +114,9 @@ class ExportedFront(Front):
 
     def stack(self, at: GraphReader, fx_node: Any) -> Stack | None:
         """Return the module calls around a node; a projection belongs to what it projects."""
-        if fx_node.target is operator.getitem and fx_node.args[0].name in at.stacks:
-            return at.stacks[fx_node.args[0].name]
+        whole = getattr(next(iter(fx_node.args), None), "name", None) if fx_node.target is operator.getitem else None
+        if whole in at.stacks:
+            return at.stacks[whole]
         return self.stacks.read((self.placed.get(fx_node) if self.placed else None) or fx_node.meta.get("nn_module_stack"))
 
     def attribute(self, at: GraphReader, fx_node: Any) -> Get | Arg:
@@ -234,17 +235,11 @@ def _check_lengths(ep: ExportedProgram, root: Graph) -> None:
     specs = ep.graph_signature
     results = root.output if isinstance(root.output, tuple) else (root.output,)
     counts = (("input", len(specs.input_specs), len(root.inputs)), ("output", len(specs.output_specs), len(results)))
-    wrong = [
-        Violation(
-            f"signature-{what}s",
-            f"the signature refers to {said} {what}s, the graph has {there}",
-            advice="a pass that adds or removes one must change ep.graph_signature too",
-        )
-        for what, said, there in counts
-        if said != there
-    ]
-    if wrong:
-        raise InvalidProgram(wrong)
+    for what, said, there in counts:
+        if said != there:
+            text = f"the signature refers to {said} {what}s, the graph has {there}"
+            advice = "a pass that adds or removes one must change ep.graph_signature too"
+            raise InvalidProgram([Violation(f"signature-{what}s", text, advice=advice)])
 
 
 def _outputs(ep: ExportedProgram, root: Graph) -> tuple[OutputSpec, ...]:

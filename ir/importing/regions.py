@@ -243,19 +243,5 @@ def _value(node: torch.fx.Node, numbers: Mapping[torch.fx.Node, int], fresh: int
     return numbers[source] if isinstance(source, torch.fx.Node) else fresh
 
 
-def _key(node: torch.fx.Node, numbers: Mapping[torch.fx.Node, int]) -> tuple[object, ...]:
-    written: list[object] = [node.target]
-    todo: list[Any] = [node.kwargs, node.args]
-    while todo:
-        part = todo.pop()
-        if isinstance(part, torch.fx.Node):
-            written.append(("value", numbers.get(part, part)))
-        elif isinstance(part, tuple | list):
-            written.append(len(part))
-            todo.extend(reversed(part))
-        elif isinstance(part, Mapping):
-            written.append(tuple(part))
-            todo.extend(reversed(list(part.values())))
-        else:
-            written.append(f"{type(part).__name__} {part}")
-    return tuple(written)
+def _key(node: torch.fx.Node, numbers: Mapping[torch.fx.Node, int]) -> tuple[object, str]:
+    return node.target, repr(torch.fx.map_arg((node.args, node.kwargs), lambda one: f"value {numbers.get(one, one)}"))

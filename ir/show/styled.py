@@ -8,7 +8,6 @@ a value has is the business of ``../text`` and of the value; whether colours are
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from ..names import escaped
@@ -21,16 +20,13 @@ __all__ = ["Form", "styled"]
 Form = Literal["program", "diff", "table", "finding", "history"]
 """What kind of text it is: of programs and graphs, of differences, of counts in columns, of ``verify``, of origins."""
 
-Spans = Iterator[tuple[int, int, str]]
-"""Where a style begins and ends in a line, and which it is."""
-
 STYLES = {
     "defined": "cyan", "graph": "magenta", "keyword": "bold", "number": "blue", "operator": "green", "effects": "red",
     "string": "yellow", "where": "dim",
 }  # fmt: skip
 """By the words of the text form; colours of the terminal's own palette, which are legible on dark and on light."""
 
-QUOTED = r'"(?:[^"\\]|\\.)*+(?:"|\\?$)'
+QUOTED = r'"(?:[^"\\\n]|\\.)*+(?:"|\\?$)'
 """To its end or that of the line, so that text of many quotes is not searched from each of them."""
 
 WORDS = re.compile(
@@ -44,8 +40,25 @@ WORDS = re.compile(
     | (?P<operator> (?<= [ ]=[ ] ) [\w$.]+ (?= \( ) )
     | (?P<number>  (?<! [\w$.@] ) (?<! [ ]as[ ] ) -? \d [\d.e+-]* (?! [\w$.] ) )
     """.replace("{QUOTED}", QUOTED),
-    re.VERBOSE,
+    re.VERBOSE | re.MULTILINE,
 )
+
+FIRST = r"(?:\A|(?<=\n\n))"
+"""The first line of a text, and of what stands behind an empty line."""
+
+FORMS: dict[Form, re.Pattern[str]] = {
+    "program": WORDS,
+    **{
+        form: re.compile(pattern, re.MULTILINE)
+        for form, pattern in {
+            "diff": r"^(?:(?P<green>\+.*)|(?P<red>-.*)|(?P<cyan>@.*)|(?P<bold>[^ \n].*))",
+            "table": rf"{FIRST}(?P<bold>.+)|(?P<graph>@\S+)|(?P<number>(?<=  )x[\d,]+(?=  |$))",
+            "finding": rf"{FIRST}(?P<bold_red>.*?:)|^(?P<program>    .*)|^(?P<green>  to do:.*)|^(?P<cyan>  at .*)|^(?P<dim>.+)",
+            "history": rf"{FIRST}(?P<bold>.+)|^(?P<dim> {{4}}.*)|^  (?P<cyan>step [^:]*:|imported|input|state|now|gone since)",
+        }.items()
+    },
+}
+"""The words of each form, by their style or by a key of ``STYLES``; ``program`` is a line of that form."""
 
 
 def styled(text: str, form: Form = "program") -> Text:
@@ -65,60 +78,9 @@ def styled(text: str, form: Form = "program") -> Text:
 
     text = escaped(text).removesuffix("\n")
     spans: list[Span] = []
-    start, before = 0, ""
-    for line in text.split("\n"):
-        spans += [Span(start + begin, start + end, style) for begin, end, style in LINES[form](line, before) if line]
-        start, before = start + len(line) + 1, line
+    for match in FORMS[form].finditer(text):
+        lines = WORDS.finditer(text, match.start(), match.end()) if match.lastgroup == "program" else (match,)
+        for word in lines:
+            style = str(word.lastgroup)
+            spans.append(Span(word.start(style), word.end(style), STYLES.get(style, style.replace("_", " "))))
     return Text(text, spans=spans)
-
-
-def _program(line: str, before: str) -> Spans:  # noqa: ARG001
-    for match in WORDS.finditer(line):
-        yield match.start(), match.end(), STYLES[str(match.lastgroup)]
-
-
-SIGNS = {"+": "green", "-": "red", "@": "cyan", " ": ""}
-
-
-def _diff(line: str, before: str) -> Spans:  # noqa: ARG001
-    style = SIGNS.get(line[:1], "bold")
-    if style:
-        yield 0, len(line), style
-
-
-CELLS = re.compile(r"(?P<graph>@\S+)|(?P<number>(?<=  )x[\d,]+(?=  |$))")
-
-
-def _table(line: str, before: str) -> Spans:
-    if not before:
-        yield 0, len(line), "bold"
-    else:
-        for match in CELLS.finditer(line):
-            yield match.start(), match.end(), STYLES[str(match.lastgroup)]
-
-
-def _finding(line: str, before: str) -> Spans:
-    if not before:
-        yield 0, line.find(":") + 1, "bold red"
-    elif line.startswith("    "):
-        yield from _program(line, before)
-    else:
-        style = "green" if line.startswith("  to do:") else "cyan" if line.startswith("  at ") else "dim"
-        yield 0, len(line), style
-
-
-LEADS = re.compile(r"^  (?:step \d+, [^:]*:|imported|input|state|now|gone since)")
-
-
-def _history(line: str, before: str) -> Spans:
-    if not before:
-        yield 0, len(line), "bold"
-    elif line.startswith("    "):
-        yield 0, len(line), "dim"
-    elif (match := LEADS.match(line)) is not None:
-        yield 2, match.end(), "cyan"
-
-
-LINES: dict[Form, Callable[[str, str], Spans]] = {
-    "program": _program, "diff": _diff, "table": _table, "finding": _finding, "history": _history,
-}  # fmt: skip

@@ -13,6 +13,7 @@ import torch
 from ..analysis.history import line_of
 from ..names import escaped
 from ..origins import Imported
+from ..text.state import DTYPE
 from ..torch_private import device_of
 from ..verify.findings import source_of
 
@@ -22,11 +23,6 @@ UNPRINTABLE = "(cannot be printed)"
 
 LONGEST = 600
 """Characters of a text; a program may have any number in one name."""
-
-SHORT = {
-    torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64",
-    torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "bool",
-}  # fmt: skip
 
 
 def safely(printed: Callable[[], Any], otherwise: Any = UNPRINTABLE) -> Any:
@@ -70,7 +66,7 @@ def described(value: Any) -> str | None:
     ('f32[2, 3] cpu', '(bool[1] cpu, 7)', True)
     """
     if isinstance(value, torch.Tensor):
-        dtype = SHORT.get(value.dtype, str(value.dtype).removeprefix("torch."))
+        dtype = DTYPE.write(value.dtype).removeprefix("torch.")
         return safely(lambda: f"{dtype}[{', '.join(map(str, value.shape))}] {device_of(value)}")
     if isinstance(value, tuple | list):
         parts = [described(part) or "None" for part in value[:8]]

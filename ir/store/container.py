@@ -14,9 +14,10 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 import torch
@@ -30,10 +31,10 @@ from ..state import Slot, State, same_contents
 from ..taking import kind_of
 from ..text.arguments import CONSTANTS
 from ..text.state import TensorFacts
-from ..torch_private import FakeTensor, storage_key
+from ..torch_private import FakeTensor
 
-VERSION = 2
-"""The version of the format that is written; all versions up to it are read."""
+VERSION = 3
+"""The version of the format that is written and read."""
 
 STRUCTURE = "purefx.program"
 """The name of the tensor that holds the structure."""
@@ -121,6 +122,43 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+BOUND = int | float | None
+
+STRUCTURE_SHAPE: Any = {
+    "made with": dict, "program": str, "operators": [str], "storages": [(int, str, str | None, str)], "weights": bool,
+    "meta": {"keys": [[str]], "values": list, "symbols": {str: (BOUND, BOUND, BOUND)}, "graphs": {str: ([[int]], [[int]])}},
+    "origins": {"texts": [str], "origins": [list], "steps": [(int, [[int]])]},
+}  # fmt: skip
+"""What the structure of a file is made of."""
+
+
+def misshapen(value: Any, shape: Any, at: str = "") -> str | None:
+    """Return where JSON does not have a shape; None if it has it everywhere.
+
+    Args:
+        value: what JSON had.
+        shape: types, ``[shape]`` for a list, a tuple for a list of so many items, a dict for an object with these keys, or
+            ``{str: shape}`` for one with any.
+        at: the place of the value.
+
+    >>> misshapen([1, "a"], [int]), misshapen({"a": 1}, {"a": int}), misshapen({}, {"a": int})
+    ('[1]', None, '')
+    """
+    if isinstance(shape, type | UnionType):
+        return None if isinstance(value, shape) else at
+    if type(value) is not (dict if type(shape) is dict else list):
+        return at
+    shapes = [shape[0]] * len(value) if type(shape) is list else shape
+    keys: Iterable[Any] = range(len(value))
+    if type(shape) is dict:
+        shapes = dict.fromkeys(value, shape[str]) if str in shape else shape
+        keys = shapes
+    if len(shapes) != len(value) or any(type(key) is str and key not in value for key in keys):
+        return at
+    found = (misshapen(value[key], shapes[key], f"{at}[{key if type(key) is int else ascii(key[:40])}]") for key in keys)
+    return next((place for place in found if place is not None), None)
+
+
 class File:
     """An open file: its structure, and its tensors when they are asked for."""
 
@@ -141,9 +179,8 @@ class File:
             raise StoreError(f"{self._name} is a safetensors file without a program in it")
         if not (said.isascii() and said.isdigit() and 0 < len(said) < 10) or int(said) < 1:
             raise StoreError(f"{self._name} does not say which version of the format it has, but {said[:40]!a}")
-        if int(said) > VERSION:
-            known = f"this purefx reads up to {VERSION}: use a later purefx"
-            raise StoreError(f"{self._name} has version {int(said)} of the format, and {known}")
+        if int(said) != VERSION:
+            raise StoreError(f"{self._name} has version {int(said)} of the format, and this purefx reads {VERSION}")
         raw = self.tensor(STRUCTURE)
         if raw.dtype is not torch.uint8 or raw.dim() != 1:
             raise StoreError(f"{self._name}: its structure is not text")
@@ -151,8 +188,8 @@ class File:
             found = json.loads(ctypes.string_at(raw.data_ptr(), raw.numel()).decode("ascii"), object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
             raise StoreError(f"{self._name}: its structure is not JSON ({type(error).__name__})") from error
-        if type(found) is not dict:
-            raise StoreError(f"{self._name}: its structure is not a JSON object")
+        if (wrong := misshapen(found, STRUCTURE_SHAPE)) is not None:
+            raise StoreError(f"{self._name}: its structure{wrong} is malformed")
         return found
 
     def tensor(self, name: str) -> torch.Tensor:
@@ -184,7 +221,7 @@ def opened(path: str | os.PathLike[str]) -> Generator[File, None, None]:
     library = _library()
     name = ascii(os.fspath(path))
     try:
-        _look_at(path, name)
+        _look_at(Path(os.fsdecode(path)), name)
     except FileNotFoundError as error:
         raise _missing(Path(os.fsdecode(path))) from error
     try:
@@ -219,21 +256,17 @@ def _missing(file: Path) -> FileNotFoundError:
     return error
 
 
-def _look_at(path: str | os.PathLike[str], name: str) -> None:
+def _look_at(path: Path, name: str) -> None:
     # Common mistakes get a specific message; a pipe or a device would be read forever.
-    with open(path, "rb", opener=_without_waiting) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise StoreError(f"{name} is not a file")
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise StoreError(f"{name} is not a file")
+    with path.open("rb") as file:
         first = file.read(4)
     if first == b"PK\x03\x04":
         raise StoreError(
             f"{name} is a zip file, as torch.export.save and torch.save write them: load it with torch if you trust who "
             "made it (loading runs code), import it with purefx.import_ep, and save the program"
         )
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _line(error: Exception) -> str:
@@ -291,26 +324,20 @@ def place_storages(program: Program, *, weights: bool) -> tuple[list[Place], dic
 
 
 def _check(name: str, slot: Slot) -> None:
-    fault = _fault(slot.value)
-    if fault is not None:
-        raise UnsupportedProgram(f"the {slot.kind.value} {name!a} {fault}")
-
-
-def _fault(value: torch.Tensor) -> str | None:
-    if isinstance(value, FakeTensor):
-        return "is a fake tensor, without contents: save the program with weights=False, or put the weights into it"
-    if type(value) not in PLAIN_TENSORS:
-        kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        return f"is a {kind}, and only plain tensors can be stored: store what it holds, or save with weights=False"
-    if value.is_quantized:
-        return "is quantised, and only plain numbers can be stored: store its int_repr(), and dequantise in the graph"
-    if value.layout is not torch.strided:
-        return (
-            f"is {value.layout}, and only dense tensors can be stored: store its to_dense(), or its parts as slots of their own"
-        )
-    if value.is_conj() or value.is_neg():
-        return "is a lazy conjugate or negative: store value.resolve_conj().resolve_neg()"
-    return None
+    value = slot.value
+    faults = (
+        (isinstance(value, FakeTensor), "is a fake tensor: save the program with weights=False, or put the weights into it"),
+        (
+            type(value) not in PLAIN_TENSORS,
+            f"is a {type(value).__module__}.{type(value).__qualname__}, not a plain tensor: store what it holds",
+        ),
+        (value.is_quantized, "is quantised: store its int_repr(), and dequantise in the graph"),
+        (value.layout is not torch.strided, f"is {value.layout}: store its to_dense(), or its parts as slots of their own"),
+        (value.is_conj() or value.is_neg(), "is a lazy conjugate or negative: store value.resolve_conj().resolve_neg()"),
+    )
+    for is_wrong, fault in faults:
+        if is_wrong:
+            raise UnsupportedProgram(f"the {slot.kind.value} {name!a} {fault}")
 
 
 def covers(tensor: torch.Tensor) -> bool:
@@ -452,8 +479,10 @@ def _group(names: list[str], given: Mapping[str, Any], state: State, facts: Mapp
             raise StoreError(f"{_names(list(state.by_cell[cell]))} are one tensor, and `state` gives several")
         if name in given:
             cells.setdefault(cell, given[name])
-    if len(cells) == len({state[name].cell for name in names}) and _share(names, cells, state, facts):
-        made = {cell: _dressed(value, facts[state.by_cell[cell][0]]) for cell, value in cells.items()}
+    fact, value = facts[names[0]], next(iter(cells.values()))
+    lies_so = (fact.strides(), fact.offset) == (value.stride(), value.storage_offset())
+    if lies_so and len({state[name].cell for name in names}) == 1:
+        made = {cell: _dressed(value, fact) for cell in cells}
     else:
         made = _filled(names, cells, state, facts)
     return {name: evolve(state[name], value=made[state[name].cell]) for name in names}
@@ -462,18 +491,6 @@ def _group(names: list[str], given: Mapping[str, Any], state: State, facts: Mapp
 def _alike(left: torch.Tensor, right: torch.Tensor) -> bool:
     # Strides say where numbers lie, not which they are.
     return left is right or (left.device == right.device and same_contents(left, right))
-
-
-def _share(names: list[str], cells: Mapping[int, torch.Tensor], state: State, facts: Mapping[str, TensorFacts]) -> bool:
-    """Return whether given tensors lie in one memory as the program's do, relative to the first."""
-    tensors = [(facts[name], cells[state[name].cell]) for name in names]
-    first = tensors[0]
-    return all(
-        storage_key(tensor) == storage_key(first[1])
-        and tuple(tensor.stride()) == fact.strides()
-        and tensor.storage_offset() == fact.offset
-        for fact, tensor in tensors
-    )
 
 
 def _dressed(value: torch.Tensor, facts: TensorFacts) -> torch.Tensor:

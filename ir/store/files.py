@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 from ..allowed import advice_for, told
 from ..analysis.history import line_of, versions
 from ..arguments import Arg, same_arg
-from ..errors import ParseError, StoreError, UnsupportedProgram
+from ..errors import ParseError, PurefxError, StoreError, UnsupportedProgram
 from ..graph import Frame, Op
 from ..identifiers import check_identifiers
 from ..origins import Imported, Made, Origin, Place, Version
@@ -29,7 +29,7 @@ from ..text.parser import parse
 from ..text.printer import print_program
 from ..text.state import TensorFacts, facts_of
 from ..verify import check
-from .container import File, as_tensor, opened, place_storages, put_in, read_storage, write_file
+from .container import File, as_tensor, misshapen, opened, place_storages, put_in, read_storage, write_file
 from .container import Place as StoragePlace
 from .metas import read_metas, write_metas
 
@@ -38,8 +38,8 @@ from .metas import read_metas, write_metas
 class Origins:
     """What was written of the origins of a program."""
 
-    written: dict[str, Any] | None
-    """For JSON; None where nothing has an origin."""
+    written: dict[str, Any]
+    """For JSON."""
     numbers: Mapping[Origin, int]
     """The number of each origin, which the meta of a node has."""
 
@@ -51,13 +51,11 @@ def write_origins(program: Program) -> Origins:
         program: the program.
 
     >>> from purefx.ir import Graph
-    >>> write_origins(Program.of({"": Graph((), (), ())})).written is None
-    True
+    >>> write_origins(Program.of({"": Graph((), (), ())})).written["origins"]
+    []
     """
     every = versions(program)
     order = _in_order([origin for version in every for origin in _by_place(version.places)])
-    if not order:
-        return Origins(None, {})
     numbers = {origin: number for number, origin in enumerate(order)}
     texts: dict[str, int] = {}
 
@@ -67,7 +65,7 @@ def write_origins(program: Program) -> Origins:
     rows = [_row(origin, numbers, text) for origin in order]
     steps: list[list[Any]] = []
     before: Mapping[Origin, tuple[Place, ...]] = {}
-    for version in every:
+    for version in every if order else ():
         places = {**dict.fromkeys(before, ()), **version.places}
         moved = [(origin, places[origin]) for origin in order if before.get(origin, ()) != places.get(origin, ())]
         told = [[numbers[origin], *[text(said) for place in now for said in (place.graph, place.name, place.op)]]
@@ -114,48 +112,30 @@ def read_origins(written: Any) -> tuple[list[Origin], tuple[Version, ...]]:
     Raises:
         StoreError: it is not what ``write_origins`` gives.
 
-    >>> read_origins(None)
+    >>> read_origins({"texts": [], "origins": [], "steps": []})
     ([], ())
     """
-    if written is None:
-        return [], ()
-    if type(written) is not dict or set(written) != {"texts", "origins", "steps"}:
-        raise StoreError("the origins are not an object of texts, origins and steps")
-    texts, rows, steps = written["texts"], written["origins"], written["steps"]
-    if not all(type(part) is list for part in (texts, rows, steps)) or not all(type(text) is str for text in texts):
-        raise StoreError("the origins are not lists, or their texts are none")
-    origins: list[Origin] = []
-    try:
-        for row in rows:
-            origins.append(_origin(row, texts, origins))
-        return origins, tuple(_versions(steps, texts, origins))
-    except (TypeError, ValueError, IndexError) as error:
-        if isinstance(error, StoreError):
-            raise
-        raise StoreError(f"an origin in it is none: {str(error)[:200]!a}") from error
+    texts, origins = written["texts"], list[Origin]()
+    for row in written["origins"]:
+        origins.append(_origin(row, texts, origins))
+    return origins, tuple(_versions(written["steps"], texts, origins))
 
 
 def _at(table: Sequence[Any], number: Any) -> Any:
-    if type(number) is not int or not 0 <= number < len(table):
+    if not 0 <= number < len(table):
         raise StoreError("the origins name what is not there")
     return table[number]
 
 
 def _origin(row: Any, texts: Sequence[str], known: Sequence[Origin]) -> Origin:
-    if type(row) is list and len(row) == 4:
+    if misshapen(row, (int, bool, bool, [int])) is None:
         by, is_one, is_body, of = row
-        if type(is_one) is not bool or type(is_body) is not bool or type(of) is not list or not of:
-            raise StoreError("an origin in it is made of nothing")
         return Made(tuple([_at(known, number) for number in of]), _at(texts, by), is_one, is_body)
+    if misshapen(row, (int, int, int, int, [(int, int)])) is not None:
+        raise StoreError("an origin in it is malformed")
     name, op, graph, trace, frames = row
-    stack = tuple([Frame(_at(texts, path), _count(call)) for path, call in frames])
+    stack = tuple([Frame(_at(texts, path), call) for path, call in frames])
     return Imported(_at(texts, name), _at(texts, op), _at(texts, graph), stack, _at(texts, trace) or None)
-
-
-def _count(number: Any) -> int:
-    if type(number) is not int or number < 0:
-        raise StoreError("an origin in it is in a call whose number is none")
-    return number
 
 
 def _versions(steps: Sequence[Any], texts: Sequence[str], origins: Sequence[Origin]) -> Iterable[Version]:
@@ -163,10 +143,8 @@ def _versions(steps: Sequence[Any], texts: Sequence[str], origins: Sequence[Orig
     for step, moved in steps:
         places = dict(places)
         for number, *said in moved:
-            if len(said) % 3:
-                raise StoreError("a place in the origins is not a graph, a name and an operator")
-            words = [_at(texts, one) for one in said]
-            now = tuple([Place(*words[start : start + 3]) for start in range(0, len(words), 3)])
+            words = iter([_at(texts, one) for one in said])
+            now = tuple([Place(*three) for three in zip(words, words, words, strict=True)])
             if now:
                 places[_at(origins, number)] = now
             else:
@@ -276,9 +254,6 @@ def _kind(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-KEYS = {"made with", "program", "operators", "storages", "weights", "meta", "origins"}
-
-
 def load(
     path: str | os.PathLike[str],
     *,
@@ -292,9 +267,9 @@ def load(
 
     Args:
         path: of the file.
-        state: tensors by name of slot, as ``state_dict()`` gives them, to have instead of those of the file. They are not
-            copied where they share memory as the program wants it. Without it, what a file saved with ``weights=False`` lacks
-            is made on the meta device.
+        state: tensors by name of slot, as ``state_dict()`` gives them, to have instead of those of the file. A tensor is not
+            copied if it lies as the program's does and shares memory with no other slot. Without it, what a file saved with
+            ``weights=False`` lacks is made on the meta device.
         device: where the tensors of the file go; by default where they were.
         operators: what runs operators that are not registered with torch, by name: plain functions of your own.
         types: classes of pytree nodes that are not registered as such: named tuples.
@@ -328,28 +303,25 @@ def load(
             program = _read_program(structure, known)
             origins, past = read_origins(structure["origins"])
             program = program.evolve(graphs=read_metas(program, structure["meta"], known, origins), past=past)
-            places = _read_places(structure["storages"])
+            places = [StoragePlace(*entry) for entry in structure["storages"]]
             facts = {name: facts_of(slot.value) for name, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)}
             found = _read_state(file, program.state, places, facts, device)
             found = found if state is None else put_in(state, found, facts)
             return check_identifiers(check(program.evolve(state=found)))
         except StoreError as error:
             raise StoreError(f"{os.fspath(path)!a}: {error}") from error
+        except (TypeError, ValueError, IndexError, KeyError, RuntimeError, OverflowError) as error:
+            if isinstance(error, PurefxError):
+                raise
+            raise StoreError(f"{os.fspath(path)!a}: something in it is malformed: {str(error)[:200]!a}") from error
 
 
 def _read_program(structure: dict[str, Any], known: Known) -> Program:
-    structure.setdefault("origins", None)  # version 1 has none
-    if set(structure) != KEYS:
-        odd = ", ".join(sorted(map(ascii, set(structure) ^ KEYS)))[:200]
-        raise StoreError(f"its structure lacks keys, or has others than version 2 knows: {odd}")
-    text, operators = structure["program"], structure["operators"]
-    if type(text) is not str or type(operators) is not list or not all(type(name) is str for name in operators):
-        raise StoreError("its program is not text, or its operators are not a list of names")
     try:
-        program = parse(text, operators=known.operators, types=known.types.values(), allow=known.allow)
+        program = parse(structure["program"], operators=known.operators, types=known.types.values(), allow=known.allow)
     except ParseError as error:
         raise StoreError(f"its program cannot be read: {error}") from error
-    wanted = set(operators)
+    wanted = set(structure["operators"])
     lacking = {
         node.do.name for _, node in program.nodes() if type(node.do) is Op and node.do.target is None and node.do.name in wanted
     }
@@ -361,25 +333,11 @@ def _read_program(structure: dict[str, Any], known: Known) -> Program:
     return program
 
 
-def _read_places(written: Any) -> list[StoragePlace]:
-    if type(written) is not list:
-        raise StoreError("its storages are not a list")
-    places: list[StoragePlace] = []
-    for entry in written:
-        if type(entry) is not list or len(entry) != 4:
-            raise StoreError("a storage in it is not a list of number, name, slot and device")
-        number, key, slot, device = entry
-        if type(number) is not int or type(key) is not str or type(device) is not str or not isinstance(slot, str | None):
-            raise StoreError("a storage in it is not a list of number, name, slot and device")
-        places.append(StoragePlace(number, key, slot, device))
-    if len({place.storage for place in places}) != len(places):
-        raise StoreError("one storage is in it twice")
-    return places
-
-
 def _read_state(
     file: File, state: State, places: list[StoragePlace], facts: Mapping[str, TensorFacts], device: torch.device | str | None
 ) -> State:
+    if len({place.storage for place in places}) != len(places):
+        raise StoreError("one storage is in it twice")
     storages: dict[int, torch.UntypedStorage] = {}
     devices = {place.device: _device(place.device if device is None else device) for place in places}
     for place in places:

@@ -17,7 +17,7 @@ import torch
 from attrs import evolve
 
 from ..errors import ParseError, StoreError, UnsupportedProgram
-from ..expression import OPERATORS, Apply, Expr, Sym, leaves_in
+from ..expression import OPERATORS, UNCOMPUTABLE, Apply, Expr, Sym, evaluate, leaves_in
 from ..graph import Graph, Input, Node
 from ..importing.constraints import read_expression
 from ..meta import EMPTY_META, ORIGIN, Meta
@@ -80,8 +80,6 @@ class Symbols:
         self._known: dict[tuple[str, str], Any] = {}
         self._symbols: dict[str, Any] = {}
         self._hints: dict[str, int | None] = {}
-        if type(table) is not dict:
-            raise StoreError("the table of symbols is not an object")
         for name, facts in table.items():
             self._add(name, facts)
 
@@ -91,7 +89,7 @@ class Symbols:
         return new_shape_env()
 
     def _add(self, name: str, facts: Any) -> None:
-        if type(facts) is not list or len(facts) != 3 or any(fact is not None and not _is_small(fact) for fact in facts):
+        if any(fact is not None and not _is_small(fact) for fact in facts):
             raise StoreError(f"the symbol {name[:80]!a} has no number and bounds")
         hint, low, high = facts
         if not (name.isascii() and name.isidentifier() and len(name) < 40) or (low or 0) > (LIMIT if high is None else high):
@@ -128,7 +126,10 @@ class Symbols:
         leaves = leaves_in(expr)
         if cursor.kind != "end" or len(leaves) > MOST_LEAVES or not any(type(leaf) is Sym for leaf in leaves):
             raise StoreError(f"a size is {text[:80]!a}, which is not an expression of a few symbols")
-        hint = self._hint(expr)
+        for leaf in leaves:
+            if not (leaf.name in self._hints if type(leaf) is Sym else isinstance(leaf, int | float) and _is_small(leaf)):
+                raise StoreError("a size names a symbol that the file does not list, or an absurd number")
+        hint = self._hint(expr, leaves)
         found = self._sympy(expr)
         if isinstance(found, sympy.Expr) is (kind == "bool"):
             raise StoreError(f"the size {text[:80]!a} is not of type {kind}")
@@ -138,29 +139,15 @@ class Symbols:
             raise StoreError(f"the size {text[:80]!a} was {hint!r}, which is not of type {kind}")
         return self.env.create_symintnode(found, hint=hint) if kind == "int" else self.env.create_symfloatnode(found, hint=hint)
 
-    def _hint(self, expr: Expr) -> Any:
+    def _hint(self, expr: Expr, leaves: list[Expr]) -> Any:
         """Return what an expression was when the program was exported; None where only a run can say."""
-        if isinstance(expr, Apply):
-            parts = [self._hint(part) for part in expr.args]
-            if expr.op not in OPERATORS:
-                raise StoreError(f"a size uses {expr.op[:40]!a}, which is not an operator")
-            if expr.op == "**" and (type(expr.args[-1]) is not int or not 0 <= expr.args[-1] < 64):
-                raise StoreError("a size has a large or symbolic exponent")
-            if None in parts:
-                return None
-            return self._computed(expr.op, parts)
-        if type(expr) is Sym and expr.name in self._hints:
-            return self._hints[expr.name]
-        if isinstance(expr, int | float) and _is_small(expr):
-            return expr
-        raise StoreError("a size names a symbol that the file does not list, or an absurd number")
-
-    def _computed(self, op: str, parts: list[Any]) -> Any:
-        if op == "**" and abs(parts[0]) > 1 and parts[0].bit_length() * parts[-1] > 64:
-            raise StoreError("a size is too large")
+        _check_powers(expr)
+        hints = [self._hints[leaf.name] for leaf in leaves if type(leaf) is Sym]
+        if None in hints:
+            return None
         try:
-            found = OPERATORS[op](*parts)
-        except (ArithmeticError, TypeError, ValueError, AttributeError) as error:
+            found = evaluate(expr, {Sym(name): hint for name, hint in self._hints.items()})
+        except (*UNCOMPUTABLE, AttributeError) as error:
             raise StoreError("a size cannot be computed") from error
         if not _is_small(found):
             raise StoreError("a size is too large")
@@ -181,6 +168,16 @@ class Symbols:
         if type(expr) is bool:
             return sympy.true if expr else sympy.false
         return sympy.Integer(expr) if type(expr) is int else sympy.Float(expr)
+
+
+def _check_powers(expr: Expr) -> None:
+    if isinstance(expr, Apply):
+        if expr.op not in OPERATORS:
+            raise StoreError(f"a size uses {expr.op[:40]!a}, which is not an operator")
+        if expr.op == "**" and (type(expr.args[-1]) is not int or not 0 <= expr.args[-1] < 64):
+            raise StoreError("a size has a large or symbolic exponent")
+        for part in expr.args:
+            _check_powers(part)
 
 
 def _is_small(number: Any) -> bool:
@@ -327,16 +324,14 @@ def read_metas(program: Program, written: Any, known: Known, origins: Sequence[O
     Raises:
         StoreError: it does not fit the program, or is not a meta.
     """
-    if type(written) is not dict or set(written) != {"keys", "values", "symbols", "graphs"}:
-        raise StoreError("the meta is not an object of keys, values, symbols and graphs")
     reader = _Reader(written, known, origins)
     graphs: Any = written["graphs"]
-    if type(graphs) is not dict or set(graphs) != set(program.graphs):
+    if set(graphs) != set(program.graphs):
         raise StoreError("the meta is of other graphs than the program has")
     found: dict[str, Graph] = {}
     for name in program.graphs:
         graph, rows = program.graphs[name], graphs[name]
-        if type(rows) is not list or list(map(_length, rows)) != [len(graph.inputs), len(graph.nodes)]:
+        if list(map(len, rows)) != [len(graph.inputs), len(graph.nodes)]:
             raise StoreError(f"the meta of the graph {name[:80]!a} is not one row for each input and node")
         inputs = [evolve(formal, meta=reader.meta(row)) for formal, row in zip(graph.inputs, rows[0], strict=True)]
         nodes = [
@@ -347,46 +342,25 @@ def read_metas(program: Program, written: Any, known: Known, origins: Sequence[O
     return pmap(found)
 
 
-def _length(rows: Any) -> int:
-    return len(rows) if type(rows) is list else -1
-
-
 class _Reader:
     def __init__(self, written: Mapping[str, Any], known: Known, origins: Sequence[Origin]) -> None:
         self._known = known
         self._origins = origins
         self._symbols = Symbols(written["symbols"])
-        self._keys = self._read_keys(written["keys"])
-        self._makers = self._read_values(written["values"])
+        self._keys = list(map(tuple, written["keys"]))
+        if any(len(set(keys)) != len(keys) for keys in self._keys):
+            raise StoreError("a row of the meta has a key twice")
+        self._makers = [self._maker(value) for value in written["values"]]
 
     @cached_property
     def _mode(self) -> Any:
         return FakeTensorMode(shape_env=self._symbols.env, static_shapes=False)
 
-    def _read_keys(self, written: Any) -> list[tuple[str, ...]]:
-        if type(written) is not list or not all(
-            type(keys) is list and all(type(key) is str for key in keys) and len(set(keys)) == len(keys) for keys in written
-        ):
-            raise StoreError("the keys of the meta are not names")
-        return list(map(tuple, written))
-
-    def _read_values(self, written: Any) -> list[Callable[[], Any]]:
-        if type(written) is not list:
-            raise StoreError("the values of the meta are not a list")
-        try:
-            return [self._maker(value) for value in written]
-        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-            if isinstance(error, StoreError):
-                raise
-            raise StoreError(f"a value in the meta is none: {str(error)[:200]!a}") from error
-
     def meta(self, row: Any) -> Meta:
         """Return the meta of one node or input."""
-        if type(row) is not list or not all(type(number) is int and number >= 0 for number in row) or not row:
-            raise StoreError("a row of the meta is not a list of numbers")
-        keys = self._keys[row[0]] if row[0] < len(self._keys) else None
-        if keys is None or len(row) != len(keys) + 1 or (row[1:] and max(row[1:]) >= len(self._makers)):
+        if not row or min(row) < 0 or row[0] >= len(self._keys) or max(row[1:], default=-1) >= len(self._makers):
             raise StoreError("a row of the meta names keys or values that are not there")
+        keys = self._keys[row[0]]
         if not keys:
             return EMPTY_META
         made = {key: self._makers[number]() for key, number in zip(keys, row[1:], strict=True)}

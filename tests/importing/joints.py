@@ -128,7 +128,6 @@ class Square(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        """Square."""
         ctx.save_for_backward(x)
         return x * x
 

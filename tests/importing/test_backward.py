@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -79,18 +78,7 @@ def by_export_module(model: nn.Module) -> px.Program:
         return px.import_fx(aot_export_module(Loss(model), (X,), trace_joint=True, output_loss_index=0)[0])
 
 
-def by_annotation(model: nn.Module) -> px.Program:
-    """Trace a module whose modules say their paths and nothing else."""
-    model = copy.deepcopy(model)
-    for path, module in model.named_modules():
-        if path:
-            annotated = torch.fx.traceback.annotate_fn({"module_fqn": path})
-            module.forward = annotated(module.forward)
-    with torch.fx.traceback.preserve_node_meta():
-        return px.import_fx(traced(model))
-
-
-TRACERS = (captured, by_dynamo, by_dynamo_inlined, by_notes, by_make_fx, by_func_grad, by_export_module, by_annotation)
+TRACERS = (captured, by_dynamo, by_dynamo_inlined, by_notes, by_make_fx, by_func_grad, by_export_module)
 
 
 @pytest.mark.parametrize("tracer", TRACERS, ids=lambda tracer: tracer.__name__)

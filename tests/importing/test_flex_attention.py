@@ -20,7 +20,6 @@ class Alibi(torch.nn.Module):
         self.register_buffer("slopes", torch.tensor([0.5, 0.25]))
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Attend."""
         return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + self.slopes[h] * (j - i))
 
 
@@ -32,7 +31,6 @@ class LearnedBias(torch.nn.Module):
         self.bias = torch.nn.Parameter(torch.arange(16.0).reshape(4, 4) / 7)
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Attend."""
         bias = self.bias * 2
         return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + bias[i, j])
 
@@ -45,7 +43,6 @@ class Documents(torch.nn.Module):
         self.register_buffer("document", torch.tensor([0, 0, 1, 1]))
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Attend."""
         mask = create_block_mask(lambda b, h, i, j: self.document[i] == self.document[j], None, None, 4, 4, device="cpu")
         return flex_attention(q, k, v, block_mask=mask)
 
@@ -54,7 +51,6 @@ class Argument(torch.nn.Module):
     """Reads two of its arguments, one of them twice."""
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Attend."""
         bias, row = q[0, 0, :, :4], k[0, 0, :, 0]
         return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + bias[i, j] * row[j] + row[i])
 
@@ -67,7 +63,6 @@ class Layers(torch.nn.Module):
         self.first, self.second = Alibi(), LearnedBias()
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Attend three times."""
         return self.second(self.first(self.first(q, k, v), k, v), k, v)
 
 

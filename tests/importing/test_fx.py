@@ -49,7 +49,6 @@ class Residual(nn.Module):
         self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.5), nn.Linear(3, 2))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Give two numbers for each image."""
         for _ in range(2):
             x = self.relu(self.bn(self.conv(x)) + x)
         return self.head(x)
@@ -263,60 +262,30 @@ class Computed(nn.Module):
         return torch.ones(3)
 
 
-def made(build: Any, root: nn.Module | None = None) -> torch.fx.GraphModule:
-    """Return a graph module of a function that fills a graph."""
-    graph = torch.fx.Graph()
-    graph.output(build(graph, graph.placeholder("x")))
-    return torch.fx.GraphModule(root or nn.Module(), graph)
-
-
-def hooked(_: Any) -> torch.fx.GraphModule:
-    """Return a graph module with a hook."""
-    module = made(lambda _, x: x)
-    module.register_forward_hook(lambda *_: None)
-    return module
-
-
-def boxed(_: Any) -> torch.fx.GraphModule:
-    """Return a graph module whose code takes its arguments in a list."""
-    module = made(lambda _, x: x)
-    module.graph.set_codegen(codegens._BoxedCodeGen())
-    return module
-
-
-def lacking(_: Any) -> torch.fx.GraphModule:
-    """Return a graph module that has lost an attribute."""
-    root = nn.Module()
+def made(edit: Any, *, reads: str = "") -> torch.fx.GraphModule:
+    """Return a graph module that returns its input, or an attribute, after an edit."""
+    root, graph = nn.Module(), torch.fx.Graph()
     root.register_buffer("nothing", torch.ones(1))
-    module = made(lambda graph, _: graph.create_node("get_attr", "nothing"), root)
-    del module.nothing
-    return module
-
-
-def parametrized(_: Any) -> torch.fx.GraphModule:
-    """Return a graph module that reads a property."""
-    root = nn.Module()
     root.sub = Computed()
-    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.create_node("get_attr", reads) if reads else x)
     module = torch.fx.GraphModule(root, graph)
-    module.add_submodule("sub", Computed())
-    graph.output(graph.create_node("get_attr", "sub.value"))
+    edit(module)
     return module
 
 
 @pytest.mark.parametrize(
-    ("build", "message"),
+    ("edit", "reads", "message"),
     [
-        (hooked, "forward hooks"),
-        (boxed, "_BoxedCodeGen"),
-        (parametrized, "computed when it is read"),
-        (lacking, "no attribute 'nothing'"),
+        (lambda module: module.register_forward_hook(lambda *_: None), "", "forward hooks"),
+        (lambda module: module.graph.set_codegen(codegens._BoxedCodeGen()), "", "_BoxedCodeGen"),
+        (lambda module: module.add_submodule("sub", Computed()), "sub.value", "computed when it is read"),
+        (lambda module: delattr(module, "nothing"), "nothing", "no attribute 'nothing'"),
     ],
 )
-def test_what_the_graph_does_not_show_is_refused(build: Any, message: str) -> None:
-    """Each with what it is and what to do."""
+def test_what_the_graph_does_not_show_is_refused(edit: Any, reads: str, message: str) -> None:
     with pytest.raises(px.errors.UnsupportedProgram, match=message):
-        px.import_fx(build(None))
+        px.import_fx(made(edit, reads=reads))
 
 
 def test_other_things_are_refused() -> None:

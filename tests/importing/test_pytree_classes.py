@@ -37,7 +37,6 @@ class Data:
     b: torch.Tensor
 
     def __post_init__(self) -> None:
-        """Look at the parts."""
         look_at(self.a, self.b)
 
 
@@ -62,7 +61,6 @@ class Pair(_Pair):
     """As ``PackedSequence`` is one."""
 
     def __new__(cls, a: torch.Tensor, b: torch.Tensor) -> Pair:
-        """Look at the parts."""
         look_at(a, b)
         return super().__new__(cls, a, b)
 
@@ -90,7 +88,6 @@ class Inner(torch.nn.Module):
         self.lin = torch.nn.Linear(2, 2)
 
     def forward(self, pair: Any) -> Any:
-        """Return an object of the class."""
         return type(pair)(self.lin(pair.a), pair.b * 2)
 
 
@@ -102,7 +99,6 @@ class Model(torch.nn.Module):
         self.inner = Inner()
 
     def forward(self, pair: Any, more: Any, *, last: Any) -> Any:
-        """Return an object of the class and a tensor."""
         found = self.inner(pair)
         return {"pair": type(pair)(found.a + last[0].a, found.b + more["x"].b)}, found.a.sum()
 
@@ -218,7 +214,6 @@ class TakesOptional(torch.nn.Module):
     """Adds a part that is there."""
 
     def forward(self, x: torch.Tensor, more: Any) -> torch.Tensor:
-        """Return the sum."""
         return x if more.a is None else x + more.a
 
 
@@ -241,7 +236,6 @@ class Computes:
     b: torch.Tensor
 
     def __post_init__(self) -> None:
-        """Copy a part, as a dynamic cache does."""
         self.a = torch.cat([self.a])
 
 
@@ -260,7 +254,6 @@ class Returns(torch.nn.Module):
     """Gives an object of a class without keys."""
 
     def forward(self, x: torch.Tensor) -> Any:
-        """Return one."""
         return [Keyless(x + 1, x * 2)]
 
 

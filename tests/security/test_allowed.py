@@ -136,9 +136,10 @@ def crafted(text: str, operators: list[str], path: Path) -> Path:
     structure = {
         "made with": {"torch": "2"}, "program": text, "operators": operators, "storages": [], "weights": True,
         "meta": {"keys": [[]], "values": [], "symbols": {}, "graphs": {"": [[[0]], [[0]] * nodes]}},
+        "origins": {"texts": [], "origins": [], "steps": []},
     }  # fmt: skip
     raw = torch.frombuffer(bytearray(json.dumps(structure).encode()), dtype=torch.uint8)
-    path.write_bytes(safetensors.torch.save({container.STRUCTURE: raw}, metadata={"purefx": "1"}))
+    path.write_bytes(safetensors.torch.save({container.STRUCTURE: raw}, metadata={"purefx": str(container.VERSION)}))
     return path
 
 
@@ -232,32 +233,15 @@ def test_no_name_of_python_is_on_the_list() -> None:
         found = allowed(f"builtins.{name}")
         assert found is None or name in ("abs", "bool", "float", "int", "max", "min", "pow", "round"), name
     for name in (
-        "attrgetter",
-        "itemgetter",
-        "methodcaller",
-        "call",
-        "setitem",
-        "delitem",
-        "iadd",
-        "concat",
-        "contains",
-        "countOf",
-    ):
+        "attrgetter", "itemgetter", "methodcaller", "call", "setitem", "delitem", "iadd", "concat", "contains", "countOf",
+    ):  # fmt: skip
         assert hasattr(operator, name)
         assert allowed(f"operator.{name}") is None
     for name in ("factorial", "comb", "perm", "prod", "sumprod", "fsum", "gcd", "lcm", "nextafter"):
         assert allowed(f"math.{name}") is None
     for name in (
-        "load",
-        "save",
-        "compile",
-        "from_file",
-        "set_default_device",
-        "import_ir_module",
-        "hub.load",
-        "_print",
-        "frombuffer",
-    ):
+        "load", "save", "compile", "from_file", "set_default_device", "import_ir_module", "hub.load", "_print", "frombuffer",
+    ):  # fmt: skip
         assert allowed(f"torch.{name}") is None
     for name in METHODS:
         assert allowed(f"tensor.{name}") is None, name
@@ -285,38 +269,13 @@ HARMLESS_TEXT = frozenset(
 """Names of arguments that are texts and choose among a fixed few."""
 
 REVIEWED = frozenset(
-    [
-        "aten",
-        "prims",
-        "quantized",
-        "_quantized",
-        "onednn",
-        "mkldnn",
-        "mkldnn_prepacked",
-        "mkl",
-        "sparse",
-        "quantization",
-        "rngprims",
-        "_native",
-        "xnnpack",
-        "prepacked",
-        "quantized_decomposed",
-        "ao",
-        "bucketing",
-        "coor",
-        "flex_gemm",
-        "flex_lib",
-        "fsdp",
-        "mempool",
-        "metal_prepack",
-        "pippy",
-        "semi_structured",
-        "streams",
-        "torch_attn",
-        "torch_nn",
+    {
+        "aten", "prims", "quantized", "_quantized", "onednn", "mkldnn", "mkldnn_prepacked", "mkl", "sparse", "quantization",
+        "rngprims", "_native", "xnnpack", "prepacked", "quantized_decomposed", "ao", "bucketing", "coor", "flex_gemm",
+        "flex_lib", "fsdp", "mempool", "metal_prepack", "pippy", "semi_structured", "streams", "torch_attn", "torch_nn",
         "vulkan_prepack",
-    ]
-)
+    }
+)  # fmt: skip
 """Namespaces of torch whose operators compute on tensors, or say on which stream or in which pool of a device."""
 
 NEWER = {"aten.shallow_copy_data_", "fsdp.record_grad_output_stream", "higher_order.switch"}
