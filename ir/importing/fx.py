@@ -20,7 +20,7 @@ from ..effects.declared import Effects
 from ..errors import ArgumentError, InputError, InputValueError, InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call
 from ..identifiers import ADVICE, DEED, odd_names
-from ..names import are_identifiers
+from ..names import is_identifier
 from ..operators import Said, said_of
 from ..persistent import collector_paused, pmap
 from ..program import Program
@@ -106,7 +106,7 @@ def _nested_inputs(module: torch.fx.GraphModule, info: Any) -> tuple[tuple[UserI
     if [part.type for part in parts] != [tuple, dict] or in_spec.type is not tuple:  # not (args, kwargs)
         in_spec = pytree.treespec_tuple([pytree.treespec_tuple(parts), pytree.treespec_dict()])
     tree = ArgumentTree.of(in_spec, names)
-    if not are_identifiers(tree.keyword):
+    if not all(map(is_identifier, tree.keyword)):
         advice = "an argument is an identifier and no keyword of Python"
         raise InvalidProgram([Violation("names", "a keyword argument has a name that is not one", advice=advice)])
     count = sum(fx_node.op == "placeholder" for fx_node in module.graph.nodes)

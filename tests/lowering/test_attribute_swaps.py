@@ -295,7 +295,9 @@ CASES: dict[str, Refused] = {
             ("a", lambda: px.import_ep(torch.export.export(Pair(), (X,))), "let it give the same structure"),
         ),
     ),
-    "state that others read": (Reads, (), (("emb", lambda: nn.Linear(4, 5), "the root reads its weight, and the Linear has another"),)),
+    "state that others read": (
+        Reads, (), (("emb", lambda: nn.Linear(4, 5), "the root reads its weight, and the Linear has another"),)
+    ),
     "state that others may read under another name": (
         lambda: Reads(tied=True), (), (("emb", lambda: nn.Linear(4, 4), "or the same tensor as w, and the Linear"),)
     ),
