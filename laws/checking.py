@@ -7,19 +7,18 @@ asked only where nothing was rewritten says nothing, and that is reported too.  
 
 from __future__ import annotations
 
-import difflib
 import secrets
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from attrs import evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from ..ir.calls.compatibility import spelled
 from ..ir.errors import PipelineError, PurefxError, UnsupportedProgram
 from ..ir.importing import import_ep
-from ..ir.names import escaped
+from ..ir.names import did_you_mean, escaped
 from ..ir.program import Program
 from ..ir.signature import UserInput
 from ..ir.taking import is_function
@@ -29,23 +28,24 @@ from ..transforms.pipeline import as_step
 from .asking import LawBroken, assert_law, name_of, smallest, watched
 from .evaluate import Tolerance
 from .law import GENERIC, Case, Law, Transform, changes_what_is_live, differs
-from .strategies import Stage
+from .strategies import STAGES, Stage
 from .tiers import EXAMPLES, TIERS, Tier, active, at_stage, attempts, case_with_calls, drawn_cases, share, stages_of
 
 __all__ = [
+    "Asked",
     "FewChanges",
-    "Fitting",
     "LawBroken",
     "NothingChecked",
     "Report",
     "WrongQuestion",
+    "ask",
     "ask_laws",
     "assert_law",
     "cases_of",
-    "check_fits",
+    "check_examples",
     "check_question",
     "check_transformation",
-    "fitting",
+    "seed_of",
 ]
 
 FEW = 0.1
@@ -220,39 +220,104 @@ def ask_laws(
     __tracebackhide__ = True
     transform = as_step(transform)
     own = cases_of(programs, stage=stage)
-    asked = check_question(transform, laws, stage, tier, examples, given=bool(own), tolerances=(rtol, atol))
+    checked = check_question(transform, laws, stage, tier, examples, given=bool(own), tolerances=(rtol, atol))
     tolerance = Tolerance(rtol, atol)
     count = share(EXAMPLES[tier]) if examples is None else examples
-    number = (0 if active().always_the_same else secrets.randbits(32)) if seed is None else seed
-    yours = fitting(transform, [evolve(case, tolerance=tolerance) for case in own], "given programs")
-    cases = [evolve(case, tolerance=tolerance) for case in drawn_cases(tier, stage, count, number)] if count else []
-    theirs = check_fits(transform, stage, tier, cases)
-    for law in asked:
-        error = _first(transform, law, yours.cases)
-        if error is not None:
-            raise error.with_traceback(None) from None
-        error = _first(transform, law, theirs.cases)
-        if error is not None:
-            made = attempts(tier, stage)
-            found = smallest(transform, law, made, examples=count, number=number, tolerance=tolerance)
-            shown = found or error
-            shown.add_note(f"The programs: tier={tier!r}, stage={stage!r}, examples={count}, seed={number}.")
-            raise shown.with_traceback(None) from None
-    return _report(transform, asked, theirs, yours)
+    number = seed_of(seed)
+    yours = ask(transform, checked, [evolve(case, tolerance=tolerance) for case in own])
+    for error in yours.broken:
+        raise error.with_traceback(None) from None
+    try:
+        theirs = ask(transform, checked, [evolve(case, tolerance=tolerance) for case in drawn_cases(tier, stage, count, number)])
+    except PipelineError as refusal:
+        taken = [other for other in stages_of(tier) if _takes(transform, drawn_cases(tier, other, count))]
+        advice = f"it takes stage={' or '.join(map(repr, taken))}" if taken else "it takes programs of no stage"
+        raise PipelineError(f"{refusal}. Programs of stage={stage!r} are what it was asked on; {advice}") from refusal
+    for error in theirs.broken:
+        assert error.law is not None
+        made = attempts(tier, stage)
+        shown = smallest(transform, error.law, made, examples=count, number=number, tolerance=tolerance) or error
+        shown.add_note(f"The programs: tier={tier!r}, stage={stage!r}, examples={count}, seed={number}.")
+        raise shown.with_traceback(None) from None
+    name = name_of(transform)
+    for asked, what in ((yours, "given programs"), (theirs, "programs")):
+        if asked.refused > asked.right:
+            told = f"refuses {asked.refused} of {asked.refused + asked.right} {what} as unsupported; little would be checked"
+            raise WrongQuestion(f"{name} {told}")
+    return Report(
+        name, len(checked), theirs.right, theirs.changed, theirs.refused, yours.right, yours.changed, yours.dead + theirs.dead
+    )
 
 
-def _report(transform: Transform, laws: Sequence[Law], drawn: Fitting, given: Fitting) -> Report:
-    refused, dead = drawn.refused, drawn.dead + given.dead
-    return Report(name_of(transform), len(laws), len(drawn.cases), drawn.changed, refused, len(given.cases), given.changed, dead)
+def seed_of(seed: int | None) -> int:
+    """Return the seed of the programs: always the same one by default, or another each time where the profile says so."""
+    if seed is not None:
+        return seed
+    return 0 if active().always_the_same else secrets.randbits(32)
 
 
-def _first(transform: Transform, law: Law, cases: Sequence[Case]) -> LawBroken | None:
+@define
+class Asked:
+    """What came of asking laws."""
+
+    right: int = 0
+    """How many programs all laws hold on."""
+    changed: int = 0
+    """How many of all programs were changed, in more than dead code."""
+    dead: int = 0
+    """How many more were changed, in dead code only: whatever is done there, nothing can differ."""
+    refused: int = 0
+    """How many other programs were refused; no law was asked there."""
+    broken: list[LawBroken] = field(factory=list)
+    """For each other program the first law that does not hold."""
+
+
+def ask(transform: Transform, laws: Iterable[Law], cases: Iterable[Case], *, first_only: bool = True) -> Asked:
+    """Ask laws of a transformation on cases, one after the other.
+
+    Args:
+        transform: a function from programs to programs.
+        laws: what should hold.
+        cases: the programs.
+        first_only: whether to stop at the first law that does not hold.
+
+    Raises:
+        PipelineError: it requires a fact that one of the programs does not have.
+
+    >>> ask(lambda program: program, GENERIC[:1], drawn_cases("toy", "flat", 5))
+    Asked(right=5, changed=0, dead=0, refused=0, broken=[])
+    """
+    found, look = Asked(), watched(transform)
     for case in cases:
         try:
-            assert_law(transform, law, case)
+            result = look(case.program)
+        except UnsupportedProgram:
+            found.refused += 1
+            continue
+        except PipelineError:
+            raise
+        except Exception:  # noqa: BLE001  the laws will tell
+            result = case.program
+        if differs(result, case.program):
+            is_live = changes_what_is_live(result, case.program)
+            found.changed, found.dead = found.changed + is_live, found.dead + (not is_live)
+        try:
+            for law in laws:
+                assert_law(transform, law, case)
+            found.right += 1
         except LawBroken as error:
-            return error
-    return None
+            found.broken.append(error)
+            if first_only:
+                break
+    return found
+
+
+def _takes(transform: Transform, cases: Sequence[Case]) -> bool:
+    try:
+        ask(transform, (), cases)
+    except PipelineError:
+        return False
+    return True
 
 
 # -- arguments -------------------------------------------------------------------------------------------------------------------
@@ -357,134 +422,29 @@ def check_question(
     ...
     purefx.laws.checking.WrongQuestion: laws is empty, so nothing would be checked; leave it out for the generic laws
     """
-    if isinstance(transform, type):
-        raise WrongQuestion(f"{transform.__name__} is a class; give check_transformation an instance that can be called")
-    if not is_function(transform):
-        raise WrongQuestion(f"check_transformation takes a function from programs to programs, not {_shown(transform)}")
-    _check_choice("tier", tier, TIERS)
-    _check_choice("stage", stage, stages_of(tier), f" of the tier {tier!r}")
-    if examples is not None and (type(examples) is not int or examples < (0 if given else 1)):
-        least = "a whole number, 0 for none but your own" if given else "a whole number above 0"
-        raise WrongQuestion(f"examples is how many programs are drawn that each law is asked of, {least}, not {examples!r}")
+    if not is_function(transform) or isinstance(transform, type):
+        shown = f"the class {transform.__name__}" if isinstance(transform, type) else repr(transform)
+        raise WrongQuestion(f"check_transformation takes a function from programs to programs, not {shown}")
+    for what, value, choices in (("tier", tier, TIERS), ("stage", stage, STAGES if tier not in TIERS else stages_of(tier))):
+        if value not in choices:
+            raise WrongQuestion(
+                f"{value!r} is not a {what}; there are {', '.join(map(repr, choices))}{did_you_mean(value, choices)}"
+            )
+    check_examples(examples, given=given)
     for number in tolerances:
         if type(number) not in (int, float) or not 0 <= number < float("inf"):
             raise WrongQuestion(f"rtol and atol are numbers from 0 on, not {number!r}")
-    return _laws(laws)
-
-
-def _laws(laws: Any) -> tuple[Law, ...]:
-    how = "laws are values of purefx.laws.law, like laws=[law for law in GENERIC if law.name == 'meaning']"
-    if isinstance(laws, Law):
-        raise WrongQuestion(f"laws is one law and should be several; write laws=[...] around {laws.name!r}")
-    if isinstance(laws, str) or not isinstance(laws, Iterable):
-        raise WrongQuestion(f"laws is {_shown(laws)}; {how}")
-    found: tuple[Any, ...] = tuple(laws)
-    for law in found:
-        if not isinstance(law, Law):
-            raise WrongQuestion(f"laws has {_shown(law)} in it; {how}")
+    found: tuple[Any, ...] = tuple(laws) if isinstance(laws, Iterable) else (laws,)
+    if not isinstance(laws, Iterable) or not all(isinstance(law, Law) for law in found):
+        how = "laws=[law for law in purefx.laws.law.GENERIC if law.name == 'meaning']"
+        raise WrongQuestion(f"laws is a list of purefx.laws.law.Law, not {laws!r}; write {how}")
     if not found:
         raise WrongQuestion("laws is empty, so nothing would be checked; leave it out for the generic laws")
     return found
 
 
-def _shown(value: Any) -> str:
-    return f"the {type(value).__name__} {value!r}" if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
-
-
-def _check_choice(what: str, value: Any, choices: Sequence[str], of: str = "") -> None:
-    if value in choices:
-        return
-    near = difflib.get_close_matches(str(value), choices, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise WrongQuestion(f"{value!r} is not a {what}{of}; there are {', '.join(map(repr, choices))}{hint}")
-
-
-@frozen
-class Fitting:
-    """The cases that a transformation does not refuse, and what it did to them.
-
-    >>> Fitting((), changed=0, refused=0).cases
-    ()
-    """
-
-    cases: tuple[Case, ...]
-    changed: int
-    """How many of their programs it makes another of, in more than dead code."""
-    refused: int
-    """How many other cases there are, which it says that it cannot treat."""
-    dead: int = 0
-    """How many more of their programs it changes, in dead code only: whatever it does there, nothing can differ."""
-
-
-def check_fits(transform: Transform, stage: Stage, tier: Tier, cases: Sequence[Case]) -> Fitting:
-    """Return the cases that a transformation does not refuse; raise if it cannot be asked at a stage at all.
-
-    Args:
-        transform: a function from programs to programs.
-        stage: of the programs.
-        tier: where they come from.
-        cases: some of them.
-
-    Raises:
-        PipelineError: it requires a fact that programs of the stage do not have; the message names stages that do.
-        WrongQuestion: it refuses most of the programs.
-
-    >>> import purefx as px
-    >>> found = check_fits(px.outline, "flat", "toy", drawn_cases("toy", "flat", 5))
-    >>> len(found.cases), found.refused
-    (5, 0)
-    """
-    try:
-        return fitting(transform, cases, "programs")
-    except PipelineError as refusal:
-        taken = [other for other in stages_of(tier) if _takes(transform, drawn_cases(tier, other, len(cases)))]
-        advice = f"it takes stage={' or '.join(map(repr, taken))}" if taken else "it takes programs of no stage"
-        raise PipelineError(f"{refusal}. Programs of stage={stage!r} are what it was asked on; {advice}") from refusal
-
-
-def fitting(transform: Transform, cases: Sequence[Case], what: str) -> Fitting:
-    """Return the cases that a transformation does not refuse, and how many programs it changes.
-
-    Args:
-        transform: a function from programs to programs.
-        cases: what it is asked on.
-        what: how messages call them.
-
-    Raises:
-        PipelineError: it requires a fact that one of the programs does not have.
-        WrongQuestion: it refuses most of the programs.
-
-    >>> fitting(lambda program: program, drawn_cases("toy", "flat", 5), "programs").changed
-    0
-    """
-    look = watched(transform)
-    left: list[Case] = []
-    changed = dead = 0
-    for case in cases:
-        try:
-            result = look(case.program)
-            if differs(result, case.program):
-                is_live = changes_what_is_live(result, case.program)
-                changed, dead = changed + is_live, dead + (not is_live)
-        except UnsupportedProgram:
-            continue
-        except PipelineError:
-            raise
-        except Exception:  # noqa: BLE001, S110  the laws will tell
-            pass
-        left.append(case)
-    refused = len(cases) - len(left)
-    if 2 * len(left) < len(cases):
-        told = f"refuses {refused} of {len(cases)} {what} as unsupported; little would be checked"
-        raise WrongQuestion(f"{name_of(transform)} {told}")
-    return Fitting(tuple(left), changed, refused, dead)
-
-
-def _takes(transform: Transform, cases: Sequence[Case]) -> bool:
-    try:
-        fitting(transform, cases, "programs")
-    except PipelineError:
-        return False
-    except WrongQuestion:
-        return True
-    return True
+def check_examples(examples: Any, *, given: bool) -> None:
+    """Raise unless a number of programs can be drawn; with programs of the user's it may be 0."""
+    if examples is not None and (type(examples) is not int or examples < (0 if given else 1)):
+        least = "a whole number, 0 for none but your own" if given else "a whole number above 0"
+        raise WrongQuestion(f"examples is how many programs are drawn, {least}, not {examples!r}")

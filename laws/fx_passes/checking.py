@@ -7,30 +7,25 @@ was not checked.
 
 from __future__ import annotations
 
-import secrets
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import hypothesis.strategies as st
 from attrs import evolve, field, frozen
 
-from ...ir.errors import MinimizeError, UnsupportedProgram
 from ...ir.importing import import_ep
 from ...ir.names import escaped
 from ...ir.program import Program
 from ...lowering.fx import FxPass, Over
-from ...transforms import minimize
-from ..asking import LawBroken, assert_law, size_of
-from ..checking import FEW, FewChanges, NothingChecked, WrongQuestion, cases_of
+from ..asking import LawBroken, size_of, smallest
+from ..checking import FEW, FewChanges, NothingChecked, WrongQuestion, ask, cases_of, check_examples, seed_of
 from ..evaluate import Tolerance
-from ..example_args import example_args
-from ..law import Case, Law, changes_what_is_live
+from ..law import Case
 from ..rules.instances import Instance
 from ..strategies.exported import Exported, Narrow, exported_programs
-from ..tiers import VARIANTS, Source, Tier, active, case_of, case_with_calls, drawn_cases, examples_of, share
+from ..tiers import VARIANTS, Source, Tier, attempts, case_of, examples_of, share
 from .around import cases_around, seeds_of
 from .contract import ANYTHING, Contract, lifted
 from .judge import Judge
@@ -43,9 +38,6 @@ EXAMPLES: Mapping[Tier, int] = {"aten": 100, "modules": 20}
 MORE = 4
 """How many times as many are drawn where few are within the contract."""
 
-CALLS = 3
-"""How often in a row a part of a program is run."""
-
 SECONDS = 10.0
 """How long smaller programs are looked for, for each law."""
 
@@ -54,7 +46,7 @@ SECONDS = 10.0
 class Finding:
     """A law that a pass breaks, with the smallest program that was found.
 
-    >>> Finding("meaning", "outputs stay", 3, ("outputs: got 1, expected 2",), None).count
+    >>> Finding("meaning", "outputs stay", 3).count
     3
     """
 
@@ -62,15 +54,13 @@ class Finding:
     statement: str
     count: int
     """On how many programs this was the first law that did not hold."""
-    wrong: tuple[str, ...]
-    case: Case | None = field(repr=False)
-    message: str = field(default="", repr=False)
-    """All of it as text."""
+    error: LawBroken | None = field(default=None, repr=False)
+    """What ``check_fx_pass`` raises: the message, the smallest case, and what is wrong there."""
 
     @property
     def program(self) -> Program | None:
         """The smallest program."""
-        return self.case.program if self.case else None
+        return self.error.case.program if self.error and self.error.case else None
 
 
 @frozen
@@ -166,11 +156,13 @@ def check_fx_pass(
     dead_code was right on 10 of 10 programs, of which it changed ...
     """
     __tracebackhide__ = True
-    asking = _Asking.of(a_pass, over, contract, tier, examples, seed, programs, around)
-    report = asking.report(first_only=True)
-    if report.findings:
-        found = report.findings[0]
-        raise LawBroken(found.message, asking.law(found.law), found.case, found.wrong)
+    report = survey_pass(
+        a_pass, over=over, contract=contract, tier=tier, examples=examples, seed=seed, programs=programs, around=around,
+        first_only=True,
+    )  # fmt: skip
+    for found in report.findings:
+        assert found.error is not None
+        raise found.error.with_traceback(None) from None
     failed = sum(report.raised.values()) + sum(report.refused.values())
     shown = f"{report}\n{report.first_raised}" if report.raised else f"{report}"
     if not report.drawn or 2 * failed > report.drawn:
@@ -196,6 +188,7 @@ def survey_pass(
     programs: Iterable[Any] = (),
     around: Iterable[Any] = (),
     seconds: float = SECONDS,
+    first_only: bool = False,
 ) -> PassReport:
     """Return how a pass over fx graphs did on programs that are drawn within its contract, with a small one for each broken law.
 
@@ -209,146 +202,102 @@ def survey_pass(
         programs: the user's own.
         around: what programs are drawn around.
         seconds: how long smaller programs are looked for, for each law.
+        first_only: whether to stop at the first law that is broken.
 
     >>> survey_pass(lambda module: None, examples=5).right
     5
     """
-    asking = _Asking.of(a_pass, over, contract, tier, examples, seed, programs, around)
-    return asking.report(seconds=seconds)
+    if not isinstance(contract, Contract):
+        raise WrongQuestion(f"contract is a purefx.laws.Contract, not a {type(contract).__name__}")
+    if tier not in EXAMPLES:
+        raise WrongQuestion(f"tier={tier!r}: programs over fx graphs are of {' or '.join(map(repr, EXAMPLES))}")
+    judge, given, seeds = Judge(FxPass.of(a_pass, over)), cases_of(programs), seeds_of(around)
+    check_examples(examples, given=bool(given))
+    drawn = Drawn(contract, tier, seeds, share(EXAMPLES[tier]) if examples is None else examples, seed_of(seed))
+    cases, outside = drawn.cases(given)
+    asked = ask(judge, laws_of(judge, contract), cases, first_only=first_only)
+    broken: dict[str, list[LawBroken]] = {}
+    for error in asked.broken:
+        broken.setdefault(error.law.name if error.law else "", []).append(error)
+    findings = tuple([_finding(Judge(judge.called), name, errors, drawn, seconds) for name, errors in broken.items()])
+    return PassReport(
+        judge.name, len(cases), asked.changed, asked.right, dict(judge.raised), dict(judge.refused), outside, findings,
+        drawn.number, judge.first_raised,
+    )  # fmt: skip
 
 
-@frozen(eq=False)
-class _Asking:
-    """A pass, what it is asked, and on what."""
+def _finding(judge: Judge, name: str, errors: Sequence[LawBroken], drawn: Drawn, seconds: float) -> Finding:
+    law = next(law for law in laws_of(judge, drawn.contract) if law.name == name)
+    shown = min(errors, key=size_of)
+    if seconds and drawn.count:
+        made = drawn.strategy.map(drawn.admitted)
+        smaller = smallest(
+            judge, law, made, examples=drawn.count, number=drawn.number, seconds=seconds, tolerance=drawn.tolerance
+        )
+        shown = min(shown, smaller or shown, key=size_of)
+    kind = "around what was given" if drawn.seeds else f"of tier={drawn.tier!r}"
+    told = f"{shown}\nFound among programs {kind}, examples={drawn.count}, seed={drawn.number}, within the contract."
+    return Finding(law.name, law.statement, len(errors), LawBroken(told, shown.law, shown.case, shown.wrong))
 
-    judge: Judge
+
+@frozen
+class Drawn:
+    """Programs that are drawn within a contract.
+
+    >>> Drawn(ANYTHING, "aten", (), 3, 0).cases([])[1]
+    0
+    """
+
     contract: Contract
-    laws: tuple[Law, ...]
     tier: Tier
+    seeds: tuple[Instance, ...]
+    """What programs are drawn around; empty for programs of any kind."""
     count: int
     number: int
-    given: tuple[Case, ...]
-    seeds: tuple[Instance, ...] = ()
-    """What programs are drawn around; empty for programs of any kind."""
 
-    @classmethod
-    def of(
-        cls, a_pass: Any, over: Over, contract: Any, tier: Any, examples: Any, seed: Any, programs: Any, around: Any = ()
-    ) -> _Asking:
-        if not isinstance(contract, Contract):
-            raise WrongQuestion(f"contract is a purefx.laws.Contract, not a {type(contract).__name__}")
-        if tier not in EXAMPLES:
-            raise WrongQuestion(f"tier={tier!r}: programs over fx graphs are of {' or '.join(map(repr, EXAMPLES))}")
-        given, seeds = tuple(cases_of(programs)), seeds_of(around)
-        if examples is not None and (type(examples) is not int or examples < (0 if given else 1)):
-            raise WrongQuestion(f"examples is how many programs are drawn, a whole number above 0, not {examples!r}")
-        judge = Judge(FxPass.of(a_pass, over))
-        count = share(EXAMPLES[tier]) if examples is None else examples
-        number = (0 if active().always_the_same else secrets.randbits(32)) if seed is None else seed
-        return cls(judge, contract, laws_of(judge, contract), tier, count, number, given, seeds)
+    @property
+    def tolerance(self) -> Tolerance:
+        """How far numbers may be apart."""
+        return Tolerance(self.contract.rtol, self.contract.atol)
 
-    def law(self, name: str) -> Law:
-        """Return a law by its name."""
-        return next(law for law in self.laws if law.name == name)
+    @property
+    def strategy(self) -> st.SearchStrategy[Case | None]:
+        """Where the cases come from, most of them within the contract."""
+        if self.seeds:
+            return cases_around(self.seeds, self.contract)
+        return attempts("modules", "flat") if self.tier == "modules" else _within(self.contract.narrow)
 
     def admitted(self, case: Case | None) -> Case | None:
         """Return a case with the tolerance of the contract; None where its program is not within the contract."""
         if case is None or self.contract.broken_by(case.program):
             return None
         case = lifted(case) if self.contract.state == "inputs" else case
-        if case is None:
-            return None
-        return evolve(case, tolerance=Tolerance(self.contract.rtol, self.contract.atol))
+        return case and evolve(case, tolerance=self.tolerance)
 
-    def cases(self) -> tuple[list[Case], int]:
-        """Return the cases within the contract, the user's first, and how many are not."""
-        given = [one for case in self.given if (one := self.admitted(case)) is not None]
-        drawn = self.drawn(self.count)
-        admitted = [one for case in drawn if (one := self.admitted(case)) is not None]
-        if 5 * len(admitted) < 4 * self.count:
-            drawn = self.drawn(MORE * self.count)
-            admitted = [one for case in drawn if (one := self.admitted(case)) is not None]
-        outside = len(self.given) - len(given) + len(drawn) - len(admitted)
-        return given + admitted[: self.count], outside
+    def cases(self, given: Sequence[Case]) -> tuple[list[Case], int]:
+        """Return the cases within the contract, those given first, and how many are not."""
+        mine = [one for case in given if (one := self.admitted(case)) is not None]
+        drawn, found = self._drawn(self.count)
+        if 5 * len(found) < 4 * self.count:
+            drawn, found = self._drawn(MORE * self.count)
+        return mine + found[: self.count], len(given) - len(mine) + drawn - len(found)
 
-    def drawn(self, count: int) -> Sequence[Case]:
-        """Return drawn cases, the same ones whenever it is asked, most of them within the contract."""
-        if self.seeds:
-            found = examples_of(cases_around(self.seeds, self.contract), count, self.number)
-            return [case for case in found if case is not None]
-        if self.tier == "aten":
-            return _narrow(self.contract.narrow, count, self.number)
-        return drawn_cases(self.tier, "flat", count, self.number) if count else ()
-
-    def report(self, *, first_only: bool = False, seconds: float = SECONDS) -> PassReport:
-        """Ask all laws of all programs; with ``first_only`` until one does not hold."""
-        cases, outside = self.cases()
-        broken: dict[str, list[LawBroken]] = {}
-        changed = right = 0
-        for case in cases:
-            error, has_changed, is_right = self.asked(case)
-            changed, right = changed + has_changed, right + is_right
-            if error is not None and error.law is not None:
-                broken.setdefault(error.law.name, []).append(error)
-                if first_only:
-                    break
-        findings = tuple([self.finding(self.law(name), errors, seconds) for name, errors in broken.items()])
-        judge = self.judge
-        return PassReport(
-            judge.name, len(cases), changed, right, dict(judge.raised), dict(judge.refused), outside, findings, self.number,
-            judge.first_raised,
-        )  # fmt: skip
-
-    def asked(self, case: Case) -> tuple[LawBroken | None, bool, bool]:
-        """Return the first law that does not hold on a case, whether the pass changed it, and whether it is right."""
-        outcome = self.judge.outcome(case.program)
-        if outcome.error is not None:
-            return None, False, False
-        result = outcome.result
-        has_changed = result is not None and result is not case.program and changes_what_is_live(result, case.program)
-        for law in self.laws:
-            try:
-                assert_law(self.judge, law, case)
-            except LawBroken as error:
-                return error, has_changed, False
-        return None, has_changed, True
-
-    def finding(self, law: Law, errors: Sequence[LawBroken], seconds: float) -> Finding:
-        """Return what is said of a broken law, with the smallest program that was found in some time."""
-        shown = min(errors, key=size_of)
-        shown = min(shown, self.reduced(law, shown, seconds) or shown, key=size_of)
-        kind = "around what was given" if self.seeds else f"of tier={self.tier!r}"
-        drawn = f"Found among programs {kind}, examples={self.count}, seed={self.number}, within the contract."
-        return Finding(law.name, law.statement, len(errors), shown.wrong, shown.case, f"{shown}\n{drawn}")
-
-    def reduced(self, law: Law, error: LawBroken, seconds: float) -> LawBroken | None:
-        """Return the same mistake on a part of the program, called with other arguments; None where those do not show it."""
-        assert error.case is not None
-        judge = Judge(self.judge.called)
-        asked = next(one for one in laws_of(judge, self.contract) if one.name == law.name)
-
-        def case_of_part(program: Program) -> Case | None:
-            calls = [example_args(program, seed=number) for number in range(CALLS)]
-            return self.admitted(case_with_calls(program, calls))
-
-        def is_wrong(program: Program) -> bool:
-            case = case_of_part(program)
-            return case is not None and judge.outcome(program).error is None and bool(asked.check(judge, case))
-
-        with suppress(MinimizeError, UnsupportedProgram):
-            part = minimize(error.case.program, is_wrong, seconds=seconds).program
-            try:
-                assert_law(judge, asked, case_of_part(part) or error.case)
-            except LawBroken as found:
-                return found
-        return None
+    def _drawn(self, count: int) -> tuple[int, list[Case]]:
+        # Programs of no pattern are remembered while one pass after the other is asked.
+        strategy = self.strategy
+        drawn = examples_of(strategy, count, self.number) if self.seeds else _examples(strategy, count, self.number)
+        made = [case for case in drawn if case is not None]
+        return len(made), [one for case in made if (one := self.admitted(case)) is not None]
 
 
 @cache
-def _narrow(narrow: Narrow, examples: int, number: int) -> tuple[Case, ...]:
-    # Remembered while one pass after the other is asked.
-    drawn = examples_of(st.builds(_case, exported_programs(narrow), VARIANTS), examples, number)
-    return tuple([case for case in drawn if case is not None])
+def _examples(strategy: st.SearchStrategy[Case | None], count: int, number: int) -> list[Case | None]:
+    return examples_of(strategy, count, number)
+
+
+@cache
+def _within(narrow: Narrow) -> st.SearchStrategy[Case | None]:
+    return st.builds(_case, exported_programs(narrow), VARIANTS)
 
 
 def _case(made: Exported, variant: int) -> Case | None:

@@ -5,6 +5,7 @@ With what the user passes and what the program returns: leaves, pytrees, numbers
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -149,6 +150,11 @@ class Window:
         return f"{SLOT_KINDS[self.role][1]}_{self.name.replace('.', '_')}"
 
     @property
+    def contents(self) -> torch.Tensor:
+        """The memory that it shows a part of, as it is at first."""
+        return _memory(self.memory, "counter" if self.role == "counter" else "")
+
+    @property
     def tensor(self) -> torch.Tensor:
         """The tensor itself, the same object for the same window."""
         return _tensor(self.memory, self.offset, self.shape, self.role)
@@ -281,6 +287,53 @@ def _narrowed(item: ItemRecipe, kinds: tuple[int, ...]) -> ItemRecipe:
     return item if item.kind in kinds else evolve(item, kind=kinds[item.kind % len(kinds)])
 
 
+@frozen
+class Visit:
+    """A call of a module: the calls that it stands in, itself last, and what happens inside."""
+
+    frames: Frames
+    items: tuple[NodeRecipe | Visit, ...]
+    number: int = 0
+    """What was drawn for it."""
+
+
+def visits(items: Sequence[ItemRecipe]) -> tuple[NodeRecipe | Visit, ...]:
+    """Return the items of a recipe, each call with the module that it is a call of.
+
+    >>> call = CallRecipe(1, again=False, twice=True, kept=False, elsewhere=False, items=())
+    >>> [visit.frames for visit in visits([call])]
+    [(('a.c', 0),), (('a.c.self', 0),)]
+    """
+    calls, left = Counter[str](), dict[tuple[Frames, str], tuple[str, int]]()
+
+    def entered(call: CallRecipe, frames: Frames, shift: int) -> Frames:
+        within = f"{frames[-1][0]}." if frames and not call.elsewhere else ""
+        # A module that is called from inside itself looks in a strict export as if it had been there before.
+        around = [inner for inner, _ in frames]
+        below = [path for path in PATHS if path.startswith(within) and not any(is_below(inner, path) for inner in around)]
+        below = [path for path in below if path not in around]
+        if not below:
+            return frames
+        path = below[(call.module + shift) % len(below)]
+        frame = left.get((frames, path)) if call.again else None
+        if frame is None:
+            frame = (path, calls[path])
+            calls[path] += 1
+        left[frames, path] = frame
+        return (*frames, frame)
+
+    def resolved(items: Sequence[ItemRecipe], frames: Frames) -> Iterator[NodeRecipe | Visit]:
+        for item in items:
+            if type(item) is NodeRecipe:
+                yield item
+            elif type(item) is CallRecipe:
+                for shift in (0, item.module % 2) if item.twice else (0,):
+                    inside = entered(item, frames, shift)
+                    yield Visit(inside, tuple(resolved(item.items, inside)), item.module)
+
+    return tuple(resolved(items, ()))
+
+
 # -- building --------------------------------------------------------------------------------------------------------------------
 
 
@@ -362,13 +415,13 @@ def outputs(flow: Flow, drawn: Sequence[OutputRecipe]) -> tuple[list[tuple[Any, 
     if not users:
         users.append(_user(flow, OutputRecipe(0, 0), flow.value(0)))
     given = {value for value, _ in (*results.values(), *users)}
-    users += [_user(flow, OutputRecipe(0, 0), value) for value in _unused(flow) if value.node not in given]
-    return [*results.values(), *users], _tree(len(users), drawn[0].value if drawn else 0)
+    users += [_user(flow, OutputRecipe(0, 0), value) for value in unused(flow) if value.node not in given]
+    return [*results.values(), *users], tree_of(len(users), drawn[0].value if drawn else 0)
 
 
-def _unused(flow: Flow) -> list[Value]:
-    # Some of them stay: programs that the exporter writes have dead code, and passes must meet it.
-    return [value for number, value in enumerate(flow.values) if not value.node.users and number % DEAD != DEAD - 1]
+def unused(flow: Flow) -> list[Value]:
+    """Return the values that nothing uses, but for some: what the exporter writes has dead code, and passes must meet it."""
+    return [value for number, value in enumerate(flow.values) if not flow.is_used(value) and number % DEAD != DEAD - 1]
 
 
 def _mutation(given: Value, value: Value) -> tuple[Any, OutputSpec]:
@@ -377,18 +430,24 @@ def _mutation(given: Value, value: Value) -> tuple[Any, OutputSpec]:
 
 
 def _user(flow: Flow, output: OutputRecipe, value: Value) -> tuple[Any, OutputSpec]:
+    found = chosen(flow, output, value)
+    if type(found) is not Value:
+        return found, OutputSpec(OutputKind.USER_OUTPUT, ConstantArgument("", found), None)
+    argument = SymIntArgument if found.kind.dtype is None else TensorArgument
+    return found.node, OutputSpec(OutputKind.USER_OUTPUT, argument(found.node.name), None)
+
+
+def chosen(flow: Flow, output: OutputRecipe, value: Value) -> Any:
+    """Return what an output is: a value, an input, a size, or a literal."""
     if output.kind == 6:
-        literal = OUTPUT_LITERALS[output.value % len(OUTPUT_LITERALS)]
-        return literal, OutputSpec(OutputKind.USER_OUTPUT, ConstantArgument("", literal), None)
+        return OUTPUT_LITERALS[output.value % len(OUTPUT_LITERALS)]
     if output.kind == 7:
-        value = flow.given[-1 - output.value % len(flow.given)]
-    if output.kind == 8 and flow.numbers:
-        node = flow.numbers[-1].node
-        return node, OutputSpec(OutputKind.USER_OUTPUT, SymIntArgument(node.name), None)
-    return value.node, OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(value.node.name), None)
+        return flow.given[-1 - output.value % len(flow.given)]
+    return flow.numbers[-1] if output.kind == 8 and flow.numbers else value
 
 
-def _tree(count: int, form: int) -> Any:
+def tree_of(count: int, form: int) -> Any:
+    """Return one of the pytrees of some results."""
     if count == 1 and form % 2 == 0:
         return pytree.tree_structure(0)
     forms: tuple[Any, ...] = (
@@ -414,12 +473,10 @@ class _Builder:
         self.flow = Flow(torch.fx.Graph(), style)
         self.state = windows(recipe.slots)
         self.users = users(recipe.inputs, is_dynamic=recipe.is_dynamic)
-        self.calls: dict[str, int] = {}
-        self.left: dict[tuple[Frames, str], tuple[str, int]] = {}
 
     def program(self) -> tuple[ExportedProgram, Users]:
         specs = self._inputs()
-        self._items(self.recipe.items)
+        self._items(visits(self.recipe.items))
         results, tree = outputs(self.flow, self.recipe.outputs)
         if self.flow.token is not None and self.flow.token.op == "placeholder":
             self.flow.graph.erase_node(self.flow.token)
@@ -464,32 +521,14 @@ class _Builder:
         node.meta["val"] = val
         return node
 
-    def _items(self, items: tuple[ItemRecipe, ...]) -> None:
-        frames = self.flow.frames
+    def _items(self, items: tuple[NodeRecipe | Visit, ...]) -> None:
         for item in items:
             if type(item) is NodeRecipe:
                 MENU[item.kind](self.flow, item.first, item.second)
-            elif type(item) is CallRecipe:
-                for shift in (0, item.module % 2) if item.twice else (0,):
-                    self.flow.frames = self._entered(item, frames, shift)
-                    self._items(item.items)
-                self.flow.frames = frames
-
-    def _entered(self, call: CallRecipe, frames: Frames, shift: int) -> Frames:
-        within = f"{frames[-1][0]}." if frames and not call.elsewhere else ""
-        # A module that is called from inside itself looks in a strict export as if it had been there before.
-        around = [inner for inner, _ in frames]
-        below = [path for path in PATHS if path.startswith(within) and not any(is_below(inner, path) for inner in around)]
-        below = [path for path in below if path not in around]
-        if not below:
-            return frames
-        path = below[(call.module + shift) % len(below)]
-        frame = self.left.get((frames, path)) if call.again else None
-        if frame is None:
-            frame = (path, self.calls.get(path, 0))
-            self.calls[path] = frame[1] + 1
-        self.left[frames, path] = frame
-        return (*frames, frame)
+            elif type(item) is Visit:
+                outside, self.flow.frames = self.flow.frames, item.frames
+                self._items(item.items)
+                self.flow.frames = outside
 
 
 CALLS = 3

@@ -52,6 +52,9 @@ class Kind:
     """No two elements share memory, so that it can be written."""
     is_contiguous: bool = True
 
+    def __deepcopy__(self, memo: Any) -> Kind:
+        return self  # all fake values are in one mode
+
 
 REFUSED = Kind("refused", None)
 """What an operator makes of kinds that it does not take."""
@@ -197,7 +200,8 @@ Frames = tuple[tuple[str, int], ...]
 class Value:
     """A node's result, and the memory it lives in: values of one memory may overlap."""
 
-    node: torch.fx.Node
+    node: Any
+    """The node that makes it; the tensor itself in a flow that runs."""
     kind: Kind
     memory: object
     slot: str | None = None
@@ -292,6 +296,15 @@ class Flow:
         made.meta["torch_fn"] = (f"{made.name}_1", f"OpOverload.{made.name}")
         made.meta["val"] = tuple(map(self.fake, result)) if isinstance(result, tuple) else self.fake(result)
         return made
+
+    def body(self, name: str, module: torch.fx.GraphModule) -> Any:
+        """Keep the body of a higher-order operator; return what stands for it among the arguments."""
+        self.modules[name] = module
+        return self.graph.get_attr(name)
+
+    def is_used(self, value: Value) -> bool:
+        """Return whether another node uses a value."""
+        return bool(value.node.users)
 
     def order(self, target: Any, text: str) -> None:
         """Add an operator whose order can be seen; a functional program threads a token through it."""

@@ -53,8 +53,9 @@ def _compute(number: int, flow: Flow, p: Value, q: Value) -> Value:
         case 4 if p.kind.dtype is torch.float32:
             return flow.emit(aten.dropout.default, p, *DROPPED)
         case 5:
-            flow.modules |= {"true_graph_0": _branch(2, p.kind, q.kind), "false_graph_0": _branch(1, p.kind, q.kind)}
-            bodies = [flow.graph.get_attr(name) for name in flow.modules]
+            bodies = [
+                flow.body(f"{name}_graph_0", _branch(2 - index, p.kind, q.kind)) for index, name in enumerate(("true", "false"))
+            ]
             kind = infer(aten.clone.default, (p.kind,), {})
             made = flow.node(cond, (predicate(flow, q), *bodies, (p, q)), {}, (kind,))
             return flow.parts(made, (kind,), (None,))[0]
@@ -128,11 +129,10 @@ def add_cond(flow: Flow, first: int, second: int) -> None:
         return
     decide = predicate(flow, q)
     number = len(flow.modules)
-    bodies = (branch(second, p.kind, q.kind), branch(first + 1, p.kind, q.kind))
-    names = (f"true_graph_{number}", f"false_graph_{number}")
-    flow.modules.update(zip(names, bodies, strict=True))
+    yes = flow.body(f"true_graph_{number}", branch(second, p.kind, q.kind))
+    no = flow.body(f"false_graph_{number}", branch(first + 1, p.kind, q.kind))
     kind = infer(aten.clone.default, (p.kind,), {})
-    made = flow.node(hop.cond, (decide, *map(flow.graph.get_attr, names), (p, q)), {}, (kind,))
+    made = flow.node(hop.cond, (decide, yes, no, (p, q)), {}, (kind,))
     flow.parts(made, (kind,), (None,))
 
 
@@ -143,10 +143,9 @@ def add_region(flow: Flow, first: int, second: int) -> None:
         return
     inside = flow.frames
     body, kinds, is_first = region(second, flow.style, inside, p, q)
-    name = f"submod_{len(flow.modules)}"
-    flow.modules[name] = body
+    held = flow.body(f"submod_{len(flow.modules)}", body)
     flow.frames = inside[:-1] if second > 3 else inside
-    made = flow.node(hop.wrap_with_set_grad_enabled, (False, flow.graph.get_attr(name), p, q), {}, kinds)
+    made = flow.node(hop.wrap_with_set_grad_enabled, (False, held, p, q), {}, kinds)
     flow.frames = inside
     flow.parts(made, kinds, (p if is_first else None, None))
 

@@ -12,8 +12,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from purefx.laws.fx_passes import Contract
-from purefx.laws.fx_passes.checking import _Asking
+from purefx.laws.fx_passes import Contract, survey_pass
 
 aten: Any = torch.ops.aten
 
@@ -122,8 +121,8 @@ DROPPED: dict[str, tuple[Callable[..., None], Callable[..., Any], tuple[Any, ...
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("dropped", DROPPED)
 def test_a_dropped_condition_is_found(dropped: str) -> None:
     a_pass, function, args = DROPPED[dropped]
-    asking = _Asking.of(a_pass, "graph_module", CLOSE, "aten", None, 0, (), [(function, args)])
-    assert asking.report(first_only=True, seconds=0.1).findings
+    assert survey_pass(a_pass, contract=CLOSE, seed=0, around=[(function, args)], first_only=True, seconds=0).findings

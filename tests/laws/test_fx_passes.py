@@ -54,7 +54,7 @@ def test_our_own_transformations_are_right_passes() -> None:
             return px.as_fx_pass(ours, over="graph")(module.graph)
 
         report = survey_pass(as_pass, contract=ANYTHING.without("aliasing"), examples=EXAMPLES // 2)
-        assert report.wrong == 0, report.findings[0].message
+        assert report.wrong == 0, report.findings[0].error
 
 
 def upside_down(module: torch.fx.GraphModule) -> None:
@@ -144,7 +144,7 @@ MISTAKES: dict[str, tuple[Any, Contract]] = {
 }
 
 
-@pytest.mark.parametrize("law", MISTAKES)
+@pytest.mark.parametrize("law", ["meaning", *[pytest.param(law, marks=pytest.mark.deep) for law in MISTAKES if law != "meaning"]])
 def test_a_mistake_of_each_kind_is_found(law: str) -> None:
     a_pass, contract = MISTAKES[law]
     report = survey_pass(a_pass, contract=contract, examples=MANY, seed=0, seconds=1)
@@ -154,6 +154,7 @@ def test_a_mistake_of_each_kind_is_found(law: str) -> None:
     assert str(px.parse(found.program.text(), state={name: found.program.state[name].value for name in found.program.state}))
 
 
+@pytest.mark.deep
 def test_a_pass_that_goes_by_chance_is_said_to_be_wrong_though_it_is_right_when_it_is_asked_again() -> None:
     chance = random.Random(3)
 
@@ -169,7 +170,7 @@ def test_a_pass_that_goes_by_chance_is_said_to_be_wrong_though_it_is_right_when_
 @pytest.mark.parametrize("law", ["numbers", "compiled", "input", "idempotent"])
 def test_what_a_pass_does_not_claim_is_not_asked(law: str) -> None:
     report = survey_pass(MISTAKES[law][0], examples=EXAMPLES, seed=0)
-    assert report.wrong == 0, report.findings[0].message
+    assert report.wrong == 0, report.findings[0].error
 
 
 def test_a_pass_that_drops_assertions_says_so_in_its_contract() -> None:
@@ -212,7 +213,7 @@ def test_what_holds_in_any_call_need_not_be_asserted_and_more_may_be() -> None:
 
     contract = ANYTHING.without("aliasing")
     report = survey_pass(otherwise, around=[(checked, (torch.ones(2),))], examples=EXAMPLES, contract=contract)
-    assert report.wrong == 0 < report.changed, report.findings[0].message
+    assert report.wrong == 0 < report.changed, report.findings[0].error
 
 
 def test_merged_draws_are_found_and_draws_that_change_places_are_not() -> None:
@@ -247,17 +248,17 @@ def test_numbers_in_another_layout_are_no_mistake() -> None:
             return torch.rand_like(x.t())
 
     report = survey_pass(contiguous, programs=[(Drawn(), (torch.ones(2, 3),))], examples=0, contract=ANYTHING.without("values"))
-    assert report.wrong == 0, report.findings[0].message
+    assert report.wrong == 0, report.findings[0].error
 
 
 def test_a_pass_of_torch_is_right_within_its_contract_and_wrong_outside() -> None:
     assert survey_pass(CSEPass(), contract=INFERENCE, examples=EXAMPLES).wrong == 0
     with pytest.raises(LawBroken) as error:
-        check_fx_pass(legalize_graph, around=[(lambda x: x.sin() * 2, (torch.ones(2),))], examples=40, seed=0)
+        check_fx_pass(legalize_graph, around=[(lambda x: x.sin() * 2, (torch.ones(2),))], examples=20, seed=0)
     assert "legalize_graph breaks the law" in str(error.value)
     case: Any = error.value.case
     assert len(case.program.main.nodes) < 7
-    assert "Found among programs around what was given, examples=40, seed=0" in str(error.value)
+    assert "Found among programs around what was given, examples=20, seed=0" in str(error.value)
 
 
 def test_a_branch_that_is_given_by_name_means_the_same() -> None:
@@ -331,5 +332,5 @@ def test_exported_programs() -> None:
     contract = Contract(writes="at the end", aliasing=False, regions=False, effects=False, dynamic=False, values=False)
     report = survey_pass(decomposed, over="exported_program", contract=contract, examples=share(8))
     assert isinstance(report, PassReport)
-    assert report.wrong == 0, report.findings[0].message
+    assert report.wrong == 0, report.findings[0].error
     assert report.right > 1

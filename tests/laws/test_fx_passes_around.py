@@ -13,7 +13,7 @@ from purefx.laws.asking import LawBroken
 from purefx.laws.checking import WrongQuestion
 from purefx.laws.fx_passes import ANYTHING, INFERENCE, POINTWISE, Contract, check_fx_pass, survey_pass
 from purefx.laws.fx_passes.around import seeds_of
-from purefx.laws.fx_passes.checking import _Asking
+from purefx.laws.fx_passes.checking import Drawn
 from purefx.laws.law import Case
 from tests.programs import exported
 
@@ -25,7 +25,7 @@ ADDED = (lambda x, y: aten.mul.Tensor(aten.add.Tensor(x, y), 3), (torch.ones(2, 
 
 def cases_around(contract: Contract, examples: int, around: list[Any]) -> list[Case]:
     """Return the cases that a pass is asked on."""
-    return _Asking.of(lambda _: None, "graph_module", contract, "aten", examples, 0, (), around).cases()[0]
+    return Drawn(contract, "aten", seeds_of(around), examples, 0).cases([])[0]
 
 
 def names(program: px.Program) -> list[str]:
@@ -99,7 +99,7 @@ def test_a_mistake_that_hardly_any_drawn_program_shows_is_found_and_small() -> N
     found = {each.law: each for each in report.findings}
     assert "meaning" in found, "a write between what is read and its use"
     assert len(names(found["meaning"].program)) <= 4  # type: ignore[arg-type]
-    assert "around what was given" in found["meaning"].message
+    assert "around what was given" in str(found["meaning"].error)
     assert survey_pass(without_double_negation, contract=INFERENCE, around=around, examples=30).wrong == 0
 
 

@@ -15,7 +15,7 @@ import purefx as px
 import purefx.transforms
 from purefx.ir.analysis.digest import digest
 from purefx.laws.asking import LawBroken, assert_law, refuses
-from purefx.laws.checking import FEW, ask_laws, check_fits
+from purefx.laws.checking import FEW, ask, ask_laws
 from purefx.laws.law import GENERIC, Case, Law, Transform
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, drawn_cases
@@ -121,8 +121,8 @@ def test_laws_are_asked_on_programs_that_are_changed(name: str) -> None:
 def share_of(entry: Entry, stage: Stage, draw: int) -> float:
     """Return the share of programs that a transformation changes, among those that laws are asked of."""
     cases = [aimed_case(case, entry.aim) for case in drawn_cases("toy", stage, AT_ONCE["toy"], draw)]
-    found = check_fits(entry.transformation, stage, "toy", cases)
-    return found.changed / max(len(found.cases), 1)
+    found = ask(entry.transformation, (), cases)
+    return found.changed / max(found.right, 1)
 
 
 def test_every_transformation_is_registered() -> None:

@@ -186,6 +186,7 @@ def counts_on(program: px.Program) -> px.Program:
     return program.with_main(px.Graph(program.main.inputs, (made, *rest), renamed(program.main.output, new)))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("number", range(len(MISTAKES)), ids=lambda number: MISTAKES[number][0].__name__)
 def test_mistake_is_found(number: int) -> None:
     transform, stage, name = MISTAKES[number]
