@@ -107,7 +107,7 @@ def lift_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
     Args:
         program: a flat program.
-        fuel: a rewrite is one input, with the reads that it stands for: those that are inputs already, then those that come.
+        fuel: all of it is one rewrite.
 
     Returns:
         The program with state inputs, as ``torch.export`` makes them.
@@ -127,14 +127,13 @@ def lift_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         raise PipelineError(f"lift_state requires a program that is 'flat', but this one is not; {ADVICE['flat']}")
     if not program.signature.lifted and not any(type(node.do) is Get for node in graph.nodes):
         return program
-    lifting = _Lifting(program, fuel)
-    return lifting.program() if lifting.chosen or not fuel.refused else program
+    return _Lifting(program).program() if fuel.burn("lift the state") else program
 
 
 class _Lifting:
     """Works out one input for each tensor; plain lists inside, frozen at the end."""
 
-    def __init__(self, source: Program, fuel: Fuel) -> None:
+    def __init__(self, source: Program) -> None:
         self.source = source
         self.state = source.state
         self.reads = [node for node in source.main.nodes if type(node.do) is Get]
@@ -149,11 +148,6 @@ class _Lifting:
         for slot in (*self.taken, *(place.slot for place in sorted(sunk, key=lambda place: not place.used))):
             self.of_cell.setdefault(self.state[slot].cell, slot)
         self._add_unknown()
-        read = dict.fromkeys(slot for node in self.reads if (slot := self._slot_of(node)) in self.taken)
-        wanted = (*read, *(slot for slot, _ in self.places))
-        self.chosen = {slot for slot in wanted if fuel.burn("lift", slot)}
-        self.places = [place for place in self.places if place[0] in self.chosen]
-        self.whole = not fuel.refused
 
     def _add_unknown(self) -> None:
         found: dict[int, str] = {}
@@ -168,18 +162,16 @@ class _Lifting:
 
     def program(self) -> Program:
         """Return the program with the inputs, and without the reads."""
-        graph, signature = self.source.main, self.source.signature
+        graph = self.source.main
         formals = self._formals()
         given = {slot: Ref(name) for slot, name in self.taken.items()}
         given.update((slot, Ref(formal.name)) for slot, formal in formals.items())
         edit = Rewriter(graph)
         for node in self.reads:
-            if (slot := self._slot_of(node)) in self.chosen:
-                edit.drop(node.name, given[slot])
+            edit.drop(node.name, given[self._slot_of(node)])
         pairs = self._order(formals)
-        left = () if self.whole else tuple([place for place in signature.lifted if place.slot not in self.chosen])
         root = edit.graph(inputs=tuple([formal for formal, _ in pairs]))
-        return self.source.with_boundary(root, [spec for _, spec in pairs], lifted=left)
+        return self.source.with_boundary(root, [spec for _, spec in pairs], lifted=())
 
     def _slot_of(self, read: Node) -> str:
         slot = _slot(read)

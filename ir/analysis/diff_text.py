@@ -17,7 +17,7 @@ from ..text.contract import INPUT, MODULE, OUTPUT, RANGE, SUNK, print_call_signa
 from ..text.lexer import spell_path, spell_value
 from ..text.printer import print_graph, print_node
 from ..text.state import print_slot
-from .diff import Change, Diff, GraphEdit, Hunk, Hunks
+from .diff import Change, Diff, GraphEdit, Hunks
 
 
 def print_diff(diff: Diff) -> str:
@@ -37,9 +37,8 @@ def print_diff(diff: Diff) -> str:
         lines += ["root", *[f"{sign} @{spell_path(name)}" for sign, name in zip("-+", diff.root, strict=True)]]
     if any(diff.facts):
         lines += ["facts", *_signed("-", map(spell_path, diff.facts[0])), *_signed("+", map(spell_path, diff.facts[1]))]
-    slots = {change.key: change for change in diff.slots}
     for name, found in diff.sequences:
-        lines += [name, *_hunks(found, "entry", _state_line(slots) if name == "state" else PRINTERS[name])]
+        lines += [name, *_hunks(found, "entry", PRINTERS[name])]
     lines += _changed_slots(diff)
     for change in diff.specs:
         lines += [str(change.key), *_pair(change, lambda spec: ["none" if spec is None else print_tree(spec)])]
@@ -104,6 +103,7 @@ def fates(found: Hunks) -> dict[str, list[str]]:
 
 PRINTERS: Mapping[str, Callable[[Any], str]] = {
     "modules": MODULE.write,
+    "state": spell_path,
     "takes": INPUT.write,
     "gives": OUTPUT.write,
     "lifted": SUNK.write,
@@ -113,34 +113,15 @@ PRINTERS: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-def _state_line(slots: Mapping[str, Change]) -> Callable[[str], str]:
-    def line(name: str) -> str:
-        change = slots.get(name)
-        if change is None or (change.before is not None and change.after is not None):
-            return spell_path(name)
-        slot = change.after if change.before is None else change.before
-        return spell_path(name) if slot is None else print_slot(name, slot)
-
-    return line
-
-
 def _changed_slots(diff: Diff) -> list[str]:
-    listed = {name for word, found in diff.sequences if word == "state" for hunk in found for name in _items(hunk)}
     lines: list[str] = []
     for change in diff.slots:
-        sides = [slot for slot in (change.before, change.after) if slot is not None]
-        if len(sides) < 2 and change.key in listed:
-            continue
-        text = [print_slot(change.key, slot) for slot in sides]
+        text = [print_slot(change.key, slot) for slot in (change.before, change.after) if slot is not None]
         if len(text) == 2 and text[0] == text[1]:
             lines.append(f"  {text[0]}  ; other contents")
         else:
             lines += _pair(change, lambda slot, key=change.key: [print_slot(key, slot)])
     return ["slots", *lines] if lines else []
-
-
-def _items(hunk: Hunk) -> tuple[Any, ...]:
-    return (*hunk.removed, *hunk.added)
 
 
 def _pair(change: Change, printed: Callable[[Any], Iterable[str]]) -> list[str]:

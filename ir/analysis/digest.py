@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from attrs import evolve, fields, has
 
-from ..arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of
+from ..arguments import CONTAINERS, Body, Items, Record, Ref, children_of
 from ..effects.declared import PURE
 from ..expression import Apply, Expr, Sym
 from ..graph import Call, Get, Graph, Node
@@ -141,26 +141,9 @@ def _with_numbered_symbols(inputs: tuple[InputSpec, ...], constraints: Constrain
 
 
 def _written(value: object) -> str:
-    # Not ``repr``: that of an attrs value prints "..." in place of one whose address an earlier repr that ran out of stack has
-    # left behind, and ``shown`` prints one placeholder for all that nest deep.
-    written: list[str] = []
-    todo: list[Any] = [value]
-    while todo:
-        part = todo.pop()
-        kind = type(part)
-        if part is CLOSING:
-            written.append(")")
-        elif kind in CONTAINERS:
-            written.append(OPENING[kind])
-            todo.append(CLOSING)
-            todo.extend(reversed(children_of(part)))
-        elif has(kind):
-            written.append(f"{kind.__name__}(")
-            todo.append(CLOSING)
-            todo.extend([getattr(part, each.name) for each in reversed(fields(kind)) if each.eq])
-        else:
-            written.append(literal_token(part))
-    return "\n".join(written)
+    tokens: list[Hashable] = []
+    _write(value, tokens, {}, {})
+    return "\n".join(map(str, tokens))
 
 
 def _digits(value: Any) -> str:
@@ -291,7 +274,9 @@ def write_operands(
         _write(value, tokens, positions, callees)
 
 
-def _write(arg: Arg, tokens: list[Hashable], positions: Mapping[str, int], callees: Mapping[str, Hashable]) -> None:
+def _write(arg: Any, tokens: list[Hashable], positions: Mapping[str, int], callees: Mapping[str, Hashable]) -> None:
+    # Not ``repr``: that of an attrs value prints "..." in place of one whose address an earlier repr that ran out of stack has
+    # left behind, and ``shown`` prints one placeholder for all that nest deep.
     todo = [arg]
     while todo:
         part = todo.pop()
@@ -307,8 +292,14 @@ def _write(arg: Arg, tokens: list[Hashable], positions: Mapping[str, int], calle
             tokens.append(callees.get(part.graph, part.graph))
         elif part is CLOSING:
             tokens.append(")")
+        elif kind in CACHED:
+            tokens.append(_literal(part))
+        elif has(kind):
+            tokens.append(f"{kind.__name__}(")
+            todo.append(CLOSING)
+            todo.extend([getattr(part, each.name) for each in reversed(fields(kind)) if each.eq])
         else:
-            tokens.append(_literal(part) if kind in CACHED else literal_token(part))
+            tokens.append(literal_token(part))
 
 
 class _Closing:

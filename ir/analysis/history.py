@@ -1,7 +1,7 @@
 """``history`` and ``became``: what a node was made of, and what became of it, step by step.
 
 Both read origins, which every rewrite writes (``../origins.py``), and versions (``versions.py``).  A result is a value that
-prints as a few lines and gives itself as plain data.  Who wrote which origin is not judged here: the law of provenance does that.
+prints as a few lines.  Who wrote which origin is not judged here: the law of provenance does that.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ class Change:
 
 @frozen
 class History(Displayed):
-    """Where a node comes from: ``print`` shows it, ``to_dict`` gives it as plain data."""
+    """Where a node comes from: ``print`` shows it."""
 
     _form = "history"
     node: Place
@@ -261,22 +261,10 @@ class History(Displayed):
         lines += [escaped(f"  state {name}") for name in self.state[:SHOWN]]
         return "\n".join(lines)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as dicts, lists, text and numbers, for JSON.
-
-        >>> History(Place("", "y", "toy.neg"), (), (Imported("y", "toy.neg"),), ()).to_dict()["imported"][0]["name"]
-        'y'
-        """
-        return {
-            "node": _place(self.node), "changes": [_change(change) for change in self.changes],
-            "imported": [_imported(origin) for origin in self.imported], "inputs": [origin.name for origin in self.inputs],
-            "state": list(self.state),
-        }  # fmt: skip
-
 
 @frozen
 class Became(Displayed):
-    """What became of a node: ``print`` shows it, ``to_dict`` gives it as plain data."""
+    """What became of a node: ``print`` shows it."""
 
     _form = "history"
     node: Place
@@ -290,17 +278,6 @@ class Became(Displayed):
     def __str__(self) -> str:
         left = f"gone since {self.gone_by}" if self.gone_by is not None else f"now {_listed(self.nodes)}"
         return "\n".join([str(self.node), *[f"  {change}" for change in self.changes], f"  {left}"])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as dicts, lists, text and numbers, for JSON.
-
-        >>> Became(Place("", "y", "toy.neg"), (), (), "eliminate_dead_code").to_dict()["gone by"]
-        'eliminate_dead_code'
-        """
-        return {
-            "node": _place(self.node), "changes": [_change(change) for change in self.changes],
-            "nodes": [_place(place) for place in self.nodes], "gone by": self.gone_by,
-        }  # fmt: skip
 
 
 def history(program: Program, name: str, *, graph: str | None = None) -> History:
@@ -329,13 +306,13 @@ def history(program: Program, name: str, *, graph: str | None = None) -> History
     found, reads = origins_at(program, place.graph, place.name)
     roots = roots_at(found, path)
     nodes, inputs = ([one for one in roots if (one.op == INPUT) is is_input] for is_input in (False, True))
-    state = state_of(program, reads, path, all_instances(program) if reads else {})
+    state = _state_of(program, reads, path)
     if not (roots or state):
         raise NamingError(
             f"nothing is known of where {place} comes from: it was not imported, or with provenance=False, or a step made it "
             "without saying of what (px.ir.made_of)"
         )
-    return History(place, tuple(changes_of(versions(program), found, place)), in_order(nodes), in_order(inputs), state)
+    return History(place, tuple(_changes_of(versions(program), found, place)), _in_order(nodes), _in_order(inputs), state)
 
 
 def became(program: Program, name: str, *, graph: str = "", step: int = 0) -> Became:
@@ -399,14 +376,8 @@ def line_of(origin: Imported) -> Mapping[str, Any] | None:
 # -- through the versions -------------------------------------------------------------------------------------------------------
 
 
-def changes_of(every: Sequence[Version], origins: Iterable[Origin], place: Place) -> Iterable[Change]:
-    """Return what steps did to a node, the last one first.
-
-    Args:
-        every: the versions of the program, itself last.
-        origins: those behind the node.
-        place: where it is.
-    """
+def _changes_of(every: Sequence[Version], origins: Iterable[Origin], place: Place) -> Iterable[Change]:
+    # What steps did to a node, the last one first.
     now, there = list(origins), (place,)
     for number in range(len(every) - 1, 0, -1):
         earlier = every[number - 1].places
@@ -498,43 +469,26 @@ def _place_of(program: Program, name: str, graph: str | None) -> tuple[Place, st
         raise NamingError(f"there is no node {name!a} in {where}{did_you_mean(name, known)}")
     where = program.root if program.root in has else has[0]
     node = program.graphs[where].by_name[name]
-    return Place(where, name, op_name(node)), path_of(node, [path] if path is not None else all_instances(program)[where])
+    return Place(where, name, op_name(node)), _path_of(node, [path] if path is not None else all_instances(program)[where])
 
 
-def path_of(node: Node | None, paths: Sequence[str]) -> str | None:
-    """Return the module that runs a node, or that it calls, if it is one.
-
-    Args:
-        node: of a graph; None for one of its inputs.
-        paths: the instances of the graph.
-
-    >>> path_of(None, ["a"]), path_of(None, ["a", "b"])
-    ('a', None)
-    """
-    if node is not None and type(node.do) is Call:
+def _path_of(node: Node, paths: Sequence[str]) -> str | None:
+    # The module that runs a node, or that it calls, if it is one.
+    if type(node.do) is Call:
         paths = [join(outer, node.do.instance.path) for outer in paths]
     return paths[0] if len(paths) == 1 else None
 
 
-def state_of(
-    program: Program, reads: Sequence[tuple[str, str]], at: str | None, paths: Mapping[str, Sequence[str]]
-) -> tuple[str, ...]:
-    """Return the state that some nodes read, by name from the root: that of one module, where it reads any, or of all.
-
-    Args:
-        program: has the nodes.
-        reads: graph and name of each.
-        at: the path of the module; None for all.
-        paths: the instances of each graph.
-    """
+def _state_of(program: Program, reads: Sequence[tuple[str, str]], at: str | None) -> tuple[str, ...]:
+    # The state that some nodes read, from the root: that of one module, where it reads any, or of all.
+    paths = all_instances(program) if reads else {}
     slots = [(graph, do.slot) for graph, name in reads if type(do := program.graphs[graph].by_name[name].do) is Get]
     every = [(path, join(path, slot)) for graph, slot in slots for path in paths.get(graph, ())]
     mine = [(path, slot) for path, slot in every if at is not None and (path == at or is_below(path, at))]
     return tuple(sorted({slot for _, slot in mine or every}))
 
 
-def in_order(origins: Iterable[Imported]) -> tuple[Imported, ...]:
-    """Return imported nodes by graph, module and name."""
+def _in_order(origins: Iterable[Imported]) -> tuple[Imported, ...]:
     return tuple(sorted(origins, key=lambda one: (one.graph, one.stack[-1].path if one.stack else "", one.name)))
 
 
@@ -545,19 +499,3 @@ def _listed(places: Sequence[Place]) -> str:
 
 def _module(origin: Imported) -> str:
     return f" in {origin.stack[-1]}" if origin.stack else ""
-
-
-def _place(place: Place) -> dict[str, str]:
-    return {"graph": place.graph, "name": place.name, "op": place.op}
-
-
-def _change(change: Change) -> dict[str, Any]:
-    places = {key: [_place(place) for place in found] for key, found in (("before", change.before), ("after", change.after))}
-    return {"number": change.number, "step": change.step, "rules": list(change.rules), **places}
-
-
-def _imported(origin: Imported) -> dict[str, Any]:
-    return {
-        "name": origin.name, "op": origin.op, "graph": origin.graph, "modules": [str(frame) for frame in origin.stack],
-        "line": line_of(origin),
-    }  # fmt: skip

@@ -148,7 +148,7 @@ CHANGES: dict[str, tuple[px.Program, str]] = {
     "tie": (with_slot("a.n", cell=0, storage=0), "- buffer a.n: f32[2] cell 1 storage 1\n+ buffer a.n: f32[2]"),
     "a slot less": (
         BASE.evolve(state=px.ir.State(("a.m",), px.ir.pmap({"a.m": BASE.state["a.m"]}))),
-        "state\n@@ entry 1\n  a.m\n- buffer a.n: f32[2] cell 1 storage 1",
+        "state\n@@ entry 1\n  a.m\n- a.n\nslots\n- buffer a.n: f32[2] cell 1 storage 1",
     ),
     "a slot that no order has": (
         BASE.evolve(state=px.ir.State(BASE.state.order, BASE.state.slots.set("z", px.ir.Slot(px.ir.SlotKind.BUFFER, 1, 2, 2)))),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -136,11 +135,9 @@ def test_everything_leads_back_and_nothing_is_lost(program: px.Program, steps: t
     for name, node in result.nodes():
         found = px.history(result, node.name, graph=name)
         assert found.imported or found.inputs or found.state
-        assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
     for node in program.main.nodes:
         found = px.became(result, node.name)
         assert bool(found.nodes) is (found.gone_by is None)
-        assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
 
 
 def test_it_survives_a_file(program: px.Program, tmp_path: Path) -> None:
@@ -152,10 +149,10 @@ def test_it_survives_a_file(program: px.Program, tmp_path: Path) -> None:
     assert (tmp_path / "one.purefx").read_bytes() == (tmp_path / "two.purefx").read_bytes()
     for name, node in result.nodes():
         mine, theirs = (px.history(one, node.name, graph=name) for one in (result, again))
-        assert (str(mine), mine.to_dict()) == (str(theirs), theirs.to_dict())
+        assert str(mine) == str(theirs)
     for node in program.main.nodes:
         assert px.became(result, node.name) == px.became(again, node.name)
-    assert px.history(px.inline(again), "neg_1").to_dict() == px.history(px.inline(result), "neg_1").to_dict()
+    assert str(px.history(px.inline(again), "neg_1")) == str(px.history(px.inline(result), "neg_1"))
 
 
 def test_to_ep_says_it_as_torch_does(program: px.Program) -> None:

@@ -52,11 +52,6 @@ def test_verified_at_once() -> None:
 # A body that stands in a module and in that module's child.  Found by the law "bodies distinct".
 
 
-def body(name: str, do: px.Op | px.Call) -> px.Graph:
-    """Return a body of one node."""
-    return px.Graph((px.Input("x"),), (px.Node(name, do, (px.Ref("x"),)),), px.Ref(name))
-
-
 # Deduplicating a program in which bodies are shared already.
 
 

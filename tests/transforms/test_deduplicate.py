@@ -7,30 +7,13 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import ADD, MUL, Counter, Tower, exported, flat, parent
+from tests.programs import ADD, MUL, Tower, exported, flat
 from tests.transforms.small import preserved, tree
 
 
 def whole(module: nn.Module, *args: object, **kwargs: object) -> px.Program:
     """Return the program after the default pipeline."""
     return px.transform(px.import_ep(exported(module, *args, **kwargs)))
-
-
-def test_bodies_that_differ_in_a_child_only_stay_apart() -> None:
-    """Two calls of one module with the same nodes that call different children."""
-
-    class Choice(parent(one=nn.ReLU, two=nn.Tanh)):
-        def forward(self, x: torch.Tensor, *, first: bool) -> torch.Tensor:
-            return self.one(x) if first else self.two(x)
-
-    class Both(parent(choice=Choice)):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.choice(self.choice(x, first=True), first=False)
-
-    model, x = Both(), torch.randn(3)
-    program = whole(model, x)
-    assert {"choice", "choice@1"} <= set(program.order)
-    assert torch.equal(px.lower(program)(x), model(x))
 
 
 def test_literals_are_compared_with_their_type() -> None:
@@ -41,21 +24,6 @@ def test_literals_are_compared_with_their_type() -> None:
     ]
     program = px.deduplicate(px.outline(flat(nodes, tuple(px.Ref(node.name) for node in nodes), "x")))
     assert [node.do.graph for node in program.main.nodes if isinstance(node.do, px.Call)] == ["m0", "m1", "m2", "m0"]
-
-
-def test_calls_of_one_module_with_one_body_are_one() -> None:
-    """A stateful module called three times has one body, and eager's numbers."""
-
-    class Thrice(parent(counter=Counter)):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.counter(self.counter(self.counter(x)))
-
-    model, x = Thrice(), torch.randn(2, 4)
-    program = whole(model, x)
-    assert set(program.order) == {"", "counter", "counter.linear"}
-    module = px.lower(program)
-    assert torch.equal(module(x), model(x))
-    assert list(module.state_dict()) == list(model.state_dict())
 
 
 def reads_of(program: px.Program, graph: str) -> dict[str, str]:
@@ -161,37 +129,3 @@ def test_signatures_are_those_of_the_module_and_of_the_call() -> None:
     """
     assert px.deduplicate(tree(graphs + EQUAL, preserved("a"), preserved("b@1"))).order == ("", "a")
     assert px.deduplicate(tree(graphs + EQUAL, preserved("a"), preserved("b"))).order == ("", "a", "b")
-
-
-def test_a_body_at_two_heights_is_one() -> None:
-    """It is called by the root, and by a body that is called by a body: what it calls is compared before it is."""
-    text = """
-        graph @""(x) {
-          y = call @a(x) as a
-          z = call @b(y) as b
-          return (z,)
-        }
-        graph @a(x) {
-          y = call @c(x) as c
-          return y
-        }
-        graph @c(x) {
-          y = aten.sin.default(x)
-          return y
-        }
-        graph @b(x) {
-          y = call @d(x) as d
-          return y
-        }
-        graph @d(x) {
-          y = call @e(x) as c
-          return y
-        }
-        graph @e(x) {
-          y = aten.sin.default(x)
-          return y
-        }
-    """
-    result = px.deduplicate(tree(text))
-    assert result.order == ("", "a", "c", "b")
-    assert [node.do.graph for node in result.graphs["b"].nodes if isinstance(node.do, px.Call)] == ["a"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import attrs
 import pytest
@@ -67,17 +66,6 @@ def test_the_first_bad_rewrite_is_found_wherever_it_is(first: int) -> None:
     assert (len(softened(found.before)), len(softened(found.after))) == (first - 1, first)
     assert len(asked) <= 2 + 4
     assert asked[:2] == [0, 13]
-
-
-class Applied(torch.nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x)
 
 
 def test_a_real_model_is_searched_through_the_whole_pipeline() -> None:

@@ -11,8 +11,7 @@ import purefx as px
 from purefx.ir.operators import op_of
 from purefx.laws import toy
 from purefx.laws.toy import toy_meaning
-from tests.programs import ADD, MUL, NEG
-from tests.transforms.small import lines
+from tests.programs import ADD, NEG
 
 # Mutations in place: a write never overtakes a read, and what is handed out keeps its contents.
 
@@ -37,73 +36,6 @@ def mutating(
         modules=modules,
         facts=frozenset({"flat"}),
     )
-
-
-def run(program: px.Program, x: torch.Tensor) -> tuple[list[list[float]], list[float], list[float], list[float]]:
-    """Return outputs, both buffers and the input after two calls."""
-    module = px.lower(px.transform(program))
-    outputs = [module(x)[0].tolist() for _ in range(2)]
-    return outputs, module.n.tolist(), module.m.tolist(), x.tolist()  # type: ignore[union-attr, operator]
-
-
-def test_a_write_becomes_a_copy_after_its_value() -> None:
-    """One copy_ for one mutation, and the signature is clean."""
-    program = mutating(
-        [px.Node("a", ADD, (px.Ref("bn"), 1)), px.Node("y", NEG, (px.Ref("x"),))],
-        [("a", px.ir.StateMutation("n")), ("y", px.ir.UserOutput())],
-    )
-    result = px.inplace_mutations(program)
-    assert [node.name for node in result.main.nodes] == ["a", "copy_", "y"]
-    assert result.main.nodes[1].args == (px.Ref("bn"), px.Ref("a"))
-    assert result.signature.outputs == (px.ir.UserOutput(),)
-    assert px.inplace_mutations(result) is result
-
-
-def test_a_write_waits_for_the_last_read_of_the_old_contents() -> None:
-    """An exporter, or any pass, may put a read of the old value after the new one: pytorch's unflatten writes too early."""
-    program = mutating(
-        [px.Node("a", ADD, (px.Ref("bn"), 1)), px.Node("y", MUL, (px.Ref("bn"), px.Ref("x")))],
-        [("a", px.ir.StateMutation("n")), ("y", px.ir.UserOutput())],
-    )
-    assert [node.name for node in px.inplace_mutations(program).main.nodes] == ["a", "y", "copy_"]
-    assert run(program, torch.ones(2))[0] == [[1.0, 1.0], [2.0, 2.0]]
-
-
-def test_buffers_that_swap_swap() -> None:
-    """n' = m and m' = n: copying one into the other first would lose a value."""
-    program = mutating(
-        [px.Node("a", MUL, (px.Ref("bn"), 2)), px.Node("y", NEG, (px.Ref("a"),))],
-        [("bm", px.ir.StateMutation("n")), ("a", px.ir.StateMutation("m")), ("y", px.ir.UserOutput())],
-    )
-    outputs, n, m, _ = run(program, torch.ones(2))
-    assert (outputs, n, m) == ([[-2.0, -2.0], [-2.0, -2.0]], [2.0, 2.0], [2.0, 2.0])
-
-
-def test_the_old_value_handed_out_keeps_its_contents() -> None:
-    """Returning the buffer as it was before the write gives a copy of it."""
-    program = mutating([px.Node("a", ADD, (px.Ref("bn"), 1))], [("a", px.ir.StateMutation("n")), ("bn", px.ir.UserOutput())])
-    outputs, n, _, _ = run(program, torch.ones(2))
-    assert (outputs, n) == ([[1.0, 1.0], [2.0, 2.0]], [3.0, 3.0])
-
-
-def test_a_view_of_the_old_value_is_read_before_the_write() -> None:
-    """A value that shares memory with the buffer is an old read too."""
-    view = px.Node("v", op_of(torch.ops.aten.view.default), (px.Ref("bn"), px.ir.Items([2])))
-    program = mutating(
-        [view, px.Node("a", ADD, (px.Ref("bn"), 1)), px.Node("y", MUL, (px.Ref("v"), px.Ref("x")))],
-        [("a", px.ir.StateMutation("n")), ("y", px.ir.UserOutput())],
-    )
-    assert run(program, torch.ones(2))[0] == [[1.0, 1.0], [2.0, 2.0]]
-
-
-def test_inputs_are_written_for_the_caller() -> None:
-    """The caller's tensor changes exactly as it says."""
-    program = mutating(
-        [px.Node("a", ADD, (px.Ref("x"), 1)), px.Node("y", NEG, (px.Ref("a"),))],
-        [("a", px.ir.InputMutation(2)), ("y", px.ir.UserOutput())],
-    )
-    outputs, _, _, x = run(program, torch.zeros(2))
-    assert (outputs, x) == ([[-1.0, -1.0], [-2.0, -2.0]], [2.0, 2.0])
 
 
 def test_a_write_stands_in_the_calls_that_its_value_and_the_last_read_share() -> None:
@@ -157,12 +89,6 @@ def parsed(nodes: str, *gives: str, body: str = "", token: bool = False) -> px.P
     return program
 
 
-def test_a_write_that_nothing_sees_is_returned() -> None:
-    result = px.functionalize(parsed("c = aten.copy_.default(bn, y)\nreturn (y,)", "user"))
-    assert lines(result) == ["y = aten.neg.default(x)", "return (y, y)"]
-    assert result.signature.outputs == (px.ir.StateMutation("n"), px.ir.UserOutput())
-
-
 WAYS = {
     "contents that are returned already": ("z = aten.abs.default(x)\nreturn (z, y)", ("state n", "user"), ""),
     "contents of a tied buffer": ("z = aten.abs.default(x)\nreturn (z, y)", ("state other", "user"), ""),
@@ -193,9 +119,6 @@ def test_a_value_that_a_branch_writes_later_is_not_returned() -> None:
 
 
 # Buffers that are not saved: by name and by module, tied ones, and what is refused.
-
-
-X = torch.tensor([[1.0, 2.0]])
 
 
 def sent_into_state() -> px.Program:

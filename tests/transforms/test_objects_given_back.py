@@ -92,32 +92,6 @@ def test_a_norm_before_a_residual_is_swapped(first: str, way: str) -> None:
             torch.testing.assert_close(module(x), model(x), rtol=0, atol=0)
 
 
-class Layer(nn.Module):
-    """Has a preserved signature too, and gives what its norm was given back, beside the result."""
-
-    def __init__(self, norm: nn.Module, given: str) -> None:
-        super().__init__()
-        self.norm, self.given = norm, given
-
-    def forward(self, x: torch.Tensor) -> Any:
-        y = x * 3
-        z = self.norm(y)
-        return {"value": (z, y), "nested": {"a": y, "b": z}, "added": (z + y, y + z, y)}[self.given]
-
-
-class Layers(nn.Module):
-    """Calls a layer, and goes on with all that it gives."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        given = self.layer(x)
-        values = list(given.values()) if isinstance(given, dict) else list(given)
-        return sum(values[1:], values[0] * 5) + x
-
-
 class Casts(nn.Module):
     """Gives its argument back, as its result."""
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 
 import purefx as px
 from purefx.ir.own_operators import GIVES, TAKES
 from purefx.ir.torch_private import pytree
-from tests.programs import ADD, ADD_, NEG, calls, exported, flat, hierarchy, node, parent
+from tests.programs import ADD, NEG, calls, flat, node
 from tests.transforms.small import lines, number, preserved, shown, told, tree
 
 # Outlining: by call identity and dependencies, whatever the order of the nodes.
@@ -17,43 +16,12 @@ from tests.transforms.small import lines, number, preserved, shown, told, tree
 
 A, B = px.Frame("a"), px.Frame("b")
 
-BEFORE_MERGING = px.DEFAULT[: px.DEFAULT.index(px.deduplicate)]
-
-
-def test_values_keep_their_names() -> None:
-    """A call is named after the value that it gives back; a body's inputs after what they are given."""
-    program = px.outline(flat([node("y", NEG, "x", stack=(A,)), node("z", ADD, "y", "x")], px.Ref("z"), "x"))
-    assert [n.name for n in program.main.nodes] == ["y", "z"]
-    assert program.main.nodes[0].do == px.Call(A, "a")
-    assert program.graphs["a"] == px.Graph((px.Input("x"),), (node("y", NEG, "x"),), px.Ref("y"))
-
-
-def test_several_results_are_projected() -> None:
-    """A body that gives back two values gives a tuple, in the order of their definition."""
-    program = px.outline(
-        flat([node("y", NEG, "x", stack=(A,)), node("z", NEG, "y", stack=(A,)), node("w", ADD, "z", "y")], px.Ref("w"), "x")
-    )
-    assert program.graphs["a"].output == (px.Ref("y"), px.Ref("z"))
-    assert [(n.name, n.args) for n in program.main.nodes[1:3]] == [("y", (px.Ref("a"), 0)), ("z", (px.Ref("a"), 1))]
-
 
 def test_consecutive_calls_stay_two() -> None:
     """pytorch#132993: two calls of one module back to back are two calls."""
     nodes = [node("y", NEG, "x", stack=(A,)), node("z", NEG, "y", stack=(px.Frame("a", 1),))]
     program = px.outline(flat(nodes, px.Ref("z"), "x"))
     assert calls(program) == ["a", "a@1"]
-
-
-def test_interleaved_calls_are_gathered() -> None:
-    """Two independent calls whose nodes alternate become two calls."""
-    nodes = [
-        node("p", NEG, "x", stack=(A,)),
-        node("q", NEG, "x", stack=(B,)),
-        node("r", NEG, "p", stack=(A,)),
-        node("s", NEG, "q", stack=(B,)),
-    ]
-    program = px.outline(flat([*nodes, node("t", ADD, "r", "s")], px.Ref("t"), "x"))
-    assert calls(program) == ["a", "b"]
 
 
 def flatly(program: px.Program, *names: str) -> px.Program:
@@ -75,18 +43,6 @@ def test_a_call_that_is_no_single_run_stays_flat() -> None:
     assert torch.equal(px.lower(px.deduplicate(program))(x)[0], x + -x)
 
 
-def test_a_read_does_not_follow_its_module_over_a_write() -> None:
-    """b's first node reads x before a's write and its second after: gathering b would move a read over the write."""
-    nodes = [
-        node("p", NEG, "x", stack=(B,)),
-        node("w", ADD_, "x", 1, stack=(A,)),
-        node("q", NEG, "x", stack=(B,)),
-        node("r", ADD, "p", "q"),
-    ]
-    program = flatly(flat(nodes, px.Ref("r"), "x"), "a", "b")
-    assert torch.equal(px.lower(program)(torch.tensor([1.0, 2.0]))[0], torch.tensor([-3.0, -5.0]))
-
-
 def test_a_preserved_call_that_is_really_cut_is_refused() -> None:
     """Never silently: a is one call to the user, and another module stands between its two halves."""
     a, b = (px.Frame("a"),), (px.Frame("b"),)
@@ -101,17 +57,6 @@ def test_a_preserved_call_that_is_really_cut_is_refused() -> None:
     signatures = px.ir.pmap({a[0]: px.ir.CallSignature(structure(((0,), {})), structure(0))})
     with pytest.raises(px.errors.UnsupportedProgram, match=r"the call signature of a \(call 0\) was preserved"):
         px.outline(flat(nodes, (px.Ref("last"),), "x", call_signatures=signatures))
-
-
-def test_modules_that_call_no_operator_of_their_own() -> None:
-    """A module that only calls its child is still a call."""
-
-    class Wrapper(parent(inner=lambda: nn.Sequential(nn.Sequential(nn.Linear(4, 4))))):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.inner(x)
-
-    program = px.transform(px.import_ep(exported(Wrapper(), torch.ones(1, 4))), *BEFORE_MERGING)
-    assert hierarchy(program) == ["", "inner", "inner.0", "inner.0.0"]
 
 
 # Calls whose nodes do not stand side by side: which stay flat, and which are whole.
@@ -176,13 +121,6 @@ def test_of_two_preserved_calls_that_need_one_another_none_is_whole() -> None:
     for program in ((CIRCLE, preserved("a"), preserved("b")), (VISITS, preserved("a"))):
         with pytest.raises(px.errors.UnsupportedProgram, match=r"signature of a \(call 0\).* export again without preserving it"):
             outlined(*program)
-
-
-def test_calls_that_are_no_part_of_the_circle_stay_whole_and_where_they_are() -> None:
-    nodes = CIRCLE.replace("return (s,)", "u = aten.neg.default(s)  in d\n    v = aten.neg.default(u)  in d\n    return (v,)")
-    assert calls(outlined("o = aten.abs.default(x)  in d@1\n" + nodes, flat="a b")) == ["d@1", "d"]
-    w = "w = aten.sin.default(x)  in d\n"
-    assert calls(outlined(w + nodes.replace("neg.default(u)", "add.Tensor(u, w)"), flat="a b")) == ["d"]
 
 
 @pytest.mark.parametrize("sections", [(), (preserved("m"),)], ids=["plain", "preserved"])

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-
 import purefx as px
 from tests.transforms.small import lines, shown
 from tests.transforms.split_by_hand import split_tree
@@ -110,8 +106,3 @@ def test_a_result_that_was_taken_twice_is_taken_once() -> None:
 
 
 # Drawn programs of operators whose schema says too little, split along drawn tags: numbers, state and draws are those of fx.
-
-
-aten: Any = torch.ops.aten
-
-GIVEN = frozenset({"x", "y"})

@@ -100,16 +100,6 @@ def test_inputs_that_are_the_modules_tensors() -> None:
         px.restore_names(program, module, inputs=IDS)  # type: ignore[arg-type]
 
 
-def test_strict_and_non_strict_become_one_program() -> None:
-    """A strict export has one name of a tied weight and no unused state."""
-    module = Tied()
-    strict, other = (px.import_ep(torch.export.export(module, (IDS,), strict=strict)) for strict in (True, False))
-    assert not px.alpha_equal(px.transform(strict), px.transform(other))
-    left, right = (px.transform(px.restore_names(one, module, add_unused=True)) for one in (strict, other))
-    assert px.alpha_equal(left, right)
-    assert_equal(left, module)
-
-
 def test_a_mapping_says_names_alone() -> None:
     """What ``state_dict`` gives are other objects on the same memory."""
     module = Tied()

@@ -58,12 +58,6 @@ def relu(replacement: Function, **options: Any) -> px.Rule:
     return px.rule(lambda x: torch.relu(x), **options).becomes(replacement)
 
 
-def linear_relu(**options: Any) -> px.Rule:
-    """Return a rule of two operators, which are in two modules."""
-    found = px.rule(lambda x, w, b: torch.relu(functional.linear(x, w, b)), **options)
-    return found.becomes(lambda m, x, w, b: functional.linear(x, w, b))
-
-
 PATTERNS: list[tuple[Function, str]] = [
     (lambda x: x.shape, "looks for operators"),
     (lambda x: x, "looks for operators"),

@@ -68,9 +68,6 @@ def test_operators_of_python(name: str, function: Function, args: tuple[Tensor, 
     assert finds(function, function, *args)
 
 
-IMAGE = torch.randn(2, 4, 6, 6)
-PARTS = (X, X + 1)
-
 FUNCTIONS: list[tuple[str, Function, tuple[Tensor, ...]]] = [
     ("normalize", lambda x: functional.normalize(x), (X,)),
     ("norm of 1", lambda x: torch.norm(x, 1, dim=(0, 1), keepdim=True), (X,)),

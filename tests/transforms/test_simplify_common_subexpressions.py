@@ -170,17 +170,6 @@ def test_inputs_of_a_body_may_be_one_tensor() -> None:
     assert nodes(result, "f") == ["a", "w", "b", "c"]
 
 
-class Region(nn.Module):
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        y = x @ x
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            z = x @ x
-            u = x @ x
-        with torch.no_grad():
-            v = x @ x
-        return (y + v) + (x @ x), z.float() + u
-
-
 def test_calls_with_preserved_signatures_are_not_crossed() -> None:
     class Outer(nn.Module):
         def __init__(self) -> None:

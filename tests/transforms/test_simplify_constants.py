@@ -8,7 +8,7 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.torch_private import pytree
-from tests.transforms.simplifying import root, same_as_eager, sound, text
+from tests.transforms.simplifying import root, sound, text
 
 FOLD = px.fold_constants
 
@@ -133,35 +133,6 @@ def test_in_a_shared_body_only_what_is_one_tensor_everywhere() -> None:
     tied = text(graphs, "state {\nbuffer a.n: f32[2]\nbuffer b.n: f32[2] tied a.n\n}")
     assert left(sound(FOLD, tied), "f") == ["s", "r"]
     assert left(sound(FOLD, px.expand(apart)), "b") == ["s", "r"]
-
-
-class Masked(nn.Module):
-    """A causal mask, tables of positions, a counter, and constants that are written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("frequencies", torch.pow(10000.0, -torch.arange(4.0) / 4))
-        self.register_buffer("steps", torch.zeros(()))
-        self.scratch = torch.zeros(3)
-        self.table = torch.tensor([1.0, -0.0, float("nan")])
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        self.steps += 1
-        self.scratch[0] += 1
-        mask = torch.full((4, 4), float("-inf")).triu(1)
-        angles = torch.arange(4.0)[:, None] * self.frequencies[None, :]
-        y = (x + mask).softmax(-1) * angles.cos() + torch.exp(self.steps)
-        z = torch.cond(x.sum() > 0, lambda a: a * torch.arange(4.0), lambda a: a - torch.ones(4).exp(), (x,))
-        return y, z, self.table.neg() * x[0, 0], self.scratch + torch.ones(3).exp(), torch.zeros(2), self.frequencies.exp()
-
-
-def test_masks_and_tables() -> None:
-    program = same_as_eager(Masked(), (torch.randn(4, 4),), FOLD, stages=("flat",))
-    names = [node.do.name for node in program.main.nodes if type(node.do) is px.Op]
-    assert "aten.triu.default" not in names
-    assert "aten.cos.default" not in names
-    assert names.count("aten.exp.default") == 2
-    same_as_eager(Masked(), (torch.randn(4, 4),), FOLD, px.eliminate_dead_code, stages=("sunk", "tree"))
 
 
 def test_operators_of_other_libraries_are_not_run() -> None:

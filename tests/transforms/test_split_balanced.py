@@ -46,21 +46,6 @@ def test_the_largest_part_is_as_small_as_it_can_be(data: st.DataObject) -> None:
     assert balanced(sizes, depths, parts) == by_hand(sizes, depths, parts)
 
 
-class Tied(nn.Module):
-    """Two layers of one weight of 16 numbers, one of 4, and a buffer of 100."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
-        self.second.weight = self.first.weight
-        self.scale = nn.Parameter(torch.ones(4))
-        self.register_buffer("wide", torch.ones(25, 4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Both layers, scaled, and the buffer."""
-        return self.second(self.first(x)) * self.scale + self.wide.sum(0)
-
-
 def sized(*slots: px.ir.Slot) -> px.Program:
     """Return a program whose nodes are named by number, each of which reads one slot."""
     state = {f"s{number}": slot for number, slot in enumerate(slots)}

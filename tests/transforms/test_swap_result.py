@@ -209,10 +209,3 @@ def test_containers_are_made_of_their_leaves() -> None:
         "add_12 = aten.add.Tensor(add_8, add_11)",
         "return (add_12,)",
     ]
-
-
-class Twice(parent(lin=lambda: nn.Linear(3, 3))):
-    """Calls one module twice."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.lin(self.lin(x))

@@ -17,13 +17,6 @@ from tests.transforms.small import ref
 # Tokens that order nothing any more: they go out of signatures, operands, results and meta, and nothing else does.
 
 
-OPERANDS = {
-    "a tuple": ("higher_order.cond(x, @$a, @$b, (t, x))", "higher_order.cond(x, @$a, @$b, (x,))"),
-    "arguments": ("toy.region(@$a, @$b, [x], t, x) ! through_bodies", "toy.region(@$a, @$b, [x], x) ! through_bodies"),
-    "bodies by keyword": ("toy.region(t, x, a=@$a, b=@$b) ! through_bodies", "toy.region(x, a=@$a, b=@$b) ! through_bodies"),
-}
-
-
 # Effect tokens become ordered effects: same operators, same order, no tokens.
 
 

@@ -115,11 +115,6 @@ def test_a_replacement_replaces_all_calls(to: Any, how: str) -> None:
     assert [name for name, _ in u.named_modules()] == ["", "foo"]
 
 
-class Deep(parent(inner=Root)):
-    def forward(self, x: Any) -> Any:
-        return self.inner(self.inner(x)) + self.inner.foo(x, kind=1)
-
-
 # Issue 4, number 6: dynamic shapes.
 
 

@@ -99,11 +99,6 @@ class Unbacked(Linear):
         return self.linear(x) * rows.sum() + rows.shape[0]
 
 
-class Random(Linear):
-    def forward(self, x: Any) -> Any:
-        return torch.dropout(self.linear(x), 0.5, train=True) + torch.rand_like(x)
-
-
 DEAD = ("decomposed", "does not exist in the graph")
 """After a decomposition a branch gives a tuple, and the exporter's record of a preserved call names the item as it was called
 before."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import io
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +20,15 @@ from torch.nn.utils import parametrizations
 import purefx as px
 from tests.programs import parent
 from tests.unflatten.harness import Case, Cases, compare, export, exported
+from tests.unflatten.test_calls import TwoNames
+from tests.unflatten.test_state import CASES as STATE
+from tests.unflatten.test_state import (
+    BatchNormTwice,
+    ListsAndDicts,
+    NonPersistentBuffers,
+    ParameterInAList,
+    TiedParameters,
+)
 
 CASES = Cases()
 X = (torch.randn(4, 3),)
@@ -32,87 +41,10 @@ EACH_WAY = pytest.mark.parametrize("way", ["plain", pytest.param("strict, decomp
 """The two ends: as the exporter gives it, and after everything that may happen to it."""
 
 
-@CASES.add(X, preserve=("a",))
-class Tied(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3, bias=False)
-        self.b.weight = self.a.weight
-
-    def forward(self, x: Any) -> Any:
-        return self.b(self.a(x))
-
-
-@CASES.add(X, preserve=("c",))
-class NonPersistent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("p", torch.zeros(3), persistent=False)
-        self.register_buffer("kept", torch.randn(3))
-        self.c = nn.Linear(3, 3)
-        self.c.register_buffer("q", torch.full((3,), 0.5), persistent=False)
-        self.c.constant = torch.arange(3.0)
-
-    def forward(self, x: Any) -> Any:
-        self.p.add_(1)
-        self.kept.mul_(2)
-        return self.c(x) + self.p * self.c.q + self.kept + self.c.constant + torch.tensor([1.0, 2.0, 3.0])
-
-
-@CASES.add(X, preserve=("norm",))
-class NormTwice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm1d(3)
-        nn.init.normal_(self.norm.weight)
-        nn.init.normal_(cast(torch.Tensor, self.norm.running_mean))
-
-    def forward(self, x: Any) -> Any:
-        return self.norm(self.norm(x) * 2)
-
-
-@CASES.add(X)
-class ListsAndDicts(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.ps = nn.ParameterList([torch.randn(3), torch.randn(3)])
-        self.pd = nn.ParameterDict({"b": torch.randn(3), "a": torch.randn(3)})
-
-    def forward(self, x: Any) -> Any:
-        return x * self.ps[0] + self.ps[1] * self.pd["a"] + self.pd["b"]
-
-
 @CASES.add(X, preserve=("l",))
 class WeightNorm(parent(l=lambda: parametrizations.weight_norm(nn.Linear(3, 3)))):
     def forward(self, x: Any) -> Any:
         return self.l(x)
-
-
-@CASES.add(X)
-class Held(nn.Module):
-    """Uses its parameters through a Python list, where the exporter finds them under no name."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.l = nn.Linear(3, 3)
-        self.w = nn.Parameter(torch.randn(3))
-        self.held = [self.w, self.l.weight]
-
-    def forward(self, x: Any) -> Any:
-        return self.l(x) * self.w + self.held[0] + self.held[1].sum()
-
-
-@CASES.add(X)
-class TwoNames(nn.Module):
-    """Holds one module under three names; two are called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
-        self.b = self.unused = self.a
-
-    def forward(self, x: Any) -> Any:
-        return self.b(self.a(x))
 
 
 def ties(module: nn.Module) -> set[frozenset[str]]:
@@ -129,7 +61,9 @@ def tensors(module: nn.Module) -> list[torch.Tensor]:
     return [*module.parameters(), *module.buffers(), *constants]
 
 
-EACH = pytest.mark.parametrize("case", [pytest.param(case, id=case.make.__name__) for case in CASES.all])
+LOADED = (TiedParameters, NonPersistentBuffers, BatchNormTwice, ListsAndDicts, ParameterInAList)
+CHOSEN = [*CASES.all, *[case for case in STATE.all if case.make in LOADED]]
+EACH = pytest.mark.parametrize("case", [pytest.param(case, id=case.make.__name__) for case in CHOSEN])
 
 
 @EACH_WAY
@@ -168,7 +102,7 @@ def test_converted(case: Case, way: str) -> None:
         assert found.shape == (4, 3)
 
 
-@pytest.mark.parametrize("kind", [Tied, NormTwice])
+@pytest.mark.parametrize("kind", [TiedParameters, BatchNormTwice])
 @pytest.mark.parametrize("way", ["plain", "decomposed"])
 def test_on_meta(kind: type[nn.Module], way: str) -> None:
     """A module without memory is exported, and gets its state afterwards."""
@@ -183,7 +117,7 @@ def test_on_meta(kind: type[nn.Module], way: str) -> None:
         compare(lowered, real, Case(kind, [X, X]))
 
 
-@pytest.mark.parametrize("kind", [Held, Tied, TwoNames, WeightNorm])
+@pytest.mark.parametrize("kind", [ParameterInAList, TiedParameters, TwoNames, WeightNorm])
 @pytest.mark.parametrize("way", ["plain", "decomposed"])
 def test_trained(kind: type[nn.Module], way: str) -> None:
     """Each parameter is one parameter for the optimizer, also in copies and after loading."""
@@ -211,20 +145,6 @@ def test_trained(kind: type[nn.Module], way: str) -> None:
                     module(X[0]).square().sum().backward()
                     optimizer.step()
             torch.testing.assert_close(lowered.state_dict(), expected.state_dict(), rtol=0, atol=0)
-
-
-def rows(*counts: int) -> tuple[torch.Tensor, ...]:
-    return tuple(torch.arange(3.0 * count).reshape(count, 3) for count in counts)
-
-
-class Doubled(nn.Module):
-    def forward(self, x: Any) -> Any:
-        return x * 2
-
-
-class Scaled(nn.Module):
-    def forward(self, d: Any, *, scale: Any) -> Any:
-        return d["a"][0] * scale
 
 
 class Counting(parent(n=lambda: torch.zeros(()))):

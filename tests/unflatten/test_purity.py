@@ -1,10 +1,9 @@
-"""What unflattening leaves alone: the program, the order of its calls, its effects, and defects of the peer."""
+"""What unflattening leaves alone: the program and the process."""
 
 from __future__ import annotations
 
 import copy
 import gc
-import random
 import warnings
 import weakref
 from typing import Any
@@ -74,79 +73,7 @@ def test_nothing_is_kept_alive(way: str, preserve: tuple[str, ...]) -> None:
     assert [part() for part in parts] == [None] * len(parts)
 
 
-# Issue 4, number 7: any legal order of the exported graph gives the same hierarchy and the same numbers.
-
-
-BLOCKS = ("blocks.0", "blocks.1")
-
-
-class Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.q, self.k, self.v, self.out = (nn.Linear(6, 6) for _ in range(4))
-
-    def forward(self, x: Any) -> Any:
-        scores = self.q(x) @ self.k(x).transpose(-1, -2)
-        return self.out(scores.softmax(-1) @ self.v(x))
-
-
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention, self.norm = Attention(), nn.LayerNorm(6)
-        self.up, self.down = nn.Linear(6, 12), nn.Linear(12, 6)
-
-    def forward(self, x: Any) -> Any:
-        x = x + self.attention(self.norm(x))
-        return x + self.down(self.up(x).relu())
-
-
-class Transformer(parent(blocks=lambda: nn.ModuleList([Block(), Block()]))):
-    def forward(self, x: Any) -> Any:
-        for block in self.blocks:
-            x = block(x)
-        return x
-
-
-def reordered(ep: torch.export.ExportedProgram, seed: int) -> None:
-    """Give the graph of an exported program another topological order."""
-    choose = random.Random(seed)
-    graph = ep.graph
-    nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
-    waiting = {node: {used for used in node.all_input_nodes if used in set(nodes)} for node in nodes}
-    output = next(node for node in graph.nodes if node.op == "output")
-    while waiting:
-        ready = [node for node, needs in waiting.items() if not needs]
-        node = choose.choice(ready)
-        del waiting[node]
-        output.prepend(node)
-        for needs in waiting.values():
-            needs.discard(node)
-    graph.lint()
-
-
-@pytest.mark.parametrize("preserve", [(), BLOCKS])
-def test_forty_legal_orders(preserve: tuple[str, ...]) -> None:
-    torch.manual_seed(0)
-    eager = Transformer()
-    case = Case(Transformer, [(torch.randn(2, 4, 6),)] * 2, preserve=preserve)
-    ep = export(eager, case.calls[0], preserve=preserve)
-    hierarchy = [name for name, _ in px.unflatten(ep).named_modules()]
-    first = [node.name for node in ep.graph.nodes]
-    for seed in range(40):
-        reordered(ep, seed)
-        assert [node.name for node in ep.graph.nodes] != first
-        lowered = px.lower(px.transform(px.import_ep(ep)))
-        assert [name for name, _ in lowered.named_modules()] == hierarchy
-        compare(lowered, eager, case)
-        if preserve and seed < 5:
-            for path in preserve:
-                lowered.set_submodule(path, Block())
-                lowered.get_submodule(path).load_state_dict(eager.get_submodule(path).state_dict())
-            compare(lowered, eager, case)
-
-
-# Issue 4, numbers 3 and 5: script objects among the state, and effects that the exporter orders with tokens.
+# Issue 4, number 3: script objects among the state.
 
 
 class Quantized(parent(layer=nn.ReLU)):
@@ -176,40 +103,3 @@ def test_a_script_object_is_held_by_the_module_that_uses_it() -> None:
         assert list(module.state_dict()) == []
         for called in (module, module.layer):
             assert torch.equal(called(given), torch.ops.quantized.linear_dynamic(given, packed))
-
-
-class Printing(parent(n=lambda: torch.zeros(()))):
-    def forward(self, x: Any, word: str) -> Any:
-        torch.ops.aten._print(f"before {word}")
-        self.n.add_(1)
-        y = x * self.n
-        torch.ops.aten._print(f"after {word}")
-        return y
-
-
-class Speaking(parent(child=Printing)):
-    def forward(self, x: Any) -> Any:
-        y = self.child(x, "one")
-        torch.ops.aten._print("between")
-        return self.child(y, "two") + x
-
-
-@pytest.mark.parametrize("way", ["plain", "decomposed"])
-@pytest.mark.parametrize("to", LOWERED)
-def test_what_is_printed_keeps_its_order(way: str, to: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    eager, x = Speaking(), torch.randn(3)
-    ep = export(eager, (x,), way=way)
-    if way == "decomposed":
-        assert any("with_effects" in str(node.target) for node in ep.graph.nodes), "the exporter wrote tokens"
-    module: Any = px.lower(px.transform(px.import_ep(ep)), to=to)
-    for number in range(3):
-        capfd.readouterr()
-        expected = eager(x + number)
-        told = capfd.readouterr().out
-        assert torch.equal(module(x + number), expected)
-        assert capfd.readouterr().out == told
-        assert told.split("\n")[:5] == ["before one", "after one", "between", "before two", "after two"]
-    assert torch.equal(module.child.n, eager.child.n)
-
-
-# The table of ``docs/unflatten.md`` is what ``bench/defects.py`` finds.

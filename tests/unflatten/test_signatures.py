@@ -179,21 +179,10 @@ class OnlyWrites(parent(a=GivesNothing)):
         return x + self.a.n
 
 
-class Plain(Linear):
-    def forward(self, x: Any) -> Any:
-        return self.linear(x).relu()
-
-
 @CASES.add(X, preserve=("a.0", "a.2.0"))
 class InsideOfContainers(parent(a=lambda: nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.ModuleList([nn.Linear(3, 3)])))):
     def forward(self, x: Any) -> Any:
         return self.a[2][0](self.a[1](self.a[0](x)))
-
-
-class Views(Linear):
-    def forward(self, x: Any) -> Any:
-        y = self.linear(x)
-        return y.view(-1), y.unbind(0), torch.split(y, 2)
 
 
 @CASES.each
