@@ -180,10 +180,6 @@ def test_regions_under_autocast_follow() -> None:
     assert [node.args[0] for _, node in px.to_device(program, {"cuda:0": "cuda:1"}).nodes() if "autocast" in str(node.do)] == [
         "cuda"
     ]
-    with pytest.raises(
-        px.errors.UnsupportedProgram, match=r"devices of that type go to cpu, cuda: map all of them with the key 'cuda'"
-    ):
-        px.to_device(program, {"cuda:0": "cpu"})
     with pytest.raises(px.errors.UnsupportedProgram, match="there is no autocast on 'meta'"):
         px.to_device(program, "meta")
 
@@ -191,7 +187,7 @@ def test_regions_under_autocast_follow() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_contents_do_not_move_where_there_is_no_device() -> None:
     with pytest.raises(
-        px.errors.UnsupportedProgram, match=r"'weight' cannot be moved: the device cuda:0 is not here .*move to the meta"
+        px.errors.UnsupportedProgram, match=r"'weight', 'bias' cannot be moved .*move to the meta"
     ):
         px.to_device(imported(nn.Linear(4, 4), X), "cuda")
 
