@@ -126,12 +126,10 @@ def _check_all(program: Program, globs: Sequence[str], used: set[str], called: M
             )
         if glob in used:
             continue
-        if any(fnmatchcase(path, glob) for path in called):
-            raise NamingError(f"observe: of what {glob!r} gives, the program uses nothing, so there is no value in it")
-        if any(fnmatchcase(path, glob) for path in [module.path for module in program.modules] if path):
+        if any(fnmatchcase(path, glob) for path in [*called, *(module.path for module in program.modules if module.path)]):
             raise NamingError(
-                f"observe: {glob!r} is in the program, but no call of it: it gives what it takes, or runs inside of an operator "
-                f"(cond, a loop), or the exporter kept no trace of it; observe the module around it"
+                f"observe: {glob!r} is in the program, but has no value of its own there: nothing uses what it gives, it "
+                "gives what it takes, or the exporter kept no trace of its call; observe the module around it"
             )
         raise NamingError(f"observe: no module {glob!r} is called that gives a value{did_you_mean(glob, called)}")
 
