@@ -55,13 +55,6 @@ def test_regions_of_one_graph(steps: tuple[str, ...], expected: dict[str, list[s
     assert bodies(between(*steps, result="a" if "off" not in steps[:1] else "c")) == expected
 
 
-def test_a_mode_is_cut_where_autocast_begins_and_ends() -> None:
-    program = between(A, "off", B, "half", C, "on", "d = aten.neg.default(c)", EXIT.format("m3"), result="d")
-    result = bodies(program)
-    assert result["$no_grad"] == ["b"] and result["$no_grad_1"] == ["c"]
-    assert result["$autocast"][-1] == "d"
-
-
 @pytest.mark.parametrize(
     "steps",
     [
@@ -69,10 +62,11 @@ def test_a_mode_is_cut_where_autocast_begins_and_ends() -> None:
         (A, "half", B),
         (A, "half", "half", B, EXIT.format("m1"), "f = torch.amp.autocast_mode._exit_autocast(m2)"),
         (A, "half", "off", EXIT.format("m1"), B),
+        (A, "off", B, "half", C, "on", "d = aten.neg.default(c)", EXIT.format("m3")),
         (A, "off", 'u = torch._functorch.predispatch._vmap_increment_nesting(2, "error")', "on", B,
          "v = torch._functorch.predispatch._vmap_decrement_nesting()"),
     ],
-    ids=["not closed", "autocast not closed", "crosswise", "left inside", "a level of vmap"],
+    ids=["not closed", "autocast not closed", "crosswise", "left inside", "overlapping", "a level of vmap"],
 )  # fmt: skip
 def test_what_is_no_region_stays(steps: tuple[str, ...]) -> None:
     program = between(*steps)
@@ -80,7 +74,7 @@ def test_what_is_no_region_stays(steps: tuple[str, ...]) -> None:
 
 
 class Modes(nn.Module):
-    """Nested and empty regions, writes, draws, several results, a region that begins in another one and ends behind it."""
+    """Nested and empty regions, writes, draws, and several results."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,8 +95,8 @@ class Modes(nn.Module):
             torch.set_grad_enabled(False)
             with torch.autocast("cpu", enabled=False):
                 product = self.a((w @ w.t()).float())
+            torch.set_grad_enabled(True)
         u = self.b(product)
-        torch.set_grad_enabled(True)
         with torch.no_grad():
             dropped = torch.dropout(y, 0.5, True)
             top, where = torch.topk(y, 2)

@@ -13,7 +13,6 @@ from torch.utils import _pytree as pytree
 
 import purefx as px
 from purefx.ir.operators import op_of
-from purefx.ir.torch_private import storage_key
 from tests.programs import Branches, Counter, Shared, Tower, exported
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
@@ -124,17 +123,6 @@ def test_back_with_its_state_it_is_the_program(case: str) -> None:
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(*results, strict=True))
 
 
-def test_what_is_tied_or_shares_memory_still_does() -> None:
-    program = imported(Tied(), X)
-    state = px.to_device(program, "meta").state
-    assert state["a.weight"].value is state["b.weight"].value
-    assert isinstance(state["frozen"].value, nn.Parameter)
-    assert not state["frozen"].value.requires_grad
-    part: Any = state["part"].value
-    assert storage_key(part) == storage_key(state["whole"].value)
-    assert (part.storage_offset(), state["part"].persistent) == (1, False)
-
-
 def test_a_mapping_moves_all_at_once() -> None:
     nodes = [
         px.Node(name, op_of(torch.ops.aten.zeros.default), (px.ir.Items([4]),), (("device", torch.device(at)),))
@@ -180,19 +168,13 @@ def test_regions_under_autocast_follow() -> None:
     assert [node.args[0] for _, node in px.to_device(program, {"cuda:0": "cuda:1"}).nodes() if "autocast" in str(node.do)] == [
         "cuda"
     ]
-    with pytest.raises(
-        px.errors.UnsupportedProgram, match=r"devices of that type go to cpu, cuda: map all of them with the key 'cuda'"
-    ):
-        px.to_device(program, {"cuda:0": "cpu"})
     with pytest.raises(px.errors.UnsupportedProgram, match="there is no autocast on 'meta'"):
         px.to_device(program, "meta")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_contents_do_not_move_where_there_is_no_device() -> None:
-    with pytest.raises(
-        px.errors.UnsupportedProgram, match=r"'weight' cannot be moved: the device cuda:0 is not here .*move to the meta"
-    ):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"'weight', 'bias' cannot be moved .*move to the meta"):
         px.to_device(imported(nn.Linear(4, 4), X), "cuda")
 
 

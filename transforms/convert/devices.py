@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from attrs import define, evolve, field, frozen
 
-from ...ir.arguments import CONTAINERS, Arg, children_of, with_children
+from ...ir.arguments import CONTAINERS, children_of, with_children
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Graph, Node, Op
 from ...ir.own_operators import tensors_of
@@ -63,18 +63,6 @@ class Devices:
             exact = self.pairs.get(device) or self.pairs.get(_with_index(device))
             made = exact or self.pairs.get(torch.device(device.type), device)
         return device if made == device else made
-
-    def types(self, kind: str) -> tuple[str, ...]:
-        """Return to which types of devices those of a type go.
-
-        >>> Devices.of({"cuda:0": "cpu"}).types("cuda"), Devices.of("meta").types("cpu")
-        (('cpu', 'cuda'), ('meta',))
-        """
-        if self.everything is not None:
-            return (self.everything.type,)
-        found = {made.type for device, made in self.pairs.items() if device.type == kind}
-        is_all = torch.device(kind) in self.pairs or (len(found) == 1 and kind in found)
-        return tuple(sorted(found if is_all else found | {kind}))
 
 
 def device_said(given: object) -> torch.device:
@@ -135,11 +123,25 @@ def _moved_graph(graph: Graph, devices: Devices) -> Graph:
 def _moved_node(node: Node, devices: Devices) -> Node:
     args, kwargs = moved_arg(node.args, devices), moved_arg(node.kwargs, devices)
     if names_device_type(node):
-        types = devices.types(args[0])
-        args = (types[0], *args[1:]) if len(types) == 1 else args
-    elif type(node.do) is Op and isinstance(node.do.target, OpOverload):
-        args, kwargs = _by_schema(node.do.target, args, kwargs, devices)
+        args = (devices[torch.device(args[0])].type, *args[1:])
+    elif type(node.do) is Op and _makes_tensors(node.do.target):
+        # A device that is not said is the CPU, of which alone memory can be pinned.
+        known = dict(kwargs)
+        if known.get("device") is None and devices[CPU] is not CPU:
+            known["device"] = devices[CPU]
+        if known.get("pin_memory") is True and torch.device(known.get("device") or CPU).type != "cpu":
+            known["pin_memory"] = False
+        made = tuple(known.items())
+        kwargs = kwargs if made == kwargs else made
     return node.evolve(args=args, kwargs=kwargs)
+
+
+@cache
+def _makes_tensors(target: Any) -> bool:
+    # Whether an operator makes tensors out of none, on a device that it takes by name.
+    parameters = parameters_of(target) if isinstance(target, OpOverload) else ()
+    by_name = any(one.name == "device" and one.kwarg_only for one in parameters)
+    return by_name and not any("Tensor" in one.kind for one in parameters)
 
 
 def moved_arg(arg: Any, devices: Devices) -> Any:
@@ -153,43 +155,6 @@ def moved_arg(arg: Any, devices: Devices) -> Any:
     if type(arg) not in CONTAINERS:
         return arg
     return with_children(arg, [moved_arg(part, devices) for part in children_of(arg)])
-
-
-@cache
-def _device_at(target: Any) -> tuple[int, bool] | None:
-    # Where an operator takes a device, and whether it makes tensors out of none.
-    parameters = parameters_of(target)
-    places = [index for index, one in enumerate(parameters) if one.name == "device"]
-    if not places:
-        return None
-    is_factory = parameters[places[0]].kwarg_only and not any("Tensor" in one.kind for one in parameters)
-    return places[0], is_factory
-
-
-def _by_schema(target: Any, args: tuple[Arg, ...], kwargs: Any, devices: Devices) -> tuple[Any, Any]:
-    # Devices that are strings, and those that are not said: what makes tensors makes them on the CPU.
-    found = _device_at(target)
-    if found is None:
-        return args, kwargs
-    place, is_factory = found
-    if place < len(args) and type(args[place]) is str:
-        args = (*args[:place], _moved_name(args[place], devices), *args[place + 1 :])
-    known = dict(kwargs)
-    device = known.get("device")
-    if type(device) is str:
-        known["device"] = _moved_name(device, devices)
-    elif device is None and is_factory and devices[CPU] is not CPU:
-        known["device"] = devices[CPU]
-    if known.get("pin_memory") is True and is_factory and torch.device(known.get("device") or CPU).type != "cpu":
-        known["pin_memory"] = False  # only memory of the CPU can be
-    made = tuple(known.items())
-    return args, kwargs if made == kwargs else made
-
-
-def _moved_name(name: Any, devices: Devices) -> str:
-    device = torch.device(name)
-    made = devices[device]
-    return name if made == device else str(made)
 
 
 @define

@@ -5,19 +5,19 @@ State is moved as ``lower(device=)`` moves it, fake values are described anew: n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import evolve
+from attrs import define, evolve
 
 from ...ir.errors import UnsupportedProgram
-from ...ir.graph import Graph, Input, Meta, Node
+from ...ir.graph import Meta
 from ...ir.own_operators import tensors_of
 from ...ir.program import Program
 from ...ir.signature import LiteralType, TensorType, UserInput
-from ...ir.state import LITERALS, SlotKind, State
+from ...ir.state import Slot, SlotKind, State
 from ...ir.torch_private import FakeTensor, device_of, fake_on, pytree
 from ..transformation import transformation
 from .devices import Devices, materialise, moved_arg, moved_program, names_device_type
@@ -66,7 +66,7 @@ def to_device(program: Program, device: torch.device | str | Mapping[Any, Any]) 
 
     Raises:
         UnsupportedProgram: the device is not on this machine and there are contents to move; contents are missing (moving from
-            meta); the program holds objects that cannot be moved, or a region under autocast that the other device has not.
+            meta); or a region under autocast that the other device has not.
         ValueError: torch knows no such device.
         TypeError: ``device`` is no device, name or mapping.
 
@@ -79,16 +79,27 @@ def to_device(program: Program, device: torch.device | str | Mapping[Any, Any]) 
     torch.Size([1, 3])
     """
     devices = Devices.of(device)
-    moved = moved_program(program, devices)
-    values = _Values(devices)
-    state = _moved_state(program, devices, values)
-    signature = evolve(program.signature, inputs=tuple([_moved_input(spec, devices) for spec in program.signature.inputs]))
-    moved = moved.with_graphs({name: values.graph(moved.graphs[name]) for name in moved.order})
-    if moved is program and state is program.state and signature == program.signature:
-        return program
-    _refuse_objects(program)
     _refuse_regions(program, devices)
-    return moved.evolve(state=state, signature=signature)
+    moved = moved_program(program, devices)
+    state, memo = _moved_state(program, devices)
+    signature = evolve(program.signature, inputs=tuple([_moved_input(spec, devices) for spec in program.signature.inputs]))
+    described = _Described(devices, memo)
+    graphs = {
+        name: graph.with_nodes(
+            [node.evolve(meta=described.meta(node.meta)) for node in graph.nodes],
+            inputs=tuple(
+                [
+                    formal if (meta := described.meta(formal.meta)) is formal.meta else evolve(formal, meta=meta)
+                    for formal in graph.inputs
+                ]
+            ),
+        )
+        for name, graph in [(name, moved.graphs[name]) for name in moved.order]
+    }
+    made = moved.with_graphs(graphs)
+    if made is program and state is program.state and signature == program.signature:
+        return program
+    return made.evolve(state=state, signature=signature)
 
 
 def _moved_input(spec: Any, devices: Devices) -> Any:
@@ -104,136 +115,68 @@ def _moved_input(spec: Any, devices: Devices) -> Any:
     return evolve(spec, type=kind, default=default)
 
 
-def _moved_state(program: Program, devices: Devices, values: _Values) -> State:
-    slots = dict(program.state.pairs)
-    going = {name: [_checked(name, tensor, devices) for tensor in found] for name, found in _going(program.state, devices)}
+def _moved_state(program: Program, devices: Devices) -> tuple[State, dict[int, Any]]:
+    # The state, and what became of each tensor that moved, by its id.
+    going = {slot.cell: name for name, slot in program.state.pairs if _moves(slot, devices)}
     if not going:
-        return program.state
-    for name, targets in going.items():
-        _require(name, targets)
+        return program.state, {}
     try:
         with torch.no_grad():
             made = materialise(program, copy=False, devices=devices)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         said = str(error).partition("\n")[0]
-        raise UnsupportedProgram(f"the state {', '.join(map(repr, going))} cannot be moved: {said}") from error
-    cells = {slots[name].cell for name in going}
-    values.memo.update({id(slot.value): made[slot.cell] for slot in slots.values() if slot.cell in cells})
-    changed = {name: evolve(slot, value=made[slot.cell]) for name, slot in slots.items() if slot.cell in cells}
-    return State(program.state.order, program.state.slots.update(changed))
-
-
-def _going(state: State, devices: Devices) -> Iterator[tuple[str, list[Any]]]:
-    # The slots whose contents move, with the tensors that do.
-    for name, slot in state.pairs:
-        value = slot.value
-        if isinstance(value, torch.device):
-            if devices[value] is not value:
-                yield name, []
-        elif isinstance(value, torch.Tensor) or slot.kind is SlotKind.MODULE:
-            tensors = [value] if isinstance(value, torch.Tensor) else list(tensors_of(value))
-            found = [tensor for tensor in tensors if devices[at := device_of(tensor)] is not at]
-            if found:
-                yield name, found
-
-
-def _checked(name: str, tensor: torch.Tensor, devices: Devices) -> torch.device | None:
-    # The device that must be here.
-    target = devices[device_of(tensor)]
-    if isinstance(tensor, FakeTensor) or target.type == "meta":
-        return None
-    if tensor.is_meta:
         raise UnsupportedProgram(
-            f"the state {name!r} is on the meta device and has no contents to move to {target}: give the program tensors first"
-        )
-    return target
+            f"the state {', '.join(map(repr, going.values()))} cannot be moved ({said}): state needs contents and "
+            "its device on this machine, or move to the meta device"
+        ) from error
+    changed = {name: evolve(slot, value=made[slot.cell]) for name, slot in program.state.pairs if slot.cell in going}
+    memo = {id(slot.value): made[slot.cell] for _, slot in program.state.pairs if slot.cell in going}
+    return State(program.state.order, program.state.slots.update(changed)), memo
 
 
-def _require(name: str, targets: list[torch.device | None]) -> None:
-    for target in {target for target in targets if target is not None}:
-        try:
-            torch.empty(0, device=target)
-        except (RuntimeError, AssertionError, NotImplementedError) as error:
-            said = str(error).partition("\n")[0]
-            raise UnsupportedProgram(
-                f"the state {name!r} cannot be moved: the device {target} is not here ({said}); move to the meta device, or "
-                "move on a machine that has it"
-            ) from error
-
-
-def _refuse_objects(program: Program) -> None:
-    for name, slot in program.state.pairs:
-        value = slot.value
-        known = isinstance(value, torch.Tensor) or slot.kind is SlotKind.MODULE or type(value) in LITERALS
-        if not known:
-            raise UnsupportedProgram(
-                f"the state {name!r} is a {type(value).__qualname__}, and to_device cannot move what is in it: move the module "
-                "before exporting it"
-            )
+def _moves(slot: Slot, devices: Devices) -> bool:
+    value = slot.value
+    if isinstance(value, torch.device):
+        return devices[value] is not value
+    tensors = tensors_of(value) if slot.kind is SlotKind.MODULE else [value] if isinstance(value, torch.Tensor) else ()
+    return any(devices[at := device_of(tensor)] is not at for tensor in tensors)
 
 
 def _refuse_regions(program: Program, devices: Devices) -> None:
     for name, node in program.nodes():
         if names_device_type(node):
-            _refuse_region(f"{name or 'the root'} / {node.name}", node, devices)
+            kind: Any = node.args[0]
+            target = devices[torch.device(kind)].type
+            if target != kind and not torch.amp.is_autocast_available(target):
+                raise UnsupportedProgram(
+                    f"{name or 'the root'} / {node.name} is a region under autocast of {kind!r}, and there is no autocast on "
+                    f"{target!r}: export the module there, or without autocast"
+                )
 
 
-def _refuse_region(where: str, node: Node, devices: Devices) -> None:
-    kind: Any = node.args[0]
-    target, *others = devices.types(kind)
-    if others:
-        raise UnsupportedProgram(
-            f"{where} is a region under autocast of {kind!r}, and devices of that type go to "
-            f"{', '.join((target, *others))}: map all of them with the key {kind!r}"
-        )
-    if target != kind and not torch.amp.is_autocast_available(target):
-        raise UnsupportedProgram(
-            f"{where} is a region under autocast of {kind!r}, and there is no autocast on {target!r}: export the module there, "
-            "or without autocast"
-        )
-
-
-class _Values:
+@define
+class _Described:
     """Fake values, described on their new devices; what is one value stays one."""
 
-    def __init__(self, devices: Devices) -> None:
-        self.devices = devices
-        self.memo: dict[int, Any] = {}
+    devices: Devices
+    memo: dict[int, Any]
 
-    def graph(self, graph: Graph) -> Graph:
-        inputs = tuple([self._input(formal) for formal in graph.inputs])
-        return graph.with_nodes([self._node(node) for node in graph.nodes], inputs=inputs)
-
-    def _input(self, formal: Input) -> Input:
-        meta = self._meta(formal.meta)
-        return formal if meta is formal.meta else evolve(formal, meta=meta)
-
-    def _node(self, node: Node) -> Node:
-        return node.evolve(meta=self._meta(node.meta))
-
-    def _meta(self, meta: Meta) -> Meta:
+    def meta(self, meta: Meta) -> Meta:
         value = meta.get("val")
-        made = self._value(value)
-        return meta if made is value else MappingProxyType({**meta, "val": made})
-
-    def _value(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return self._tensor(value)
-        if not isinstance(value, tuple | list | dict):
-            return value
         leaves, tree = pytree.tree_flatten(value)
         made = [self._tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        return value if all(one is other for one, other in zip(made, leaves, strict=True)) else pytree.tree_unflatten(made, tree)
+        if all(one is other for one, other in zip(made, leaves, strict=True)):
+            return meta
+        return MappingProxyType({**meta, "val": pytree.tree_unflatten(made, tree)})
 
     def _tensor(self, value: torch.Tensor) -> torch.Tensor:
         device = device_of(value)
         target = self.devices[device]
         if target is device:
             return value
-        found = self.memo.get(id(value))
-        if found is None:
-            found = self.memo[id(value)] = _described(value, target)
-        return found
+        if id(value) not in self.memo:
+            self.memo[id(value)] = _described(value, target)
+        return self.memo[id(value)]
 
 
 def _described(value: Any, device: torch.device) -> torch.Tensor:
@@ -241,7 +184,7 @@ def _described(value: Any, device: torch.device) -> torch.Tensor:
         return fake_on(value, device)
     try:
         with torch.no_grad():
-            if value.is_meta and value.layout is torch.strided:  # it has no contents to copy
+            if value.is_meta:  # it has no contents to copy
                 return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
             return value.to(device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:

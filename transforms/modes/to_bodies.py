@@ -110,8 +110,9 @@ def _is_legal(one: Region, kept: list[Region], modes: Modes, graph: Graph) -> bo
         sets = [number for number in inside if is_op(graph.nodes[number], SET_GRAD)]
         if not all(any(other.has(number) for other in taken) for number in sets):
             return False
-    cuts = {end for other in kept if one.grad is not None and other.grad is None for end in (other.first, other.last)}
-    return leveled(modes.level(graph.nodes[number]) for number in inside if number not in cuts) == (0, 0)
+    if any(one.has(other.first) is not one.has(other.last) and other.has(one.first) is not other.has(one.last) for other in kept):
+        return False
+    return leveled(modes.level(graph.nodes[number]) for number in inside) == (0, 0)
 
 
 @transformation(
@@ -141,11 +142,11 @@ def regions_to_bodies(program: Program, *, grad: bool = True, fuel: Fuel = UNLIM
         graph @$no_grad(x)     y = aten.exp.default(x);  return (y,)
 
     A tracer of Python writes markers (``torch.compile`` gives its backends such graphs), ``torch.export`` writes bodies.  Regions
-    nest as they did; where a gradient mode and autocast overlap, the body of the mode is cut in two.  Markers that change nothing
-    and regions without operators go.  Reads of state stay outside, and become operands.
+    nest as they did.  Markers that change nothing and regions without operators go.  Reads of state stay outside, and become
+    operands.
 
     A body shared by callers in several modes is left as it is, and so are regions that are never closed, that begin in one body
-    and end in another, that overlap a level of vmap or another region under autocast, that contain the boundary of a preserved
+    and end in another, that overlap a level of vmap or another region, that contain the boundary of a preserved
     call, or that make a size that only a run knows.
 
     Args:
@@ -211,31 +212,14 @@ class _Building:
         modes = [one for one in self.regions if one.grad is not None]
         for number, node in enumerate(self.nodes):
             if number in begins:
-                self._begin(begins[number])
+                self.open.append(_Open(begins[number]))
             if number in ends:
-                self._end(ends[number], number)
+                self._close(number)
             is_marker = number in begins or number in ends
             if is_marker or (is_op(node, SET_GRAD) and any(one.first < number < one.last for one in modes)):
                 continue
             (self.open[-1].nodes if self.open else self.made).append(node)
         return {name: Graph(self.source.inputs, tuple(self.made), self.source.output), **self.bodies}
-
-    def _begin(self, region: Region) -> None:
-        around = self.open[-1].region if self.open else None
-        crosses = region.grad is None and around is not None and around.grad is not None and around.last < region.last
-        if crosses and around is not None:
-            self._close(region.first)
-        self.open.append(_Open(region))
-        if crosses and around is not None:
-            self.open.append(_Open(around))
-
-    def _end(self, region: Region, number: int) -> None:
-        inner = self.open[-1].region
-        if inner != region:  # a gradient mode that was begun in it and goes on
-            self._close(number)
-        self._close(number)
-        if inner != region:
-            self.open.append(_Open(inner))
 
     def _close(self, end: int) -> None:
         # Bodies return what is used behind them; reads of state are operands, so they stand before the operator.

@@ -24,13 +24,13 @@ from ...ir.graph import Call, Frame, Get, Graph, Node, Op, Stack
 from ...ir.meta import Meta
 from ...ir.names import Names, did_you_mean, is_below, join
 from ...ir.operators import GETITEM, op_of
-from ...ir.origins import made_of
 from ...ir.program import Program
-from ...ir.signature import StateInput, StateMutation, UserOutput
+from ...ir.signature import StateMutation, UserOutput
 from ...ir.taking import a_program
 from ...ir.torch_private import pytree
 from ..cleanup import infer
 from ..effect_tokens import remove_effect_tokens
+from ..inline import inline
 from ..insert_ivals import insert_ivals
 from ..mutations import inplace_mutations
 from ..outline import outline
@@ -126,12 +126,10 @@ def _check_all(program: Program, globs: Sequence[str], used: set[str], called: M
             )
         if glob in used:
             continue
-        if any(fnmatchcase(path, glob) for path in called):
-            raise NamingError(f"observe: of what {glob!r} gives, the program uses nothing, so there is no value in it")
-        if any(fnmatchcase(path, glob) for path in [module.path for module in program.modules] if path):
+        if any(fnmatchcase(path, glob) for path in [*called, *(module.path for module in program.modules if module.path)]):
             raise NamingError(
-                f"observe: {glob!r} is in the program, but no call of it: it gives what it takes, or runs inside of an operator "
-                f"(cond, a loop), or the exporter kept no trace of it; observe the module around it"
+                f"observe: {glob!r} is in the program, but has no value of its own there: nothing uses what it gives, it "
+                "gives what it takes, or the exporter kept no trace of its call; observe the module around it"
             )
         raise NamingError(f"observe: no module {glob!r} is called that gives a value{did_you_mean(glob, called)}")
 
@@ -223,7 +221,7 @@ def observe(program: Program, paths: str | Sequence[str]) -> Program:
         paths: globs of module paths, such as ``layers.*.mlp``.
 
     Returns:
-        The program with further outputs, flat if it was flat.
+        The program with further outputs; a flat one is flat again, its state read and written in place.
 
     Raises:
         NamingError: a glob matches no module that is called, or none that gives a value.
@@ -242,14 +240,16 @@ def observe(program: Program, paths: str | Sequence[str]) -> Program:
     globs = _globs(paths)
     if part_names(program):
         raise UnsupportedProgram("observe takes a program before it is split: join it, observe it, and split it again")
-    program = infer(program)
     if not any(type(node.do) is Call for _, node in program.nodes()):
-        return infer(_flat(program, globs))
+        sunk = sink_state(inplace_mutations(remove_effect_tokens(program)))
+        tree = infer(outline(insert_ivals(sunk)))
+        return infer(inline(_Threading(tree, found_calls(tree, globs)).observed()))
     if any(isinstance(spec, StateMutation) for spec in program.signature.outputs):
         raise UnsupportedProgram(
             "observe takes a tree whose state is written in place, for else new state is among what modules give: "
             "observe the flat program, or the result of transform(program)"
         )
+    program = infer(program)
     return infer(_Threading(program, found_calls(program, globs)).observed())
 
 
@@ -297,65 +297,8 @@ def _is_tensor(graph: Graph, result: Ref) -> bool:
     return isinstance(graph.metas[result.name].get("val"), torch.Tensor)
 
 
-def _flat(program: Program, globs: Sequence[str]) -> Program:
-    # Values bear the same names in the tree, which says what modules give: new state is none of it there.
-    sunk = insert_ivals(sink_state(inplace_mutations(remove_effect_tokens(program))))
-    tree, main, copies = outline(sunk), program.main, _writes(program)
-    names, added = main.names(), dict[int, list[Node]]()
-    places = _places(main, sunk.main)
-    known = _known(program, sunk)
-    given: list[tuple[Observed, list[Ref]]] = []
-    for observed in found_calls(tree, globs):
-        body, refs = tree.graphs[observed.graph], list[Ref]()
-        place = max(places[name] for name in _inside(tree, observed.graph) if name in places)
-        for result in observed.given_by(body):
-            ref = known[result]
-            if copies and _is_tensor(body, result):
-                stack = main.nodes[place - 1].stack[: len(observed.chain) - 1]
-                added.setdefault(place, []).append(_clone(names, ref, stack, made_of([main.metas[ref.name]])))
-                ref = Ref(added[place][-1].name)
-            refs.append(ref)
-        given.append((observed, refs))
-    nodes = [*added.get(0, ()), *(each for place, node in enumerate(main.nodes, 1) for each in (node, *added.get(place, ())))]
-    return _returning(program, main.with_nodes(nodes) if added else main, given)
-
-
-def _places(main: Graph, sunk: Graph) -> Mapping[str, int]:
-    # How many nodes of the flat graph have run when a node of the sunk one has; a node that is not in it counts as that before.
-    flat = {node.name: number for number, node in enumerate(main.nodes, 1)}
-    found, done = dict[str, int](), 0
-    for node in sunk.nodes:
-        found[node.name] = done = flat.get(node.name, done)
-    return found
-
-
-def _known(program: Program, sunk: Program) -> Mapping[Arg, Ref]:
-    # For each value of the sunk program that of the flat one: reads of state are inputs there, and copies are what they copy.
-    slots = sunk.state.slots
-    formals = {slots[spec.slot].cell: Ref(formal.name) for formal, spec in program.inputs if isinstance(spec, StateInput)}
-    found = {Ref(item.name): Ref(item.name) for item in (*program.main.inputs, *program.main.nodes)}
-    for node in sunk.main.nodes:
-        ref = Ref(node.name)
-        if ref in found:
-            continue
-        if type(node.do) is Get:
-            found[ref] = formals[slots[node.do.slot].cell]
-        elif type(node.do) is Op and node.do.name == CLONE.name and node.args[0] in found:
-            found[ref] = found[node.args[0]]
-    return found
-
-
 def _clone(names: Names, ref: Ref, stack: Stack, origin: Meta) -> Node:
     return Node(names.fresh("clone"), CLONE, (ref,), stack=stack, meta=origin)
-
-
-def _inside(program: Program, graph: str) -> Iterator[str]:
-    # The nodes of a body and of those that it calls.
-    todo = [graph]
-    while todo:
-        body = program.graphs[todo.pop()]
-        yield from (node.name for node in body.nodes)
-        todo += [node.do.graph for node in body.callers if type(node.do) is Call]
 
 
 class _Threading:

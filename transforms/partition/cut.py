@@ -13,7 +13,7 @@ from ...ir.arguments import Arg, Ref, bodies_in
 from ...ir.calls.parts import PART, is_part, original, part_names, parts
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op, Stack
-from ...ir.names import Names, is_below
+from ...ir.names import Names
 from ...ir.names import join as joined
 from ...ir.origins import handed_on
 from ...ir.persistent import pmap
@@ -86,9 +86,10 @@ class _Where:
         self.slots: Where = {name: {} for name in flat.state.order}
         for part, nodes in enumerate(bodies):
             self._look(part, nodes)
-        self._tie_unread()
-        self._place_idle()
         self._place_unread()
+        for module in flat.modules:
+            if module.path and module.path not in self.modules:
+                self._reach(module.path, self._around(module.path))
 
     def _look(self, part: int, nodes: tuple[Node, ...]) -> None:
         seen: set[int] = set()
@@ -114,38 +115,22 @@ class _Where:
             known[part] = None
             path = path.rpartition(".")[0]
 
-    def _tie_unread(self) -> None:
-        # Another name of a tensor that a part reads belongs to that part.
-        if all(self.slots.values()):
-            return
-        readers: dict[int, int] = {}
-        for name, slot in self.flat.state.pairs:
-            if self.slots[name]:
-                first = min(self.slots[name])
-                readers[slot.cell] = min(first, readers.get(slot.cell, first))
-        for name, slot in self.flat.state.pairs:
-            if not self.slots[name] and slot.cell in readers:
-                self.slots[name][readers[slot.cell]] = None
-                self._reach(name.rpartition(".")[0], readers[slot.cell])
-
-    def _place_idle(self) -> None:
-        last, last_path = 0, ""
-        for module in self.flat.modules:
-            path = module.path
-            if not path:
-                continue
-            if path not in self.modules:
-                around = self.modules[last_path] if last_path and is_below(path, last_path) else None
-                self._reach(path, last if around is None else min(around))
-            last, last_path = max(self.modules[path]), path
-
     def _place_unread(self) -> None:
-        for name, found in self.slots.items():
-            if not found:
+        # Another name of a tensor that a part reads belongs to that part; the rest goes with its module.
+        state = self.flat.state
+        for name, slot in state.pairs:
+            if not self.slots[name]:
                 path = name.rpartition(".")[0]
-                part = min(self.modules.get(path, {0: None}))
-                found[part] = None
+                readers = [part for other in state.by_cell[slot.cell] for part in self.slots[other]]
+                part = min(readers) if readers else self._around(path)
+                self.slots[name][part] = None
                 self._reach(path, part)
+
+    def _around(self, path: str) -> int:
+        # The first part of a module, or of the nearest one around it that has one.
+        while path and path not in self.modules:
+            path = path.rpartition(".")[0]
+        return min(self.modules.get(path, {0: None}))
 
 
 def read_below(flat: Program, node: Node) -> frozenset[str]:

@@ -6,14 +6,14 @@ replace those of the original in the caller; everything else stays the same obje
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Literal
 
 import torch
 from attrs import define, evolve, field, frozen
 
 from ...ir.analysis.history import made_of_value
-from ...ir.calls.call_graph import Instance, all_instances, called_at, calls_by_label, inner_instances
+from ...ir.calls.call_graph import Instance, called_at, calls_by_label, inner_instances
 from ...ir.calls.call_sites import Convention, Through, conventions, flat_convention, passed_on, site_of
 from ...ir.calls.compatibility import check_module, check_program, described_call
 from ...ir.calls.parts import with_listed
@@ -63,43 +63,21 @@ def read_requests(program: Program, modules: Any) -> dict[str, Replacement]:
     >>> read_requests(Program.of({"": Graph((), ())}), {})
     {}
     """
-    found: dict[str, Replacement] = {}
-    known = _known_paths(program)
-    for path, by in _pairs(modules):
-        if not isinstance(path, str):
-            raise SwapError(f"modules are named by their paths, which are strings; {path!r} is a {type(path).__name__}")
-        if path in found:
-            raise SwapError(f"module {path!r} is given twice; give one replacement for each path")
-        if not path:
-            raise SwapError("the root cannot be swapped, because nothing calls it; use the replacement itself instead")
-        if path not in known:
-            raise SwapError(f"there is no module {path!r}{_suggestion(path, known)}")
-        found[path] = _replacement(path, by)
-    _check_outermost(found)
-    return found
-
-
-def _pairs(modules: Any) -> Iterable[tuple[Any, Any]]:
-    if isinstance(modules, Mapping):
-        return list(modules.items())
-    try:
-        return [(path, by) for path, by in modules]
-    except (TypeError, ValueError):
+    if not isinstance(modules, Mapping):
         said = f"swap_modules takes a mapping from paths to replacements, not a {type(modules).__name__}"
-        raise SwapError(f'{said}: swap_modules(program, {{"layers.0.mlp": module}})') from None
-
-
-def _replacement(path: str, by: Any) -> Replacement:
-    if isinstance(by, Program):
-        return by
-    if isinstance(by, type) and issubclass(by, torch.nn.Module):
-        raise SwapError(f"module {path!r}: {by.__name__} is a class; give an instance of it")
-    if not isinstance(by, torch.nn.Module):
-        raise SwapError(
-            f"module {path!r}: a {type(by).__name__} cannot stand in for a module; give a torch.nn.Module (eager, fx or "
-            "compiled) or a purefx Program"
-        )
-    return by
+        raise SwapError(f'{said}: swap_modules(program, {{"layers.0.mlp": module}})')
+    listed = [module.path for module in program.modules]
+    stacks = [frame.path for node in program.main.nodes for frame in node.stack]
+    known = {path for path in (*listed, *calls_by_label(program), *stacks) if path}
+    for path, by in modules.items():
+        if path not in known:
+            why = "the root cannot be swapped: nothing calls it" if path == "" else f"there is no module {path!r}"
+            raise SwapError(f"{why}{did_you_mean(str(path), known)}")
+        if not isinstance(by, torch.nn.Module | Program):
+            kind = f"{by.__name__} is a class" if isinstance(by, type) else f"a {type(by).__name__} cannot stand in for a module"
+            raise SwapError(f"module {path!r}: {kind}; give a torch.nn.Module (eager, fx or compiled) or a purefx Program")
+    _check_outermost(modules)
+    return dict(modules)
 
 
 def _check_outermost(found: Mapping[str, Replacement]) -> None:
@@ -112,20 +90,6 @@ def _check_outermost(found: Mapping[str, Replacement]) -> None:
                 f"module {path!r} is below {outer!r}, which is swapped as well for a {type(found[outer]).__name__}: put the "
                 f"{type(by).__name__} into that first ({how}), or leave one of the two out"
             )
-
-
-def _suggestion(path: str, known: set[str]) -> str:
-    near = did_you_mean(path, known)
-    if near:
-        return near
-    few = sorted(known, key=lambda path: (path.count("."), path))[:5]
-    return f"; the program has {', '.join(map(repr, few))}{' ...' if len(known) > len(few) else ''}" if few else ""
-
-
-def _known_paths(program: Program) -> set[str]:
-    listed = [module.path for module in program.modules]
-    stacks = [frame.path for node in program.main.nodes for frame in node.stack]
-    return {path for path in (*listed, *calls_by_label(program), *stacks) if path}
 
 
 def instances(program: Program, swapped: Mapping[str, Any]) -> list[Instance]:
@@ -172,56 +136,36 @@ def new_graphs(program: Program, decisions: Mapping[Instance, Decision], names: 
         decisions: what is done in the bodies where they stand, callees first.
         names: ids of graphs that are taken.
     """
-    work = _Renewal(program, decisions, names)
-    for place in decisions:
-        work.renew(place)
-    return work.graphs
-
-
-@define
-class _Renewal:
-    program: Program
-    decisions: Mapping[Instance, Decision]
-    names: Names
-    graphs: dict[str, Graph] = field(factory=dict)
-    ids: dict[Instance, str] = field(factory=dict)
-    """What became of a body at a place."""
-    made: dict[tuple[str, Hashable], str] = field(factory=dict)
-    touched: set[Instance] = field(factory=set)
-    kept: set[str] = field(factory=set)
-    """Bodies that stay as they are in some place, or whose id went to the first that came of them."""
-
-    def __attrs_post_init__(self) -> None:
-        for place, decision in self.decisions.items():
-            if decision.swaps or decision.slots or not self.touched.isdisjoint(self._inner(place, decision)):
-                self.touched.add(place)
-        self.kept.update(place[0] for place in self.decisions if place not in self.touched)
-        self.made.update({(name, None): name for name in self.kept})
-
-    def _inner(self, place: Instance, decision: Decision) -> list[Instance]:
-        callers = self.program.graphs[place[0]].callers
-        return [found for node in callers if node.name not in decision.swaps for found in called_at(node, place[1])]
-
-    def renew(self, place: Instance) -> None:
-        """Make the graph of a body at a place, where it is not there yet."""
+    touched: set[Instance] = set()
+    for (name, path), decision in decisions.items():
+        stays = [node for node in program.graphs[name].callers if node.name not in decision.swaps]
+        inner = [found for node in stays for found in called_at(node, path)]
+        if decision.swaps or decision.slots or not touched.isdisjoint(inner):
+            touched.add((name, path))
+    # Bodies that stay as they are in some place, or whose id went to the first that came of them.
+    taken = {place[0] for place in decisions if place not in touched}
+    graphs = {name: program.graphs[name] for name in taken}
+    made: dict[tuple[str, Hashable], str] = {(name, None): name for name in taken}
+    ids: dict[Instance, str] = {}
+    for place, decision in decisions.items():
         name, path = place
-        graph, decision = self.program.graphs[name], self.decisions[place]
-        if place not in self.touched:
-            self.ids[place], self.graphs[name] = name, graph
-            return
+        if place not in touched:
+            ids[place] = name
+            continue
+        graph = program.graphs[name]
         callees: dict[tuple[str, str], str] = {}
         for node in graph.callers:
             if node.name not in decision.swaps:
-                callees.update({(node.name, body): self.ids[body, where] for body, where in called_at(node, path)})
+                callees.update({(node.name, body): ids[body, where] for body, where in called_at(node, path)})
         # What it calls may have become something else under the same id: then it is what it was.
         same = all(body == became for (_, body), became in callees.items()) and not (decision.swaps or decision.slots)
         key = (name, None if same else (decision.key, tuple(callees.items())))
-        if key not in self.made:
-            self.made[key] = self.names.fresh(name) if name in self.kept else name
-            self.kept.add(name)
-            changes = Changes(decision.swaps, callees, decision.slots)
-            self.graphs[self.made[key]] = graph if same else rewritten(graph, changes)
-        self.ids[place] = self.made[key]
+        if key not in made:
+            made[key] = names.fresh(name) if name in taken else name
+            taken.add(name)
+            graphs[made[key]] = graph if same else rewritten(graph, Changes(decision.swaps, callees, decision.slots))
+        ids[place] = made[key]
+    return graphs
 
 
 @transformation(
@@ -280,20 +224,16 @@ def swap_modules(
     >>> px.lower(swapped).get_submodule("1")
     Softplus(beta=1.0, threshold=20.0)
     """
-    _check_options(signature, through)
+    for name, value, known in (
+        ("signature", signature, ("preserved", "flat")),
+        ("through", through, ("refuse", "result", "argument")),
+    ):
+        if value not in known:
+            raise SwapError(f"{name}={value!r}: pass one of {', '.join(map(repr, known))}")
     requests = {path: by for path, by in read_requests(program, modules).items() if fuel.burn("swap", path)}
     if not requests:
         return program
-    work = _Swapping(program, requests, signature == "flat", through)
-    work.check_calls()
-    return work.program_after()
-
-
-def _check_options(signature: str, through: str) -> None:
-    if signature not in ("preserved", "flat"):
-        raise SwapError(f'signature={signature!r}: it is "preserved" or "flat"')
-    if through not in ("refuse", "result", "argument"):
-        raise SwapError(f'through={through!r}: it is "refuse", "result" or "argument"')
+    return _Swapping(program, requests, signature == "flat", through).program_after()
 
 
 @define
@@ -321,27 +261,17 @@ class _Swapping:
         self.values = CallValues(self.program)
         self.programs = {path: prepared(path, by) for path, by in self.requests.items() if isinstance(by, Program)}
 
-    def check_calls(self) -> None:
-        """Refuse modules that nothing calls."""
-        calls = calls_by_label(self.program)
-        for path in self.requests:
-            if path not in calls and not self._stands(path):
-                raise SwapError(
-                    f"module {path!r} is not called in this program, or its call did nothing that was exported; export again "
-                    f"with preserve_module_call_signature=({path!r},) to keep the call"
-                )
-
-    def _stands(self, path: str) -> bool:
-        # Whether nodes are in a call that is not outlined; a later check has a better message.
-        program = self.program
-        found = {name: {frame.path for node in program.graphs[name].nodes for frame in node.stack} for name in program.order}
-        places = all_instances(program) if any(found.values()) else {}
-        return any(join(place, inner) == path for name, several in places.items() for place in several for inner in found[name])
-
     def program_after(self) -> Program:
         """Return the program with the replacements."""
         program = self.program
         decisions = {place: self._decision(place) for place in instances(program, self.requests)}
+        calls = calls_by_label(program)
+        for path in self.requests:
+            if path not in calls:
+                raise SwapError(
+                    f"module {path!r} is not called in this program, or its call did nothing that was exported; export again "
+                    f"with preserve_module_call_signature=({path!r},) to keep the call"
+                )
         graphs = new_graphs(program, decisions, self.names)
         for made in self.grafts.values():
             graphs.update(made.graphs)
