@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from attrs import evolve
+from torch import nn
 
 import purefx as px
 from purefx.ir.own_operators import is_boundary
@@ -17,7 +18,7 @@ from purefx.laws.law import GENERIC, Case
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import drawn_cases, share
 from tests.laws.registry import REGISTRY
-from tests.programs import parent
+from tests.programs import ADD, NEG, flat, node, parent
 
 PROGRAMS = 16
 
@@ -46,7 +47,7 @@ def with_meta(program: px.Program) -> px.Program:
         name: evolve(
             graph,
             inputs=tuple([evolve(formal, meta=told(formal)) for formal in graph.inputs]),
-            nodes=tuple([evolve(node, meta=told(node)) for node in graph.nodes]),
+            nodes=tuple([evolve(each, meta=told(each)) for each in graph.nodes]),
         )
         for name, graph in program.graphs.items()
     }
@@ -61,12 +62,12 @@ def test_nodes_say_where_they_are_from(transformation: px.Transformation, stage:
         result = transformation(program)
         known = {value.name for graph in program.graphs.values() for value in (*graph.inputs, *graph.nodes)}
         before = program.main.by_name
-        for name, node in result.nodes():
-            if type(node.do) is not px.Op or is_boundary(node) or node.do == toy.GETITEM:
+        for name, each in result.nodes():
+            if type(each.do) is not px.Op or is_boundary(each) or each.do == toy.GETITEM:
                 continue
-            assert node.meta["stack_trace"] in known, f"{node.name} of {name} in\n{result}"
-            if name == result.root and transformation.name not in REMADE and getattr(before.get(node.name), "do", 0) == node.do:
-                assert node.meta["stack_trace"] == node.name
+            assert each.meta["stack_trace"] in known, f"{each.name} of {name} in\n{result}"
+            if name == result.root and transformation.name not in REMADE and getattr(before.get(each.name), "do", 0) == each.do:
+                assert each.meta["stack_trace"] == each.name
 
 
 KEYWORDS = {
@@ -75,10 +76,10 @@ KEYWORDS = {
 }  # fmt: skip
 
 
-def by_keyword(node: px.Node) -> px.Node:
+def by_keyword(one: px.Node) -> px.Node:
     """Return a node that gives nothing by position, where the names are known."""
-    keys = KEYWORDS.get(node.do, ()) if isinstance(node.do, px.Op) else ()
-    return evolve(node, args=(), kwargs=tuple(zip(keys, node.args, strict=False))) if keys else node
+    keys = KEYWORDS.get(one.do, ()) if isinstance(one.do, px.Op) else ()
+    return evolve(one, args=(), kwargs=tuple(zip(keys, one.args, strict=False))) if keys else one
 
 
 @pytest.mark.parametrize(("transformation", "stage", "exempt"), ASKED)
@@ -107,8 +108,8 @@ def test_a_size_beside_a_constant_is_read_where_it_is_used() -> None:
     """The exporter detaches a constant in place, which leaves the size of every tensor as it is."""
     ep = torch.export.export(Constant(), (torch.ones(4, 2),), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},))
     program = px.transform(px.import_ep(ep))
-    assert any(getattr(node.do, "name", "") == "aten.detach_.default" for _, node in program.nodes())
-    (call,) = [node for node in program.main.nodes if type(node.do) is px.Call]
+    assert any(getattr(each.do, "name", "") == "aten.detach_.default" for _, each in program.nodes())
+    (call,) = [each for each in program.main.nodes if type(each.do) is px.Call]
     assert len(call.args) == 1, f"the size is an argument of the module:\n{program.text()}"
 
 
@@ -116,3 +117,48 @@ def test_a_size_beside_a_constant_is_read_where_it_is_used() -> None:
 def test_what_is_no_operator(given: Any, said: str) -> None:
     with pytest.raises(px.errors.NamingError, match=said):
         px.op(given)
+
+
+def chained(*nodes: px.Node) -> px.Program:
+    return flat(nodes, px.Ref(nodes[-1].name), "x")
+
+
+def test_an_edge_backward_is_told_by_the_way_to_the_later_part() -> None:
+    """Not by another operand, which comes later in the program and depends on nothing."""
+    program = chained(node("t", NEG, "x"), node("p", NEG, "t"), node("q", NEG, "x"), node("n", ADD, "p", "q"))
+    with pytest.raises(px.errors.PartitionError) as found:
+        px.split_by_tags(program, ("a", "b"), tag_of={"t": "b", "n": "a"})
+    assert [line.strip() for line in str(found.value).splitlines()[1:3]] == ["node 'p' uses 't'", "node 'n' uses 'p'"]
+
+
+def test_what_depends_on_no_part_goes_with_what_depends_on_it_where_parts_are_used_again() -> None:
+    program = chained(node("y", NEG, "x"), node("t", NEG, "x"), node("v", ADD, "y", "t"))
+    split = px.split_by_tags(program, ("b", "a"), tag_of={"t": "b", "v": "a"}, allow_reuse=True)
+    assert [[each.name for each in split.graphs[part.graph].nodes] for part in px.parts(split)] == [["t"], ["y", "v"]]
+
+
+def test_parts_have_names_that_no_module_has_and_costs_may_be_fractions() -> None:
+    program = chained(node("t", NEG, "x"), node("u", NEG, "t"))
+    with pytest.raises(px.errors.PartitionError, match="'training' cannot be the name of a part"):
+        px.split_by_tags(program, ("training",))
+    assert len(px.parts(px.split_balanced(program, 2, cost=lambda _: 0.5))) == 2
+
+
+class Pair(nn.Module):
+    def __init__(self, is_first: bool) -> None:
+        super().__init__()
+        self.v, self.w, self.is_first = nn.Parameter(torch.ones(2)), nn.Parameter(torch.zeros(2)), is_first
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (self.v if self.is_first else self.w)
+
+
+class Pairs(parent(a=lambda: Pair(True), b=lambda: Pair(False))):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.a(x))
+
+
+def test_bodies_that_read_other_slots_are_two() -> None:
+    program = px.transform(px.import_ep(torch.export.export(Pairs(), (torch.ones(2),))))
+    assert program.order == ("", "a", "b")
+    assert torch.equal(px.lower(program)(torch.ones(2)), torch.zeros(2))
