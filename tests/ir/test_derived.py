@@ -71,15 +71,6 @@ def test_maps_are_edited_by_copies() -> None:
         first.remove("no")
 
 
-def test_a_program_of_many_calls_has_the_digest_of_a_copy() -> None:
-    program = tree(70)
-    px.digest(program)
-    variants = Variants(program)
-    for _ in range(3):
-        variant = variants.next()
-        assert px.digest(variant) == px.digest(anew(variant)) != px.digest(program)
-
-
 def test_a_version_that_comes_back_has_its_digest_and_its_code() -> None:
     base = tree(4)
     other = Variants(base).next()
