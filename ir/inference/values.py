@@ -126,50 +126,28 @@ class Memo:
             free: values that nothing has any more; one of them is taken out and given back where it is described just so.
         """
         known = None if question is None else self._answers.get(question)
-        return UNASKED if known is None else self.made(known, [] if free is None else free)
-
-    def made(self, known: Described, free: list[Any], described: Callable[[Any], Hashable | None] | None = None) -> Any:
-        """Return a value of which facts are known.
-
-        Args:
-            known: what ``facts`` gave of one that is alike.
-            free: values that nothing has any more; one of them is taken out and given back where it is described just so.
-            described: describes them, for who knows some already.
-        """
-        wanted, describe = (*known, *NOTHING_ELSE), described or self.described
+        if known is None:
+            return UNASKED
+        free = free or []
         for number, value in enumerate(free):
-            if describe(value) == wanted:
+            if self.described(value) == known:
                 return free.pop(number)
-        kind, *parts = known
-        return fake_of(self.mode, *parts) if kind is FakeTensor else kind([fake_of(self.mode, *part[1:]) for part in parts])
+        return fake_of(self.mode, *known[1:PLAIN_FACTS])
 
     def keep(self, question: Hashable | None, value: Any, args: Sequence[Any]) -> None:
-        """Keep what an operator returned.
+        """Keep what an operator returned, if it is one tensor.
 
         Args:
             question: what was asked.
             value: what it returned.
-            args: its operands; what shares memory with them, or within the value, is not kept.
+            args: its operands; what shares memory with them is not kept.
         """
-        facts = None if question is None else self.facts(value)
-        if question is None or facts is None:
+        facts = self.described(value) if question is not None and type(value) is FakeTensor else None
+        if facts is None or facts[PLAIN_FACTS:] != NOTHING_ELSE or storage_key(value) in map(storage_key, _tensors(args)):
             return
-        parts = _tensors([value])
-        own = {storage_key(tensor) for tensor in parts}
-        if len(own) == len(parts) and own.isdisjoint(map(storage_key, _tensors(args))):
-            if len(self._answers) >= LARGEST:
-                self._answers.clear()
-            self._answers[question] = facts
-
-    def facts(self, value: Any) -> Described | None:
-        """Return what a new value like this one is made by; None where that is not all that describes it."""
-        several = type(value) is tuple or type(value) is list
-        parts: list[Any] = list(value) if several else [value]
-        described = [self.described(part) if type(part) is FakeTensor else None for part in parts]
-        plain = [facts[:PLAIN_FACTS] for facts in described if facts is not None and facts[PLAIN_FACTS:] == NOTHING_ELSE]
-        if len(plain) < len(parts):
-            return None
-        return (type(value), *plain) if several else plain[0]
+        if len(self._answers) >= LARGEST:
+            self._answers.clear()
+        self._answers[question] = facts
 
     def described(self, value: Any) -> Described | None:
         """Return what describes a value: tensors of which it says the same are alike; None where that would not be all."""
@@ -203,8 +181,7 @@ def memo_of(mode: Any) -> Memo:
     >>> memo_of(mode) is memo_of(mode), memo_of(mode).mode is mode
     (True, True)
     """
-    found = _MEMOS.get(mode)
-    return _MEMOS.setdefault(mode, Memo(mode)) if found is None else found
+    return _MEMOS.get(mode) or _MEMOS.setdefault(mode, Memo(mode))
 
 
 @cache

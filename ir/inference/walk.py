@@ -214,17 +214,14 @@ class Walk:
             raise self._refused(node, error) from error
 
     def _refused(self, node: Node, error: Exception) -> InvalidProgram:
-        lines = str(node.meta.get("stack_trace") or "").strip().splitlines()
-        found = Violation(
-            "inferred-meta",
-            f"its operator does not take the values of its arguments: {(str(error) or type(error).__name__).splitlines()[0]}",
-            graph=self.call.graph,
-            node=node.name,
-            path=node.stack[-1].path if node.stack else self.path,
-            source=lines[-2].strip() if len(lines) > 1 else None,
-            advice="fix the node, or what it uses",
+        said = (str(error) or type(error).__name__).splitlines()[0]
+        text, path = (
+            f"its operator does not take the values of its arguments: {said}",
+            node.stack[-1].path if node.stack else self.path,
         )
-        return InvalidProgram([found])
+        lines = str(node.meta.get("stack_trace") or "").strip().splitlines()
+        source, advice = lines[-2].strip() if len(lines) > 1 else None, "fix the node, or what it uses"
+        return InvalidProgram([Violation("inferred-meta", text, self.call.graph, node.name, path, (), source, advice)])
 
     def resolved(self, arg: Arg) -> Any:
         """Return an argument as operators take it: values, literals, and functions for bodies."""

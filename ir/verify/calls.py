@@ -7,6 +7,7 @@ inside of it that have the leaves of its pytrees.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from attrs import define, field
@@ -171,7 +172,7 @@ def _callers(survey: Survey) -> Mapping[str, list[tuple[Census, Node]]]:
     return found
 
 
-LONGEST = 8
+LONGEST = 9
 """How many graphs of a circle a message names."""
 
 
@@ -190,29 +191,17 @@ def check_reachable(survey: Survey) -> Iterator[Finding]:
 
 
 def check_acyclic(survey: Survey) -> Iterator[Finding]:
-    """Find calls that lead back to a graph that is being called."""
-    closed: set[str] = set()
-    for start in survey.censuses:
-        if start in closed:
-            continue
-        trail = [start]
-        work = [iter(survey.censuses[start].callees)]
-        opened = {start}
-        while work:
-            for index, callee in work[-1]:
-                if callee in opened:
-                    shown = [name or "the root" for name in trail[trail.index(callee) :]]
-                    names = " -> ".join([*shown[:LONGEST], *(["..."] if len(shown) > LONGEST else []), shown[0]])
-                    yield survey.censuses[trail[-1]].at(index, f"graphs call one another in a circle: {names}")
-                elif callee not in closed and callee in survey.censuses:
-                    opened.add(callee)
-                    trail.append(callee)
-                    work.append(iter(survey.censuses[callee].callees))
-                    break
-            else:
-                work.pop()
-                opened.discard(trail[-1])
-                closed.add(trail.pop())
+    """Find a circle of calls."""
+    callees = {name: [callee for _, callee in census.callees] for name, census in survey.censuses.items()}
+    try:
+        TopologicalSorter(callees).prepare()
+    except CycleError as error:
+        circle: list[str] = error.args[1][::-1]  # each calls the next
+        first, second = survey.censuses[circle[-2]], circle[-1]
+        shown = [name or "the root" for name in circle]
+        names = " -> ".join(shown if len(shown) <= LONGEST else [*shown[: LONGEST - 1], "...", shown[-1]])
+        index = next(index for index, callee in first.callees if callee == second)
+        yield first.at(index, f"graphs call one another in a circle: {names}")
 
 
 def check_arity(survey: Survey) -> Iterator[Finding]:

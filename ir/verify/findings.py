@@ -172,48 +172,36 @@ WIDTH = 120
 
 
 class Lines:
-    """Prints the neighbourhood of nodes, each line once.
+    """Prints the neighbourhood of nodes, each graph once.
 
     >>> from purefx.ir import Get, Graph, Node
     >>> Lines({"": Graph((), (Node("w", Get("weight")),), (Ref("w"),))}).around("", 0)
-    ('  inputs ()', '> w = get weight', '  return (w,)')
+    ('  graph @""() {', '> w = get weight', '  return (w,)')
     """
 
     def __init__(self, graphs: Mapping[str, Graph]) -> None:
         self._graphs = graphs
-        self._known: dict[tuple[str, int], str] = {}
+        self._known: dict[str, list[str]] = {}
 
     def around(self, name: str, at: int) -> tuple[str, ...]:
         """Return the lines around a position of a graph; the line itself begins with ``>``."""
-        end = len(self._graphs[name].nodes)
-        span = range(max(-1, at - AROUND), min(end, at + AROUND) + 1)
-        return tuple(f"{'>' if index == at else ' '} {self._line(name, index)}" for index in span)
+        if name not in self._known:
+            try:
+                lines = text_of(self._graphs[name]).split("\n")[:-1]
+            except Exception:  # noqa: BLE001  garbage may refuse to be printed; that must not hide what is wrong with it
+                lines = []
+            self._known[name] = [" ".join(line.split()) for line in lines]
+        lines, here = self._known[name], at + 1
+        span = enumerate(lines[max(0, here - AROUND) : here + AROUND + 1], max(0, here - AROUND))
+        return tuple(
+            [f"{'>' if n == here else ' '} {line if len(line) <= WIDTH else line[: WIDTH - 3] + '...'}" for n, line in span]
+        )
 
     def node(self, name: str, at: int) -> Node | None:
         """Return what is at a position of a graph, or None."""
         nodes: Any = self._graphs[name].nodes
-        found = nodes[at] if 0 <= at < len(nodes) else None
+        found = nodes[at] if type(nodes) is tuple and 0 <= at < len(nodes) else None
         return found if type(found) is Node else None
-
-    def _line(self, name: str, index: int) -> str:
-        if (name, index) not in self._known:
-            try:
-                text = " ".join(_printed(self._graphs[name], index).split())
-            except Exception as error:  # noqa: BLE001  garbage may refuse to be printed; that must not hide what is wrong with it
-                text = f"(a line that cannot be printed: {type(error).__name__})"
-            self._known[name, index] = text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
-        return self._known[name, index]
-
-
-def _printed(graph: Graph, index: int) -> str:
-    if index == len(graph.nodes):
-        from ..text.arguments import print_arg  # here, because a text is read of programs that this folder checks
-
-        return f"return {print_arg(graph.output)}"
-    if index < 0:
-        return f"inputs ({', '.join(str(formal.name) for formal in graph.inputs[:WIDTH])})"
-    node = graph.nodes[index]
-    return text_of(node) if type(node) is Node else short(node, width=WIDTH)
 
 
 def source_of(meta: Any) -> str | None:

@@ -37,6 +37,7 @@ from ..tensors import disagreement, misfit, value_in
 from .calls import origins
 from .findings import INPUTS, PLAIN, Finding, depth_fault, is_argument, leaves, short
 from .survey import Survey
+from .types import part_fault
 
 
 def check_constraints(survey: Survey) -> Iterator[Finding]:
@@ -55,8 +56,8 @@ def check_constraints(survey: Survey) -> Iterator[Finding]:
     for number, user in enumerate(users):
         for size in _sizes(user.type):
             fault = _fault(size, users, (Sym,))
-            if type(size) not in (int, Sym, Apply) or (type(size) is int and not 0 <= size < LARGEST):
-                fault = f"it has the size {short(size)}, and sizes are whole numbers of 64 bits"
+            if fault is None and (type(size) not in (int, Sym, Apply) or (type(size) is int and size < 0)):
+                fault = f"it has the size {size!r:.99}, and sizes are whole numbers"
             found.append((f"user input {number}", fault))
     yield from [Finding(fault, node=place) for place, fault in found if fault is not None]
 
@@ -79,19 +80,18 @@ def _fault(expr: Any, users: list[UserInput], kinds: tuple[type, ...]) -> str | 
         if depth > DEEPEST:
             return f"it nests more than {DEEPEST} levels deep"
         if type(part) is Apply:
-            low, high = ARITIES.get(part.op, (0, -1))
-            if not low <= len(part.args) <= high:
-                return f"it applies {short(part.op)} to {len(part.args)} operands"
+            low, high = ARITIES.get(part.op, (0, -1)) if type(part.op) is str and type(part.args) is tuple else (0, -1)
+            if high < 0 or not low <= len(part.args) <= high:
+                return f"it applies {short(part.op)} to other operands than that takes"
             applied.append(part)
             todo.extend((arg, depth + 1) for arg in reversed(part.args))
         elif type(part) in (int, float, bool):
             if type(part) is int and abs(part) > LARGEST:
                 return f"it holds an integer of {part.bit_length()} bits, and sizes have 64"
-        elif type(part) not in kinds:
-            return f"it holds {short(part)}; it may refer to {' and '.join(kind.__name__ for kind in kinds)}"
-        elif type(part) is not Sym and not _is_there(part, users):
-            return f"it refers to {short(part, width=90)}, and the user inputs have no such size or number"
-    for part in applied:
+        elif type(part) not in kinds or part_fault(part, type(part)) is not None or not _is_there(part, users):
+            known = " and ".join(kind.__name__ for kind in kinds)
+            return f"it refers to {short(part, width=90)}; it may refer to {known} of what there is"
+    for part in reversed(applied):
         try:
             if part.op in DIVISIONS and evaluate(part.args[-1], {}) == 0:
                 return f"it divides by zero: {part.op!r}"
@@ -104,6 +104,8 @@ def _fault(expr: Any, users: list[UserInput], kinds: tuple[type, ...]) -> str | 
 
 
 def _is_there(part: Any, users: list[UserInput]) -> bool:
+    if type(part) is Sym:
+        return True
     kind = users[part.index].type if 0 <= part.index < len(users) else None
     if kind is None or type(part) is InputValue:
         return kind is not None and type(kind) is not TensorType

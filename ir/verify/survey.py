@@ -50,6 +50,11 @@ class Census:
     """Every distinct ``Op`` object by ``id``, with the first node that has it."""
 
     @property
+    def parts(self) -> tuple[Any, ...]:
+        """What was collected: it is kept with the graph, and does not hold it."""
+        return self.callees, self.calls, self.gets, self.bodies, self.projections, self.stacks, self.ops
+
+    @property
     def nodes(self) -> Iterator[tuple[int, Node]]:
         """The nodes with their positions."""
         return iter(enumerate(self.graph.nodes))
@@ -105,14 +110,13 @@ class Survey:
             if name in self.censuses or (graph := program.graphs.get(name)) is None:
                 continue
             is_root = name == program.root
-            census: Census | None = graph.derived.get((Census, name, is_root))
-            if census is None:
-                census = Census(name, graph, is_root)
+            known: tuple[Any, ...] | None = graph.derived.get((Census, is_root))
+            census = self.censuses[name] = Census(name, graph, is_root, *(known or ()))
+            if known is None:
                 faults = list(_faults(census, right[is_root]))
                 self.faults.extend(faults)
                 if not faults:
-                    graph.derived[Census, name, is_root] = census
-            self.censuses[name] = census
+                    graph.derived[Census, is_root] = census.parts
             for key, (op, index) in census.ops.items():
                 self.ops.setdefault(key, (op, census, index))
             todo.extend([callee for _, callee in reversed(census.callees)])

@@ -23,17 +23,14 @@ from ..signature import Signature
 from ..state import State
 from .findings import Finding, short
 
-LEFT_OUT = {"nodes", "graphs", "meta", "output", "checked", "only", "_before", "past"}
+LEFT_OUT = {"nodes", "graphs", "meta", "args", "kwargs", "output", "checked", "only", "_before", "past"}
 """Fields that others look at, node by node, and such that nobody sets."""
 
 NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {
     Frame: (lambda frame: bool(frame.path) and frame.call >= 0, "a call with a path, and a number that is not negative"),
     Get: (lambda get: bool(get.slot), "a read of a slot"),
     Input: (lambda formal: bool(formal.name), "an input with a name"),
-    Node: (
-        lambda node: bool(node.name) and len(dict(node.kwargs)) == len(node.kwargs),
-        "a node with a name, and with each keyword once",
-    ),
+    Node: (lambda node: bool(node.name) and _has_arguments(node), "a node with a name, a tuple of args, and each keyword once"),
     State: (
         lambda state: len(state.order) == len(state.slots) and set(state.order) == set(state.slots),
         "a state whose order lists every slot once",
@@ -44,6 +41,14 @@ NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {
     ),
 }
 """What values of right types must be besides."""
+
+
+def _has_arguments(node: Node) -> bool:
+    args, kwargs = node.args, node.kwargs
+    if type(args) is not tuple or type(kwargs) is not tuple or any(type(pair) is not tuple or len(pair) != 2 for pair in kwargs):
+        return False
+    return all(type(key) is str for key, _ in kwargs) and len(dict(kwargs)) == len(kwargs)
+
 
 Fault = tuple[str, Any, Any]
 """Where in a value a part is wrong, the part, and its type or what it should be."""

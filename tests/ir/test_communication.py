@@ -164,12 +164,6 @@ def test_a_group_that_is_no_literal_may_be_any() -> None:
     assert found == [[], [], [0, 1], [2], [3]]
 
 
-def test_groups_are_told_apart_by_name() -> None:
-    """torch gives each group one name; what registers a second one by hand says itself that nothing else is in order with it."""
-    found = before(flat(reduce("a", "x", "0"), reduce("b", "y", "1"), reduce("c", "y", "0"), reduce("d", "x", "1")))
-    assert found == [[], [], [0], [1]]
-
-
 def message(name: str, of: str, group: Any = "1") -> px.Node:
     """Return a node that sends to one process."""
     return px.Node(name, op_of(TALK.isend.default), (px.Ref(of), 1, 0, group))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import share
 from purefx.laws.variants import renamed, reordered
 from tests.laws.registry import REGISTRY
-from tests.programs import ADD, NEG, Shared, Tower, drawn, exported, flat
+from tests.programs import ADD, NEG, drawn, flat
 
 
 def told(before: px.Program, after: px.Program) -> px.ir.Diff:
@@ -64,14 +63,6 @@ def test_other_names_and_another_order(stage: Stage) -> None:
     for program, seed in drawn(stage, share(EXAMPLES))[::2]:
         told(program, reordered(program, seed=seed))
         told(program, renamed(program, seed=seed))
-
-
-@pytest.mark.parametrize("module", [Shared, Tower])
-def test_exported_programs(module: Callable[[], torch.nn.Module]) -> None:
-    program = px.import_ep(exported(module(), torch.randn(3, 4)))
-    for step in px.DEFAULT:
-        program, before = step(program), program
-        told(before, program)
 
 
 def test_the_same_and_the_equal() -> None:

@@ -1,9 +1,8 @@
-"""Effects and the dependency relation: what must stay after what, and what need not."""
+"""What an operator does besides computing decides what must stay after what, and what need not."""
 
 from __future__ import annotations
 
-import operator
-from typing import Any
+import re
 
 import pytest
 import torch
@@ -11,207 +10,130 @@ import torch
 import purefx as px
 from purefx.ir import ANYTHING, PURE, ArgAt, Effects
 from purefx.ir.effects.declared import Unless
-from purefx.ir.effects.dependencies import dependencies
 from purefx.ir.effects.registered import effects_of
 from purefx.ir.operators import op_of
-from tests.programs import ADD, ADD_, COPY_, DROPOUT, MUL, NEG, PRINT, flat
+from tests.programs import PRINT, flat
 
-GETITEM = op_of(operator.getitem)
-VIEW = op_of(torch.ops.aten.view.default)
-BATCH_NORM = op_of(torch.ops.aten.batch_norm.default)
-
-
-def before(nodes: list[px.Node], *inputs: str, **fields: object) -> list[list[int]]:
-    """Return the dependencies of a flat program of these nodes."""
-    program = flat(nodes, (), *inputs, **fields)
-    return dependencies(program, program.main)
-
-
-def test_pure_operators_depend_on_their_operands_alone() -> None:
-    """No order among independent pure operators."""
-    nodes = [px.Node("a", NEG, (px.Ref("x"),)), px.Node("b", NEG, (px.Ref("x"),)), px.Node("c", ADD, (px.Ref("a"), px.Ref("b")))]
-    assert before(nodes, "x") == [[], [], [0, 1]]
+TALKS = [f"_c10d_functional.{name}.default" for name in ("all_reduce", "all_reduce_", "wait_tensor", "isend")]
+NAMES = {
+    "neg": "aten.neg.default", "add": "aten.add.Tensor", "add_": "aten.add_.Tensor", "copy_": "aten.copy_.default",
+    "view": "aten.view.default", "dropout": "aten.dropout.default", "print": "aten._print.default",
+    "norm": "aten.batch_norm.default", "item": "operator.getitem", "reduce": TALKS[0], "reduce_": TALKS[1], "wait": TALKS[2],
+    "send": TALKS[3],
+}  # fmt: skip
+"""Operators as the texts below write them."""
 
 
-def test_reads_stay_on_their_side_of_a_write() -> None:
-    """read, write, read, write of one tensor: each stays where it is, though no value flows between them."""
-    nodes = [
-        px.Node("r", NEG, (px.Ref("x"),)),
-        px.Node("w", ADD_, (px.Ref("x"), 1)),
-        px.Node("s", NEG, (px.Ref("x"),)),
-        px.Node("v", ADD_, (px.Ref("x"), 1)),
-    ]
-    assert before(nodes, "x") == [[], [0], [1], [1, 2]]
+def parsed(main: str, *bodies: str, **fields: object) -> px.Program:
+    """Return a program of graphs, with one line each: nodes, with semicolons between."""
+    lines = [f'graph @""(x, y, z) {{; {main}; return (); }}', *bodies]
+    text = re.sub(r"\b(\w+)(?=\()", lambda name: NAMES.get(name[1], name[1]), "; ".join(lines))
+    return px.parse(f"program {{\n{text.replace('; ', chr(10))}\n}}", allow=[*TALKS, NAMES["print"]]).evolve(**fields)
 
 
-def test_writes_are_seen_through_views() -> None:
-    """Writing a view of x is writing x; another tensor is not touched."""
-    nodes = [
-        px.Node("view", VIEW, (px.Ref("x"), px.ir.Items([2]))),
-        px.Node("r", NEG, (px.Ref("x"),)),
-        px.Node("w", ADD_, (px.Ref("view"), 1)),
-        px.Node("s", NEG, (px.Ref("x"),)),
-        px.Node("other", NEG, (px.Ref("y"),)),
-    ]
-    assert before(nodes, "x", "y") == [[], [], [0, 1], [2], []]
+def before(main: str, *bodies: str) -> list[list[int]]:
+    """Return what must come before what in the root."""
+    program = parsed(main, *bodies)
+    return px.ir.dependencies(program, program.main)
+
+
+WRITES = "graph @w(p) {; w = add_(p, 1); return (); }"
+WAITS, STARTS = "graph @m(p) {; w = wait(p); return (); }", 'graph @n(p) {; a = reduce_(p, "sum", "0"); return (); }'
+APART = "graph @m(x) {; p = neg(x); q = neg(x); return (p, q); }"
+TOGETHER = "graph @m(x) {; p = neg(x); q = view(p, [-1]); return (p, q); }"
+PAIR = "both = call @m(x) as m; p = item(both, 0); q = item(both, 1); w = add_(p, 1); r = neg(q)"
+SENDS, DELAYS = 'graph @n(p) {; q = send(p, 1, 0, "1"); return (); }', "graph @m(p) {; w = wait(p); return (); }"
+BEGINS = 'graph @m(p) {; q = reduce(p, "sum", "2"); w = wait(q); return (); }'
+NORM = "r = neg(y); n = norm(x, None, None, y, z, {}, 0.1, 1e-05, False); s = neg(y)"
+
+ORDERS: dict[str, tuple[list[list[int]], str, tuple[str, ...]]] = {
+    "pure operators depend on operands alone": ([[], [], [0, 1]], "a = neg(x); b = neg(x); c = add(a, b)", ()),
+    "reads stay on their side of a write": ([[], [0], [1], [1, 2]], "r = neg(x); w = add_(x, 1); s = neg(x); v = add_(x, 1)", ()),
+    "a write of a view": ([[], [], [0, 1], [2], []], "v = view(x, [2]); r = neg(x); w = add_(v, 1); s = neg(x); o = neg(y)", ()),
+    "draws and prints, each in order; no draw without training": (
+        [[], [], [], [0], [1]],
+        'd = dropout(x, 0.5, True); p = print("a"); e = dropout(x, 0.5, False); f = dropout(x, 0.5, True); q = print("b")', (),
+    ),
+    "batch_norm writes in training": ([[], [0], [1]], NORM.format(True), ()),
+    "batch_norm writes nothing else": ([[], [], []], NORM.format(False), ()),
+    "a source is read, a target written": ([[], [0], [0]], "c = copy_(x, y); w = add_(y, 1); r = neg(x)", ()),
+    "a call writes what its body writes": ([[], [0], [1]], "r = neg(x); m = call @w(x) as m; s = neg(x)", (WRITES,)),
+    "results of a call are apart": ([[], [0], [0], [1], [2]], PAIR, (APART,)),
+    "results of a call are one memory": ([[], [0], [0], [1], [2, 3]], PAIR, (TOGETHER,)),
+    "what takes all results keeps them together": (
+        [[], [0], [0], [0, 1, 2], [1, 3], [2, 4]], PAIR.replace("; w", "; all = toy.all(both); w"), (APART,),
+    ),
+    "groups of processes, one of them no literal": (
+        [[], [], [0], [1, 2], [3]],
+        ('a = reduce(x, "sum", "0"); b = reduce(y, "sum", "1"); c = reduce(z, "sum", "0"); d = reduce(x, "sum", z); '
+         'e = reduce(y, "sum", "1")'), (),
+    ),
+    "a buffer after its wait": ([[], [0], [1]], 'a = reduce_(x, "sum", "0"); w = wait(x); r = neg(x)', ()),
+    "a buffer after a wait in a body": ([[], [0], [1]], "a = call @n(x) as n; w = call @m(x) as m; r = neg(x)", (WAITS, STARTS)),
+    "messages pass no wait, collectives may": (
+        [[], [], [0, 1], [], [2], [0, 2, 4]],
+        ('a = reduce(x, "sum", "0"); b = send(y, 1, 0, "1"); v = wait(a); c = reduce(z, "sum", "2"); d = send(y, 1, 0, "3")'
+         "; w = wait(a)"), (),
+    ),
+    "a message passes no body that waits": ([[], [0]], 'b = send(y, 1, 0, "1"); m = call @m(x) as m', (DELAYS,)),
+    "nor one that waits for its own": ([[], [0]], 'b = send(y, 1, 0, "1"); m = call @m(x) as m', (BEGINS,)),
+    "nor do messages of bodies": ([[], [0]], "n = call @n(z) as n; m = call @m(x) as m", (SENDS, DELAYS)),
+    "nor the other way round": ([[], [0]], "m = call @m(x) as m; n = call @n(z) as n", (SENDS, DELAYS)),
+    "nothing moves into a region or out of it": (
+        [[], [0], [1], [1, 2], [3]],
+        "a = neg(x); i = toy.enter() ! opens; b = neg(x); o = toy.leave() ! closes; c = neg(x)", (),
+    ),
+    "a body that closes what it opens is no boundary": (
+        [[], []], "m = call @m(x) as m; d = neg(x)",
+        ("graph @m(x) {; i = toy.enter() ! opens; b = neg(x); o = toy.leave() ! closes; return (b,); }",),
+    ),
+    "a body that opens is": (
+        [[], [0]], "m = call @m(x) as m; d = neg(x)", ("graph @m(x) {; i = toy.enter() ! opens; b = neg(x); return (b,); }",),
+    ),
+}  # fmt: skip
+"""What must come before each node, the root, and the bodies."""
+
+
+@pytest.mark.parametrize("what", ORDERS)
+def test_what_must_stay_after_what(what: str) -> None:
+    expected, main, bodies = ORDERS[what]
+    assert before(main, *bodies) == expected
 
 
 def test_state_that_shares_memory_conflicts() -> None:
-    """Two slots on one storage are one memory."""
+    """Two slots on one storage are one memory; a call writes its own state."""
     tensor = torch.zeros(4)
-    slots = {
-        name: px.ir.Slot(px.ir.SlotKind.BUFFER, value, cell, 0) for name, value, cell in [("a", tensor, 0), ("b", tensor[1:], 1)]
-    }
+    numbers = {"a": (tensor, 0), "b": (tensor[1:], 1)}
+    slots = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, value, cell, 0) for name, (value, cell) in numbers.items()}
     state = px.ir.State(("a", "b"), px.ir.pmap(slots))
-    nodes = [
-        px.Node("a", px.Get("a")), px.Node("b", px.Get("b")),
-        px.Node("r", NEG, (px.Ref("a"),)), px.Node("w", ADD_, (px.Ref("b"), 1)),
-    ]  # fmt: skip
-    assert before(nodes, state=state) == [[], [], [0], [1, 2]]
+    program = parsed("a = get a; b = get b; r = neg(a); w = add_(b, 1)", state=state)
+    assert px.ir.dependencies(program, program.main) == [[], [], [0], [1, 2]]
+    body = "graph @n() {; c = get b; w = add_(c, 1); return (); }"
+    state = px.ir.State(("n.b",), px.ir.pmap({"n.b": slots["b"]}))
+    program = parsed("g = get n.b; s = neg(g); n = call @n() as n; t = neg(g)", body, state=state)
+    assert px.ir.dependencies(program, program.main) == [[], [0], [1], [0, 2]]
 
 
-def test_random_and_ordered_operators_keep_their_order() -> None:
-    """Draws follow draws and prints follow prints; a dropout in evaluation mode draws nothing."""
-    nodes = [
-        px.Node("d", DROPOUT, (px.Ref("x"), 0.5, True)), px.Node("p", PRINT, ("a",)),
-        px.Node("e", DROPOUT, (px.Ref("x"), 0.5, False)), px.Node("f", DROPOUT, (px.Ref("x"), 0.5, True)),
-        px.Node("q", PRINT, ("b",)),
-    ]  # fmt: skip
-    assert before(nodes, "x") == [[], [], [], [0], [1]]
-
-
-@pytest.mark.parametrize(("training", "writes"), [(True, True), (False, False)])
-def test_batch_norm_writes_its_statistics_only_in_training(training: bool, writes: bool) -> None:
-    """The schema of aten.batch_norm is silent about the write."""
-    args = (px.Ref("x"), None, None, px.Ref("m"), px.Ref("v"), training, 0.1, 1e-5, False)
-    nodes = [px.Node("r", NEG, (px.Ref("m"),)), px.Node("n", BATCH_NORM, args), px.Node("s", NEG, (px.Ref("m"),))]
-    assert before(nodes, "x", "m", "v") == ([[], [0], [1]] if writes else [[], [], []])
-
-
-def test_calls_do_what_their_bodies_do() -> None:
-    """A call whose body writes its operand, or its own state, conflicts like the write itself."""
-    writes_operand = px.Graph((px.Input("p"),), (px.Node("w", ADD_, (px.Ref("p"), 1)),), ())
-    writes_state = px.Graph((), (px.Node("c", px.Get("count")), px.Node("w", ADD_, (px.Ref("c"), 1))), ())
-    slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.zeros(()), 0, 0)
-    nodes = (
-        px.Node("r", NEG, (px.Ref("x"),)),
-        px.Node("m", px.Call(px.Frame("m"), "m"), (px.Ref("x"),)),
-        px.Node("g", px.Get("n.count")),
-        px.Node("s", NEG, (px.Ref("g"),)),
-        px.Node("n", px.Call(px.Frame("n"), "n")),
-        px.Node("t", NEG, (px.Ref("g"),)),
-    )
-    main = px.Graph((px.Input("x"),), nodes, ())
-    program = px.Program.of(
-        {"": main, "m": writes_operand, "n": writes_state}, state=px.ir.State(("n.count",), px.ir.pmap({"n.count": slot}))
-    )
-    assert dependencies(program, main) == [[], [0], [], [2], [3], [2, 4]]
-
-
-def test_unknown_functions_are_taken_to_do_anything() -> None:
-    """A function without a schema may write its operands: reads of them do not pass it."""
-    unknown = px.Op("mine", effects_of(print), print)
-    assert before(
-        [px.Node("r", NEG, (px.Ref("x"),)), px.Node("u", unknown, (px.Ref("x"),)), px.Node("s", MUL, (px.Ref("x"), 2))], "x"
-    ) == [[], [0], [1]]
-
-
-def test_copy_reads_its_source_and_writes_its_target() -> None:
-    """copy_(x, y): later reads of x wait for it, later writes of y too."""
-    nodes = [
-        px.Node("c", COPY_, (px.Ref("x"), px.Ref("y"))),
-        px.Node("w", ADD_, (px.Ref("y"), 1)),
-        px.Node("r", NEG, (px.Ref("x"),)),
-    ]
-    assert before(nodes, "x", "y") == [[], [0], [0]]
-
-
-def pair(second: px.Node) -> px.Program:
-    """Return a program that calls a body with two results, writes the first and then reads the second."""
-    body = px.Graph((px.Input("x"),), (px.Node("p", NEG, (px.Ref("x"),)), second), (px.Ref("p"), px.Ref("q")))
-    nodes = [
-        px.Node("both", px.Call(px.Frame("m"), "m"), (px.Ref("x"),)),
-        px.Node("p", GETITEM, (px.Ref("both"), 0)),
-        px.Node("q", GETITEM, (px.Ref("both"), 1)),
-        px.Node("w", ADD_, (px.Ref("p"), 1)),
-        px.Node("r", NEG, (px.Ref("q"),)),
-    ]
-    return px.Program.of({"": px.Graph((px.Input("x"),), tuple(nodes), ()), "m": body})
-
-
-def test_a_write_to_one_result_of_a_call_leaves_the_others_alone() -> None:
-    """But not where both are one memory inside of the body."""
-    apart = pair(px.Node("q", NEG, (px.Ref("x"),)))
-    assert dependencies(apart, apart.main)[4] == [2]
-    together = pair(px.Node("q", VIEW, (px.Ref("p"), (-1,))))
-    assert dependencies(together, together.main)[4] == [2, 3]
-    handed_on = (*apart.main.nodes[:3], px.Node("all", px.Op("toy.all"), (px.Ref("both"),)), *apart.main.nodes[3:])
-    whole = apart.with_main(px.Graph(apart.main.inputs, handed_on, ()))
-    assert dependencies(whole, whole.main)[5] == [2, 4], "what takes all results at once may keep them together"
-
-
-def test_nothing_moves_into_a_region_or_out_of_it() -> None:
-    """Also where no value ties it to what is there; a body that closes what it opens is no boundary."""
-    opens, closes = px.Op("toy.enter", px.Effects(scope=1)), px.Op("toy.leave", px.Effects(scope=-1))
-    nodes = [
-        px.Node("a", NEG, (px.Ref("x"),)),
-        px.Node("in", opens),
-        px.Node("b", NEG, (px.Ref("x"),)),
-        px.Node("out", closes),
-        px.Node("c", NEG, (px.Ref("x"),)),
-    ]
-    assert before(nodes, "x") == [[], [0], [1], [1, 2], [3]]
-    balanced = px.Graph((px.Input("x"),), tuple(nodes), (px.Ref("c"),))
-    open_ended = px.Graph((px.Input("x"),), tuple(nodes[:3]), (px.Ref("b"),))
-    calls = (px.Node("m", px.Call(px.Frame("m"), "m"), (px.Ref("x"),)), px.Node("d", NEG, (px.Ref("x"),)))
-    main = px.Graph((px.Input("x"),), calls, ())
-    assert dependencies(px.Program.of({"": main, "m": balanced}), main) == [[], []]
-    assert dependencies(px.Program.of({"": main, "m": open_ended}), main) == [[], [0]]
-
-
-TALK: Any = torch.ops._c10d_functional if torch.distributed.is_available() else None
-
-
-def test_communication_is_in_order_within_its_group() -> None:
-    """Of one group, of one whose name is no literal with all, and a wait keeps what it completes on its side."""
-    reduce, wait = op_of(TALK.all_reduce.default), op_of(TALK.wait_tensor.default)
-    nodes = [
-        px.Node("a", reduce, (px.Ref("x"), "sum", "0")),
-        px.Node("b", reduce, (px.Ref("y"), "sum", "1")),
-        px.Node("c", reduce, (px.Ref("z"), "sum", "0")),
-        px.Node("d", reduce, (px.Ref("x"), "sum", px.Ref("g"))),
-        px.Node("e", reduce, (px.Ref("y"), "sum", "1")),
-    ]
-    assert before(nodes, "x", "y", "z", "g") == [[], [], [0], [1, 2], [3]]
-    nodes = [
-        px.Node("a", reduce, (px.Ref("x"), "sum", "0")),
-        px.Node("v", VIEW, (px.Ref("a"), px.ir.Items([2]))),
-        px.Node("w", wait, (px.Ref("a"),)),
-        px.Node("r", NEG, (px.Ref("v"),)),
-        px.Node("s", NEG, (px.Ref("w"),)),
-        px.Node("u", ADD_, (px.Ref("x"), 1)),
-        px.Node("o", NEG, (px.Ref("y"),)),
-    ]
-    found = before(nodes, "x", "y")
+def test_a_wait_keeps_what_it_completes_on_its_side() -> None:
+    text = 'a = reduce(x, "sum", "0"); v = view(a, [2]); w = wait(a); r = neg(v); s = neg(w); u = add_(x, 1); o = neg(y)'
+    found = before(text)
     assert 2 in found[3], "a view that was taken before is read after the wait"
     assert 2 in found[5], "what was given is in use until the wait"
     assert found[6] == []
 
 
-def test_a_buffer_is_read_after_its_wait() -> None:
-    """In place, the wait is all that says when the buffer is there, and nobody uses what it gives; also in a body."""
-    reduce_, wait = op_of(TALK.all_reduce_.default), op_of(TALK.wait_tensor.default)
-    body = px.Graph((px.Input("p"),), (px.Node("w", wait, (px.Ref("p"),)),), ())
-    starts = px.Graph((px.Input("p"),), (px.Node("a", reduce_, (px.Ref("p"), "sum", "0")),), ())
-    for waits in (px.Node("w", wait, (px.Ref("x"),)), px.Node("w", px.Call(px.Frame("m"), "m"), (px.Ref("x"),))):
-        for begins in (
-            px.Node("a", reduce_, (px.Ref("x"), "sum", "0")),
-            px.Node("a", px.Call(px.Frame("n"), "n"), (px.Ref("x"),)),
-        ):
-            later = px.Node("b", reduce_, (px.Ref("y"), "sum", "0"))
-            main = px.Graph((px.Input("x"), px.Input("y")), (begins, waits, px.Node("r", NEG, (px.Ref("x"),)), later), ())
-            program = px.Program.of({"": main, "m": body, "n": starts})
-            assert dependencies(program, main) == [[], [0], [1], [0]]
+def test_unknown_functions_are_taken_to_do_anything() -> None:
+    """A function without a schema may write its operands: reads of them do not pass it."""
+    unknown = px.Node("u", px.Op("mine", effects_of(print), print), (px.Ref("x"),))
+    program = parsed("r = neg(x); s = neg(x)")
+    program = program.with_main(program.main.with_nodes([program.main.nodes[0], unknown, program.main.nodes[1]]))
+    assert px.ir.dependencies(program, program.main) == [[], [0], [1]]
+
+
+def before_nodes(nodes: list[px.Node]) -> list[list[int]]:
+    """Return the dependencies of a flat program of these nodes."""
+    program = flat(nodes, (), "x")
+    return px.ir.dependencies(program, program.main)
 
 
 def test_operators_of_other_libraries_keep_their_order() -> None:
@@ -220,9 +142,9 @@ def test_operators_of_other_libraries_keep_their_order() -> None:
     target = torch.ops.purefx_effects.log.default
     log = op_of(target)
     nodes = [px.Node("a", log, (px.Ref("x"),)), px.Node("p", PRINT, ("a",)), px.Node("b", log, (px.Ref("x"),))]
-    assert before(nodes, "x") == [[], [], [0]]
+    assert before_nodes(nodes) == [[], [], [0]]
     strange = px.Op("mine", effects_of(print), print)
-    assert before([*nodes, px.Node("u", strange, ())], "x") == [[], [], [0], [1, 2]], "what may do anything may log too"
+    assert before_nodes([*nodes, px.Node("u", strange, ())]) == [[], [], [0], [1, 2]], "what may do anything may log too"
     px.declare(torch.ops.purefx_effects.log, px.PURE)
     try:
         assert op_of(target).effects == px.PURE

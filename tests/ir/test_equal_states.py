@@ -98,15 +98,6 @@ def test_tensors_of_several_widths_lie_in_the_text_as_they_lie_together() -> Non
     assert "buffer short: i16[1] offset 1\n" in text and "buffer wide: i32[2] offset 1 shares short\n" in text
 
 
-def test_numbers_that_nothing_shows() -> None:
-    """``lift_constants`` may number tensors that were numbered with gaps without any."""
-    slots = {
-        name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(1), number, number) for name, number in (("u", 0), ("v", 2), ("w", 3))
-    }
-    gaps = program(px.ir.State(tuple(slots), px.ir.pmap(slots)))
-    assert_equal(gaps, program(state(**{name: slot.value for name, slot in slots.items()})))
-
-
 def nested() -> torch.Tensor:
     return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
 

@@ -140,13 +140,6 @@ def test_what_is_wrong_is_said(options: dict[str, Any], kind: type[Exception], s
             program.with_state(**options)
 
 
-def test_a_tie_of_another_kind_is_refused() -> None:
-    program = PROGRAMS["tree"]
-    slot = px.ir.Slot(px.ir.SlotKind.BUFFER, program.state["a.weight"].value, 0, 0)
-    with pytest.raises(px.errors.NamingError, match=r"would be a buffer and is the same tensor as 'a.weight', a parameter"):
-        program.with_state(add={"n": slot})
-
-
 def test_two_new_names_of_one_tensor_are_of_one_kind() -> None:
     tensor = torch.nn.Parameter(X.clone())
     slots = {kind: px.ir.Slot(kind, tensor, 0, 0) for kind in (px.ir.SlotKind.PARAMETER, px.ir.SlotKind.BUFFER)}
@@ -213,8 +206,3 @@ def test_drawn_programs_get_state_and_lose_it(tier: Tier, stage: Stage) -> None:
         again = made.with_state(remove=[name for name in made.state if name not in program.state])
         assert again.evolve(modules=program.modules) == program
     assert tied
-
-
-def test_lowering_to_the_exporter_keeps_unread_state() -> None:
-    made = PROGRAMS["flat"].with_state(add={"a.n": torch.ones(1)})
-    assert "a.n" in px.to_ep(made).state_dict

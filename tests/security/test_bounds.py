@@ -83,13 +83,13 @@ GUARDS: dict[str, tuple[object, str]] = {
     "power": (Apply("<", (Apply("**", (10, 10**9)), X)), "a power is too large"),
     "tower": (Apply("<", (Apply("**", (9, Apply("**", (9, 9)))), X)), "a power is too large"),
     "digits": (Apply("<", (X, 10**5000)), "an integer of 16610 bits"),
-    "symbol": (Apply("==", (Sym("s0"), 4)), "refers to the symbol 's0'"),
-    "input": (Apply("==", (InputDim(1, 0), 4)), "refers to user input 1, and there are 1"),
-    "stride": (Apply("==", (InputDim(0, 0, "__class__"), 4)), "neither size nor stride"),
-    "tensor": (Apply("==", (InputValue(0), 4)), "for a number, which is a tensor"),
-    "operands": (Apply("==", (X,)), "hands 1 operands to '=='"),
-    "operands of max": (Apply("<", (Apply("max", (X,)), 3)), "takes at least 2"),
-    "if": (Apply("if", (True, X)), "hands 2 operands to 'if', which takes 3"),
+    "symbol": (Apply("==", (Sym("s0"), 4)), "refers to the Sym"),
+    "input": (Apply("==", (InputDim(1, 0), 4)), "refers to the InputDim"),
+    "stride": (Apply("==", (InputDim(0, 0, "__class__"), 4)), "refers to the InputDim"),
+    "tensor": (Apply("==", (InputValue(0), 4)), "refers to the InputValue"),
+    "operands": (Apply("==", (X,)), "applies the str '==' to other operands"),
+    "operands of max": (Apply("<", (Apply("max", (X,)), 3)), "applies the str 'max'"),
+    "if": (Apply("if", (True, X)), "applies the str 'if'"),
     "deep": (Apply("==", (nested(100_000), 1)), "levels deep"),
     "imaginary": (Apply("<", (Apply("**", (Apply("neg", (2,)), 0.5)), 1)), "has no value"),
 }
@@ -109,11 +109,11 @@ def test_guards_without_a_value_are_findings(name: str) -> None:
 
 
 SIZES: dict[str, tuple[px.Program, str]] = {
-    "a size": (constrained(shape=(2**64,)), "the size of 65 bits"),
+    "a size": (constrained(shape=(2**64,)), "an integer of 65 bits"),
     "a negative size": (constrained(shape=(-2,)), "the size -2"),
     "a computed size": (constrained(shape=(Apply("//", (Sym("s0"), 0)),)), "divides by zero"),
     "a range": (constrained(ranges=(Range(Apply("%", (Sym("s0"), 0)), 1, 2),)), "divides by zero"),
-    "an end": (constrained(ranges=(Range(Sym("s0"), 10**5000, None),)), "ends at an integer of 16610 bits"),
+    "an end": (constrained(ranges=(Range(Sym("s0"), 10**5000, None),)), "ends at an integer of more than 64 bits"),
 }
 
 

@@ -5,25 +5,31 @@ The table of the laws breaks every rule in any program; ``TABLE`` adds other val
 
 from __future__ import annotations
 
+from collections import deque
+
 import torch
 from attrs import evolve
 
 from purefx import ir
 from purefx.ir.calls.parts import PART
-from purefx.ir.own_operators import CALL_MODULE
+from purefx.ir.operators import op_of
+from purefx.ir.own_operators import CALL_MODULE, PACK
 from purefx.ir.signature import SunkInput
 from purefx.ir.torch_private import pytree
 from purefx.ir.verify import RULES
 from tests.laws import corruptions as laws
 from tests.verify.changes import (
     ADD_,
+    CAT,
     RELU,
+    SUM,
     Corruption,
     Corruptor,
     doubled_input,
     module_read_elsewhere,
     named_f,
     outputs_of,
+    result_of_topk,
     typed,
     with_call_signature,
     with_constraints,
@@ -38,14 +44,20 @@ from tests.verify.changes import (
     with_slot,
     with_state,
     with_user_input,
-)
-from tests.verify.operands import OPERANDS
-from tests.verify.programs import PROGRAMS
+)  # fmt: skip
+from tests.verify.programs import GETITEM, PROGRAMS
 
 __all__ = ["CORRUPTORS", "VARIANTS"]
 
 SEEDS = 2
 """Choices of a place that each corruptor of the laws makes in each small program."""
+
+
+def packing(change: Corruption) -> Corruption:
+    """Return a corruption that first puts an object of a registered type together."""
+    made = ir.Node("packed", PACK, (ir.Items([ir.Ref("x")]), pytree.tree_structure(deque([1]))))
+    return lambda program: change(with_graph(program, "", nodes=(made, *program.main.nodes)))
+
 
 TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
     "well-formed": {
@@ -131,7 +143,30 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
     "call-arguments": {
         "keyword": ("tree", with_node("lin", kwargs=(("k", 1),))),
     },
-    **OPERANDS,
+    "operands": {
+        "too-few": ("flat", with_node("y", args=(ir.Ref("x"),))),
+        "keyword": ("flat", with_node("y", kwargs=(("beta", 1),))),
+        "keyword-and-position": ("flat", with_node("y", kwargs=(("other", ir.Ref("x")),))),
+        "text": ("flat", with_node("y", args=(ir.Ref("x"), "p_w"))),
+        "list": ("flat", with_node("y", args=(ir.Ref("x"), ir.Items([ir.Ref("p_w")])))),
+        "text-in-keyword": ("flat", with_node("y", kwargs=(("alpha", "1"),))),
+        "number-for-a-tensor": ("flat", with_node("unused", do=op_of(RELU), args=(1,))),
+        "text-in-a-list": ("flat", with_node("unused", do=op_of(SUM), args=(ir.Ref("x"), ir.Items([0, "1"])))),
+        "number-for-a-list": ("flat", with_node("unused", do=op_of(CAT), args=(ir.Ref("x"), 0, 1))),
+    },
+    "results": {
+        "projections-bool": ("tree", with_node("first", args=(ir.Ref("lin"), True))),
+        "projections-of-an-operator": ("flat", result_of_topk(2)),
+        "projections-text-of-an-operator": ("flat", result_of_topk("0")),
+        "projections-of-text": ("tree", with_node("first", args=("lin", 0))),
+        "projections-of-a-literal": ("tree", with_node("first", args=((ir.Ref("x"),), 1))),
+        "of-an-operator": ("flat", result_of_topk(ir.Ref("pair"), RELU)),
+    },
+    "packed-values": {
+        "item": ("tree", packing(with_node("first", do=GETITEM, args=(ir.Ref("packed"), 0)))),
+        "in-a-list": ("tree", packing(with_node("first", do=ir.Op("toy.f"), args=(ir.Items([ir.Ref("packed")]),)))),
+        "handed": ("tree", packing(with_node("act", args=(ir.Ref("packed"),)))),
+    },
     "effects": {
         "forgotten-write": ("flat", with_node("unused", do=ir.Op("aten.add_.Tensor", ir.PURE, ADD_), args=(ir.Ref("x"), 1))),
         "invented-order": (
