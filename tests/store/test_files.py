@@ -229,9 +229,9 @@ def test_versions(tmp_path: Path) -> None:
     def marked(version: Any) -> bytes:
         return with_header({**parts.header, "__metadata__": {"purefx": version}}, parts.data)
 
-    assert outcome(marked("3"), tmp_path) == ""
-    with pytest.raises(px.errors.StoreError, match="has version 4 of the format, and this purefx reads 3"):
-        load(marked("4"), tmp_path)
+    assert outcome(marked("2"), tmp_path) == ""
+    with pytest.raises(px.errors.StoreError, match="has version 3 of the format, and this purefx reads 2"):
+        load(marked("3"), tmp_path)
     for odd in ("0", "-1", "1.5", "", "one", "9" * 5000, "\u0661"):
         with pytest.raises(px.errors.StoreError, match="which version"):
             load(marked(odd), tmp_path)
