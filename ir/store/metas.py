@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from attrs import evolve
 
-from ..errors import ParseError, StoreError, UnsupportedProgram
-from ..expression import OPERATORS, UNCOMPUTABLE, Apply, Expr, Sym, evaluate, leaves_in
+from ..errors import StoreError, UnsupportedProgram
+from ..expression import OPERATORS, Apply, Expr, Sym, evaluate, leaves_in
 from ..graph import Graph, Input, Node
 from ..importing.constraints import read_expression
 from ..meta import EMPTY_META, ORIGIN, Meta
@@ -118,11 +118,8 @@ class Symbols:
         return known
 
     def _make(self, kind: str, text: str) -> Any:
-        try:
-            cursor = Cursor(text)
-            expr = read_expr(cursor)
-        except ParseError as error:
-            raise StoreError(f"a size is {text[:80]!a}, which is not an expression") from error
+        cursor = Cursor(text)
+        expr = read_expr(cursor)
         leaves = leaves_in(expr)
         if cursor.kind != "end" or len(leaves) > MOST_LEAVES or not any(type(leaf) is Sym for leaf in leaves):
             raise StoreError(f"a size is {text[:80]!a}, which is not an expression of a few symbols")
@@ -145,10 +142,7 @@ class Symbols:
         hints = [self._hints[leaf.name] for leaf in leaves if type(leaf) is Sym]
         if None in hints:
             return None
-        try:
-            found = evaluate(expr, {Sym(name): hint for name, hint in self._hints.items()})
-        except (*UNCOMPUTABLE, AttributeError) as error:
-            raise StoreError("a size cannot be computed") from error
+        found = evaluate(expr, {Sym(name): hint for name, hint in self._hints.items()})
         if not _is_small(found):
             raise StoreError("a size is too large")
         return found
@@ -158,10 +152,7 @@ class Symbols:
             operators = sympy_operators()
             if expr.op not in operators or not any(type(leaf) is Sym for leaf in leaves_in(expr)):
                 raise StoreError(f"a size uses {expr.op[:40]!a} in a way that has no meaning")
-            try:
-                return operators[expr.op](*[self._sympy(part) for part in expr.args])
-            except (ArithmeticError, TypeError, ValueError, AttributeError, AssertionError, RecursionError) as error:
-                raise StoreError("a size cannot be made") from error
+            return operators[expr.op](*[self._sympy(part) for part in expr.args])
         if type(expr) is Sym:
             return self._symbols[expr.name]
         # By type, and never as text.
@@ -401,11 +392,8 @@ class _Reader:
         return lambda: number
 
     def _argument(self, text: str) -> Any:
-        try:
-            cursor = Cursor(text, self._known)
-            found = read_arg(cursor)
-        except ParseError as error:
-            raise StoreError(f"a value in the meta cannot be read: {error}") from error
+        cursor = Cursor(text, self._known)
+        found = read_arg(cursor)
         if cursor.kind != "end":
             raise StoreError(f"a value in the meta is more than one: {text[:80]!a}")
         return found
