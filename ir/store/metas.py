@@ -49,26 +49,6 @@ MOST_LEAVES = 64
 LIMIT = 2**63
 
 
-class SymbolTable:
-    """Collects symbols while sizes are written."""
-
-    def __init__(self) -> None:
-        self.symbols: dict[str, list[int | None]] = {}
-        """For each symbol the number that the exporter saw, and its bounds."""
-
-    def write(self, number: Any) -> str | None:
-        """Return a symbolic number as text; None if it has none."""
-        node = number.node
-        try:
-            expr = read_expression(node.expr)
-        except UnsupportedProgram:
-            return None
-        for symbol in sorted(node.expr.free_symbols, key=str):
-            if symbol.name not in self.symbols:
-                self.symbols[symbol.name] = list(symbol_facts(node, symbol))
-        return print_expr(expr)
-
-
 class Symbols:
     """Makes symbolic numbers, each expression once.
 
@@ -194,7 +174,7 @@ def write_metas(program: Program, origins: Mapping[Origin, int] | None = None) -
     """
     writer = _Writer(origins or {})
     graphs = {name: [writer.rows(program.graphs[name].inputs), writer.rows(program.graphs[name].nodes)] for name in program.order}
-    return {"keys": list(map(list, writer.keys)), "values": writer.values, "symbols": writer.symbols.symbols, "graphs": graphs}
+    return {"keys": list(map(list, writer.keys)), "values": writer.values, "symbols": writer.symbols, "graphs": graphs}
 
 
 class _Writer:
@@ -202,7 +182,8 @@ class _Writer:
         self.origins = origins
         self.keys: dict[tuple[str, ...], int] = {}
         self.values: list[Any] = []
-        self.symbols = SymbolTable()
+        self.symbols: dict[str, list[int | None]] = {}
+        """For each symbol the number that the exporter saw, and its bounds."""
         self._numbers: dict[Any, int] = {}
         self._graph_ids: dict[Any, int] = {}
 
@@ -273,10 +254,15 @@ class _Writer:
         return size if type(size) is int else self._symbolic(size)
 
     def _symbolic(self, number: Any) -> str:
-        text = self.symbols.write(number)
-        if text is None:
-            raise _Lost
-        return text
+        node = number.node
+        try:
+            expr = read_expression(node.expr)
+        except UnsupportedProgram:
+            raise _Lost from None
+        for symbol in sorted(node.expr.free_symbols, key=str):
+            if symbol.name not in self.symbols:
+                self.symbols[symbol.name] = list(symbol_facts(node, symbol))
+        return print_expr(expr)
 
     def _source(self, source: Any, depth: int) -> list[Any]:
         if depth > MAX_DEPTH:
