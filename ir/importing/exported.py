@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputKind, OutputKind
+from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputKind
 
 from ..analysis.history import tracked
 from ..arguments import TREES, Arg, Body, refs_in
@@ -245,28 +245,21 @@ def _check_lengths(ep: ExportedProgram, root: Graph) -> None:
 def _outputs(ep: ExportedProgram, root: Graph) -> tuple[OutputSpec, ...]:
     index = {formal.name: number for number, formal in enumerate(root.inputs)}
     leaves = _leaf_names(ep, root)
-    found: list[OutputSpec] = []
-    for spec in ep.graph_signature.output_specs:
-        match spec.kind:
-            case OutputKind.USER_OUTPUT:
-                found.append(UserOutput())
-            case OutputKind.BUFFER_MUTATION:
-                found.append(StateMutation(str(spec.target)))
-            case OutputKind.USER_INPUT_MUTATION:
-                found.append(InputMutation(index.get(str(spec.target), -1)))
-            case OutputKind.TOKEN:
-                found.append(Token())
-            case OutputKind.LOSS_OUTPUT:
-                found.append(LossOutput())
-            case OutputKind.GRADIENT_TO_PARAMETER:
-                found.append(StateGradient(str(spec.target)))
-            case OutputKind.GRADIENT_TO_USER_INPUT:
-                found.append(InputGradient(leaves.get(str(spec.target), -1)))
-            case kind if kind.name == "PARAMETER_MUTATION":
-                found.append(StateMutation(str(spec.target)))
-            case kind:
-                raise UnsupportedProgram(f"an output of kind {kind.name} is not supported")
-    return tuple(found)
+    makers: Mapping[str, Callable[[str], OutputSpec]] = {
+        "USER_OUTPUT": lambda _: UserOutput(),
+        "TOKEN": lambda _: Token(),
+        "LOSS_OUTPUT": lambda _: LossOutput(),
+        "BUFFER_MUTATION": StateMutation,
+        "PARAMETER_MUTATION": StateMutation,
+        "USER_INPUT_MUTATION": lambda name: InputMutation(index.get(name, -1)),
+        "GRADIENT_TO_PARAMETER": StateGradient,
+        "GRADIENT_TO_USER_INPUT": lambda name: InputGradient(leaves.get(name, -1)),
+    }
+    specs = ep.graph_signature.output_specs
+    unknown = next((spec.kind.name for spec in specs if spec.kind.name not in makers), None)
+    if unknown is not None:
+        raise UnsupportedProgram(f"an output of kind {unknown} is not supported")
+    return tuple([makers[spec.kind.name](str(spec.target)) for spec in specs])
 
 
 def _leaf_names(ep: ExportedProgram, root: Graph) -> dict[str, int]:

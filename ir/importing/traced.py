@@ -18,7 +18,7 @@ from ..arguments import TREES, Arg, Body, Record
 from ..callables import Parameter, bind, class_name
 from ..errors import InputError, InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call, Frame, Get, Stack
-from ..names import FROM_ROOT, Names, is_identifier, is_path, join
+from ..names import FROM_ROOT, Names, is_identifier, join
 from ..operators import Said
 from ..own_operators import op_to_call
 from ..persistent import pmap
@@ -113,8 +113,6 @@ class TracedFront(Front):
     def _find(self, at: GraphReader, fx_node: Any) -> tuple[torch.nn.Module, Any]:
         # The owner of what a node names, and what it is.
         target = fx_node.target
-        if not is_path(target.removeprefix("/.") if type(target) is str else target):
-            at.check_name(target, "the path of an attribute")
         owner, value = self.attributes.find(at.job.module, target)
         if value is MISSING:
             raise UnsupportedProgram(f"the module has no attribute {target!r}")
@@ -228,9 +226,6 @@ class Attributes:
 
     Args:
         root: the module.
-
-    Raises:
-        InvalidProgram: a module or a piece of state has a name that no graph can have.
     """
 
     def __init__(self, root: torch.nn.Module) -> None:
@@ -285,8 +280,6 @@ class Attributes:
         for path, value in self.constants.items():
             if path not in slots:
                 slots[path] = numbers.slot(value, SlotKind.CONSTANT, persistent=False)
-        for path in slots:
-            check_path(path)
         return State(tuple(slots), pmap(slots))
 
     def _is_inside(self, path: str) -> bool:
@@ -307,9 +300,6 @@ class Attributes:
         # A graph module has a class of its own.
         graph = torch.fx.GraphModule
         types = {path: class_name(graph if isinstance(found, graph) else type(found)) for path, found in self.modules.items()}
-        for path in self.modules:
-            if path:
-                check_path(path)
         kinds: dict[str, str | None] = {path: kind for path, kind in types.items() if not self._is_inside(path)}
         for path, kind in traced.items():
             parts = path.split(".") if path and not self._is_inside(path) else []
@@ -324,19 +314,6 @@ class Attributes:
 
 PLAIN_MODULE = "torch.nn.modules.module.Module"
 """What a GraphModule puts where a tracer went through a module; the stacks know what it was."""
-
-
-def check_path(path: object) -> None:
-    """Refuse a path that is none.
-
-    Raises:
-        InvalidProgram: it has empty parts, quotes or signs that cannot be seen.
-
-    >>> check_path("layers.0.weight")
-    """
-    if not is_path(path):
-        said = f"{short(path)} is not an attribute path: names are separated by dots and have no quotes and no control characters"
-        raise InvalidProgram([Violation("names", said, advice="rename the module, parameter or attribute")])
 
 
 def relative_path(target: str) -> str:

@@ -33,7 +33,7 @@ from ..text.arguments import CONSTANTS
 from ..text.state import TensorFacts
 from ..torch_private import FakeTensor
 
-VERSION = 3
+VERSION = 2
 """The version of the format that is written and read."""
 
 STRUCTURE = "purefx.program"
@@ -188,6 +188,8 @@ class File:
             found = json.loads(ctypes.string_at(raw.data_ptr(), raw.numel()).decode("ascii"), object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
             raise StoreError(f"{self._name}: its structure is not JSON ({type(error).__name__})") from error
+        if isinstance(found, dict) and found.get("origins", "") is None:  # earlier files say so that they have none
+            found["origins"] = {"texts": [], "origins": [], "steps": []}
         if (wrong := misshapen(found, STRUCTURE_SHAPE)) is not None:
             raise StoreError(f"{self._name}: its structure{wrong} is malformed")
         return found

@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 from ..allowed import advice_for, told
 from ..analysis.history import line_of, versions
 from ..arguments import Arg, same_arg
-from ..errors import ParseError, PurefxError, StoreError, UnsupportedProgram
+from ..errors import ArgumentError, InvalidProgram, ParseError, StoreError, UnsupportedProgram
 from ..graph import Frame, Op
 from ..identifiers import check_identifiers
 from ..origins import Imported, Made, Origin, Place, Version
@@ -308,12 +308,17 @@ def load(
             found = _read_state(file, program.state, places, facts, device)
             found = found if state is None else put_in(state, found, facts)
             return check_identifiers(check(program.evolve(state=found)))
+        except (InvalidProgram, UnsupportedProgram, ArgumentError):
+            raise
         except StoreError as error:
             raise StoreError(f"{os.fspath(path)!a}: {error}") from error
-        except (TypeError, ValueError, IndexError, KeyError, RuntimeError, OverflowError) as error:
-            if isinstance(error, PurefxError):
-                raise
-            raise StoreError(f"{os.fspath(path)!a}: something in it is malformed: {str(error)[:200]!a}") from error
+        except MALFORMED as error:
+            said = ascii(str(error)[:200])[1:-1]
+            raise StoreError(f"{os.fspath(path)!a}: something in it is malformed: {said}") from error
+
+
+MALFORMED = (ParseError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RuntimeError)
+"""What is raised where a file says what makes no sense."""
 
 
 def _read_program(structure: dict[str, Any], known: Known) -> Program:

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from attrs import evolve
 
-from ..errors import ParseError, StoreError, UnsupportedProgram
-from ..expression import OPERATORS, UNCOMPUTABLE, Apply, Expr, Sym, evaluate, leaves_in
+from ..errors import StoreError, UnsupportedProgram
+from ..expression import OPERATORS, Apply, Expr, Sym, evaluate, leaves_in
 from ..graph import Graph, Input, Node
 from ..importing.constraints import read_expression
 from ..meta import EMPTY_META, ORIGIN, Meta
@@ -47,26 +47,6 @@ MOST_LEAVES = 64
 """Longer expressions are refused: sympy takes its time for them."""
 
 LIMIT = 2**63
-
-
-class SymbolTable:
-    """Collects symbols while sizes are written."""
-
-    def __init__(self) -> None:
-        self.symbols: dict[str, list[int | None]] = {}
-        """For each symbol the number that the exporter saw, and its bounds."""
-
-    def write(self, number: Any) -> str | None:
-        """Return a symbolic number as text; None if it has none."""
-        node = number.node
-        try:
-            expr = read_expression(node.expr)
-        except UnsupportedProgram:
-            return None
-        for symbol in sorted(node.expr.free_symbols, key=str):
-            if symbol.name not in self.symbols:
-                self.symbols[symbol.name] = list(symbol_facts(node, symbol))
-        return print_expr(expr)
 
 
 class Symbols:
@@ -118,11 +98,8 @@ class Symbols:
         return known
 
     def _make(self, kind: str, text: str) -> Any:
-        try:
-            cursor = Cursor(text)
-            expr = read_expr(cursor)
-        except ParseError as error:
-            raise StoreError(f"a size is {text[:80]!a}, which is not an expression") from error
+        cursor = Cursor(text)
+        expr = read_expr(cursor)
         leaves = leaves_in(expr)
         if cursor.kind != "end" or len(leaves) > MOST_LEAVES or not any(type(leaf) is Sym for leaf in leaves):
             raise StoreError(f"a size is {text[:80]!a}, which is not an expression of a few symbols")
@@ -145,10 +122,7 @@ class Symbols:
         hints = [self._hints[leaf.name] for leaf in leaves if type(leaf) is Sym]
         if None in hints:
             return None
-        try:
-            found = evaluate(expr, {Sym(name): hint for name, hint in self._hints.items()})
-        except (*UNCOMPUTABLE, AttributeError) as error:
-            raise StoreError("a size cannot be computed") from error
+        found = evaluate(expr, {Sym(name): hint for name, hint in self._hints.items()})
         if not _is_small(found):
             raise StoreError("a size is too large")
         return found
@@ -158,10 +132,7 @@ class Symbols:
             operators = sympy_operators()
             if expr.op not in operators or not any(type(leaf) is Sym for leaf in leaves_in(expr)):
                 raise StoreError(f"a size uses {expr.op[:40]!a} in a way that has no meaning")
-            try:
-                return operators[expr.op](*[self._sympy(part) for part in expr.args])
-            except (ArithmeticError, TypeError, ValueError, AttributeError, AssertionError, RecursionError) as error:
-                raise StoreError("a size cannot be made") from error
+            return operators[expr.op](*[self._sympy(part) for part in expr.args])
         if type(expr) is Sym:
             return self._symbols[expr.name]
         # By type, and never as text.
@@ -203,7 +174,7 @@ def write_metas(program: Program, origins: Mapping[Origin, int] | None = None) -
     """
     writer = _Writer(origins or {})
     graphs = {name: [writer.rows(program.graphs[name].inputs), writer.rows(program.graphs[name].nodes)] for name in program.order}
-    return {"keys": list(map(list, writer.keys)), "values": writer.values, "symbols": writer.symbols.symbols, "graphs": graphs}
+    return {"keys": list(map(list, writer.keys)), "values": writer.values, "symbols": writer.symbols, "graphs": graphs}
 
 
 class _Writer:
@@ -211,7 +182,8 @@ class _Writer:
         self.origins = origins
         self.keys: dict[tuple[str, ...], int] = {}
         self.values: list[Any] = []
-        self.symbols = SymbolTable()
+        self.symbols: dict[str, list[int | None]] = {}
+        """For each symbol the number that the exporter saw, and its bounds."""
         self._numbers: dict[Any, int] = {}
         self._graph_ids: dict[Any, int] = {}
 
@@ -282,10 +254,15 @@ class _Writer:
         return size if type(size) is int else self._symbolic(size)
 
     def _symbolic(self, number: Any) -> str:
-        text = self.symbols.write(number)
-        if text is None:
-            raise _Lost
-        return text
+        node = number.node
+        try:
+            expr = read_expression(node.expr)
+        except UnsupportedProgram:
+            raise _Lost from None
+        for symbol in sorted(node.expr.free_symbols, key=str):
+            if symbol.name not in self.symbols:
+                self.symbols[symbol.name] = list(symbol_facts(node, symbol))
+        return print_expr(expr)
 
     def _source(self, source: Any, depth: int) -> list[Any]:
         if depth > MAX_DEPTH:
@@ -401,11 +378,8 @@ class _Reader:
         return lambda: number
 
     def _argument(self, text: str) -> Any:
-        try:
-            cursor = Cursor(text, self._known)
-            found = read_arg(cursor)
-        except ParseError as error:
-            raise StoreError(f"a value in the meta cannot be read: {error}") from error
+        cursor = Cursor(text, self._known)
+        found = read_arg(cursor)
         if cursor.kind != "end":
             raise StoreError(f"a value in the meta is more than one: {text[:80]!a}")
         return found

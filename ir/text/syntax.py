@@ -7,8 +7,7 @@ parsing with a cursor.  A choice is printed by the class of the value and parsed
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -217,25 +216,14 @@ def _part(match: re.Match[str], fields: Mapping[str, Syntax[Any]], defaults: Map
     return before, name, fields[name], WRITTEN
 
 
-def _writer(parts: Iterable[Part], last: str) -> Callable[[Any], str]:
-    # Most fields have their default: asking here for that costs a fifth of asking the syntax of the field to write nothing.
-    writers: list[tuple[str, Callable[[Any], Any], Any, Callable[[Any], str]]] = []
-    waiting = ""
-    for before, name, syntax, default in parts:
-        waiting += before
-        if syntax is not PLACE:
-            writers.append((waiting, attrgetter(name), default, syntax.write))
-            waiting = ""
-    end = waiting + last
-
+def _writer(parts: Sequence[Part], last: str) -> Callable[[Any], str]:
     def write(value: Any) -> str:
         text = ""
-        for before, field_of, default, write in writers:
-            found = field_of(value)
-            text += before
-            if found is not default and (default is WRITTEN or found != default):
-                text += write(found)
-        return text + end
+        for before, name, syntax, default in parts:
+            found = getattr(value, name)
+            is_left_out = found is default or (default is not WRITTEN and found == default)
+            text += before if is_left_out else before + syntax.write(found)
+        return text + last
 
     return write
 

@@ -163,9 +163,12 @@ CRAFTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a value of no kind": (lambda s: s["meta"]["values"].__setitem__(0, {"pickle": "x"}), "of no kind that is known: 'pickle'"),
     "a huge fake": (lambda s: first(s, "tensor")["tensor"].__setitem__(1, [HUGE * HUGE]), "a size that is none"),
     "deep": (lambda s: s["meta"]["values"].append(json.loads("[" * 100 + "]" * 100)), "nests too deep"),
-    "no expression": (lambda s: first(s, "number").update(number=["int", "__import__('os')"]), "which is not an expression"),
+    "no expression": (
+        lambda s: first(s, "number").update(number=["int", "__import__('os')"]),
+        "is malformed",
+    ),
     "an unknown symbol": (lambda s: first(s, "number").update(number=["int", "evil * 2"]), "names a symbol that"),
-    "a power": (lambda s: first(s, "number").update(number=["int", f"({name_of(s)} ** 63) ** 63"]), "cannot be computed"),
+    "a power": (lambda s: first(s, "number").update(number=["int", f"({name_of(s)} ** 63) ** 63"]), "is malformed"),
     "a tower": (lambda s: first(s, "number").update(number=["int", f"2 ** {name_of(s)}"]), "large or symbolic exponent"),
     "no symbol": (lambda s: s["meta"]["symbols"].update({"x=1": [1, 2, 3]}), "no symbol 'x=1'"),
     "a symbol's number": (lambda s: symbol(s).__setitem__(0, "4"), "is malformed"),
@@ -229,9 +232,9 @@ def test_versions(tmp_path: Path) -> None:
     def marked(version: Any) -> bytes:
         return with_header({**parts.header, "__metadata__": {"purefx": version}}, parts.data)
 
-    assert outcome(marked("3"), tmp_path) == ""
-    with pytest.raises(px.errors.StoreError, match="has version 4 of the format, and this purefx reads 3"):
-        load(marked("4"), tmp_path)
+    assert outcome(marked("2"), tmp_path) == ""
+    with pytest.raises(px.errors.StoreError, match="has version 3 of the format, and this purefx reads 2"):
+        load(marked("3"), tmp_path)
     for odd in ("0", "-1", "1.5", "", "one", "9" * 5000, "\u0661"):
         with pytest.raises(px.errors.StoreError, match="which version"):
             load(marked(odd), tmp_path)

@@ -20,11 +20,10 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import purefx as px
-from purefx.ir import Apply, InputDim, Range, Sym
 from purefx.ir.operators import op_of
 from purefx.ir.torch_private import storage_key
 from purefx.laws.tiers import Tier, drawn_cases, stages_of
-from tests.programs import ADD, NEG, Aliased, Shared, exported, flat, parent
+from tests.programs import ADD, Aliased, Shared, exported, flat, parent
 
 EXAMPLES: dict[Tier, int] = {"toy": 12, "aten": 8, "modules": 2}
 
@@ -297,11 +296,6 @@ def test_plain_functions_are_given_when_loading(tmp_path: Path) -> None:
     assert px.lower(found)(torch.ones(2))[0].tolist() == [2, 2]
 
 
-def test_operators_without_a_callable_stay_without(tmp_path: Path) -> None:
-    program = flat([px.Node("y", px.Op("toy.neg"), (px.Ref("x"),))], px.Ref("y"), "x")
-    assert_same(again(program, tmp_path), program)
-
-
 def test_custom_operators_are_found_where_they_are_registered(tmp_path: Path) -> None:
     with torch.library._scoped_library("purefx_store", "FRAGMENT") as library:
         library.define("double(Tensor x) -> Tensor")
@@ -345,18 +339,6 @@ def test_a_pytree_that_keeps_objects_is_refused(tmp_path: Path) -> None:
     with pytest.raises(px.errors.InvalidProgram, match=r"a dict has the key .* which is not a literal"):
         px.save(program.evolve(signature=evolve(program.signature, out_spec=spec)), tmp_path / "program.purefx")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_guards_and_ranges(tmp_path: Path) -> None:
-    program = flat([px.Node("y", NEG, (px.Ref("x"),))], px.Ref("y"), "x")
-    kind = px.ir.TensorType(torch.float32, (Apply("*", (2, Sym("s0"))),))
-    signature = evolve(program.signature, inputs=(px.ir.UserInput(kind, "x"),))
-    constraints = px.ir.Constraints((Range(Sym("s0"), 2, 9),), (Apply("<", (InputDim(0, 0), 9)),))
-    program = program.evolve(signature=signature, constraints=constraints)
-    found = again(program, tmp_path)
-    assert_same(found, program)
-    with pytest.raises(px.errors.InputValueError):
-        px.lower(found)(torch.ones(20))
 
 
 def test_the_trail_is_left_behind(tmp_path: Path) -> None:
