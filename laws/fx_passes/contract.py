@@ -21,7 +21,6 @@ from ...ir.signature import InputMutation, InputSpec, OutputSpec, StateInput, St
 from ...ir.state import SlotKind, State
 from ...ir.torch_private import device_of
 from ..law import Case
-from ..strategies.exported import Narrow
 from ..tiers import case_with_calls
 
 __all__ = ["ANYTHING", "FUNCTIONAL", "INFERENCE", "POINTWISE", "Contract", "Writes", "lifted"]
@@ -72,14 +71,6 @@ class Contract:
     """How far they may be apart in any case."""
     aliasing: bool = True
     """Whether the pass claims that outputs share memory with inputs, state and one another as before."""
-    same_numbers: bool = False
-    """Whether the pass claims that the same random numbers are drawn in the same order, unused ones included."""
-    compiled: bool = False
-    """Whether the pass claims that the module it gives runs its new graph; else who calls it recompiles, as pass managers do."""
-    returns_new: bool = False
-    """Whether the pass claims that it leaves the module that it is given as it was."""
-    idempotent: bool = False
-    """Whether the pass claims that the second time it finds nothing to do."""
     values: bool = True
     """Whether the pass claims that ``meta["val"]``, where a node has one, is what runs."""
     assertions: bool = True
@@ -138,18 +129,11 @@ class Contract:
         return "an output is an input or another output" if twice else ""
 
     @property
-    def narrow(self) -> Narrow:
-        """What is drawn, so that most programs are within the contract."""
-        return Narrow(
-            functional=self.writes != "anywhere",
-            random=self.random,
-            effects=self.effects,
-            regions=self.regions,
-            training=self.training,
-            views=self.views,
-            new_contents=self.writes != "nowhere",
-            dynamic=self.dynamic,
-        )
+    def barred(self) -> frozenset[str]:
+        """What is not drawn, so that most programs are within the contract."""
+        names = ("random", "effects", "regions", "training", "views", "dynamic")
+        writes = {"anywhere": (), "at the end": ("writes",), "nowhere": ("writes", "new contents")}[self.writes]
+        return frozenset([*writes, *[name for name in names if not getattr(self, name)]])
 
     def without(self, *claims: str) -> Contract:
         """Return the contract without some of its claims: ``"aliasing"``, ``"values"``, ``"assertions"``.

@@ -76,6 +76,6 @@ def same_export(ep: Any) -> Any:
     return ep
 
 
-@published("torch.fx.GraphModule (made anew)", Contract(compiled=True, returns_new=True), "the control")
+@published("torch.fx.GraphModule (made anew)", Contract(), "the control")
 def made_anew(module: GraphModule) -> GraphModule:
     return GraphModule(module, copy.deepcopy(module.graph))
