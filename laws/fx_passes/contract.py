@@ -6,7 +6,7 @@ to them is not held against it; what it claims beyond keeping the meaning is ask
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -63,8 +63,6 @@ class Contract:
     """Whether sizes may be known only when a program runs."""
     training: bool = True
     """Whether programs may do what only training does: dropout, statistics of a batch."""
-    operators: frozenset[str] | None = field(default=None, converter=lambda given: None if given is None else frozenset(given))
-    """The only operators that programs may have, by name (``"aten.add.Tensor"``); None for all."""
     rtol: float = 0.0
     """How far numbers may be from those before, relative to them; by default they are compared bit by bit."""
     atol: float = 0.0
@@ -117,8 +115,7 @@ class Contract:
             return "values share memory"
         if not self.training and _trains(node, node.do.name):
             return "it trains"
-        known = self.operators is None or node.do.name in self.operators or node.do.name == "operator.getitem"
-        return "" if known else f"it has the operator {node.do.name}"
+        return ""
 
     def _broken_by_outputs(self, program: Program) -> str:
         if self.views:
@@ -142,11 +139,6 @@ class Contract:
         False
         """
         return evolve(self, **dict.fromkeys(claims, False))
-
-    def only(self, operators: Collection[str]) -> Contract:
-        """Return the contract for programs of some operators alone."""
-        return evolve(self, operators=frozenset(operators))
-
 
 WRITES = "it writes"
 
