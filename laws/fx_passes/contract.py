@@ -140,6 +140,7 @@ class Contract:
         """
         return evolve(self, **dict.fromkeys(claims, False))
 
+
 WRITES = "it writes"
 
 
