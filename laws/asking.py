@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import wraps
 from typing import Any
@@ -20,12 +20,12 @@ from hypothesis.strategies import SearchStrategy
 
 from ..ir.analysis.diff import diff
 from ..ir.errors import PurefxError, UnsupportedProgram
-from ..ir.own_operators import tensors_of
 from ..ir.program import Program
 from ..ir.state import same_contents
 from ..transforms import Transformation
 from .evaluate import EXACT, Tolerance, contents_of
 from .law import GENERIC, Case, Law, Transform
+from .purity import tensors_in
 from .tiers import RUN, draw_settings, runs_of, same_everywhere
 
 __all__ = ["LawBroken", "NoTransformation", "assert_law", "name_of", "refuses", "size_of", "smallest", "watched"]
@@ -70,7 +70,8 @@ def watched(transform: Transform) -> Transform:
 def _watched(transform: Callable[..., Any]) -> Callable[..., Program]:
     @wraps(transform)
     def looked_at(program: Program, **options: Any) -> Program:
-        before = [(name, tensor, tensor.detach().clone()) for name, tensor in _tensors_of_program(program) if not tensor.is_meta]
+        tensors = tensors_in({name: slot.value for name, slot in program.state.pairs}).items()
+        before = [(name, tensor, tensor.detach().clone()) for name, tensor in tensors if not tensor.is_meta]
         try:
             result = transform(program, **options)
         except (FrozenInstanceError, TypeError) as error:
@@ -95,15 +96,6 @@ def _watched(transform: Callable[..., Any]) -> Callable[..., Program]:
         return result
 
     return looked_at
-
-
-def _tensors_of_program(program: Program) -> Iterator[tuple[str, torch.Tensor]]:
-    # Those of modules that the program holds as they are, too.
-    for name, slot in program.state.pairs:
-        if isinstance(slot.value, torch.Tensor):
-            yield name, slot.value
-        elif isinstance(slot.value, torch.nn.Module):
-            yield from ((name, tensor) for tensor in tensors_of(slot.value))
 
 
 def _put_back(before: Iterable[tuple[str, torch.Tensor, torch.Tensor]]) -> list[str]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from attrs import field, frozen
@@ -18,13 +18,12 @@ from ..ir.graph import Call, Get, Input, Node, Op
 from ..ir.names import join
 from ..ir.program import Program
 from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
-from ..ir.state import SlotKind, State
+from ..ir.state import SlotKind
 from ..ir.torch_private import current_modes, mode_objects, restore_modes
 
 __all__ = [
     "EXACT",
     "Contents",
-    "Machine",
     "Meaning",
     "Tolerance",
     "contents_of",
@@ -198,44 +197,6 @@ def _numbers(given: Contents, expected: Contents, tolerance: Tolerance) -> str |
     return f": {int(apart.sum())} of {apart.numel()} numbers differ, by up to {most:.2g}{hint(mine, theirs, tolerance)}"
 
 
-class Machine(Protocol):
-    """What values are, and what operators do to them.  A machine is used for one evaluation."""
-
-    @property
-    def functions(self) -> Mapping[str, Callable[..., Any]]:
-        """What runs for an operator, by its name; operators that are left out run their target."""
-        ...
-
-    @property
-    def effects(self) -> Mapping[str, list[Any]]:
-        """What was seen of the outside world so far: for each kind of effect, what happened in order."""
-        ...
-
-    def load(self, state: State) -> Mapping[str, Any]:
-        """Return a value for each slot; slots of one cell give one value, cells of one storage share memory."""
-        ...
-
-    def given(self, leaf: Any) -> Any:
-        """Return the value of an input, made from what the caller passes, which stays as it is."""
-        ...
-
-    def save(self, value: Any) -> Any:
-        """Return a copy that later writes do not reach."""
-        ...
-
-    def write(self, target: Any, saved: Any) -> None:
-        """Give a value new contents."""
-        ...
-
-    def shown(self, saved: Any) -> Any:
-        """Return the contents of a saved value as something that ``==`` compares exactly."""
-        ...
-
-    def overwrite(self, value: Any) -> None:
-        """Give a value other contents in place, as a caller may do with a result."""
-        ...
-
-
 @frozen
 class Meaning:
     """What is seen of a program over several calls.
@@ -263,7 +224,7 @@ FACTS = ("outputs", "inputs", "state", "effects")
 def evaluate(
     program: Program,
     calls: Sequence[Sequence[Any]],
-    machine: Machine,
+    machine: Any,
     *,
     seen: Callable[[str, Input | Node, Any], object] | None = None,
     leaves_alone: frozenset[str] | None = None,
@@ -273,7 +234,7 @@ def evaluate(
     Args:
         program: a valid program at any stage.
         calls: the leaves of the user inputs, for each call.
-        machine: a fresh one.
+        machine: a new ``TensorMachine`` or ``ToyMachine``: it runs operators, and knows what values are.
         seen: is called with every input and node that gets a value, and its graph.
         leaves_alone: where it is not None, the caller writes into the results of each call before the next, and so into
             state that is returned, but for the state of these names and what shares memory with it.
@@ -345,7 +306,7 @@ class _Run:
     def __init__(
         self,
         program: Program,
-        machine: Machine,
+        machine: Any,
         seen: Callable[[str, Input | Node, Any], object] | None,
         leaves_alone: frozenset[str] | None,
     ) -> None:

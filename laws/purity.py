@@ -28,7 +28,7 @@ from ..ir.program import Program
 from ..ir.state import same_contents
 from ..ir.torch_private import FakeTensor, current_modes, mode_stacks, storage_key
 
-__all__ = ["changes_in_export", "changes_in_process", "changes_in_program", "on_threads", "seeded"]
+__all__ = ["changes_in_export", "changes_in_process", "changes_in_program", "on_threads", "seeded", "tensors_in"]
 
 
 def changes_in_export(ep: ExportedProgram, action: Callable[[], object]) -> list[str]:
@@ -169,8 +169,8 @@ def _meta_keys(nodes: Any) -> list[tuple[str, tuple[str, ...]]]:
     return [(name, tuple(meta)) for name, meta in nodes]
 
 
-def _tensors(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    # Those of modules that a program holds as they are, too.
+def tensors_in(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Return the tensors of state, those of modules that a program holds as they are too."""
     found = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
     for name, value in state.items():
         if isinstance(value, torch.nn.Module):
@@ -179,7 +179,7 @@ def _tensors(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def _tensor_facts(state: Mapping[str, Any]) -> dict[str, object]:
-    tensors = _tensors(state)
+    tensors = tensors_in(state)
     return {
         f"tensor {name}": (id(value), storage_key(value), value.requires_grad, not value.is_leaf or value.grad is None)
         for name, value in tensors.items()
@@ -187,11 +187,11 @@ def _tensor_facts(state: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _copies(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    return {name: value.detach().clone() for name, value in _tensors(state).items()}
+    return {name: value.detach().clone() for name, value in tensors_in(state).items()}
 
 
 def _overwritten(copies: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> list[str]:
-    now = _tensors(state)
+    now = tensors_in(state)
     return [f"the contents of {name} changed" for name, copy in copies.items() if not same_contents(copy, now[name].detach())]
 
 

@@ -55,7 +55,6 @@ __all__ = [
     "runs_of",
     "same_everywhere",
     "share",
-    "sources",
     "stages_of",
 ]
 
@@ -180,39 +179,27 @@ def cases(tier: Tier = "toy", stage: Stage = "flat") -> st.SearchStrategy[Case]:
     return cast("st.SearchStrategy[Case]", attempts(tier, stage).filter(lambda case: case is not None))
 
 
-def attempts(tier: Tier, stage: Stage) -> st.SearchStrategy[Case | None]:
+def attempts(tier: Tier, stage: Stage, barred: frozenset[str] = frozenset()) -> st.SearchStrategy[Case | None]:
     """Return a strategy of cases, None where our own passes refuse to take what was drawn to the stage.
 
     Args:
         tier: see ``cases``.
         stage: see ``cases``.
+        barred: what programs of operators may not do; see ``exported_programs``.
 
     >>> attempts("toy", "flat").is_empty
     False
     """
-    return sources(tier, stage).map(partial(case_of, tier=tier, stage=stage))
-
-
-def sources(tier: Tier, stage: Stage) -> st.SearchStrategy[Source]:
-    """Return a strategy of what cases are made of.
-
-    Args:
-        tier: see ``cases``.
-        stage: see ``cases``.
-
-    >>> sources("toy", "flat") is sources("toy", "sunk")
-    True
-    """
-    return _sources(tier, directly=stage == "tree")
+    return _sources(tier, directly=stage == "tree", barred=barred).map(partial(case_of, tier=tier, stage=stage))
 
 
 @cache
-def _sources(tier: Tier, *, directly: bool) -> st.SearchStrategy[Source]:
+def _sources(tier: Tier, *, directly: bool, barred: frozenset[str] = frozenset()) -> st.SearchStrategy[Source]:
     match tier:
         case "toy":
             return st.builds(Source, programs("tree" if directly else "flat"), VARIANTS)
         case "aten":
-            return st.builds(_of_operators, exported_programs(), VARIANTS)
+            return st.builds(_of_operators, exported_programs(barred), VARIANTS)
         case "modules":
             return st.builds(_of_modules, module_trees(), VARIANTS)
 

@@ -15,7 +15,6 @@ from typing import Any
 import hypothesis.strategies as st
 from attrs import evolve, field, frozen
 
-from ...ir.importing import import_ep
 from ...ir.names import escaped
 from ...ir.program import Program
 from ...lowering.fx import FxPass, Over
@@ -24,8 +23,7 @@ from ..checking import FEW, FewChanges, NothingChecked, WrongQuestion, ask, case
 from ..evaluate import Tolerance
 from ..law import Case
 from ..rules.instances import Instance
-from ..strategies.exported import Exported, Narrow, exported_programs
-from ..tiers import VARIANTS, Source, Tier, attempts, case_of, examples_of, share
+from ..tiers import Tier, attempts, examples_of, share
 from .around import cases_around, seeds_of
 from .contract import ANYTHING, Contract, lifted
 from .judge import Judge
@@ -265,7 +263,7 @@ class Drawn:
         """Where the cases come from, most of them within the contract."""
         if self.seeds:
             return cases_around(self.seeds, self.contract)
-        return attempts("modules", "flat") if self.tier == "modules" else _within(self.contract.narrow)
+        return attempts(self.tier, "flat", self.contract.barred)
 
     def admitted(self, case: Case | None) -> Case | None:
         """Return a case with the tolerance of the contract; None where its program is not within the contract."""
@@ -284,21 +282,14 @@ class Drawn:
 
     def _drawn(self, count: int) -> tuple[int, list[Case]]:
         # Programs of no pattern are remembered while one pass after the other is asked.
-        strategy = self.strategy
-        drawn = examples_of(strategy, count, self.number) if self.seeds else _examples(strategy, count, self.number)
+        if self.seeds:
+            drawn = examples_of(self.strategy, count, self.number)
+        else:
+            drawn = _examples(self.tier, self.contract.barred, count, self.number)
         made = [case for case in drawn if case is not None]
         return len(made), [one for case in made if (one := self.admitted(case)) is not None]
 
 
 @cache
-def _examples(strategy: st.SearchStrategy[Case | None], count: int, number: int) -> list[Case | None]:
-    return examples_of(strategy, count, number)
-
-
-@cache
-def _within(narrow: Narrow) -> st.SearchStrategy[Case | None]:
-    return st.builds(_case, exported_programs(narrow), VARIANTS)
-
-
-def _case(made: Exported, variant: int) -> Case | None:
-    return case_of(Source(import_ep(made.ep), variant, made.calls), tier="aten", stage="flat")
+def _examples(tier: Tier, barred: frozenset[str], count: int, number: int) -> list[Case | None]:
+    return examples_of(attempts(tier, "flat", barred), count, number)

@@ -6,7 +6,7 @@ to them is not held against it; what it claims beyond keeping the meaning is ask
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -21,7 +21,6 @@ from ...ir.signature import InputMutation, InputSpec, OutputSpec, StateInput, St
 from ...ir.state import SlotKind, State
 from ...ir.torch_private import device_of
 from ..law import Case
-from ..strategies.exported import Narrow
 from ..tiers import case_with_calls
 
 __all__ = ["ANYTHING", "FUNCTIONAL", "INFERENCE", "POINTWISE", "Contract", "Writes", "lifted"]
@@ -64,22 +63,12 @@ class Contract:
     """Whether sizes may be known only when a program runs."""
     training: bool = True
     """Whether programs may do what only training does: dropout, statistics of a batch."""
-    operators: frozenset[str] | None = field(default=None, converter=lambda given: None if given is None else frozenset(given))
-    """The only operators that programs may have, by name (``"aten.add.Tensor"``); None for all."""
     rtol: float = 0.0
     """How far numbers may be from those before, relative to them; by default they are compared bit by bit."""
     atol: float = 0.0
     """How far they may be apart in any case."""
     aliasing: bool = True
     """Whether the pass claims that outputs share memory with inputs, state and one another as before."""
-    same_numbers: bool = False
-    """Whether the pass claims that the same random numbers are drawn in the same order, unused ones included."""
-    compiled: bool = False
-    """Whether the pass claims that the module it gives runs its new graph; else who calls it recompiles, as pass managers do."""
-    returns_new: bool = False
-    """Whether the pass claims that it leaves the module that it is given as it was."""
-    idempotent: bool = False
-    """Whether the pass claims that the second time it finds nothing to do."""
     values: bool = True
     """Whether the pass claims that ``meta["val"]``, where a node has one, is what runs."""
     assertions: bool = True
@@ -126,8 +115,7 @@ class Contract:
             return "values share memory"
         if not self.training and _trains(node, node.do.name):
             return "it trains"
-        known = self.operators is None or node.do.name in self.operators or node.do.name == "operator.getitem"
-        return "" if known else f"it has the operator {node.do.name}"
+        return ""
 
     def _broken_by_outputs(self, program: Program) -> str:
         if self.views:
@@ -138,18 +126,11 @@ class Contract:
         return "an output is an input or another output" if twice else ""
 
     @property
-    def narrow(self) -> Narrow:
-        """What is drawn, so that most programs are within the contract."""
-        return Narrow(
-            functional=self.writes != "anywhere",
-            random=self.random,
-            effects=self.effects,
-            regions=self.regions,
-            training=self.training,
-            views=self.views,
-            new_contents=self.writes != "nowhere",
-            dynamic=self.dynamic,
-        )
+    def barred(self) -> frozenset[str]:
+        """What is not drawn, so that most programs are within the contract."""
+        names = ("random", "effects", "regions", "training", "views", "dynamic")
+        writes = {"anywhere": (), "at the end": ("writes",), "nowhere": ("writes", "new contents")}[self.writes]
+        return frozenset([*writes, *[name for name in names if not getattr(self, name)]])
 
     def without(self, *claims: str) -> Contract:
         """Return the contract without some of its claims: ``"aliasing"``, ``"values"``, ``"assertions"``.
@@ -158,10 +139,6 @@ class Contract:
         False
         """
         return evolve(self, **dict.fromkeys(claims, False))
-
-    def only(self, operators: Collection[str]) -> Contract:
-        """Return the contract for programs of some operators alone."""
-        return evolve(self, operators=frozenset(operators))
 
 
 WRITES = "it writes"

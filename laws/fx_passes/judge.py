@@ -6,7 +6,6 @@ interface, or a program, on which the laws are asked.
 
 from __future__ import annotations
 
-import copy
 import traceback
 import warnings
 from collections import Counter
@@ -28,7 +27,6 @@ from ...lowering.fx import FxPass, to_fx
 from ...lowering.fx.passes import exported, paths_of, same_graph, seen_of, taken_back
 from ...transforms import remove_effect_tokens
 from ..example_args import example_args
-from ..oracles import value_differences
 from .runs import called
 
 __all__ = ["Judge", "Outcome"]
@@ -55,10 +53,6 @@ class Outcome:
     """Why nothing can be said of what it made."""
     wrong: list[str] = field(factory=list)
     """What is wrong with the graph itself."""
-    stale: bool = False
-    """Whether the code of the module is not that of its graph."""
-    input_changed: list[str] = field(factory=list)
-    """What it changed in the module that it was given, where it gave another."""
 
     @property
     def error(self) -> Exception | None:
@@ -129,7 +123,7 @@ class Judge:
 
     def _on_module(self, program: Program) -> Outcome:
         module = to_fx(program)
-        before, contents = seen_of(module), _contents(module)
+        before = seen_of(module)
         outcome = Outcome(program, given=paths_of(module))
         try:
             outcome.module = self.called.on_module(module)
@@ -139,14 +133,10 @@ class Judge:
         except Exception as error:  # noqa: BLE001  a pass may raise whatever it likes
             outcome.raised = error
             return outcome
-        if outcome.module is not module:
-            changed = [] if same_graph(before, seen_of(module)) else ["its graph, meta or tensors"]
-            outcome.input_changed = [*changed, *value_differences(_contents(module), contents, where="its tensor ")]
-        elif same_graph(before, seen_of(module)):
+        if outcome.module is module and same_graph(before, seen_of(module)):
             outcome.result = program
             return outcome
         outcome.wrong += _lint(outcome.module)
-        outcome.stale = not outcome.wrong and _is_stale(outcome.module)
         return outcome if outcome.wrong else self._back(outcome)
 
     def _back(self, outcome: Outcome) -> Outcome:
@@ -197,11 +187,6 @@ def _sizes_of(program: Program) -> Any:
     return next((value.fake_mode.shape_env for value in values if isinstance(value, FakeTensor)), None)
 
 
-def _contents(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    tensors = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
-    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
-
-
 def _lint(module: torch.fx.GraphModule) -> list[str]:
     # The output is where a graph ends for the code that is generated of it; `lint` does not say so.
     found: list[str] = []
@@ -222,10 +207,3 @@ def _lint(module: torch.fx.GraphModule) -> list[str]:
 def _acts(node: torch.fx.Node) -> bool:
     target: Any = node.target
     return node.is_impure() or (isinstance(target, OpOverload) and schema_of(target).is_mutable)
-
-
-def _is_stale(module: torch.fx.GraphModule) -> bool:
-    # What runs is the code of the last `recompile`.
-    other = copy.copy(module)
-    generated: Any = other.graph.python_code("self")
-    return module.code.strip() != str(generated.src).strip()

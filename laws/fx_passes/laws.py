@@ -42,14 +42,10 @@ def laws_of(judge: Judge, contract: Contract) -> tuple[Law, ...]:
         ("graph", "what it gives is a graph that runs, with the same inputs and outputs", _graph(judge), True),
         ("meaning", "outputs, mutated inputs and state are those of the program, in every call", _meaning, True),
         ("effects", "what is printed and asserted stays, in order", _effects(contract), True),
-        ("numbers", "the same random numbers are drawn in the same order", _numbers, contract.same_numbers),
         ("aliasing", "outputs share memory with inputs, state and one another as before", _aliasing, contract.aliasing),
         ("values", 'where a node has meta["val"], that is what runs', _values, contract.values),
         ("runs", "called as it is, the module does what its graph says", _runs(judge), on_modules),
-        ("compiled", "the code of the module is that of its graph", _compiled(judge), contract.compiled and on_modules),
         ("deterministic", "from equal programs it makes equal ones", _deterministic(judge), True),
-        ("input", "the module that it is given stays as it was", _input(judge), contract.returns_new and on_modules),
-        ("idempotent", "the second time there is nothing to do", _idempotent, contract.idempotent),
         ("again", "applied to its own result, it keeps the meaning as well", _again(judge, contract), True),
     ]
     return tuple([Law(name, statement, check) for name, statement, check, wanted in asked if wanted])
@@ -63,7 +59,7 @@ def _meaning(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     if result is case.program:
         return []
-    told = _differences(result, case)
+    told = _compared(case.meaning(result), case.meaning(case.program), case)
     if not told or not is_random(case.program):
         return told
     mine, theirs = without_idle_draws(result), without_idle_draws(case.program)
@@ -77,10 +73,6 @@ def _meaning(transform: Transform, case: Case) -> list[str]:
 
 
 FACTS = ("outputs", "inputs", "state")
-
-
-def _differences(result: Program, case: Case) -> list[str]:
-    return _compared(case.meaning(result), case.meaning(case.program), case)
 
 
 def _compared(given: Meaning, expected: Meaning, case: Case) -> list[str]:
@@ -108,10 +100,6 @@ def _assertions(result: Program, case: Case) -> list[str]:
     if lost:
         return [f"it no longer asserts {told}" for told in lost]
     return [] if given == list(expected) else [f"it asserts {', '.join(given)}, where it was {', '.join(expected)}"]
-
-
-def _numbers(transform: Transform, case: Case) -> list[str]:
-    return _differences(transform(case.program), case) if is_random(case.program) else []
 
 
 def _aliasing(transform: Transform, case: Case) -> list[str]:
@@ -142,11 +130,6 @@ def _runs(judge: Judge) -> Check:
     return check
 
 
-def _compiled(judge: Judge) -> Check:
-    told = "its graph was changed, and it runs the code of the graph before: module.recompile() is missing"
-    return lambda _, case: [told] if judge.outcome(case.program).stale else []
-
-
 def _deterministic(judge: Judge) -> Check:
     def check(transform: Transform, case: Case) -> list[str]:
         first, second = transform(case.program), judge.fresh(case.program).result
@@ -155,16 +138,6 @@ def _deterministic(judge: Judge) -> Check:
         return [f"called again with an equal module, it gives another:\n{second}"]
 
     return check
-
-
-def _input(judge: Judge) -> Check:
-    return lambda _, case: judge.outcome(case.program).input_changed
-
-
-def _idempotent(transform: Transform, case: Case) -> list[str]:
-    once = transform(case.program)
-    twice = transform(inline(once))
-    return [] if digest(once) == digest(twice) else [f"the second time it gives another:\n{twice}"]
 
 
 def _again(judge: Judge, contract: Contract) -> Check:

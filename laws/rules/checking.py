@@ -137,11 +137,11 @@ def check_rule(
     >>> print(check_rule(doubled, examples=5))  # doctest: +ELLIPSIS
     <lambda> keeps ... laws: it matched in 5 of 5 programs that were drawn around it (... matches), and in 0 of 1 near misses
     """
+    __tracebackhide__ = True
     limits = Tolerance(rtol, atol)
     asked, own, rules = _checked(rule, laws, examples, programs, operands, limits)
-    asked = for_rule(
-        asked, once=any(getattr(each, "once", False) for each in getattr(rule, "rules", (rule,))), changes_state=changes_state
-    )
+    once = any(getattr(each, "once", False) for each in getattr(rule, "rules", (rule,)))
+    asked = for_rule(asked, once=once, changes_state=changes_state)
     count = share(EXAMPLES) if examples is None else examples
     number = (0 if active().always_the_same else secrets.randbits(32)) if seed is None else seed
     transform = getattr(rule, "transformation", rule)
@@ -249,17 +249,17 @@ class _Question:
 
     def ask(self, laws: Sequence[Law], cases: Sequence[Case], *, changed: bool | None = None) -> None:
         """Raise the first law that does not hold, with the smallest program."""
+        __tracebackhide__ = True
         once = remembering(self.transform, self.name)
-        most = sorted(cases, key=lambda case: -did(self.transform, case.program))[
-            : ASKED_ALL if changed is False else ASKED_ALL // 4
-        ]
+        few = ASKED_ALL if changed is False else ASKED_ALL // 4
+        most = sorted(cases, key=lambda case: -did(self.transform, case.program))[:few]
         for law in laws:
             is_quick = law in BY_RESULT
             for case in cases if is_quick else most:
                 try:
                     assert_law(once if is_quick else self.transform, law, case)
                 except LawBroken as error:
-                    raise self._shown(error, law, len(cases), changed) from None
+                    raise self._shown(error, law, len(cases), changed).with_traceback(None) from None
 
     def _shown(self, error: LawBroken, law: Law, count: int, changed: bool | None) -> LawBroken:  # noqa: FBT001
         if changed is None:

@@ -36,7 +36,6 @@ from .menu import DOING, MENU
 __all__ = [
     "PATHS",
     "Exported",
-    "Narrow",
     "Recipe",
     "Users",
     "Window",
@@ -234,49 +233,29 @@ FUNCTIONAL = (3, 7)
 """Styles in which writes are the operators that ``run_decompositions`` makes of them: as the exporter spells them, and strict."""
 
 
-@frozen(kw_only=True)
-class Narrow:
-    """What programs do; by default anything.
-
-    >>> set(Narrow().kinds()) - set(Narrow(random=False).kinds())
-    {16, 17, 25}
-    """
-
-    functional: bool = False
-    random: bool = True
-    effects: bool = True
-    regions: bool = True
-    training: bool = True
-    views: bool = True
-    new_contents: bool = True
-    dynamic: bool = True
-
-    def kinds(self) -> tuple[int, ...]:
-        """Return the kinds of nodes that may be drawn, by their number in the menu."""
-        gone = {entry for what, entries in DOING.items() if not getattr(self, what) for entry in entries}
-        return tuple([number for number, entry in enumerate(MENU) if entry not in gone])
-
-
-def narrowed(recipe: Recipe, narrow: Narrow) -> Recipe:
-    """Return a recipe of a program that does no more than it may.
+def narrowed(recipe: Recipe, barred: frozenset[str]) -> Recipe:
+    """Return a recipe of a program that does less.
 
     Args:
         recipe: of anything.
-        narrow: what is wanted.
+        barred: what it may not do: "writes" but at the end, "new contents" of inputs and state at all, "random", "effects",
+            "regions", "training", "views", "dynamic".
 
     >>> recipe = Recipe((), (NodeRecipe(16, 0, 0),), (), 0, 0, True)
-    >>> narrowed(recipe, Narrow(random=False, dynamic=False)).items, narrowed(recipe, Narrow()) is recipe
+    >>> narrowed(recipe, frozenset({"random", "dynamic"})).items, narrowed(recipe, frozenset()) is recipe
     ((NodeRecipe(kind=18, first=0, second=0),), True)
     """
-    if narrow == Narrow():
+    if not barred:
         return recipe
+    gone = {entry for what in barred for entry in DOING.get(what, ())}
+    kinds = tuple([number for number, entry in enumerate(MENU) if entry not in gone])
     return evolve(
         recipe,
-        slots=recipe.slots if narrow.views else tuple([evolve(slot, sharing=slot.sharing % 4) for slot in recipe.slots]),
-        items=tuple([_narrowed(item, narrow.kinds()) for item in recipe.items]),
-        outputs=tuple([one for one in recipe.outputs if narrow.new_contents or one.kind != OWN_CONTENTS]),
-        style=FUNCTIONAL[recipe.style % 2] if narrow.functional else recipe.style,
-        is_dynamic=recipe.is_dynamic and narrow.dynamic,
+        slots=tuple([evolve(slot, sharing=slot.sharing % 4) for slot in recipe.slots]) if "views" in barred else recipe.slots,
+        items=tuple([_narrowed(item, kinds) for item in recipe.items]),
+        outputs=tuple([one for one in recipe.outputs if "new contents" not in barred or one.kind != OWN_CONTENTS]),
+        style=FUNCTIONAL[recipe.style % 2] if "writes" in barred else recipe.style,
+        is_dynamic=recipe.is_dynamic and "dynamic" not in barred,
     )
 
 
@@ -533,8 +512,6 @@ class _Builder:
 
 CALLS = 3
 
-ANYTHING = Narrow()
-
 
 @frozen(eq=False)
 class Exported(PrintedWhole):
@@ -553,11 +530,11 @@ class Exported(PrintedWhole):
 
 
 @cache
-def exported_programs(narrow: Narrow = ANYTHING) -> st.SearchStrategy[Exported]:
+def exported_programs(barred: frozenset[str] = frozenset()) -> st.SearchStrategy[Exported]:
     """Return a strategy of exported programs, which shrink by dropping module calls.
 
     Args:
-        narrow: what programs may do.
+        barred: what programs may not do; see ``narrowed``.
 
     The program is new, but its tensors and fake values are shared: do not write to them.
 
@@ -566,7 +543,7 @@ def exported_programs(narrow: Narrow = ANYTHING) -> st.SearchStrategy[Exported]:
     >>> len(exported.calls)
     3
     """
-    return recipes().map(lambda recipe: _exported(narrowed(recipe, narrow)))
+    return recipes().map(lambda recipe: _exported(narrowed(recipe, barred)))
 
 
 def _exported(recipe: Recipe) -> Exported:

@@ -495,6 +495,6 @@ DOING: Mapping[str, tuple[Callable[[Flow, int, int], None], ...]] = {
     "regions": (add_cond, add_region),
     "training": (_batch_norm,),
     "views": (_view, _through_view, _several, _hidden),
-    "new_contents": (_update, _update_own, _copy, _combine_into, _random_write),
+    "new contents": (_update, _update_own, _copy, _combine_into, _random_write),
 }
 """Which entries do what, for programs that do not."""

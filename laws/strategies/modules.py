@@ -151,9 +151,9 @@ class Root(Block):
     def _module(self, path: str) -> nn.Module:
         found: nn.Module = self
         for name in path.split("."):
-            if name not in found._modules:
+            if not hasattr(found, name):
                 found.add_module(name, nn.Module() if name == "layers" else Block(self))
-            found = found._modules[name] or found
+            found = found.get_submodule(name)
         return found
 
     def _hold(self, drawn: Sequence[Window]) -> None:

@@ -25,7 +25,7 @@ from ...transforms.partition.placement import found_units
 from .. import toy
 from ..variants import renamed, reordered
 from .flat import build, recipes
-from .trees import some_numbers, trees
+from .trees import trees
 
 __all__ = [
     "STAGES",
@@ -114,7 +114,7 @@ PASSES: dict[str, tuple[Transformation, ...]] = {
     "ivals": (inplace_mutations, sink_state, insert_ivals),
     "outlined": (inplace_mutations, sink_state, insert_ivals, outline),
     "deduplicated": (inplace_mutations, sink_state, insert_ivals, outline, deduplicate),
-    "split": (inplace_mutations, sink_state, some_numbers, split_somewhere),
+    "split": (inplace_mutations, sink_state, split_somewhere),
 }
 
 

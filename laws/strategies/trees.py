@@ -1,13 +1,11 @@
-"""``trees``: outlined programs that are drawn directly, and programs in which some values are numbers.
+"""``trees``: outlined programs that are drawn directly.
 
 Errors of our own ``outline`` cannot cancel out in them.
 """
 
 from __future__ import annotations
 
-import zlib
 from functools import cache
-from types import MappingProxyType
 
 import hypothesis.strategies as st
 import torch
@@ -15,19 +13,15 @@ from attrs import evolve, frozen
 
 from ...ir.arguments import Arg, Body, Ref
 from ...ir.calls.call_graph import instances
-from ...ir.effects.declared import NOTHING
-from ...ir.effects.resolved import node_effects, storages
-from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op
+from ...ir.graph import Call, Frame, Get, Graph, Input, Node
 from ...ir.names import FROM_ROOT, join
-from ...ir.operators import op_of
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.signature import Signature, TensorType, UserInput, UserOutput
 from ...ir.state import Slot, SlotKind, State
-from ...transforms import Transformation, transformation
 from .. import toy
 
-__all__ = ["some_numbers", "trees"]
+__all__ = ["trees"]
 
 CHILDREN = ("a", "b", "c")
 CALLED = (*CHILDREN, *CHILDREN[:2], f"{FROM_ROOT}a")
@@ -186,69 +180,3 @@ def _slot(number: int, slots: dict[str, Slot], *, tied: bool) -> Slot:
 @cache
 def _memory(number: int) -> torch.Tensor:
     return torch.tensor(1 + 2 * number)
-
-
-SIZE, ADD = op_of(torch.ops.aten.sym_size.int), op_of(torch.ops.aten.add.Scalar)
-
-
-@transformation(laws=["some values are numbers"])
-def _some_numbers(program: Program) -> Program:
-    """Return a flat program in which some values are numbers."""
-    told = _told(program)
-    sized = _with_sizes(told)
-    return program if sized is program else sized
-
-
-some_numbers: Transformation = _some_numbers
-
-
-def _told(program: Program) -> Program:
-    graph = program.main
-    done = node_effects(program, graph)
-    memory = storages(program, graph, done)
-    written = {memory.find(name) for node_effect in done for name in node_effect.writes}
-    # What a real operator takes is a tensor: it would refuse a number.
-    tensors = {name for node in graph.nodes if _operator(node).startswith("aten.") for name in node.refs()}
-    nodes: list[Node] = []
-    for number, (node, node_effect) in enumerate(zip(graph.nodes, done, strict=True)):
-        toy = _operator(node).startswith("toy.") and node_effect == NOTHING and node.name not in tensors
-        if toy and memory.find(node.name) not in written and _draw("told", number, node) % 2:
-            node = evolve(node, meta=MappingProxyType({**node.meta, "val": 1}))
-        nodes.append(node)
-    changed = any(new is not old for new, old in zip(nodes, graph.nodes, strict=True))
-    return program.with_main(evolve(graph, nodes=tuple(nodes))) if changed else program
-
-
-def _operator(node: Node) -> str:
-    return node.do.name if type(node.do) is Op else ""
-
-
-def _with_sizes(program: Program) -> Program:
-    # The size of an earlier value is added to a later one, which those after it then use.
-    graph = program.main
-    names = graph.names()
-    tensors: list[str] = []
-    instead: dict[str, Arg] = {}
-    nodes: list[Node] = []
-    for number, node in enumerate(graph.nodes):
-        nodes.append(node.using(instead) if instead else node)
-        value = node.meta.get("val")
-        if type(node.do) is not Op or not isinstance(value, torch.Tensor) or not value.dim():
-            continue
-        if tensors and value.is_floating_point() and not node.do.effects.writes and _draw("sized", number, node) % 3 == 0:
-            size, total = names.fresh("size"), names.fresh("sum")
-            other = tensors[_draw("of", number, node) % len(tensors)]
-            nodes.append(Node(size, SIZE, (Ref(other), 0), stack=node.stack))
-            nodes.append(Node(total, ADD, (Ref(node.name), Ref(size)), stack=node.stack, meta=node.meta))
-            instead[node.name] = Ref(total)
-        tensors.append(node.name)
-    if not instead:
-        return program
-    output = Node("", SIZE, (graph.output,)).using(instead).args[0]
-    return program.with_main(evolve(graph, nodes=tuple(nodes), output=output))
-
-
-def _draw(*what: object) -> int:
-    node = what[-1]
-    assert isinstance(node, Node)
-    return zlib.crc32(repr((*what[:-1], _operator(node), *map(str, node.stack))).encode())

@@ -27,7 +27,6 @@ from purefx.ir.signature import StateGradient, StateInput, StateMutation
 from purefx.ir.state import SlotKind
 from purefx.ir.torch_private import pytree
 from purefx.laws.strategies.programs import legal_tags
-from purefx.laws.strategies.trees import ADD, SIZE
 from purefx.laws.toy import CLONE
 from purefx.transforms import infer, inline, join, regions_to_bodies, split_by_tags
 from purefx.transforms.modes.modes import SET_GRAD
@@ -50,6 +49,7 @@ __all__ = [
 
 COPY = op_of(torch.ops.aten.copy_.default)
 TO = op_of(torch.ops.aten.to.dtype)
+SIZE, ADD = op_of(torch.ops.aten.sym_size.int), op_of(torch.ops.aten.add.Scalar)
 
 
 def without_writes(program: Program) -> Program:

@@ -15,10 +15,11 @@ from typing import TextIO
 from attrs import frozen
 
 from purefx.ir.program import Program
-from purefx.laws.asking import LawBroken, assert_law, name_of, refuses, smallest
+from purefx.laws.asking import LawBroken, name_of
+from purefx.laws.checking import WrongQuestion, ask_laws
 from purefx.laws.law import GRADIENTS, Case, Law, Transform
 from purefx.laws.strategies import Stage
-from purefx.laws.tiers import TIERS, Tier, attempts, drawn_cases, forget, stages_of
+from purefx.laws.tiers import TIERS, Tier, forget, stages_of
 from purefx.laws.values import said_values
 from tests.laws.pairs import PAIRS, PairLaw
 from tests.laws.registry import REGISTRY, Entry
@@ -85,17 +86,22 @@ def search(asked: Sequence[Question], stream: TextIO, *, seed: int, seconds: flo
         for question in asked:
             if question in known or time.monotonic() > until:
                 continue
-            drawn = drawn_cases(question.tier, question.stage, AT_ONCE[question.tier], number)
-            for case in drawn:
-                if refuses(question.transform, case):
-                    continue
-                cases += 1
-                try:
-                    assert_law(question.transform, question.law, case)
-                except LawBroken as error:
-                    known.add(question)
-                    print(_shown(question, number, error), file=stream, flush=True)
-                    break
+            examples = AT_ONCE[question.tier]
+            try:
+                report = ask_laws(
+                    question.transform,
+                    laws=[question.law],
+                    stage=question.stage,
+                    tier=question.tier,
+                    examples=examples,
+                    seed=number,
+                )
+                cases += report.drawn
+            except WrongQuestion:
+                continue  # most programs are refused
+            except LawBroken as error:
+                known.add(question)
+                print(_shown(question, number, error), file=stream, flush=True)
         forget()  # programs of one round are of no use to the next
         number += 1
         print(f"{cases:,} cases, {number - seed} rounds, {len(known)} failures", file=stream, flush=True)
@@ -103,11 +109,9 @@ def search(asked: Sequence[Question], stream: TextIO, *, seed: int, seconds: flo
 
 
 def _shown(question: Question, seed: int, error: LawBroken) -> str:
-    tier, transform, law = question.tier, question.transform, question.law
-    shown = smallest(transform, law, attempts(tier, question.stage), examples=AT_ONCE[tier], number=seed) or error
-    chosen = "" if transform is both else f" --transformation {name_of(transform)}"
-    again = f"python -m tests.laws.deep --seed {seed} --rounds 1 --tier {tier}{chosen} --law {law.name!r}"
-    return f"\n{question}, tier {tier}\n{shown}\nagain: {again}\n"
+    chosen = "" if question.transform is both else f" --transformation {name_of(question.transform)}"
+    again = f"python -m tests.laws.deep --seed {seed} --rounds 1 --tier {question.tier}{chosen} --law {question.law.name!r}"
+    return f"\n{question}, tier {question.tier}\n{error}\nagain: {again}\n"
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

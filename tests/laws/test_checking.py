@@ -203,11 +203,6 @@ def test_a_change_in_dead_code_is_none() -> None:
     assert (report.given_changed, report.dead) == (1, 0), "where the state stands is not dead code"
 
 
-def test_a_wrong_rewrite_of_what_modules_have_is_found() -> None:
-    found = [MEANING[0].check(without_relu, case) for case in drawn_cases("modules", "flat", 12)]
-    assert any(found)
-
-
 def test_what_changes_little_is_warned_about() -> None:
     def seldom(program: px.Program) -> px.Program:
         return px.outline(program) if program is few else program

@@ -14,7 +14,7 @@ from attrs import evolve
 import purefx as px
 from bench.edits import anew
 from purefx.ir.arguments import Ref
-from purefx.ir.graph import Call, Frame, Get, Graph, Input, Node, Op
+from purefx.ir.graph import Call, Frame, Get, Graph, Node, Op
 from purefx.ir.inference.results import agrees
 from purefx.ir.persistent import PMap
 from purefx.ir.program import Program
@@ -135,15 +135,6 @@ def _operator(program: Program, rand: random.Random) -> Program | None:
     return None if found is None or other is None else _with_node(program, found[0], found[1].evolve(do=other[1].do))
 
 
-def _twice(program: Program, rand: random.Random) -> Program | None:
-    found = _chosen(program, rand, lambda node: type(node.do) is not Call)
-    if found is None:
-        return None
-    place, node = found
-    name = program.graphs[place[0]].names().fresh(node.name)
-    return _with_node(program, place, node, node.evolve(name=name))
-
-
 def _dropped(program: Program, rand: random.Random) -> Program | None:
     found = _chosen(program, rand, lambda node: bool(node.args) and type(node.args[0]) is Ref)
     if found is None:
@@ -157,58 +148,9 @@ def _dropped(program: Program, rand: random.Random) -> Program | None:
     return program.evolve(graphs=program.graphs.set(name, made))
 
 
-def _renamed(program: Program, rand: random.Random) -> Program | None:
-    name = rand.choice(program.order)
-    graph = program.graphs[name]
-    names = [part.name for part in (*graph.inputs, *graph.nodes)]
-    if not names:
-        return None
-    old = rand.choice(names)
-    return program.evolve(graphs=program.graphs.set(name, graph.renamed({old: Ref(graph.names().fresh("other"))})))
-
-
-def _unsaid(program: Program, rand: random.Random) -> Program | None:
-    found = _chosen(program, rand, lambda node: bool(node.meta))
-    return None if found is None else _with_node(program, found[0], attrs.evolve(found[1], meta={}))
-
-
 def _exchanged(program: Program, rand: random.Random) -> Program | None:
     one, other = (rand.choice(program.order) for _ in range(2))
     return program.evolve(graphs=program.graphs.set(one, program.graphs[other]))
-
-
-def _given(program: Program, rand: random.Random) -> Program | None:
-    name = rand.choice(program.order)
-    graph = program.graphs[name]
-    names = [part.name for part in (*graph.inputs, *graph.nodes)]
-    if not names:
-        return None
-    one, output = Ref(rand.choice(names)), graph.output
-    options = [one, (output,), (one, one), (*output, one) if type(output) is tuple else (output, one)]
-    made = Graph(graph.inputs, graph.nodes, rand.choice(options))
-    return program.evolve(graphs=program.graphs.set(name, made))
-
-
-def _taken(program: Program, rand: random.Random) -> Program | None:
-    name = rand.choice(program.order)
-    graph = program.graphs[name]
-    inputs = graph.inputs[:-1] if rand.random() < 0.3 else (*graph.inputs, Input(graph.names().fresh("more")))
-    return program.evolve(graphs=program.graphs.set(name, attrs.evolve(graph, inputs=inputs)))
-
-
-def _another_slot(program: Program, rand: random.Random) -> Program | None:
-    found, other = (_chosen(program, rand, lambda node: type(node.do) is Get) for _ in range(2))
-    if found is None or other is None or type(other[1].do) is not Get:
-        return None
-    slot = rand.choice([other[1].do.slot, "nothing"])
-    return _with_node(program, found[0], found[1].evolve(do=Get(slot)))
-
-
-def _elsewhere(program: Program, rand: random.Random) -> Program | None:
-    found, other = (_chosen(program, rand, lambda node: bool(node.name)) for _ in range(2))
-    if found is None or other is None:
-        return None
-    return _with_node(program, found[0], found[1].evolve(stack=rand.choice([other[1].stack, (Frame("elsewhere"),)])))
 
 
 def _called(program: Program, rand: random.Random) -> Program | None:
@@ -219,19 +161,12 @@ def _called(program: Program, rand: random.Random) -> Program | None:
     return _with_node(program, found[0], found[1].evolve(do=Call(frame, rand.choice(program.order))))
 
 
-def _without_facts(program: Program, rand: random.Random) -> Program | None:
-    return program.evolve(facts=frozenset([fact for fact in sorted(program.facts) if rand.random() < 0.5]))
-
-
 def _made_again(program: Program, rand: random.Random) -> Program | None:
     name = rand.choice(program.order)
     return program.evolve(graphs=program.graphs.set(name, attrs.evolve(program.graphs[name])))
 
 
-EDITS: tuple[Edited, ...] = (
-    _literal, _operand, _operator, _twice, _dropped, _renamed, _unsaid, _exchanged, _given, _taken, _another_slot,
-    _elsewhere, _called, _without_facts, _made_again,
-)  # fmt: skip
+EDITS: tuple[Edited, ...] = (_literal, _operand, _operator, _dropped, _exchanged, _called, _made_again)
 """Edits of one graph, or of what is said of a program; some leave it valid, some do not."""
 
 

@@ -29,13 +29,9 @@ from purefx.laws import (
     structure_differences,
     value_differences,
 )
-from purefx.laws.asking import refuses
 from purefx.laws.law import GENERIC, GRADIENTS, Case, Law
 from purefx.laws.oracles import tensor_gradients
 from purefx.laws.purity import changes_in_process
-from purefx.laws.strategies import Stage
-from purefx.laws.tiers import drawn_cases, stages_of
-from tests.laws.registry import REGISTRY
 from tests.programs import drawn, exported
 
 
@@ -296,25 +292,3 @@ def test_gradients_of_programs() -> None:
     assert "call 0, weight: got None, expected" in LAWS["gradients"].check(cut, case)[0]
     with pytest.raises(ValueError, match="needs a case with a function for them"):
         LAWS["gradients"].check(px.transform, Case(program))
-
-
-FIRST = [(entry.transformation, [stage for stage in stages_of("aten") if stage in entry.stages][:1]) for entry in REGISTRY]
-"""Each transformation with the first of its stages that programs of real operators are drawn at."""
-
-GRADED = [(step, stage) for step, stages in FIRST for stage in stages]
-
-
-@pytest.mark.parametrize(("step", "stage"), GRADED, ids=[step.name for step, _ in GRADED])
-def test_gradients_are_kept(step: px.Transformation, stage: Stage) -> None:
-    for case in drawn_cases("aten", stage, 20):
-        if runs(case) and not refuses(step, case):
-            assert LAWS["gradients"].check(step, case) == []
-
-
-def runs(case: Case) -> bool:
-    """Say whether a program can be run at all: what is drawn may meet types that an operator refuses."""
-    try:
-        case.meaning(case.program)
-    except RuntimeError:
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""Generated programs: what strategies reach, what the oracle computes, and states of the rule machine."""
+"""Generated programs: what strategies reach, what the oracle computes, and random walks through transformations."""
 
 from __future__ import annotations
 
@@ -7,22 +7,18 @@ from collections.abc import Callable
 import pytest
 import torch
 from attrs import evolve
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis import Phase, given, settings
 from hypothesis.strategies import SearchStrategy
 
 import purefx as px
 from purefx.laws import behaviour_differences, toy
-from purefx.laws.asking import LawBroken
-from purefx.laws.checking import check_transformation
 from purefx.laws.evaluate import evaluate, meaning_differences
-from purefx.laws.law import GENERIC
+from purefx.laws.law import Transform
 from purefx.laws.strategies import STAGES, Stage, exported_programs, module_trees
 from purefx.laws.strategies.flat import recipes
 from purefx.laws.toy import tensor_meaning, toy_meaning
 from tests.laws.registry import REGISTRY
-from tests.laws.stateful import STEPS, Walk, allowed, rule_machine
-from tests.laws.test_seeded import forgets_a_mutation
+from tests.laws.walks import allowed, walk
 from tests.programs import Shared, drawn, exported
 
 # The strategies make valid programs, reach what is hard, and shrink to what is small.
@@ -32,17 +28,6 @@ from tests.programs import Shared, drawn, exported
 def test_generated_programs_are_valid(stage: Stage) -> None:
     for program, _ in drawn(stage, 500):
         assert px.verify(program) == ()
-
-
-def test_a_broken_law_shows_the_smallest_program() -> None:
-    with pytest.raises(LawBroken) as caught:
-        check_transformation(forgets_a_mutation, laws=[law for law in GENERIC if law.name == "meaning"], examples=500)
-    text = str(caught.value)
-    assert "the meaning is kept" in text
-    program = px.parse(text[text.index("program {") :])
-    assert len(program.state) <= 1
-    assert len(program.main.nodes) <= 1
-    assert px.verify(program) == ()
 
 
 def ops(program: px.Program) -> set[str]:
@@ -209,20 +194,10 @@ def test_what_fails_is_shown_at_once(strategy: SearchStrategy[object], size: int
 ALL = tuple(entry.transformation for entry in REGISTRY)
 
 
-def run(machine: object, examples: int) -> None:
-    """Run a machine on the same walks every time."""
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=examples, stateful_step_count=STEPS, derandomize=True, database=None, deadline=None,
-            suppress_health_check=list(HealthCheck), phases=(Phase.generate,), report_multiple_bugs=False,
-        ),
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(("stage", "examples"), [("tokens", 30), ("flat", 30), ("sunk", 15), ("tree", 15)])
 def test_all_transformations_in_any_order(stage: Stage, examples: int) -> None:
-    run(rule_machine(*ALL, stage=stage), examples)
+    for program, seed in drawn(stage, examples):
+        assert walk(program, ALL, seed) == []
 
 
 def forgets_after_inline(program: px.Program) -> px.Program:
@@ -242,20 +217,9 @@ def copies_graphs(program: px.Program) -> px.Program:
     [(forgets_after_inline, "outputs: got"), (copies_graphs, "is equal, but another object")],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_mistakes_that_need_several_steps_are_found(step: object, says: str) -> None:
-    with pytest.raises(AssertionError, match=says) as caught:
-        run(rule_machine(px.inline, step, stage="tree"), 60)
-    assert "from the program\nprogram {" in str(caught.value)
-
-
-def test_a_trail_that_does_not_grow_is_found() -> None:
-    lost = px.Transformation("lost", lambda program: program.evolve(trail=()))
-    program = px.parse('program {\n graph @""() {\n return ()\n }\n }')
-    walk = Walk(program)
-    walk.transform(px.Transformation("idle", lambda program: program))
-    walk.transform(lost)  # the trail is written by the transformation itself, whatever the function does to it
-    assert walk.steps == ["idle", "lost"]
-    assert [step.name for step in walk.program.trail] == ["lost"]
+def test_mistakes_that_need_several_steps_are_found(step: Transform, says: str) -> None:
+    found = [walk(program, (px.inline, step), seed) for program, seed in drawn("tree", 20)]
+    assert any(says in "\n".join(wrong) for wrong in found)
 
 
 def test_requirements_are_kept() -> None:
@@ -263,9 +227,3 @@ def test_requirements_are_kept() -> None:
     names = [getattr(step, "name", "") for step in allowed(program, ALL)]
     assert "functionalize" not in names
     assert "lift_state" in names
-
-
-@pytest.mark.parametrize("given", [(), (1,)])
-def test_wrong_use(given: tuple[object, ...]) -> None:
-    with pytest.raises(TypeError, match="functions from programs to programs"):
-        rule_machine(*given)
