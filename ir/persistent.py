@@ -1,11 +1,13 @@
-"""What all values share: immutable maps (``PMap``), one hook for printing (``text_of``), and a pause for the collector.
+"""What all values share: persistent maps (``PMap``), one hook for printing (``text_of``), and a pause for the collector.
 
-``derived`` keeps a result with the value that it follows from.  No value of purefx imports its printer.
+``derived`` keeps a result with the value that it follows from.
+This is the only door to pyrsistent, whose C extension corrupts live objects.  No value of purefx imports its printer.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -13,13 +15,38 @@ from contextlib import contextmanager
 from functools import singledispatch, wraps
 from typing import Any, Generic, TypeVar, cast, final
 
+import pyrsistent._pmap
+import pyrsistent._pvector
+
 K = TypeVar("K")
 V = TypeVar("V")
 
 
+def _load_pure_python_map() -> Any:
+    # pyrsistent 0.20 keeps `pvector` (C when it can) beside `python_pvector`; its map module looks the name up in
+    # its own globals, so a second copy of that module with another binding is all that is needed.  The copy is named
+    # inside the package because it imports its neighbours relatively; it is not put in sys.modules.
+    spec = importlib.util.spec_from_file_location("pyrsistent._pmap_of_purefx", pyrsistent._pmap.__file__)
+    assert spec is not None and spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.pvector = cast(Any, pyrsistent._pvector).python_pvector
+    module._EMPTY_PMAP = module._turbo_mapping({}, 0)
+    return module
+
+
+_module = _load_pure_python_map()
+
+MANY = 4
+"""If every fourth entry changes, a new dict is made: it takes less time than the tree, and there is little to share."""
+
+FEW = 1024
+"""A map of up to so many entries is copied as a dict: that takes no longer than an edit of the tree, and reading is faster."""
+
+
 @final
 class PMap(Mapping[K, V], Generic[K, V]):
-    """An immutable map: every edit returns a new one.  Copying a dict of thousands takes microseconds.  ``pmap`` makes the first.
+    """A persistent map; every edit returns a new one that shares the rest.  ``pmap`` makes the first.
 
     >>> first = pmap({"a": 1})
     >>> second = first.set("b", 2)
@@ -27,10 +54,11 @@ class PMap(Mapping[K, V], Generic[K, V]):
     (['a'], ['a', 'b'])
     """
 
-    __slots__ = ("_read",)
+    __slots__ = ("_read", "_tree")
 
-    def __init__(self, read: Mapping[K, V]) -> None:
+    def __init__(self, read: Mapping[K, V], tree: Any = None) -> None:
         self._read = read
+        self._tree = tree
 
     def __getitem__(self, key: K) -> V:
         return self._read[key]
@@ -46,10 +74,12 @@ class PMap(Mapping[K, V], Generic[K, V]):
 
     def set(self, key: K, val: V) -> PMap[K, V]:
         """Return a map with one more entry, or another value in it."""
-        return PMap({**self._read, key: val})
+        return self.update(cast("Mapping[K, V]", {key: val}))
 
     def remove(self, key: K) -> PMap[K, V]:
         """Return a map without one entry; ``KeyError`` where it has none."""
+        if len(self) > FEW:
+            return _of_tree(self._as_tree().remove(key))
         changed = dict(self._read)
         del changed[key]
         return PMap(changed)
@@ -60,10 +90,17 @@ class PMap(Mapping[K, V], Generic[K, V]):
 
     def update(self, *maps: Mapping[K, V]) -> PMap[K, V]:
         """Return a map with the entries of others too, later ones before earlier ones."""
-        changed = dict(self._read)
-        for other in maps:
-            changed.update(other)
-        return PMap(changed)
+        if len(self) <= FEW or MANY * sum(map(len, maps)) >= len(self):
+            changed = dict(self._read)
+            for other in maps:
+                changed.update(other)
+            return PMap(changed)
+        return _of_tree(self._as_tree().update(*maps))
+
+    def _as_tree(self) -> Any:
+        if self._tree is None:
+            self._tree = _module.pmap(self._read)  # a memo; two threads that make it make equal ones
+        return self._tree
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -84,6 +121,10 @@ class PMap(Mapping[K, V], Generic[K, V]):
 
 def _same(left: Any, right: Any) -> bool:
     return left is right or bool(left == right)
+
+
+def _of_tree(tree: Any) -> PMap[Any, Any]:
+    return PMap(tree, tree)
 
 
 def pmap(mapping: Mapping[K, V] | None = None) -> PMap[K, V]:

@@ -62,13 +62,16 @@ def test_the_edited_body_is_the_only_graph_that_is_looked_at() -> None:
         assert graph is not base.graphs[name] or graph.derived == known[name]
 
 
-def test_maps_are_edited_by_copies() -> None:
-    first = pmap({"a": 1, "b": 2})
-    second = first.set("b", 3).update({"new": 4})
-    assert dict(second) == {"a": 1, "b": 3, "new": 4} and dict(first) == {"a": 1, "b": 2}
-    assert dict(second.remove("new")) == {"a": 1, "b": 3} and second.discard("no") is second
-    with pytest.raises(KeyError):
-        first.remove("no")
+def test_maps_edit_alike_below_and_above_the_size_of_a_tree() -> None:
+    for size in (3, 3000):
+        objects = {f"k{number}": object() for number in range(size)}
+        first = pmap(objects)
+        second = first.set("k1", 1).set("new", 2)
+        assert dict(second) == {**objects, "k1": 1, "new": 2} and dict(first) == objects
+        assert dict(second.remove("new")) == {**objects, "k1": 1} and second.discard("no") is second
+        assert dict(first.update({"k2": 3})) == {**objects, "k2": 3}
+        with pytest.raises(KeyError):
+            first.remove("no")
 
 
 def test_a_version_that_comes_back_has_its_digest_and_its_code() -> None:

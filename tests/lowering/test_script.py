@@ -133,7 +133,7 @@ def test_scripts_run_where_purefx_cannot_be_imported(tmp_path: Path) -> None:
         "import pathlib, runpy, sys\n"
         "class Refusing:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.partition('.')[0] in ('purefx', 'attrs', 'hypothesis'):\n"
+        "        if name.partition('.')[0] in ('purefx', 'attrs', 'pyrsistent', 'hypothesis'):\n"
         "            raise ImportError(name)\n"
         "sys.meta_path.insert(0, Refusing())\n"
         "try:\n"

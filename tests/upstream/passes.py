@@ -359,7 +359,7 @@ EXPORT = (
     Published("torch.export.passes.move_to_device_pass", ANYTHING, ANY_EXPORT, "return run(ep, 'cpu')", over="exported_program"),
     Published("torch.export.ExportedProgram (the same)", ANYTHING, "the control", "return ep", over="exported_program"),
     Published(
-        "torch.fx.GraphModule (made anew)", Contract(compiled=True, returns_new=True), "the control",
+        "torch.fx.GraphModule (made anew)", Contract(), "the control",
         "import copy\n\nreturn GraphModule(module, copy.deepcopy(module.graph))",
     ),
 )  # fmt: skip
