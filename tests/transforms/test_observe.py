@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import Phase, assume, given, reject, settings
 from torch import nn
 from torch.utils import _pytree as pytree
 
 import purefx as px
+from purefx.laws.strategies import ModuleTree, module_trees
 from purefx.laws.tiers import Tier, drawn_cases, share
 from tests.programs import Counter, Shared, exported
 
@@ -329,6 +332,40 @@ def test_drawn_programs_do_what_they_did(tier: Tier, stage: str) -> None:
         for old, new in zip(before.outputs, after.outputs, strict=True):
             assert repr(list(old)) == repr(list(new[: len(old)]))
     assert observed >= 8
+
+
+@settings(max_examples=share(8), phases=[Phase.generate])
+@given(module_trees())
+def test_drawn_modules_are_what_hooks_see(tree: ModuleTree) -> None:
+    assume(not tree.is_random and not tree.preserve)
+    # Of state that is written under no_grad the exporter makes a value; in a cond eager runs one branch.
+    assume(not re.search(r"Region\(kind=([6-9]|1[01])", repr(tree)))
+    names_of = tree.build().named_modules
+    assume(len(list(names_of())) == len(list(names_of(remove_duplicate=False))))  # hooks count by module, observe by path
+    for decomposed in (False, True):
+        try:
+            flat = px.import_ep(tree.export(decomposed=decomposed))
+        except Exception:  # the exporter refuses some in its own ways
+            reject()
+        try:
+            lowered = [px.lower(px.observe(program, "*")) for program in (flat, px.transform(flat))]
+        except (px.errors.NamingError, px.errors.UnsupportedProgram):  # no module gives anything, or one runs in a region
+            reject()
+        (eager, seen), names = hooked(tree.build()), list[list[str]]()
+        for args, kwargs in tree.calls:
+            eager(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+            for module in lowered:
+                found = module(*copy.deepcopy(args), **copy.deepcopy(kwargs))[1]
+                names.append(list(found))
+                for path, value in found.items():
+                    # run_decompositions drops calls that nothing uses.
+                    among = [seen[each] for each in seen if each.partition("@")[0] == path.partition("@")[0]]
+                    theirs = [
+                        each for each in pytree.tree_leaves(among if decomposed else seen[path]) if isinstance(each, torch.Tensor)
+                    ]
+                    for each in pytree.tree_leaves(value):
+                        assert any(torch.equal(each, other) for other in theirs), path
+        assert all(sorted(each) == sorted(names[0]) for each in names), names[:2]
 
 
 @pytest.mark.parametrize("paths", ["nowhere", ["item", "0"], "1.upp"])

@@ -329,7 +329,7 @@ def _cast(name: str, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         made = value.to(dtype)
     except (RuntimeError, TypeError):
         made = None
-    if type(made) is not type(value):
+    if made is None or type(made) is not type(value):
         raise UnsupportedProgram(
             f"the state {name!r} is a {kind_of_state(value)}, which to_dtype cannot convert; name it in keep=, or convert the "
             "module before exporting it"

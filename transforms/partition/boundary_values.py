@@ -204,7 +204,7 @@ def move_non_tensor_nodes(program: Program, *, fuel: Fuel = UNLIMITED) -> Progra
     >>> split = px.split_by_tags(program, ("stage0", "stage1"), tag_of={"n": "stage0", "y": "stage1"})
     >>> moved = px.move_non_tensor_nodes(split)
     >>> [node.name for node in moved.graphs["stage1"].nodes], moved.graphs["stage0"].nodes
-    (['n', 'y'], ())
+    (['n_1', 'y'], ())
     """
     chain = chain_of(program, asked_by="move_non_tensor_nodes")
     whole = inline(program)

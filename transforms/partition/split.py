@@ -327,10 +327,11 @@ def _flops(graph: Graph) -> list[float]:
 
     for node in graph.nodes:
         counter = FlopCounterMode(display=False)
-        if type(node.do) is Op and isinstance(node.do.target, OpOverload) and node.do.name.startswith("aten.") and node.refs():
+        target: Any = node.do.target if type(node.do) is Op and node.do.name.startswith("aten.") else None
+        if isinstance(target, OpOverload) and node.refs():
             with contextlib.suppress(Exception), torch.no_grad(), counter:
                 args, kwargs = thawed(node.args, given), {key: thawed(arg, given) for key, arg in node.kwargs}
-                node.do.target(*args, **kwargs)
+                target(*args, **kwargs)
         found.append(counter.get_total_flops())
     return found
 
