@@ -50,7 +50,9 @@ def check_effects(survey: Survey) -> Iterator[Finding]:
     """
     for op, census, index in survey.ops.values():
         target: Any = op.target
-        real = op.effects if target is None else effects_of(target)
+        if target is None:
+            continue
+        real = effects_of(target)
         # remove_effect_tokens writes the order that a token stood for on the operator.
         if op.effects is real or op.effects in (real, evolve(real, ordered=True)):
             continue
