@@ -49,15 +49,18 @@ def check_effects(survey: Survey) -> Iterator[Finding]:
     that contradicts its schema.
     """
     for op, census, index in survey.ops.values():
-        real = op.effects if op.target is None else effects_of(op.target)
+        target: Any = op.target
+        if target is None:
+            continue
+        real = effects_of(target)
         # remove_effect_tokens writes the order that a token stood for on the operator.
         if op.effects is real or op.effects in (real, evolve(real, ordered=True)):
             continue
-        known = registered_effects(op.target)
+        known = registered_effects(target)
         if evolve(known, through_bodies=False) == ANYTHING:  # a higher-order one does what its bodies do all the same
             fits = op.effects.through_bodies >= known.through_bodies
         else:
-            fits = is_foreign(op.target) and not known.unknown and not lacking(op.effects, known)
+            fits = is_foreign(target) and not known.unknown and not lacking(op.effects, known)
         if not fits:
             said, has = ({f.name: getattr(e, f.name) for f in fields(Effects)} for e in (op.effects, real))
             differences = ", ".join(f"{key}={said[key]!r} (it has {has[key]!r})" for key in said if said[key] != has[key])

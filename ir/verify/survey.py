@@ -231,8 +231,8 @@ def _is_stack(stack: Any, at: At, right: set[int]) -> bool:
     return True
 
 
-def _broken(value: Any, at: At) -> list[Fault]:
-    found: list[Any] = []  # those before an exception too
+def _broken(value: Any, at: At) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []  # those before an exception too
     try:
         found.extend(node_faults(value, at))
     except Exception as error:  # noqa: BLE001  garbage that cannot be compared, hashed or printed is reported, not raised
