@@ -209,8 +209,8 @@ def read_place(text: object) -> str | None:
     names: list[str] = []
     while rest:
         step = STEP.match(rest)
-        name = step and (step["name"] or step["index"] or step["text"])
-        if not step or not is_name(name):
+        name: str = (step["name"] or step["index"] or step["text"]) if step else ""
+        if step is None or not is_name(name):
             return None
         rest = rest[step.end() :]
         if not (name == TABLE and rest.startswith("[")):

@@ -46,7 +46,7 @@ WORDS = re.compile(
 FIRST = r"(?:\A|(?<=\n\n))"
 """The first line of a text, and of what stands behind an empty line."""
 
-FORMS: dict[Form, re.Pattern[str]] = {
+FORMS: dict[str, re.Pattern[str]] = {
     "program": WORDS,
     **{
         form: re.compile(pattern, re.MULTILINE)

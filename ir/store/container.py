@@ -148,14 +148,14 @@ def misshapen(value: Any, shape: Any, at: str = "") -> str | None:
         return None if isinstance(value, shape) else at
     if type(value) is not (dict if type(shape) is dict else list):
         return at
-    shapes = [shape[0]] * len(value) if type(shape) is list else shape
+    shapes: Any = [shape[0]] * len(value) if type(shape) is list else shape
     keys: Iterable[Any] = range(len(value))
     if type(shape) is dict:
         shapes = dict.fromkeys(value, shape[str]) if str in shape else shape
         keys = shapes
     if len(shapes) != len(value) or any(type(key) is str and key not in value for key in keys):
         return at
-    found = (misshapen(value[key], shapes[key], f"{at}[{key if type(key) is int else ascii(key[:40])}]") for key in keys)
+    found = (misshapen(value[key], shapes[key], f"{at}[{key if type(key) is int else ascii(str(key)[:40])}]") for key in keys)
     return next((place for place in found if place is not None), None)
 
 
