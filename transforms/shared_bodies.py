@@ -10,10 +10,10 @@ import keyword
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
-from attrs import evolve
+from attrs import evolve, frozen
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from ..ir.analysis.numbers import SYMBOLIC
@@ -152,21 +152,15 @@ NEUTRAL_INPUT = "arg"
 NEUTRAL_BODY = "shared"
 
 
-class Standing(Protocol):
-    """One of several equal bodies, as far as it differs from them: the names and the meta of its values."""
+@frozen
+class Standing:
+    """One of several equal bodies, as far as it differs from them: what stands for its inputs and nodes."""
 
-    @property
-    def inputs(self) -> Sequence[Input | Node]:
-        """What stands for its inputs."""
-        ...
-
-    @property
-    def nodes(self) -> Sequence[Input | Node]:
-        """What stands for its nodes."""
-        ...
+    inputs: Sequence[Input | Node]
+    nodes: Sequence[Input | Node]
 
 
-User = tuple[Standing, Sequence[str]]
+User = tuple[Standing | Graph, Sequence[str]]
 """A body that became one with others, and the paths of the modules that it stands in."""
 
 
@@ -349,7 +343,7 @@ def with_named_reads(graph: Graph) -> Graph:
     return with_names(graph, {node.name: word_of_read(node.name, node.do.slot) for node in graph.nodes if type(node.do) is Get})
 
 
-def _with_common_meta(graph: Graph, others: Sequence[Standing], *, raw: bool) -> Graph:
+def _with_common_meta(graph: Graph, others: Sequence[Standing | Graph], *, raw: bool) -> Graph:
     # Equal bodies have their values in one order; one that is not the same in every call would be wrong of some.
     given = common_values if raw else common_meta
     inputs = [_said_by_all(given, *column) for column in zip(graph.inputs, *[other.inputs for other in others], strict=True)]

@@ -110,7 +110,7 @@ class Diff(Displayed):
 
     It is true if something differs.  Meta and trails are carried and never compared.
 
-    >>> from purefx.ir import Graph, Input, Op, Program, Ref
+    >>> from purefx.ir import Graph, Input, Node, Op, Program, Ref
     >>> def made(name): return Graph((Input("x"),), (Node("y", Op(name), (Ref("x"),)),), (Ref("y"),))
     >>> print(diff(Program.of({"": made("aten.relu.default")}), Program.of({"": made("aten.tanh.default")})))
     1 graph changed; 1 node changed

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
-from attrs import frozen
-
 from ...ir.analysis.digest import OPENING, graph_tokens, write_operands
 from ...ir.calls.call_graph import bodies_run_by
 from ...ir.effects.declared import PURE
@@ -56,14 +54,6 @@ def _is_plain(walk: Walk) -> bool:
     if walk.flat or len(frames) != len(set(frames)):
         return False
     return walk.bodies is None or placed(walk.source) <= {walk.source.root}
-
-
-@frozen(eq=False)
-class _Standing:
-    """The values of a call that does not become a body."""
-
-    inputs: Sequence[Input | Node]
-    nodes: Sequence[Input | Node]
 
 
 class _Merging:
@@ -204,7 +194,7 @@ class _Merging:
         users = [(self._standing(one), paths) for one, paths in members.items()]
         return for_all(graph, [(graph, users[0][1]), *users[1:]], raw=number not in self.of_operators)
 
-    def _standing(self, one: Scope | str) -> Standing:
+    def _standing(self, one: Scope | str) -> Standing | Graph:
         if not isinstance(one, Scope):
             return self.source.graphs[str(one)]
         values = self.walk.values
@@ -216,7 +206,7 @@ class _Merging:
                 nodes.extend(entry.calls)
             else:
                 nodes.extend([values[name] for name in entry.outputs])
-        return _Standing([values[name] for name in one.inputs], nodes)
+        return Standing([values[name] for name in one.inputs], nodes)
 
 
 ROOT = "root"
