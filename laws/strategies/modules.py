@@ -78,13 +78,14 @@ class _Running(Flow):
         if "out" in kwargs:  # autograd has no derivative of these
             target = torch.no_grad()(target)
         run = {higher_order.cond: _cond, higher_order.wrap_with_set_grad_enabled: _without_gradients}.get(target, target)
-        return run(*[self._taken(arg) for arg in args], **{key: self._taken(value) for key, value in kwargs.items()})
+        return run(*[self.taken(arg) for arg in args], **{key: self.taken(value) for key, value in kwargs.items()})
 
-    def _taken(self, arg: Any) -> Any:
+    def taken(self, arg: Any) -> Any:
+        """Return an argument with tensors in place of values, which are used from now on."""
         if type(arg) is Value:
             self.used.add(arg)
             return arg.node
-        return type(arg)([self._taken(part) for part in arg]) if type(arg) in (tuple, list) else arg
+        return type(arg)([self.taken(part) for part in arg]) if type(arg) in (tuple, list) else arg
 
     def parts(self, made: Any, kinds: Sequence[Kind], owners: Sequence[Value | None]) -> list[Value]:
         """Keep several results; autograd lets no one write to a view that was made beside others."""
@@ -212,7 +213,7 @@ class Root(Block):
     def _call(self, flow: _Running, visit: Visit) -> None:
         given = [flow.value(number) for number in ((visit.number,) if visit.number % 2 else (0, visit.number))]
         self.entered = visit, given
-        tensors = [flow._taken(value) for value in given]
+        tensors = [flow.taken(value) for value in given]
         module = self.get_submodule(visit.frames[-1][0])
         result = module(*tensors) if visit.number % 3 or len(tensors) == 1 else module(tensors[0], y=tensors[1])
         for tensor, value in zip(pytree.tree_leaves(result), self.returned, strict=True):
@@ -224,7 +225,7 @@ class Root(Block):
         values = map(flow.value, range(item.first, item.first + 12))
         value = next((each for each in values if each.kind.dims[1:] == ("4",) and each.kind.dtype is torch.float32), None)
         if value is not None:
-            x = flow._taken(value).contiguous()
+            x = flow.taken(value).contiguous()
             result = module((x[:, 0] > 0).long() if isinstance(module, nn.Embedding) else x)
             flow.keep(
                 Value(result, infer(aten.clone.default, (value.kind,), {"memory_format": torch.contiguous_format}), object())
