@@ -17,11 +17,11 @@ from attrs import define, evolve, field
 from ...ir.graph import Op
 from ...ir.program import Program
 from ...transforms import Fuel
-from ...transforms.rules.terms import Through, subterms
+from ...transforms.rules.pattern import role
 from ..tiers import examples_of
 from .build import Drawn, simplest
 from .instances import Instance, instance_of
-from .operands import Assignment, Operand, Pattern, assignments, leaves_of, only_finite, patterns_of, quiet
+from .operands import Assignment, Operand, assignments, leaves_of, only_finite, quiet, ways_of
 
 __all__ = ["Found", "found_of", "is_drawable", "searched"]
 
@@ -65,7 +65,7 @@ class Found:
         The first is drawn most often, so where a pattern looks through views, it is one that has some.
         """
         hits, misses = (sorted(each, key=lambda one: one.size) for each in (self.hits, self.misses))
-        if any(isinstance(each, Through) for each in subterms(self.rule.term)):
+        if any(role(each) == "through" for each in self.rule.pattern.parts):
             least = min([len(one.nodes) for one in hits], default=0)
             hits.sort(key=lambda one: len(one.nodes) == least)
         return [*hits, *misses[: len(hits) // OTHERS]]
@@ -77,7 +77,7 @@ class Found:
             return f"{name}: none of {self.tried} ways to choose its variables ran"
         first = min(self.misses, key=lambda one: one.size)
         operators = ", ".join([node.do.name for node in first.nodes if type(node.do) is Op])
-        why = "its condition (where=) held for none of them" if self.rule.conditions else f"it looks for {self.rule.term!r}"
+        why = "its condition (where=) held for none of them" if self.rule.conditions else f"it looks for {self.rule.pattern!r}"
         return (
             f"{name} ran on {len(self.misses)} operands and matched on none; {why}. "
             f"On {first!r} torch makes {operators} of the pattern"
@@ -194,7 +194,7 @@ def matches_of(transform: Any, program: Program) -> int:
     return fuel.burnt
 
 
-def searched(rule: Any, number: int) -> Iterator[tuple[Pattern, Assignment | None]]:
+def searched(rule: Any, number: int) -> Iterator[tuple[Callable[..., Any], Assignment | None]]:
     """Iterate over the patterns of a rule with operands that they may run on; None in place of some that they do not.
 
     Args:
@@ -206,16 +206,15 @@ def searched(rule: Any, number: int) -> Iterator[tuple[Pattern, Assignment | Non
     True
     """
     # The alternatives of a pattern take turns.
-    sources = [(pattern, assignments(term, rule.variables, number=number + place))
-               for place, (term, pattern) in enumerate(patterns_of(rule))]  # fmt: skip
+    sources = [(function, assignments(way, number=number + place)) for place, (way, function) in enumerate(ways_of(rule))]
     for _, (pattern, source) in zip(range(ATTEMPTS), cycle(sources), strict=False):
         yield pattern, next(source)
 
 
-def _given(rule: Any, operands: Any, number: int) -> Iterator[tuple[Pattern, Assignment | None]]:
+def _given(rule: Any, operands: Any, number: int) -> Iterator[tuple[Callable[..., Any], Assignment | None]]:
     strategy = operands if isinstance(operands, st.SearchStrategy) else _composite(operands)
     drawn = examples_of(strategy, 2 * WANTED, number, longest=2 * WANTED)
-    patterns = [pattern for _, pattern in patterns_of(rule)]
+    patterns = [function for _, function in ways_of(rule)]
     for start in range(len(patterns)):  # each pattern in turn, and in the end each on all that was drawn
         yield from ((patterns[(start + place) % len(patterns)], _assignment(rule, values)) for place, values in enumerate(drawn))
 

@@ -16,14 +16,13 @@ from typing import Any
 
 import torch
 from attrs import evolve, frozen
+from torch import fx
 
 from ...ir.torch_private import schema_of
-from ...transforms.rules.amounts import Amount, Computed, Known, Rest, Sizes
-from ...transforms.rules.overloads import converted, numbers_as_tensors
-from ...transforms.rules.terms import AnyOf, Applied, Item, Term, Through, Var, parts_of, subterms, written
+from ...transforms.rules.pattern import Part, Pattern, inner, operator_of, role
 from ..purity import seeded
 
-__all__ = ["CALLS", "Assignment", "Operand", "assignments", "leaves_of", "only_finite", "patterns_of", "quiet", "with_leaves"]
+__all__ = ["CALLS", "Assignment", "Operand", "Way", "assignments", "leaves_of", "only_finite", "quiet", "ways_of", "with_leaves"]
 
 CALLS = 3
 """How often in a row each program runs, with other numbers each time."""
@@ -166,47 +165,88 @@ CASTS = ("", "double", "single", "double single", "single double single")
 BOTH = ("", "turned", "double", "turned double", "double flat", "row single", "turned double row", "flat double single")
 
 
-@frozen(eq=False, repr=False)
-class Passed(Term):
-    """A term behind some views and casts.
+@frozen(eq=False)
+class Way:
+    """A pattern with one choice for each of its alternatives, and for each chain of views and casts that it looks through.
 
-    >>> import torch
-    >>> from ...transforms.rules.terms import Var
-    >>> Passed(Var("x"), ("turned", "flat")), Passed(Var("x"), ("turned", "flat")).of(torch.ones(2, 3)).shape
-    (x turned flat, torch.Size([6]))
+    >>> way = Way(Pattern.of(lambda x: torch.relu(x + 1)))
+    >>> way(torch.ones(2)), len(way.operators)
+    (tensor([2., 2.]), 2)
     """
 
-    whole: Any
-    steps: tuple[str, ...]
+    pattern: Pattern
+    chosen: Mapping[Any, Any] = {}
+    """The number of an alternative by its part, the steps of a chain by the name of its variable or by its part."""
 
-    def _parts(self) -> Sequence[Any]:
-        return [self.whole]
+    def __call__(self, *values: Any) -> Any:
+        """Return what the pattern computes of values."""
+        named, known = dict(zip(self.pattern.variables, values, strict=True)), dict[Any, Any]()
+        for part in self.operators:
+            known[part] = self.run(part, known, named)
+        found = tuple([self.value(part, known, named) for part in self.pattern.results])
+        return found if self.pattern.is_tuple else found[0]
 
-    def _text(self, part: Callable[[Any], str]) -> str:
-        return " ".join([part(self.whole), *self.steps])
+    @property
+    def operators(self) -> list[fx.Node]:
+        """What it computes in order, without the alternatives that are not chosen."""
+        todo, found = [self.settled(part) for part in self.pattern.results], set[Any]()
+        while todo:
+            part = todo.pop()
+            if isinstance(part, fx.Node) and part in found:
+                continue
+            found.update([part] if isinstance(part, fx.Node) else [])
+            todo += [self.settled(each) for each in inner(part)]
+        return [node for node in self.pattern.graph.nodes if node in found and role(node) not in ("variable", "tensor", "rest")]
 
-    def of(self, value: Any) -> Any:
-        """Return what the steps make of a tensor."""
-        for step in self.steps:
-            value = STEPS[step](value)
-        return value
+    def settled(self, part: Part) -> Part:
+        """Return the chosen alternative of a part."""
+        while role(part) == "any_of":
+            part = part.args[self.chosen.get(part, 0)]
+        return part
+
+    def value(self, part: Part, known: Mapping[Any, Any], values: Mapping[str, Any]) -> Any:
+        """Return the value of a part; those of operators are known."""
+        part = self.settled(part)
+        match role(part):
+            case "variable":
+                return values[part.target]
+            case "tensor":
+                return part.meta["tensor"]
+            case "rest":
+                return self.value(part.args[0], known, values)
+            case "list":
+                found = [(self.value(each, known, values), role(each) == "rest") for each in part]
+                return type(part)([one for value, is_rest in found for one in (value if is_rest else [value])])
+            case "literal" if isinstance(part, slice):
+                return slice(*[self.value(each, known, values) for each in inner(part)])
+            case "literal":
+                return part
+            case _:
+                return known[part]
+
+    def run(self, part: fx.Node, known: Mapping[Any, Any], values: Mapping[str, Any]) -> Any:
+        """Return what one operator computes; raises what torch raises."""
+        if role(part) == "through":
+            value = self.value(part.args[0], known, values)
+            for step in self.chosen.get(chain_of(part), ()):
+                value = STEPS[step](value)
+            return value
+        args = [self.value(each, known, values) for each in part.args]
+        kwargs = {key: self.value(each, known, values) for key, each in part.kwargs.items()}
+        target: Any = getattr(type(args[0]), part.target) if part.op == "call_method" else part.target  # type: ignore[arg-type]
+        return target(*args, **kwargs)
 
 
-def name_of(term: Through) -> Any:
+def chain_of(part: fx.Node) -> Any:
     """Return what names a chain: chains of one name are the same one."""
-    return id(term) if term.chain is None else term.chain.name
+    chain: Any = part.args[1]
+    return part if chain is None else chain.target
 
 
-def chains_of(term: Through) -> list[tuple[str, ...]]:
-    """Return the chains that are drawn where a term looks through some: of no step, of one, of two, of three.
-
-    >>> import torch, purefx as px
-    >>> from ...transforms.rules.terms import Var
-    >>> [len(steps) for steps in chains_of(px.through(Var("x"), casts=True, views=False))]
-    [0, 1, 1, 2, 3]
-    """
-    found = BOTH if term.views and term.casts else VIEWS if term.views else CASTS
-    return [tuple(each.split()) for each in found]
+def chains_of(part: fx.Node) -> list[tuple[str, ...]]:
+    """Return the chains that are drawn where a pattern looks through some: of no step, of one, of two, of three."""
+    _, _, views, casts = part.args
+    return [tuple(each.split()) for each in (BOTH if views and casts else VIEWS if views else CASTS)]
 
 
 SHAPES: tuple[tuple[int, ...], ...] = (
@@ -243,35 +283,28 @@ LIKE_THE_LAST = 0.35
 """How often a tensor is like the one before it, as scale, shift, mean and variance are."""
 
 
-def kinds_of(term: Any, variable: Var) -> list[str]:
-    """Return what the operators of a term take where they are given a variable.
+def kinds_of(way: Way, part: fx.Node, variable: fx.Node) -> list[str]:
+    """Return what an operator of a pattern takes where it is given a variable.
 
-    >>> x, y = Var("x"), Var("y")
-    >>> kinds_of(torch.add(x, y), y), kinds_of(torch.transpose(x, 0, y), y)
-    (['Tensor', 'number'], ['int'])
+    >>> way = Way(Pattern.of(lambda x, y: torch.add(x, y)))
+    >>> kinds_of(way, way.operators[0], [*way.pattern.graph.nodes][1])
+    ['Tensor', 'number']
     """
     found: dict[str, None] = {}  # in order
-    if isinstance(term, Passed) and term.whole is variable:
+    if role(part) != "operator":
         return ["Tensor"]
-    if isinstance(term, Applied):
-        for overload, given in term.overloads.items():
-            types = {one.name: str(one.real_type) for one in schema_of(overload).arguments}
-            for name, value in given.items():
-                if value is variable:
-                    found.update(dict.fromkeys(_simple(types[name])))
-                    found.update({HINTS[name]: None} if name in HINTS else {})
-                elif isinstance(value, list | tuple) and any(part is variable for part in value):
+    for overload, given in operator_of(part).overloads.items():
+        types = {one.name: str(one.real_type) for one in schema_of(overload).arguments}
+        for name, value in given.items():
+            if way.settled(value) is variable:
+                found.update(dict.fromkeys(_simple(types[name])))
+                found.update({HINTS[name]: None} if name in HINTS else {})
+            for each in value if isinstance(value, list | tuple) else ():
+                if way.settled(each) is variable:
                     found[types[name].removeprefix("List[").removesuffix("]")] = None
-                else:
-                    found.update(dict.fromkeys(_in_amounts(value, variable, types[name])))
+                elif role(each) == "rest" and each.args[0] is variable:
+                    found[_simple(types[name])[0]] = None
     return sorted(found, key=lambda kind: (kind != "Tensor", kind))
-
-
-def _in_amounts(value: Any, variable: Var, kind: str) -> Iterator[str]:
-    # Numbers that are computed of it, sizes that it has, and the rest of a list.
-    for each in (one for one in subterms(value) if isinstance(one, Amount | Sizes | Rest)):
-        if any(part is variable for part in parts_of(each)):
-            yield "int" if isinstance(each, Computed) else _simple(kind)[0] if isinstance(each, Rest) else "Tensor"
 
 
 def _simple(kind: str) -> list[str]:
@@ -372,31 +405,6 @@ def _sizes(draw: random.Random, near: Sequence[torch.Tensor]) -> list[int]:
     return draw.choice(found)
 
 
-def operators_in(term: Any, parts: Any) -> list[Any]:
-    """Return the operators of a term, each after those that it is applied to.
-
-    Args:
-        term: what a rule looks for, without alternatives.
-        parts: gives what a term is made of.
-
-    >>> from ...transforms.rules.terms import parts_of
-    >>> operators_in(torch.relu(torch.exp(Var("x"))), parts_of)
-    [exp(x), relu(exp(x))]
-    """
-    done: dict[int, Any] = {}
-    todo: list[tuple[Any, bool]] = [(term, False)]
-    while todo:
-        each, closing = todo.pop()
-        if id(each) in done:
-            continue
-        if closing:
-            done[id(each)] = each
-        else:
-            todo += [(each, True)] if isinstance(each, Applied | Item | Passed) else []
-            todo += [(part, False) for part in reversed(parts(each))]
-    return list(done.values())
-
-
 Assignment = list[Any]
 """What each variable is, in order: an ``Operand``, or a list of them."""
 
@@ -411,8 +419,6 @@ ROUNDS = 4
 
 TENSORS = (0.7, 0.7, 0.1)
 """How often the variables of one beginning are tensors where they may be numbers: mostly, or hardly."""
-
-Pattern = Callable[..., Any]
 
 
 class quiet:  # noqa: N801  it is used like a function
@@ -434,38 +440,36 @@ class quiet:  # noqa: N801  it is used like a function
             each.__exit__(None, None, None)
 
 
-def patterns_of(rule: Any) -> list[tuple[Any, Pattern]]:
-    """Return what a rule looks for as terms without alternatives, each with a function that computes it on tensors.
+def ways_of(rule: Any) -> list[tuple[Way, Callable[..., Any]]]:
+    """Return the ways to choose among the alternatives of a rule, each with a function that computes it on tensors.
 
-    A pattern without alternatives is the function that it was written as: torch itself says which operators it is. Of many
-    alternatives each is chosen at least once, rather than each with each other; where a pattern looks through views and casts,
-    those are the alternatives.
+    Of many alternatives each is chosen at least once, rather than each with each other; where a pattern looks through views and
+    casts, those are the alternatives.
 
     Args:
         rule: one rule.
 
     >>> import purefx as px
     >>> rule = px.rule(lambda x: px.any_of(torch.relu(x), torch.clamp_min(x, 0)))
-    >>> [term for term, _ in patterns_of(rule)]
-    [relu(x), clamp_min(x, 0)]
+    >>> [way.operators[0].name for way, _ in ways_of(rule)]
+    ['relu', 'clamp_min']
     """
-    several = _alternatives_of(rule.term)
+    several: dict[Any, int] = {}
+    for part in rule.pattern.parts:
+        if role(part) in ("any_of", "through"):
+            several |= {part: len(part.args)} if role(part) == "any_of" else {chain_of(part): len(chains_of(part))}
     if not several:
-        return [(rule.term, rule.written)]
-    found: dict[str, Any] = {}
-    for choice in _choices([len(each) for each in several.values()]):
-        chosen = {name: each[number] for (name, each), number in zip(several.items(), choice, strict=True)}
-        term = _with_choice(rule.term, chosen, {})
-        found.setdefault(written(term, math.inf), term)
+        return [(Way(rule.pattern), rule.written)]
+    chains = {chain_of(part): chains_of(part) for part in rule.pattern.parts if role(part) == "through"}
+    found: dict[Any, Way] = {}
+    for choice in _choices([*several.values()]):
+        chosen = {key: chains[key][number] if key in chains else number for key, number in zip(several, choice, strict=True)}
+        way = Way(rule.pattern, chosen)
+        steps = [chosen[chain_of(part)] for part in way.operators if role(part) == "through"]
+        found.setdefault((*way.operators, *steps), way)
         if len(found) == ALTERNATIVES:
             break
-    return [(term, _computing(term, rule.variables)) for term in found.values()]
-
-
-def _alternatives_of(term: Any) -> dict[Any, Sequence[Any]]:
-    # What can be chosen: one of several terms, and what lies between where a pattern looks through views.
-    found = {id(each): each.terms for each in subterms(term) if isinstance(each, AnyOf)}
-    return {**found, **{name_of(each): chains_of(each) for each in subterms(term) if isinstance(each, Through)}}
+    return [(way, way) for way in found.values()]
 
 
 def _choices(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -482,149 +486,68 @@ def _choices(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
             orders = [draw.sample(range(count), count) for count in counts]
 
 
-def _with_choice(term: Any, chosen: Mapping[int, Any], done: dict[int, Any]) -> Any:
-    # What stands in several places stays one term, and has one choice.
-    if id(term) in done:
-        return done[id(term)]
-    match term:
-        case AnyOf():
-            found = _with_choice(chosen[id(term)], chosen, done)
-        case Applied(name=name, overloads=overloads, args=args, kwargs=kwargs):
-            by_name = {key: _with_choice(part, chosen, done) for key, part in kwargs.items()}
-            found = Applied(name, overloads, tuple([_with_choice(part, chosen, done) for part in args]), by_name)
-        case Through(whole=whole):
-            found = Passed(_with_choice(whole, chosen, done), chosen[name_of(term)])
-        case Known(whole=whole):
-            found = evolve(term, whole=_with_choice(whole, chosen, done))
-        case Sizes(whole=whole, part=part):
-            found = Sizes(_with_choice(whole, chosen, done), part)
-        case Rest(whole=whole):
-            found = Rest(_with_choice(whole, chosen, done))
-        case Computed(function, operands):
-            found = Computed(function, tuple([_with_choice(part, chosen, done) for part in operands]))
-        case Item(whole=whole, index=index):
-            found = Item(_with_choice(whole, chosen, done), index)
-        case list() | tuple():
-            found = type(term)([_with_choice(part, chosen, done) for part in term])
-        case _:
-            return term
-    done[id(term)] = found
-    return found
-
-
-def _computing(term: Any, variables: Sequence[str]) -> Pattern:
-    def computed(*values: Any) -> Any:
-        known: dict[int, Any] = {}
-        named = dict(zip(variables, values, strict=True))
-        for each in operators_in(term, parts_of):
-            known[id(each)] = _run(each, known, named)
-        return tuple([known[id(one)] for one in term]) if isinstance(term, tuple) else known[id(term)]
-
-    return computed
-
-
-def _run(term: Any, known: Mapping[int, Any], values: Mapping[str, Any]) -> Any:
-    # The value of one operator, or one of its results.
-    def value(part: Any) -> Any:
-        if isinstance(part, Var):
-            return values[part.name]
-        if isinstance(part, list | tuple):
-            return type(part)([one for each in part for one in (value(each.whole) if isinstance(each, Rest) else [value(each)])])
-        return part.on(value) if isinstance(part, Amount | Sizes) else known.get(id(part), part)
-
-    if isinstance(term, Item | Passed):
-        whole = value(term.whole)
-        return whole[term.index] if isinstance(term, Item) else term.of(whole)
-    args, kwargs = [*map(value, term.args)], {key: value(part) for key, part in term.kwargs.items()}
-    error: Exception = TypeError(f"{term.name} has no overload")
-    for overload in sorted(term.overloads, key=lambda one: numbers_as_tensors(one, args, kwargs)):
-        given, named = converted(overload, args, kwargs)
-        try:
-            return overload(*given, **named)
-        except (RuntimeError, TypeError, IndexError, ValueError, NotImplementedError) as refused:
-            error = refused
-    raise error
-
-
-def assignments(term: Any, variables: Sequence[str], *, number: int = 0) -> Iterator[Assignment | None]:
+def assignments(way: Way, *, number: int = 0) -> Iterator[Assignment | None]:
     """Iterate over what the variables may be, without an end; None where a beginning led to nothing.
 
     Args:
-        term: without alternatives.
-        variables: their names.
+        way: a pattern.
         number: chooses.
 
-    >>> import purefx as px
-    >>> rule = px.rule(lambda x, w: torch.nn.functional.linear(x, w))
-    >>> found = assignments(rule.term, rule.variables)
+    >>> found = assignments(Way(Pattern.of(lambda x, w: torch.nn.functional.linear(x, w))))
     >>> len(next(each for each in found if each is not None))
     2
     """
     draw = random.Random(number)  # noqa: S311  no secret
-    operators = operators_in(term, parts_of)
-    news = _first_uses(operators)
+    seen, news = set[fx.Node](), list[list[tuple[fx.Node, list[str]]]]()
+    operators = way.operators
+    for part in operators:  # the variables that no earlier operator takes
+        new = [variable for variable in _variables(way, part) if variable not in seen]
+        news.append([(variable, kinds_of(way, part, variable)) for variable in new])
+        seen.update(new)
     while True:
-        yield _attempt(draw, operators, news, variables)
+        yield _attempt(draw, way, operators, news)
 
 
-def _first_uses(operators: Sequence[Any]) -> list[list[tuple[str, list[str]]]]:
-    # For each operator the variables that no earlier one takes, and what kinds they may be.
-    seen: set[str] = set()
-    found: list[list[tuple[str, list[str]]]] = []
-    for each in operators:
-        news = [var for var in _variables(each) if var.name not in seen]
-        found.append([(var.name, kinds_of(each, var)) for var in news])
-        seen.update(var.name for var in news)
-    return found
-
-
-def _variables(term: Any) -> list[Var]:
-    todo, found = [*reversed(parts_of(term))], dict[str, Var]()
+def _variables(way: Way, part: fx.Node) -> list[fx.Node]:
+    todo, found = [*reversed(inner(part))], dict[fx.Node, None]()
     while todo:
-        each = todo.pop()
-        if isinstance(each, Var):
-            found.setdefault(each.name, each)
-        elif isinstance(each, list | tuple | Amount | Sizes | Rest):
-            todo += reversed(parts_of(each))
-    return list(found.values())
+        each = way.settled(todo.pop())
+        if role(each) == "variable":
+            found[each] = None
+        elif role(each) in ("list", "rest") or isinstance(each, slice):
+            todo += reversed(inner(each))
+    return list(found)
 
 
 def _attempt(
-    draw: random.Random, operators: Sequence[Any], news: Sequence[list[tuple[str, list[str]]]], variables: Sequence[str]
+    draw: random.Random, way: Way, operators: Sequence[fx.Node], news: Sequence[list[tuple[fx.Node, list[str]]]]
 ) -> Assignment | None:
     chosen: dict[str, Any] = {}
-    known: dict[int, Any] = {}
+    known: dict[Any, Any] = {}
     tensors = draw.choice(TENSORS)
-    for each, new in zip(operators, news, strict=True):
+    for part, new in zip(operators, news, strict=True):
         for _ in range(TRIES * len(new) or 1):
-            trial = _with_candidates(draw, each, new, chosen, known, tensors)
+            near = [
+                known[each]
+                for each in map(way.settled, inner(part))
+                if isinstance(each, fx.Node) and isinstance(known.get(each), torch.Tensor)
+            ]
+            given = [chosen[each.target] for each in _variables(way, part) if each.target in chosen]
+            near += [one.value for one in given if isinstance(one, Operand) and one.is_tensor]
+            trial = dict(chosen)
+            for variable, kinds in new:
+                trial[variable.target] = one = candidate(draw, kinds, near, tensors=tensors)  # type: ignore[index]
+                first = one[0] if isinstance(one, list) else one
+                near += [first.value] if first.is_tensor else []
             try:
-                known[id(each)] = _run(each, known, {name: _plain(value) for name, value in trial.items()})
+                known[part] = way.run(part, known, {name: _plain(value) for name, value in trial.items()})
             except Exception:  # noqa: BLE001, S112  whatever an operator has against what it is given
                 continue
             chosen = trial
             break
         else:
             return None
-    return [chosen.get(name, Operand(None)) for name in variables]  # in an alternative that is not there
-
-
-def _with_candidates(
-    draw: random.Random,
-    term: Any,
-    new: list[tuple[str, list[str]]],
-    chosen: Mapping[str, Any],
-    known: Mapping[int, Any],
-    tensors: float,
-) -> dict[str, Any]:
-    trial = dict(chosen)
-    near = [known[id(part)] for part in parts_of(term) if isinstance(known.get(id(part)), torch.Tensor)]
-    near += [one.value for var in _variables(term) if isinstance(one := chosen.get(var.name), Operand) and one.is_tensor]
-    for name, kinds in new:
-        trial[name] = candidate(draw, kinds, near, tensors=tensors)
-        first = trial[name][0] if isinstance(trial[name], list) else trial[name]
-        near += [first.value] if first.is_tensor else []
-    return trial
+    return [chosen.get(name, Operand(None)) for name in way.pattern.variables]  # in an alternative that is not there
 
 
 def _plain(value: Any) -> Any:

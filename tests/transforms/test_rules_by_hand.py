@@ -60,8 +60,6 @@ BECOMES: list[tuple[str, px.RuleSet, str, str]] = [
     ("several, turned", BOTH, f"{COS}; {SIN}; b, a", f"{TANH}; exp = aten.exp.default(x); exp, tanh"),
     ("a user between", BOTH, f"{SIN}; u = aten.neg.default(a); {COS}; u, b",
      f"{TANH}; exp = aten.exp.default(x); u = aten.neg.default(tanh); u, exp"),
-    ("a write of a result", BOTH, f"{SIN}; {AND}(a, 1); {COS}; a, b",
-     f"{TANH}; exp = aten.exp.default(x); {AND}(tanh, 1); tanh, exp"),
     ("one result of another", CHAIN, f"{SIN}; u = aten.neg.default(a); s = aten.add.Tensor(a, z); u, s",
      "cos = aten.cos.default(x); exp = aten.exp.default(x); add = aten.add.Tensor(exp, z); u = aten.neg.default(cos); u, add"),
     ("an operand before a user", CHAIN,

@@ -13,9 +13,7 @@ from torch.nn import functional
 
 import purefx as px
 from purefx.errors import InvalidProgram, NamingError, RuleError
-from purefx.ir.effects.declared import LIBRARIES, Effects
-from purefx.transforms.rules.terms import Var
-from tests.programs import exported, flat, node, parent
+from tests.programs import exported, parent
 from tests.transforms.test_rules_by_hand import given
 
 Function = Callable[..., Any]
@@ -61,35 +59,24 @@ def relu(replacement: Function, **options: Any) -> px.Rule:
 PATTERNS: list[tuple[Function, str]] = [
     (lambda x: x.shape, "looks for operators"),
     (lambda x: x, "looks for operators"),
+    (lambda x: (x, x.sin()), "looks for operators"),
+    (lambda x: px.through(x.exp()), "it would match everywhere"),
     (lambda x, y, z: torch.relu(y), "does not use x, z"),
     (lambda x: -x if x else x, "cannot branch"),
-    (lambda x: x.relu() if x.dim() > 1 else x, "cannot ask a value for 'dim'"),
-    (lambda x: x.relu() if x.shape[0] > 1 else x, "cannot be compared"),
-    (lambda x: x.reshape(int(x.shape[0]), -1), "cannot be compared or converted"),
+    (lambda x: x.relu() if x.shape[0] > 1 else x, "cannot branch"),
     (lambda *x: torch.relu(x[0]), "each parameter of a rule is a variable"),
     (lambda x=1: torch.relu(x), "each parameter of a rule is a variable"),
     (lambda x: list(x.chunk(2)), r"write parts\[0\]"),
-    (lambda x: torch.cat(x.chunk(2), 1), r"has all results of chunk\(x, 2\)"),
-    (lambda x: [[torch.relu(x)]], "looks for a value"),
-    (lambda x: ((x.sin(),), x.cos()), "a tuple of values"),
-    (lambda x: (x, x.sin()), "looks for operators, and x is none"),
     (lambda x, y: (x.sin(), y.sin()), "no value in common: write two rules"),
     (lambda x: (y := x.sin(), y), "returns one value twice"),
     (lambda x: x.relu_(), "relu_ writes into its arguments"),
-    (lambda x: x.__setitem__(0, 1), r"\[0\] = \.\.\. writes into a value"),
     (lambda x: torch.ops.aten.relu.default(x, 3), "no overload of relu takes"),
-    (lambda x: x[-1], r"write x.select\(0, -1\)"),
-    (lambda x: x[..., x > 0], "depends on the value; write an operator"),
-    (lambda x: functional.interpolate(x, scale_factor=2.0), "what interpolate computes depends"),
-    (lambda x, y: x.reshape(y.shape), r"nothing but shape\(y\) says what y is"),
-    (lambda x, n: x.reshape(n * 2, -1), r"nothing but mul\(n, 2\) says what n is there"),
-    (lambda x, y: torch.cat([*x, *y]), "where one of several lists ends"),
-    (lambda xs: sum(each.relu() for each in xs), "is any number of values"),
-    (lambda x: px.any_of(torch.relu(x), len), "any_of takes terms"),
+    (lambda x: functional.interpolate(x, scale_factor=2.0), "interpolate computes with facts"),
+    (lambda x: x.stride(0), "'stride' is not an operator"),
+    (lambda x: px.any_of(torch.relu(x), len), "any_of takes values"),
     (lambda x: torch.relu(px.through(x, views=False)), "looks through views, casts or both"),
     (lambda x, y: torch.relu(px.through(x, y.exp())), "is a variable of the pattern"),
-    (lambda x: px.through(x.exp()), "it would match everywhere"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("pattern", "words"), PATTERNS)
@@ -109,12 +96,10 @@ WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: relu(lambda m, x: (x, x))(program()), RuleError, "a replacement returns one value"),
     (lambda: BOTH.becomes(lambda m, x: x)(given("s = aten.sin.default(x); c = aten.cos.default(x); s, c")),
      RuleError, "of 2 results returns a tuple of as many"),
-    (lambda: relu(lambda m, x: torch.sin(Var("q")))(program()), RuleError, "q is not a value of the program"),
-    (lambda: relu(lambda m, x: m.call("rellu", x))(program()), RuleError, "not an operator of aten; did you mean 'relu'"),
-    (lambda: relu(lambda m, x: m.call(torch.ops.aten.relu, x, 1, 2))(program()), RuleError, "no overload of relu takes"),
-    (lambda: relu(lambda m, x: x.add_(1))(program()), RuleError, "writes into its arguments.*compute a new one"),
-    (lambda: relu(lambda m, x: m.call(torch.ops.aten.add_.Tensor, x, 1))(program()), RuleError, "writes into its arguments"),
-    (lambda: relu(lambda m, x: torch.sin(x, out=torch.cos(x)))(program()), RuleError, "writes into a value"),
+    (lambda: relu(lambda m, x: x.add_(1))(program()), RuleError, "none that write"),
+    (lambda: relu(lambda m, x: m.call(torch.ops.aten.add_.Tensor, x, 1))(program()), RuleError, "none that write"),
+    (lambda: relu(lambda m, x: torch.mm(x, x))(program()), RuleError, "cannot be computed"),
+    (lambda: relu(lambda m, x: x if x.sum() > 0 else -x)(program()), RuleError, "contents|be computed|program runs"),
     (lambda: relu(lambda m, x: torch.rand_like(x))(program()), RuleError, "instead draws random numbers"),
     (lambda: relu(lambda m, x: m.parameter("a.b", torch.ones(1)))(program()), RuleError, "cannot be the name of state"),
     (lambda: relu(lambda m, x: m.parameter("a", 3))(program()), RuleError, "is a tensor with numbers, not 3"),
@@ -123,9 +108,8 @@ WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: relu(lambda m, x: m["xx"])(program()), NamingError, "has no variable 'xx'; did you mean 'x'"),
     (lambda: relu(lambda m, x: x, where=lambda m: m.dtype("X"))(program()), NamingError, "the rule has no variable"),
     (lambda: relu(lambda m, x: m.val("rellu"))(program()), NamingError, "did you mean 'relu'"),
-    (lambda: relu(lambda m, x: x.sin().to(x.sin().dtype))(tree()), RuleError, "is not known in a replacement"),
     (lambda: relu(lambda m, x: x.tanh() if x.shape[0] == 4 else x)(dynamic()), RuleError, "when the program runs.*where="),
-    (lambda: relu(lambda m, x: x.reshape(int(x.shape[0]), 4))(dynamic()), RuleError, "cannot be compared or converted"),
+    (lambda: relu(lambda m, x: x.reshape(int(x.shape[0]), 4))(dynamic()), RuleError, "when the program runs"),
 ]  # fmt: skip
 
 
@@ -162,9 +146,6 @@ def test_a_program_that_is_not_valid_afterwards_names_the_rule_that_wrote_it() -
             return self.act(x).transpose(0, 1)
 
     turned = px.import_ep(exported(Turned(), X))
-    for one in (turned, px.transform(turned)):
-        note = notes_of(relu(lambda m, x: torch.mm(x, x)), one, InvalidProgram)
-        assert "rule <lambda> wrote node mm, in the place of node" in note
     assert "after rule <lambda>, at last at node act / relu" in notes_of(relu(lambda m, x: x.sum()), turned, InvalidProgram)
 
 
@@ -178,24 +159,8 @@ def test_numbers_that_are_drawn_while_a_replacement_is_written_are_refused() -> 
         lambda m, x: m.buffer("b", torch.rand(4)) + torch.ones(4).bernoulli(0.5) * x,
     ]
     for replacement in drawn:
-        notes_of(relu(replacement), tree(), RuleError, "each run would have the same numbers.*\n.*torch.rand_like")
+        notes_of(relu(replacement), tree(), RuleError, "each run would have the same numbers")
     for replacement in (_adapted, lambda m, x: x.sin() * torch.ones(2, 4)):
         assert relu(replacement, once=True)(tree()) is not tree()
     module = px.lower(relu(lambda m, x: x.sin() * m.call(torch.ops.aten.rand, [2, 4]), any_effects=True)(tree()))
     assert not torch.equal(module(X), module(X))
-
-
-@pytest.mark.parametrize(
-    ("effects", "words"),
-    [
-        (Effects(random=True, domain=LIBRARIES), "draws random numbers, is in order in libraries"),
-        (Effects(ordered=True), "is in order"),
-        (Effects(unknown=True), "writes"),
-    ],
-)
-def test_effects_that_would_go_are_refused(effects: Effects, words: str) -> None:
-    op = px.Op("aten.exp.default", effects, target=torch.ops.aten.exp.default)
-    given = flat([node("exp", op, "x")], px.Ref("exp"), "x")
-    for options in ({}, {"any_effects": True}) if effects.unknown else ({},):
-        with pytest.raises(RuleError, match=f"at node exp: what it matched {words},"):
-            px.rule(lambda x: torch.exp(x), **options).becomes(lambda m, x: torch.sin(x))(given)

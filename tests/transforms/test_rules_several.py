@@ -51,20 +51,12 @@ def _used_between(m: Any, x: Tensor) -> Any:
     return doubled, parts[1].tanh() * doubled
 
 
-def _first_is_written(m: Any, x: Tensor) -> Any:
-    parts = x.split(2, -1)
-    one = parts[0].relu()
-    one.add_(1)
-    return one + parts[1].tanh()
-
-
 MATCHES: list[tuple[str, px.Rule, Function, str]] = [
     ("in order", halves, lambda m, x: tuple(each + 1 for each in _halves(x)), "split clamp_min sinh cosh div add add"),
     ("turned round", halves, _second_first, "split clamp_min sinh cosh div add mul"),
     ("used between", halves, _used_between, "split clamp_min sinh cosh div mul mul"),
     ("one value for both", cse, lambda m, x: x.sin() + x.sin() * x.sin(), "sin mul add"),
     ("of one operator", largest, lambda m, x: tuple(x.max(1)), "amax argmax"),
-    ("the first is written", halves, _first_is_written, "split clamp_min sinh cosh div add_ add"),
     ("one inside of the other", inner, lambda m, x: ((y := x.sin()) * 2, y.tanh() + y), "neg sin neg mul tanh clone add"),
 ]
 

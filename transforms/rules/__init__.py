@@ -6,10 +6,8 @@ rewrites it.
 
 from __future__ import annotations
 
-from .matching import match
-from .patterns import module
+from .pattern import any_of, module, through
 from .place import Match
 from .rule import Rule, RuleSet, rule
-from .terms import any_of, through
 
-__all__ = ["Match", "Rule", "RuleSet", "any_of", "match", "module", "rule", "through"]
+__all__ = ["Match", "Rule", "RuleSet", "any_of", "module", "rule", "through"]

@@ -15,34 +15,28 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from ...ir.arguments import Ref
+from ...ir.arguments import Ref, refs_in
 from ...ir.calls.call_graph import Instance, all_instances, called_at, inner_instances
 from ...ir.errors import InvalidProgram, RuleError
-from ...ir.graph import Graph, Node, Op, common_prefix, place_of
+from ...ir.graph import Call, Graph, Node, Op, common_prefix, place_of
 from ...ir.importing.constants import with_constants
 from ...ir.inference import CallValues, FakeValues, branches_of, disagreement_of_branches
 from ...ir.names import Names
+from ...ir.own_operators import is_boundary
 from ...ir.program import Program
-from ...ir.torch_private import unguarded
 from ..cleanup import infer
 from ..transformation import Fuel
-from .amounts import Unanswered
-from .building import Builder, origin_of_match
-from .draft import Draft
-from .explanation import CONDITION, MEMORY, UNCHANGED, Hit, Left, RewriteLog, conditions_hold, note_place, note_rules
+from .draft import Draft, meta_of, origin_of_match
+from .explanation import CONDITION, MEMORY, UNCHANGED, Left, RewriteLog, conditions_hold, note_place, note_rules
 from .legality import Legality, Placement
 from .matching import Found, root_of
 from .new_state import NewState, as_staged
-from .place import Match, Places, Scope, generator_states
+from .pattern import Through
+from .place import Match, Places, Scope
 from .several import ways
+from .trace import Template, Unknown, described
 
 __all__ = ["Application"]
-
-DRAWN = (
-    "a tensor of the replacement was drawn while that was written, so each run would have the same numbers.\n"
-    "Draw when the program runs: torch.rand_like(x), or m.call(torch.ops.aten.rand, [3, 4]), with any_effects=True; or bring it "
-    "as\nnew state that is drawn once, m.buffer(name, tensor)."
-)
 
 
 @frozen(eq=False)
@@ -53,6 +47,7 @@ class _Answer:
     nodes: Sequence[Node]
     results: Sequence[Ref]
     has_tensors: bool
+    values_are_known: bool
 
     def code(self, like: _Answer) -> object:
         """What is written, whatever the new nodes are called: instances that have it alike share it."""
@@ -84,6 +79,8 @@ class Sweep:
         """Whether nothing is left to infer."""
         self.at_fixpoint = False
         """Whether no node is left at which a rule could match: another walk would find nothing."""
+        self.is_waiting = False
+        """Whether a match waits for values that are inferred behind the walk."""
         self.left: list[Left] | None = None
         """What was left alone, and why; None where nobody asks."""
 
@@ -133,7 +130,9 @@ class Sweep:
     def _at_fixpoint(self, candidates: Iterable[str]) -> bool:
         # Whether no node is left at which a rule could match: what another walk would find.
         nodes, made = self.draft.nodes, [name for names in self.draft.made.values() for name in names]
-        return not any(name in nodes and id(root_of(nodes[name])) in self.work.by_id for name in (*candidates, *made))
+        return not self.is_waiting and not any(
+            name in nodes and id(root_of(nodes[name])) in self.work.by_id for name in (*candidates, *made)
+        )
 
     def _rewritten(self, name: str, at: str) -> list[str]:
         # The names of the nodes that are new, where a rule matched.
@@ -141,7 +140,7 @@ class Sweep:
         for rule in self.work.by_id.get(id(root_of(node)), ()):
             if rule.once and self.hits.is_by(rule.name, name):
                 continue
-            for found in ways(rule.term, node, self._node_of, lambda value: self._users_of(value, at)):
+            for found in ways(rule.pattern, node, self._node_of, lambda value: self._users_of(value, at)):
                 if (made := self._applied(rule, found, at)) is not None:
                     return made
         return []
@@ -166,7 +165,8 @@ class Sweep:
         root, made = first.place.root, first.nodes
         if not self.fuel.burn("apply", rule.name, "at", root.name, graph=self.name):
             return None
-        self.hits.add(rule.name, root, first.place.roots if rule.keeps_inner else first.place.nodes, made)
+        gone_by_it = first.place.roots if rule.keeps_inner else first.place.found.distinct
+        self.hits.add(rule.name, root, gone_by_it, tuple(made))
         self._note_state(answers)
         if first.place.found is not found:
             possible = self._possible(rule, first.place.found, at)
@@ -210,6 +210,11 @@ class Sweep:
             return place, self._leave(rule, found, lambda: CONDITION)
         try:
             answer = self._written(rule, place, names)
+        except Unknown:
+            if self.draft.has_values:
+                raise
+            self.is_waiting = True
+            return place, self._leave(rule, found, lambda: UNCHANGED)
         except Exception as error:
             note_place(error, rule.name, place)
             raise
@@ -221,34 +226,47 @@ class Sweep:
         if [result.name for result in results] == [root.name for root in roots]:
             return place, self._leave(rule, found, lambda: UNCHANGED)
         self.legality.check_effects(rule.name, place, nodes, any_effects=rule.any_effects)
-        if not self.legality.shares_alike(roots, place.nodes, nodes, results):
+        if not self.legality.shares_alike(roots, place.found.distinct, nodes, results):
             return place, self._leave(rule, found, lambda: MEMORY)
         return place, answer
 
     def _written(self, rule: Any, place: Match, names: Names) -> _Answer | None:
         # The nodes that a rule writes for a match; None where it leaves that as it is.
-        place.notes.generators = generator_states()
-        try:
-            made = unguarded(self.work.values.mode.shape_env, lambda: (rule.build(place),))
-        except Unanswered:
-            if not rule.may_leave:
-                raise
-            made = None
-        if rule.may_leave and (made is None or made[0] is None):
-            return None  # what is not proven does not hold
-        if made is None:
-            raise Unanswered("a comparison of sizes is decided only when the program runs: look at them in `where=`")
-        (term,) = made
-        builder = Builder(place, names, origin_of_match(place, rule.name))
-        results = builder.results(term)
-        if builder.has_tensors and not all(map(torch.equal, place.notes.generators, generator_states())):
-            raise RuleError(DRAWN)
-        return _Answer(place, builder.nodes, results, builder.has_tensors)
+        found = self._template(rule, place)
+        if found is None:
+            return None
+        template, sources = found
+        root = place.found.nodes[0]
+        meta = meta_of(root, origin_of_match(place, rule.name))
+        nodes, results = template.at(root, place.stack, sources, names, meta)
+        if type(root.do) is Call:
+            check_call(place, nodes)
+        has_tensors = any(isinstance(source, torch.Tensor) for source in sources)
+        return _Answer(place, nodes, results, has_tensors, template.values_are_known)
+
+    def _template(self, rule: Any, place: Match) -> tuple[Template, Sequence[Any]] | None:
+        # What a rule writes, and its operands.  It is kept for operands that are alike, unless the rule asked for more.
+        values = [place.found.values.get(name) for name in rule.variables]
+        refs = [*dict.fromkeys(refs_in(tuple(values), ()))]
+        names = {name: f"{number}" for number, name in enumerate(refs)}
+        key = rule, tuple([_described(value, place, names) for value in values])
+        if key in self.work.templates:
+            template = self.work.templates[key]
+            return template, [*map(Ref, refs), *template.sources[len(refs) :]]
+        place.notes.looked = bool(place.operands.sources) or any(isinstance(value, Through) for value in values)
+        given = [place.given(value) for value in values]
+        looked, place.notes.looked = place.notes.looked, False
+        template = place.traced(lambda: rule.replacement(place, *given), rule)
+        if template is None:
+            return None
+        if not looked and not place.notes.looked:
+            self.work.templates[key] = template
+        return template, template.sources
 
     @cached_property
     def _scope(self) -> Scope:
         graph = self.program, self.name, lambda: self.paths, self.draft.values, self.draft.nodes.get
-        return Scope(*graph, self.state, self.calls, self.legality.is_changed, self.work.values.mode.shape_env)
+        return Scope(*graph, self.state, self.calls, self.legality.is_changed, self.work.values)
 
     def _note_state(self, answers: Sequence[_Answer | None]) -> None:
         given = [each for each in answers if each is not None]
@@ -266,8 +284,7 @@ class Sweep:
         draft, roots = self.draft, [root.name for root in answer.place.roots]
         span = [node.name for node in draft.span(inner, answer.place.root.name, at)] if len(roots) > 1 else roots
         results = dict(zip(roots, answer.results, strict=True))
-        values = None if self.name in self.places.decided else self.work.values
-        made = draft.with_values(answer.nodes, results, values, roots if rule.keeps_inner else [*inner])
+        made = draft.checked(answer.nodes, results, are_known=self.name not in self.places.decided and answer.values_are_known)
         draft.insert(made, before)
         new = [node.name for node in made]
         draft.stand([result for result in answer.results if result.name not in new], answer.place, rule.name)
@@ -296,6 +313,7 @@ class Application:
         self.fuel = fuel
         self.state = NewState(program)
         self.values = FakeValues(program)
+        self.templates: dict[Any, Template] = {}
         self.hits = {name: RewriteLog(name, program.graphs[name]) for name in program.order}
 
     def run(self) -> Program:
@@ -354,21 +372,17 @@ def check_branches(before: Program, after: Program, hits: Mapping[str, RewriteLo
     """
     for name in after.order:
         for node in after.graphs[name].callers:
-            taken = [(each, hit) for body in branches_of(node) for each in _below(after, body) for hit in _found(hits, each)]
+            bodies = [each for body in branches_of(node) for each in _below(after, body) if each in hits]
+            taken = [(each, hit) for each in bodies for hit in hits[each].found]
             difference = disagreement_of_branches(node, after.graphs) if taken else None
-            if difference is None or _was_there(before, name, node.name):
+            was = before.graphs[name].by_name.get(node.name) if name in before.graphs else None
+            if difference is None or (was is not None and disagreement_of_branches(was, before.graphs) is not None):
                 continue
-            where = f"the body {name!r}" if name else "the root"
             shown = [f"{hit.rule} at {place_of(hit.root)} in the body {each!r}" for each, hit in taken]
             raise RuleError(
-                f"{'; '.join(shown[:3])}: what stands there instead is of another type or size. Of {place_of(node)} in {where}\n"
-                f"{difference}. Write a replacement that gives what the pattern gave (`.to(x.dtype)`), or a rule that\n"
-                "matches in each of the branches."
+                f"{'; '.join(shown[:3])}: the replacement has another type or size. Of {place_of(node)} in {name!r}\n"
+                f"{difference}. Cast the result (`.to(x.dtype)`), or match in each of the branches."
             )
-
-
-def _found(hits: Mapping[str, RewriteLog], name: str) -> list[Hit]:
-    return hits[name].found if name in hits else []
 
 
 def _below(program: Program, body: str) -> list[str]:
@@ -382,9 +396,31 @@ def _below(program: Program, body: str) -> list[str]:
     return [*found]
 
 
-def _was_there(before: Program, name: str, node: str) -> bool:
-    there = before.graphs[name].by_name.get(node) if name in before.graphs else None
-    return there is not None and disagreement_of_branches(there, before.graphs) is not None
+def _described(value: Any, place: Match, names: Mapping[str, str]) -> Any:
+    # What decides how operators treat an operand, and which operands are the same value.
+    if type(value) is Ref:
+        return names[value.name], described(place.val(value))
+    return tuple([_described(each, place, names) for each in value]) if isinstance(value, tuple) else described(value)
+
+
+def check_call(m: Match, made: Sequence[Node]) -> None:
+    """Check that nodes may replace a call of a module.
+
+    Raises:
+        RuleError: the module has several results, or its signature is preserved and the call goes.
+    """
+    call: Any = m.root.do
+    body, name = m.program.graphs[call.graph], call.instance
+    if type(body.output) is tuple:
+        raise RuleError(
+            f"{m.place}: the module {name} returns {len(body.output)} values, and rules replace calls with one: leave it out in\n"
+            "`where=`, match the operators of its body, or apply the rule before outline"
+        )
+    if any(map(is_boundary, body.nodes)) and not any(node.do == call for node in made):
+        raise RuleError(
+            f"{m.place}: the call of {name} has a preserved signature, which a rule would break: make something of m.value,\n"
+            "which keeps the call, or export without preserve_module_call_signature"
+        )
 
 
 def specialised(program: Program, graph: str, classes: Mapping[str, Hashable]) -> tuple[Program, Mapping[str, str]]:

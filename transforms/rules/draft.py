@@ -10,16 +10,45 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from ...ir.analysis.history import made_of_value
 from ...ir.arguments import Ref, replace_refs
-from ...ir.graph import Graph, Input, Node, Op
-from ...ir.inference import UNASKED, FakeValues, agrees
-from ...ir.meta import Meta
-from ...ir.origins import standing_in
+from ...ir.graph import Call, Graph, Input, Node
+from ...ir.importing.regions import is_from_region
+from ...ir.inference import UNASKED, agrees
+from ...ir.meta import ORIGIN, Meta
+from ...ir.origins import made_of, standing_in
 from ...ir.rewriter import Rewriter
-from .building import OF_A_VALUE, origin_of_match
 from .place import Match
 
-__all__ = ["Draft"]
+__all__ = ["Draft", "meta_of", "origin_of_match"]
+
+OF_A_VALUE = frozenset({"val", "tensor_meta", "example_value", "unbacked_bindings"})
+"""Meta that describes the value of a node; the rest describes its place, and new nodes have it from the root of the match."""
+
+OF_AN_OPERATOR = frozenset({ORIGIN, "torch_fn", "source_fn_stack"})
+"""Meta that names the function an operator came from; another operator came from none."""
+
+
+def meta_of(root: Node, origin: Meta) -> Meta:
+    """Return the meta of nodes that replace one: its place and a provenance, and not its value or operator.
+
+    >>> from ...ir.graph import Op
+    >>> sorted(meta_of(Node("y", Op("toy.neg"), meta={"val": 1, "custom": 2, "torch_fn": ("neg_1", "neg")}), {}))
+    ['custom']
+    """
+    found = {key: value for key, value in root.meta.items() if key not in OF_A_VALUE and key not in OF_AN_OPERATOR}
+    if is_from_region(root.meta):  # it says where the node is
+        found["torch_fn"] = root.meta["torch_fn"]
+    return MappingProxyType({**found, **origin})
+
+
+def origin_of_match(place: Match, rule: str) -> Meta:
+    """Return the provenance of nodes that replace a match by a rule: all nodes that were matched."""
+    scope, nodes = place.scope, place.found.distinct
+    metas = [node.meta for node in nodes]
+    metas += [node.meta for name in place.notes.reads if (node := scope.node_of(name)) is not None]  # numbers and constants
+    metas += [made_of_value(scope.program, scope.graph, node.name) for node in nodes if type(node.do) is Call]
+    return made_of(metas, rule)
 
 
 class Draft:
@@ -175,66 +204,30 @@ class Draft:
     def _forget_users(self, name: str) -> None:
         for user in self.source.users.get(name, ()):
             if user in self.nodes:
-                node = self.nodes[user]
-                kept = {key: value for key, value in node.meta.items() if key not in OF_A_VALUE}
-                self.nodes[user] = node.evolve(meta=MappingProxyType(kept))
+                self.nodes[user] = _without_value(self.nodes[user])
 
     # -- values -----------------------------------------------------------------------------------------------------------------
 
-    def with_values(
-        self,
-        made: Sequence[Node],
-        results: Mapping[str, Ref],
-        values: FakeValues | None,
-        goes: Iterable[str] = (),
-    ) -> Sequence[Node]:
-        """Return new nodes with their values, if those are known now and are described as the values that they stand for.
-
-        Otherwise they have none, and what follows from them is left to ``infer``.
+    def checked(self, made: Sequence[Node], results: Mapping[str, Ref], *, are_known: bool) -> Sequence[Node]:
+        """Return new nodes with their values, if those are described as the values that they stand for; else without.
 
         Args:
             made: the nodes.
             results: what stands in place of each value.
-            values: works them out; None where something around the graph decides as well.
-            goes: nodes that go; their values can be those of new ones.
+            are_known: False where something around the graph decides about values as well.
         """
-        free = self._values_to_take(goes, [node.meta.get("val") for node in made])
-        found = None if values is None else self._inferred(made, results, values, free)
-        if found is None:
-            self.has_values = False
-            return made
-        return [_with_value(node, found[node.name]) for node in made]
-
-    def _inferred(
-        self, made: Sequence[Node], results: Mapping[str, Ref], values: FakeValues, free: list[Any]
-    ) -> Mapping[str, Any] | None:
-        found: dict[str, Any] = {}
-
-        def known(name: str) -> Any:
-            return found[name] if name in found else self.values.get(name, UNASKED)
-
-        for node in made:
-            told = node.meta.get("val")
-            value = values.remembered(node, known, free=free) if told is None else told
-            if value is UNASKED:
-                return None
-            found[node.name] = value
+        found = {node.name: node.meta.get("val") for node in made}
         for root, result in results.items():
             now, before = found.get(result.name, self.values.get(result.name)), self.values.get(root)
-            if now is None or before is None or not agrees(now, before):
-                return None
-        return found
-
-    def _values_to_take(self, goes: Iterable[str], kept: Sequence[Any]) -> list[Any]:
-        # The values of nodes that go, if they share no memory with others, and no new node has them already.
-        old = [node for name in goes if (node := self.nodes.get(name)) is not None]
-        found = [node.meta.get("val") for node in old if type(node.do) is Op and not node.do.effects.aliases]
-        return [value for value in found if value is not None and not any(value is one for one in kept)]
+            are_known = are_known and now is not None and before is not None and agrees(now, before)
+        if are_known:
+            return made
+        self.has_values = False
+        return [_without_value(node) for node in made]
 
 
-def _with_value(node: Node, value: Any) -> Node:
-    meta = MappingProxyType({**node.meta, "val": value})
-    return Node(node.name, node.do, node.args, node.kwargs, node.stack, meta)
+def _without_value(node: Node) -> Node:
+    return node.evolve(meta=MappingProxyType({key: value for key, value in node.meta.items() if key not in OF_A_VALUE}))
 
 
 class _Values(Mapping[str, Any]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import field, frozen
@@ -10,8 +10,7 @@ from attrs import field, frozen
 from ...ir.errors import InvalidProgram, RuleError
 from ...ir.graph import Graph, Node, place_of
 from ...ir.program import Program
-from .amounts import note_sizes
-from .patterns import holds
+from ...ir.torch_private import unguarded
 from .place import Match
 
 __all__ = [
@@ -29,14 +28,11 @@ __all__ = [
     "note_rules",
 ]  # fmt: skip
 
+MANY = 64
+"""How many matches there may be for each node of a graph."""
+
 LONGEST = 1024
 """How many matches in a row may be on nodes that the match before made."""
-
-MANY = 64
-"""How many matches there may be for each node of the graph beside that."""
-
-WIDEST = 100
-"""Characters of a node in a message."""
 
 
 @frozen(eq=False)
@@ -46,17 +42,10 @@ class Hit:
     rule: str
     root: Node
     made: tuple[Node, ...]
-    before: Hit | None
-    """The one that made what this one matched."""
-    depth: int
-    """How many there are up to it, one on what the other made."""
     gone: tuple[Node, ...] = ()
     """The nodes that were matched."""
-
-    def __str__(self) -> str:
-        made = "\n".join([f"    {_short(node)}" for node in self.made[:3]]) or "    a value that is there"
-        more = f"\n    and {len(self.made) - 3} more" if len(self.made) > 3 else ""
-        return f"  {_short(self.root)}\n  became, by {self.rule},\n{made}{more}"
+    depth: int = 1
+    """How many matches there are up to it, one on what the other made."""
 
 
 class RewriteLog:
@@ -77,52 +66,25 @@ class RewriteLog:
 
     def is_by(self, rule: str, name: str) -> bool:
         """Return whether a rule made a node."""
-        hit = self.made.get(name)
-        return hit is not None and hit.rule == rule
+        return name in self.made and self.made[name].rule == rule
 
-    def add(self, rule: str, root: Node, gone: Iterable[Node], made: Iterable[Node]) -> None:
-        """Note a match of a rule.
-
-        Args:
-            rule: its name.
-            root: the node that is replaced.
-            gone: the nodes that go with it.
-            made: those that are new.
+    def add(self, rule: str, root: Node, gone: tuple[Node, ...], made: tuple[Node, ...]) -> None:
+        """Note a match.
 
         Raises:
             RuleError: the rules come to no end.
         """
-        taken = tuple(gone)
-        before = [self.made.get(node.name) for node in taken]
-        nearest = None if None in before else min(before, key=_depth)
-        hit = Hit(rule, root, tuple(made), nearest, _depth(nearest) + 1, taken)
+        before = [self.made[node.name].depth if node.name in self.made else 0 for node in gone]
+        hit = Hit(rule, root, made, gone, 1 + min(before))
         self.found.append(hit)
-        for node in hit.made:
-            self.made[node.name] = hit
+        self.made.update(dict.fromkeys([node.name for node in hit.made], hit))
         if hit.depth > LONGEST or len(self.found) > self.most:
-            raise RuleError(self._said(hit))
-
-    def _said(self, hit: Hit) -> str:
-        last = [hit]
-        while (before := last[-1].before) is not None:
-            last.append(before)
-        names = ", ".join(dict.fromkeys([each.rule for each in last]))
-        shown = "\n".join(map(str, reversed(last[:2])))
-        return (
-            f"the rules come to no end in {self.where}: {names} matched {len(self.found)} times, {hit.depth} in a row on\n"
-            f"what they had made, at last at {hit.root.name}.\n{shown}\n"
-            "What one of them builds is what another, or itself, looks for; say in `where=` when it is enough, or once=True\n"
-            "for a rule that leaves alone what it has made."
-        )
-
-
-def _depth(hit: Hit | None) -> int:
-    return 0 if hit is None else hit.depth
-
-
-def _short(node: Node) -> str:
-    text = str(node)
-    return text if len(text) <= WIDEST else f"{text[: WIDEST - 4]} ..."
+            names = ", ".join(dict.fromkeys([each.rule for each in self.found[-8:]]))
+            raise RuleError(
+                f"the rules come to no end in {self.where}: {names} matched {len(self.found)} times, last at {hit.root.name}:\n"
+                f"  {hit.root}\nOne of them builds what another, or itself, looks for; say in `where=` when it is enough, or\n"
+                "once=True for a rule that leaves alone what it has made."
+            )
 
 
 TWO_NODES = "one value of the pattern is two nodes, which do more than compute it"
@@ -185,13 +147,12 @@ def note_place(error: Exception, rule: str, place: Match) -> None:
     """
     where = f" in the body {place.graph!r}" if place.graph else ""
     error.add_note(f"in rule {rule}, at {place.place}{where}")
-    note_sizes(error)
 
 
 def conditions_hold(rule: Any, place: Match) -> bool:
     """Return whether the conditions of a rule hold at a match; their errors say where that is."""
     try:
-        return holds(rule.conditions, place)
+        return bool(unguarded(place.scope.environment, lambda: all(condition(place) for condition in rule.conditions)))
     except Exception as error:
         note_place(error, rule.name, place)
         raise

@@ -16,19 +16,19 @@ from attrs import evolve
 
 from ...ir.analysis.numbers import computed_of
 from ...ir.arguments import Arg, Ref, refs_in, same_arg
-from ...ir.effects.declared import NOTHING, NodeEffects, Shared
+from ...ir.effects.declared import NOTHING, NodeEffects
 from ...ir.effects.dependencies import dependencies
-from ...ir.effects.resolved import UnionFind, join_aliases, resolver, slot_storage
+from ...ir.effects.resolved import resolver
 from ...ir.errors import RuleError
-from ...ir.graph import Call, Graph, Node, Op
+from ...ir.graph import Call, Node, Op
 from ...ir.program import Program
 from ...ir.torch_private import OpOverload, schema_of
 from ..memory import Memory, handed_out, is_view
 from ..regions import is_check
+from .arguments import arranged
 from .draft import Draft
 from .explanation import BETWEEN, TWO_NODES
 from .matching import Found
-from .overloads import arranged
 from .place import Match
 from .several import spot
 
@@ -78,20 +78,6 @@ class Legality:
         between = [(name, self.graph.nodes[number]) for name in moved for number in self._after[position[name]] if number < last]
         return all(other.name in inner or (name in other.refs() and not self.acts(other)) for name, other in between)
 
-    def is_placed(self, inner: Collection[str], position: Mapping[str, int], at: str) -> bool:
-        """Return whether it is known what the nodes of a match conflict with, so that ``around`` says where it may stand.
-
-        Args:
-            inner: the nodes of the match.
-            position: the number of each node of the graph.
-            at: the last node that may be between them.
-        """
-        if not self.is_acting:
-            return True
-        if any(name not in position for name in inner):
-            return False  # what is new has no relation to others yet: the next walk sees it
-        return not self._is_written_outside(min(position[name] for name in inner), position[at])
-
     def _is_written_outside(self, first: int, last: int) -> bool:
         # Whether a node of a body writes what the body did not make: whose memory the inputs are, its callers decide.
         if self.name == self.program.root:
@@ -103,26 +89,12 @@ class Legality:
         """Return whether anything changes what is in the memory of a value."""
         return self.is_acting and self._sets.find(name) in self._changed
 
-    def around(self, inner: Collection[str], position: Mapping[str, int]) -> tuple[set[str], set[str]]:
-        """Return the nodes that must come after some node of a match, and those that must come before one.
-
-        Those that only use an inner value of the match are none: it stays for them.
-        """
-        follows, leads = set[str](), set[str]()
-        if self.is_acting:
-            nodes, numbers = self.graph.nodes, {position[name]: name for name in inner if name in position}
-            for number, name in numbers.items():
-                after = [nodes[other] for other in self._after[number] if other not in numbers]
-                follows.update([other.name for other in after if name not in other.refs() or self.acts(other)])
-                leads.update([nodes[other].name for other in self._before[number] if other not in numbers])
-        return follows, leads
-
     def is_one(self, found: Found) -> bool:
         """Return whether one value of a pattern is one value of the graph, where a node does more than compute it."""
         if not self.is_acting:
             return True
-        pairs = {(id(term), node.name) for term, node in zip(found.terms, found.nodes, strict=True) if self.acts(node)}
-        return len({term for term, _ in pairs}) == len(pairs) == len({name for _, name in pairs})
+        pairs = {(id(part), node.name) for part, node in zip(found.parts, found.nodes, strict=True) if self.acts(node)}
+        return len({part for part, _ in pairs}) == len(pairs) == len({name for _, name in pairs})
 
     def check_effects(self, rule: str, place: Match, made: Sequence[Node], *, any_effects: bool) -> None:
         """Check that what a rule puts in the place of a match does what that did.
@@ -130,7 +102,9 @@ class Legality:
         Raises:
             RuleError: it does not, and the rule does not say that it may.
         """
-        gone, new = _without_kept([node for node in place.nodes if self.acts(node)], [node for node in made if self.acts(node)])
+        gone, new = _without_kept(
+            [node for node in place.found.distinct if self.acts(node)], [node for node in made if self.acts(node)]
+        )
         if not gone and not new:
             return
         before, after = ([self.does(node) for node in nodes] for nodes in (gone, new))
@@ -150,33 +124,21 @@ class Legality:
         seen = [self._is_written or root.name in self._escaping for root in roots]
         if not any(seen):
             return True
-        certain: list[bool] = []
         for is_seen, root, result in zip(seen, roots, results, strict=True):
-            before, old = self._memory(Ref(root.name), inner)
-            after, new = self._memory(result, made)
+            before, old, _ = self._memory(Ref(root.name), inner)
+            after, new, _ = self._memory(result, made)
             # What may share memory, and may not, does so in the same runs only where it is the same operators.
-            certain.append(all(map(is_view, (*old, *new))) or [_code(node) for node in old] == [_code(node) for node in new])
-            if is_seen and (before != after or (before and not certain[-1])):
+            is_certain = all(map(is_view, (*old, *new))) or [_code(node) for node in old] == [_code(node) for node in new]
+            if is_seen and (before != after or (before and not is_certain)):
                 return False
         if len(roots) == 1:
             return True
-        were, are = self._shared([Ref(root.name) for root in roots], inner), self._shared(results, made)
-        pairs = combinations([number for number, is_seen in enumerate(seen) if is_seen], 2)
-        return all(
-            (were[one] == were[other]) is (are[one] == are[other])
-            and (were[one] != were[other] or (certain[one] and certain[other]))
-            for one, other in pairs
-        )
+        were, are = [self._memory(Ref(one.name), inner)[2] for one in roots], [self._memory(one, made)[2] for one in results]
+        return all(one.isdisjoint(other) for several in (were, are) for one, other in combinations(several, 2))
 
-    def _shared(self, results: Sequence[Ref], among: Sequence[Node]) -> list[object]:
-        # The set of memory that each of some values is in, as far as some nodes say.
-        nodes = tuple({node.name: node for node in among}.values())
-        sets, does = UnionFind(), [NOTHING if self._is_other_type(node) else _apart(node, self.does(node)) for node in nodes]
-        join_aliases(sets, Graph((), nodes, tuple(results)), does, lambda slot: slot_storage(self.program, slot))
-        return [sets.find(result.name) for result in results]
-
-    def _memory(self, arg: Arg, among: Sequence[Node]) -> tuple[frozenset[object], list[Node]]:
-        # The values from outside of some nodes, and the state, that a result of them may share memory with; and through which.
+    def _memory(self, arg: Arg, among: Sequence[Node]) -> tuple[frozenset[object], list[Node], frozenset[object]]:
+        # The values from outside of some nodes, and the state, that a result of them may share memory with; through which nodes;
+        # and all that it may share memory with.  Results that one operator computes are new memory each.
         nodes = {node.name: node for node in among}
         todo, seen, found = list(refs_in((arg,), ())), dict[str, None](), set[object]()
         while todo:
@@ -189,7 +151,9 @@ class Legality:
                 todo += () if self._is_other_type(nodes[name]) else does.aliases
                 found.update([("state", slot) for slot in does.aliases_slots])
         through = [nodes[name] for name in seen]
-        return frozenset(found), [node for node in through if self.does(node).aliases and not self._is_other_type(node)]
+        views = [node for node in through if self.does(node).aliases and not self._is_other_type(node)]
+        wholes = {node.projection[0] for node in views if node.projection is not None}
+        return frozenset(found), views, frozenset({*found, *seen} - wholes)
 
     def _is_other_type(self, node: Node) -> bool:
         # Whether it is a cast to another type than its operand has, which is new memory.
@@ -245,27 +209,10 @@ class Legality:
         return found
 
     @cached_property
-    def _before(self) -> Mapping[int, set[int]]:
-        # Which nodes must come before each.
-        found: dict[int, set[int]] = {number: set() for number in self._after}
-        for before, later in self._after.items():
-            for after in later:
-                found[after].add(before)
-        return found
-
-    @cached_property
     def _escaping(self) -> set[str]:
         # The values whose memory others can see: what is returned, and what shares memory with it.
         nodes = self.graph.by_name
         return handed_out(self.graph, lambda name: self.does(nodes[name]).aliases if name in nodes else ())
-
-
-def _apart(node: Node, does: NodeEffects) -> NodeEffects:
-    # Results that an operator computes are new memory each.
-    target = node.do.target if type(node.do) is Op else None
-    if not isinstance(target, OpOverload) or does.aliases or len(returns := schema_of(target).returns) < 2:
-        return does
-    return evolve(does, results=tuple([Shared(first=number) for number in range(len(returns))]))
 
 
 def _without_kept(gone: Sequence[Node], new: Sequence[Node]) -> tuple[list[Node], list[Node]]:
@@ -347,13 +294,10 @@ class Placement:
         position = self.draft.edit.position
         if not found.several:
             return found.nodes[0].name if self.legality.is_movable(inner, position, at) else None
-        if not self.legality.is_placed(inner, position, at):
-            return None
         span = self.draft.span(inner, found.nodes[0].name, at)
-        if any(node.name not in position and self.legality.acts(node) for node in span):
-            return None  # what is new has no relation to others yet: the next walk sees it
-        follows, leads = self.legality.around(inner, position)
-        place = spot(span, inner, found, follows, leads)
+        if any(self.legality.acts(node) for node in span if node.name not in inner):
+            return None
+        place = spot(span, inner, found)
         return None if place is None else span[place].name
 
     def _inner(self, found: Found) -> dict[str, Node]:

@@ -1,8 +1,7 @@
-"""Matching: the ways in which a value of a graph is a term, and the values of its variables there.
+"""Matching: the ways in which a value of a graph is a part of a pattern, and the values of the variables there.
 
-Arguments are compared as the schema of the operator orders them, so a default that is written or left out, and an argument that
-is passed by name or by position, are the same; operands that commute are tried in both orders.  ``legality.py`` decides whether
-the matched nodes may be replaced.
+Arguments are compared as the schema of the operator orders them; operands that commute are tried in both orders.  What depends on
+values (sizes, constants, indices) is checked when the operators are found (``holds``).
 """
 
 from __future__ import annotations
@@ -15,193 +14,209 @@ from typing import Any
 
 import torch
 from attrs import evolve, field, frozen
+from torch import fx
 
 from ...ir.arguments import Arg, Items, Ref, same_arg
 from ...ir.effects.resolved import item_of
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
-from ...ir.torch_private import OpOverload, Parameter, parameters_of
-from .amounts import Amount, Rest, Sizes
-from .overloads import arranged, as_taken
-from .terms import AnyCall, AnyOf, Applied, Chain, Item, ModuleCall, Through, Var, chains
+from ...ir.state import same_contents
+from ...ir.torch_private import OpOverload, Parameter, parameters_of, unguarded
+from .arguments import arranged, as_taken
+from .pattern import INDEXING, Part, Pattern, Through, is_arithmetic, looks_through, operator_of, role, shown
 
-__all__ = ["Found", "NodeOf", "has_other_number", "key_of", "match", "operators_of", "root_of"]
+__all__ = ["Found", "NodeOf", "has_conditions", "holds", "match", "root_of", "roots_of"]
 
 NodeOf = Callable[[str], Node | None]
 
 
 @frozen
 class Found:
-    """What variables are, and which nodes the operators of a term are, the outermost first."""
+    """What variables are, and which nodes the operators of a pattern are, the outermost first."""
 
-    values: Mapping[str, Arg] = field(factory=dict)
+    values: Mapping[Any, Any] = field(factory=dict)
+    """Of variables by name, of other parts by the part."""
     nodes: tuple[Node, ...] = ()
-    terms: tuple[Any, ...] = ()
-    """What each of the nodes was found as."""
+    parts: tuple[Any, ...] = ()
+    """The part that each of the nodes was found as."""
     several: tuple[Node, ...] = ()
     """The nodes whose values are replaced, where a rule looks for several results."""
 
     @cached_property
     def distinct(self) -> tuple[Node, ...]:
         """The nodes, each once, in however many places of the pattern it stands."""
-        nodes = self.nodes
-        return nodes if len(nodes) == 1 else tuple({node.name: node for node in nodes}.values())
+        return tuple({node.name: node for node in self.nodes}.values())
 
     @property
     def roots(self) -> tuple[Node, ...]:
         """The nodes whose values are replaced, in the order of the pattern; mostly the first of the nodes alone."""
         return self.several or self.nodes[:1]
 
-    def has(self, node: Node, term: Any) -> bool:
-        """Return whether a node was found as a term."""
-        return any(each is term and there is node for each, there in zip(self.terms, self.nodes, strict=True))
+    def has(self, node: Node, part: Part) -> bool:
+        """Return whether a node was found as a part."""
+        return any(each is part and there is node for each, there in zip(self.parts, self.nodes, strict=True))
 
-    def node_of(self, term: Any) -> Ref | None:
-        """Return the use of the value that a term was found as; None if it is none of an operator, or was not looked for."""
-        return next((Ref(there.name) for each, there in zip(self.terms, self.nodes, strict=True) if each is term), None)
+    def node_of(self, part: Part) -> Ref | None:
+        """Return the use of the value that a part was found as; None if it was found as no node."""
+        return next((Ref(there.name) for each, there in zip(self.parts, self.nodes, strict=True) if each is part), None)
 
-    def with_node(self, node: Node, term: Any) -> Found:
+    def with_node(self, node: Node, part: Part) -> Found:
         """Return it with one more node."""
-        return Found(self.values, (*self.nodes, node), (*self.terms, term), self.several)
+        return Found(self.values, (*self.nodes, node), (*self.parts, part), self.several)
+
+    def with_value(self, key: Any, value: Any) -> Found:
+        """Return it with one more value."""
+        return Found({**self.values, key: value}, self.nodes, self.parts, self.several)
 
 
-def match(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Iterator[Found]:
-    """Find the ways in which a value of a graph is a term.
+NOWHERE = Found()
+
+
+def match(part: Part, value: Arg, node_of: NodeOf, found: Found = NOWHERE) -> Iterator[Found]:
+    """Find the ways in which a value of a graph is a part of a pattern.
 
     Args:
-        term: what a rule looks for.
+        part: of the pattern.
         value: a use of a value, or an argument as it stands.
         node_of: the node that computes a value; None for an input.
         found: what is known already.
 
-    >>> import torch
     >>> from purefx.ir.operators import op_of
     >>> y = Node("y", op_of(torch.ops.aten.add.Tensor), (Ref("a"), 1))
-    >>> [dict(each.values) for each in match(Var("x") + 1, Ref("y"), {"y": y}.get)]
+    >>> added = Pattern.of(lambda x: x + 1)
+    >>> [dict(each.values) for each in match(added.results[0], Ref("y"), {"y": y}.get)]
     [{'x': Ref(name='a')}]
-    >>> list(match(Var("x") + 2, Ref("y"), {"y": y}.get))
-    []
     """
-    return _Search(node_of).match(term, value, found)
-
-
-def key_of(part: Any) -> str:
-    """Return what the values of a match call a tensor that stands in a pattern, or what is known of a value there."""
-    return f"part {id(part)}"
+    return _Search(node_of).match(part, value, found)
 
 
 class _Search:
-    """One search: where a term has alternatives, those are left out first that fail whatever its variables are.
+    """One search: alternatives are left out first that fail whatever the variables are.
 
-    Otherwise each alternative of an outer term would look for all that is in it again, to fail at the same place.
+    Otherwise each alternative of an outer part would look for all that is in it again, to fail at the same place.
     """
 
     def __init__(self, node_of: NodeOf) -> None:
         self.node_of = node_of
         self._possible: dict[tuple[int, str], bool] = {}
-        self._pairs: dict[tuple[int, str], list[list[tuple[Any, Arg]]]] = {}
+        self._pairs: dict[tuple[int, str], list[list[tuple[Part, Arg]]]] = {}
 
-    def match(self, term: Any, value: Arg, found: Found) -> Iterator[Found]:
-        """Find the ways in which a value is a term."""
-        match term:
-            case Var(name):
-                if name not in found.values:
-                    yield Found({**found.values, name: value}, found.nodes, found.terms, found.several)
-                elif same_arg(found.values[name], value):
-                    yield found
-            case AnyOf(terms):
-                key = f"alternative {id(term)}"
-                chosen = found.values.get(key)  # one that stands in several places is the same one in all of them
-                for number, each in enumerate(terms):
+    def match(self, part: Part, value: Arg, found: Found) -> Iterator[Found]:
+        """Find the ways in which a value is a part."""
+        kind = role(part)
+        if kind == "operator" and self._may_be_number(part, value):
+            kind = "amount"
+        elif kind == "item" and ((node := self._node(value)) is None or item_of(node) is None):
+            kind = "index"
+        match kind:
+            case "variable":
+                yield from _same(part.target, value, found)
+            case "any_of":
+                chosen = found.values.get(part)  # one that stands in several places is the same one in all of them
+                for number, each in enumerate(part.args):
                     if chosen in (None, number) and self.is_possible(each, value):
-                        yield from self.match(each, value, evolve(found, values={**found.values, key: number}))
-            case Item() | Applied() | AnyCall():
+                        yield from self.match(each, value, found.with_value(part, number))
+            case "operator" | "item" | "call":
                 node = self._node(value)
-                if node is not None and found.has(node, term):
+                if node is not None and found.has(node, part):
                     yield found  # a value that the pattern uses in several places
                 elif node is not None:
-                    ways = self._ways(term, node)
+                    ways = self._ways(part, node)
                     for pairs in ways if len(ways) == 1 else [each for each in ways if self._are_possible(each)]:
-                        yield from self._all(pairs, found.with_node(node, term))
-            case Amount() | Sizes():  # whether it is so is for the rule to ask (``patterns.py``)
-                yield evolve(found, values={**found.values, key_of(term): _also(found.values, term, value)})
-            case Through():
-                yield from self._through(term, value, found)
-            case ModuleCall():  # which module it calls is for the rule to ask: the body may be shared
+                        yield from self._all(pairs, found.with_node(node, part))
+            case "index":
+                yield from self._index(part, value, found)
+            case "amount":
+                yield found.with_value(part, (*found.values.get(part, ()), value))
+            case "tensor":
+                if type(value) is Ref:
+                    yield found.with_value(part, (*found.values.get(part, ()), value))
+            case "through":
+                yield from self._through(part, value, found)
+            case "module":
                 node = self.node_of(value.name) if type(value) is Ref else None
                 if node is not None and type(node.do) is Call:
-                    yield found if found.has(node, term) else found.with_node(node, term)
-            case list() | tuple():
-                if (pairs := _paired(term, value)) is not None:  # a list where both are the default
+                    yield found if found.has(node, part) else found.with_node(node, part)
+            case "list":
+                if (pairs := _paired(part, value)) is not None:
                     yield from self._all(pairs, found)
-            case torch.Tensor():
-                if type(value) is Ref:  # whether that is a constant with these contents is for the rule to ask
-                    yield evolve(found, values={**found.values, key_of(term): _also(found.values, term, value)})
             case _:
-                if same_arg(term, value):
+                if same_arg(part, value):
                     yield found
 
-    def _through(self, term: Through, value: Arg, found: Found) -> Iterator[Found]:
+    def _index(self, part: fx.Node, value: Arg, found: Found) -> Iterator[Found]:
+        # The operators of an index are those of a chain; whether they are those of this index is asked when they are found.
+        nodes: tuple[Node, ...] = ()
+        while (node := self._node(value)) is not None and getattr(_target(node), "overloadpacket", None) in INDEXING:
+            nodes, value = (*nodes, node), node.args[0]
+            if part in found.values and not same_arg(found.values[part], (value, nodes)):
+                continue
+            more = Found({**found.values, part: (value, nodes)}, (*found.nodes, *nodes), (*found.parts, *[part] * len(nodes)))
+            yield from self.match(part.args[0], value, more)
+
+    def _through(self, part: fx.Node, value: Arg, found: Found) -> Iterator[Found]:
         # One that stands in several places is the same value in all of them, with one chain.
-        key = key_of(term)
-        if key in found.values:
-            if same_arg(found.values[key], value):
-                yield found
+        if part in found.values:
+            yield from _same(part, value, found)
             return
-        for each, nodes in chains(term, value, self._node):
-            chain = Chain(nodes)
-            values = {**found.values, key: value}
-            if term.chain is None or values.setdefault(term.chain.name, chain) == chain:
-                more = (
-                    found
-                    if not nodes
-                    else Found(found.values, (*found.nodes, *nodes), (*found.terms, *[term] * len(nodes)), found.several)
-                )
-                yield from self.match(term.whole, each, evolve(more, values=values))
+        whole, chain = part.args[:2]
+        for each, nodes in self._chains(part, value):
+            more = Found({**found.values, part: value}, (*found.nodes, *nodes), (*found.parts, *[part] * len(nodes)))
+            for bound in [more] if chain is None else _same(chain.target, Through(nodes), more):
+                yield from self.match(whole, each, evolve(bound, several=found.several))
 
-    def is_possible(self, term: Any, value: Arg) -> bool:
-        """Return whether a value is a term if its variables may be anything, another value at each place."""
-        match term:
-            case Var():
-                return True
-            case AnyOf(terms):
-                return any(self.is_possible(each, value) for each in terms)
-            case Item() | Applied() | AnyCall():
-                return type(value) is Ref and self._is_called(term, value)
-            case Amount() | Sizes() | ModuleCall():
-                return True
-            case Through(whole=whole):
-                return any(self.is_possible(whole, each) for each, _ in chains(term, value, self._node))
-            case list() | tuple():
-                pairs = _paired(term, value)
+    def _chains(self, part: fx.Node, value: Arg) -> list[tuple[Arg, tuple[Node, ...]]]:
+        # The values behind one, the furthest first, each with the nodes that lead to it.
+        found: list[tuple[Arg, tuple[Node, ...]]] = [(value, ())]
+        while (node := self._node(found[-1][0])) is not None and looks_through(part, node):
+            found.append((node.args[0], (*found[-1][1], node)))
+        return found[::-1]
+
+    def is_possible(self, part: Part, value: Arg) -> bool:
+        """Return whether a value is a part if its variables may be anything, another value at each place."""
+        match role(part):
+            case "any_of":
+                return any(self.is_possible(each, value) for each in part.args)
+            case "operator" if not self._may_be_number(part, value):
+                return type(value) is Ref and self._is_called(part, value)
+            case "through":
+                return any(self.is_possible(part.args[0], each) for each, _ in self._chains(part, value))
+            case "list":
+                pairs = _paired(part, value)
                 return pairs is not None and self._are_possible(pairs)
-            case torch.Tensor():
-                return type(value) is Ref
+            case "literal":
+                return same_arg(part, value)
             case _:
-                return same_arg(term, value)
+                return True
 
-    def _is_called(self, term: Any, value: Ref) -> bool:
-        key = id(term), value.name
+    def _is_called(self, part: Part, value: Ref) -> bool:
+        key = id(part), value.name
         if key not in self._possible:
             node = self._node(value)
-            self._possible[key] = node is not None and any(self._are_possible(each) for each in self._ways(term, node))
+            self._possible[key] = node is not None and any(self._are_possible(each) for each in self._ways(part, node))
         return self._possible[key]
 
-    def _are_possible(self, pairs: list[tuple[Any, Arg]]) -> bool:
-        return all(self.is_possible(term, value) for term, value in pairs)
+    def _are_possible(self, pairs: list[tuple[Part, Arg]]) -> bool:
+        return all(self.is_possible(part, value) for part, value in pairs)
+
+    def _may_be_number(self, part: Part, value: Arg) -> bool:
+        # Whether a part is arithmetic on variables, and a value a number.
+        if not is_arithmetic(part):
+            return False
+        node = self.node_of(value.name) if type(value) is Ref else None
+        return type(value) is not Ref or (node is not None and isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat))
 
     def _node(self, value: Arg) -> Node | None:
         node = self.node_of(value.name) if type(value) is Ref else None
         return node if node is not None and type(node.do) is Op else None
 
-    def _ways(self, term: Any, node: Node) -> list[list[tuple[Any, Arg]]]:
-        # What has to match so that a node is a term: one way, two for operands that commute, or none.
-        key = id(term), node.name
+    def _ways(self, part: Part, node: Node) -> list[list[tuple[Part, Arg]]]:
+        key = id(part), node.name
         if key not in self._pairs:
-            self._pairs[key] = ways_of(term, node)
+            self._pairs[key] = ways_of(part, node)
         return self._pairs[key]
 
-    def _all(self, pairs: list[tuple[Any, Arg]], found: Found) -> Iterator[Found]:
+    def _all(self, pairs: list[tuple[Part, Arg]], found: Found) -> Iterator[Found]:
         # Each pair in order; where one does not match, the pairs before it are tried in other ways.
         ways: list[Iterator[Found]] = [iter([found])]
         while ways:
@@ -211,66 +226,65 @@ class _Search:
             elif len(ways) > len(pairs):
                 yield found
             else:
-                term, value = pairs[len(ways) - 1]
-                ways.append(self.match(term, value, found))
+                ways.append(self.match(*pairs[len(ways) - 1], found))
 
 
-def _paired(term: list[Any] | tuple[Any, ...], value: Any) -> list[tuple[Any, Arg]] | None:
+def _same(key: Any, value: Any, found: Found) -> Iterator[Found]:
+    if key not in found.values:
+        yield found.with_value(key, value)
+    elif found.values[key] == value if isinstance(value, Through) else same_arg(found.values[key], value):
+        yield found
+
+
+def _paired(part: Sequence[Part], value: Any) -> list[tuple[Part, Arg]] | None:
     # The items of a list with those of another; `*rest` is any number of them.
     if not isinstance(value, list | tuple):
         return None
-    at = next((number for number, part in enumerate(term) if isinstance(part, Rest)), None)
-    more = len(value) - len(term)
+    at = next((number for number, each in enumerate(part) if role(each) == "rest"), None)
+    more = len(value) - len(part)
     if at is None:
-        return list(zip(term, value, strict=True)) if more == 0 else None
+        return list(zip(part, value, strict=True)) if more == 0 else None
     if more < -1:
         return None
-    behind = at + more + 1
-    rest = (term[at].whole, Items(value[at:behind]))
-    return [*zip(term[:at], value[:at], strict=True), rest, *zip(term[at + 1 :], value[behind:], strict=True)]
+    end = at + more + 1
+    rest = part[at].args[0], Items(value[at:end])
+    return [*zip(part[:at], value[:at], strict=True), rest, *zip(part[at + 1 :], value[end:], strict=True)]
 
 
-def _also(values: Mapping[str, Any], term: Any, value: Arg) -> tuple[Arg, ...]:
-    # What a part of a pattern is in each of its places: those may be several values of which the same is to be asked.
-    return (*values.get(key_of(term), ()), value)
-
-
-NOWHERE = Found()
-
-
-def operators_of(term: Any) -> Iterator[Any]:
-    """Return the overloads that a term can have at its root, ``getitem`` for an item of a result.
-
-    >>> import torch
-    >>> list(operators_of(torch.relu(Var("x"))))
-    [<OpOverload(op='aten.relu', overload='default')>]
+def roots_of(part: Part) -> Iterator[Any]:
+    """Return the overloads that a part can be, ``getitem`` for one of several results, and ``Call`` for a module.
 
     Raises:
         RuleError: it may be a variable, or a literal: such a rule would match everywhere.
     """
-    match term:
-        case AnyOf(terms):
-            for each in terms:
-                yield from operators_of(each)
-        case Applied(overloads=overloads) | AnyCall(overloads=overloads):
-            yield from overloads
-        case Item():
-            yield operator.getitem
-        case ModuleCall():
+    match role(part):
+        case "any_of":
+            for each in part.args:
+                yield from roots_of(each)
+        case "operator" | "call":
+            yield from operator_of(part).overloads
+        case "item" | "index" as kind:
+            yield from [operator.getitem] if kind == "item" else []
+            yield from [getattr(packet, name) for packet in INDEXING for name in packet.overloads()]
+        case "module":
             yield Call
-        case list() | tuple():
-            raise RuleError(f"a rule looks for a value, or for a tuple of values, and {term!r} is none")
         case _:
-            raise RuleError(f"a rule looks for operators, and {term!r} is none: it would match everywhere")
+            raise RuleError(f"a rule looks for operators, and {shown(part)} is not one: it would match everywhere")
 
 
 def root_of(node: Node) -> Any:
     """Return what rules are indexed by: the overload that a node calls, ``getitem``, ``Call``, or None for anything else."""
     if type(node.do) is Call:
         return Call
-    target = node.do.target if type(node.do) is Op else None
+    target = _target(node)
     return target if isinstance(target, OpOverload) or target is operator.getitem else None
 
+
+def _target(node: Node) -> Any:
+    return node.do.target if type(node.do) is Op else None
+
+
+# -- the arguments of an operator ------------------------------------------------------------------------------------------------
 
 COMMUTING: Mapping[str, tuple[str, str]] = {
     "transpose": ("dim0", "dim1"),
@@ -285,7 +299,7 @@ WITHOUT_MEANING = frozenset({"cudnn_enable", "cudnn_enabled"})
 """Parameters that choose a kernel: torch fills them in from a global switch, which the exporter turns off."""
 
 LEFT_OUT: Mapping[str, Any] = {"pin_memory": False, "layout": torch.strided, "device": torch.device("cpu")}
-"""What torch's bindings write for arguments that were left out, where the schema says None."""
+"""What torch writes for arguments that were left out, where the schema says None."""
 
 NUMBERS = frozenset({int, float})
 
@@ -300,102 +314,195 @@ class _Mark:
     number: int
 
 
-def ways_of(term: Any, node: Node) -> list[list[tuple[Any, Arg]]]:
-    """Return what has to match for a node to be a term, parts of that with arguments: in one way, two, or none.
+def ways_of(part: fx.Node, node: Node) -> list[list[tuple[Part, Arg]]]:
+    """Return what has to match for a node to be a part: pairs of parts and arguments, in one way, two, or none.
 
     Args:
-        term: an operator, one of its results, or an operator whatever its arguments are.
+        part: an operator, one of its results, or an operator whatever its arguments are.
         node: calls an operator.
-
-    >>> from purefx.ir.operators import op_of
-    >>> from purefx.transforms.rules.terms import Var
-    >>> ways_of(torch.relu(Var("x")), Node("y", op_of(torch.ops.aten.relu.default), (Ref("a"),)))
-    [[(x, Ref(name='a'))]]
     """
-    assert type(node.do) is Op
-    target: Any = node.do.target
-    if isinstance(term, AnyCall):
-        return [[]] if target in term.overloads else []
-    if isinstance(term, Item):
+    target = _target(node)
+    if role(part) == "item":
         item = item_of(node)
-        return [[(term.whole, Ref(item[0]))]] if item is not None and item[1] == term.index else []
+        return [[(part.args[0], Ref(item[0]))]] if item is not None and item[1] == part.args[1] else []
+    wanted = operator_of(part)
+    if role(part) == "call":
+        return [[]] if target in wanted.overloads else []
     args = (*node.args, *[value for _, value in node.kwargs]) if node.kwargs else node.args
     names = [name for name, _ in node.kwargs]
-    plan = term.plans.get((id(target), len(args), *names))
+    plan = wanted.plans.get((id(target), len(args), *names))
     if plan is None:
-        if target not in term.overloads:
+        if target not in wanted.overloads:
             return []
-        plan = term.plans[id(target), len(args), *names] = _plan(term, target, len(args), names)  # the term holds the operator
-    ways: list[list[tuple[Any, Arg]]] = []
+        plan = wanted.plans[id(target), len(args), *names] = _plan(wanted, target, len(args), names)
+    ways: list[list[tuple[Part, Arg]]] = []
     for order in plan:
         ways.append([])
-        for part, at, value, taken in order:
+        for each, at, value, taken in order:
             if at is not None:
                 value = args[at] if taken is None else taken(args[at])
-            if type(part) in NUMBERS and type(value) is not type(part) and is_same_number(part, value):
-                part = value
-            ways[-1].append((part, value))
+            if type(each) in NUMBERS and is_same_number(each, value):
+                each = value
+            ways[-1].append((each, value))
     return ways
 
 
-def _plan(term: Applied, target: Any, count: int, names: Sequence[str]) -> list[list[_Planned]]:
+def _plan(wanted: Any, target: Any, count: int, names: Sequence[str]) -> list[list[_Planned]]:
     # How nodes that give so many arguments, the last of them by these names, are compared, in each order of the operands.
-    wanted, marks, by_position = term.overloads[target], [_Mark(number) for number in range(count)], count - len(names)
+    parts, marks, by_position = wanted.overloads[target], [_Mark(number) for number in range(count)], count - len(names)
     given = arranged(target, marks[:by_position], dict(zip(names, marks[by_position:], strict=True)))
     if given is None:
         return []
-    orders = [wanted]
-    one, other = COMMUTING.get(term.name, ("", ""))
-    if one in wanted and other in wanted and wanted[one] is not wanted[other] and same_arg(wanted.get("alpha", 1), 1):
-        orders.append({**wanted, one: wanted[other], other: wanted[one]})
+    orders = [parts]
+    one, other = COMMUTING.get(wanted.name, ("", ""))
+    if one in parts and other in parts and parts[one] is not parts[other] and same_arg(parts.get("alpha", 1), 1):
+        orders.append({**parts, one: parts[other], other: parts[one]})
     parameters = [one for one in parameters_of(target) if one.name not in WITHOUT_MEANING]
     return [[_planned(each[one.name], given[one.name], one) for one in parameters] for each in orders]
 
 
-def _planned(part: Any, given: Any, parameter: Parameter) -> _Planned:
-    name = parameter.name
-    taken = None if "Tensor" in parameter.kind else partial(as_taken, parameter=parameter)
-    if name in LEFT_OUT and _is_left_out(name, part):
-        taken = lambda value: part if _is_left_out(name, value) else as_taken(value, parameter)  # noqa: E731
+def _planned(part: Part, given: Any, parameter: Parameter) -> _Planned:
+    taken = None if "Tensor" in parameter.kind else partial(_taken, parameter=parameter)
+    part = part if taken is None else taken(part)
     if type(given) is _Mark:
         return part, given.number, None, taken
     return part, None, given if taken is None else taken(given), None
 
 
-def _is_left_out(name: str, value: Any) -> bool:
-    return value is None or (type(value) is type(LEFT_OUT[name]) and value == LEFT_OUT[name])
+def _taken(value: Any, parameter: Parameter) -> Any:
+    return LEFT_OUT.get(parameter.name) if value is None else as_taken(value, parameter)
 
 
 def is_same_number(one: Any, other: Any) -> bool:
-    """Return whether one number is written as an integer and as a floating-point number, without the loss of a bit.
-
-    What is computed of it is the same where an operand is a floating-point tensor, and that is for the rule to ask.
-
-    >>> is_same_number(2, 2.0), is_same_number(2, 2), is_same_number(0, -0.0), is_same_number(1, True)
-    (True, False, False, False)
-    """
-    if type(one) is type(other) or type(one) not in NUMBERS or type(other) not in NUMBERS:
+    """Return whether one number is written as an integer and as a floating-point number, without the loss of a bit."""
+    if type(one) is type(other) or type(one) not in NUMBERS or type(other) not in NUMBERS or one != other:
         return False
-    return one == other and abs(other) <= 2**53 and copysign(1, one) == copysign(1, other)
+    return abs(other) <= 2**53 and copysign(1, one) == copysign(1, other)
 
 
-def has_other_number(term: Any, node: Node) -> bool:
-    """Return whether a node that was found as a term has some number of it as another type of number alone.
+# -- what depends on values ------------------------------------------------------------------------------------------------------
 
-    >>> from purefx.ir.operators import op_of
-    >>> from purefx.transforms.rules.terms import Var
-    >>> add = op_of(torch.ops.aten.add.Tensor)
-    >>> [has_other_number(Var("x") + 1, Node("y", add, (Ref("a"), number))) for number in (1, 1.0)]
-    [False, True]
+
+def has_conditions(pattern: Pattern) -> bool:
+    """Return whether anything about a match of a pattern is left for ``holds`` to check."""
+    parts = [part for part in pattern.parts if isinstance(part, fx.Node)]
+    asked = ("amount", "item", "index", "tensor", "module")
+    return any(role(part) in asked or _numbers(part) or (role(part) == "operator" and is_arithmetic(part)) for part in parts)
+
+
+def _numbers(part: Any) -> list[Any]:
+    # The numbers among the arguments of a part or a node.
+    args = [*part.args, *dict(part.kwargs).values()]
+    return [each for arg in args for each in (arg if isinstance(arg, list | tuple) else [arg]) if type(each) in NUMBERS]
+
+
+def holds(m: Any) -> bool:
+    """Return whether the values of a match are those of the pattern: sizes, constants, indices, types of numbers, modules.
+
+    Args:
+        m: the match.
     """
-    target: Any = getattr(node.do, "target", None)
-    wanted = term.overloads.get(target) if type(term) is Applied else None
-    given = arranged(target, node.args, dict(node.kwargs)) if wanted else None
-    if wanted is None or given is None:
+    return bool(unguarded(m.scope.environment, lambda: all(_parts_hold(m))))
+
+
+def _parts_hold(m: Any) -> Iterator[bool]:
+    found = m.found
+    for part, value in found.values.items():
+        match role(part):
+            case "tensor":
+                held = [m.constant(each) for each in value]
+                yield all(each is not None and same_contents(each, part.meta["tensor"]) for each in held)
+            case "index" | "item":
+                yield _is_index(m, part, *value)
+            case "amount" | "operator":
+                yield all(_is_known(m, part, each) for each in value)
+    for part, node in zip(found.parts, found.nodes, strict=True):
+        if role(part) == "module":
+            m.notes.asked |= len(m.scope.paths) > 1
+            yield part.meta["module"].is_at(node, m.scope.paths[m.instance], m.program)
+        elif role(part) == "operator" and (numbers := _numbers(part)):
+            # A number of another type is the same beside floating-point tensors alone.
+            types = {(type(each), each) for each in _numbers(node)}
+            is_retyped = any(is_same_number(one, each) for one in numbers for _, each in types if (type(one), one) not in types)
+            yield not is_retyped or any(map(_is_floating, [m.val(Ref(name)) for name in node.refs()]))
+
+
+def _is_known(m: Any, part: Part, value: Any) -> bool:
+    wanted, values = _computed(part, m), value if isinstance(value, list | tuple) else [value]
+    wanted = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
+    if len(values) != len(wanted) or not all(map(_is_same_fact, wanted, map(m.val, values))):
         return False
-    pair = COMMUTING.get(term.name, ())
-    for name, part in wanted.items():
-        there = [given[each] for each in (pair if name in pair else (name,)) if each in given] if type(part) in NUMBERS else []
-        if any(is_same_number(part, value) for value in there) and not any(same_arg(part, value) for value in there):
-            return True
-    return False
+    m.notes.reads.update(_computed_by(m, values))
+    return True
+
+
+def _is_same_fact(known: Any, value: Any) -> bool:
+    if isinstance(known, int | float | torch.SymInt | torch.SymFloat):
+        return (type(value) is type(known) or isinstance(value, torch.SymInt | torch.SymFloat)) and bool(known == value)
+    return known is not None and known is value
+
+
+def _computed(part: Part, m: Any) -> Any:
+    # What a part is where it matched: of a value its fake value, of a number what it is; None if that is not known.
+    while role(part) == "any_of":
+        part = part.args[m.found.values[part]] if part in m.found.values else None
+    if not isinstance(part, fx.Node):
+        if isinstance(part, slice):
+            return slice(*[_computed(each, m) for each in (part.start, part.stop, part.step)])
+        return type(part)([_computed(each, m) for each in part]) if type(part) is tuple else part
+    if role(part) == "variable":
+        found = m.found.values.get(part.target)
+        return None if found is None else m.val(found)
+    there = m.found.node_of(part)
+    if there is None and role(part) in ("tensor", "through"):
+        value = m.found.values.get(part)
+        there = value[0] if role(part) == "tensor" and value else value
+    if there is not None:
+        return m.val(there)
+    if part.op not in ("call_function", "call_method") or not (role(part) == "amount" or is_arithmetic(part)):
+        return None
+    args = [_computed(each, m) for each in part.args]
+    try:
+        return getattr(args[0], part.target)(*args[1:]) if part.op == "call_method" else part.target(*args)
+    except (ArithmeticError, TypeError, AttributeError, IndexError):
+        return None
+
+
+def _computed_by(m: Any, values: Sequence[Any]) -> dict[str, None]:
+    # The nodes that compute numbers: those go with a match that nobody else uses.
+    todo, found = [*values], dict[str, None]()
+    while todo:
+        value = todo.pop()
+        node = m.scope.node_of(value.name) if type(value) is Ref and value.name not in found else None
+        if node is not None and not isinstance(m.val(value), torch.Tensor):
+            found[value.name] = None
+            todo += map(Ref, node.refs())
+    return found
+
+
+def _is_index(m: Any, part: fx.Node, value: Arg, nodes: Sequence[Node]) -> bool:
+    # Whether nodes are the operators that torch calls for an index of a value.
+    whole, index = m.val(value), _computed(part.args[1], m)
+    if not isinstance(whole, torch.Tensor):
+        return False
+    try:
+        calls = m.scope.recorded(lambda given: given[index], whole)
+    except (IndexError, TypeError, RuntimeError):
+        return False
+    return len(calls) == len(nodes) and all(
+        target == _target(node) and _literals(target, args, kwargs, m) == _literals(target, node.args, dict(node.kwargs), m)
+        for (target, args, kwargs), node in zip(calls, reversed(nodes), strict=True)
+    )
+
+
+def _literals(target: Any, args: Any, kwargs: Any, m: Any) -> list[Any]:
+    # The arguments behind the value, with numbers in place of uses.
+    given = arranged(target, args, kwargs) or {}
+    values = [m.val(each) if type(each) is Ref else each for each in [*given.values()][1:]]
+    return [
+        [*each] if isinstance(each, list | tuple) else str(each) if isinstance(each, torch.SymInt) else each for each in values
+    ]
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())

@@ -11,21 +11,24 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from ...ir.arguments import Arg, Items, Ref
 from ...ir.calls.call_graph import all_instances, bodies_of
-from ...ir.errors import NamingError, RuleError
-from ...ir.graph import Get, Node, Op, Stack, place_of
-from ...ir.inference import CallValues, values_of
+from ...ir.errors import NamingError, PurefxError, RuleError
+from ...ir.graph import Call, Get, Node, Op, Stack, place_of
+from ...ir.inference import CallValues, FakeValues, values_of
+from ...ir.inference.values import LOCK
 from ...ir.names import did_you_mean, join, nested
 from ...ir.program import Program
 from ...ir.signature import StateInput, StateMutation
 from ...ir.state import SlotKind
-from .matching import Found, match
+from ...ir.torch_private import FAKE_REFUSALS, FakeTensor, Recorder, unguarded
+from .arguments import arranged
+from .matching import Found, has_conditions, holds, match
 from .new_state import Addition, NewState, parameter_of
-from .patterns import arguments_of, is_found, term_of, variables_of
-from .terms import Applied, Given, Kept, Read, Term, applied
+from .pattern import Pattern, Through
+from .trace import KEPT, Operands, Template, Unknown
 
 __all__ = ["Match", "Places", "Scope"]
 
@@ -78,14 +81,32 @@ class Scope:
     """The fake values of each call, where those that share the graph have others."""
     is_changed: Callable[[str], bool] = field(repr=False)
     """Says whether something writes the memory of a value."""
-    environment: Any = field(default=None, repr=False)
-    """The constraints on symbolic sizes; None where all sizes are numbers."""
+    values: FakeValues = field(repr=False)
     _at: dict[int, Mapping[str, Any]] = field(factory=dict, repr=False, init=False)
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The modules that the graph is the body of, from the root."""
         return self.places()
+
+    @property
+    def environment(self) -> Any:
+        """The constraints on symbolic sizes; None where all sizes are numbers."""
+        return self.values.mode.shape_env
+
+    def recorded(self, function: Callable[[Any], Any], value: torch.Tensor) -> list[tuple[Any, Any, Any]]:
+        """Return the operators that a function calls on a value, with their arguments."""
+        recorder = Recorder()
+        with LOCK, recorder.recording():
+            with recorder.paused():
+                given = value.detach()
+            function(recorder.operand(given))
+        calls = recorder.calls()
+        return [
+            (node.target, [_plain(arg) for arg in node.args], dict(node.kwargs))
+            for node in calls
+            if isinstance(node.meta.get("val"), torch.Tensor)
+        ]
 
     def values_at(self, instance: int) -> Mapping[str, Any]:
         """Return the fake values at one instance, by name; those that differ between its calls are left out."""
@@ -108,6 +129,8 @@ class Notes:
     """The reads of dropped state, and the nodes that compute constants and numbers of the pattern."""
     generators: list[torch.Tensor] = Factory(list)
     """The states of torch's generators when the replacement was called, or brought new state the last time."""
+    looked: bool = False
+    """Whether a replacement asked more than what its operands are: it may write something else elsewhere."""
 
 
 @frozen(eq=False)
@@ -131,7 +154,10 @@ class Match:
     variables: Sequence[str] = ()
     """The variables of the rule: one that is in an alternative that did not match is None."""
     notes: Notes = field(factory=Notes, repr=False, init=False)
-    _kept: list[Kept] = field(factory=list, repr=False, init=False)
+    operands: Operands = field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "operands", Operands(self.scope.values))
 
     # -- where it is ------------------------------------------------------------------------------------------------------------
 
@@ -148,12 +174,13 @@ class Match:
     @property
     def path(self) -> str:
         """The module that is called here, from the root; each of them in turn where they share a body."""
-        self.notes.asked = True
+        self.notes.asked = self.notes.looked = True
         return self.paths[self.instance]
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The modules that share what is written here, from the root."""
+        self.notes.looked = True
         owner = self._owner
         return tuple([join(path, owner) for path in self.scope.paths]) if owner else self.scope.paths
 
@@ -164,6 +191,7 @@ class Match:
     @property
     def root(self) -> Node:
         """The node whose value is replaced; the last one in the graph where there are several."""
+        self.notes.looked = True
         return self.found.nodes[0]
 
     @property
@@ -174,6 +202,7 @@ class Match:
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The matched nodes, the root first, each once."""
+        self.notes.looked = True
         return self.found.distinct
 
     @property
@@ -191,19 +220,27 @@ class Match:
         Raises:
             NamingError: the rule has no such variable.
         """
+        self.notes.looked = True
         values = self.found.values
         if variable not in values and variable not in self.variables:
             raise NamingError(f"the rule has no variable {variable!r}{did_you_mean(variable, self.variables)}")
         return values.get(variable)
 
     def given(self, arg: Arg) -> Any:
-        """Return an argument as an operand of a replacement."""
+        """Return an argument as an operand of a replacement.
+
+        Raises:
+            Unknown: a value of the program has no fake value.
+        """
         if type(arg) is Ref:
-            return Given(arg, self._val)
+            value = self._val(arg)
+            if value is None:
+                raise Unknown(f"{self.place}: the value of {arg.name} is not known; apply px.infer before the rule")
+            return self.operands.of(arg, value)
         if isinstance(arg, tuple):
             given = [self.given(one) for one in arg]
             return given if type(arg) is Items else type(arg)(given)
-        return arg
+        return evolve(arg, value=self.given) if isinstance(arg, Through) else arg
 
     def arg(self, what: Any) -> Any:
         """Return the argument behind a variable, a value, or the name of a value.
@@ -211,10 +248,10 @@ class Match:
         Raises:
             NamingError: nothing has that name.
         """
-        if isinstance(what, Given):
-            return what.ref
+        self.notes.looked = True
         if type(what) is not str:
-            return what
+            source = self.operands.source_of(what)
+            return what if source is None else source
         if what in self.found.values or what in self.variables:
             return self.found.values.get(what)
         graph = self.program.graphs[self.graph]
@@ -226,7 +263,10 @@ class Match:
 
     def val(self, what: Any) -> Any:
         """Return the fake value of a value, or of the name of one; None if unknown; anything else is returned as it is."""
-        return self._val(self.arg(what))
+        arg = self.arg(what)
+        value = self._val(arg)
+        # In a replacement its sizes are computed with.
+        return self.given(arg) if type(arg) is Ref and value is not None and self.operands.are_recorded else value
 
     def _val(self, arg: Any) -> Any:
         if type(arg) is not Ref:
@@ -298,20 +338,22 @@ class Match:
     @property
     def value(self) -> Any:
         """The value of the root as it was, for a rule that makes something of it; its operator stays (pass ``once=True``)."""
-        if not self._kept:
-            val = self._val(Ref(self.root.name))
-            self._kept.append(Kept(self.root, None if val is None else isinstance(val, torch.Tensor)))
-        return self._kept[0]
-
-    @property
-    def kept(self) -> Kept | None:
-        """The term for the value of the root as it was, if it was asked for."""
-        return next(iter(self._kept), None)
+        self.notes.looked = True
+        value = self._val(Ref(self.root.name))
+        if value is None:
+            raise Unknown(f"{self.place}: its value is not known; apply px.infer before the rule")
+        return self.operands.of(KEPT, value)
 
     @property
     def arguments(self) -> Mapping[str, Any]:
         """The argument of each parameter of the operator at the root, defaults included; of a module, each input of its body."""
-        return {name: self.given(arg) for name, arg in arguments_of(self.program, self.root).items()}
+        self.notes.looked = True
+        do, args = self.root.do, self.root.args
+        if type(do) is Call:
+            found: Mapping[str, Any] = dict(zip([each.name for each in self.program.graphs[do.graph].inputs], args, strict=True))
+        else:
+            found = (arranged(do.target, args, dict(self.root.kwargs)) if type(do) is Op else None) or {}
+        return {name: self.given(arg) for name, arg in found.items()}
 
     def match(self, pattern: Callable[..., Any], what: Any) -> tuple[Any, ...] | None:
         """Match one of the values further: its operators are part of the match from then on.
@@ -323,32 +365,66 @@ class Match:
         Returns:
             The value of each variable, in order; None where the pattern does not match.
         """
-        variables = variables_of(pattern)
-        term = term_of(pattern, variables)
-        ways = match(term, self.arg(what), self.scope.node_of, Found())
-        found = next((one for one in ways if is_found(term, self, one)), None)
-        if found is None:
-            return None
-        here, more = {node.name for node in self.found.nodes}, self.found
-        for node, term in zip(found.nodes, found.terms, strict=True):
-            more = more if node.name in here else more.with_node(node, term)
-        object.__setattr__(self, "found", more)  # the match is made while the rule looks
-        return tuple([self.given(found.values[one.name]) for one in variables])
+        traced = Pattern.of(pattern)
+        for found in match(traced.results[0], self.arg(what), self.scope.node_of):
+            place = Match(self.scope, self.stack, self.instance, found, traced.variables)
+            if has_conditions(traced) and not holds(place):
+                self.notes.asked |= place.notes.asked
+                continue
+            self.notes.asked |= place.notes.asked
+            self.notes.reads.update(place.notes.reads)
+            here, more = {node.name for node in self.found.nodes}, self.found
+            for node, part in zip(found.nodes, found.parts, strict=True):
+                more = more if node.name in here else more.with_node(node, part)
+            object.__setattr__(self, "found", more)  # the match is made while the rule looks
+            return tuple([self.given(found.values[name]) for name in traced.variables])
+        return None
+
+    def traced(self, replacement: Callable[[], Any], rule: Any) -> Template | None:
+        """Return what a replacement computes at the match; None where it leaves the match as it is.
+
+        Raises:
+            RuleError: it computes with the contents of a value, or torch refuses its operands.
+        """
+        names = [name for node in self.found.nodes for name in (node.name, *node.refs())]
+        if len(self.scope.paths) > 1 and any(self.scope.known.get(name) is None for name in names):
+            self.scope.values_at(self.instance)  # worked out now: while the replacement is recorded nothing else may run
+        self.notes.generators = generator_states()
+        try:
+            count, may_leave = len(self.found.several), rule.may_leave
+            made = unguarded(
+                self.scope.environment, lambda: (self.operands.traced(replacement, count, self.place, may_leave=may_leave),)
+            )
+        except FAKE_REFUSALS as error:
+            raise RuleError(
+                f"{self.place}: the replacement computes with the contents of a value, which only a run knows"
+            ) from error
+        except RuntimeError as error:
+            if isinstance(error, PurefxError):
+                raise
+            raise RuleError(f"{self.place}: the replacement cannot be computed: {error}") from error
+        has_constants = any(isinstance(source, torch.Tensor) for source in self.operands.sources)
+        if has_constants and not all(map(torch.equal, self.notes.generators, generator_states())):
+            raise RuleError(
+                f"{self.place}: the replacement draws a tensor now, so each run would have the same numbers; draw when the\n"
+                "program runs (torch.rand_like(x), or m.call(torch.ops.aten.rand, [3, 4]) with any_effects=True), or use m.buffer"
+            )
+        if made is None and not may_leave:
+            raise RuleError("a comparison of sizes is decided only when the program runs: look at them in `where=`")
+        return None if made is None else made[0]  # what is not proven does not hold
 
     # -- what is made -----------------------------------------------------------------------------------------------------------
 
-    def call(self, op: Any, *args: Any, **kwargs: Any) -> Applied:
-        """Return the value that an operator computes: one without a function of torch, as of a library of yours.
+    def call(self, op: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the value that an operator computes when the program runs.
 
         Args:
-            op: an operator or one of its overloads, ``torch.ops.<library>.<operator>``.
+            op: an operator without a function of torch, as of a library of yours, or one that makes a tensor.
             args: values and arguments.
             kwargs: those that are passed by name.
-
-        Raises:
-            RuleError: no overload takes the arguments.
         """
-        return applied(op, args, kwargs)
+        with self.operands.called():
+            return op(*args, **kwargs)
 
     def parameter(self, name: str, value: torch.Tensor) -> Any:
         """Return a new parameter of the module that is called here.
@@ -382,8 +458,10 @@ class Match:
             RuleError: there is no such state, or the program returns its new contents instead of writing them.
         """
         slot = nested(self._owner, name)
-        check_current(self.program, join(self.scope.paths[self.instance], slot))
-        return Read(slot)
+        self.notes.asked = self.notes.looked = True
+        found = join(self.scope.paths[self.instance], slot)
+        check_current(self.program, found)
+        return self.operands.of_state(Get(slot), self.program.state[found].value)
 
     def drop(self, what: Any) -> None:
         """Drop the state that a value reads; it goes from the program once nothing reads it.
@@ -396,18 +474,27 @@ class Match:
             raise RuleError(f"{what!r} reads no state, so there is none to drop")
         self.notes.dropped[slot] = self.notes.reads[arg.name] = None
 
-    def _new(self, name: str, kind: SlotKind, value: torch.Tensor, *, persistent: bool = True) -> Term:
-        self.notes.asked = True
+    def _new(self, name: str, kind: SlotKind, value: torch.Tensor, *, persistent: bool = True) -> Any:
+        self.notes.asked = self.notes.looked = True
         slot = self.scope.state.free(self._owner, name, self.scope.paths, self.notes.added)
         self.notes.added[slot] = Addition(kind, value, persistent)
         self.notes.generators = generator_states()
-        return Read(slot)
+        return self.operands.of_state(Get(slot), value)
 
 
 def _checked(name: str, value: Any) -> torch.Tensor:
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
         raise RuleError(f"new state {name!r} is a tensor with numbers, not {value!r}; m.tensor(w) is the one that w reads")
     return value
+
+
+def _plain(arg: Any) -> Any:
+    # An argument of a recorded operator; a symbolic number in place of the node that computes it.
+    if isinstance(arg, list | tuple):
+        return [_plain(each) for each in arg]
+    return (
+        arg.meta.get("val", arg) if isinstance(arg, torch.fx.Node) and not isinstance(arg.meta.get("val"), torch.Tensor) else arg
+    )
 
 
 def generator_states() -> list[torch.Tensor]:

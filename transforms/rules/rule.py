@@ -20,11 +20,10 @@ from ...ir.taking import a_function, a_program, kind_of
 from ..transformation import UNLIMITED, Fuel, Transformation
 from .application import Application
 from .explanation import Explanation
-from .matching import operators_of
-from .patterns import any_call, check_call, conditions_of, term_of, variables_of
+from .matching import has_conditions, holds, roots_of
+from .pattern import Pattern, pattern_at, role, variables_of
 from .place import Match
 from .several import check_results
-from .terms import Var, subterms
 
 __all__ = ["Rule", "RuleSet", "rule"]
 
@@ -149,26 +148,26 @@ class RuleSet(Value):
                     f"{each.name} has no replacement: write one as `@{each.name}.becomes`, over "
                     f"`def _(m, {', '.join(each.variables)})`"
                 )
-            for target in dict.fromkeys([one for term in each.results for one in operators_of(term)]):
+            for target in dict.fromkeys([one for part in each.pattern.results for one in roots_of(part)]):
                 found[target] = (*found.get(target, ()), each)
         return found
 
 
 @frozen(slots=False)
 class Rule(RuleSet):
-    """One rule: a term to look for, and a function that gives the term to put in its place.
+    """One rule: a pattern to look for, and a function that computes what replaces it.
 
     >>> import torch, purefx as px
     >>> softened = px.rule(lambda x: torch.relu(x))
-    >>> softened.term, softened.variables, softened.replacement
+    >>> softened.pattern, softened.variables, softened.replacement
     (relu(x), ('x',), None)
     """
 
     rules: tuple[Rule, ...] = field(init=False, repr=False, eq=False)
     written: Callable[..., Any]
     """The function that it was written as."""
-    term: Any = field(repr=False)
-    """What it looks for: a term, or a tuple of them."""
+    pattern: Pattern = field(repr=False)
+    """What it looks for."""
     variables: tuple[str, ...]
     replacement: Callable[..., Any] | None = None
     conditions: tuple[Callable[[Match], bool], ...] = field(default=(), repr=False)
@@ -188,11 +187,6 @@ class Rule(RuleSet):
         return self.written.__name__
 
     @property
-    def results(self) -> tuple[Any, ...]:
-        """The values that it replaces, as terms."""
-        return self.term if isinstance(self.term, tuple) else (self.term,)
-
-    @property
     def may_leave(self) -> bool:
         """Whether its function may return None to leave a match as it is."""
         return self.written is self.replacement
@@ -208,20 +202,13 @@ class Rule(RuleSet):
             RuleError: its parameters are not ``m`` and the variables of the pattern, or there is a replacement already.
         """
         what = f"a function of ({', '.join(('m', *self.variables))}), in plain torch code"
-        given = tuple([one.name for one in variables_of(a_function(replacement, f"the replacement of {self.name}", what))])
+        given = tuple(variables_of(a_function(replacement, f"the replacement of {self.name}", what)))
         if given[1:] != self.variables:
             raise RuleError(f"{self.name}.becomes takes ({', '.join(('m', *self.variables))}), not ({', '.join(given)})")
         if self.replacement is not None:
             raise RuleError(f"{self.name} has a replacement already: what stands in one place is one thing; write another rule")
         object.__setattr__(self, "replacement", replacement)  # said once, below the pattern; from then on the rule is complete
         return self
-
-    def build(self, found: Match) -> Any:
-        """Return the term that stands in the place of a match."""
-        assert self.replacement is not None
-        term = self.replacement(found, *[found.given(found[name]) for name in self.variables])
-        check_call(found, term)
-        return term
 
 
 def rule(
@@ -287,21 +274,18 @@ def rule(
     def make(function: Callable[..., Any]) -> Rule:
         advice = "apply the rule that it makes, and not px.rule itself" if isinstance(cast("object", function), Program) else ""
         a_function(function, "the pattern of px.rule", "a function, as in px.rule(lambda x: torch.relu(x))", advice)
-        variables = variables_of(function) if at is None else []
-        term = term_of(function, variables) if at is None else any_call(at)
-        term = tuple(term) if isinstance(term, list | tuple) and term else term
-        if unused := {one.name for one in variables} - {each.name for each in subterms(term) if isinstance(each, Var)}:
+        traced = Pattern.of(function) if at is None else pattern_at(at)
+        if unused := {*traced.variables} - {each.target for each in traced.parts if role(each) == "variable"}:
             raise RuleError(f"{function.__name__} does not use {', '.join(sorted(unused))}: nothing would bind it")
-        several = term if isinstance(term, tuple) else (term,)
-        for each in several:
-            list(operators_of(each))
-        check_results(function.__name__, several)
+        for each in traced.results:
+            list(roots_of(each))
+        check_results(function.__name__, traced.results)
         return Rule(
             function,
-            term,
-            tuple([one.name for one in variables]),
+            traced,
+            traced.variables,
             None if at is None else function,
-            conditions=(*conditions_of(term), *(() if where is None else (where,))),
+            conditions=(*((holds,) if has_conditions(traced) else ()), *(() if where is None else (where,))),
             keeps_inner=keeps_inner,
             any_effects=any_effects,
             once=once,

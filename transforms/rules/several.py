@@ -1,6 +1,6 @@
-"""Patterns with several results: terms that share values, found together from one of them and replaced at one place.
+"""Patterns with several results: parts that share values, found together from one of them and replaced at one place.
 
-The terms are found from the last of them that a walk over the graph comes to: the others are users of values that are known by
+The parts are found from the last of them that a walk over the graph comes to: the others are users of values that are known by
 then.  All that they compute then stands at one place, behind what it uses and before what uses it, if there is such a place.
 """
 
@@ -14,84 +14,77 @@ from attrs import evolve
 from ...ir.arguments import Ref, refs_in
 from ...ir.errors import RuleError
 from ...ir.graph import Node
-from .matching import Found, NodeOf, match, operators_of, root_of
-from .terms import AnyOf, Applied, Item, Var, parts_of, subterms
+from .matching import Found, NodeOf, match, root_of, roots_of
+from .pattern import Pattern, inner, role, shown, subparts
 
 __all__ = ["check_results", "spot", "ways"]
 
 UsersOf = Callable[[str], Sequence[Node]]
 
 
-def check_results(name: str, terms: tuple[Any, ...]) -> None:
-    """Check that terms can be found together.
+def check_results(name: str, parts: tuple[Any, ...]) -> None:
+    """Check that parts can be found together.
 
     Args:
         name: of the rule.
-        terms: the results of its pattern.
+        parts: the results of its pattern.
 
     Raises:
         RuleError: one of them stands there twice, or has no value in common with the others.
-
-    >>> x, y = Var("x"), Var("y")
-    >>> check_results("both", (x.sin(), x.cos()))
-    >>> check_results("apart", (x.sin(), y.cos()))
-    Traceback (most recent call last):
-        ...
-    purefx.ir.errors.RuleError: apart looks for sin(x) and for cos(y), which have no value in common: write two rules
     """
-    if len({id(term) for term in terms}) < len(terms):
+    if len({id(part) for part in parts}) < len(parts):
         raise RuleError(f"{name} returns one value twice: return it once, and let the replacement give one value for it")
-    known, left = _values_in(terms[:1]), list(terms[1:])
+    known, left = _values_in(parts[:1]), list(parts[1:])
     while left:
-        joined = next((term for term in left if not known.isdisjoint(_values_in([term]))), None)
+        joined = next((part for part in left if not known.isdisjoint(_values_in([part]))), None)
         if joined is None:
-            shown = f"{name} looks for {terms[0]!r} and for {left[0]!r}"
-            raise RuleError(f"{shown}, which have no value in common: write two rules")
+            raise RuleError(
+                f"{name} looks for {shown(parts[0])} and for {shown(left[0])}, which have no value in common: write two rules"
+            )
         known |= _values_in([joined])
-        left = [term for term in left if term is not joined]
+        left = [part for part in left if part is not joined]
 
 
-def _values_in(terms: Sequence[Any]) -> set[object]:
-    # Variables by name, and what is computed of them.
-    named = [each for each in subterms(*terms) if isinstance(each, Var | Applied | Item)]
-    return {each.name if isinstance(each, Var) else id(each) for each in named}
+def _values_in(parts: Sequence[Any]) -> set[object]:
+    # Variables, and what is computed of them.
+    return {each for each in subparts(*parts) if role(each) in ("variable", "operator", "item", "index")}
 
 
-def ways(term: Any, node: Node, node_of: NodeOf, users_of: UsersOf) -> Iterator[Found]:
+def ways(pattern: Pattern, node: Node, node_of: NodeOf, users_of: UsersOf) -> Iterator[Found]:
     """Find the ways in which a node is what a rule looks for, or the last of several results.
 
     Args:
-        term: of the rule; a tuple where it has several results.
+        pattern: of the rule.
         node: of the graph.
         node_of: the node that computes a value; None for an input.
         users_of: the nodes that use a value and may be one of the other results, in order.
     """
-    if type(term) is not tuple:
-        yield from match(term, Ref(node.name), node_of)
+    if not pattern.is_tuple:
+        yield from match(pattern.results[0], Ref(node.name), node_of)
         return
-    for number, each in enumerate(term):
-        if root_of(node) in operators_of(each):
+    for number, each in enumerate(pattern.results):
+        if root_of(node) in roots_of(each):
             for found in match(each, Ref(node.name), node_of):
-                yield from _with_others(term, {number: node}, found, node_of, users_of)
+                yield from _with_others(pattern.results, {number: node}, found, node_of, users_of)
 
 
 def _with_others(
-    terms: tuple[Any, ...], roots: Mapping[int, Node], found: Found, node_of: NodeOf, users_of: UsersOf
+    parts: tuple[Any, ...], roots: Mapping[int, Node], found: Found, node_of: NodeOf, users_of: UsersOf
 ) -> Iterator[Found]:
-    if len(roots) == len(terms):
-        results = tuple([roots[number] for number in range(len(terms))])
+    if len(roots) == len(parts):
+        results = tuple([roots[number] for number in range(len(parts))])
         if _refs(found).isdisjoint([root.name for root in results]):  # what a replacement computes with is not replaced by it
             yield evolve(found, several=results)
         return
-    known = {id(term): node.name for term, node in zip(found.terms, found.nodes, strict=True)}
+    known = {id(part): node.name for part, node in zip(found.parts, found.nodes, strict=True)}
     taken = {node.name for node in roots.values()}
-    for number, term in enumerate(terms):
-        if number not in roots and (names := _candidates(term, known, found, users_of, {})) is not None:
+    for number, part in enumerate(parts):
+        if number not in roots and (names := _candidates(part, known, found, users_of, {})) is not None:
             for name in names:
                 node = node_of(name)
                 if node is not None and name not in taken:
-                    for more in match(term, Ref(name), node_of, found):
-                        yield from _with_others(terms, {**roots, number: node}, more, node_of, users_of)
+                    for more in match(part, Ref(name), node_of, found):
+                        yield from _with_others(parts, {**roots, number: node}, more, node_of, users_of)
             return
 
 
@@ -100,53 +93,43 @@ def _refs(found: Found) -> set[str]:
 
 
 def _candidates(
-    term: Any, known: Mapping[int, str], found: Found, users_of: UsersOf, done: dict[int, list[str] | None]
+    part: Any, known: Mapping[int, str], found: Found, users_of: UsersOf, done: dict[int, list[str] | None]
 ) -> list[str] | None:
-    # The values that may be a term, as users of what is known; None where nothing in it is.
-    if id(term) in known:
-        return [known[id(term)]]
-    if id(term) not in done:
-        done[id(term)] = _by_parts(term, lambda part: _candidates(part, known, found, users_of, done), found, users_of)
-    return done[id(term)]
+    # The values that may be a part, as users of what is known; None where nothing in it is.
+    if id(part) in known:
+        return [known[id(part)]]
+    if id(part) in done:
+        return done[id(part)]
+    result: list[str] | None = None
+    several = [_candidates(each, known, found, users_of, done) for each in inner(part)]
+    there = [names for names in several if names is not None]
+    match role(part):
+        case "variable":
+            value = found.values.get(part.target)
+            result = [value.name] if type(value) is Ref else None
+        case "any_of" if None not in several:
+            result = [*dict.fromkeys([name for names in there for name in names])]
+        case "list" if there:
+            result = there[0]
+        case "operator" | "item" | "index" if there:
+            nearest = min(([users_of(name) for name in names] for names in there), key=lambda users: sum(map(len, users)))
+            wanted = set(roots_of(part))
+            result = [*dict.fromkeys([node.name for users in nearest for node in users if root_of(node) in wanted])]
+    done[id(part)] = result
+    return result
 
 
-def _by_parts(term: Any, candidates: Callable[[Any], list[str] | None], found: Found, users_of: UsersOf) -> list[str] | None:
-    match term:
-        case Var(name):
-            value = found.values.get(name)
-            return [value.name] if type(value) is Ref else None
-        case AnyOf(terms):
-            several = [candidates(each) for each in terms]
-            return None if None in several else [*dict.fromkeys([name for names in several for name in names or ()])]
-        case Applied() | Item() | list() | tuple():
-            several = [names for each in parts_of(term) if (names := candidates(each)) is not None]
-            if not several or isinstance(term, list | tuple):
-                return several[0] if several else None
-            nearest = min(([users_of(name) for name in names] for names in several), key=lambda users: sum(map(len, users)))
-            wanted = set(operators_of(term))
-            return [*dict.fromkeys([node.name for users in nearest for node in users if root_of(node) in wanted])]
-        case _:
-            return None
-
-
-def spot(
-    span: Sequence[Node], inner: Collection[str], found: Found, follows: Collection[str] = (), leads: Collection[str] = ()
-) -> int | None:
+def spot(span: Sequence[Node], inner: Collection[str], found: Found) -> int | None:
     """Return where the nodes that replace several results may stand: before which node of a span; None if nowhere.
+
+    That is before the first other user of a result, and behind all that the match uses.
 
     Args:
         span: the nodes from the first to the last of a match, those between them included.
         inner: the nodes of the match, by name.
         found: the match.
-        follows: nodes that have to come after one of the match, beside users of its results.
-        leads: nodes that have to come before one of them.
     """
     roots, used = {root.name for root in found.roots}, _refs(found)
-    place: int | None = None
-    for number, node in enumerate(span):
-        is_other = node.name not in inner
-        if place is None and is_other and (node.name in follows or not roots.isdisjoint(node.refs())):
-            place = number
-        if place is not None and (node.name in used or (is_other and node.name in leads)):
-            return None
-    return len(span) - 1 if place is None else place
+    users = [number for number, node in enumerate(span) if node.name not in inner and not roots.isdisjoint(node.refs())]
+    place = users[0] if users else len(span) - 1
+    return None if any(node.name in used for node in span[place:]) else place

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from ...ir.torch_private import device_of
-from ..rules import terms
+from ..rules import any_of
 from ..rules.place import Match
 from ..rules.rule import Rule, RuleSet
 from .layout import alike, is_float, layout, named, turned
@@ -20,7 +20,6 @@ from .layout import alike, is_float, layout, named, turned
 __all__ = ["algebra"]
 
 aten: Any = torch.ops.aten
-any_of: Any = terms.any_of
 
 
 # -- types --------------------------------------------------------------------------------------------------------------------------

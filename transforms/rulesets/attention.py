@@ -19,14 +19,14 @@ from torch.nn import functional
 from ...ir.arguments import Ref
 from ...ir.graph import Op
 from ...ir.torch_private import SAFE_SOFTMAX, device_of
-from ..rules import terms
+from ..rules import any_of
 from ..rules.place import Match
 from ..rules.rule import Rule, RuleSet, rule
 
 __all__ = ["attention"]
 
 aten: Any = torch.ops.aten
-any_of: Any = terms.any_of
+
 attend = functional.scaled_dot_product_attention
 
 

@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 from ...ir.arguments import Ref
-from ..rules import terms
+from ..rules import any_of
 from ..rules.place import Match
 from ..rules.rule import Rule, RuleSet, rule
 from .layout import alike, is_float, named
@@ -21,7 +21,6 @@ from .layout import alike, is_float, named
 __all__ = ["fusions"]
 
 aten: Any = torch.ops.aten
-any_of: Any = terms.any_of
 
 
 def _near(m: Match, **wanted: float) -> bool:

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 
 from ...ir.arguments import Ref
-from ..rules import terms
+from ..rules import any_of
 from ..rules.place import Match
 from ..rules.rule import Rule, RuleSet, rule
 
 __all__ = ["alike", "is_float", "layout", "named", "turned"]
 
 aten: Any = torch.ops.aten
-any_of: Any = terms.any_of
+
 Function = Callable[..., Any]
 
 

@@ -1,0 +1,593 @@
+"""Patterns: torch code that ``torch.fx`` traces, and what each node of the traced graph stands for in a program.
+
+A part of a pattern is a node of its graph, a list of parts, or a literal.  ``matching`` finds parts in programs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from types import CellType, FunctionType
+from typing import Any
+
+import torch
+from attrs import field, frozen
+from torch import fx
+
+from ...ir.errors import RuleError
+from ...ir.graph import Call, Node, Op
+from ...ir.names import did_you_mean, join
+from ...ir.program import Program
+from ...ir.taking import kind_of
+from ...ir.torch_private import (
+    OpOverload,
+    OpOverloadPacket,
+    builtin_functions,
+    overload_of,
+    overloads_of,
+    parameters_of,
+    schema_of,
+)
+from .arguments import arranged, takes_sizes
+
+__all__ = [
+    "ModuleCall", "Operator", "Pattern", "Through", "any_of", "module", "operator_named", "pattern_at", "role", "shown",
+    "subparts", "through",
+]  # fmt: skip
+
+Part = Any
+
+PYTHON: Mapping[str, str] = {
+    "truediv": "div", "mod": "remainder", "floordiv": "floor_divide", "and": "bitwise_and", "or": "bitwise_or",
+    "xor": "bitwise_xor", "invert": "bitwise_not", "pos": "positive", "lshift": "__lshift__", "rshift": "__rshift__",
+}  # fmt: skip
+"""Operators of Python that have another name in aten."""
+
+EQUIVALENT: Mapping[str, str] = {f"bitwise_{name}": f"__{name}__" for name in ("and", "or", "xor")}
+"""``x & y`` is exported as ``aten.__and__``, ``torch.bitwise_and(x, y)`` under its own name."""
+
+CASTS: Mapping[str, torch.dtype] = {
+    "float": torch.float32, "double": torch.float64, "half": torch.float16, "bfloat16": torch.bfloat16, "int": torch.int32,
+    "long": torch.int64, "bool": torch.bool, "short": torch.int16, "char": torch.int8, "byte": torch.uint8,
+    "cfloat": torch.complex64, "cdouble": torch.complex128,
+}  # fmt: skip
+
+ATTRIBUTES: Mapping[str, str] = {"T": "numpy_T", "mT": "mT", "H": "matrix_H", "mH": "mH", "real": "real", "imag": "imag"}
+
+FACTS = frozenset({"shape", "dtype", "device", "ndim", "size", "numel", "nelement", "dim"})
+"""What the pattern asks of a value: it is known where the pattern matches."""
+
+INSTEAD = "compute a new one (x + 1 for x.add_(1), torch.where or index_put for x[i] = y), and use that"
+
+INDEXING = tuple(getattr(torch.ops.aten, name) for name in ("select", "slice", "unsqueeze", "index"))
+"""The operators that torch exports for an index."""
+
+
+# -- what the user writes --------------------------------------------------------------------------------------------------------
+
+
+class Unanswered(RuleError, TypeError):
+    """Code asks what is known only where a rule matches, or when the program runs."""
+
+
+class Value(fx.Proxy):
+    """A value of a pattern: functions and methods of torch, and operators of Python, apply to it."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Record a function of torch; one that is written in Python is run, and what it calls is recorded."""
+        if isinstance(function, FunctionType):
+            return _followed(function, args, kwargs or {})
+        return super().__torch_function__(function, types, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a method, or what an attribute computes."""
+        if name in TYPICAL and self.tracer.is_following:
+            return TYPICAL[name]
+        if name in ATTRIBUTES:
+            return getattr(torch.ops.aten, ATTRIBUTES[name])(self)
+        if name in CASTS or name in ("cpu", "cuda"):
+            return lambda: self.to(CASTS.get(name, name))
+        if name == "norm":  # torch writes it in Python, and it is not the operator of its name
+            return lambda *args, **kwargs: _followed(torch.Tensor.norm, (self, *args), kwargs)
+        if name in ("shape", "dtype", "device", "ndim"):
+            return self.tracer.create_proxy("call_function", getattr, (self, name), {})
+        if name.startswith("__") or not (name in FACTS or overloads_of(name)):
+            raise AttributeError(
+                f"a pattern cannot ask a value for {name!r}: it is not an operator, and nothing is computed; use `where=`"
+            )
+        return lambda *args, **kwargs: self.tracer.create_proxy("call_method", name, (self, *args), kwargs)
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a cast."""
+        where = args[0] if len(args) == 1 else None if args else kwargs.get("device")
+        if isinstance(where, str | torch.device) and "dtype" not in kwargs:  # the exporter writes the type too
+            rest = {key: value for key, value in kwargs.items() if key != "device"}
+            return torch.ops.aten.to.dtype_layout(self, dtype=self.dtype, device=torch.device(where), **rest)
+        return self.tracer.create_proxy("call_method", "to", (self, *args), kwargs)
+
+    def __rtruediv__(self, number: Any) -> Any:
+        return self.reciprocal() * number  # as torch computes it
+
+    def __rsub__(self, number: Any) -> Any:
+        return torch.rsub(self, number)
+
+    def __len__(self) -> int:
+        raise Unanswered("the length of a value is known only where a rule matches; write x.size(0), or a variable")
+
+
+def _followed(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    # torch's Python functions hand a value that is not a tensor to its class; here their bodies run.
+    tracer = next(each.tracer for each in subparts(*args, *kwargs.values()) if isinstance(each, Value))
+    before, tracer.is_following = tracer.is_following, True
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+        return _without_overrides(function)(*args, **kwargs)
+    except (TypeError, fx.proxy.TraceError) as error:
+        known = {name for name, _ in builtin_functions()}
+        names = [name for name in function.__code__.co_names if name in known and overloads_of(name)]
+        calls = ", ".join([f"torch.ops.aten.{name}" for name in names[:4]])
+        raise RuleError(
+            f"{function.__name__} computes with facts that a pattern does not know ({str(error).partition(chr(10))[0]});\n"
+            f"write the operator that it calls in the program, such as {calls or 'torch.ops.aten.<name>'}"
+        ) from error
+    finally:
+        tracer.is_following = before
+
+
+class _Rank:
+    """How many dimensions a value has, where torch's functions ask: some."""
+
+    def __eq__(self, other: object) -> bool:
+        if other != 0:
+            raise TypeError("how many dimensions a value has is known only where the rule matches")
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+TYPICAL: Mapping[str, Any] = {
+    "layout": torch.strided, "device": torch.device("cpu"), "is_sparse": False, "ndim": _Rank(), "dim": _Rank,
+}  # fmt: skip
+"""What values are taken to be where torch's functions ask them."""
+
+
+def _without_overrides(function: FunctionType) -> Callable[..., Any]:
+    plain = {name: lambda *_: False for name in function.__globals__ if name.startswith("has_torch_function")}
+    inner = [cell.cell_contents for cell in function.__closure__ or ()]
+    closure = tuple([CellType(_without_overrides(one) if isinstance(one, FunctionType) else one) for one in inner]) or None
+    globals_ = {**function.__globals__, **plain}
+    same = FunctionType(function.__code__, globals_, function.__name__, function.__defaults__, closure)
+    same.__kwdefaults__ = function.__kwdefaults__
+    return same
+
+
+def any_of(*parts: Any) -> Any:
+    """Return a value that matches where one of several does; of tensors, the first.
+
+    Args:
+        parts: tried in this order.
+
+    >>> Pattern.of(lambda x: any_of(torch.relu(x), x.clamp(0)))
+    any_of(relu(x), clamp(x, 0))
+
+    Raises:
+        RuleError: one of them is a function.
+    """
+    value = next((part for part in parts if isinstance(part, fx.Proxy)), None)
+    if functions := [part for part in parts if callable(part) and not isinstance(part, fx.Proxy | torch.Tensor)]:
+        raise RuleError(f"any_of takes values, and {functions[0]!r} is a function: call it with variables")
+    return parts[0] if value is None else value.tracer.create_proxy("call_function", any_of, parts, {})
+
+
+def through(part: Any, chain: Any = None, *, views: bool = True, casts: bool = False) -> Any:
+    """Return a value that matches another one, or views and casts of it, however many.
+
+    Args:
+        part: what stands at the end of the chain.
+        chain: a variable that is the chain: in the replacement ``chain(y)`` is the same views and casts of ``y``.
+        views: whether it looks through operators that give all elements in another order or shape (``view``, ``transpose``,
+            ``expand``, ``contiguous``).
+        casts: whether it looks through casts to another type.
+
+    >>> Pattern.of(lambda x, shape: torch.exp(through(torch.relu(x), shape)))
+    exp(through(relu(x), shape, True, False))
+
+    Raises:
+        RuleError: it would look through nothing, or the chain is not a variable.
+    """
+    if not views and not casts:
+        raise RuleError("px.through looks through views, casts or both: say views=True or casts=True")
+    if not isinstance(part, fx.Proxy):
+        return part  # a pattern that is run on tensors
+    if chain is not None and not (isinstance(chain, fx.Proxy) and chain.node.op == "placeholder"):
+        raise RuleError(f"the chain of px.through is a variable of the pattern, not {chain!r}")
+    return part.tracer.create_proxy("call_function", through, (part, chain, views, casts), {})
+
+
+def _rest(*_: Any) -> Any:
+    # Any number of items of a list: `[x, *rest]`.
+    raise AssertionError("matching takes it apart")
+
+
+def _call(*_: Any) -> Any:
+    # An operator or a module, whatever its arguments are.
+    raise AssertionError("matching takes it apart")
+
+
+@frozen
+class ModuleCall:
+    """A call of a module, whatever it is called with."""
+
+    glob: str | None
+    type_name: str | None
+
+    __name__ = "module"
+
+    def is_at(self, node: Node, path: str, program: Program) -> bool:
+        """Return whether a node of a body, which stands at a path from the root, calls a module that is meant."""
+        if type(node.do) is not Call:
+            return False
+        called = join(path, node.do.instance.path)
+        if self.glob is not None:
+            return fnmatchcase(called, self.glob)
+        names = [each.type_name or "" for each in program.modules if each.path == called]
+        return any(self.type_name in (name, name.rpartition(".")[2]) for name in names)
+
+
+def module(where: Any) -> ModuleCall:
+    """Return what ``px.rule(at=...)`` takes to look at calls of modules, in a tree.
+
+    Args:
+        where: the path of a module from the root, in which ``*`` and ``?`` stand for any characters; or a class of modules.
+
+    >>> module("layers.*.mlp").glob, module(torch.nn.Linear).type_name
+    ('layers.*.mlp', 'torch.nn.modules.linear.Linear')
+
+    Raises:
+        RuleError: it is neither.
+    """
+    if isinstance(where, type) and issubclass(where, torch.nn.Module):
+        return ModuleCall(None, f"{where.__module__}.{where.__qualname__}")
+    if not isinstance(where, str):
+        raise RuleError(f"px.module takes the path of a module, with * for any characters, or a class of modules, not {where!r}")
+    return ModuleCall(where, None)
+
+
+# -- tracing ---------------------------------------------------------------------------------------------------------------------
+
+
+class _Tracer(fx.Tracer):
+    def __init__(self) -> None:
+        super().__init__(autowrap_modules=())
+        self.root, self.graph = torch.nn.Module(), fx.Graph()
+        self.tensor_attrs: dict[Any, str] = {}
+        self.is_following = False
+        """Whether the body of a function of torch runs."""
+
+    def proxy(self, node: fx.Node) -> Value:
+        return Value(node, self)
+
+    def iter(self, obj: fx.Proxy) -> Iterator[Any]:
+        results = (
+            {len(schema_of(one).returns) for one in operator_of(obj.node).overloads} if role(obj.node) == "operator" else {1}
+        )
+        if results != {1}:
+            return iter([obj[number] for number in range(max(results))])
+        if role(obj.node) not in ("variable", "amount"):
+            raise RuleError(
+                "how many results there are is not known in a rule: write parts[0], parts[1], or a, b = parts; any number of\n"
+                "values is a variable of its own: torch.cat([x, *rest])"
+            )
+        return iter([self.create_proxy("call_function", _rest, (obj,), {})])
+
+    def create_arg(self, a: Any) -> Any:
+        return a if isinstance(a, torch.nn.Parameter | OpOverload | ModuleCall) else super().create_arg(a)
+
+
+@frozen(eq=False)
+class Pattern:
+    """What a rule looks for.
+
+    >>> Pattern.of(lambda x: torch.relu(x + 1))
+    relu(add(x, 1))
+    """
+
+    variables: tuple[str, ...]
+    results: tuple[Part, ...]
+    is_tuple: bool = False
+    graph: fx.Graph = field(factory=fx.Graph, repr=False)
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> Pattern:
+        """Return the pattern that a function is.
+
+        Raises:
+            RuleError: the function asks for what only a run knows, or one of its operators is unknown.
+        """
+        name, tracer = getattr(function, "__name__", "the pattern"), _Tracer()
+        variables = variables_of(function)
+        values = [tracer.create_proxy("placeholder", one, (), {}) for one in variables]
+        try:
+            made = function(*values)
+        except fx.proxy.TraceError as error:
+            raise RuleError(
+                f"{name}: a rule cannot branch on a value or iterate over it, because nothing is computed; look at the\n"
+                "matched values in `where=`, and write parts[0] for one of several results"
+            ) from error
+        for node in tracer.graph.nodes:
+            if node.op == "get_attr":
+                node.meta["tensor"] = getattr(tracer.root, node.target)
+            role(node)  # checks its operator
+        is_tuple = isinstance(made, list | tuple) and len(made) > 0
+        results = tuple([each.node if isinstance(each, fx.Proxy) else each for each in (made if is_tuple else [made])])
+        return cls(tuple(variables), results, is_tuple, tracer.graph)
+
+    @property
+    def parts(self) -> list[Part]:
+        """All parts, the results first."""
+        return subparts(*self.results)
+
+    def __repr__(self) -> str:
+        return ", ".join(map(shown, self.results))
+
+
+def pattern_at(operators: Any) -> Pattern:
+    """Return the pattern that matches wherever one of some operators or modules is called.
+
+    >>> pattern_at([torch.relu, torch.ops.aten.gelu.default])
+    any_of(relu(...), gelu(...))
+    """
+    graph, several = fx.Graph(), operators if isinstance(operators, list | tuple) else [operators]
+    calls = []
+    for each in several:
+        calls.append(graph.call_function(_call, ()))
+        if isinstance(each, ModuleCall):
+            calls[-1].meta.update(role="module", module=each)
+        else:
+            name, overloads = operator_named(each)
+            calls[-1].meta.update(role="call", operator=Operator(name, {one: {} for one in overloads}))
+    return Pattern((), (calls[0] if len(calls) == 1 else graph.call_function(any_of, tuple(calls)),), graph=graph)
+
+
+def variables_of(function: Callable[..., Any]) -> list[str]:
+    """Return the parameters of a function; each is a variable.
+
+    Raises:
+        RuleError: it collects arguments, or has defaults.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError as error:  # of many functions that are written in C
+        name = getattr(function, "__name__", "it")
+        raise RuleError(f"{name} does not say what its parameters are; call it in a function: lambda x: {name}(x)") from error
+    if any(one.kind is not one.POSITIONAL_OR_KEYWORD or one.default is not one.empty for one in parameters):
+        raise RuleError("each parameter of a rule is a variable: no defaults, no *args; a variable matches a list as well")
+    return [one.name for one in parameters]
+
+
+# -- what the nodes are ----------------------------------------------------------------------------------------------------------
+
+
+@frozen(eq=False)
+class Operator:
+    """An operator, in each of the overloads that its arguments fit."""
+
+    name: str
+    overloads: Mapping[Any, Mapping[str, Part]]
+    """The argument of each parameter of an overload."""
+    plans: dict[Any, Any] = field(factory=dict, init=False)
+    """How nodes are compared with it (``matching.py``)."""
+
+
+def role(part: Part) -> str:
+    """Return what a part of a pattern stands for: a variable, a tensor, an operator, an item, an index, an amount ..."""
+    if not isinstance(part, fx.Node):
+        return "list" if isinstance(part, list | tuple) else "literal"
+    if "role" not in part.meta:
+        part.meta["role"] = _role(part)
+        if part.meta["role"] == "operator":
+            part.meta["operator"] = _operator(part)
+    return str(part.meta["role"])
+
+
+def operator_of(part: Part) -> Operator:
+    """Return the operator of a part whose role is that, or a call of any."""
+    assert role(part) in ("operator", "call")
+    found: Operator = part.meta["operator"]
+    return found
+
+
+SPECIAL: Mapping[Any, str] = {any_of: "any_of", through: "through", _rest: "rest", getattr: "amount"}
+
+
+def _role(part: fx.Node) -> str:
+    if part.op in ("placeholder", "get_attr"):
+        return "variable" if part.op == "placeholder" else "tensor"
+    if part.target in SPECIAL or (part.op == "call_method" and part.target in FACTS):
+        return SPECIAL.get(part.target, "amount")
+    operands = part.all_input_nodes
+    if operands and all(role(one) == "amount" for one in operands) and _is_python(part):
+        return "amount"
+    if part.target is operator.getitem:
+        if any(role(each) not in ("variable", "amount") for each in operands[1:]):
+            raise RuleError("a pattern cannot index with a tensor: write torch.ops.aten.index.Tensor(x, [index])")
+        return "item" if type(part.args[1]) is int else "index"
+    return "operator"
+
+
+def _is_python(part: fx.Node) -> bool:
+    return getattr(part.target, "__module__", "") in ("_operator", "math") and not any(
+        isinstance(each, torch.Tensor) for each in part.args
+    )
+
+
+def is_arithmetic(part: Part) -> bool:
+    """Return whether a part may be a number that is computed of variables, as in ``x.reshape(n * 2, -1)``."""
+    if role(part) in ("variable", "amount", "literal"):
+        return True
+    return isinstance(part, fx.Node) and part.op == "call_function" and _is_python(part) and all(map(is_arithmetic, part.args))
+
+
+def _operator(part: fx.Node) -> Operator:
+    target, args = part.target, part.args
+    if getattr(target, "__module__", "") == "_operator":
+        target = target.__name__.strip("_")  # type: ignore[union-attr]
+        if not isinstance(args[0], fx.Node) and target in ("lshift", "rshift"):
+            target = f"bitwise_{'left' if target == 'lshift' else 'right'}_shift"
+        target = PYTHON.get(target, target)
+    name, overloads = operator_named(target)
+    fitting = {one: found for one in overloads if (found := _given(one, args, part.kwargs)) is not None}
+    if not fitting:
+        if "out" in part.kwargs:
+            raise RuleError(f"{name}(out=...) writes into a value, and a rule writes none: {INSTEAD}")
+        given = ", ".join([*map(shown, args), *[f"{key}={shown(value)}" for key, value in part.kwargs.items()]])
+        raise RuleError(f"no overload of {name} takes ({given}):\n  " + "\n  ".join(str(schema_of(one)) for one in overloads))
+    return Operator(name, fitting)
+
+
+def _given(overload: Any, args: Sequence[Part], kwargs: Mapping[str, Part]) -> dict[str, Part] | None:
+    found = arranged(overload, args, kwargs)
+    if found is None and len(args) > 2 and takes_sizes(overload):
+        found = arranged(overload, (args[0], [*args[1:]]), kwargs)  # x.reshape(2, 3) is x.reshape([2, 3])
+    if found is None:
+        return None
+    return found if all(_fits(found[one.name], one.kind) for one in parameters_of(overload)) else None
+
+
+def _fits(part: Part, kind: str) -> bool:
+    # Whether a literal can be what a parameter takes.  Which of several overloads a program calls is seen where it is matched.
+    match role(part):
+        case "list":
+            return "List[" in kind
+        case "amount" if part.target is getattr and part.args[1] == "shape":
+            return "List[" in kind
+        case "literal" if part is None:
+            return kind.startswith("Optional")
+        case "literal" if type(part) in (int, float, bool, complex):
+            return any(word in kind for word in ("Tensor", "number", "int", "float", "bool", "complex")) and "List[" not in kind
+        case "literal" if isinstance(part, str | torch.device):
+            return "str" in kind or "Device" in kind
+        case "literal":
+            return "int" in kind and "List[" not in kind  # a dtype, a layout
+        case "tensor":
+            return "Tensor" in kind
+        case _:
+            return True
+
+
+def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
+    """Return the name of an operator, and its overloads that compute a new value.
+
+    >>> operator_named(torch.relu)
+    ('relu', [<OpOverload(op='aten.relu', overload='default')>])
+
+    Raises:
+        RuleError: no such operator exists.
+    """
+    function = overload_of(function)
+    if isinstance(function, OpOverload):
+        name, overloads = schema_of(function).name.partition("::")[2], [function]
+    elif isinstance(function, OpOverloadPacket):
+        name, overloads = function.__name__, [getattr(function, overload) for overload in function.overloads()]
+    else:
+        name = function if isinstance(function, str) else getattr(function, "__name__", str(function))
+        several = [*overloads_of(name), *overloads_of(EQUIVALENT.get(name, ""))]
+        overloads = [one for one in several if _computes_tensors(one)]
+    if not overloads:
+        near = did_you_mean(name, dir(torch.ops.aten))
+        if isinstance(function, torch.nn.Module) or (isinstance(function, type) and issubclass(function, torch.nn.Module)):
+            raise RuleError(
+                f"{kind_of(function)} is not an operator; px.module(its path or its class) stands for calls of a module"
+            )
+        raise RuleError(f"{name!r} is not an operator of aten{near}; write torch.ops.<library>.<operator>")
+    found = [one for one in overloads if not any(each.is_written for each in parameters_of(one))]
+    if not found:
+        raise RuleError(f"{name} writes into its arguments, and a rule looks for values and builds such: {INSTEAD}")
+    return name, found
+
+
+def _computes_tensors(overload: Any) -> bool:
+    kinds = [each.kind for each in parameters_of(overload)], [str(each.type) for each in schema_of(overload).returns]
+    return all(any("Tensor" in kind for kind in several) for several in kinds)
+
+
+def inner(part: Part) -> Sequence[Part]:
+    """Return what a part is made of."""
+    if isinstance(part, fx.Node):
+        return [*part.args, *part.kwargs.values()]
+    if isinstance(part, slice):
+        return [part.start, part.stop, part.step]
+    return part if isinstance(part, list | tuple) else ()
+
+
+def subparts(*parts: Part) -> list[Part]:
+    """Return parts and all that they are made of, each object once."""
+    todo, found = [*reversed(parts)], dict[int, Any]()
+    while todo:
+        each = todo.pop()
+        if id(each) not in found:
+            found[id(each)] = each
+            todo += reversed(inner(each))
+    return list(found.values())
+
+
+def shown(part: Part, depth: int = 6) -> str:
+    """Return a part as text, for messages."""
+    if isinstance(part, list | tuple):
+        return f"[{', '.join([shown(each, depth) for each in part])}]"
+    if not isinstance(part, fx.Node):
+        return repr(part)
+    match role(part):
+        case "variable":
+            return str(part.target)
+        case "call" | "module":
+            return f"{part.meta['operator'].name if 'operator' in part.meta else 'module'}(...)"
+        case "item":
+            return f"{shown(part.args[0], depth - 1)}[{part.args[1]}]" if depth else "..."
+        case _ as kind:
+            name = part.meta["operator"].name if kind == "operator" else getattr(part.target, "__name__", part.target)
+            given = [*part.args, *part.kwargs.values()]
+            return f"{name}({', '.join([shown(each, depth - 1) for each in given])})" if depth else "..."
+
+
+# -- views and casts -------------------------------------------------------------------------------------------------------------
+
+VIEWS = frozenset([f"aten.{name}" for name in (
+    "_reshape_alias", "_unsafe_view", "alias", "clone", "contiguous", "expand", "expand_as", "flatten", "mT", "moveaxis",
+    "movedim", "numpy_T", "permute", "ravel", "reshape", "reshape_as", "squeeze", "swapaxes", "swapdims", "t", "transpose",
+    "unflatten", "unsqueeze", "view", "view_as",
+)])  # fmt: skip
+"""Operators that give the elements of their operand in another order or shape, all of them: no selection, no conjugate."""
+
+CASTING = frozenset({"aten.to.dtype", "aten._to_copy.default", "aten.type_as.default"})
+
+
+def looks_through(part: fx.Node, node: Node) -> bool:
+    """Return whether a node is a view or a cast that a part looks through."""
+    if type(node.do) is not Op or not node.args or not hasattr(node.args[0], "name"):
+        return False
+    _, _, views, casts = part.args
+    if node.do.name in CASTING:
+        return bool(casts) and dict(node.kwargs).get("device") is None
+    return bool(views) and node.do.name.rpartition(".")[0] in VIEWS
+
+
+@frozen(repr=False)
+class Through:
+    """The views and casts that a pattern looked through; called, they are applied to another value."""
+
+    nodes: tuple[Node, ...] = field(eq=lambda nodes: tuple([(node.do, node.args[1:], node.kwargs) for node in nodes]))
+    """The outermost first."""
+    value: Callable[[Any], Any] = field(eq=False, default=lambda arg: arg)
+    """Gives an argument of the program as an operand of the replacement."""
+
+    def __call__(self, value: Any) -> Any:
+        """Return the same views and casts of another value."""
+        for node in reversed(self.nodes):
+            assert type(node.do) is Op
+            args = [self.value(arg) for arg in node.args[1:]]
+            value = node.do.target(value, *args, **{key: self.value(arg) for key, arg in node.kwargs})
+        return value
