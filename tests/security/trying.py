@@ -250,7 +250,6 @@ def _called(module: Any, base: Base, draw: random.Random) -> None:
     str(module)
     for part in draw.sample(list(module.modules()), 1):
         _ = getattr(part, "graph", None), getattr(part, "code", None)
-    _ = module.graph_signature, module.module_call_graph, module.range_constraints
 
 
 def prepared(folder: Path) -> Run:
