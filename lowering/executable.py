@@ -9,7 +9,7 @@ import torch
 from attrs import evolve
 
 from ..ir.arguments import Arg, Items, Ref
-from ..ir.effects.resolved import node_effects, slot_storage, storages
+from ..ir.effects.resolved import node_effects, slot_views, views_of
 from ..ir.graph import Get, Graph, Input, Node
 from ..ir.inference import clone_value
 from ..ir.names import word_of
@@ -67,9 +67,9 @@ def with_saved_values(program: Program) -> Program:
     targets |= {number: graph.inputs[spec.index].name for number, spec in enumerate(specs) if type(spec) is InputMutation}
     if not targets:
         return program
-    memory = storages(program, graph, node_effects(program, graph))
-    written = {memory.find(slot_storage(program, spec.slot)) for spec in specs if type(spec) is StateMutation}
-    written |= {memory.find(graph.inputs[spec.index].name) for spec in specs if type(spec) is InputMutation}
+    views = views_of(program, node_effects(program, graph))
+    written: set[object] = {graph.inputs[spec.index].name for spec in specs if type(spec) is InputMutation}
+    written.update(*[slot_views(program, spec.slot) for spec in specs if type(spec) is StateMutation])
     names, clones, saved, taken = graph.names(), list[Node](), dict[Arg, Ref](), set[Arg]()
 
     def clone(value: Ref, original: Ref) -> Ref:
@@ -82,7 +82,7 @@ def with_saved_values(program: Program) -> Program:
     for number, arg in enumerate(graph.output):
         given, target = arg, targets.get(number)
         if type(given) is Ref and given.name != target:
-            if memory.find(given.name) in written:
+            if not written.isdisjoint(views[given.name]):
                 arg = saved[given] = saved.get(given) or clone(given, given)
             if target is not None and arg in taken:
                 arg = clone(arg, given)

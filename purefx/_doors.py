@@ -74,7 +74,7 @@ def capture(
 
     Warns:
         CaptureWarning: the module does something that exported programs do not keep: a backward of its own, a reentrant
-            checkpoint, a hook on a tensor, a seed.  With ``strict`` it is not known.
+            checkpoint, a hook on a tensor.  With ``strict`` it is not known.
 
     Returns:
         A flat program, as ``import_ep`` gives it; modules with several names are one object, which an exported program does

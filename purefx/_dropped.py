@@ -1,4 +1,4 @@
-"""What ``torch.export`` drops without a word: backward functions of the module's own, hooks on tensors, seeds that it sets.
+"""What ``torch.export`` drops without a word: backward functions of the module's own, hooks on tensors.
 
 The exporter runs the module once, and this looks on: nothing is run a second time.  Dynamo (``strict=True``) runs no module.
 """
@@ -57,21 +57,17 @@ class Dropped:
     """The classes with a backward of their own that the results depend on."""
     hooks: dict[str, None] = field(factory=dict)
     """How hooks were put on tensors."""
-    states: list[tuple[torch.Tensor, torch.Tensor, int]] = field(factory=list)
-    """That of the generator before and after each call, and its seed."""
 
     @contextmanager
     def watched(self) -> Generator[None]:
         """Note it while this is open, for calls of the module in this thread that Dynamo does not trace."""
-        thread, state = threading.get_ident(), torch.default_generator.get_state
+        thread = threading.get_ident()
 
         def around(call: Callable[..., Any]) -> Callable[..., Any]:
             def noted(called: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
                 if called is not self.module or threading.get_ident() != thread or torch.compiler.is_dynamo_compiling():
                     return call(called, *args, **kwargs)
-                before = state()
                 result = call(called, *args, **kwargs)
-                self.states.append((before, state(), torch.initial_seed()))
                 results = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
                 self.functions.update(dict.fromkeys(own_functions(results)))
                 return result
@@ -94,14 +90,3 @@ class Dropped:
                 "not affected."
             )
             warnings.warn(said, CaptureWarning, stacklevel=3)
-        if any(_is_seeded(*each) for each in self.states):
-            said = (
-                f"torch.export drops the seed that {name} sets in forward, so the program draws other numbers. Set the seed "
-                "before the call, or draw from a torch.Generator that the module holds."
-            )
-            warnings.warn(said, CaptureWarning, stacklevel=3)
-
-
-def _is_seeded(before: torch.Tensor, after: torch.Tensor, seed: int) -> bool:
-    # Another thread may have drawn numbers meanwhile; then the state is not the one right behind a seed.
-    return not torch.equal(before, after) and torch.equal(after, torch.Generator().manual_seed(seed).get_state())

@@ -5,58 +5,9 @@ All errors are ``PurefxError``; warnings are ``UserWarning``.  ``Violation`` is 
 
 from __future__ import annotations
 
-from purefx.ir.errors import (
-    ArgumentError,
-    CallError,
-    CaptureError,
-    CaptureWarning,
-    EffectsError,
-    FlatCallWarning,
-    FuelError,
-    FxPassError,
-    InputError,
-    InputValueError,
-    InvalidProgram,
-    MinimizeError,
-    MissingDependency,
-    ModeWarning,
-    NamingError,
-    ParseError,
-    PartitionError,
-    PipelineError,
-    PurefxError,
-    RuleError,
-    StageError,
-    StoreError,
-    SwapError,
-    UnsupportedProgram,
-    Violation,
-)
+from purefx.ir import errors
+from purefx.ir.errors import *  # noqa: F403 - each is listed there, once
+from purefx.ir.errors import EffectsError, FuelError
 
-__all__ = [
-    "ArgumentError",
-    "CallError",
-    "CaptureError",
-    "CaptureWarning",
-    "EffectsError",
-    "FlatCallWarning",
-    "FuelError",
-    "FxPassError",
-    "InputError",
-    "InputValueError",
-    "InvalidProgram",
-    "MinimizeError",
-    "MissingDependency",
-    "ModeWarning",
-    "NamingError",
-    "ParseError",
-    "PartitionError",
-    "PipelineError",
-    "PurefxError",
-    "RuleError",
-    "StageError",
-    "StoreError",
-    "SwapError",
-    "UnsupportedProgram",
-    "Violation",
-]
+__all__ = ["EffectsError", "FuelError"]
+__all__ += errors.__all__

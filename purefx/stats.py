@@ -11,23 +11,21 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import asdict, frozen
+from attrs import frozen
 
-from purefx.ir.analysis.numbers import too_much_work
+from purefx.ir.analysis.numbers import SYMBOLIC, too_much_work
 from purefx.ir.arguments import Arg, Body, Ref, thawed
 from purefx.ir.calls.call_graph import bodies_of_calls
-from purefx.ir.displayed import Displayed, html_of
+from purefx.ir.displayed import Displayed
 from purefx.ir.errors import ArgumentError
 from purefx.ir.graph import Call, Graph, Node, Op
 from purefx.ir.inference import CallValues
-from purefx.ir.meta import Meta
 from purefx.ir.names import escaped, join, way_to
 from purefx.ir.own_operators import tensors_of
 from purefx.ir.program import Program
-from purefx.ir.show import html
 from purefx.ir.state import SlotKind
 from purefx.ir.taking import a_program
-from purefx.ir.torch_private import size_number
+from purefx.ir.torch_private import pytree, size_number
 
 __all__ = ["FlopCounter", "ModuleStats", "Row", "Stats", "Tree", "stats", "table", "tree"]
 
@@ -48,8 +46,7 @@ class FlopCounter:
         Args:
             graph: its nodes and inputs carry fake values in meta, where known.
         """
-        values = {formal.name: _value(formal.meta) for formal in graph.inputs}
-        values.update((node.name, _value(node.meta)) for node in graph.nodes)
+        values = {name: meta.get("val") for name, meta in graph.metas.items()}
         with torch.no_grad():
             return [self._node(node, values) for node in graph.nodes]
 
@@ -57,86 +54,57 @@ class FlopCounter:
         do = node.do
         if type(do) is not Op or do.target is None or do.effects.unknown or do.effects.through_bodies:
             return None
+
+        def leaf(part: Arg) -> Any:
+            if type(part) is Body:
+                raise Unknown
+            return _on_meta(values.get(part.name)) if type(part) is Ref else part
+
         try:
-            args = [_described(arg, values) for arg in node.args]
-            kwargs = [(key, _described(arg, values)) for key, arg in node.kwargs]
+            args = [thawed(arg, leaf) for arg in node.args]
+            kwargs = {key: thawed(arg, leaf) for key, arg in node.kwargs}
             key = (do.name, repr(args), repr(kwargs))
         except (Unknown, ValueError):  # Python refuses to write integers of very many digits
             return None
-        if too_much_work(do.target, args) is not None or not _holds_shape([args, [arg for _, arg in kwargs]]):
+        if too_much_work(do.target, args) is not None or not _holds_tensor((args, kwargs)):
             return None  # what takes no tensor would fill real memory, print, or draw
         if key not in self._known:
             self._known[key] = _counted(do.target, args, kwargs)
         return self._known[key]
 
 
-class _Shape:
-    """A tensor as far as a count needs it."""
-
-    def __init__(self, value: torch.Tensor) -> None:
-        sizes = [size if type(size) is int else size_number(size) for size in value.shape]
+def _on_meta(value: Any) -> Any:
+    # A value as far as a count needs it: a tensor of its sizes, without contents.
+    if isinstance(value, torch.Tensor):
+        sizes: list[Any] = [size if type(size) is int else size_number(size) for size in value.shape]
         if None in sizes:
             raise Unknown
-        self.sizes = tuple([int(size) for size in sizes if size is not None])
-        self.dtype = value.dtype
-
-    def __repr__(self) -> str:
-        return f"{self.dtype}{self.sizes}"
-
-
-def _value(meta: Meta) -> Any:
-    return meta.get("val")
-
-
-def _described(arg: Arg, values: Mapping[str, Any]) -> Any:
-    def leaf(part: Arg) -> Any:
-        if type(part) is Body:
-            raise Unknown
-        return _described_value(values.get(part.name)) if type(part) is Ref else part
-
-    return thawed(arg, leaf)
-
-
-def _described_value(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return _Shape(value)
-    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return torch.empty(sizes, dtype=value.dtype, device="meta")
+    if isinstance(value, SYMBOLIC):
         value = size_number(value)
     if isinstance(value, tuple | list):
         # A named tuple cannot be made of a list.
-        return (list if isinstance(value, list) else tuple)([_described_value(part) for part in value])
+        return (list if isinstance(value, list) else tuple)([_on_meta(part) for part in value])
     if value is None:
         raise Unknown
     return value
 
 
-def _counted(target: Any, args: list[Any], kwargs: list[tuple[str, Any]]) -> int | None:
+def _holds_tensor(given: Any) -> bool:
+    return any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(given))
+
+
+def _counted(target: Any, args: list[Any], kwargs: dict[str, Any]) -> int | None:
     from torch.utils.flop_counter import FlopCounterMode  # here, because importing it takes long and few count
 
     counter = FlopCounterMode(display=False)
     try:
         with counter:
-            target(*[_made(arg) for arg in args], **{key: _made(arg) for key, arg in kwargs})
+            target(*args, **kwargs)
     except Exception:  # noqa: BLE001  it has no kernel for tensors without contents, or refuses its arguments in its own way
         return None
     counts = counter.get_flop_counts().get("Global")
     return int(sum(counts.values())) if counts else None
-
-
-def _holds_shape(arg: Any) -> bool:
-    if type(arg) in (list, tuple):
-        return any(map(_holds_shape, arg))
-    return any(map(_holds_shape, arg.values())) if type(arg) is dict else type(arg) is _Shape
-
-
-def _made(arg: Any) -> Any:
-    if type(arg) is _Shape:
-        return torch.empty(arg.sizes, dtype=arg.dtype, device="meta")
-    if isinstance(arg, torch.device):
-        return torch.device("meta")
-    if type(arg) in (list, tuple):
-        return type(arg)([_made(part) for part in arg])
-    return {key: _made(part) for key, part in arg.items()} if type(arg) is dict else arg
 
 
 SHOWN = 40
@@ -197,17 +165,6 @@ class Stats(Displayed):
         more = max(len(self.operators), len(self.modules)) - SHOWN
         return "\n".join([*lines, "", *table(rows), *([f"... {more} more"] if more > 0 else [])])
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as dicts, lists, text and numbers, for JSON.
-
-        >>> Stats({"aten.relu.default": 1}, (), 1, 0, 0, None, {}).to_dict()["operators"]
-        {'aten.relu.default': 1}
-        """
-        return {
-            "operators": dict(self.operators), "graphs": self.graphs, "parameters": self.parameters, "bytes": self.bytes,
-            "flops": self.flops, "uncounted": dict(self.uncounted), "modules": [asdict(module) for module in self.modules],
-        }  # fmt: skip
-
 
 def _row(module: ModuleStats) -> tuple[str, ...]:
     name = (module.type_name or "").rpartition(".")[2]
@@ -239,30 +196,6 @@ def table(rows: list[tuple[str, ...]], *, left: int = 1) -> list[str]:
     return ["  ".join([*words, *rest]).rstrip() for words, rest in zip(lines, numbers, strict=True)]
 
 
-def stats_page(found: Stats) -> str:
-    """Return counts as HTML for notebooks: a summary, and tables that fold.
-
-    Args:
-        found: what ``stats`` gave.
-
-    >>> "aten.relu.default" in stats_page(Stats({"aten.relu.default": 1}, (), 1, 0, 0, None, {}))
-    True
-    """
-    head, *size = str(found).split("\n")[:3]
-    operators = [(html.code(name), f"{count:,}") for name, count in found.operators.items()]
-    heads = ("module", "operators", "parameters", "bytes", "flops")
-    modules = [(html.text(name), *numbers) for name, *numbers in map(_row, found.modules[: html.ROWS])]
-    return html.page(
-        f"<div><b>{html.text(head)}</b></div>",
-        *[f"<div>{html.dim(line)}</div>" for line in size],
-        html.listed("operators", operators[: html.ROWS], len(operators), heads=("operator", "runs")),
-        html.listed("modules", modules, len(found.modules), heads=heads),
-    )
-
-
-html_of.register(Stats, stats_page)
-
-
 def stats(program: Program) -> Stats:
     """Count the operators, modules, parameters, bytes and floating point operations of a program.
 
@@ -285,7 +218,7 @@ def stats(program: Program) -> Stats:
     counter = FlopCounter()
     operators: Counter[str] = Counter()
     uncounted: Counter[str] = Counter()
-    by_module: dict[str, list[int | None]] = {}
+    counts: dict[str, list[Counts]] = {}
     for graph, places in _places(program):
         for node, flops in zip(graph.nodes, counter.graph(graph), strict=True):
             if type(node.do) is not Op:
@@ -295,18 +228,16 @@ def stats(program: Program) -> Stats:
             if flops is None:
                 uncounted[node.do.name] += times
             for path, count in places.items():
-                _add(by_module, _home(node, path), count, flops)
-    sizes = _sizes(program)
-    modules = tuple(_modules(program, by_module, sizes))
-    return Stats(
-        MappingProxyType(dict(operators.most_common())),
-        modules,
-        len(program.order),
-        sum(parameters for parameters, _ in sizes.values()),
-        sum(size for _, size in sizes.values()),
-        _total([module.flops for module in modules]),
-        MappingProxyType(dict(uncounted.most_common())),
-    )
+                each = (count, 0, 0, None if flops is None else count * flops)
+                counts.setdefault(_home(node, path), []).append(each)
+    for path, parameters, size in _sizes(program):
+        counts.setdefault(path, []).append((0, parameters, size, None))
+    types = {module.path: module.type_name for module in program.modules}
+    paths = dict.fromkeys((*types, *counts))
+    modules = tuple([ModuleStats(path, types.get(path), *_sums(counts.get(path, ()))) for path in paths])
+    _, parameters, size, flops = _sums([one for each in counts.values() for one in each])
+    ordered = [MappingProxyType(dict(each.most_common())) for each in (operators, uncounted)]
+    return Stats(ordered[0], modules, len(program.order), parameters, size, flops, ordered[1])
 
 
 def _places(program: Program) -> list[tuple[Graph, dict[str, int]]]:
@@ -331,45 +262,26 @@ def _home(node: Node, path: str) -> str:
     return join(path, node.stack[-1].path) if node.stack else path
 
 
-def _add(by_module: dict[str, list[int | None]], path: str, count: int, flops: int | None) -> None:
-    known = by_module.setdefault(path, [0, None])
-    known[0] = (known[0] or 0) + count
-    if flops is not None:
-        known[1] = (known[1] or 0) + count * flops
-
-
-def _sizes(program: Program) -> dict[str, tuple[int, int]]:
-    # Numbers in parameters and bytes of state, by module; each tensor once.
-    found: dict[str, tuple[int, int]] = {}
+def _sizes(program: Program) -> Iterator[tuple[str, int, int]]:
+    # The module, the numbers in parameters and the bytes of each tensor of the state.
     seen: set[int] = set()
-    tensors: set[int] = set()
     for name, slot in program.state.pairs:
-        if slot.cell in seen:
-            continue
-        seen.add(slot.cell)
         path = name if slot.kind is SlotKind.MODULE else name.rpartition(".")[0]
-        values = tensors_of(slot.value) if slot.kind is SlotKind.MODULE else (slot.value,)
-        for value in values:
-            if isinstance(value, torch.Tensor) and id(value) not in tensors:
-                tensors.add(id(value))
-                parameters, size = found.get(path, (0, 0))
+        for value in tensors_of(slot.value) if slot.kind is SlotKind.MODULE else (slot.value,):
+            if isinstance(value, torch.Tensor) and id(value) not in seen:
+                seen.add(id(value))
                 own = value.numel() if isinstance(value, torch.nn.Parameter) else 0
-                found[path] = (parameters + own, size + value.numel() * value.element_size())
-    return found
+                yield path, own, value.numel() * value.element_size()
 
 
-def _modules(
-    program: Program, by_module: dict[str, list[int | None]], sizes: dict[str, tuple[int, int]]
-) -> Iterator[ModuleStats]:
-    types = {module.path: module.type_name for module in program.modules}
-    for path in dict.fromkeys((*types, *by_module, *sizes)):
-        operators, flops = by_module.get(path, (0, None))
-        yield ModuleStats(path, types.get(path), operators or 0, *sizes.get(path, (0, 0)), flops)
+Counts = tuple[int, int, int, int | None]
+"""Operators, numbers in parameters, bytes and floating point operations."""
 
 
-def _total(flops: list[int | None]) -> int | None:
+def _sums(counts: Sequence[Counts]) -> Counts:
+    operators, parameters, sizes, flops = zip((0, 0, 0, None), *counts, strict=True)
     known = [count for count in flops if count is not None]
-    return sum(known) if known else None
+    return sum(operators), sum(parameters), sum(sizes), sum(known) if known else None
 
 
 DEEPEST = 40
@@ -409,17 +321,12 @@ class Row:
             return f"{names[0]}-{names[-1]}"
         return ", ".join(names if len(names) < 5 else [*names[:2], "...", names[-1]])
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        found = asdict(self)
-        return {**found, "class": found.pop("type_name"), "times": len(self.paths)}
-
 
 @frozen
 class Tree(Displayed):
     """The modules of a program as rows, each before those of the modules in it; its text is a table.
 
-    >>> Tree((Row("", ("",), 0, None, (), 1, 0, 0, None),)).to_dict()["modules"][0]["operators"]
+    >>> Tree((Row("", ("",), 0, None, (), 1, 0, 0, None),)).rows[0].operators
     1
     """
 
@@ -433,10 +340,6 @@ class Tree(Displayed):
         )
         is_flat = len(self.rows) > 1 and not any(row.bodies for row in self.rows)
         return "\n".join([*lines, *(["", FLAT] if is_flat else [])])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the rows as dicts, for JSON."""
-        return {"modules": [row.to_dict() for row in self.rows]}
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -500,7 +403,7 @@ class _Modules:
                 self.bodies[frame.path] = (*has, body)
         self.kinds: dict[str, int] = {}
         self._numbers: dict[Any, int] = {}
-        self._totals: dict[str, tuple[int, int, int, int | None]] = {}
+        self._totals: dict[str, Counts] = {}
         for path in sorted(self.paths, key=_depth, reverse=True):
             self._add(path)
 
@@ -531,9 +434,3 @@ class _Modules:
 
 def _depth(path: str) -> int:
     return path.count(".") + 1 if path else 0
-
-
-def _sums(counts: Sequence[tuple[int, int, int, int | None]]) -> tuple[int, int, int, int | None]:
-    operators, parameters, sizes, flops = zip(*counts, strict=True)
-    known = [count for count in flops if count is not None]
-    return sum(operators), sum(parameters), sum(sizes), sum(known) if known else None

@@ -9,7 +9,7 @@ import copy
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from operator import attrgetter
 from typing import Any, cast
@@ -29,35 +29,11 @@ from torch.utils._traceback import CapturedTraceback
 from .joints import Late, sympy
 
 __all__ = [
-    "FAKE_REFUSALS",
-    "FakeTensor",
-    "FakeTensorMode",
-    "UnsupportedOperatorException",
-    "autocast_is_on",
-    "device_of",
-    "fake_copy",
-    "fake_of",
-    "fake_on",
-    "fresh_bindings",
-    "has_fixed_sizes",
-    "have_fixed_sizes",
-    "is_refusal",
-    "new_guards",
-    "new_shape_env",
-    "new_symbol",
-    "per_example",
-    "ranges_in",
-    "silence",
-    "size_number",
-    "symbol_facts",
-    "symbolic_range",
-    "symbols_of",
-    "sympy_operators",
-    "unguarded",
-    "without_cache",
-    "without_kernels",
-    "without_overrides",
-]
+    "FAKE_REFUSALS", "FakeTensor", "FakeTensorMode", "UnsupportedOperatorException", "autocast_is_on", "device_of", "fake_copy",
+    "fake_of", "fake_on", "fresh_bindings", "has_fixed_sizes", "have_fixed_sizes", "is_refusal", "new_guards", "new_shape_env",
+    "new_symbol", "per_example", "ranges_in", "silence", "size_number", "symbol_facts", "symbolic_range", "symbols_of",
+    "sympy_operators", "unguarded", "without_cache", "without_kernels", "without_overrides",
+]  # fmt: skip
 
 # pyright: reportPrivateUsage=false
 # Using private names in one place is what this folder is for.
@@ -154,30 +130,28 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and str(error).startswith("There was no fake impl registered")
 
 
-@contextmanager
-def without_cache(mode: Any) -> Generator[None, None, None]:
+def without_cache(mode: Any) -> AbstractContextManager[None]:
     """Keep a mode from giving what the same operator gave before, in any mode of this process; no public switch does.
 
     What it gives shares memory with an operand only where the schema says that it does, so the first answer and the second
     differ for an operator that returns its operand silently.
     """
-    before = mode.cache_enabled
-    mode.cache_enabled = False
-    try:
-        yield
-    finally:
-        mode.cache_enabled = before
+    return _switched_off(mode, "cache_enabled")
+
+
+def without_kernels(mode: Any) -> AbstractContextManager[None]:
+    """Keep a mode from running real kernels, on zeros, for operators that have no fake one; no public switch does."""
+    return _switched_off(mode, "allow_fallback_kernels")
 
 
 @contextmanager
-def without_kernels(mode: Any) -> Generator[None, None, None]:
-    """Keep a mode from running real kernels, on zeros, for operators that have no fake one; no public switch does."""
-    before = mode.allow_fallback_kernels
-    mode.allow_fallback_kernels = False
+def _switched_off(mode: Any, name: str) -> Generator[None, None, None]:
+    before = getattr(mode, name)
+    setattr(mode, name, False)
     try:
         yield
     finally:
-        mode.allow_fallback_kernels = before
+        setattr(mode, name, before)
 
 
 @contextmanager

@@ -17,14 +17,7 @@ import torch._logging._internal as logs
 import torch.fx
 
 __all__ = [
-    "TRACING",
-    "Late",
-    "backward_numbered",
-    "calls_wrapped",
-    "is_traced",
-    "register_all",
-    "sympy",
-    "traced_joint",
+    "TRACING", "Late", "backward_numbered", "calls_wrapped", "is_traced", "register_all", "sympy", "traced_joint",
     "write_artifact",
 ]  # fmt: skip
 

@@ -15,21 +15,8 @@ from torch.autograd import forward_ad
 from .operators import OpOverload
 
 __all__ = [
-    "LEAVES_GRADIENTS_OFF",
-    "NEURAL_FUNCTIONS",
-    "Modes",
-    "base_of",
-    "current_modes",
-    "entry_of",
-    "free_saved",
-    "is_undisturbed",
-    "mode_objects",
-    "mode_stacks",
-    "outside_of_levels",
-    "own_functions",
-    "restore_modes",
-    "sees_functions",
-    "without_levels",
+    "LEAVES_GRADIENTS_OFF", "NEURAL_FUNCTIONS", "Modes", "base_of", "current_modes", "entry_of", "free_saved", "is_undisturbed",
+    "mode_objects", "mode_stacks", "outside_of_levels", "own_functions", "restore_modes", "sees_functions", "without_levels",
 ]  # fmt: skip
 
 

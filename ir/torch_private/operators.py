@@ -22,31 +22,10 @@ from attrs import frozen
 from .joints import TRACING, register_all
 
 __all__ = [
-    "ASSERT_SCALAR",
-    "ENTER_AUTOCAST",
-    "EXIT_AUTOCAST",
-    "LATE_HIGHER_ORDER",
-    "LATE_NAMESPACES",
-    "MODES",
-    "SAFE_SOFTMAX",
-    "SET_GRAD_ENABLED",
-    "VMAP",
-    "HigherOrderOperator",
-    "OpOverload",
-    "OpOverloadPacket",
-    "Parameter",
-    "allows_numbers_as_tensors",
-    "builtin_functions",
-    "in_dispatcher",
-    "is_effectful",
-    "overload_of",
-    "overloads_of",
-    "parameters_of",
-    "registered_higher_order",
-    "resolve_higher_order",
-    "resolve_operator",
-    "schema_of",
-    "side_effectful",
+    "ASSERT_SCALAR", "ENTER_AUTOCAST", "EXIT_AUTOCAST", "LATE_HIGHER_ORDER", "LATE_NAMESPACES", "MODES", "SAFE_SOFTMAX",
+    "SET_GRAD_ENABLED", "VMAP", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "Parameter", "allows_numbers_as_tensors",
+    "builtin_functions", "in_dispatcher", "is_effectful", "overload_of", "overloads_of", "parameters_of",
+    "registered_higher_order", "resolve_higher_order", "resolve_operator", "schema_of", "side_effectful",
 ]  # fmt: skip
 
 

@@ -442,13 +442,12 @@ MAPPINGS = frozenset({dict, OrderedDict, immutable_dict})
 
 TORCHS = (torch.Tensor, torch.Generator, torch.ScriptObject, torch.fx.Proxy, *SYMBOLIC)
 
-CALLED = (
-    "getitem", "iter", "len", "contains", "add", "radd", "sub", "rsub", "mul", "rmul", "matmul", "rmatmul", "mod", "rmod", "pow",
-    "rpow", "truediv", "rtruediv", "floordiv", "rfloordiv", "and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift",
-    "rshift", "rrshift", "neg", "pos", "abs", "invert", "index", "int", "float", "complex", "bool", "round", "trunc", "floor",
-    "ceil", "eq", "ne", "lt", "le", "gt", "ge", "getattribute", "getattr", "format", "str", "hash", "torch_function",
-)  # fmt: skip
-"""Methods, without their underscores, that functions on data call."""
+
+OF_NAMED_TUPLES = frozenset({
+    "__module__", "__doc__", "__slots__", "__new__", "__repr__", "__getnewargs__", "__match_args__", "__annotations__",
+    "__orig_bases__", "__replace__",
+})  # fmt: skip
+"""What named tuples define beside their fields: none of it is called by functions on data."""
 
 
 def foreign_class(value: Any, also: tuple[type, ...]) -> type | None:
@@ -469,7 +468,7 @@ def foreign_class(value: Any, also: tuple[type, ...]) -> type | None:
             continue
         if kind in MAPPINGS:
             todo += [*part.keys(), *part.values()]
-        elif kind in SEQUENCES or (isinstance(part, tuple) and _is_plain(kind)):
+        elif kind in SEQUENCES or kind.__module__ == "torch.return_types" or (isinstance(part, tuple) and _is_plain(kind)):
             todo.extend(part)
         elif not isinstance(part, also):
             return kind
@@ -478,6 +477,5 @@ def foreign_class(value: Any, also: tuple[type, ...]) -> type | None:
 
 @functools.lru_cache(maxsize=256)
 def _is_plain(kind: type) -> bool:
-    # Named tuples, which torch's operators give and callers pass: a tuple with names and no methods of its own.
-    above = kind.__mro__[: -len(tuple.__mro__)]
-    return not any(f"__{name}__" in vars(part) for part in above for name in CALLED)
+    names = {name for part in kind.__mro__[: -len(tuple.__mro__)] for name in vars(part) if name.startswith("__")}
+    return names <= OF_NAMED_TUPLES

@@ -1,7 +1,6 @@
 """The root of a lowered program: its ``forward`` has the signature of the original.
 
-Binding, checks and pytrees are around the body, not in it; an error inside is annotated with its place.  The exporter's records
-(``graph_signature`` ...) are written again on demand.
+Binding, checks and pytrees are around the body, not in it; an error inside is annotated with its place.
 
 The classes of inner modules are made here too: one for each distinct body, and one for each root.
 """
@@ -19,10 +18,9 @@ from ...ir.errors import InputError
 from ...ir.names import FROM_ROOT
 from ...ir.torch_private import buffers_dict, is_tracing, parameters_dict, pytree
 from ..code.compiled import Body, Codes
-from ..code.contract import CONTRACT
 from ..modules.context import FIRST
 from ..modules.interpreter import LoweredInterpreter, note_from_traceback, run_body
-from ..modules.module import MADE, Bound, Lowered, LoweredModule, OtherName, Place, holds, make_class, runs_on
+from ..modules.module import MADE, Bound, Lowered, LoweredModule, OtherName, Place, make_class, runs_on
 from .arguments import CallPlan, adapted
 from .preserved import answering
 
@@ -84,11 +82,6 @@ class _Root(Lowered):
     def input_placeholders(self) -> list[torch.fx.Node]:
         """The placeholders of the root's graph."""
         return [node for node in self.graph.nodes if node.op == "placeholder"]
-
-    def __getattr__(self, name: str) -> Any:
-        if name in CONTRACT and not holds(self, name):
-            return self.__dict__.setdefault(name, CONTRACT[name](self.purefx_context))
-        return super().__getattr__(name)
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Any:
         """Iterate over the modules, as eager has them."""

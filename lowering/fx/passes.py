@@ -8,9 +8,9 @@ Whether it is right is a question for ``purefx.laws.check_fx_pass``.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -31,6 +31,7 @@ from ...ir.tensors import TensorIds
 from ...ir.torch_private import times_written
 from ...ir.verify import check
 from ...transforms import Fuel, RuleSet, Transformation, functionalize, inline, lift_state, transformation
+from ..code.script import attach
 from ..executable import executable
 from ..lower import lower
 from ..modules.module import Lowered, copy_graph
@@ -103,9 +104,16 @@ def _put_into(graph: torch.fx.Graph, new: torch.fx.GraphModule) -> None:
             continue
         if node.op == "get_attr" and graph.owning_module is not None:
             path = str(node.target)
-            if not _has(graph.owning_module, path):
+            if _at(graph.owning_module, path) is None:
                 _put(graph.owning_module, path, _at(new, path))
         known[node] = graph.node_copy(node, known.__getitem__)
+
+
+def _put(module: torch.nn.Module, path: str, value: Any) -> None:
+    if isinstance(value, torch.Tensor):
+        attach(module, path, value)
+    else:
+        setattr(module, path, value)
 
 
 def exported(program: Program) -> Any:
@@ -420,7 +428,7 @@ def to_fx(program: Program) -> torch.fx.GraphModule:
     for module in made.values():
         for path, inner in _attributes(module).items():
             if isinstance(inner, Lowered):
-                _put(module, path, made[id(inner)])
+                setattr(module, path, made[id(inner)])
     root = made[id(lowered)]
     _keep_unread(root, lowered)
     return root
@@ -453,37 +461,12 @@ def _attributes(module: torch.fx.GraphModule) -> dict[str, Any]:
 
 
 def _at(module: Any, path: str) -> Any:
-    return attrgetter(path)(module)
-
-
-def _put(module: Any, path: str, value: Any) -> None:
-    *outer, name = path.split(".")
-    for step in outer:
-        if not hasattr(module, step):
-            setattr(module, step, torch.nn.Module())
-        module = getattr(module, step)
-    setattr(module, name, value)
+    return functools.reduce(lambda found, name: getattr(found, name, None), path.split("."), module)
 
 
 def _keep_unread(module: torch.fx.GraphModule, lowered: torch.nn.Module) -> None:
     # A graph module takes over what its graph reads, all tensors as buffers that are saved; the rest is state all the same.
-    saved = lowered.state_dict().keys()
-    for path, value in lowered.named_parameters(remove_duplicate=False):
-        if not _has(module, path):
-            _put(module, path, value)
-    buffers = dict(lowered.named_buffers(remove_duplicate=False))
-    for path, value in (dict(module.named_buffers(remove_duplicate=False)) | buffers).items():
-        if path not in saved or not _has(module, path):
-            outer, _, name = path.rpartition(".")
-            _put(module, path, None)
-            holder: Any = _at(module, outer) if outer else module
-            delattr(holder, name)
-            holder.register_buffer(name, value, persistent=path in saved)
-
-
-def _has(module: Any, path: str) -> bool:
-    try:
-        _at(module, path)
-    except AttributeError:
-        return False
-    return True
+    saved, every = lowered.state_dict().keys(), {"remove_duplicate": False}
+    tensors = dict(module.named_buffers(**every)) | dict(lowered.named_parameters(**every)) | dict(lowered.named_buffers(**every))
+    for path, value in tensors.items():
+        attach(module, path, value, persistent=path in saved)

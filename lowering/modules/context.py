@@ -12,13 +12,12 @@ from typing import Any, ClassVar
 import torch
 from attrs import evolve
 
-from ...ir.arguments import Arg, bodies_in
+from ...ir.arguments import bodies_in
 from ...ir.calls.call_graph import bodies_of_calls
 from ...ir.calls.call_sites import Convention, conventions
 from ...ir.graph import Frame, Graph, Op
 from ...ir.inference import CallValues
 from ...ir.program import Program
-from ...ir.signature import Signature
 from ...ir.state import Slot, SlotKind, State
 from .interface import ExternalUses, external_uses, one_object, other_names
 
@@ -72,19 +71,9 @@ class LoweringContext(dict[str, torch.nn.Module]):
         """The path of the object that has the hooks, for each path of a module that was lowered to another object."""
         self.program = without_state(_with_objects(program, self.same))
         self.to = to
-        first = given.trail[0].before if given.trail else given
         unmerged = next((step.before for step in reversed(given.trail) if step.name == "deduplicate"), None)
         self.unmerged = without_state(unmerged) if unmerged is not None else None
         """The program before equal bodies became one: it has the meta of each."""
-        self.exported: tuple[tuple[str, ...], tuple[Arg, ...], Signature] = (
-            tuple([formal.name for formal in first.main.inputs]),
-            first.main.output if type(first.main.output) is tuple else (first.main.output,),
-            evolve(first.signature, in_spec=None, out_spec=None),
-        )
-        """Names of the inputs, the outputs, and the signature of the program as it was imported."""
-        self.slots: tuple[tuple[str, SlotKind, bool], ...] = tuple(
-            [(name, slot.kind, slot.persistent) for name, slot in given.state.pairs]
-        )
         self.constants = _constants(given.state.pairs)
         self.ties = _ties(given.state)
         """All names of a tensor that has several, by each of them."""

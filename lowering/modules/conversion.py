@@ -15,7 +15,7 @@ import torch
 from ...ir.calls.call_graph import instances
 from ...ir.errors import ModeWarning
 from ...ir.graph import Node, Op
-from ...ir.names import escaped, is_below
+from ...ir.names import escaped
 from ...ir.persistent import derived
 from ...ir.torch_private import OpOverload, parameters_dict, schema_of
 from .context import LoweringContext
@@ -77,53 +77,43 @@ def _places(target: Any) -> dict[str, int]:
 
 
 def warn_of_modes(family: LoweringContext, module: torch.nn.Module, *, train: bool) -> None:
-    """Warn of what a switch of modes does not reach.
+    """Warn, once, of what a switch of modes does not reach.
 
     Args:
         family: what the module was lowered with.
         module: the lowered module that is switched.
         train: the mode that it is switched to.
     """
-    if family.said_modes or train not in _other_modes(family):
+    written = _written_modes(family)[not train]
+    if family.said_modes or not written:
         return
     place: Any = module.__dict__["purefx_place"]
-    fixed: dict[str, None] = {}
-    for name, path in instances(family.program, place.body.name, place.path):
-        modes = written_modes(family, name)
-        if (
-            (not train) in modes
-            and (path == place.path or is_below(path, place.path))
-            and _stands(module, place.path, path, family)
-        ):
-            fixed.update(dict.fromkeys(f"{path or 'the root'} ({op})" for op in modes[not train]))
-    if not fixed:
+    bodies = [(body, path) for body, path in instances(family.program, place.body.name, place.path) if body in written]
+    found = [(path, op) for body, path in bodies if _stands(module, place.path, path, family) for op in written[body]]
+    names = list(dict.fromkeys(f"{path or 'the root'} ({op})" for path, op in found))
+    if not names:
         return
     family.said_modes = True
-    names = list(fixed)
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    asked, written = ("train()", "evaluation") if train else ("eval()", "training")
+    asked, mode = ("train()", "evaluation") if train else ("eval()", "training")
     said = (
         f"{asked} cannot change modes that were written into the program when it was exported: "
-        f"{', '.join(names[:SHOWN])}{more} will run as in {written}. Export the model in the other mode to have that; "
+        f"{', '.join(names[:SHOWN])}{more} will run as in {mode}. Export the model in the other mode to have that; "
         f"modules that you assigned obey."
     )
     warnings.warn(escaped(said), ModeWarning, stacklevel=3 if train else 4)
 
 
 @derived
-def _other_modes(family: LoweringContext) -> frozenset[bool]:
-    # The modes that some operator does not run in, because the other one is written into it.
-    return frozenset([not mode for name in family.program.order for mode in written_modes(family, name)])
-
-
-def written_modes(family: LoweringContext, name: str) -> dict[bool, tuple[str, ...]]:
-    """Return the operators with a written mode in one body, by mode."""
-    found: dict[bool, dict[str, None]] = {}
-    for node in family.program.graphs[name].nodes:
-        mode = written_mode(node)
-        if mode is not None and type(node.do) is Op:
-            found.setdefault(mode, {})[node.do.name] = None
-    return {mode: tuple(names) for mode, names in found.items()}
+def _written_modes(family: LoweringContext) -> dict[bool, dict[str, tuple[str, ...]]]:
+    # The operators that a mode is written into, by the mode and the body.
+    found: dict[bool, dict[str, tuple[str, ...]]] = {True: {}, False: {}}
+    for name, graph in family.program.graphs.items():
+        for node in graph.nodes:
+            mode = written_mode(node)
+            if mode is not None and type(node.do) is Op:
+                found[mode][name] = (*found[mode].get(name, ()), node.do.name)
+    return found
 
 
 def _stands(module: torch.nn.Module, above: str, path: str, family: LoweringContext) -> bool:

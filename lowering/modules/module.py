@@ -23,7 +23,6 @@ from ...ir.torch_private import blank_module, children_dict, codegen_of, hooks_o
 from ..calls.preserved import edited
 from ..code.compiled import Body, may_leave_modes, restoring
 from ..code.fx_view import build_fx_graph
-from ..code.source import uncompilable
 from ..swaps.hooks import Watched, Where
 from .context import FIRST, LoweringContext
 from .conversion import Once, convert_constants, restore_ties, tied_parameters, warn_of_modes
@@ -53,7 +52,7 @@ OURS = "purefx_"
 MADE = "purefx_made"
 """Which attribute the classes have in their own dict that ``lower`` makes."""
 
-DERIVED = frozenset({"_in_spec", "_out_spec", "_code", "graph_module", "module_call_graph", "range_constraints", "_lineno_map"})
+DERIVED = frozenset({"_in_spec", "_out_spec", "_code", "graph_module", "_lineno_map"})
 """Attributes that are made again from others when they are next read."""
 
 
@@ -292,18 +291,11 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
         return cast(str, self.__dict__["_code"])
 
     def recompile(self) -> Any:
-        """Make the (edited) graph take effect, for this module alone.
-
-        Raises:
-            UnsupportedProgram: fx writes a name of the graph into Python text where it cannot stand.
-        """
+        """Make the (edited) graph take effect, for this module alone."""
         if "purefx_own_class" not in type(self).__dict__:
             name = type(self).__name__
             cast(Any, self).__class__ = type(name, (type(self),), {"purefx_own_class": True})
-        try:
-            code = super().recompile()
-        except SyntaxError as error:
-            raise uncompilable(self._graph, error) from None
+        code = super().recompile()
         nodes = list(self._graph.nodes)
         if any(
             node.op == "call_function" and may_leave_modes(node.target, unknown=effects_of(node.target).unknown) for node in nodes
@@ -341,7 +333,7 @@ _DICTS = frozenset({"meta", "_lineno_map"})
 
 ROOT_ATTRIBUTES = frozenset(
     {
-        "graph", "graph_signature", "equality_constraints", "input_placeholders", "check_input_constraints",
+        "graph", "input_placeholders", "check_input_constraints",
         "flat_args_adapter", "adapted", "ivals", "purefx_plan", "purefx_codes",
     }
 )  # fmt: skip

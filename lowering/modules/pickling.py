@@ -114,7 +114,7 @@ def reduce_context(context: LoweringContext) -> tuple[Any, ...]:
     specs = {frame: (write_tree(each.in_spec), write_tree(each.out_spec)) for frame, each in told}
     given = {name: Foreign(name) if is_operator(target) else target for name, target in operators.items()}
     only = [spec.only for spec in signature.inputs if type(spec) is UserInput]
-    said = (given, context.exported, context.slots, context.constants, context.ties, context.hooked, context.to, only)
+    said = (given, context.constants, context.ties, context.hooked, context.to, only)
     return load_context, (text, specs, write_metas(program), said)
 
 
@@ -201,7 +201,7 @@ def load_context(text: str, specs: Any, metas: Mapping[str, Any], said: Any) -> 
         UnsupportedProgram: an operator of the program is not known to this torch.
         ParseError: the text was changed.
     """
-    operators, exported, slots, constants, ties, hooked, to, only = said
+    operators, constants, ties, hooked, to, only = said
     operators = {name: target for name, target in operators.items() if target is not None}
     program = _with_specs(parse(text, operators=operators), specs)
     rest = iter(only)  # what is pickled is as trusted as it was
@@ -210,7 +210,7 @@ def load_context(text: str, specs: Any, metas: Mapping[str, Any], said: Any) -> 
     program = program.evolve(signature=signature, graphs=read_metas(program, metas, Known(operators)))
     root: Any = lower_unchecked(program, to, hooked=hooked)
     context: LoweringContext = root.purefx_context
-    context.exported, context.slots, context.constants, context.ties = exported, slots, constants, ties
+    context.constants, context.ties = constants, ties
     for module in (*root.modules(), *(found for _, found in root.purefx_hidden()), *context.values()):
         if "purefx_place" in module.__dict__:
             ours = {name: value for name, value in module.__dict__.copy().items() if name.startswith("purefx_")}

@@ -309,19 +309,6 @@ def _written_state(plan: StagePlan) -> Iterator[str]:
                 )
 
 
-def _views(plan: StagePlan) -> Iterator[str]:
-    # Parameters that share memory and are not one tensor cannot be kept equal by summing gradients.
-    cells: dict[int, dict[int, str]] = {}
-    for name, slot in plan.program.state.pairs:
-        cells.setdefault(slot.storage, {}).setdefault(slot.cell, name)
-    users = _users(plan, by_storage=True)
-    for storage, names in cells.items():
-        kinds = {plan.program.state[name].kind for name in names.values()}
-        if len(names) > 1 and SlotKind.PARAMETER in kinds and len(users.get(storage, ())) > 1:
-            listed = ", ".join(map(plan.original, names.values()))
-            yield f"{listed} share memory and are in {', '.join(users[storage])}: put all that uses them into one part"
-
-
 def _users(plan: StagePlan, *, by_storage: bool) -> Mapping[int, list[str]]:
     found: dict[int, dict[str, None]] = {}
     for part, names in zip(plan.chain.parts, plan.slots, strict=True):
@@ -348,7 +335,7 @@ def _shared_parameters(plan: StagePlan) -> Iterator[str]:
 
 
 CHECKS: tuple[Callable[[StagePlan], Iterator[str]], ...] = (
-    _inputs, _outputs, _numbers, _skips, _writes, _written_state, _views,
+    _inputs, _outputs, _numbers, _skips, _writes, _written_state,
 )  # fmt: skip
 
 

@@ -1,36 +1,30 @@
 """fx graphs of a flat program, the root and the bodies of its operators, with meta and fake values.
 
-They may contain only operators of torch and literals that print as themselves.  Stacks and source lines are kept; ``from_node``
-says where nodes come from, as in torch.
+They may contain only operators of torch and literals that print as themselves.  Stacks and source lines are kept.
 """
 
 from __future__ import annotations
 
 import keyword
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import torch
 import torch.fx
 from attrs import Factory, evolve, frozen
-from torch.fx.traceback import NodeSource, NodeSourceAction
 
-from ...ir.analysis.history import versions
 from ...ir.analysis.numbers import SYMBOLIC
-from ...ir.arguments import CONTAINERS, TREES, Arg, Body, Items, Ref, bodies_in, thawed
+from ...ir.arguments import TREES, Arg, Body, Items, Ref, bodies_in, thawed
 from ...ir.calls.parts import first_paths
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Get, Graph, Input, Node, Op, Stack, place_of
 from ...ir.inference import FakeValues, running
 from ...ir.meta import ORIGIN, Meta, is_backward, spelled_stack, thaw
-from ...ir.names import Names, join
-from ...ir.origins import INPUT, Imported, Origin, origin_of, roots_at
-from ...ir.origins import Made as MadeOf
+from ...ir.names import Names, is_identifier, join
 from ...ir.own_operators import is_boundary, is_module_call
 from ...ir.program import Program
 from ...ir.signature import LossOutput
-from ...ir.torch_private import ENTER_AUTOCAST, HigherOrderOperator, OpOverload, per_example, pytree, read_node_source
+from ...ir.torch_private import ENTER_AUTOCAST, HigherOrderOperator, OpOverload, per_example, pytree
 
 __all__ = ["GraphMaker", "Made", "Values"]
 
@@ -81,10 +75,8 @@ def check_target(node: Node) -> Any:
             "operator; px.regions_to_bodies cannot make one of this region, because it is never closed, or overlaps vmap, the "
             "boundary of a preserved call or another such region. Move the markers apart, or lower the program instead"
         )
-    if node.do.name == "operator.getitem" and node.args and type(node.args[0]) in CONTAINERS:
-        raise UnsupportedProgram(f"{place_of(node)}: it takes an item of a literal, and exported programs take items of values")
     for key, _ in node.kwargs:
-        if not key.isidentifier() or keyword.iskeyword(key):
+        if not is_identifier(key):
             raise UnsupportedProgram(f"{place_of(node)}: the keyword {key!r} is none in Python")
     return target
 
@@ -374,9 +366,6 @@ class Metas:
             stack = tuple([evolve(frame, call=frame.call - self._forward.get(frame.path, 0)) for frame in stack])
         stack = self.absolute(base, stack)
         meta["nn_module_stack"] = self.spelled(stack)
-        told = self._from_node(node, stack, meta)
-        if told is not None:
-            meta["from_node"] = told
         return meta
 
     def absolute(self, base: Stack, stack: Stack) -> Stack:
@@ -392,61 +381,12 @@ class Metas:
             found = self._stacks[stack] = spelled_stack([(frame.path, frame.call) for frame in stack], self.types, self.first)
         return dict(found)
 
-    def _from_node(self, node: Node, stack: Stack, meta: Mapping[str, Any]) -> list[Any] | None:
-        # Where a node comes from, as torch tells it: None where its meta says that already.
-        assert type(node.do) is Op
-        origin, op = origin_of(node.meta), node.do.name
-        if origin is None:
-            if "from_node" in meta or "stack_trace" in meta:
-                return None
-            return [NodeSource(None, f"purefx.{self._untold.get((node.name, op), 'to_ep')}", NodeSourceAction.CREATE)]
-        if isinstance(origin, Imported) and origin.op == op:
-            return None
-        roots = [root for root in roots_at([origin], stack[-1].path if stack else "") if root.op != INPUT]
-        if len(roots) == 1 and roots[0].op == op and getattr(origin, "is_one", False):
-            return self._imported.get(roots[0])
-        maker = origin
-        while isinstance(maker, MadeOf) and maker.is_one:
-            maker = maker.of[0]  # it stands for others that were made alike
-        made_by = f"purefx.{getattr(maker, 'by', '') or self._steps.get((maker, op), 'to_ep')}"
-        return [self._source(root, made_by) for root in roots] or [NodeSource(None, made_by, NodeSourceAction.CREATE)]
-
-    def _source(self, root: Imported, made_by: str) -> Any:
-        before = [source.to_dict() for source in self._imported.get(root, ())]
-        told = {"name": root.name, "target": root.op, "graph_id": -1, "pass_name": made_by, "action": "replace"}
-        return read_node_source({**told, "from_node": before})
-
-    @cached_property
-    def _imported(self) -> Mapping[Origin, list[Any]]:
-        # What torch said of the nodes as they were imported, where the program has its trail.
-        first = self.program.trail[0].before if self.program.trail else self.program
-        metas = [(origin_of(node.meta), node.meta.get("from_node")) for _, node in first.nodes()]
-        return {origin: list(told) for origin, told in metas if origin is not None and told}
-
-    @cached_property
-    def _untold(self) -> Mapping[tuple[str, str], str]:
-        # The step after which a node first was there that does not say what it was made of, by its name and operator.
-        trail = self.program.trail
-        steps = zip([step.name for step in trail], [*[step.before for step in trail[1:]], self.program], strict=False)
-        nodes = [(node, step) for step, version in reversed(list(steps)) for _, node in version.nodes()]
-        return {(node.name, node.do.name): step for node, step in nodes if type(node.do) is Op and ORIGIN not in node.meta}
-
-    @cached_property
-    def _steps(self) -> Mapping[tuple[Origin, str], str]:
-        # The step after which something first had its operator.
-        found: dict[tuple[Origin, str], str] = {}
-        for version in versions(self.program):
-            for origin, places in version.places.items():
-                for place in places:
-                    found.setdefault((origin, place.op), version.step)
-        return found
-
 
 def _thawed(meta: Meta) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in meta.items():
         if key == ORIGIN:
-            continue  # ``from_node`` says it
+            continue  # torch has no word for it
         if type(value) not in PLAIN:
             value = list(value) if key in LISTS and isinstance(value, tuple) else thaw(value)
         made[key] = value

@@ -6,7 +6,7 @@ from the exported sizes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -17,19 +17,38 @@ from torch.export.graph_signature import (
     ConstantArgument,
     CustomObjArgument,
     ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
     TensorArgument,
     TokenArgument,
 )
 
 from ...ir.analysis.numbers import SYMBOLIC
-from ...ir.arguments import replace_refs
+from ...ir.arguments import Arg, replace_refs
 from ...ir.calls.argument_tree import ArgumentTree
 from ...ir.errors import InputError, UnsupportedProgram
 from ...ir.expression import Apply, Expr, InputDim, InputValue
 from ...ir.graph import Frame
+from ...ir.own_operators import GIVES, TAKES, is_boundary
 from ...ir.persistent import collector_paused
 from ...ir.program import Program
-from ...ir.signature import GIVEN, InputMutation, LiteralType, StateInput, StateMutation, Token, UserInput
+from ...ir.signature import (
+    GIVEN,
+    InputGradient,
+    InputMutation,
+    LiteralType,
+    LossOutput,
+    StateGradient,
+    StateInput,
+    StateMutation,
+    Token,
+    UserInput,
+)
 from ...ir.state import SlotKind
 from ...ir.torch_private import (
     SpecViolationError,
@@ -45,7 +64,6 @@ from ...ir.torch_private import (
 )
 from ...ir.verify import check
 from ...transforms.convert.devices import materialise
-from ..code.contract import call_entries, kind_of, written_signature
 from ..executable import with_saved_values
 from .graphs import GraphMaker, Made, Values
 
@@ -86,9 +104,6 @@ def _rank(spec: object) -> int:
     return 0 if type(spec) is Token else 1 if type(spec) in (StateMutation, InputMutation) else 2
 
 
-CALLED = frozenset({"max", "min", "abs"})
-
-
 def range_constraints(program: Program, root: Made) -> dict[Any, Any]:
     """Return the bounds of all symbols: those that the program states, then those of symbols that it leaves free.
 
@@ -123,10 +138,17 @@ def guard_texts(program: Program) -> list[str]:
     return [text[1:-1] if isinstance(guard, Apply) and text.startswith("(") else text for guard, text in pairs]
 
 
+TEXTS = {"neg": "(-{0})", "not": "(not {0})", "if": "({1} if {0} else {2})", "ceildiv": "(-((-{0}) // {1}))"}
+"""Operators that Python writes in another way; ``max``, ``min`` and ``abs`` are called, and others stand between operands."""
+
+
 def _written(expr: Expr) -> str:
     match expr:
         case Apply(op=op, args=args):
-            return _applied(op, [_written(arg) for arg in args])
+            parts = [_written(arg) for arg in args]
+            if op in TEXTS:
+                return TEXTS[op].format(*parts)
+            return f"{op}({', '.join(parts)})" if op in ("max", "min", "abs") else f"({f' {op} '.join(parts)})"
         case InputDim(index=index, dim=dim, of=of):
             return f"L['flat_args'][{index}].{of}()[{dim}]"
         case InputValue(index=index):
@@ -137,28 +159,8 @@ def _written(expr: Expr) -> str:
             raise UnsupportedProgram(f"a guard refers to {expr}, which is not an input; write it over sizes of inputs")
 
 
-PREFIXES: Mapping[str, str] = {"neg": "-", "not": "not "}
-
-
-def _applied(op: str, args: list[str]) -> str:
-    if op in PREFIXES:
-        return f"({PREFIXES[op]}{args[0]})"
-    if op in CALLED:
-        return f"{op}({', '.join(args)})"
-    if op == "if":
-        test, then, other = args
-        return f"({then} if {test} else {other})"
-    if op == "ceildiv":
-        return f"(-((-{args[0]}) // {args[1]}))"
-    return f"({f' {op} '.join(args)})"
-
-
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
-
-
-class Unknown(Exception):
-    """No example can be made up."""
 
 
 def checked_inputs(given: Any, in_spec: Any) -> Inputs:
@@ -200,23 +202,16 @@ def made_up_inputs(program: Program, root: Made, in_spec: Any) -> Inputs | None:
 
 def _example(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        if value.layout is not torch.strided or value.is_quantized:
-            raise Unknown
-        sizes = [_number(size) for size in value.shape]
-        strides = [_number(size) for size in value.stride()]
+        sizes, strides = ([_number(size) for size in each] for each in (value.shape, value.stride()))
         return torch.empty_strided(sizes, strides, dtype=value.dtype, device=device_of(value)).zero_()
-    if value is None or isinstance(value, (bool, int, float, str, *SYMBOLIC)):
-        return _number(value)
-    raise Unknown
+    return _number(value)
 
 
 def _number(value: Any) -> Any:
-    if not isinstance(value, SYMBOLIC):
-        return value
-    number = size_number(value)
-    if number is None:
-        raise Unknown
-    return number
+    found = size_number(value) if isinstance(value, SYMBOLIC) else value
+    if not isinstance(found, bool | int | float | str) and value is not None:
+        raise ValueError("no example can be made up")
+    return found
 
 
 DIALECTS: Mapping[str, Any] = {"TRAINING": TrainingIRVerifier, "ATEN": Verifier}
@@ -253,8 +248,7 @@ def make_ep(
 
 
 def _make(program: Program, copy: bool, dialect: str | None, example_inputs: Inputs | None) -> ExportedProgram:  # noqa: FBT001
-    values = Values(program)
-    root = GraphMaker(program, values).root()
+    root = GraphMaker(program, Values(program)).root()
     signature = graph_signature(program, root)
     calls = module_calls(program, root)
     assert calls[0].signature is not None
@@ -320,31 +314,35 @@ def graph_signature(program: Program, root: Made) -> ExportGraphSignature:
         UnsupportedProgram: two inputs are one piece of state that is not a tensor, or an argument has a value that torch
             cannot name, or is a tangent.
     """
-    formals, signature = program.main.inputs, program.signature
-    nodes = [root.nodes[formal.name] for formal in formals]
-    inputs = [(spec, _input(program, node, spec)) for node, spec in zip(nodes, signature.inputs, strict=True)]
-    leaves = [(spec, root.leaf(arg)) for arg, spec in zip(program.main.output, signature.outputs, strict=True)]
-    outputs = [(spec, TensorArgument(leaf.name) if type(spec) is Token else argument(leaf)) for spec, leaf in leaves]
-    slots = {name: (slot.kind, slot.persistent) for name, slot in program.state.pairs}
-    return written_signature(inputs, outputs, slots)
+    names = [root.nodes[formal.name].name for formal in program.main.inputs]
+    users = [name for name, spec in zip(names, program.signature.inputs, strict=True) if type(spec) is UserInput]
+    inputs = [_input(program, root.nodes[formal.name], spec) for formal, spec in program.inputs]
+    pairs = zip(program.main.output, program.signature.outputs, strict=True)
+    return ExportGraphSignature(inputs, [_output(program, root.leaf(arg), spec, names, users) for arg, spec in pairs])
 
 
-def _input(program: Program, node: torch.fx.Node, spec: Any) -> ArgumentSpec:
+def _input(program: Program, node: torch.fx.Node, spec: Any) -> InputSpec:
     match spec:
         case StateInput(slot=name):
-            value = program.state[name].value
-            return TensorArgument(node.name) if isinstance(value, torch.Tensor) else _object(node, value)
+            slot = program.state[name]
+            if not isinstance(slot.value, torch.Tensor):
+                return InputSpec(InputKind.CUSTOM_OBJ, _object(node, slot.value), name)
+            kind = STATE_KINDS.get(slot.kind, InputKind.CONSTANT_TENSOR)
+            return InputSpec(kind, TensorArgument(node.name), name, slot.persistent if kind is InputKind.BUFFER else None)
         case Token():
-            return TokenArgument(node.name)
+            return InputSpec(InputKind.TOKEN, TokenArgument(node.name), None)
         case UserInput(argument=path, tangent_of=int()):
             raise UnsupportedProgram(
                 f"the argument {path} is a tangent, which an exported program does not have; take the forward of the program "
                 "(training.partition_joint), or make the joint program of a module that returns its loss"
             )
         case UserInput(type=LiteralType(value=value)):
-            return ConstantArgument(node.name, value)
+            return InputSpec(InputKind.USER_INPUT, ConstantArgument(node.name, value), None)  # type: ignore[arg-type]
         case _:
-            return argument(node)
+            return InputSpec(InputKind.USER_INPUT, _argument(node), None)
+
+
+STATE_KINDS = {SlotKind.PARAMETER: InputKind.PARAMETER, SlotKind.BUFFER: InputKind.BUFFER}
 
 
 def _object(node: torch.fx.Node, value: Any) -> CustomObjArgument:
@@ -356,21 +354,41 @@ def _object(node: torch.fx.Node, value: Any) -> CustomObjArgument:
     return made
 
 
-def argument(leaf: Any) -> ArgumentSpec:
-    """Return how torch names a value: by the kind of its fake value, with the name of its node; a literal as it is.
+def _output(program: Program, leaf: Any, spec: Any, inputs: list[str], users: list[str]) -> OutputSpec:
+    match spec:
+        case Token():
+            return OutputSpec(OutputKind.TOKEN, TokenArgument(leaf.name), None)
+        case StateMutation(slot=slot):
+            is_parameter = program.state[slot].kind is SlotKind.PARAMETER
+            return OutputSpec(
+                OutputKind.PARAMETER_MUTATION if is_parameter else OutputKind.BUFFER_MUTATION, _argument(leaf), slot
+            )
+        case InputMutation(index=index):
+            return OutputSpec(OutputKind.USER_INPUT_MUTATION, _argument(leaf), inputs[index])
+        case LossOutput():
+            return OutputSpec(OutputKind.LOSS_OUTPUT, _argument(leaf), None)
+        case StateGradient(slot=slot):
+            return OutputSpec(OutputKind.GRADIENT_TO_PARAMETER, _argument(leaf), slot)
+        case InputGradient(leaf=number):
+            return OutputSpec(OutputKind.GRADIENT_TO_USER_INPUT, _argument(leaf), users[number])
+        case _:
+            return OutputSpec(OutputKind.USER_OUTPUT, _argument(leaf), None)
 
-    Args:
-        leaf: an fx node or a literal.
 
-    Raises:
-        UnsupportedProgram: it is nothing that an exported program can take or give.
+KINDS: tuple[tuple[Any, Callable[[str], Any]], ...] = (
+    (torch.Tensor, TensorArgument),
+    ((torch.SymBool, bool), SymBoolArgument),
+    ((torch.SymInt, int), SymIntArgument),
+    ((torch.SymFloat, float), SymFloatArgument),
+)
+"""How torch names what a node returns, by its fake value; bool is an int, so it comes first."""
 
-    >>> argument(1.5)
-    ConstantArgument(name='', value=1.5)
-    """
+
+def _argument(leaf: Any) -> ArgumentSpec:
+    # By the kind of the fake value, with the name of the node; a literal as it is.
     is_node = isinstance(leaf, torch.fx.Node)
     name, value = (leaf.name, leaf.meta.get("val")) if is_node else ("", leaf)
-    kind = kind_of(value)
+    kind = next((kind for kinds, kind in KINDS if isinstance(value, kinds)), None)
     if kind is not None and (is_node or kind is TensorArgument):
         return kind(name)
     if value is None or isinstance(value, bool | int | float | str):
@@ -385,14 +403,19 @@ def argument(leaf: Any) -> ArgumentSpec:
 
 
 def module_calls(program: Program, root: Made) -> list[ModuleCallEntry]:
-    """Return the entries of all modules in their order, then those of further calls with a signature of their own.
-
-    Args:
-        program: the program.
-        root: its graph.
-    """
-    calls = [(Frame(""), program.root)]
-    return call_entries(program, calls, _root_signature(program), lambda arg: argument(root.leaf(arg)))
+    """Return the entries of all modules in their order, then those of further calls with a signature of their own."""
+    ends: dict[Frame, dict[str, tuple[Arg, ...]]] = {}
+    for node in filter(is_boundary, program.main.nodes):
+        ends.setdefault(node.stack[-1] if node.stack else Frame(""), {})[node.do.name] = node.args  # type: ignore[union-attr]
+    entries: dict[str, ModuleCallSignature | None] = dict.fromkeys(["", *[module.path for module in program.modules]])
+    for frame in sorted(program.call_signatures, key=str):
+        found, held = program.call_signatures[frame], ends.get(frame, {})
+        if TAKES.name in held and GIVES.name in held:
+            inputs, outputs = ([_argument(root.leaf(arg)) for arg in held[op.name]] for op in (TAKES, GIVES))
+            names = list(found.arg_names) or None
+            entries[str(frame)] = ModuleCallSignature(inputs, outputs, found.in_spec, found.out_spec, names)
+    entries[""] = _root_signature(program)
+    return [ModuleCallEntry(path, signature) for path, signature in entries.items()]
 
 
 def _root_signature(program: Program) -> ModuleCallSignature:

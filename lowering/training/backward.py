@@ -95,26 +95,12 @@ class TrainingPrograms:
         self.moved_to = device
         self.program, self.state = explicit(backward)
         """The backward, and the slots whose contents it takes."""
-        self._prepare(device)
-
-    def _prepare(self, device: torch.device | None) -> None:
         self.full = in_place_call(self.program, device=device)
         self.versions: dict[Request, InPlaceCall] = {}
         self.read_slots, self.read_frozen, self.read_state = map(reader, (self.slots, self.frozen, self.state))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TrainingPrograms:
         return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A lowered program is pickled as data; what runs it is made again.
-        gone = ("program", "full", "versions", "read_slots", "read_frozen", "read_state")
-        kept = {name: value for name, value in self.__dict__.items() if name not in gone}
-        return {**kept, "context": self.full.module.__dict__["purefx_place"].bodies}
-
-    def __setstate__(self, kept: dict[str, Any]) -> None:
-        self.__dict__.update(kept)
-        self.program = self.__dict__.pop("context").program
-        self._prepare(None)
 
     def check(self, module: torch.nn.Module, leaves: Sequence[Any]) -> None:
         """Refuse a call of which gradients would be missing.

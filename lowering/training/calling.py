@@ -1,21 +1,19 @@
 """How a training module is called: as the module that was captured, without tangents and gradients.
 
 The joint program says how arguments and results are nested; its forward is cut out of a flat copy of it, in which the loss is an
-output like others, whose gradient the caller passes.  Autograd begins with a one at the loss.  Where that node is found, the
-tangent takes its place, so a loss that is scaled before ``backward()`` is scaled inside, as in eager; where it is not, the
-gradients are multiplied at the end.
+output like others, whose gradient the caller passes.  Autograd begins with a one at the loss; the tangent takes the place of that
+node, so a loss that is scaled before ``backward()`` is scaled inside, as in eager.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
 from attrs import evolve
 
 from ...ir.arguments import Arg, Ref
+from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Graph, Input, Node, Op
-from ...ir.operators import op_of
 from ...ir.program import Program
 from ...ir.signature import GIVEN, InputGradient, LossOutput, ObjectType, StateGradient, UserInput, UserOutput
 from ...ir.torch_private import pytree
@@ -71,9 +69,6 @@ def result_spec(joint: Program) -> Any:
     return pytree.tree_structure(0) if own == 1 else None
 
 
-MULTIPLY = op_of(torch.ops.aten.mul.Tensor)
-
-
 def with_tangent_of_loss(program: Program) -> Program:
     """Return a joint program in which the loss is a user output with a tangent; the same object if it has no loss.
 
@@ -90,7 +85,12 @@ def with_tangent_of_loss(program: Program) -> Program:
         return program
     value = graph.metas[loss.name].get("val")
     tangent = Input(graph.names().fresh("tangent"), {"val": value} if value is not None else {})
-    main = _from_seed(program, loss.name, tangent) or _multiplied(program, tangent)
+    main = _from_seed(program, loss.name, tangent)
+    if main is None:
+        raise UnsupportedProgram(
+            f"the gradients of the loss {loss.name!r} do not all begin with one node that is one like it, so a scaled loss would "
+            "scale nothing: make the training module of the program as it was captured, before other transformations"
+        )
     number = sum(type(spec) is UserOutput for spec in outputs[:at])
     spec = UserInput(type_of(value) or ObjectType("Tensor"), tangent.name, tangent_of=number)
     given = [UserOutput() if type(each) is LossOutput else each for each in outputs]
@@ -123,19 +123,3 @@ def _is_one_like(node: Node, loss: str) -> bool:
 def _gradients(program: Program, graph: Graph) -> list[Ref]:
     pairs = zip(graph.output, program.signature.outputs, strict=True)
     return [arg for arg, spec in pairs if type(spec) in (StateGradient, InputGradient) and type(arg) is Ref]
-
-
-def _multiplied(program: Program, tangent: Input) -> Graph:
-    graph, names = program.main, program.main.names()
-    names.fresh(tangent.name)
-    made: dict[str, Node] = {}
-    for arg in _gradients(program, graph):
-        if arg.name not in made:
-            meta = graph.metas[arg.name]
-            known = {"val": meta["val"]} if "val" in meta else {}
-            made[arg.name] = Node(names.fresh("scaled"), MULTIPLY, (arg, Ref(tangent.name)), meta=known)
-    output = list(graph.output)
-    for number, spec in enumerate(program.signature.outputs):
-        if type(spec) in (StateGradient, InputGradient) and type(output[number]) is Ref:
-            output[number] = Ref(made[output[number].name].name)
-    return Graph((*graph.inputs, tangent), (*graph.nodes, *made.values()), tuple(output))

@@ -22,9 +22,7 @@ from ...transforms.training.phases import is_joint
 from ..calls.arguments import result_builder
 from ..calls.root import LoweredRoot
 from ..lower import lower
-from ..modules.context import Key, LoweringContext
 from ..modules.module import MADE
-from ..modules.pickling import load_module, read_tree, reduce_module, write_tree
 from .backward import TrainingPrograms
 from .calling import called_like, result_spec, uncalled, with_tangent_of_loss
 from .step import Step, as_captured
@@ -117,9 +115,16 @@ class TrainingModule(LoweredRoot):
         """Return what the forward program gives, for the leaves of a call: the results, and what is saved."""
         return super()._run_body(leaves)
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        _, made, attributes = reduce_module(self)
-        return load_training, (made, self.purefx_programs, write_tree(self.purefx_result)), attributes
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse: its programs are not pickled.
+
+        Raises:
+            UnsupportedProgram: always.
+        """
+        raise UnsupportedProgram(
+            "a training module cannot be pickled: save the joint program (px.save) and the state_dict() of the module, and make "
+            "another one of them"
+        )
 
     def recompile(self) -> Any:
         """Refuse: an edited forward has another backward.
@@ -147,8 +152,3 @@ def training(module: Any, programs: TrainingPrograms, result: Any) -> TrainingMo
     module.__dict__["purefx_result"] = result
     module.__dict__["purefx_plan"].result = result_builder(result)
     return cast(TrainingModule, module)
-
-
-def load_training(lowered: tuple[LoweringContext, Key, bool], programs: TrainingPrograms, result: Any) -> TrainingModule:
-    """Return a training module without state, as it was made; what pickle knows of it comes after."""
-    return training(load_module(*lowered), programs, read_tree(result))

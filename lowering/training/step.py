@@ -13,12 +13,12 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
-from ...ir.errors import UnsupportedProgram
 from ...ir.torch_private import base_of, device_of, free_saved, storage_key
 from .backward import TrainingPrograms
 
-__all__ = ["Once", "Step", "apart", "as_captured"]
+__all__ = ["Step", "apart", "as_captured"]
 
 
 class Step(torch.autograd.Function):
@@ -55,16 +55,13 @@ class Step(torch.autograd.Function):
             ctx: of autograd.
             gradients: of the outputs; None for those that nothing used.
         """
-        values = saved_in(ctx)
-        needed = ctx.needs_input_grad[1:]
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-            with as_captured():
-                results = ctx.programs.gradients(values, ctx.likes, gradients, needed)
-        else:
-            with torch.no_grad(), as_captured():
-                results = ctx.programs.gradients(values, ctx.likes, gradients, needed)
-            results = refusing(results)
-        return (None, *results)
+        return (_backward if torch.compiler.is_compiling() else once_differentiable(_backward))(ctx, *gradients)
+
+
+def _backward(ctx: Any, *gradients: Any) -> Any:
+    with as_captured():
+        results = ctx.programs.gradients(saved_in(ctx), ctx.likes, gradients, ctx.needs_input_grad[1:])
+    return (None, *results)
 
 
 DEVICES = ("cpu", "cuda")
@@ -139,31 +136,3 @@ def apart(outputs: Sequence[Any], differentiable: Collection[int], operands: Seq
         elif (base := base_of(value)) is not None and not any(base is one or base is base_of(one) for one in passed):
             found[number] = value.detach()
     return found
-
-
-def refusing(gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
-    """Return gradients that say why they have none themselves, when somebody asks for that."""
-    tensors = [gradient for gradient in gradients if gradient is not None]
-    found = iter(Once.apply(torch.empty(0, requires_grad=True), *tensors) if tensors else ())
-    return [None if gradient is None else next(found) for gradient in gradients]
-
-
-class Once(torch.autograd.Function):
-    """Gradients that were computed without noting how."""
-
-    @staticmethod
-    def forward(_: Any, _anchor: torch.Tensor, *gradients: torch.Tensor) -> Any:
-        """Return the gradients."""
-        return tuple([gradient.view_as(gradient) for gradient in gradients])
-
-    @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:  # noqa: ARG004  autograd calls it
-        """Refuse.
-
-        Raises:
-            UnsupportedProgram: always.
-        """
-        raise UnsupportedProgram(
-            "a training module has no second derivative: its program has a forward and one backward; differentiate the original "
-            "module twice, or capture a joint program of what needs the second derivative"
-        )

@@ -70,11 +70,7 @@ def report(
 
 
 def _check_place(file: Path) -> None:
-    if file.is_dir():
-        raise IsADirectoryError(f"{str(file)!a} is a folder; name the file, like {str(file / 'report.html')!a}")
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(file.parent)!a} to write {file.name!a} in")
-    if file.exists():
+    if file.exists() and not file.is_dir():
         if not file.is_file():
             raise FileExistsError(f"{str(file)!a} is not a file")
         with file.open("rb") as there:

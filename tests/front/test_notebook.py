@@ -82,7 +82,6 @@ def test_other_values() -> None:
     assert "- " in text
     assert "+ " in text
     assert parsed(px.diff(program, program)).text == "nothing differs"
-    assert f"{px.stats(program).parameters:,} parameters" in parsed(px.stats(program)).text
     with pytest.raises(InvalidProgram) as caught:
         px.transform(program.evolve(root="nowhere"))
     said = parsed(caught.value).text
@@ -102,7 +101,6 @@ def test_names_are_text(payload: str) -> None:
     program = hostile(payload)
     values: list[Any] = [program, *program.graphs.values(), px.diff(program, px.Program.of({"": px.Graph((), ())}))]
     values += [
-        px.stats(program),
         *px.verify(program.evolve(root=payload * 2)),
         InvalidProgram(px.verify(program.evolve(root=""))),
     ]
@@ -132,7 +130,7 @@ def test_pages_are_bounded_and_say_what_is_left_out() -> None:
     empty = px.Program.of({"": px.Graph((), ())})
     findings = InvalidProgram(px.verify(wide.evolve(root="nowhere")) * 1000)
     cases = (long, long.main, wide, named, many, px.diff(empty, long), px.diff(long, empty), px.diff(empty, wide), findings)
-    for value in (*cases, px.stats(wide)):
+    for value in cases:
         assert len(value._repr_html_()) < 500_000
         assert len(value._repr_mimebundle_()["text/plain"]) < 2_000_000
     assert "99,400 lines more" in parsed(long).text

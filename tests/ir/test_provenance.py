@@ -154,18 +154,6 @@ def test_it_survives_a_file(program: px.Program, tmp_path: Path) -> None:
     assert str(px.history(px.inline(again), "neg_1")) == str(px.history(px.inline(result), "neg_1"))
 
 
-def test_to_ep_says_it_as_torch_does(program: px.Program) -> None:
-    ep = px.to_ep(px.transform(program, fused, *px.DEFAULT))
-    told = {
-        node.name: node.meta["from_node"] for node in ep.graph.nodes if node.op == "call_function" and "from_node" in node.meta
-    }
-    assert {name: sorted(source.name for source in told[name]) for name in ("tanh_1", "neg_2")} == {
-        "tanh_1": ["linear_2", "relu_1"], "neg_2": ["linear_4", "relu_2"],
-    }  # fmt: skip
-    assert {source.pass_name for source in told["tanh_1"]} == {"purefx.fused"}
-    assert not any(ORIGIN in node.meta for node in ep.graph.nodes)
-
-
 def test_hostile_names_are_escaped() -> None:
     evil = "y\x1b[2J\u202e"
     hand = px.Program.of({"": px.Graph((), (px.Node(evil, px.Op("toy.one\x07")),), px.Ref(evil))})

@@ -9,70 +9,11 @@ from typing import Any, cast
 import pytest
 import torch
 from torch import nn
-from torch.export.graph_signature import InputKind
 
 from tests.lowering.users import FORMS, KINDS, agree, lowered, mixed, mixed_args, three
 from tests.programs import Block, Tower, parent
 
 EACH = pytest.mark.parametrize("to", KINDS)
-
-
-@EACH
-@pytest.mark.parametrize("form", FORMS)
-def test_contract_is_the_exported_programs(to: str, form: str) -> None:
-    """graph_signature, module_call_graph, range_constraints, equality_constraints: as the exported program has them."""
-    _, ep = mixed(form)
-    module = lowered(ep, to)
-    expected = copy.deepcopy(ep.graph_signature)
-    for spec in expected.input_specs:
-        if spec.kind is InputKind.CONSTANT_TENSOR:
-            spec.persistent = None  # strict export writes True or None there, and means nothing by it
-    assert module.graph_signature == expected
-    assert [entry.fqn for entry in module.module_call_graph] == [entry.fqn for entry in ep.module_call_graph]
-    mine, theirs = module.module_call_graph[0].signature, ep.module_call_graph[0].signature
-    assert (mine.in_spec, mine.out_spec, mine.forward_arg_names) == (theirs.in_spec, theirs.out_spec, theirs.forward_arg_names)
-    assert module.range_constraints == ep.range_constraints
-    assert module.equality_constraints == []
-    assert module.graph_signature is module.graph_signature
-    assert all(isinstance(node, torch.fx.Node) for node in module.input_placeholders)
-
-
-@EACH
-def test_contract_of_other_arguments(to: str) -> None:
-    """Constants, None, numbers, mutated inputs and state: every kind of input and output."""
-
-    class Kinds(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("hidden", torch.ones(2), persistent=False)
-            self.constant = torch.ones(2)
-
-        def forward(self, x: torch.Tensor, n: int, skip: None, text: str) -> tuple[Any, ...]:
-            x.add_(1)
-            self.hidden.add_(1)
-            return x * n + self.constant, n, None, text, x.shape[0]
-
-    args = (torch.ones(2), 3, None, "t")
-    ep = torch.export.export(Kinds(), args).run_decompositions({})
-    assert str(lowered(ep, to).graph_signature) == str(ep.graph_signature)
-    ep = torch.export.export(Kinds(), args, dynamic_shapes=(None, torch.export.Dim.DYNAMIC, None, None))
-    assert str(lowered(ep, to).graph_signature) == str(ep.graph_signature)
-
-
-@EACH
-def test_preserved_signatures_are_entries(to: str) -> None:
-    """A call with a preserved signature is an entry of module_call_graph with specs and names."""
-    ep = torch.export.export(Tower(2), (torch.ones(2, 4),), preserve_module_call_signature=("layers.1",))
-    module = lowered(ep, to)
-    mine = {entry.fqn: entry.signature for entry in module.module_call_graph}
-    theirs = {entry.fqn: entry.signature for entry in ep.module_call_graph}
-    assert list(mine) == list(theirs)
-    found, expected = mine["layers.1"], theirs["layers.1"]
-    assert found is not None
-    assert expected is not None
-    assert (found.in_spec, found.out_spec) == (expected.in_spec, expected.out_spec)
-    assert len(found.inputs) == len(expected.inputs)
-    assert len(found.outputs) == len(expected.outputs)
 
 
 @EACH

@@ -76,8 +76,6 @@ def test_what_a_copy_keeps(to: str) -> None:
     module.layers[0].note = "mine"
     other = saved(module)
     assert torch.equal(other(x.double()), module(x.double()))
-    assert str(other.graph_signature) == str(ep.graph_signature)
-    assert [entry.fqn for entry in other.module_call_graph] == [entry.fqn for entry in ep.module_call_graph]
     assert other.type_name() == module.type_name()
     assert not other.layers[0].training
     assert other.layers[0].note == "mine"

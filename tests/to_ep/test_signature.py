@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import evolve
 from torch import nn
 from torch.export.experimental import _export_forward_backward
 from torch.export.graph_signature import InputKind, OutputKind
@@ -58,26 +57,6 @@ def test_mutations_of_state_and_of_an_input() -> None:
     assert kinds(ep) == [("BUFFER_MUTATION", "n"), ("USER_INPUT_MUTATION", "y"), ("USER_OUTPUT", None)]
 
 
-def test_two_buffers_of_one_value() -> None:
-    """Torch keys mutations by the name of the value, and takes the second one for a result."""
-
-    class Two(parent(a=lambda: torch.zeros(2), b=lambda: torch.ones(2))):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = x + self.a
-            self.a.copy_(y)
-            self.b.copy_(y)
-            return x * 2
-
-    module, calls = Two(), [(torch.ones(2),), (torch.full((2,), 3.0),)]
-    ep = exported(module, *calls[0])
-    with pytest.raises(Exception, match="not in the correct order"):
-        decomposed(ep)
-    made = px.to_ep(px.import_ep(ep))
-    assert kinds(made)[:2] == [("BUFFER_MUTATION", "a"), ("BUFFER_MUTATION", "b")]
-    assert differences(made, module, calls) == []
-    assert differences(decomposed(made), module, calls) == []
-
-
 def test_old_contents_that_are_returned_or_swapped() -> None:
     """``ep.module()`` writes before it returns, one buffer after the other; what it overwrites is saved first."""
     slots = {
@@ -112,20 +91,8 @@ def test_a_constant_that_is_written_is_a_mutated_buffer() -> None:
     signature = px.ir.Signature((*map(px.ir.StateInput, ids), user), (*map(px.ir.StateMutation, ids), px.ir.UserOutput()))
     graph = px.Graph(tuple(map(px.Input, [*ids, "x"])), (px.Node("y", NEG, (px.Ref("x"),)),), (px.Ref("y"),) * 4)
     program = px.Program.of({"": graph}, signature=signature, state=px.ir.State(tuple(ids), px.ir.pmap(slots)))
-    lowered: Any = px.lower(program)
-    assert [name for name, _ in kinds(lowered)] == ["PARAMETER_MUTATION", "BUFFER_MUTATION", "BUFFER_MUTATION", "USER_OUTPUT"]
     with pytest.raises(px.errors.UnsupportedProgram, match="'clone': 'b', 'clone_1': 'c'"):
         px.to_ep(program)
-
-
-def test_outputs_in_torchs_order() -> None:
-    program = flat([px.Node("y", NEG, (px.Ref("x"),))], (px.Ref("y"), px.Ref("y")), "x")
-    signature = evolve(program.signature, outputs=(px.ir.UserOutput(), px.ir.InputMutation(0)))
-    ep = px.to_ep(program.evolve(signature=signature))
-    assert kinds(ep) == [("USER_INPUT_MUTATION", "x"), ("USER_OUTPUT", None)]
-    x = torch.ones(2)
-    assert ep.module()(x)[0].tolist() == [-1, -1]
-    assert x.tolist() == [-1, -1]
 
 
 def test_every_kind_of_input_and_output() -> None:

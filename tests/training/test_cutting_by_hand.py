@@ -84,43 +84,6 @@ def seen(program: px.Program) -> list[training.Candidate]:
     return found
 
 
-def test_old_contents_are_copied_before_the_forward_overwrites_them() -> None:
-    program = joint(
-        node("y", ATEN.sin.default, "x"),
-        node("g", ATEN.mul.Tensor, "t", "x"),
-        node("w", ATEN.mul_.Tensor, "x", 2.0),
-        gives={"y": UserOutput(), "g": InputGradient(0)},
-        tangent=True,
-    )
-    cut = training.partition_joint(program, policy=nothing)
-    assert [one.name for one in cut.saved] == ["x_before"] and cut.saved_bytes == 16
-    assert {"w", "x_before"} <= set(cut.forward.main.by_name)
-    x = torch.arange(4.0)
-    y, gradient = both(cut, (x,), (torch.ones(4),))
-    assert (
-        torch.equal(x, torch.arange(4.0) * 2)
-        and torch.equal(gradient, torch.arange(4.0))
-        and torch.equal(y, torch.arange(4.0).sin())
-    )
-
-
-def test_a_draw_is_kept_and_what_follows_from_it_may_run_again() -> None:
-    program = joint(
-        node("r", ATEN.rand_like.default, "x"),
-        node("m", ATEN.mul.Tensor, "r", 2.0),
-        node("y", ATEN.mul.Tensor, "x", "m"),
-        node("g", ATEN.mul.Tensor, "t", "m"),
-        gives={"y": UserOutput(), "g": InputGradient(0)},
-        tangent=True,
-    )
-    cut = training.partition_joint(program, policy=nothing)
-    assert [one.name for one in cut.saved] == ["r"] and cut.recomputed == ("m",)
-    torch.manual_seed(0)
-    mine = both(cut, (torch.ones(4),), (torch.ones(4),))
-    torch.manual_seed(0)
-    assert all(map(torch.equal, mine, px.lower(program)(torch.ones(4), torch.ones(4))))
-
-
 def test_views_are_kept_as_what_they_show_unless_that_is_larger() -> None:
     def cut_of(*views: px.Node, used: str) -> training.Partition:
         return training.partition_joint(

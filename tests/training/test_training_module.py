@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from attrs import evolve
 from torch import nn
 from torch.export.experimental import _export_forward_backward
 from torch.utils.checkpoint import checkpoint
@@ -123,19 +124,13 @@ class Plain(parent(w=lambda: nn.Parameter(torch.ones(3)))):
         return (self.w * x).sum()
 
 
-def test_a_loss_whose_beginning_is_not_found_multiplies_the_gradients() -> None:
+def test_a_loss_whose_beginning_is_not_found_is_refused() -> None:
     ep = torch.export.export(Plain(), (torch.ones(3),))
     joint = px.import_ep(_export_forward_backward(ep), forward=ep)
     one = next(node for node in joint.main.nodes if isinstance(node.do, px.Op) and node.do.name == "aten.full_like.default")
-    again = px.ir.Rewriter(joint.main)
-    again.replace(one.name, px.Ref("other"))
-    again.after(again.position[one.name], px.Node("other", px.op(torch.ops.aten.mul.Tensor), (px.Ref(one.name), 1)))
-    again.after(again.position[one.name], px.ir.Node("twin", one.do, one.args, one.kwargs))
-    module = px.training_module(joint.with_main(again.graph()))
-    torch.autograd.backward(module(torch.full((3,), 2.0)) * 3)
-    gradient = module.get_parameter("w").grad
-    assert gradient is not None
-    assert gradient.tolist() == [6.0, 6.0, 6.0]
+    nodes = [evolve(node, args=(node.args[0], 2)) if node is one else node for node in joint.main.nodes]
+    with pytest.raises(px.errors.UnsupportedProgram, match="do not all begin with one node that is one like it"):
+        px.training_module(joint.with_main(evolve(joint.main, nodes=tuple(nodes))))
 
 
 PICKS: Sequence[tuple[str, ...]] = (("h",), ("y",), ("h", "y"))
@@ -260,7 +255,7 @@ def test_a_second_derivative_is_refused_when_it_is_asked_for() -> None:
     x = torch.randn(2, 3, requires_grad=True)
     (gradient,) = torch.autograd.grad(module(x).pow(2).sum(), x, create_graph=True)
     assert gradient.requires_grad
-    with pytest.raises(px.errors.UnsupportedProgram, match="a training module has no second derivative"):
+    with pytest.raises(RuntimeError, match="once_differentiable"):
         torch.autograd.backward(gradient.sum())
 
 
@@ -319,21 +314,22 @@ class Tied(nn.Module):
         return self.head(self.embed(ids)).logsumexp(-1).sum()
 
 
-def test_ties_stay(tmp_path: Any) -> None:
+def test_ties_stay() -> None:
     eager, ids = Tied(), torch.tensor([1, 2, 1])
     module = trained(eager, ids)
-    for each in (module, eager, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+    for each in (module, eager, copy.deepcopy(module)):
         assert each.get_parameter("head.weight") is each.get_parameter("embed.weight")
         each.zero_grad()
         torch.autograd.backward(each(ids))
         assert different(each, eager) == [] or each is module
 
 
-@pytest.mark.parametrize("how", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
-def test_copies_train_by_themselves(how: Callable[[Any], Any]) -> None:
+def test_copies_train_by_themselves_and_are_not_pickled() -> None:
     eager = Many()
     module = trained(eager, torch.randn(4, 3))
-    made, x = how(module), torch.randn(4, 3)
+    made, x = copy.deepcopy(module), torch.randn(4, 3)
+    with pytest.raises(px.errors.UnsupportedProgram, match="a training module cannot be pickled"):
+        pickle.dumps(module)
     assert isinstance(made, px.training.TrainingModule)
     for each in (made, eager):
         torch.autograd.backward(each(x)["y"].sum())

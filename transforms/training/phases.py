@@ -32,11 +32,11 @@ from ..memory import Memory, computes, is_view
 
 __all__ = [
     "GRADIENTS",
+    "Contents",
     "Phases",
     "Shape",
     "clone_of",
     "is_joint",
-    "of_gradients",
     "outputs_of",
     "phases",
     "tangents",
@@ -306,7 +306,7 @@ def with_saved_copies(program: Program) -> Program:
     """
     if not any(does.writes or does.writes_slots for does in node_effects(program, program.main)):
         return program
-    found = _Contents(program).late_readers()
+    found = Contents(program).late_readers()
     if not found:
         return program
     edit = Rewriter(program.main)
@@ -329,19 +329,7 @@ def clone_of(graph: Graph, name: str, called: str) -> Node:
 CLONE = op_of(torch.ops.aten.clone.default)
 
 
-def of_gradients(program: Program) -> frozenset[str]:
-    """Return the values that depend on a tangent or on a gradient of the loss, by their operands or by what their memory holds.
-
-    Args:
-        program: a flat one.
-
-    >>> of_gradients(Program.of({"": Graph((), (), ())}))
-    frozenset()
-    """
-    return frozenset([program.main.nodes[number].name for number in _Contents(program).late])
-
-
-class _Contents:
+class Contents:
     """Follows the contents of memory through a graph: who writes them, who reads them, and what depends on gradients."""
 
     def __init__(self, program: Program) -> None:

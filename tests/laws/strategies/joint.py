@@ -28,7 +28,7 @@ from purefx.ir.signature import (
 from purefx.ir.state import SlotKind
 from purefx.laws import toy
 from purefx.laws.strategies.programs import Stage, programs
-from purefx.transforms.training.phases import is_joint, of_gradients
+from purefx.transforms.training.phases import Contents, is_joint
 
 __all__ = ["CELLS", "joint_programs", "jointly"]
 
@@ -107,7 +107,7 @@ class _Jointly:
         return self.tangents[self.draw(number, "which") % len(self.tangents)]
 
     def _outputs(self, made: Program, users: int) -> list[tuple[Arg, OutputSpec]]:
-        late = {*of_gradients(made), *self.tangents}
+        late = {*[made.main.nodes[number].name for number in Contents(made).late], *self.tangents}
         pairs = list(zip(made.main.output, made.signature.outputs, strict=True))
         kept = [pair for pair in pairs if type(pair[1]) is not UserOutput]
         early = [arg for arg, spec in pairs if type(spec) is UserOutput and late.isdisjoint(refs_in((arg,)))]
