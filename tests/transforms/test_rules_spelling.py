@@ -190,3 +190,17 @@ def test_laws() -> None:
     wrong = px.rule(lambda x: x[..., : x.shape[-1] // 2].neg()).becomes(lambda m, x: x[..., x.shape[-1] // 2 :].neg())
     with pytest.raises(AssertionError, match="breaks the law"):
         check_rule(wrong, examples=share(20))
+
+
+def test_a_replacement_is_recorded_once_for_operands_that_are_alike() -> None:
+    recorded: list[Any] = []
+
+    def replacement(m: px.Match, x: Tensor) -> Tensor:
+        recorded.append(x)
+        return functional.silu(x)
+
+    rule = px.rule(lambda x: torch.relu(x)).becomes(replacement)
+    layers = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3), nn.ReLU())
+    made = rule(px.capture(layers, (X,)))
+    assert names_of(made).count("silu") == 3
+    assert [tuple(x.shape) for x in recorded] == [(4, 6), (4, 3)]

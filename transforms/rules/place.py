@@ -208,7 +208,7 @@ class Match:
     @property
     def place(self) -> str:
         """The place of the root, for messages."""
-        return place_of(self.root)
+        return place_of(self.found.nodes[0])
 
     # -- what is there ----------------------------------------------------------------------------------------------------------
 
