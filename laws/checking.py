@@ -21,7 +21,7 @@ from ..ir.importing import import_ep
 from ..ir.names import did_you_mean, escaped
 from ..ir.program import Program
 from ..ir.signature import UserInput
-from ..ir.taking import is_function
+from ..ir.taking import is_function, kind_of
 from ..ir.torch_private import pytree
 from ..ir.verify import check
 from ..transforms.pipeline import as_step
@@ -429,8 +429,7 @@ def check_question(
     purefx.laws.checking.WrongQuestion: laws is empty, so nothing would be checked; leave it out for the generic laws
     """
     if not is_function(transform) or isinstance(transform, type):
-        shown = f"the class {transform.__name__}" if isinstance(transform, type) else repr(transform)
-        raise WrongQuestion(f"check_transformation takes a function from programs to programs, not {shown}")
+        raise WrongQuestion(f"check_transformation takes a function from programs to programs, not {kind_of(transform)}")
     for what, value, choices in (("tier", tier, TIERS), ("stage", stage, STAGES if tier not in TIERS else stages_of(tier))):
         if value not in choices:
             raise WrongQuestion(

@@ -156,7 +156,7 @@ def read_state(ep: ExportedProgram) -> State:
     for name in (*saved, *constants):
         if type(name) is not str:
             said, advice = f"the state has a tensor under {short(name)}, not under a name", "rename it in ep.state_dict"
-            raise InvalidProgram([Violation("state-order", said, node="state", advice=advice)])
+            raise InvalidProgram([Violation("well-formed", said, node="state", advice=advice)])
     tensors = saved.values() if any(map(is_lifted, constants)) else ()
     parameters = {cell_key(value)[0]: value for value in tensors if isinstance(value, torch.nn.Parameter)}
     slots: dict[str, Slot] = {}

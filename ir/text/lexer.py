@@ -352,10 +352,10 @@ class Cursor:
             yield
             self.line_end()
 
-    def expected(self, what: str) -> ParseError:
+    def expected(self, what: str, advice: str = "") -> ParseError:
         """Return the error that something else was expected here."""
         found = {"newline": "the end of the line", "end": "the end of the text"}.get(self.kind, f"'{visible(self.text[:40])}'")
-        return self.error(f"expected {what}, found {found}")
+        return self.error(f"expected {what}, found {found}{advice}")
 
     def error(self, message: str, *, at: int | None = None) -> ParseError:
         """Return an error that shows a place: line, column, the line itself and a mark under it."""

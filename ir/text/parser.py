@@ -6,14 +6,12 @@ effects.  Parsing checks the syntax only; ``verify`` checks the program.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..arguments import Arg
 from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import registered_effects
-from ..errors import ParseError
 from ..graph import Call, Do, Frame, Get, Graph, Input, Kwargs, Node, Op
 from ..persistent import pmap
 from ..program import CallSignature, Program
@@ -22,8 +20,8 @@ from .arguments import read_arg, read_kwarg
 from .contract import SECTIONS, SIGNATURE, read_call_signature, read_effects, read_frame, read_stack
 from .lexer import Cursor, Known, Target, named_types, names_of, read_list, spell_path
 
-FILE = re.compile(r"[^\n{}]*[^\s{}.]\.[a-z]+")
-"""What is no text of a program and could be the name of a file."""
+SOURCES = "; pass program.text(), or the text of a file: Path(name).read_text(); px.load reads what px.save wrote"
+"""What to pass instead of the name of a file, or of what ``print(program)`` shows."""
 
 
 def parse(
@@ -60,9 +58,6 @@ def parse(
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"parse takes text, not a {type(text).__name__}")
-    if FILE.fullmatch(text):
-        advice = "give the text of a file and not its name, px.parse(Path(name).read_text()); px.load reads what px.save wrote"
-        raise ParseError(f"line 1, column 1: expected 'program', found {text!a}; {advice}")
     return _Parser(Cursor(text, Known(operators or {}, named_types(types), names_of(allow), state or {}))).program()
 
 
@@ -79,7 +74,9 @@ class _Parser:
     def program(self) -> Program:
         cursor = self._cursor
         cursor.blank_lines()
-        cursor.take("program")
+        if cursor.text != "program":
+            raise cursor.expected("'program'", SOURCES)
+        cursor.advance()
         for _ in cursor.block():
             self._section()
         cursor.line_end()

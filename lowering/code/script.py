@@ -108,7 +108,8 @@ MAIN = """if __name__ == "__main__":
     except Exception as error:
         print(f"the program itself raises {{type(error).__name__}}: {{error}}; arguments() draws none that suit it")
         sys.exit(2)
-    rewritten = a_pass(copy.deepcopy(module))
+    copied = copy.deepcopy(module)
+    rewritten = a_pass(copied) or copied
     found = differences(observed(rewritten, arguments, calls={calls}), expected)
     print("\\n".join(found) or "no difference")
     sys.exit(bool(found))

@@ -131,7 +131,7 @@ A_STEP = "and a step is a function of a program"
 WRONG = "a function of a program that says whether it is wrong, not"
 PATTERN = "the pattern of px.rule is a function, as in px.rule(lambda x: torch.relu(x)), not"
 CAPTURES = "give a Program, an ExportedProgram or a GraphModule; px.capture(module, args) makes a program of a module"
-READS = "give the text of a file and not its name, px.parse(Path(name).read_text()); px.load reads what px.save wrote"
+READS = "pass program.text(), or the text of a file: Path(name).read_text(); px.load reads what px.save wrote"
 STAGES = "takes the stages that px.lower_stages makes, not"
 TUPLE = "args is the tuple of the positional arguments, not"
 
@@ -231,7 +231,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.as_fx_pass(forgets)(GM), ArgumentError, f"forgets gave None; {ADVICE}"),
     (lambda: P.from_fx_pass(px.outline), FxPassError, "outline takes programs and no fx graphs: give transform outline itself"),
     (lambda: ASKED(EP), WrongQuestion,
-     "check_transformation takes a function from programs to programs, not a ExportedProgram"),
+     "check_transformation takes a function from programs to programs, not an ExportedProgram"),
     # rules
     (lambda: P.rule(MODEL), ArgumentError, f"{PATTERN} a Model"),
     (lambda: P.rule(nn.ReLU), ArgumentError, f"{PATTERN} the class ReLU"),
@@ -241,7 +241,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.rule(lambda x: torch.relu(x)).becomes("tanh"), ArgumentError,
      "the replacement of <lambda> is a function of (m, x), in plain torch code, not a str"),
     (lambda: P.rule(at=nn.ReLU)(soften), RuleError,
-     "the class ReLU is no operator; px.module(its path or its class) stands for calls of a module"),
+     "the class ReLU is not an operator; px.module(its path or its class) stands for calls of a module"),
     (lambda: P.RuleSet([px.rule]), ArgumentError,
      "RuleSet takes a tuple of rules, made by px.rule, not a function; a + b is one of two"),
     # others
@@ -255,7 +255,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.to_script(FLAT, rewrite=legalize), ArgumentError,
      "rewrite is the source of a function, not a function; inspect.getsource(a_pass) is one"),
     (lambda: P.parse("models/tower.txt"), ParseError,
-     f"line 1, column 1: expected 'program', found 'models/tower.txt'; {READS}"),
+     f"line 1, column 1: expected 'program', found 'models'; {READS}\n    models/tower.txt\n    ^"),
 ]  # fmt: skip
 
 

@@ -50,7 +50,7 @@ def used(module: Applied, x: torch.Tensor) -> Any:
 
 
 LEFT: list[tuple[px.RuleSet, Callable[..., Any], str]] = [
-    (EVEN, used, "others use what is inside of it: neg by exp"),
+    (EVEN, used, "other nodes use its inner values: neg by exp; keeps_inner=True keeps these values for them"),
     (EVEN, written, "what stands between its nodes, or writes what they use, has to stay where it is"),
     (rule(lambda x: torch.neg(torch.neg(x)), lambda m, x: x), lambda module, x: torch.neg(torch.neg(x)),
      "the new value would share other memory than the old one, and somebody can see that"),

@@ -269,7 +269,7 @@ class Placement:
         if inner is None:
             inner = self._inner(found)
             if not self._is_free(found, inner, keeps_inner=keeps_inner):
-                return lambda: self._used(found, inner)
+                return lambda: self._used(found, inner, keeps_inner=keeps_inner)
         if not self.legality.is_one(found):
             return lambda: TWO_NODES
         before = self._spot(found, inner, at)
@@ -281,13 +281,14 @@ class Placement:
         roots = [root.name for root in found.roots]
         return None if any(name not in roots and draft.is_used_beyond(name, inner) for name in inner) else inner
 
-    def _used(self, found: Found, inner: Mapping[str, Node]) -> str:
-        # Who else uses what is computed inside of a match.
+    def _used(self, found: Found, inner: Mapping[str, Node], *, keeps_inner: bool) -> str:
+        # The other users of inner values, and whether an option keeps these values for them.
         roots = {root.name for root in found.roots}
         users = {name: [user.name for user in self._others(name, inner)] for name in inner if name not in roots}
         said = [f"{name} by {', '.join(several)}" for name, several in users.items() if several]
         said += [f"{name} by the caller" for name in users if not users[name] and self.draft.is_used_beyond(name, inner)]
-        return f"others use what is inside of it: {'; '.join(said)}"
+        advice = "; keeps_inner=True keeps these values for them" if self._is_free(found, inner, keeps_inner=True) else ""
+        return f"other nodes use its inner values: {'; '.join(said)}{'' if keeps_inner else advice}"
 
     def _spot(self, found: Found, inner: Mapping[str, Node], at: str) -> str | None:
         # The node before which what replaces a match stands: the last of the match, or for several results another.

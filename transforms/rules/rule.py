@@ -6,6 +6,7 @@ match may be taken in ``legality.py``.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Never, cast
@@ -110,7 +111,7 @@ class RuleSet(Value):
         >>> rule = px.rule(lambda x: torch.relu(torch.sin(x))).becomes(lambda m, x: torch.tanh(x))
         >>> told = rule.explain(px.import_ep(torch.export.export(Both(), (torch.ones(2),))))
         >>> [(left.root.name, left.why) for left in told.left], told.replaced
-        ([('relu', 'others use what is inside of it: sin by the caller')], ())
+        ([('relu', 'other nodes use its inner values: sin by the caller; keeps_inner=True keeps these values for them')], ())
         """
         work = Application(a_program(program, "explain"), self.index, UNLIMITED, is_top_down=self.is_top_down, explains=True)
         made = work.run()
@@ -221,35 +222,35 @@ def rule(
     once: bool = False,
     at: Any = None,
 ) -> Any:
-    """Make a rule of a function that computes what it looks for; ``becomes`` adds what stands in its place.
+    """Make a rule from a pattern, a function of plain torch code; ``becomes`` adds its replacement.
 
-    Each parameter of the function is a variable: any value, number or list, the same one wherever it is used.  The function is
-    called once, with terms: functions and methods of torch, ``torch.ops`` and Python's operators apply, and nothing is computed.
-    Operators match whether arguments are given by position, by name or left out as defaults; what commutes, in both orders.
+    Each parameter of the pattern is a variable.  It stands for any value, number or list, and for the same one wherever it
+    occurs.  The pattern is traced once: it may use functions and methods of torch, ``torch.ops`` and operators of Python.
+    Arguments match by position, by name and with their defaults; operands of commutative operators match in both orders.
 
     Before, and after the rule below::
 
-        y = aten.linear.default(x, w, b)
-        z = aten.relu.default(y)                z = mine.linear_relu.default(x, w, b)
+        y = aten.linear.default(x, w, b)        y = aten.linear.default(x, w, b)
+        z = aten.relu.default(y)                z = aten.tanh.default(y)
 
     Args:
-        pattern: what to look for: a value, or a tuple of values that are replaced together, by as many.
-        more: nothing; a replacement is not given here.
-        where: a condition on a match: sizes, types, literals; what a symbolic size is not proven to be is false.
-        keeps_inner: whether values inside of a match that others use stay for them, and are computed again for the match.
-        any_effects: whether the replacement may draw random numbers or be ordered where the pattern is not, or the other way
-            round; neither may ever write.
-        once: whether the rule leaves alone what it has made itself, as for one that adds something to what is there; applied
-            again, it does it again.
-        at: an operator of torch, or a list of some: the function is then called with the match of each of them alone, and returns
-            what stands in its place, or None to leave it.
+        pattern: returns the value to replace, or a tuple of values to replace together.
+        more: not accepted; pass the replacement to ``becomes``.
+        where: a predicate on the match (sizes, dtypes, literals). Comparisons of symbolic sizes that cannot be proven count as
+            false.
+        keeps_inner: keep inner values of a match for their other users, which recomputes them; otherwise such a match is skipped.
+        any_effects: allow a replacement that draws random numbers or is ordered where the pattern is not, or the other way round.
+            Neither may write.
+        once: do not match what the rule has written itself in the same call.
+        at: an operator of torch, a list of them, or ``px.module``. The function is then called with each match of it, and
+            returns the replacement, or None to skip the match.
 
     Returns:
-        A ``Rule``, or with options alone a decorator that makes one.
+        A ``Rule``; with options alone, a decorator that makes one.
 
     Raises:
-        RuleError: the function asks for what only a run knows, looks for no operator, or does not use one of its parameters.
-        ArgumentError: it is given something else, or a replacement too.
+        RuleError: the pattern needs values that only a run knows, has no operator, or does not use a parameter.
+        ArgumentError: an argument has another type, or a replacement is passed too.
 
     >>> import torch, purefx as px
     >>> @px.rule
@@ -292,3 +293,8 @@ def rule(
         )
 
     return make if pattern is None else make(pattern)
+
+
+# What ``help`` shows: the options, without the types of annotations.
+OPTIONS = [each.replace(annotation=each.empty) for each in inspect.signature(rule).parameters.values() if each.name != "more"]
+rule.__dict__["__signature__"] = inspect.Signature(OPTIONS)
