@@ -21,6 +21,7 @@ from ...ir.errors import InvalidProgram, RuleError
 from ...ir.graph import Call, Graph, Node, Op, common_prefix, place_of
 from ...ir.importing.constants import with_constants
 from ...ir.inference import CallValues, FakeValues, branches_of, disagreement_of_branches
+from ...ir.inference.values import LOCK
 from ...ir.names import Names
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
@@ -319,8 +320,9 @@ class Application:
     def run(self) -> Program:
         """Return the program after the rules; the same object if none matched."""
         todo: Iterable[str] = self.program.order
-        while todo and not self.fuel.refused:
-            todo = self._walk(todo)
+        with LOCK:  # torch has one recorder for all threads
+            while todo and not self.fuel.refused:
+                todo = self._walk(todo)
         check_branches(self.before, self.program, self.hits)
         return as_staged(self.program.pruned()) if any(each.found for each in self.hits.values()) else self.before
 

@@ -428,7 +428,12 @@ def is_arithmetic(part: Part) -> bool:
     """Return whether a part may be a number that is computed of variables, as in ``x.reshape(n * 2, -1)``."""
     if role(part) in ("variable", "amount", "literal"):
         return True
-    return isinstance(part, fx.Node) and part.op == "call_function" and _is_python(part) and all(map(is_arithmetic, part.args))
+    if not isinstance(part, fx.Node) or part.op != "call_function" or not _is_python(part):
+        return False
+    if "arithmetic" not in part.meta:  # a value that is used twice is looked at once
+        part.meta["arithmetic"] = all(map(is_arithmetic, part.args))
+    found: bool = part.meta["arithmetic"]
+    return found
 
 
 def _operator(part: fx.Node) -> Operator:
