@@ -29,11 +29,7 @@ STEP = re.compile(r"""\.(?P<name>\w+)|\[(?:(?P<index>\d+)|(['"])(?P<text>[^\]]+)
 
 
 class StackReader:
-    """Parses stacks, each distinct one once, and collects the class names that they mention.
-
-    >>> StackReader().read({"L__self__": ("", "M"), "L__self__a@1": ("a", "Sub")})
-    (Frame(path='a', call=1),)
-    """
+    """Parses stacks, each distinct one once, and collects the class names that they mention."""
 
     def __init__(self) -> None:
         self.types: dict[str, str] = {}

@@ -251,7 +251,7 @@ BAD_STATE: dict[str, tuple[Any, str]] = {
     "number": (3, "it is not an int"),
     "empty": ({}, "there is no tensor of that name"),
     "other": (Blocks(), "there is no tensor of that name"),
-    "values": ({"weight": 3, "bias": 4}, "holds the int 3, not a tensor"),
+    "values": ({"weight": 3, "bias": 4}, "holds the int 3"),
     "shapes": ({"weight": torch.ones(1), "bias": torch.ones(4)}, "state"),
 }
 

@@ -248,7 +248,15 @@ def to_dtype(
     if not is_tree:
         return found
     tree = outline(found)
-    return deduplicate(tree) if "deduplicated" in program.facts else tree
+    tree = deduplicate(tree) if "deduplicated" in program.facts else tree
+    return tree.with_graphs({name: program.graphs[name] for name in tree.order if _is_as_before(program, tree, name)})
+
+
+def _is_as_before(before: Program, after: Program, name: str) -> bool:
+    old, new = before.graphs.get(name), after.graphs[name]
+    if old is None or old != new:
+        return False
+    return all(dtype_in(mine) is dtype_in(theirs) for mine, theirs in zip(old.metas.values(), new.metas.values(), strict=True))
 
 
 def _globs(given: str | Sequence[str]) -> tuple[str, ...]:
