@@ -532,7 +532,7 @@ def _attempt(
                 for each in map(way.settled, inner(part))
                 if isinstance(each, fx.Node) and isinstance(known.get(each), torch.Tensor)
             ]
-            given = [chosen[each.target] for each in _variables(way, part) if each.target in chosen]
+            given = [chosen[str(each.target)] for each in _variables(way, part) if each.target in chosen]
             near += [one.value for one in given if isinstance(one, Operand) and one.is_tensor]
             trial = dict(chosen)
             for variable, kinds in new:

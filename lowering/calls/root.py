@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.export.unflatten import UnflattenedModule
@@ -81,7 +81,7 @@ class _Root(Lowered):
     @property
     def input_placeholders(self) -> list[torch.fx.Node]:
         """The placeholders of the root's graph."""
-        return [node for node in self.graph.nodes if node.op == "placeholder"]
+        return [node for node in cast("Any", self.graph).nodes if node.op == "placeholder"]
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Any:
         """Iterate over the modules, as eager has them."""

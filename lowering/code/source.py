@@ -24,7 +24,7 @@ from ..calls.preserved import PreservedCall
 from ..modules.context import bound_to
 from .bindings import BINDINGS, PLAIN, asserted, binding_of, has_metadata, operands
 
-__all__ = ["BodySource", "Table", "argument_names", "attribute_name", "check_fx_names", "from_root", "write_body"]
+__all__ = ["BodySource", "Table", "argument_names", "attribute_name", "check_fx_names", "from_root", "uncompilable", "write_body"]
 
 
 def argument_names(names: Sequence[str], count: int, keywords: Sequence[Any]) -> list[str]:
@@ -71,6 +71,17 @@ def check_fx_names(graph: torch.fx.Graph, *, starred: bool = False) -> torch.fx.
             if not is_identifier(key):
                 _refuse("the keyword", key)
     return graph
+
+
+def uncompilable(graph: torch.fx.Graph, error: SyntaxError) -> UnsupportedProgram:
+    """Return the error that fx's text for a graph is not Python: fx writes ``self.class`` for a module called ``class``."""
+    paths = [node.target for node in graph.nodes if node.op in ("get_attr", "call_module")]
+    odd = dict.fromkeys(path for path in paths if any(map(keyword.iskeyword, path.split("."))))
+    named = f" ({', '.join(map(ascii, odd))[:200]})" if odd else ""
+    return UnsupportedProgram(
+        f"torch cannot compile the graph as text: {error.msg}; attributes whose names are keywords of Python{named} have no "
+        "place in it: the module runs as it is, and with other names its graph can be compiled"
+    )
 
 
 def _refuse(what: str, name: object) -> None:

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 import torch.fx
@@ -466,7 +466,7 @@ def _at(module: Any, path: str) -> Any:
 
 def _keep_unread(module: torch.fx.GraphModule, lowered: torch.nn.Module) -> None:
     # A graph module takes over what its graph reads, all tensors as buffers that are saved; the rest is state all the same.
-    saved, every = lowered.state_dict().keys(), {"remove_duplicate": False}
+    saved, every = lowered.state_dict().keys(), cast("Any", {"remove_duplicate": False})
     tensors = dict(module.named_buffers(**every)) | dict(lowered.named_parameters(**every)) | dict(lowered.named_buffers(**every))
     for path, value in tensors.items():
         attach(module, path, value, persistent=path in saved)

@@ -23,6 +23,7 @@ from ...ir.torch_private import blank_module, children_dict, codegen_of, hooks_o
 from ..calls.preserved import edited
 from ..code.compiled import Body, may_leave_modes, restoring
 from ..code.fx_view import build_fx_graph
+from ..code.source import uncompilable
 from ..swaps.hooks import Watched, Where
 from .context import FIRST, LoweringContext
 from .conversion import Once, convert_constants, restore_ties, tied_parameters, warn_of_modes
@@ -291,11 +292,18 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
         return cast(str, self.__dict__["_code"])
 
     def recompile(self) -> Any:
-        """Make the (edited) graph take effect, for this module alone."""
+        """Make the (edited) graph take effect, for this module alone.
+
+        Raises:
+            UnsupportedProgram: fx writes a name of the graph into Python text where it cannot stand.
+        """
         if "purefx_own_class" not in type(self).__dict__:
             name = type(self).__name__
             cast(Any, self).__class__ = type(name, (type(self),), {"purefx_own_class": True})
-        code = super().recompile()
+        try:
+            code = super().recompile()
+        except SyntaxError as error:
+            raise uncompilable(self._graph, error) from None
         nodes = list(self._graph.nodes)
         if any(
             node.op == "call_function" and may_leave_modes(node.target, unknown=effects_of(node.target).unknown) for node in nodes

@@ -91,10 +91,7 @@ def _hooking(name: str) -> Any:
     """Return a method that registers a hook as torch does, unless the module is never called as a whole."""
 
     def register(self: Watched, *args: Any, **kwargs: Any) -> Any:
-        where = self.purefx_where
-        if where is not None and where.path:
-            check_hooked(where.family, where.path)
-        return getattr(torch.nn.Module, name)(self, *args, **kwargs)
+        return getattr(torch.nn.Module, name)(self._hooked(), *args, **kwargs)  # pyright: ignore[reportPrivateUsage]
 
     return register
 
@@ -122,6 +119,13 @@ class Watched(torch.nn.Module):
     register_full_backward_pre_hook = _hooking("register_full_backward_pre_hook")
     register_full_backward_hook = _hooking("register_full_backward_hook")
     register_backward_hook = _hooking("register_backward_hook")
+
+    def _hooked(self) -> torch.nn.Module:
+        # The module that has the hooks: this one, unless it is one of several objects for a module.
+        where = self.purefx_where
+        if where is not None and where.path:
+            check_hooked(where.family, where.path)
+        return self
 
     def add_module(self, name: str, module: Any) -> None:
         """Add a child, or put another one in its place; a program is lowered.

@@ -59,7 +59,7 @@ def test_the_page(run: Run) -> None:
         ("split model.purefx new.purefx", "say where to cut: --parts N, or --at GLOB"),
         ("split model.purefx new.purefx --parts 2 --at layers.*", "not both"),
         ("history model.purefx relu_1", "one that was imported needs --forward"),
-        ("split model.purefx new.purefx --parts 0", "it can be split into 1 to"),
+        ("split model.purefx new.purefx --parts 0", "can be split into 1 to"),
         ("split model.purefx new.purefx --at layer.*", "no module that runs has the path 'layer.*'; did you mean 'layers.2'"),
         ("split flat.purefx new.purefx --parts 2", "here: --transform"),
         ("split model.purefx model.purefx --parts 2", "is a file that is read; give the result another name"),

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.fx.traceback
 from torch import nn
 from torch._dynamo.functional_export import _dynamo_graph_capture_for_export, dynamo_graph_capture_for_export
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors, aot_export_module

@@ -114,7 +114,7 @@ def test_a_changed_input(transform: Any, told: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"transform": "outline"}, "a function from programs to programs, not 'outline'"),
+        ({"transform": "outline"}, "a function from programs to programs, not a str"),
         ({"transform": px.Transformation}, "not the class Transformation"),
         ({"tier": "tot"}, "'tot' is not a tier; there are 'toy', 'aten', 'modules'; did you mean"),
         ({"stage": "sunken"}, "'sunken' is not a stage; .*did you mean"),

@@ -11,7 +11,7 @@ import pytest
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "tour.ipynb"
 
-SHOWN = 5
+SHOWN = 4
 """Cells that end with a value of purefx: a program, another one, counts, a diff, a finding."""
 
 

@@ -131,12 +131,6 @@ def test_an_edge_backward_is_told_by_the_way_to_the_later_part() -> None:
     assert [line.strip() for line in str(found.value).splitlines()[1:3]] == ["node 'p' uses 't'", "node 'n' uses 'p'"]
 
 
-def test_what_depends_on_no_part_goes_with_what_depends_on_it_where_parts_are_used_again() -> None:
-    program = chained(node("y", NEG, "x"), node("t", NEG, "x"), node("v", ADD, "y", "t"))
-    split = px.split_by_tags(program, ("b", "a"), tag_of={"t": "b", "v": "a"}, allow_reuse=True)
-    assert [[each.name for each in split.graphs[part.graph].nodes] for part in px.parts(split)] == [["t"], ["y", "v"]]
-
-
 def test_parts_have_names_that_no_module_has_and_costs_may_be_fractions() -> None:
     program = chained(node("t", NEG, "x"), node("u", NEG, "t"))
     with pytest.raises(px.errors.PartitionError, match="'training' cannot be the name of a part"):

@@ -207,31 +207,6 @@ def one_object() -> None:
         assert len(called) == 2  # in eager 3
 
 
-class Sized(nn.Module):
-    def forward(self, size: int, y: torch.Tensor) -> torch.Tensor:
-        return y.expand(size, y.shape[1]) * size
-
-
-class Sizes(parent(n=Sized)):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.n(x.shape[0], x[:1])
-
-
-@claim("a module takes no sizes that it can compute")
-def sizes() -> None:
-    ep = torch.export.export(Sizes(), (X,), dynamic_shapes=({0: torch.export.Dim("d", min=2)},))
-    torchs: Any = torch.export.unflatten(ep)
-    ours: Any = px.unflatten(ep)
-    takes = [[node.name for node in each.n.graph.nodes if node.op == "placeholder"] for each in (torchs, ours)]
-    assert takes == [["sym_size_int_1", "slice_1"], ["x", "slice_1"]]
-    for each in (torchs, ours):
-        torch.testing.assert_close(each(X[:2]), Sizes()(X[:2]))
-    torchs.n = Sized()
-    torch.testing.assert_close(torchs(X), Sizes()(X))
-    with pytest.raises(px.errors.SwapError, match='signature="flat"'):
-        ours.n = Sized()
-
-
 @claim("a module returns what the original did")
 def gives_back() -> None:
     torchs, ours = modules(Residual, ("n",))

@@ -1,7 +1,7 @@
 """``to_dtype``: the program that exporting would give had the module been converted before, ``module.to(dtype)``.
 
 State and inputs are converted, types of values are inferred again.  A trace does not tell a cast to ``float32`` from one to the
-dtype of another tensor, nor a value from the cast that gave it back as it was: ``with_casts`` decides by what operators demand.
+dtype of another tensor, nor a value from the cast that gave it back as it was: ``Casts`` decides by what operators demand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from attrs import evolve
 
-from ...ir.arguments import CONTAINERS, Arg, Ref, children_of, with_children
+from ...ir.arguments import CONTAINERS, Arg, Ref, bodies_in, children_of, with_children
 from ...ir.calls.parts import part_names
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Get, Graph, Input, Node, Op
@@ -49,8 +49,8 @@ NORMS = frozenset({"layer_norm", "native_layer_norm", "group_norm", "native_grou
 """Operators whose parameters may be wider than what they are given, and not narrower."""
 
 
-def with_casts(program: Program, old: torch.dtype, new: torch.dtype, follow: tuple[str, ...]) -> Program:
-    """Return a program with values, in which those casts give the new dtype that an operator behind them demands.
+class Casts:
+    """Finds which casts give the new dtype: those that an operator behind them demands.
 
     Args:
         program: a flat program whose state and inputs have the new types; values behind them are worked out again.
@@ -58,87 +58,110 @@ def with_casts(program: Program, old: torch.dtype, new: torch.dtype, follow: tup
         new: the dtype that state and inputs have now.
         follow: globs of modules or nodes whose casts give the new dtype.
 
-    Raises:
-        UnsupportedProgram: an operator gets both dtypes, and no cast is before it.
-
     >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), (), ())})
-    >>> with_casts(program, torch.float32, torch.float64, ()) is program
+    >>> Casts(program, torch.float32, torch.float64, ()).run() is program
     True
     """
-    changed = {(program.root, formal.name) for formal in program.main.inputs}
-    changed |= {(name, node.name) for name, node in program.nodes() if type(node.do) is Get or is_check(node)}
-    casts = {(name, node.name) for name, node in program.nodes() if _is_cast(node, old, new) and _is_named(node, follow)}
-    while True:
-        program = _giving(program, casts, old, new)
-        program = Propagation(program, frozenset(changed | casts), lenient=True).program()
-        found = [(name, node.name, _too_wide(program.graphs[name], node, old, new)) for name, node in program.nodes()]
-        refusing = {(name, node): wide for name, node, wide in found if wide}
-        if not refusing:
-            return program
-        changed = set()
-        before = [
-            (name, _cast_before(program.graphs[name], ref, old, new)) for (name, _), wide in refusing.items() for ref in wide
-        ]
-        casts = {(name, cast) for name, cast in before if cast is not None}
-        if not casts:
-            (name, node), wide = next(iter(refusing.items()))
-            raise UnsupportedProgram(
-                f"{name or 'the root'} / {node} gets {old} and {new}, and would refuse them, as in eager after module.to({new}): "
-                f"{wide[0]!r} is {old}, and no cast is before it; convert what it is made of (a constant of the forward, for "
-                "example), or keep the module that uses it"
-            )
 
+    def __init__(self, program: Program, old: torch.dtype, new: torch.dtype, follow: tuple[str, ...]) -> None:
+        self.program = program
+        self.old = old
+        self.new = new
+        self.follow = follow
+        self.refusing: dict[tuple[str, str], list[str]] = {}
+        """The operators that get both dtypes, with the operands that are of the old one."""
+        self.owners: dict[str, list[tuple[str, Node]]] = {}
+        """The nodes that run each body of an operator, with the graphs that they stand in."""
+        for name, node in program.nodes():
+            for body in bodies_in(node.args, node.kwargs):
+                self.owners.setdefault(body, []).append((name, node))
 
-def _is_named(node: Node, follow: tuple[str, ...]) -> bool:
-    names = (node.name, *(frame.path for frame in node.stack))
-    return any(fnmatchcase(name, glob) for name in names for glob in follow)
+    def run(self) -> Program:
+        """Return the program with values, casts decided.
 
+        Raises:
+            UnsupportedProgram: an operator gets both dtypes, and no cast is before it.
+        """
+        changed = {(self.program.root, formal.name) for formal in self.program.main.inputs}
+        changed |= {(name, node.name) for name, node in self.program.nodes() if type(node.do) is Get or is_check(node)}
+        changed |= self._flip({(name, node.name) for name, node in self.program.nodes() if self._follows(node)})
+        while True:
+            self.program = Propagation(self.program, frozenset(changed), lenient=True).program()
+            self.refusing = {
+                (name, node.name): wide for name, node in self.program.nodes() if (wide := self._too_wide(name, node))
+            }
+            if not self.refusing:
+                return self.program
+            changed = {
+                cast for (graph, _), wide in self.refusing.items() for ref in wide if (cast := self._cast_before(graph, ref))
+            }
+            if not changed:
+                raise self._refused()
+            self._flip(changed)
 
-def _is_cast(node: Node, old: torch.dtype, new: torch.dtype) -> bool:
-    if type(node.do) is not Op or node.do.name in REINTERPRETS or is_check(node) or dtype_in(node.meta) is not old:
-        return False
-    return said((node.args, node.kwargs), old, new) != (node.args, node.kwargs)
+    def _follows(self, node: Node) -> bool:
+        names = (node.name, *(frame.path for frame in node.stack))
+        return self._is_cast(node) and any(fnmatchcase(name, glob) for name in names for glob in self.follow)
 
+    def _flip(self, casts: set[tuple[str, str]]) -> set[tuple[str, str]]:
+        for name in {name for name, _ in casts}:
+            graph = self.program.graphs[name]
+            nodes = [self._flipped(node) if (name, node.name) in casts else node for node in graph.nodes]
+            self.program = self.program.with_graphs({name: graph.with_nodes(nodes)})
+        return casts
 
-def _giving(program: Program, casts: set[tuple[str, str]], old: torch.dtype, new: torch.dtype) -> Program:
-    graphs: dict[str, Graph] = {}
-    for name in {name for name, _ in casts}:
-        nodes = [
-            node.evolve(args=said(node.args, old, new), kwargs=said(node.kwargs, old, new))
-            if (name, node.name) in casts
-            else node
-            for node in program.graphs[name].nodes
-        ]
-        graphs[name] = program.graphs[name].with_nodes(nodes)
-    return program.with_graphs(graphs)
+    def _flipped(self, node: Node) -> Node:
+        return node.evolve(args=said(node.args, self.old, self.new), kwargs=said(node.kwargs, self.old, self.new))
 
+    def _refused(self) -> UnsupportedProgram:
+        (graph, name), wide = next(iter(self.refusing.items()))
+        return UnsupportedProgram(
+            f"{graph or 'the root'} / {name} gets {self.old} and {self.new}, and would refuse them, as in eager after "
+            f"module.to({self.new}): {wide[0]!r} is {self.old}, and no cast is before it; convert what it is "
+            "made of (a constant of the forward, for example), or keep the module that uses it"
+        )
 
-def _too_wide(graph: Graph, node: Node, old: torch.dtype, new: torch.dtype) -> list[str]:
-    # The operands of the old dtype of an operator that refuses them beside those of the new one.
-    short = short_name(node.do.name) if type(node.do) is Op else ""
-    if short not in ONE_DTYPE and short not in NORMS:
-        return []
-    given = {ref: dtype_in(graph.metas[ref]) for ref in node.refs()}
-    wide = [ref for ref, dtype in given.items() if dtype is old] if new in given.values() else []
-    return wide if short in ONE_DTYPE else [ref for ref in wide if ref == node.refs()[0]]
+    def _too_wide(self, name: str, node: Node) -> list[str]:
+        short = short_name(node.do.name) if type(node.do) is Op else ""
+        if short not in ONE_DTYPE and short not in NORMS:
+            return []
+        metas = self.program.graphs[name].metas
+        given = {ref: dtype_in(metas[ref]) for ref in node.refs()}
+        wide = [ref for ref, dtype in given.items() if dtype is self.old] if self.new in given.values() else []
+        return wide if short in ONE_DTYPE else [ref for ref in wide if ref == node.refs()[0]]
 
+    def _cast_before(self, graph: str, name: str) -> tuple[str, str] | None:
+        # The nearest one on any way to a value, through values of the old dtype; what refuses its own operands is settled first.
+        todo, seen = [(graph, name)], {(graph, name)}
+        for place, value in todo:
+            node = self.program.graphs[place].by_name.get(value)
+            if node is not None and self._is_cast(node):
+                return place, value
+            if (place, value) not in self.refusing:
+                found = [each for each in self._made_of(place, node) if each not in seen]
+                seen.update(found)
+                todo += found
+        return None
 
-def _cast_before(graph: Graph, name: str, old: torch.dtype, new: torch.dtype) -> str | None:
-    # The nearest one on any way to a value, through values of the old dtype.
-    todo, seen = [name], {name}
-    for value in todo:
-        node = graph.by_name.get(value)
-        if node is None or _too_wide(graph, node, old, new):  # that is settled first
-            continue
-        if _is_cast(node, old, new):
-            return value
-        for ref in node.refs():
-            val = graph.metas[ref].get("val")
-            if ref not in seen and (not isinstance(val, torch.Tensor) or val.dtype is old):
-                seen.add(ref)
-                todo.append(ref)
-    return None
+    def _made_of(self, place: str, node: Node | None) -> list[tuple[str, str]]:
+        # The values of the old dtype that a value is made of, through bodies of operators.
+        if node is None:
+            found = [(outer, ref) for outer, owner in self.owners.get(place, ()) for ref in owner.refs()]
+        else:
+            found = [(place, ref) for ref in node.refs()]
+            for inner in bodies_in(node.args, node.kwargs):
+                found += [(inner, ref) for ref in self.program.graphs[inner].output_refs()]
+        return [each for each in dict.fromkeys(found) if self._may_be_old(*each)]
+
+    def _may_be_old(self, place: str, name: str) -> bool:
+        val = self.program.graphs[place].metas[name].get("val")
+        return not isinstance(val, torch.Tensor) or val.dtype is self.old
+
+    def _is_cast(self, node: Node) -> bool:
+        if type(node.do) is not Op or node.do.name in REINTERPRETS or is_check(node) or dtype_in(node.meta) is not self.old:
+            return False
+        return said((node.args, node.kwargs), self.old, self.new) != (node.args, node.kwargs)
 
 
 def dtype_in(meta: Mapping[str, Any]) -> torch.dtype | None:
@@ -244,7 +267,7 @@ def to_dtype(
     flat = inline(program) if is_tree else program
     old = _dtype_of(program)
     flat = flat.evolve(state=state, signature=signature).with_graphs({name: _open(flat, name) for name in flat.order})
-    found = infer(_settled(with_casts(flat, old, dtype, _globs(follow)), old, dtype))
+    found = infer(_settled(Casts(flat, old, dtype, _globs(follow)).run(), old, dtype))
     if not is_tree:
         return found
     tree = outline(found)
@@ -335,14 +358,16 @@ def _convert(slots: dict[str, Slot], goes: set[str], dtype: torch.dtype, made: d
 def _cast(name: str, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     try:
         made = value.to(dtype)
-    except (RuntimeError, TypeError):
-        made = None
-    if made is None or type(made) is not type(value):
-        raise UnsupportedProgram(
-            f"the state {name!r} is a {kind_of_state(value)}, which to_dtype cannot convert; name it in keep=, or convert the "
-            "module before exporting it"
-        )
+    except (RuntimeError, TypeError) as error:
+        raise _unconvertible(name, value, f"{type(error).__name__}: {str(error)[:200]}") from error
+    if type(made) is not type(value):
+        raise _unconvertible(name, value, f"its .to gives a {kind_of_state(made)}")
     return made
+
+
+def _unconvertible(name: str, value: torch.Tensor, fault: str) -> UnsupportedProgram:
+    said = f"the state {name!r} is a {kind_of_state(value)}, which to_dtype cannot convert ({fault})"
+    return UnsupportedProgram(f"{said}; name it in keep=, or convert the module before exporting it")
 
 
 def _open(program: Program, name: str) -> Graph:

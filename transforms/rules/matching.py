@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from math import copysign
-from typing import Any
+from typing import Any, cast
 
 import torch
 from attrs import evolve, field, frozen
@@ -162,7 +162,7 @@ class _Search:
         whole, chain = part.args[:2]
         for each, nodes in self._chains(part, value):
             more = Found({**found.values, part: value}, (*found.nodes, *nodes), (*found.parts, *[part] * len(nodes)))
-            for bound in [more] if chain is None else _same(chain.target, Through(nodes), more):
+            for bound in [more] if chain is None else _same(cast("Any", chain).target, Through(nodes), more):
                 yield from self.match(whole, each, evolve(bound, several=found.several))
 
     def _chains(self, part: fx.Node, value: Arg) -> list[tuple[Arg, tuple[Node, ...]]]:
@@ -408,7 +408,7 @@ def holds(m: Any) -> bool:
 def _parts_hold(m: Any) -> Iterator[bool]:
     found = m.found
     for part, value in found.values.items():
-        match role(part):
+        match role(part):  # pyright: ignore[reportMatchNotExhaustive]
             case "tensor":
                 held = [m.constant(each) for each in value]
                 yield all(each is not None and same_contents(each, part.meta["tensor"]) for each in held)
@@ -463,7 +463,7 @@ def _computed(part: Part, m: Any) -> Any:
         return None
     args = [_computed(each, m) for each in part.args]
     try:
-        return getattr(args[0], part.target)(*args[1:]) if part.op == "call_method" else part.target(*args)
+        return getattr(args[0], str(part.target))(*args[1:]) if part.op == "call_method" else cast("Any", part.target)(*args)
     except (ArithmeticError, TypeError, AttributeError, IndexError):
         return None
 

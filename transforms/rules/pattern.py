@@ -10,11 +10,12 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import CellType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from attrs import field, frozen
 from torch import fx
+from torch.fx.proxy import TraceError
 
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
@@ -84,7 +85,7 @@ class Value(fx.Proxy):
 
     def __getattr__(self, name: str) -> Any:
         """Return a method, or what an attribute computes."""
-        if name in TYPICAL and self.tracer.is_following:
+        if name in TYPICAL and cast("Any", self.tracer).is_following:
             return TYPICAL[name]
         if name in ATTRIBUTES:
             return getattr(torch.ops.aten, ATTRIBUTES[name])(self)
@@ -112,7 +113,7 @@ class Value(fx.Proxy):
         return self.reciprocal() * number  # as torch computes it
 
     def __rsub__(self, number: Any) -> Any:
-        return torch.rsub(self, number)
+        return torch.rsub(cast("Any", self), number)
 
     def __len__(self) -> int:
         raise Unanswered("the length of a value is known only where a rule matches; write x.size(0), or a variable")
@@ -120,12 +121,12 @@ class Value(fx.Proxy):
 
 def _followed(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     # torch's Python functions hand a value that is not a tensor to its class; here their bodies run.
-    tracer = next(each.tracer for each in subparts(*args, *kwargs.values()) if isinstance(each, Value))
+    tracer: Any = next(each.tracer for each in subparts(*args, *kwargs.values()) if isinstance(each, Value))
     before, tracer.is_following = tracer.is_following, True
     try:
         inspect.signature(function).bind(*args, **kwargs)
         return _without_overrides(function)(*args, **kwargs)
-    except (TypeError, fx.proxy.TraceError) as error:
+    except (TypeError, TraceError) as error:
         known = {name for name, _ in builtin_functions()}
         names = [name for name in function.__code__.co_names if name in known and overloads_of(name)]
         calls = ", ".join([f"torch.ops.aten.{name}" for name in names[:4]])
@@ -261,7 +262,7 @@ def module(where: Any) -> ModuleCall:
 
 class _Tracer(fx.Tracer):
     def __init__(self) -> None:
-        super().__init__(autowrap_modules=())
+        super().__init__(autowrap_modules=cast("Any", ()))
         self.root, self.graph = torch.nn.Module(), fx.Graph()
         self.tensor_attrs: dict[Any, str] = {}
         self.is_following = False
@@ -275,7 +276,7 @@ class _Tracer(fx.Tracer):
             {len(schema_of(one).returns) for one in operator_of(obj.node).overloads} if role(obj.node) == "operator" else {1}
         )
         if results != {1}:
-            return iter([obj[number] for number in range(max(results))])
+            return iter([cast("Any", obj)[number] for number in range(max(results))])
         if role(obj.node) not in ("variable", "amount"):
             raise RuleError(
                 "how many results there are is not known in a rule: write parts[0], parts[1], or a, b = parts; any number of\n"
@@ -312,7 +313,7 @@ class Pattern:
         values = [tracer.create_proxy("placeholder", one, (), {}) for one in variables]
         try:
             made = function(*values)
-        except fx.proxy.TraceError as error:
+        except TraceError as error:
             raise RuleError(
                 f"{name}: a rule cannot branch on a value or iterate over it, because nothing is computed; look at the\n"
                 "matched values in `where=`, and write parts[0] for one of several results"
@@ -594,5 +595,5 @@ class Through:
         for node in reversed(self.nodes):
             assert type(node.do) is Op
             args = [self.value(arg) for arg in node.args[1:]]
-            value = node.do.target(value, *args, **{key: self.value(arg) for key, arg in node.kwargs})
+            value = cast("Any", node.do.target)(value, *args, **{key: self.value(arg) for key, arg in node.kwargs})
         return value

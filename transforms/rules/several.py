@@ -103,7 +103,7 @@ def _candidates(
     result: list[str] | None = None
     several = [_candidates(each, known, found, users_of, done) for each in inner(part)]
     there = [names for names in several if names is not None]
-    match role(part):
+    match role(part):  # pyright: ignore[reportMatchNotExhaustive]
         case "variable":
             value = found.values.get(part.target)
             result = [value.name] if type(value) is Ref else None

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager, nullcontext
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from attrs import frozen
@@ -187,7 +187,7 @@ class Operands:
                 return None
             if count and (not isinstance(made, list | tuple) or len(made) != count):
                 raise RuleError(f"{place}: a replacement of {count} results returns a tuple of as many, not {made!r}")
-            return self._template([self._result(each, place) for each in (made if count else [made])])
+            return self._template([self._result(each, place) for each in (cast("Any", made) if count else [made])])
         finally:
             self._recorder = None
 
@@ -201,7 +201,7 @@ class Operands:
                 node = wholes[0]  # type: ignore[assignment]
         if node is None:
             raise RuleError(f"{place}: a replacement returns one value that it computes or was given, not {value!r}")
-        return node
+        return cast("fx.Node", node)
 
     def _template(self, results: Sequence[fx.Node]) -> Template:
         assert self._recorder is not None
@@ -229,7 +229,7 @@ class Operands:
         return arg
 
     @contextmanager
-    def called(self) -> Iterator[None]:
+    def called(self) -> Generator[None]:
         """Record operators that make a tensor, which otherwise run at once and give a constant."""
         self.is_called = True
         try:
