@@ -16,7 +16,7 @@ from ..effects.declared import ArgAt
 from ..effects.resolved import item_of
 from ..graph import Call, Get, Graph, Node, Op
 from ..program import Program
-from ..torch_private import FakeTensor, OpOverload, device_of, has_fixed_sizes, have_fixed_sizes, without_overrides
+from ..torch_private import FakeTensor, OpOverload, device_of, has_fixed_sizes, have_fixed_sizes, pytree, without_overrides
 from .values import running
 
 UNSURE = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
@@ -215,8 +215,11 @@ def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
         old: the value that was there.
         fresh: the symbols that the operator has just made.
 
+    >>> from collections import deque
     >>> agrees(torch.ones(2), torch.zeros(2)), agrees(torch.ones(2), torch.ones(3)), agrees([1, 2], (1, 2)), agrees(1, True)
     (True, False, True, False)
+    >>> agrees(deque([torch.ones(1)]), deque([torch.zeros(1)])), agrees(deque([1]), deque([2]))
+    (True, False)
     >>> agrees(torch.ones(1, 3, 2), torch.ones(1, 3, 2).as_strided((1, 3, 2), (2, 2, 1)))
     True
     """
@@ -247,8 +250,16 @@ def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
                 left = left.replace(symbol, named)
             if left != right:
                 return False
-        elif type(mine) is not type(theirs) or not (isinstance(mine, COMPARED) and mine == theirs):
+        elif type(mine) is not type(theirs):
             return False
+        elif pytree.tree_is_leaf(mine):
+            if not isinstance(mine, COMPARED) or mine != theirs:
+                return False
+        else:  # a container of the user's, in what a preserved call takes or gives
+            (parts, spec), (others, other) = pytree.tree_flatten(mine), pytree.tree_flatten(theirs)
+            if spec != other:
+                return False
+            todo += zip(parts, others, strict=True)
     return True
 
 
