@@ -227,11 +227,7 @@ class Match:
         return values.get(variable)
 
     def given(self, arg: Arg) -> Any:
-        """Return an argument as an operand of a replacement.
-
-        Raises:
-            Unknown: a value of the program has no fake value.
-        """
+        """Return an argument as an operand of a replacement; a value of the program needs a fake value."""
         if type(arg) is Ref:
             value = self._val(arg)
             if value is None:
