@@ -26,37 +26,9 @@ from torch import nn
 import purefx as px
 from purefx.ir.store import container
 from tests.programs import Aliased, parent
+from tests.security.mutating import Parts, with_header
 
 HUGE = 10**12
-
-
-class Parts:
-    """A file taken apart: its header, its structure, its data; and put together again."""
-
-    def __init__(self, raw: bytes, name: str) -> None:
-        size = int.from_bytes(raw[:8], "little")
-        self.header: dict[str, Any] = json.loads(raw[8 : 8 + size])
-        self.data, self.name = raw[8 + size :], name
-        self.begin, self.end = self.header[name]["data_offsets"]
-        self.structure: dict[str, Any] = json.loads(self.data[self.begin : self.end])
-
-    def whole(self, structure: Any = None, header: Any = None) -> bytes:
-        """Return the bytes with the structure as it is now, or with another one."""
-        text = json.dumps(self.structure if structure is None else structure).encode()
-        header = copy.deepcopy(self.header if header is None else header)
-        shift = len(text) - (self.end - self.begin)
-        for name, entry in header.items():
-            if name != "__metadata__" and isinstance(entry, dict) and isinstance(entry.get("data_offsets"), list):
-                entry["data_offsets"] = [at + shift if type(at) is int and at >= self.end else at for at in entry["data_offsets"]]
-        if isinstance(header.get(self.name), dict):
-            header[self.name].update(shape=[len(text)], data_offsets=[self.begin, self.begin + len(text)])
-        return with_header(header, self.data[: self.begin] + text + self.data[self.end :])
-
-
-def with_header(header: Any, data: bytes) -> bytes:
-    """Return the bytes of a file with this header."""
-    text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + data
 
 
 class Mixed(parent(aliased=Aliased, linear=lambda: nn.Linear(2, 2))):
