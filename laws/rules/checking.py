@@ -7,7 +7,6 @@ error.
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -21,10 +20,10 @@ from ...ir.names import escaped
 from ...ir.program import Program
 from ...transforms import Fuel
 from ..asking import LawBroken, assert_law, smallest
-from ..checking import NothingChecked, WrongQuestion, cases_of, check_question
+from ..checking import NothingChecked, WrongQuestion, cases_of, check_question, seed_of
 from ..evaluate import Tolerance
 from ..law import Case, Law, Transform
-from ..tiers import active, case_with_calls, examples_of, share
+from ..tiers import case_with_calls, examples_of, share
 from ..values import false_values
 from .build import Drawn, Recipe, build, recipes
 from .found import WANTED, Found, did, found_of, is_drawable
@@ -143,7 +142,7 @@ def check_rule(
     once = any(getattr(each, "once", False) for each in getattr(rule, "rules", (rule,)))
     asked = for_rule(asked, once=once, changes_state=changes_state)
     count = share(EXAMPLES) if examples is None else examples
-    number = (0 if active().always_the_same else secrets.randbits(32)) if seed is None else seed
+    number = seed_of(seed)
     transform = getattr(rule, "transformation", rule)
     wanted = min(WANTED, 4 + count // 3)
     pools = _pools(rules, operands, number, wanted=wanted, finite=finite, exact=not limits) if count else []
