@@ -10,6 +10,7 @@ import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 
+from .fakes import _switched_off
 from .joints import Late
 
 __all__ = ["Recorder", "assuming_sizes"]
@@ -34,12 +35,8 @@ def assuming_sizes(environment: Any) -> Generator[None]:
     if environment is None:
         yield
         return
-    before, environment._error_on_new_guards = environment._error_on_new_guards, False
-    try:
-        with environment.suppress_guards():
-            yield
-    finally:
-        environment._error_on_new_guards = before
+    with _switched_off(environment, "_error_on_new_guards"), environment.suppress_guards():
+        yield
 
 
 class Recorder:

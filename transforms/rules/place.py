@@ -18,7 +18,6 @@ from ...ir.calls.call_graph import all_instances, bodies_of
 from ...ir.errors import NamingError, PurefxError, RuleError
 from ...ir.graph import Call, Get, Node, Op, Stack, place_of
 from ...ir.inference import CallValues, FakeValues, values_of
-from ...ir.inference.values import LOCK
 from ...ir.names import did_you_mean, join, nested
 from ...ir.program import Program
 from ...ir.signature import StateInput, StateMutation
@@ -97,7 +96,7 @@ class Scope:
     def recorded(self, function: Callable[[Any], Any], value: torch.Tensor) -> list[tuple[Any, Any, Any]]:
         """Return the operators that a function calls on a value, with their arguments."""
         recorder = Recorder()
-        with LOCK, recorder.recording():
+        with recorder.recording():
             with recorder.paused():
                 given = value.detach()
             function(recorder.operand(given))

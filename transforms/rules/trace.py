@@ -20,7 +20,6 @@ from ...ir.arguments import Arg, Items, Ref
 from ...ir.errors import RuleError
 from ...ir.graph import Get, Node, Stack
 from ...ir.inference import FakeValues
-from ...ir.inference.values import LOCK
 from ...ir.meta import Meta
 from ...ir.names import Names, stem_of, word_of
 from ...ir.operators import op_of
@@ -128,7 +127,7 @@ class Operands:
         """
         key = id(source) if isinstance(source, torch.Tensor) else source
         if key not in self._by_source:
-            with LOCK, self.paused():
+            with self.paused():
                 given = _copy(value)
             self._by_source[key] = given
             self._given.append(given)
@@ -140,7 +139,7 @@ class Operands:
 
     def of_state(self, source: Source, tensor: torch.Tensor) -> Any:
         """Return a value that stands for a tensor."""
-        with LOCK, self.paused():
+        with self.paused():
             value = self.values.of_state(tensor.detach())
         return self.of(source, value)
 
@@ -178,7 +177,7 @@ class Operands:
         """
         self._recorder = Recorder()
         try:
-            with LOCK, without_kernels(self.values.mode), self._recorder.recording():
+            with without_kernels(self.values.mode), self._recorder.recording():
                 for given in self._given:
                     self._track(given)
                 with _Apart(self):
