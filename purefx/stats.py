@@ -56,14 +56,12 @@ class FlopCounter:
             return None
         if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((args, kwargs))):
             return None  # it would fill real memory, print, or draw
-        try:
-            key = (do.name, repr(args), repr(kwargs))
-        except ValueError:  # Python refuses to write integers of very many digits
-            return None
-        if key not in self._known:
+        key = (do.name, *map(self.values.memo.described, (*args, *kwargs, *kwargs.values())))
+        known = {} if None in key else self._known  # views of expanded tensors and such are counted each time
+        if key not in known:
             with running(self.values.mode):
-                self._known[key] = _counted(do.target, args, kwargs)
-        return self._known[key]
+                known[key] = _counted(do.target, args, kwargs)
+        return known[key]
 
 
 def _counted(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:

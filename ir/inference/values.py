@@ -436,8 +436,7 @@ class ExampleValues(FakeValues):
             if any(number is UNKNOWN for number in numbers):
                 return UNKNOWN
             sizes, strides = numbers[: value.dim()], numbers[value.dim() :]
-            with LOCK, self.mode:
-                made = torch.empty_strided(sizes, strides, dtype=value.dtype, device=device_of(value))
+            made = fake_of(self.mode, value.dtype, sizes, strides, device_of(value))
             self._made[id(value)] = made, value  # which keeps its id
         return self._made[id(value)][0]
 

@@ -35,15 +35,14 @@ from ..signature import (
 from ..state import SlotKind
 from ..tensors import disagreement, misfit, value_in
 from .calls import origins
-from .findings import INPUTS, PLAIN, Finding, depth_fault, is_argument, leaves, short
-from .survey import Survey
-from .types import part_fault
+from .findings import INPUTS, PLAIN, Finding, depth_fault, is_argument, leaves, part_fault, short
+from .index import ProgramIndex
 
 
-def check_constraints(survey: Survey) -> Iterator[Finding]:
+def check_constraints(whole: ProgramIndex) -> Iterator[Finding]:
     """Find ranges, guards and sizes over inputs, sizes or operators that do not exist, or that have no value."""
-    constraints = survey.program.constraints
-    users = [spec for spec in survey.program.signature.inputs if type(spec) is UserInput]
+    constraints = whole.program.constraints
+    users = [spec for spec in whole.program.signature.inputs if type(spec) is UserInput]
     found: list[tuple[str, str | None]] = []
     for number, span in enumerate(constraints.ranges):
         ends = [end for end in (span.low, span.high) if end is not None]
@@ -112,62 +111,62 @@ def _is_there(part: Any, users: list[UserInput]) -> bool:
     return type(kind) is TensorType and 0 <= part.dim < len(kind.shape) and part.of in ("size", "stride")
 
 
-def check_facts(survey: Survey) -> Iterator[Finding]:
+def check_facts(whole: ProgramIndex) -> Iterator[Finding]:
     """Find facts that are claimed and do not hold."""
     for fact, find in FACTS.items():
-        if fact in survey.program.facts:
-            for finding, said in find(survey):
+        if fact in whole.program.facts:
+            for finding, said in find(whole):
                 yield evolve(finding, message=f"the program is said to be {fact!r}, but {said}", cause=fact)
 
 
-def _calls(survey: Survey) -> Iterator[tuple[Finding, str]]:
-    for census in survey.censuses.values():
-        yield from [(census.at(index, ""), "this is a call") for index, _, _ in census.calls]
+def _calls(whole: ProgramIndex) -> Iterator[tuple[Finding, str]]:
+    for scope in whole.graphs.values():
+        yield from [(scope.at(index, ""), "this is a call") for index, _, _ in scope.calls]
 
 
-def _reads(survey: Survey) -> Iterator[tuple[Finding, str]]:
-    yield from [(survey.main.at(index, ""), "this reads state") for index, _, _ in survey.main.gets]
+def _reads(whole: ProgramIndex) -> Iterator[tuple[Finding, str]]:
+    yield from [(whole.main.at(index, ""), "this reads state") for index, _, _ in whole.main.gets]
 
 
-def _specs(*kinds: type) -> Callable[[Survey], Iterator[tuple[Finding, str]]]:
-    def find(survey: Survey) -> Iterator[tuple[Finding, str]]:
+def _specs(*kinds: type) -> Callable[[ProgramIndex], Iterator[tuple[Finding, str]]]:
+    def find(whole: ProgramIndex) -> Iterator[tuple[Finding, str]]:
         for what in ("inputs", "outputs"):
-            for number, spec in enumerate(getattr(survey.program.signature, what)):
+            for number, spec in enumerate(getattr(whole.program.signature, what)):
                 if type(spec) in kinds:
                     yield Finding("", node=f"signature.{what}[{number}]"), f"this is a {type(spec).__name__}"
-        for op, census, index in survey.ops.values() if Token in kinds else ():
+        for op, scope, index in whole.ops.values() if Token in kinds else ():
             if op.name == "higher_order.with_effects":
-                yield census.at(index, ""), "this threads a token"
+                yield scope.at(index, ""), "this threads a token"
 
     return find
 
 
-FACTS: Mapping[str, Callable[[Survey], Iterator[tuple[Finding, str]]]] = {
+FACTS: Mapping[str, Callable[[ProgramIndex], Iterator[tuple[Finding, str]]]] = {
     "flat": _calls, "state as inputs": _reads, "state sunk": _specs(StateInput), "token free": _specs(Token),
     "mutations in place": _specs(StateMutation, InputMutation),
 }  # fmt: skip
 """Facts that can be looked up, with what breaks them."""
 
 
-def check_inputs(survey: Survey) -> Iterator[Finding]:
+def check_inputs(whole: ProgramIndex) -> Iterator[Finding]:
     """Find that the input specs are not one for each input of the root."""
-    specs, main = survey.program.signature.inputs, survey.main
+    specs, main = whole.program.signature.inputs, whole.main
     if len(specs) != len(main.graph.inputs):
         yield Finding(f"the signature has {len(specs)} inputs, the root graph {len(main.graph.inputs)}", main.name, INPUTS)
 
 
-def check_outputs(survey: Survey) -> Iterator[Finding]:
+def check_outputs(whole: ProgramIndex) -> Iterator[Finding]:
     """Find that the root does not return a tuple with one value for each output spec."""
-    specs, main = survey.program.signature.outputs, survey.main
+    specs, main = whole.program.signature.outputs, whole.main
     output = main.graph.output
     if type(output) is not tuple or len(specs) != len(output):
         said = f"{len(output)} values" if type(output) is tuple else f"{short(output)}, not a tuple"
         yield main.at(len(main.graph.nodes), f"the signature has {len(specs)} outputs, the root graph returns {said}")
 
 
-def check_slots(survey: Survey) -> Iterator[Finding]:
+def check_slots(whole: ProgramIndex) -> Iterator[Finding]:
     """Find state in the signature that is not a slot, and inputs that are one slot twice."""
-    signature = survey.program.signature
+    signature = whole.program.signature
     for what in ("inputs", "outputs", "lifted"):
         seen: set[str] = set()
         for number, spec in enumerate(getattr(signature, what)):
@@ -175,41 +174,41 @@ def check_slots(survey: Survey) -> Iterator[Finding]:
             if slot is None:
                 continue
             place = f"signature.{what}[{number}]"
-            if slot not in survey.slots:
+            if slot not in whole.slots:
                 yield Finding(f"it is the state {slot!r}, and there is no such slot", node=place)
             if slot in seen and what != "outputs":  # the rule "mutations" tells those
                 yield Finding(f"it is the state {slot!r} for the second time", node=place)
             seen.add(slot)
 
 
-def _outputs(survey: Survey) -> Iterator[tuple[int, Any, Any]]:
+def _outputs(whole: ProgramIndex) -> Iterator[tuple[int, Any, Any]]:
     # The specs of the outputs with what the root returns there.
-    output: Any = survey.main.graph.output
-    for number, spec in enumerate(survey.program.signature.outputs):
+    output: Any = whole.main.graph.output
+    for number, spec in enumerate(whole.program.signature.outputs):
         yield number, spec, output[number]
 
 
 @derived
-def _values(survey: Survey) -> dict[str, Any]:
-    graph = survey.main.graph
+def _values(whole: ProgramIndex) -> dict[str, Any]:
+    graph = whole.main.graph
     return {part.name: value_in(part.meta) for part in (*graph.inputs, *graph.nodes)}
 
 
-def _unlike(survey: Survey, value: Any, held: Any, what: str) -> str | None:
+def _unlike(whole: ProgramIndex, value: Any, held: Any, what: str) -> str | None:
     # How a value that the root returns, or a fake value, differs from what it belongs to.
-    known = _values(survey)[value.name] if type(value) is Ref else value
+    known = _values(whole)[value.name] if type(value) is Ref else value
     difference = disagreement(known, held)
     return None if difference is None else difference.replace("the slot", what)
 
 
-def check_mutations(survey: Survey) -> Iterator[Finding]:
+def check_mutations(whole: ProgramIndex) -> Iterator[Finding]:
     """Find mutations of what is not there, second ones, and new contents that are no value, or of another shape or dtype."""
-    pairs = survey.program.inputs
+    pairs = whole.program.inputs
     done: set[tuple[type, Any]] = set()
-    for number, spec, value in _outputs(survey):
+    for number, spec, value in _outputs(whole):
         if type(spec) is StateMutation:
             target: Any = spec.slot  # the rule "signature-slots" says that there is none
-            known, held = True, survey.slots[target].value if target in survey.slots else None
+            known, held = True, whole.slots[target].value if target in whole.slots else None
         elif type(spec) is InputMutation:
             target = spec.index
             known = 0 <= target < len(pairs) and type(pairs[target][1]) is UserInput
@@ -220,72 +219,72 @@ def check_mutations(survey: Survey) -> Iterator[Finding]:
             fault: str | None = f"it mutates input {target!r}, which is not a user input"
         elif (type(spec), target) in done:
             fault = f"it is the second mutation of {target!r}"
-        elif not all(type(origin) in (Node, Input) for origin in origins(survey, survey.main, value)):
+        elif not all(type(origin) in (Node, Input) for origin in origins(whole, whole.main, value)):
             fault = f"the new contents of {target!r} are not a value of the graph"
-        elif (fault := _unlike(survey, value, held, "what it is written to")) is not None:
+        elif (fault := _unlike(whole, value, held, "what it is written to")) is not None:
             fault = f"the new contents of {target!r} are {fault}"
         done.add((type(spec), target))
         if fault is not None:
             yield Finding(fault, node=f"signature.outputs[{number}]")
 
 
-def check_gradients(survey: Survey) -> Iterator[Finding]:
+def check_gradients(whole: ProgramIndex) -> Iterator[Finding]:
     """Find gradients of nothing, second gradients, gradients of another shape, and gradients without one loss or tangents.
 
     A program that gives gradients first is the backward of another one, or half of that, with what it hands to the other half
     behind the gradients: what its gradients and tangents count is there.
     """
-    specs = survey.program.signature.outputs
-    losses, tangents = sum(type(spec) is LossOutput for spec in specs), len(_tangents(survey))
+    specs = whole.program.signature.outputs
+    losses, tangents = sum(type(spec) is LossOutput for spec in specs), len(_tangents(whole))
     gradients = sum(type(spec) in (StateGradient, InputGradient) for spec in specs)
-    if losses > 1 or (losses and tangents) or (gradients and not (losses or tangents or _is_backward(survey))):
+    if losses > 1 or (losses and tangents) or (gradients and not (losses or tangents or _is_backward(whole))):
         said = f"there are {gradients} gradients, {losses} losses and {tangents} tangents"
         yield Finding(said, node="signature.outputs")
     done: set[Any] = set()
-    for number, spec, value in _outputs(survey):
+    for number, spec, value in _outputs(whole):
         if type(spec) not in (StateGradient, InputGradient):
             continue
-        known, wanted = _differentiated(survey, spec)
+        known, wanted = _differentiated(whole, spec)
         what = f"the parameter {spec.slot!r}" if type(spec) is StateGradient else f"the leaf {spec.leaf} of the arguments"
         fault = f"it is a gradient to {what}, and there is none" if not known else None
         if known and spec in done:
             fault = f"it is the second gradient to {what}"
-        elif known and (difference := _unlike(survey, value, wanted, what)) is not None:
+        elif known and (difference := _unlike(whole, value, wanted, what)) is not None:
             fault = f"the gradient is {difference}"
         done.add(spec)
         if fault is not None:
             yield Finding(fault, node=f"signature.outputs[{number}]")
 
 
-def _differentiated(survey: Survey, spec: Any) -> tuple[bool, Any]:
+def _differentiated(whole: ProgramIndex, spec: Any) -> tuple[bool, Any]:
     # Whether what a gradient is for exists, and a tensor of its shape.
     if type(spec) is StateGradient:
-        slot = survey.slots.get(spec.slot)
+        slot = whole.slots.get(spec.slot)
         known = slot is not None and (slot.kind is SlotKind.PARAMETER or getattr(slot.value, "requires_grad", False))
         return known, slot.value if slot is not None else None
-    users = [formal for formal, user in survey.program.inputs if type(user) is UserInput and user.tangent_of is None]
-    if _is_backward(survey) or not 0 <= spec.leaf < len(users):
-        return _is_backward(survey) and spec.leaf >= 0, None
+    users = [formal for formal, user in whole.program.inputs if type(user) is UserInput and user.tangent_of is None]
+    if _is_backward(whole) or not 0 <= spec.leaf < len(users):
+        return _is_backward(whole) and spec.leaf >= 0, None
     return True, value_in(users[spec.leaf].meta)
 
 
-def _is_backward(survey: Survey) -> bool:
-    given = [type(spec) for spec in survey.program.signature.outputs if type(spec) in GIVEN]
+def _is_backward(whole: ProgramIndex) -> bool:
+    given = [type(spec) for spec in whole.program.signature.outputs if type(spec) in GIVEN]
     return given[:1] in ([StateGradient], [InputGradient]) and LossOutput not in given
 
 
-def _tangents(survey: Survey) -> list[tuple[int, Any, int]]:
+def _tangents(whole: ProgramIndex) -> list[tuple[int, Any, int]]:
     # The inputs that are tangents: their numbers, formals, and the outputs that they are of.
-    pairs = enumerate(survey.program.inputs)
+    pairs = enumerate(whole.program.inputs)
     return [
         (n, formal, spec.tangent_of) for n, (formal, spec) in pairs if type(spec) is UserInput and spec.tangent_of is not None
     ]
 
 
-def check_tangents(survey: Survey) -> Iterator[Finding]:
+def check_tangents(whole: ProgramIndex) -> Iterator[Finding]:
     """Find tangents of no user output, second tangents, tangents of another shape, and arguments behind tangents."""
-    given = [value for _, spec, value in _outputs(survey) if type(spec) is UserOutput]
-    tangents, is_backward = _tangents(survey), _is_backward(survey)
+    given = [value for _, spec, value in _outputs(whole) if type(spec) is UserOutput]
+    tangents, is_backward = _tangents(whole), _is_backward(whole)
     done: set[int] = set()
     for number, formal, of in tangents:
         fault = None
@@ -294,30 +293,30 @@ def check_tangents(survey: Survey) -> Iterator[Finding]:
         elif of in done:
             fault = f"it is the second tangent of the user output {of}"
         elif not is_backward and type(output := given[of]) is Ref:
-            fault = _unlike(survey, value_in(formal.meta), _values(survey)[output.name], f"the user output {of}")
+            fault = _unlike(whole, value_in(formal.meta), _values(whole)[output.name], f"the user output {of}")
         done.add(of)
         if fault is not None:
             yield Finding(fault, node=f"signature.inputs[{number}]")
-    specs = survey.program.signature.inputs
+    specs = whole.program.signature.inputs
     for number in range(tangents[0][0] + 1, len(specs)) if tangents else ():
         behind = specs[number]
         if type(behind) is UserInput and behind.tangent_of is None:
             yield Finding("an argument stands behind the tangents", node=f"signature.inputs[{number}]")
 
 
-def check_types(survey: Survey) -> Iterator[Finding]:
+def check_types(whole: ProgramIndex) -> Iterator[Finding]:
     """Find user inputs that were traced with another shape or dtype than the signature promises to the caller."""
-    main = survey.main
-    for formal, spec in survey.program.inputs:
+    main = whole.main
+    for formal, spec in whole.program.inputs:
         if type(spec) is UserInput and type(spec.type) is TensorType:
             difference = misfit(spec.type, value_in(formal.meta))
             if difference is not None:
                 yield Finding(f"the argument {spec.argument!r} is {difference}", main.name, INPUTS, formal.name)
 
 
-def check_arguments(survey: Survey) -> Iterator[Finding]:
+def check_arguments(whole: ProgramIndex) -> Iterator[Finding]:
     """Find user inputs whose type is none, or whose defaults do not fit how the program is called."""
-    signature = survey.program.signature
+    signature = whole.program.signature
     users = [(number, spec) for number, spec in enumerate(signature.inputs) if type(spec) is UserInput]
     rests: set[Any] = set()
     for number, spec in users:
@@ -360,19 +359,19 @@ def _is_literal(value: Any) -> bool:
     return depth_fault(value) is None and all(is_argument(leaf) and type(leaf) not in (Ref, Body) for leaf in leaves(value))
 
 
-def check_pytrees(survey: Survey) -> Iterator[Finding]:
+def check_pytrees(whole: ProgramIndex) -> Iterator[Finding]:
     """Find pytrees that are not of positional arguments and arguments by name, keys that are not literals, and odd names."""
-    signature = survey.program.signature
-    calls: dict[str, Any] = {f"call_signatures[{frame}]": found for frame, found in survey.program.call_signatures.items()}
+    signature = whole.program.signature
+    calls: dict[str, Any] = {f"call_signatures[{frame}]": found for frame, found in whole.program.call_signatures.items()}
     for where, found in {"signature": signature, **calls}.items():
         fault = _spec_fault(found.in_spec, found.out_spec, found.arg_names)
         if fault is not None:
             yield Finding(fault, node=where)
 
 
-def check_leaves(survey: Survey) -> Iterator[Finding]:
+def check_leaves(whole: ProgramIndex) -> Iterator[Finding]:
     """Find that the numbers of user inputs or outputs are not those of the pytrees that the caller passes and gets."""
-    signature = survey.program.signature
+    signature = whole.program.signature
     for what, kinds, spec in (("inputs", (UserInput,), signature.in_spec), ("outputs", GIVEN, signature.out_spec)):
         count = sum(type(entry) in kinds for entry in getattr(signature, what))
         if spec is not None and spec.num_leaves != count:
