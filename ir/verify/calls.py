@@ -6,6 +6,7 @@ inside of it that have the leaves of its pytrees.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -23,89 +24,85 @@ from ..program import CallSignature
 from ..state import SlotKind
 from ..tensors import disagreement, value_in
 from ..torch_private import checks_inputs
-from .findings import Finding, short
+from .findings import Check, Finding, short
 from .index import GraphIndex, ProgramIndex
 
 
 @define
 class Instances:
-    """What the reads and calls of a program come to; findings by the ``id`` of a node."""
+    """The findings about reads and calls, by rule and the ``id`` of a node, and the reads of modules, by graph."""
 
-    unresolved: dict[int, Finding] = field(factory=dict)
-    """Reads that come to no slot."""
-    misshapen: dict[int, Finding] = field(factory=dict)
-    """Reads of a slot of another shape or dtype."""
-    off_map: dict[int, Finding] = field(factory=dict)
-    """Calls of modules that the hierarchy does not have."""
-    ambiguous: dict[int, Finding] = field(factory=dict)
-    """Calls with the path and number of another call, and another body."""
-    entered: dict[int, Finding] = field(factory=dict)
-    """Calls of bodies at or below the path of a module of the state."""
-    modules: dict[str, set[str]] = field(factory=dict)
-    """The reads that come to a module of the state, by graph."""
-    acting: dict[str, set[str]] = field(factory=dict)
-    """Those that come to one that may do more than to check what it is given."""
+    findings: dict[str, dict[int, Finding]] = field(factory=lambda: defaultdict(dict))
+    modules: dict[str, set[str]] = field(factory=lambda: defaultdict(set))
+    """The reads of a module of the state."""
+    acting: dict[str, set[str]] = field(factory=lambda: defaultdict(set))
+    """Those of one that may do more than check its inputs."""
 
 
 @derived
 def instances_of(whole: ProgramIndex) -> Instances:
-    """Return what the reads and calls come to, followed from the root through every instance, once."""
+    """Follow the reads and calls from the root through every instance, once."""
     program, found = whole.program, Instances()
     modules = set[str]() if all(map(is_part, program.modules)) else {module.path for module in program.modules}
     paths = modules or {above for name in whole.slots for above in way_to(name)[:-1]}
     held = set(program.state.modules)
     bodies: dict[tuple[str, int], tuple[str, str]] = {}
-    agreed: set[int] = set()
+    fitting: set[int] = set()
     elsewhere: set[str] = set()
     seen: set[tuple[str, str]] = set()
     todo = [(program.root, "")]
     while todo:
         place = name, path = todo.pop()
-        if place in seen:
+        # Where no state is, a body is looked at once.
+        if place in seen or ((is_elsewhere := bool(path) and path not in paths) and name in elsewhere):
             continue
         seen.add(place)
-        if path and path not in paths:  # where no state is, a body is looked at once
-            if name in elsewhere:
-                continue
-            elsewhere.add(name)
+        elsewhere.update([name] if is_elsewhere else [])
         scope = whole.graphs[name]
-        _resolve(whole, scope, path, found, agreed)
+        _resolve(whole, scope, path, found, fitting)
         todo.extend((callee, path) for _, callee in reversed(scope.bodies))
         for index, node, do in reversed(scope.calls):
-            inner, key = join(path, do.instance.path), id(node)
-            said = f"it calls {do.instance}, which is the module {inner!r}"
+            inner = join(path, do.instance.path)
+            faults: dict[str, str] = {}
             if modules and inner not in modules:
-                found.off_map.setdefault(key, scope.at(index, f"{said}: program.modules has none"))
+                faults["known-modules"] = ": program.modules has none"
             if held and (holder := held_by(held, inner)):
-                found.entered.setdefault(key, scope.at(index, f"{said}, and the program holds {holder!r} as it is"))
+                faults["opaque-modules"] = f", and the program holds {holder!r} as it is"
             body, caller = bodies.setdefault((inner, do.instance.call), (do.graph, name))
-            if body != do.graph and key not in found.ambiguous:
-                said = f"{said}, with the body {do.graph!r}; the same call in {caller or 'the root'} has the body {body!r}"
-                found.ambiguous[key] = scope.at(index, said)
+            if body != do.graph:
+                faults["call-labels"] = f", with the body {do.graph!r}; the same call in {caller or 'the root'} has {body!r}"
+            for rule, fault in faults.items():
+                text = f"it calls {do.instance}, which is the module {inner!r}{fault}"
+                found.findings[rule].setdefault(id(node), scope.at(index, text))
             todo.append((do.graph, inner))
-    # Files of earlier versions keep the meta of one call in a shared body, so a read must fit one of the slots that it
-    # resolves to; that it fits all is asked with `infer=True`.
-    found.misshapen = {key: finding for key, finding in found.misshapen.items() if key not in agreed}
+    # Files of earlier versions keep the meta of one call in a shared body, so a read must fit one of its slots.
+    misshapen = found.findings["state-geometry"]
+    found.findings["state-geometry"] = {key: finding for key, finding in misshapen.items() if key not in fitting}
     return found
 
 
-def _resolve(whole: ProgramIndex, scope: GraphIndex, path: str, found: Instances, agreed: set[int]) -> None:
+def _resolve(whole: ProgramIndex, scope: GraphIndex, path: str, found: Instances, fitting: set[int]) -> None:
     slots, prefix = whole.slots, f"{path}." if path else ""
     for index, node, do in scope.gets:
         slot = slots.get(prefix + do.slot) or slots.get(join(path, do.slot))
         if slot is None:
-            said = f"it reads {do.slot!r}, which is the slot {join(path, do.slot)!r} when called as {path or 'the root'}"
-            found.unresolved.setdefault(id(node), scope.at(index, f"{said}: there is none"))
+            text = f"it reads {do.slot!r}, and the slot {join(path, do.slot)!r} does not exist in {path or 'the root'}"
+            found.findings["reads"].setdefault(id(node), scope.at(index, text))
         elif slot.kind is SlotKind.MODULE:
-            found.modules.setdefault(scope.name, set()).add(node.name)
+            found.modules[scope.name].add(node.name)
             if not checks_inputs(slot.value):
-                found.acting.setdefault(scope.name, set()).add(node.name)
-        elif id(node) not in agreed:
+                found.acting[scope.name].add(node.name)
+        elif id(node) not in fitting:
             difference = disagreement(value_in(node.meta), slot.value)
             if difference is None:
-                agreed.add(id(node))
+                fitting.add(id(node))
             else:
-                found.misshapen.setdefault(id(node), scope.at(index, f"it reads {difference}"))
+                found.findings["state-geometry"].setdefault(id(node), scope.at(index, f"it reads {difference}"))
+
+
+def of_instances(rule: str) -> Check:
+    """Return the check of a rule about the instances of reads and calls."""
+    return lambda whole: instances_of(whole).findings[rule].values()
 
 
 def held_by(held: Collection[str], path: str) -> str:

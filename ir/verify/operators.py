@@ -5,14 +5,14 @@ Declared effects are those of the target; how many operands it takes, and of whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from attrs import evolve, fields
 
 from ..analysis.numbers import SYMBOLIC
-from ..arguments import CONTAINERS, TREES, Body, Items, Record, Ref
+from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, replace_refs
 from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import effects_of, is_foreign, lacking, registered_effects
 from ..errors import PurefxError
@@ -52,9 +52,7 @@ def check_effects(whole: ProgramIndex) -> Iterator[Finding]:
     """
     for op, scope, index in whole.ops.values():
         target: Any = op.target
-        if target is None:
-            continue
-        real = effects_of(target)
+        real = op.effects if target is None else effects_of(target)
         # remove_effect_tokens writes the order that a token stood for on the operator.
         if op.effects is real or op.effects in (real, evolve(real, ordered=True)):
             continue
@@ -64,9 +62,8 @@ def check_effects(whole: ProgramIndex) -> Iterator[Finding]:
         else:
             fits = is_foreign(target) and not known.unknown and not lacking(op.effects, known)
         if not fits:
-            said, has = ({f.name: getattr(e, f.name) for f in fields(Effects)} for e in (op.effects, real))
-            differences = ", ".join(f"{key}={said[key]!r} (it has {has[key]!r})" for key in said if said[key] != has[key])
-            yield scope.at(index, f"{op.name} is said to have {differences}")
+            wrong = [f.name for f in fields(Effects) if getattr(op.effects, f.name) != getattr(real, f.name)]
+            yield scope.at(index, f"the effects of {op.name} are not those of its target: {', '.join(wrong)}")
 
 
 NUMBERS: tuple[type, ...] = (int, bool, float, complex, *SYMBOLIC)
@@ -93,10 +90,35 @@ LITERALS = PLAIN | CONTAINERS | {Body, range}
 
 
 def check_operands(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find operators that get too many or too few arguments, or such as they cannot take."""
+    """Find operators that get too many or too few arguments, or such as they cannot take, also through the inputs of a body."""
+    seen: set[str] = set()
     for scope in whole.graphs.values():
         for index, fault in _misfits(scope.graph):
             yield scope.at(index, fault)
+        for index, node, do in scope.calls:
+            if any(type(arg) is not Ref for arg in node.args) and (fault := _misused_literal(whole, do.graph, node.args, seen)):
+                yield scope.at(index, fault)
+
+
+def _misused_literal(whole: ProgramIndex, name: str, args: Sequence[Arg], seen: set[str]) -> str | None:
+    # The fault of an operator of a body, or below it, that gets a literal which a call passes.
+    todo = [(name, args)]
+    while todo:
+        name, args = todo.pop()
+        graph = whole.graphs[name].graph
+        passed = {formal.name: arg for formal, arg in zip(graph.inputs, args, strict=True) if type(arg) is not Ref}
+        if not passed or (key := f"{name} {passed}") in seen:
+            continue
+        seen.add(key)
+        for node in [node for node in graph.nodes if not passed.keys().isdisjoint(node.refs())]:
+            if type(node.do) is Call:
+                todo.append((node.do.graph, [passed.get(arg.name, arg) if type(arg) is Ref else arg for arg in node.args]))
+            elif type(node.do) is Op:
+                bound = tuple([replace_refs(arg, passed) for arg in node.args])
+                kwargs = tuple([(keyword, replace_refs(arg, passed)) for keyword, arg in node.kwargs])
+                if fault := fault_of(evolve(node, args=bound, kwargs=kwargs), node.do.target):
+                    return f"it passes a literal, and in {name!r} {fault}"
+    return None
 
 
 @derived
@@ -195,9 +217,8 @@ def _several(whole: ProgramIndex, node: Node) -> int | None:
 
 def check_results(whole: ProgramIndex) -> Iterator[Finding]:
     """Find operators that take all results of a call or of an operator as one value, and ``getitem`` of what has no such item."""
-    several = {
-        id(op) for op, _, _ in whole.ops.values() if isinstance(op.target, OpOverload) and len(schema_of(op.target).returns) > 1
-    }
+    overloads = [op for op, _, _ in whole.ops.values() if isinstance(op.target, OpOverload)]
+    several = {id(op) for op in overloads if len(schema_of(op.target).returns) > 1}
     for scope in whole.graphs.values():
         for index, node in scope.projections:
             fault = _projection_fault(whole, scope, node)

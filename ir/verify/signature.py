@@ -5,7 +5,7 @@ The signature refers to inputs, outputs and state that exist.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -43,22 +43,23 @@ def check_constraints(whole: ProgramIndex) -> Iterator[Finding]:
     """Find ranges, guards and sizes over inputs, sizes or operators that do not exist, or that have no value."""
     constraints = whole.program.constraints
     users = [spec for spec in whole.program.signature.inputs if type(spec) is UserInput]
-    found: list[tuple[str, str | None]] = []
+    expressions: list[tuple[str, Any, tuple[type, ...]]] = []
     for number, span in enumerate(constraints.ranges):
+        place = f"constraints.ranges[{number}]"
+        expressions.append((place, span.expr, (Sym, InputDim, InputValue)))
         ends = [end for end in (span.low, span.high) if end is not None]
-        fault = _fault(span.expr, users, (Sym, InputDim, InputValue))
         if any(abs(end) > LARGEST for end in ends) or ends != sorted(ends):
-            fault = "nothing is in the range, or it ends at an integer of more than 64 bits"
-        found.append((f"constraints.ranges[{number}]", fault))
-    for number, guard in enumerate(constraints.guards):
-        found.append((f"constraints.guards[{number}]", _fault(guard, users, (InputDim, InputValue))))
+            yield Finding("nothing is in the range, or it ends at an integer of more than 64 bits", node=place)
+    expressions += [(f"constraints.guards[{n}]", guard, (InputDim, InputValue)) for n, guard in enumerate(constraints.guards)]
     for number, user in enumerate(users):
         for size in _sizes(user.type):
-            fault = _fault(size, users, (Sym,))
-            if fault is None and (type(size) not in (int, Sym, Apply) or (type(size) is int and size < 0)):
-                fault = f"it has the size {size!r:.99}, and sizes are whole numbers"
-            found.append((f"user input {number}", fault))
-    yield from [Finding(fault, node=place) for place, fault in found if fault is not None]
+            expressions.append((f"user input {number}", size, (Sym,)))
+            if type(size) not in (int, Sym, Apply) or (type(size) is int and size < 0):
+                yield Finding(f"it has the size {size!r:.99}, and sizes are whole numbers", node=f"user input {number}")
+    for place, expr, kinds in expressions:
+        fault = _fault(expr, users, kinds)
+        if fault is not None:
+            yield Finding(fault, node=place)
 
 
 def _sizes(kind: Any) -> tuple[Any, ...]:
@@ -113,39 +114,29 @@ def _is_there(part: Any, users: list[UserInput]) -> bool:
 
 def check_facts(whole: ProgramIndex) -> Iterator[Finding]:
     """Find facts that are claimed and do not hold."""
-    for fact, find in FACTS.items():
-        if fact in whole.program.facts:
-            for finding, said in find(whole):
-                yield evolve(finding, message=f"the program is said to be {fact!r}, but {said}", cause=fact)
+    for fact in FACTS & whole.program.facts:
+        for finding in _against(fact, whole):
+            yield evolve(finding, message=f"the program is said to be {fact!r}, but this is {finding.message}", cause=fact)
 
 
-def _calls(whole: ProgramIndex) -> Iterator[tuple[Finding, str]]:
-    for scope in whole.graphs.values():
-        yield from [(scope.at(index, ""), "this is a call") for index, _, _ in scope.calls]
+FACTS = {"flat", "state as inputs", "state sunk", "token free", "mutations in place"}
+"""Facts that can be checked."""
 
 
-def _reads(whole: ProgramIndex) -> Iterator[tuple[Finding, str]]:
-    yield from [(whole.main.at(index, ""), "this reads state") for index, _, _ in whole.main.gets]
-
-
-def _specs(*kinds: type) -> Callable[[ProgramIndex], Iterator[tuple[Finding, str]]]:
-    def find(whole: ProgramIndex) -> Iterator[tuple[Finding, str]]:
-        for what in ("inputs", "outputs"):
-            for number, spec in enumerate(getattr(whole.program.signature, what)):
-                if type(spec) in kinds:
-                    yield Finding("", node=f"signature.{what}[{number}]"), f"this is a {type(spec).__name__}"
-        for op, scope, index in whole.ops.values() if Token in kinds else ():
-            if op.name == "higher_order.with_effects":
-                yield scope.at(index, ""), "this threads a token"
-
-    return find
-
-
-FACTS: Mapping[str, Callable[[ProgramIndex], Iterator[tuple[Finding, str]]]] = {
-    "flat": _calls, "state as inputs": _reads, "state sunk": _specs(StateInput), "token free": _specs(Token),
-    "mutations in place": _specs(StateMutation, InputMutation),
-}  # fmt: skip
-"""Facts that can be looked up, with what breaks them."""
+def _against(fact: str, whole: ProgramIndex) -> Iterator[Finding]:
+    # What contradicts a fact.
+    if fact == "flat":
+        yield from [scope.at(index, "a call") for scope in whole.graphs.values() for index, _, _ in scope.calls]
+    elif fact == "state as inputs":
+        yield from [whole.main.at(index, "a read of state") for index, _, _ in whole.main.gets]
+    elif fact == "token free":
+        tokens = [(scope, index) for op, scope, index in whole.ops.values() if op.name == "higher_order.with_effects"]
+        yield from [scope.at(index, "an operator with a token") for scope, index in tokens]
+    kinds = {"state sunk": (StateInput,), "token free": (Token,), "mutations in place": (StateMutation, InputMutation)}
+    for what in ("inputs", "outputs"):
+        for number, spec in enumerate(getattr(whole.program.signature, what)):
+            if type(spec) in kinds.get(fact, ()):
+                yield Finding(f"a {type(spec).__name__}", node=f"signature.{what}[{number}]")
 
 
 def check_inputs(whole: ProgramIndex) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ Parts are modules of the root that it alone calls; a module of the state is read
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -86,17 +86,7 @@ def check_geometry(whole: ProgramIndex) -> Iterator[Finding]:
         difference = None if slot is None else disagreement(value_in(formal.meta), slot.value)
         if difference is not None:
             yield Finding(f"it is state, taken as {difference}", whole.main.name, INPUTS, formal.name)
-    yield from instances_of(whole).misshapen.values()
-
-
-def check_reads(whole: ProgramIndex) -> Iterable[Finding]:
-    """Find reads that come to no slot from one of the module calls that reach them."""
-    return instances_of(whole).unresolved.values()
-
-
-def check_labels(whole: ProgramIndex) -> Iterable[Finding]:
-    """Find calls that one path and call number name, and that have different bodies."""
-    return instances_of(whole).ambiguous.values()
+    yield from instances_of(whole).findings["state-geometry"].values()
 
 
 def _stacks(scope: GraphIndex) -> Iterator[tuple[int, Stack]]:
@@ -149,7 +139,7 @@ def check_known_modules(whole: ProgramIndex) -> Iterator[Finding]:
     """Find calls of modules, nodes inside modules and state of modules that are not listed; a program may list none at all."""
     if all(map(is_part, whole.program.modules)):
         return
-    yield from instances_of(whole).off_map.values()
+    yield from instances_of(whole).findings["known-modules"].values()
     state, known = whole.program.state, {"", *[module.path for module in whole.program.modules]}
     for name in state.order:
         owner = name.rpartition(".")[0]
@@ -192,7 +182,7 @@ def check_modules(whole: ProgramIndex) -> Iterator[Finding]:
     held = set(state.modules)
     if not held and not any(op.name in CALLS for op, _, _ in whole.ops.values()):
         return
-    yield from found.entered.values()
+    yield from found.findings["opaque-modules"].values()
     for index, stack in _stacks(whole.main):
         # In the root every path is counted from the root; whoever outlines would make a body at that path.
         if any(held_by(held, frame.path) for frame in stack):

@@ -23,6 +23,7 @@ from .calls import (
     check_known_callees,
     check_reachable,
     check_shared,
+    of_instances,
 )
 from .findings import Finding, Rule, around, frame_of, is_known_frame, source_of
 from .index import ProgramIndex
@@ -44,12 +45,10 @@ from .signature import (
 from .state import (
     check_geometry,
     check_known_modules,
-    check_labels,
     check_memory,
     check_module_paths,
     check_modules,
     check_parts,
-    check_reads,
     check_scopes,
     check_values,
 )
@@ -113,7 +112,7 @@ RULES: tuple[Rule, ...] = (
          check_known_modules, advice="list the module in program.modules, or correct the path or the name of the slot"),
     Rule("parts", "parts are modules of the root, which calls each once; modules and state lie in parts", check_parts,
          advice="put it below a part, or take the parts out of program.modules; join(program) does that for all"),
-    Rule("call-labels", "path and number of a call name one body", check_labels,
+    Rule("call-labels", "path and number of a call name one body", of_instances("call-labels"),
          advice="give the call a call number that the module does not have yet, or the body of the other call"),
     Rule("boundaries", "a preserved call names one leaf for each place of its pytrees, once", check_boundaries,
          advice="change purefx.takes or purefx.gives and the pytrees in program.call_signatures together"),
@@ -143,7 +142,7 @@ RULES: tuple[Rule, ...] = (
          check_memory, advice="replace all slots of a cell by one tensor, and number storages with torch_private.storage_key"),
     Rule("state-geometry", "state has the shape and dtype that the graph was traced with", check_geometry,
          advice="export again with the new shape, or correct meta['val']"),
-    Rule("reads", "a read comes to a slot from every module call that reaches it", check_reads,
+    Rule("reads", "a read comes to a slot from every module call that reaches it", of_instances("reads"),
          advice="a Get is relative to the module whose body holds it: add the slot, or correct the path"),
     Rule("constraints", "ranges, guards and sizes refer to user inputs and sizes that exist, and have a value", check_constraints,
          advice="drop the constraint with the input, renumber it, or write one that can be computed"),
