@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import cache, cached_property
 from itertools import chain
 from typing import Any
@@ -200,38 +200,29 @@ class Symbols:
         return {span.expr.name: (span.low, span.high) for span in ranges if isinstance(span.expr, Sym)}
 
     @cached_property
-    def _sizes(self) -> dict[Expr, Expr]:
-        # Every number that a guard can refer to, as an expression of symbols.
-        users = [spec.type for spec in self.program.signature.inputs if isinstance(spec, UserInput)]
-        found: dict[Expr, Expr] = {}
-        for index, kind in enumerate(users):
-            if isinstance(kind, TensorType):
-                found.update((InputDim(index, dim), size) for dim, size in enumerate(kind.shape))
-            elif isinstance(kind, NumberType) and kind.expr is not None:
-                found[InputValue(index)] = kind.expr
-        return found
-
-    @cached_property
     def _numbers(self) -> dict[str, int]:
-        names = list(dict.fromkeys(name for size in self._sizes.values() for name in symbols_in(size)))
-        tried = [self._attempt(names, step) for step in range(ATTEMPTS)]
-        return next((numbers for numbers in tried if self._meets_guards(numbers)), tried[0])
+        # The first numbers that the bounds and the guards allow; guards refer to the sizes of user inputs.
+        sizes: dict[Expr, Expr] = {}
+        for index, spec in enumerate([spec for spec in self.program.signature.inputs if isinstance(spec, UserInput)]):
+            if isinstance(spec.type, TensorType):
+                sizes.update((InputDim(index, dim), size) for dim, size in enumerate(spec.type.shape))
+            elif isinstance(spec.type, NumberType) and spec.type.expr is not None:
+                sizes[InputValue(index)] = spec.type.expr
+        names = list(dict.fromkeys(name for size in sizes.values() for name in symbols_in(size)))
+        for step in range(ATTEMPTS):
+            numbers = {name: self._allowed(name, step + place) for place, name in enumerate(names)}
+            known = {Sym(name): number for name, number in numbers.items()}
+            with suppress(KeyError, *UNCOMPUTABLE):
+                places = {place: evaluate(size, known) for place, size in sizes.items()}
+                if all(evaluate(guard, places) for guard in self.program.constraints.guards):
+                    return numbers
+        return {name: self._allowed(name, place) for place, name in enumerate(names)}
 
-    def _attempt(self, names: list[str], step: int) -> dict[str, int]:
-        numbers: dict[str, int] = {}
-        for place, name in enumerate(names):
-            low, high = self._bounds.get(name, (None, None))
-            least = max(2 if low is None else low, 2 if high is None or high >= 2 else low or 0)
-            numbers[name] = min(least + step + place, least + step + place if high is None else high)
-        return numbers
-
-    def _meets_guards(self, numbers: Mapping[str, int]) -> bool:
-        values = {Sym(name): number for name, number in numbers.items()}
-        try:
-            known = {place: evaluate(size, values) for place, size in self._sizes.items()}
-            return all(evaluate(guard, known) for guard in self.program.constraints.guards)
-        except (KeyError, *UNCOMPUTABLE):
-            return False
+    def _allowed(self, name: str, step: int) -> int:
+        # A number within the bounds of a symbol, at least 2 if they allow that: torch treats 0 and 1 as special.
+        low, high = self._bounds.get(name, (None, None))
+        least = max(2 if low is None else low, 2 if high is None or high >= 2 else low or 0)
+        return least + step if high is None else min(least + step, high)
 
 
 LOCK = threading.RLock()

@@ -14,7 +14,6 @@ from attrs import evolve
 from ..arguments import Body, Ref
 from ..expression import ARITIES, DEEPEST, LARGEST, UNCOMPUTABLE, Apply, InputDim, InputValue, Sym, evaluate
 from ..graph import Input, Node
-from ..persistent import derived
 from ..signature import (
     GIVEN,
     InputGradient,
@@ -157,142 +156,125 @@ def check_outputs(whole: ProgramIndex) -> Iterator[Finding]:
 
 def check_slots(whole: ProgramIndex) -> Iterator[Finding]:
     """Find state in the signature that is not a slot, and inputs that are one slot twice."""
-    signature = whole.program.signature
     for what in ("inputs", "outputs", "lifted"):
         seen: set[str] = set()
-        for number, spec in enumerate(getattr(signature, what)):
+        for number, spec in enumerate(getattr(whole.program.signature, what)):
             slot = spec.slot if type(spec) in (StateInput, StateMutation, SunkInput) else None
-            if slot is None:
-                continue
-            place = f"signature.{what}[{number}]"
-            if slot not in whole.slots:
-                yield Finding(f"it is the state {slot!r}, and there is no such slot", node=place)
-            if slot in seen and what != "outputs":  # the rule "mutations" tells those
-                yield Finding(f"it is the state {slot!r} for the second time", node=place)
-            seen.add(slot)
+            if slot is not None and slot not in whole.slots:
+                yield _of(what, number, f"it is the state {slot!r}, and there is no such slot")
+            if slot in seen and what != "outputs":  # the rule "mutations" finds those
+                yield _of(what, number, f"it is the state {slot!r} for the second time")
+            seen.update([] if slot is None else [slot])
+
+
+def _of(what: str, number: int, message: str) -> Finding:
+    return Finding(message, node=f"signature.{what}[{number}]")
 
 
 def _outputs(whole: ProgramIndex) -> Iterator[tuple[int, Any, Any]]:
-    # The specs of the outputs with what the root returns there.
+    # The specs of the outputs with the values that the root returns for them.
     output: Any = whole.main.graph.output
     for number, spec in enumerate(whole.program.signature.outputs):
         yield number, spec, output[number]
 
 
-@derived
-def _values(whole: ProgramIndex) -> dict[str, Any]:
-    graph = whole.main.graph
-    return {part.name: value_in(part.meta) for part in (*graph.inputs, *graph.nodes)}
-
-
 def _unlike(whole: ProgramIndex, value: Any, held: Any, what: str) -> str | None:
-    # How a value that the root returns, or a fake value, differs from what it belongs to.
-    known = _values(whole)[value.name] if type(value) is Ref else value
-    difference = disagreement(known, held)
+    # How a value that the root returns, or a fake value, differs from the tensor that it belongs to.
+    if type(value) is Ref:
+        value = value_in(whole.main.graph.metas[value.name])
+    difference = disagreement(value, held)
     return None if difference is None else difference.replace("the slot", what)
 
 
 def check_mutations(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find mutations of what is not there, second ones, and new contents that are no value, or of another shape or dtype."""
+    """Find mutations without a target, second ones, and new contents that are not a value, or of another shape or dtype."""
     pairs = whole.program.inputs
-    done: set[tuple[type, Any]] = set()
+    seen: set[Any] = set()
     for number, spec, value in _outputs(whole):
         if type(spec) is StateMutation:
-            target: Any = spec.slot  # the rule "signature-slots" says that there is none
-            known, held = True, whole.slots[target].value if target in whole.slots else None
+            target: Any = spec.slot  # the rule "signature-slots" finds that it does not exist
+            is_known, held = True, whole.slots[target].value if target in whole.slots else None
         elif type(spec) is InputMutation:
             target = spec.index
-            known = 0 <= target < len(pairs) and type(pairs[target][1]) is UserInput
-            held = value_in(pairs[target][0].meta) if known else None
+            is_known = 0 <= target < len(pairs) and type(pairs[target][1]) is UserInput
+            held = value_in(pairs[target][0].meta) if is_known else None
         else:
             continue
-        if not known:
-            fault: str | None = f"it mutates input {target!r}, which is not a user input"
-        elif (type(spec), target) in done:
+        fault = None
+        if not is_known:
+            fault = f"it mutates input {target!r}, which is not a user input"
+        elif spec in seen:
             fault = f"it is the second mutation of {target!r}"
         elif not all(type(origin) in (Node, Input) for origin in origins(whole, whole.main, value)):
             fault = f"the new contents of {target!r} are not a value of the graph"
-        elif (fault := _unlike(whole, value, held, "what it is written to")) is not None:
-            fault = f"the new contents of {target!r} are {fault}"
-        done.add((type(spec), target))
+        elif (difference := _unlike(whole, value, held, "what it is written to")) is not None:
+            fault = f"the new contents of {target!r} are {difference}"
+        seen.add(spec)
         if fault is not None:
-            yield Finding(fault, node=f"signature.outputs[{number}]")
+            yield _of("outputs", number, fault)
 
 
 def check_gradients(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find gradients of nothing, second gradients, gradients of another shape, and gradients without one loss or tangents.
+    """Find gradients without a target, second gradients, gradients of another shape, and gradients without a loss or tangents.
 
-    A program that gives gradients first is the backward of another one, or half of that, with what it hands to the other half
-    behind the gradients: what its gradients and tangents count is there.
+    A program that returns gradients first is the backward of another one: its gradients and tangents number the values of that.
     """
-    specs = whole.program.signature.outputs
-    losses, tangents = sum(type(spec) is LossOutput for spec in specs), len(_tangents(whole))
+    specs, is_backward = whole.program.signature.outputs, _is_backward(whole)
+    users = [(formal, spec) for formal, spec in whole.program.inputs if type(spec) is UserInput]
+    arguments = [formal for formal, spec in users if spec.tangent_of is None]
+    losses, tangents = sum(type(spec) is LossOutput for spec in specs), len(users) - len(arguments)
     gradients = sum(type(spec) in (StateGradient, InputGradient) for spec in specs)
-    if losses > 1 or (losses and tangents) or (gradients and not (losses or tangents or _is_backward(whole))):
-        said = f"there are {gradients} gradients, {losses} losses and {tangents} tangents"
-        yield Finding(said, node="signature.outputs")
-    done: set[Any] = set()
+    if losses > 1 or (losses and tangents) or (gradients and not (losses or tangents or is_backward)):
+        text = f"there are {gradients} gradients, {losses} losses and {tangents} tangents"
+        yield Finding(text, node="signature.outputs")
+    seen: set[Any] = set()
     for number, spec, value in _outputs(whole):
-        if type(spec) not in (StateGradient, InputGradient):
+        wanted: Any = None
+        if type(spec) is StateGradient:
+            what, slot = f"the parameter {spec.slot!r}", whole.slots.get(spec.slot)
+            wanted = None if slot is None else slot.value
+            is_known = slot is not None and (slot.kind is SlotKind.PARAMETER or getattr(wanted, "requires_grad", False))
+        elif type(spec) is InputGradient:
+            what, is_own = f"the leaf {spec.leaf} of the arguments", not is_backward and 0 <= spec.leaf < len(arguments)
+            wanted = value_in(arguments[spec.leaf].meta) if is_own else None
+            is_known = is_own or (is_backward and spec.leaf >= 0)
+        else:
             continue
-        known, wanted = _differentiated(whole, spec)
-        what = f"the parameter {spec.slot!r}" if type(spec) is StateGradient else f"the leaf {spec.leaf} of the arguments"
-        fault = f"it is a gradient to {what}, and there is none" if not known else None
-        if known and spec in done:
-            fault = f"it is the second gradient to {what}"
-        elif known and (difference := _unlike(whole, value, wanted, what)) is not None:
-            fault = f"the gradient is {difference}"
-        done.add(spec)
-        if fault is not None:
-            yield Finding(fault, node=f"signature.outputs[{number}]")
-
-
-def _differentiated(whole: ProgramIndex, spec: Any) -> tuple[bool, Any]:
-    # Whether what a gradient is for exists, and a tensor of its shape.
-    if type(spec) is StateGradient:
-        slot = whole.slots.get(spec.slot)
-        known = slot is not None and (slot.kind is SlotKind.PARAMETER or getattr(slot.value, "requires_grad", False))
-        return known, slot.value if slot is not None else None
-    users = [formal for formal, user in whole.program.inputs if type(user) is UserInput and user.tangent_of is None]
-    if _is_backward(whole) or not 0 <= spec.leaf < len(users):
-        return _is_backward(whole) and spec.leaf >= 0, None
-    return True, value_in(users[spec.leaf].meta)
+        if not is_known:
+            yield _of("outputs", number, f"it is a gradient to {what}, and there is none")
+        elif spec in seen:
+            yield _of("outputs", number, f"it is the second gradient to {what}")
+        elif (difference := _unlike(whole, value, wanted, what)) is not None:
+            yield _of("outputs", number, f"the gradient is {difference}")
+        seen.add(spec)
 
 
 def _is_backward(whole: ProgramIndex) -> bool:
-    given = [type(spec) for spec in whole.program.signature.outputs if type(spec) in GIVEN]
-    return given[:1] in ([StateGradient], [InputGradient]) and LossOutput not in given
-
-
-def _tangents(whole: ProgramIndex) -> list[tuple[int, Any, int]]:
-    # The inputs that are tangents: their numbers, formals, and the outputs that they are of.
-    pairs = enumerate(whole.program.inputs)
-    return [
-        (n, formal, spec.tangent_of) for n, (formal, spec) in pairs if type(spec) is UserInput and spec.tangent_of is not None
-    ]
+    kinds = [type(spec) for spec in whole.program.signature.outputs if type(spec) in GIVEN]
+    return kinds[:1] in ([StateGradient], [InputGradient]) and LossOutput not in kinds
 
 
 def check_tangents(whole: ProgramIndex) -> Iterator[Finding]:
     """Find tangents of no user output, second tangents, tangents of another shape, and arguments behind tangents."""
-    given = [value for _, spec, value in _outputs(whole) if type(spec) is UserOutput]
-    tangents, is_backward = _tangents(whole), _is_backward(whole)
-    done: set[int] = set()
-    for number, formal, of in tangents:
+    results = [value for _, spec, value in _outputs(whole) if type(spec) is UserOutput]
+    is_backward, seen = _is_backward(whole), set[int]()
+    for number, (formal, spec) in enumerate(whole.program.inputs):
+        of = spec.tangent_of if type(spec) is UserInput else None
+        if of is None:
+            if seen and type(spec) is UserInput:
+                yield _of("inputs", number, "an argument comes after the tangents")
+            continue
         fault = None
-        if of < 0 or (of >= len(given) and not is_backward):
+        if of < 0 or (of >= len(results) and not is_backward):
             fault = f"it is the tangent of the user output {of}, and there is none"
-        elif of in done:
+        elif of in seen:
             fault = f"it is the second tangent of the user output {of}"
-        elif not is_backward and type(output := given[of]) is Ref:
-            fault = _unlike(whole, value_in(formal.meta), _values(whole)[output.name], f"the user output {of}")
-        done.add(of)
+        elif not is_backward and type(results[of]) is Ref:
+            held = value_in(whole.main.graph.metas[results[of].name])
+            fault = _unlike(whole, value_in(formal.meta), held, f"the user output {of}")
+        seen.add(of)
         if fault is not None:
-            yield Finding(fault, node=f"signature.inputs[{number}]")
-    specs = whole.program.signature.inputs
-    for number in range(tangents[0][0] + 1, len(specs)) if tangents else ():
-        behind = specs[number]
-        if type(behind) is UserInput and behind.tangent_of is None:
-            yield Finding("an argument stands behind the tangents", node=f"signature.inputs[{number}]")
+            yield _of("inputs", number, fault)
 
 
 def check_types(whole: ProgramIndex) -> Iterator[Finding]:
