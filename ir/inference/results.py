@@ -1,4 +1,4 @@
-"""Results of operators on fake values: which operators may run, which return an operand itself, when two results agree.
+"""Results of operators on fake values: which operators can run, which return an operand itself, when two results agree.
 
 Nothing here walks a graph.
 """
@@ -34,7 +34,7 @@ def depends_on_contents(node: Node) -> bool:
 
 
 def is_runnable(node: Node) -> bool:
-    """Return whether it can be asked what a node returns: operators may still refuse, calls depend on their bodies.
+    """Return whether the value of a node can be inferred from its operands; an operator may still refuse them.
 
     >>> import torch
     >>> from purefx.ir.operators import op_of
@@ -69,11 +69,11 @@ def values_of(graph: Graph) -> dict[str, Any]:
 
 
 def operand_given_back(graph: Graph, name: str, values: Mapping[str, Any]) -> str | None:
-    """Return the operand that a value is the same object as, by the effects of its operator; None if it is another, or unknown.
+    """Return the operand that an operator returns as it is; None if its result is another object, or unknown.
 
     Args:
         graph: where the value is made.
-        name: the value; one of several results is found through the node that takes it.
+        name: the result; one of several is the node that selects it.
         values: fake values, by name.
 
     >>> import torch
@@ -128,10 +128,10 @@ def _same(node: Node, target: Any, place: int | None, values: Mapping[str, Any])
 
 
 def input_given_back(program: Program, graph: Graph, name: str, known: Mapping[str, Any]) -> str | None:
-    """Return the input of a graph that a value is the same object as, unwritten; None if there is none.
+    """Return the input of a graph that is the same object as a value, unwritten; None if there is none.
 
     Args:
-        program: whose graph it is; it says what calls return.
+        program: the program of the graph.
         graph: the graph.
         name: the value.
         known: fake values of inputs where the graph is called, by name.
@@ -147,7 +147,7 @@ def input_given_back(program: Program, graph: Graph, name: str, known: Mapping[s
     while True:
         maker, place = _maker(graph, name)
         if maker is None:
-            # An input: of the graph that was asked for, or of one that it calls.
+            # An input of the graph itself, or of one that it calls.
             if not callers:
                 return name
             formals = [formal.name for formal in graph.inputs]
@@ -166,7 +166,7 @@ def input_given_back(program: Program, graph: Graph, name: str, known: Mapping[s
 
 
 def _called(program: Program, node: Node, call: Call, values: Mapping[str, Any]) -> tuple[Graph, dict[str, Any]]:
-    # A shared body carries the values of one of its calls; what this one passes is known better here.
+    # A shared body has the values of one of its calls; the operands of this call are known better.
     graph = program.graphs[call.graph]
     pairs = [(formal.name, arg) for formal, arg in zip(graph.inputs, node.args, strict=True)]
     given = {name: values[arg.name] for name, arg in pairs if type(arg) is Ref and arg.name in values}
@@ -174,7 +174,7 @@ def _called(program: Program, node: Node, call: Call, values: Mapping[str, Any])
 
 
 def plain_facts(value: Any) -> tuple[Any, ...] | None:
-    """Return what describes a fake tensor of fixed sizes, for comparing many; None for any other value.
+    """Return a description of a fake tensor of fixed sizes, for comparing many; None for any other value.
 
     >>> plain_facts(torch.ones(2)) is None
     True
@@ -185,9 +185,9 @@ def plain_facts(value: Any) -> tuple[Any, ...] | None:
 
 
 def plainly_alike(value: Any, others: Sequence[Any]) -> bool:
-    """Return whether a value and all others are fake tensors of fixed sizes that are described alike, without asking ``agrees``.
+    """Return whether a value and all others are fake tensors of fixed sizes with equal descriptions, without calling ``agrees``.
 
-    It may be False of values that are alike; this is the one look that nearly all values get when bodies are merged.
+    It may return False for equal values.  When bodies are merged, it suffices for nearly all values.
 
     >>> plainly_alike(torch.ones(2), [torch.ones(2)])
     False
@@ -198,7 +198,7 @@ def plainly_alike(value: Any, others: Sequence[Any]) -> bool:
     dtype, shape, stride, device = facts
     strided = torch.strided
     with without_overrides():
-        # Written out, and what differs most first: making a tuple for each is as long again.
+        # Written out, with the most frequent difference first: making a tuple for each takes twice as long.
         for other in others:
             if other.shape != shape or other.dtype is not dtype or other.layout is not strided:
                 return False
@@ -208,11 +208,11 @@ def plainly_alike(value: Any, others: Sequence[Any]) -> bool:
 
 
 def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
-    """Return whether two fake values are described alike.
+    """Return whether two fake values have equal descriptions.
 
     Args:
-        new: the value that was worked out.
-        old: the value that was there.
+        new: the inferred value.
+        old: the recorded value.
         fresh: the symbols that the operator has just made.
 
     >>> from collections import deque
@@ -255,7 +255,7 @@ def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
         elif pytree.tree_is_leaf(mine):
             if not isinstance(mine, COMPARED) or mine != theirs:
                 return False
-        else:  # a container of the user's, in what a preserved call takes or gives
+        else:  # a container of the user's, among the arguments or results of a preserved call
             (parts, spec), (others, other) = pytree.tree_flatten(mine), pytree.tree_flatten(theirs)
             if spec != other:
                 return False
@@ -267,7 +267,7 @@ COMPARED = (int, float, str, torch.dtype, torch.device)
 
 
 def _numbers(tensor: torch.Tensor) -> list[Any]:
-    # The stride of a dimension of one item says nothing, and kernels and their fake versions differ in it.
+    # The stride of a dimension of size 1 means nothing, and kernels and their fake versions differ in it.
     sizes = list(tensor.shape)
     strides = tensor.stride() if tensor.layout is torch.strided else ()
     return sizes + [1 if type(size) is int and size == 1 else stride for size, stride in zip(sizes, strides, strict=False)]

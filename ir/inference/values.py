@@ -53,7 +53,7 @@ NAMESPACES = frozenset({"aten", "prims"})
 """The operators whose results depend on descriptions of their operands; a library may decide by anything else."""
 
 BY_CONTENTS = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view})
-"""Tags of operators that return what depends on more, or change what they take."""
+"""Tags of operators whose results depend on more, or that change their operands."""
 
 LITERALS = frozenset(
     {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
@@ -62,13 +62,13 @@ LITERALS = frozenset(
 Described = tuple[Any, ...]
 
 LARGEST = 20_000
-"""Answers that a memo keeps at most: a search over sizes asks any number of questions."""
+"""The most results that a memo keeps: a search over sizes runs any number of operators."""
 
 PLAIN_FACTS = 5
-"""How many of the facts of a tensor a new one is made by: its kind, dtype, shape, strides and device."""
+"""The number of facts that a new tensor is made from: kind, dtype, shape, strides and device."""
 
 NOTHING_ELSE = (0, False, False, False)
-"""The other facts of a tensor that those describe."""
+"""The other facts of such a tensor."""
 
 
 class Memo:
@@ -153,11 +153,11 @@ def _tensors(args: Sequence[Any]) -> list[Any]:
 
 
 ATTEMPTS = 256
-"""How many numbers are tried for a symbol; guards are about remainders and bounds."""
+"""How many numbers are tried for a symbol; most guards are about remainders and bounds."""
 
 
 def fresh_mode() -> Any:
-    """Return a fake mode of its own, which knows symbols."""
+    """Return a new fake mode with an environment for symbols."""
     return FakeTensorMode(shape_env=new_shape_env())
 
 
@@ -186,7 +186,7 @@ class Symbols:
         return evaluate(expr, {Sym(name): self._known[name] for name in names}) if isinstance(expr, Apply | Sym) else expr
 
     def example(self, expr: Expr) -> Any:
-        """Return a number that a size can be: what the export saw, or what bounds and guards allow; None if only a run knows.
+        """Return an example of a size: the number of the export, or one that bounds and guards allow; None if only a run knows.
 
         Args:
             expr: of integers and symbols.
@@ -243,7 +243,7 @@ class FakeValues:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.bindings: dict[str, Any] = {}
-        """For a node whose fake value was worked out, where new symbols of sizes that only a run knows stand in it."""
+        """The places of new symbols, for sizes that only a run knows, in the inferred values of nodes."""
 
     @cached_property
     def mode(self) -> Any:
@@ -263,16 +263,16 @@ class FakeValues:
 
     @cached_property
     def device(self) -> str:
-        """The device of the first tensor that the program takes."""
+        """The device of the first tensor argument of the program."""
         kinds = [spec.type for spec in self.program.signature.inputs if type(spec) is UserInput]
         return next((kind.device for kind in kinds if type(kind) is TensorType), "cpu")
 
     def of_input(self, formal: Input, spec: InputSpec) -> Any:
-        """Return the fake value of an input of the root; made from its type, or from the state, where it has none.
+        """Return the fake value of an input of the root: that of its meta, or a new one made from its type or from the state.
 
         Args:
             formal: the input.
-            spec: what the signature says of it.
+            spec: its entry in the signature.
 
         Raises:
             UnsupportedProgram: no value can be made.
@@ -289,9 +289,9 @@ class FakeValues:
                 return self.of_type(formal.name, kind)
 
     def of_state(self, value: Any) -> Any:
-        """Return the fake value of what a slot holds: a tensor of fixed sizes; another object stands for itself."""
+        """Return the fake value of the contents of a slot: a tensor of fixed sizes, or the object itself for other objects."""
         if isinstance(value, torch.Tensor) and value.is_meta and value.layout is torch.strided:
-            # A program that was read without its contents: they are where the inputs are.
+            # A program that was loaded without weights: they belong on the device of the inputs.
             with LOCK, self.mode:
                 return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=self.device)
         with LOCK:
@@ -302,10 +302,10 @@ class FakeValues:
 
         Args:
             name: of the input, for the message.
-            kind: what the signature says of it.
+            kind: its type in the signature.
 
         Raises:
-            UnsupportedProgram: the type does not say what the value is.
+            UnsupportedProgram: the type does not determine a value.
         """
         match kind:
             case LiteralType(value=value):
@@ -324,7 +324,7 @@ class FakeValues:
                 )
 
     def told(self, node: Node) -> tuple[bool, Any]:
-        """Return whether the meta of a node has a fake value that can stay, and the value."""
+        """Return whether the meta of a node has a fake value of the program's mode, and the value."""
         if "val" not in node.meta:
             return gives_nothing(node), None
         value = node.meta["val"]
@@ -369,7 +369,7 @@ class FakeValues:
         return "val" in value.meta and self.is_ours(value.meta["val"])
 
     def is_ours(self, value: Any) -> bool:
-        """Return whether a value is of the program's mode and environment, or of none."""
+        """Return whether a value belongs to the program's mode and environment, or to none."""
         if type(value) is FakeTensor:
             return value.fake_mode is self.mode  # nearly all are
         return all(
@@ -438,7 +438,7 @@ def _number(value: Any) -> Any:
 
 
 def _copied(arg: Any) -> Any:
-    # An operator that writes may change the shape of what it takes, which others go on to use.
+    # An operator that writes may change the shape of its operand, which other operators use later.
     return (
         torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype, device=arg.fake_device)
         if isinstance(arg, FakeTensor)
@@ -470,10 +470,10 @@ def _without_autocast() -> AbstractContextManager[Any]:
 
 
 def clone_value(value: Any) -> Any:
-    """Return the fake value of a clone: that of what is cloned, unless the clone lies otherwise in memory.
+    """Return the fake value of a clone: the value itself, unless the clone has other strides.
 
     Args:
-        value: what is said of what is cloned.
+        value: the fake value of the cloned tensor.
 
     >>> with running(fresh_mode()):
     ...     columns = torch.empty(3, 4)[:, 1:3]
@@ -488,7 +488,7 @@ def clone_value(value: Any) -> Any:
 
 
 def gives_nothing(node: Node) -> bool:
-    """Return whether a node has no result: it is not run, for it may print, or fail where an assertion does not hold.
+    """Return whether a node has no result.  Such a node is not run: it may print, or fail because an assertion does not hold.
 
     >>> from purefx.ir.operators import op_of
     >>> gives_nothing(Node("a", op_of(torch.ops.aten._assert_scalar.default), (True, "m")))

@@ -1,7 +1,6 @@
 """Rules about calls: referenced graphs exist, are reachable, nest without cycles and get the operands of their inputs.
 
-Where each body is instantiated is found once for all rules.  What a preserved call takes and gives is said once, by boundaries
-inside of it that have the leaves of its pytrees.
+The instances of bodies are followed once for all rules.  Boundaries inside a preserved call name the leaves of its pytrees, once.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ def of_instances(rule: str) -> Check:
 
 
 def held_by(held: Collection[str], path: str) -> str:
-    """Return the module among some that a path leads to, or into; an empty text if there is none.
+    """Return the module among some that a path leads to, or into; an empty string if none does.
 
     >>> held_by({"a", "a.b"}, "a.b.weight"), held_by({"a"}, "b.weight")
     ('a.b', '')
@@ -117,9 +116,9 @@ def held_by(held: Collection[str], path: str) -> str:
 
 
 def origins(whole: ProgramIndex, scope: GraphIndex, arg: Any) -> Iterator[Any]:
-    """Yield where the values in an argument come from, followed into bodies and out of them.
+    """Yield the origins of the values in an argument, followed into bodies and out of them.
 
-    They are nodes that compute, inputs of the root, and literals; of packed values also what they hold.
+    Origins are nodes that compute, inputs of the root, and literals; for packed values also their leaves.
 
     Args:
         whole: the program.
@@ -170,7 +169,7 @@ def _callers(whole: ProgramIndex) -> Mapping[str, list[tuple[GraphIndex, Node]]]
 
 
 LONGEST = 9
-"""How many graphs of a circle a message names."""
+"""How many graphs of a cycle a message names."""
 
 
 def check_known_callees(whole: ProgramIndex) -> Iterator[Finding]:
@@ -188,7 +187,7 @@ def check_reachable(whole: ProgramIndex) -> Iterator[Finding]:
 
 
 def check_acyclic(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find a circle of calls."""
+    """Find a cycle of calls."""
     callees = {name: [callee for _, callee in scope.callees] for name, scope in whole.graphs.items()}
     try:
         TopologicalSorter(callees).prepare()
@@ -212,14 +211,14 @@ def check_arity(whole: ProgramIndex) -> Iterator[Finding]:
 
 
 def check_bodies(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find operators that are given a graph although their effects do not say so, and bodies that return no values."""
+    """Find operators that get a graph although their effects do not go through bodies, and bodies that return no values."""
     for scope in whole.graphs.values():
         for index, callee in scope.bodies:
             do, output = scope.graph.nodes[index].do, whole.graphs[callee].graph.output
             if type(do) is not Op or not do.effects.through_bodies:
-                yield scope.at(index, f"it is given the graph {callee!r}, but its effects do not go through bodies")
+                yield scope.at(index, f"it gets the graph {callee!r}, but its effects do not go through bodies")
             if type(output) not in (tuple, Items, Ref):
-                yield scope.at(index, f"the graph {callee!r} that it is given returns {short(output)}, not values")
+                yield scope.at(index, f"the graph {callee!r} that it gets returns {short(output)}, not values")
 
 
 def check_boundaries(whole: ProgramIndex) -> Iterator[Finding]:
@@ -233,8 +232,8 @@ def check_boundaries(whole: ProgramIndex) -> Iterator[Finding]:
         uses = [(index, node.refs()) for index, node in scope.nodes] if boundaries else []
         for index, used in [*uses, (len(scope.graph.nodes), scope.graph.output_refs())]:
             for boundary in boundaries.intersection(used):
-                yield scope.at(index, f"it uses {boundary!r}, which says what a preserved call takes or gives, and is no value")
-        # The leaf of the result that each value is has to be found by its name.
+                yield scope.at(index, f"it uses {boundary!r}, which names the leaves of a preserved call and has no value")
+        # The leaf of the result is found by the name of the value.
         output = scope.graph.output
         if (
             name in bodies
@@ -259,21 +258,21 @@ def _boundary_fault(node: Node, signature: CallSignature | None, scope: GraphInd
     where, stack = str(node.stack[-1]) if node.stack else "this body", node.stack
     takes = type(node.do) is Op and node.do.name == TAKES.name
     if signature is None:
-        return f"it names what {where} takes or gives, and program.call_signatures does not have that call"
+        return f"it names the leaves of {where}, and program.call_signatures does not have that call"
     if second:
-        return f"{where} says for the second time what it {'takes' if takes else 'gives'}"
+        return f"it names the {'arguments' if takes else 'results'} of {where} for the second time"
     count = getattr(signature.in_spec if takes else signature.out_spec, "num_leaves", None)
     if node.kwargs or count != len(node.args):
         return f"it has {len(node.args) + len(node.kwargs)} leaves, the pytree of {where} has {count}"
     for name in refs_in(node.args) if takes and not (scope.is_root and not stack) else ():
-        maker = scope.graph.by_name.get(name)  # what a call takes is there before it; reads are placed by who sinks them
+        maker = scope.graph.by_name.get(name)  # arguments exist before the call; reads are placed by sink_state
         if maker is not None and type(maker.do) is not Get and maker.stack[: len(stack)] == stack:
-            return f"it takes {name!r}, which is made in that very call"
+            return f"it names {name!r} as an argument, which is made in that call"
     return None
 
 
 def check_shared(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find calls without a signature of modules whose calls share a callable: it would answer them as another call."""
+    """Find calls without a signature of modules whose calls share a callable: the callable would treat them as another call."""
     program = whole.program
     paths = {frame.path for frame, signature in program.call_signatures.items() if signature.shared}
     for frame in sorted(program.call_signatures, key=str) if paths else ():

@@ -33,13 +33,13 @@ PLAIN = frozenset(
 """Literal types that need no second look."""
 
 OBJECTS: tuple[Any, ...] = (OpOverload, HigherOrderOperator, *SYMBOLIC, type, range, TREES)
-"""What an argument may be besides literals, references and functions: values, which say what they are by themselves."""
+"""Types that an argument may have besides literals, references and functions."""
 
 ALLOWED: tuple[Any, ...] = (*OBJECTS, torch.ScriptObject)
 
 
 def is_argument(leaf: Any) -> bool:
-    """Return whether a leaf may stand among the arguments of a node.
+    """Return whether a leaf may be an argument of a node.
 
     >>> is_argument(1.5), is_argument(Ref("x")), is_argument([1]), is_argument(torch.ones(1))
     (True, True, False, False)
@@ -109,7 +109,7 @@ def depth_fault(value: Any) -> str | None:
 
 
 def short(value: Any, *, width: int = 60) -> str:
-    """Return what a value is, on one short line, whatever it is.
+    """Describe any value on one short line.
 
     >>> short([1, 2]), short("a" * 100, width=12)
     ('the list [1, 2]', "the str '...")
@@ -128,12 +128,12 @@ def _text(value: Any) -> str:
 
     try:
         return " ".join(reprlib.repr(value).split())
-    except Exception as error:  # noqa: BLE001  garbage may refuse to be printed; the message must come out all the same
+    except Exception as error:  # noqa: BLE001  garbage may refuse to be printed
         return f"(its repr raises {type(error).__name__})"
 
 
 INPUTS = -1
-"""The position of the inputs of a graph; its output stands at ``len(graph.nodes)``."""
+"""The position of the inputs of a graph; that of its output is ``len(graph.nodes)``."""
 
 
 @frozen
@@ -150,11 +150,11 @@ class Finding:
     """The number of the node in its graph, or ``INPUTS``, or the number of nodes for the output; None for the graph itself."""
     node: str | None = None
     cause: str | None = None
-    """What findings have in common that one mistake makes, whatever their messages say; by default the message itself."""
+    """What findings of one mistake have in common; by default the message."""
 
 
 Check = Callable[[Any], Iterable[Finding]]
-"""From a ``ProgramIndex`` of a program to what is wrong."""
+"""From a ``ProgramIndex`` to findings."""
 
 
 @frozen
@@ -169,7 +169,7 @@ class Rule:
     statement: str
     """The invariant in one sentence."""
     check: Check | None = field(default=None, repr=False)
-    """None for an invariant of which the whole itself says what is wrong."""
+    """None for a local rule, which ``index`` checks."""
     advice: str = field(default="", kw_only=True)
     """What to do about a violation."""
 
@@ -218,7 +218,7 @@ def source_of(meta: Any) -> str | None:
 
 
 LEFT_OUT = {"nodes", "graphs", "meta", "args", "kwargs", "output", "checked", "only", "_before", "past"}
-"""Fields that others look at, node by node, and such that nobody sets."""
+"""Fields that are checked node by node, and fields that nobody sets."""
 
 NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {
     Frame: (lambda frame: bool(frame.path) and frame.call >= 0, "a call with a path, and a number that is not negative"),
@@ -234,7 +234,7 @@ NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {
         "a signature whose in_spec and out_spec are TreeSpecs",
     ),
 }
-"""What values of right types must be besides."""
+"""Conditions on values whose types are right."""
 
 
 def _has_arguments(node: Node) -> bool:
@@ -245,7 +245,7 @@ def _has_arguments(node: Node) -> bool:
 
 
 Fault = tuple[str, Any, Any]
-"""Where in a value a part is wrong, the part, and its type or what it should be."""
+"""The place of a wrong part in a value, the part, and its type or what it should be."""
 
 UNIONS = (Union, types.UnionType)
 
@@ -304,7 +304,7 @@ PACKAGE = re.compile(r"\b[a-z_]+\.|[a-z_.]+\.(?=[A-Z])")
 
 
 def type_fault(value: Any, hint: Any, where: str) -> str | None:
-    """Return in words which part of a value is not of an annotated type, or None.
+    """Describe the part of a value that is not of an annotated type; None if there is none.
 
     >>> type_fault(Frame("a", "1"), Frame, "it"), type_fault(Frame("a", 1), Frame, "it")
     ("it.call is the str '1', not int", None)

@@ -28,7 +28,7 @@ from .index import GraphIndex, ProgramIndex
 
 
 def check_operator_names(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find operators that do not bear the name of their target, and one name for two targets: names decide equality."""
+    """Find operators with another name than their target, and one name for two targets: names decide equality."""
     from ..text.lexer import resolve  # here, because a text is read of programs that this folder checks
 
     first: dict[str, Any] = {}
@@ -47,8 +47,8 @@ def check_operator_names(whole: ProgramIndex) -> Iterator[Finding]:
 def check_effects(whole: ProgramIndex) -> Iterator[Finding]:
     """Find operators whose effects are not those of their target; ``ordered`` may be added to them.
 
-    Of an operator of another library, and of a function of which nothing is known, more may be said (``declare``), and nothing
-    that contradicts its schema.
+    The effects of an operator of another library, and of an unknown function, may be declared (``declare``), but may not
+    contradict its schema.
     """
     for op, scope, index in whole.ops.values():
         target: Any = op.target
@@ -82,8 +82,7 @@ LEAVES: dict[str, tuple[type, ...]] = {
     "GeneratorType": (),
     "DictType": (Record,),
 }
-"""What an argument of a kind of the schema may be besides a value of the graph, as the dispatcher converts it; others may be
-anything."""
+"""The literals that the dispatcher converts to a kind of the schema; a kind that is not listed accepts any."""
 
 
 LITERALS = PLAIN | CONTAINERS | {Body, range}
@@ -140,10 +139,10 @@ def _misfits(graph: Graph) -> list[tuple[int, str]]:
 
 
 FITTING: set[Any] = set()
-"""Overloads with kinds of arguments that they were found to take; a process meets few."""
+"""Overloads with kinds of arguments that they accept; a process has few."""
 
 FORMS = 50_000
-"""How many are remembered."""
+"""How many are kept."""
 
 
 def _kind(arg: Any) -> Any:
@@ -153,10 +152,10 @@ def _kind(arg: Any) -> Any:
 
 
 def fault_of(node: Node, target: Any) -> str | None:
-    """Return why an operator cannot take the arguments of a node, or None; the dispatcher says the rest when it runs.
+    """Return why an operator cannot accept the arguments of a node, or None; the dispatcher checks the rest when it runs.
 
     >>> fault_of(Node("y", Op("aten.relu.default"), ("text",)), torch.ops.aten.relu.default)
-    "aten.relu.default takes Tensor as 'self', and is given the str 'text'"
+    "aten.relu.default takes Tensor as 'self', not the str 'text'"
     """
     if not isinstance(target, OpOverload):
         return None
@@ -164,23 +163,23 @@ def fault_of(node: Node, target: Any) -> str | None:
     parameters = {parameter.name: parameter for parameter in schema.arguments}
     positional = [parameter.name for parameter in schema.arguments if not parameter.kwarg_only]
     if len(node.args) > len(positional):
-        return f"{target} is given {len(node.args)} arguments by position and takes {len(positional) or 'none'}"
+        return f"{target} gets {len(node.args)} arguments by position and takes {len(positional) or 'none'}"
     given = dict(zip(positional, node.args, strict=False))
     for name, value in node.kwargs:
         if name not in parameters:
             return f"{target} has no argument {name!r}; it has {', '.join(parameters) or 'none'}"
         if name in given:
-            return f"{target} is given {name!r} by position and by keyword"
+            return f"{target} gets {name!r} by position and by keyword"
         given[name] = value
     missing = [repr(name) for name, one in parameters.items() if not one.has_default_value() and name not in given]
     if missing:
-        return f"{target} is not given {', '.join(missing)}"
+        return f"{target} lacks {', '.join(missing)}"
     numbers = allows_numbers_as_tensors(schema.name)
     for name, value in given.items():
         kind = parameters[name].type
-        stands = numbers and kind.kind() == "TensorType" and isinstance(value, NUMBERS)  # for a tensor
-        if not (stands or _takes(kind, value, broadcasts=bool(parameters[name].N))):
-            return f"{target} takes {kind} as {name!r}, and is given {short(value)}"
+        is_number = numbers and kind.kind() == "TensorType" and isinstance(value, NUMBERS)  # for a tensor
+        if not (is_number or _takes(kind, value, broadcasts=bool(parameters[name].N))):
+            return f"{target} takes {kind} as {name!r}, not {short(value)}"
     return None
 
 
@@ -203,7 +202,7 @@ def _takes(kind: Any, value: Any, *, broadcasts: bool = False) -> bool:
 
 
 def _several(whole: ProgramIndex, node: Node) -> int | None:
-    # How many results a node has; None if it has one, which is no tuple, or if that is not known.
+    # The number of results of a node; None if it has one, which is not a tuple, or if that is unknown.
     do = node.do
     if type(do) is Call:
         output = whole.graphs[do.graph].graph.output
@@ -216,7 +215,7 @@ def _several(whole: ProgramIndex, node: Node) -> int | None:
 
 
 def check_results(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find operators that take all results of a call or of an operator as one value, and ``getitem`` of what has no such item."""
+    """Find operators that take several results as one value, and ``getitem`` of results that do not exist."""
     overloads = [op for op, _, _ in whole.ops.values() if isinstance(op.target, OpOverload)]
     several = {id(op) for op in overloads if len(schema_of(op.target).returns) > 1}
     for scope in whole.graphs.values():
@@ -251,7 +250,7 @@ def _projection_fault(whole: ProgramIndex, scope: GraphIndex, node: Node) -> str
 
 
 def check_packed(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find operators that are given an object of a registered pytree type: they could call methods of it."""
+    """Find operators that get an object of a registered pytree type: they could call its methods."""
     if not any(op.name == PACK.name for op, _, _ in whole.ops.values()):
         return
     for scope in whole.graphs.values():
@@ -270,7 +269,7 @@ PLAIN_TYPES = frozenset({tuple, list, dict})
 
 
 def _is_object(origin: Any) -> bool:
-    # Whether a node makes an object of another type than Python's containers, or takes one out of such.
+    # Whether a node makes an object of another type than Python's containers, or with one inside.
     if type(origin) is not Node or type(origin.do) is not Op or origin.do.name != PACK.name or len(origin.args) != 2:
         return False
     todo: list[Any] = [origin.args[1]]

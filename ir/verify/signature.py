@@ -115,7 +115,7 @@ def check_facts(whole: ProgramIndex) -> Iterator[Finding]:
     """Find facts that are claimed and do not hold."""
     for fact in FACTS & whole.program.facts:
         for finding in _against(fact, whole):
-            yield evolve(finding, message=f"the program is said to be {fact!r}, but this is {finding.message}", cause=fact)
+            yield evolve(finding, message=f"the program claims the fact {fact!r}, but this is {finding.message}", cause=fact)
 
 
 FACTS = {"flat", "state as inputs", "state sunk", "token free", "mutations in place"}
@@ -288,12 +288,12 @@ def check_types(whole: ProgramIndex) -> Iterator[Finding]:
 
 
 def check_arguments(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find user inputs whose type is none, or whose defaults do not fit how the program is called."""
+    """Find user inputs with an unknown type, or with defaults that do not fit the pytrees."""
     signature = whole.program.signature
     users = [(number, spec) for number, spec in enumerate(signature.inputs) if type(spec) is UserInput]
     rests: set[Any] = set()
     for number, spec in users:
-        fault = None if _is_type(spec) else f"the argument {spec.argument!r} has no known type, or a default that is no literal"
+        fault = None if _is_type(spec) else f"the argument {spec.argument!r} has an unknown type or default"
         if type(spec.type) is RestType and spec.type in rests:
             fault = "it is the second argument that takes the rest"
         rests.update([spec.type] if type(spec.type) is RestType else [])
@@ -333,7 +333,7 @@ def _is_literal(value: Any) -> bool:
 
 
 def check_pytrees(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find pytrees that are not of positional arguments and arguments by name, keys that are not literals, and odd names."""
+    """Find pytrees other than (args, kwargs), keys that are not literals, and invalid names."""
     signature = whole.program.signature
     calls: dict[str, Any] = {f"call_signatures[{frame}]": found for frame, found in whole.program.call_signatures.items()}
     for where, found in {"signature": signature, **calls}.items():
@@ -343,7 +343,7 @@ def check_pytrees(whole: ProgramIndex) -> Iterator[Finding]:
 
 
 def check_leaves(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find that the numbers of user inputs or outputs are not those of the pytrees that the caller passes and gets."""
+    """Find user inputs or outputs that are not as many as the leaves of their pytree."""
     signature = whole.program.signature
     for what, kinds, spec in (("inputs", (UserInput,), signature.in_spec), ("outputs", GIVEN, signature.out_spec)):
         count = sum(type(entry) in kinds for entry in getattr(signature, what))

@@ -62,10 +62,10 @@ def check_memory(whole: ProgramIndex) -> Iterator[Finding]:
         key = storage_key(value)
         other, theirs = declared.setdefault(slot.storage, (name, key))
         if theirs != key:
-            yield _of_slot(name, f"it is said to share memory with {other!r} (storage {slot.storage}), and does not")
+            yield _of_slot(name, f"it has the storage number of {other!r} ({slot.storage}), and does not share its memory")
         other, number = memory.setdefault(key, (name, slot.storage))
         if number != slot.storage:
-            text = f"it shares memory with {other!r}, and is not said to (storage {slot.storage}, not {number})"
+            text = f"it shares memory with {other!r}, and has another storage number ({slot.storage}, not {number})"
             yield _of_slot(name, text)
 
 
@@ -128,7 +128,7 @@ def check_module_paths(whole: ProgramIndex) -> Iterator[Finding]:
     for cell, found in cells.items():
         nested = any(above in found for path in found for above in way_to(path)[:-1])
         if cell < 0 or "" in found or nested:
-            yield _of_modules(f"the modules {found[:9]} are said to be one object (cell {cell}), and cannot be")
+            yield _of_modules(f"the modules {found[:9]} cannot be one object (cell {cell})")
     # A program that lists no modules lists its parts when it is split.
     for path in [module.path for module in modules if module.path and not is_part(module)]:
         if path.rpartition(".")[0] not in paths:

@@ -58,7 +58,7 @@ WELL_FORMED: tuple[Rule, ...] = (
          advice="build programs from the types of purefx.ir: tuples, Input, Node, Op, Call, Get, Frame, pmap"),
     Rule("unique-names", "in one graph no two inputs or nodes have one name",
          advice="give the new value a fresh name (purefx.ir.names.Names)"),
-    Rule("defined-values", "a value that is used is an input or a node of the same graph",
+    Rule("defined-values", "every value that is used is an input or a node of the same graph",
          advice="keep the node that makes the value, or pass it in as an input"),
     Rule("earlier-values", "a value is used only after the node that makes it",
          advice="put the node behind the one that makes the value"),
@@ -71,7 +71,7 @@ WELL_FORMED: tuple[Rule, ...] = (
     Rule("root", "the root names a graph of the program",
          advice="put the graph into program.graphs under the id that program.root says"),
 )  # fmt: skip
-"""What a program breaks of these, the whole says; where it breaks one, no other rule is asked."""
+"""The local rules; if a program breaks one, no other rule is checked."""
 
 CONNECTED: tuple[Rule, ...] = (
     Rule("known-callees", "every Call and every Body names a graph of the program", check_known_callees,
@@ -94,15 +94,15 @@ RULES: tuple[Rule, ...] = (
          advice="remove graphs that nothing calls"),
     Rule("operator-bodies", "an operator that takes graphs has effects that go through them; they return values", check_bodies,
          advice="set Effects(through_bodies=True) on the operator; let the graph return a tuple"),
-    Rule("operands", "an operator gets as many arguments as it takes, and such as it can take", check_operands,
+    Rule("operands", "an operator gets the arguments that its schema has, of types that it accepts", check_operands,
          advice="call it as its schema says: text is a literal, Ref(name) is a value, Items a list, Body(name) a graph"),
-    Rule("results", "an operator that takes one value is not given several; getitem takes a result that there is", check_results,
+    Rule("results", "an operator never takes several results as one value; getitem selects a result that exists", check_results,
          advice="take one result with operator.getitem, counted from 0; change the output of a body and those behind its calls"),
-    Rule("packed-values", "what purefx.pack makes goes to modules, bodies and the caller, and to no operator", check_packed,
+    Rule("packed-values", "the result of purefx.pack goes to modules, bodies and the caller, not to operators", check_packed,
          advice="use the leaves that were packed: operators take tensors, numbers and containers of them"),
-    Rule("effects", "the effects of an operator are those of its target, or those and ordered", check_effects,
+    Rule("effects", "the effects of an operator are those of its target, perhaps ordered as well", check_effects,
          advice="make the operator with purefx.ir.effects.registered.effects_of(target)"),
-    Rule("operator-names", "an operator bears the name of its target, and has it where that is registered; a name is one target",
+    Rule("operator-names", "an operator has the name of its target, and a target if that is registered; a name is one target",
          check_operator_names, advice="make the operator with purefx.ir.operators.op_of(target): equality goes by name"),
     Rule("scopes", "in the root a module call is made in one module call", check_scopes,
          advice="give the second call a call number of its own"),
@@ -114,19 +114,19 @@ RULES: tuple[Rule, ...] = (
          advice="put it below a part, or take the parts out of program.modules; join(program) does that for all"),
     Rule("call-labels", "path and number of a call name one body", of_instances("call-labels"),
          advice="give the call a call number that the module does not have yet, or the body of the other call"),
-    Rule("boundaries", "a preserved call names one leaf for each place of its pytrees, once", check_boundaries,
+    Rule("boundaries", "the boundaries of a preserved call name each leaf of its pytrees, once", check_boundaries,
          advice="change purefx.takes or purefx.gives and the pytrees in program.call_signatures together"),
-    Rule("shared-signatures", "where calls of a module share one callable, all of its calls do", check_shared,
+    Rule("shared-signatures", "if one call of a module shares a callable, all of its calls do", check_shared,
          advice="give every call of the module the signature, or let none be shared"),
-    Rule("opaque-modules", "a module of the state is read to be called, and nothing else is at its path", check_modules,
+    Rule("opaque-modules", "a module of the state is only read to be called, and nothing else is at its path", check_modules,
          advice="call it with purefx.call_module(Ref(read), ...); what is in the module needs no slot of its own"),
     Rule("signature-slots", "state in the signature is a slot", check_slots,
          advice="add the slot to program.state, or remove the input or mutation"),
     Rule("mutations", "each slot or user input is mutated at most once, by a value of the graph of its shape and dtype",
          check_mutations, advice="an InputMutation counts the inputs of the root: shift it when inputs are added or removed"),
-    Rule("gradients", "a gradient is to one parameter or user input, of its shape, once; there is one loss, or tangents",
-         check_gradients, advice="give each gradient the spec of what it is the gradient to, and the loss a LossOutput"),
-    Rule("tangents", "a tangent is of one user output, of its shape, once; tangents are the last arguments", check_tangents,
+    Rule("gradients", "each gradient belongs to one parameter or user input, of its shape; there is one loss, or tangents",
+         check_gradients, advice="give each gradient the spec of its parameter or input, and the loss a LossOutput"),
+    Rule("tangents", "each tangent belongs to one user output, of its shape; tangents are the last arguments", check_tangents,
          advice="let tangent_of number the user outputs, and put the tangents behind all other user inputs"),
     Rule("signature-types", "user inputs were traced with the dtype and sizes that the signature has for them", check_types,
          advice="keep signature.inputs and the inputs of the root in one order, or export again for the new shape"),
@@ -142,19 +142,19 @@ RULES: tuple[Rule, ...] = (
          check_memory, advice="replace all slots of a cell by one tensor, and number storages with torch_private.storage_key"),
     Rule("state-geometry", "state has the shape and dtype that the graph was traced with", check_geometry,
          advice="export again with the new shape, or correct meta['val']"),
-    Rule("reads", "a read comes to a slot from every module call that reaches it", of_instances("reads"),
+    Rule("reads", "every read finds a slot, in each module call that reaches it", of_instances("reads"),
          advice="a Get is relative to the module whose body holds it: add the slot, or correct the path"),
     Rule("constraints", "ranges, guards and sizes refer to user inputs and sizes that exist, and have a value", check_constraints,
          advice="drop the constraint with the input, renumber it, or write one that can be computed"),
-    Rule("facts", "a fact that is claimed holds", check_facts,
-         advice="let the transformation forget the fact that it breaks"),
+    Rule("facts", "the facts of a program hold", check_facts,
+         advice="drop the fact in the transformation that breaks it"),
 )  # fmt: skip
 
 DEEP: tuple[Rule, ...] = (
     Rule("inferred-meta", "operators take their arguments; meta has the dtype, shape and device that they give", check_inferred,
-         advice="correct meta['val'] or leave it out (what is not said cannot be wrong), or change what the operator refuses"),
+         advice="correct or remove meta['val'], or change the arguments that the operator refuses"),
 )  # fmt: skip
-"""Rules that cost more than all others together: ``verify(program, infer=True)`` asks them too."""
+"""Rules that cost more than all others together: only ``verify(program, infer=True)`` checks them."""
 
 BY_NAME = {rule.name: rule for rule in (*RULES, *DEEP)}
 
@@ -166,7 +166,7 @@ OF_THE_FRAME = frozenset({
 """Rules that look at no graph: checked once for a state with its signature and modules, which versions of a program share."""
 
 ALSO = 3
-"""How many places beyond the first are named where one mistake is seen in many."""
+"""How many more places a violation names if there are several."""
 
 
 def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
@@ -174,16 +174,15 @@ def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
 
     Args:
         program: any program at any stage; its fields may be malformed.
-        infer: run every operator again on fake values, and compare with what the meta of its node says; an operator that
-            refuses its arguments is a violation, with its own words.  Left out are operators that have no fake kernel or
-            need the contents of tensors, and those whose arguments have no fake values.  Costs many times as much as all
-            the other rules.
+        infer: run every operator again on fake values, and compare the result with the meta of its node; an operator that
+            refuses its arguments is a violation too.  Operators without a fake kernel, operators that need the contents of
+            tensors, and operands without fake values are skipped.  It costs many times as much as all other rules.
 
     Returns:
         All violations in program order: those of the program itself, then graph by graph from the root and node by node;
         () for a valid program.  Of a program that is malformed, or whose calls cannot be followed, those that make it so: what
-        else is wrong could follow from them.  What one rule says of several places in the same words, and a fact that does not
-        hold, is one violation: the first place, with the number of places in ``count``.
+        else is wrong could follow from them.  Equal messages of one rule, and a fact that does not hold, are one violation:
+        the first place, with the number of places in ``count``.
 
     Raises:
         TypeError: ``program`` is not a Program.
@@ -216,7 +215,7 @@ def check(program: Program, *, asked_by: str = "check") -> Program:
 
     Args:
         program: any program at any stage.
-        asked_by: the function that takes it, for what is said of something that is no program.
+        asked_by: the function to name in the error if it is not a program.
 
     Returns:
         The same object.
@@ -239,7 +238,7 @@ def check(program: Program, *, asked_by: str = "check") -> Program:
 
 
 def trust(program: Program) -> Program:
-    """Return the program itself, remembered as valid without being looked at.
+    """Return the program itself, marked as valid without a check.
 
     For results of functions that are proven to keep programs valid, on programs that were checked.
 
