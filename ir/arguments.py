@@ -312,42 +312,7 @@ def _same_leaf(kind: type, a: Any, b: Any) -> bool:
         return _same_float(a, b)
     if kind is complex:
         return _same_float(a.real, b.real) and _same_float(a.imag, b.imag)
-    return same_tree(a, b) if issubclass(kind, TREES) else kind in COMPARABLE and bool(a == b)
-
-
-def same_tree(left: Any, right: Any) -> bool:
-    """Return whether two pytree specs describe the same structure, as their ``==`` does; they may nest however deep.
-
-    >>> same_tree(pytree.tree_structure([1, (2,)]), pytree.tree_structure([3, (4,)]))
-    True
-    """
-    todo = [(left, right)]
-    while todo:
-        a, b = todo.pop()
-        if a is b:
-            continue
-        if type(a) is type(b) and isinstance(a, TREES):
-            if a.num_nodes != b.num_nodes or a.type != b.type or a.num_children != b.num_children:
-                return False
-            todo += [(a.context, b.context), *zip(a.children(), b.children(), strict=True)]
-        elif type(a) is type(b) and type(a) in (list, tuple) and len(a) == len(b):
-            todo.extend(zip(a, b, strict=True))
-        elif a != b:
-            return False
-    return True
-
-
-@frozen(eq=False)
-class ByTree:
-    """A pytree spec, or None, that equals another by ``same_tree``; what classes with such fields compare."""
-
-    spec: Any
-
-    def __eq__(self, other: object) -> bool:
-        return same_tree(self.spec, other.spec) if type(other) is ByTree else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(getattr(self.spec, "num_nodes", None))
+    return (kind in COMPARABLE or issubclass(kind, TREES)) and bool(a == b)
 
 
 def _same_float(a: float, b: float) -> bool:

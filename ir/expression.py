@@ -49,7 +49,7 @@ class InputValue:
     index: int
 
 
-@frozen(eq=False)
+@frozen
 class Apply:
     """An operator applied to expressions; ``op`` is a key of ``OPERATORS``.
 
@@ -59,40 +59,6 @@ class Apply:
 
     op: str
     args: tuple[Expr, ...]
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not Apply:
-            return NotImplemented
-        todo: list[tuple[Any, Any]] = [(self, other)]
-        while todo:  # however deep they nest
-            left, right = todo.pop()
-            if left is right:
-                continue
-            if (
-                type(left) is not Apply
-                or type(right) is not Apply
-                or type(left.args) is not tuple
-                or type(right.args) is not tuple
-            ):
-                if type(left) is Apply or type(right) is Apply or left != right:
-                    return False
-            elif left.op != right.op or len(left.args) != len(right.args):
-                return False
-            else:
-                todo.extend(zip(left.args, right.args, strict=True))
-        return True
-
-    def __hash__(self) -> int:
-        parts: list[Any] = []
-        todo: list[Any] = [self]
-        while todo:
-            part = todo.pop()
-            if type(part) is Apply:
-                parts.append(part.op)
-                todo.extend(part.args)
-            else:
-                parts.append(part)
-        return hash(tuple(parts))
 
 
 Expr = int | float | bool | Sym | InputDim | InputValue | Apply

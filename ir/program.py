@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 from attrs import evolve, field, frozen
 
 from .allowed import foreign_operators
-from .arguments import ByTree
 from .copying import Value
 from .displayed import Displayed, summary_of
 from .errors import ArgumentError, InvalidProgram, NamingError, Violation
@@ -54,9 +53,9 @@ class CallSignature:
     ('x',)
     """
 
-    in_spec: Any = field(eq=ByTree, hash=False, repr=False)
+    in_spec: Any = field(hash=False, repr=False)
     """The pytree of ``(args, kwargs)``."""
-    out_spec: Any = field(eq=ByTree, hash=False, repr=False)
+    out_spec: Any = field(hash=False, repr=False)
     """The pytree of the result."""
     arg_names: tuple[str, ...] = ()
     shared: bool = False

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from attrs import evolve, field, frozen
 
-from .arguments import Arg, ByTree, same_arg, shown, strict_hash
+from .arguments import Arg, same_arg, shown, strict_hash
 from .expression import Expr
 
 
@@ -242,9 +242,9 @@ class Signature:
 
     inputs: tuple[InputSpec, ...] = ()
     outputs: tuple[OutputSpec, ...] = ()
-    in_spec: Any = field(default=None, eq=ByTree, hash=False, repr=False)
+    in_spec: Any = field(default=None, hash=False, repr=False)
     """The pytree of ``(args, kwargs)``; None takes the user inputs flat."""
-    out_spec: Any = field(default=None, eq=ByTree, hash=False, repr=False)
+    out_spec: Any = field(default=None, hash=False, repr=False)
     """The pytree of the result, of a joint program with the gradients behind it; None gives all of that as one flat tuple."""
     arg_names: tuple[str, ...] = ()
     """The names of the arguments of the original ``forward``, positional ones first."""

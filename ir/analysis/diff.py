@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 from attrs import field, frozen
 
-from ..arguments import Arg, same_arg, same_tree
+from ..arguments import Arg, same_arg
 from ..displayed import Displayed
 from ..graph import Graph
 from ..persistent import PMap
@@ -169,7 +169,7 @@ def diff(before: Program, after: Program) -> Diff:
         root=None if before.root == after.root else (before.root, after.root),
         facts=(tuple(sorted(before.facts - after.facts)), tuple(sorted(after.facts - before.facts))),
         sequences=tuple([(name, edits) for name, edits in found if edits]),
-        specs=tuple([change for change in specs if not same_tree(change.before, change.after)]),
+        specs=tuple([change for change in specs if change.before != change.after]),
         slots=_slot_changes(before.state, after.state),
         signatures=_map_changes(before.call_signatures, after.call_signatures, frames),
         graphs=_graph_changes(before, after),
