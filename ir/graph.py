@@ -10,16 +10,40 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import is_
 from types import MappingProxyType
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from attrs import field, frozen
 
 from .arguments import Arg, Body, Ref, bodies_in, map_refs, refs_in, replace_refs, same_arg, shown, strict_hash
-from .copying import Value
 from .displayed import Displayed
 from .effects.declared import PURE, Effects
+from .errors import ArgumentError
 from .meta import EMPTY_META, Meta
 from .names import Names
+
+
+class Value:
+    """Base class of immutable values: they are their own copies, and are saved as programs, not pickled; it has no fields.
+
+    >>> import copy
+    >>> from purefx.ir import Graph
+    >>> graph = Graph((), ())
+    >>> copy.copy(graph) is graph, copy.deepcopy(graph) is graph
+    (True, True)
+    """
+
+    __slots__ = ()
+    _saved: ClassVar[str] = "px.save(program, path) writes the program that it is of to a file, and px.load reads it"
+    """The advice of the error if it is pickled."""
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ArgumentError(f"a {type(self).__name__} cannot be pickled; {self._saved}")
 
 
 @frozen(cache_hash=True)
@@ -184,11 +208,7 @@ class Node(Value, Displayed):
         >>> Node("y", Op("toy.neg"), (Ref("x"),)).with_refs(lambda ref: Ref("z")).args
         (Ref(name='z'),)
         """
-        args = map_refs(self.args, rename)
-        kwargs = map_refs(self.kwargs, rename) if self.kwargs else ()
-        if args is self.args and kwargs is self.kwargs:
-            return self
-        return Node(self.name, self.do, args, kwargs, self.stack, self.meta)
+        return self.evolve(args=map_refs(self.args, rename), kwargs=map_refs(self.kwargs, rename) if self.kwargs else ())
 
     def using(self, known: Mapping[str, Arg]) -> Node:
         """Return a copy with some values substituted, by name; the same object if it uses none of them.
@@ -196,11 +216,7 @@ class Node(Value, Displayed):
         >>> Node("y", Op("toy.neg"), (Ref("x"),)).using({"x": 7}).args
         (7,)
         """
-        args = replace_refs(self.args, known)
-        kwargs = replace_refs(self.kwargs, known) if self.kwargs else ()
-        if args is self.args and kwargs is self.kwargs:
-            return self
-        return Node(self.name, self.do, args, kwargs, self.stack, self.meta)
+        return self.evolve(args=replace_refs(self.args, known), kwargs=replace_refs(self.kwargs, known) if self.kwargs else ())
 
     def calling(self, rename: Callable[[str], str]) -> Node:
         """Return a copy that calls other graphs, or passes others to its operator; the same object if none differs.

@@ -192,10 +192,10 @@ def is_name(text: object) -> bool:
     return type(text) is str and bool(text) and text.isprintable() and FORBIDDEN.isdisjoint(text) and text[0] != FROM_ROOT
 
 
-def is_path(text: object) -> bool:
+def is_dotted_path(text: object) -> bool:
     """Return whether a text is a path of names with dots between them.
 
-    >>> is_path("layers.0.weight"), is_path("a..b"), is_path("a.b'); import os")
+    >>> is_dotted_path("layers.0.weight"), is_dotted_path("a..b"), is_dotted_path("a.b'); import os")
     (True, False, False)
     """
     return type(text) is str and all(map(is_name, text.split(".")))

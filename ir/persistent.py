@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -187,18 +186,7 @@ def text_of(value: object, **options: Any) -> str:  # noqa: ARG001
 
 _LOCK = threading.Lock()
 _pauses: list[None] = []
-"""One for each block that is open, in any thread; empty while the collector is as the user left it."""
-
-
-def _forget() -> None:
-    # In a forked child, where the threads of those blocks are not.
-    if _pauses:
-        _pauses.clear()
-        gc.enable()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=lambda: (_LOCK.release(), _forget()))
+"""One entry for each open block, in any thread; empty while the collector is as the user left it."""
 
 
 @contextmanager
@@ -221,7 +209,6 @@ def collector_paused() -> Generator[None]:
     finally:
         if pauses:
             with _LOCK:
-                if _pauses:  # a child that was forked inside of the block has none
-                    _pauses.pop()
-                    if not _pauses:
-                        gc.enable()
+                _pauses.pop()
+                if not _pauses:
+                    gc.enable()

@@ -15,10 +15,9 @@ from typing import Any, ClassVar
 from attrs import evolve, field, frozen
 
 from .allowed import foreign_operators
-from .copying import Value
 from .displayed import Displayed, summary_of
 from .errors import ArgumentError, InvalidProgram, NamingError, Violation
-from .graph import Call, Frame, Graph, Input, Node
+from .graph import Call, Frame, Graph, Input, Node, Value
 from .names import did_you_mean, escaped, is_below, join
 from .origins import Version
 from .persistent import PMap, pmap, text_of

@@ -99,24 +99,25 @@ def copy_value(name: str, value: Any, memo: dict[int, Any], *, device: torch.dev
     """
     if id(value) in memo:
         return memo[id(value)]
-    if isinstance(value, _handles()):
-        return value
+    if torch.distributed.is_available() and isinstance(value, torch.distributed.ProcessGroup):
+        return value  # the name of a connection
     try:
         made = _remade(value, memo, device) if isinstance(value, torch.Tensor) else copy.deepcopy(value, memo)
+        if type(made) is not type(value):
+            raise TypeError(f"its copy is a {kind_of_state(made)}")
+        if isinstance(value, torch.Tensor) and (fault := _lost(value, made)):
+            raise TypeError(fault)
     except Exception as error:
         raise _refusal(name, value, f"cannot be copied ({type(error).__name__}: {str(error)[:200]})") from error
-    if type(made) is not type(value):
-        raise _refusal(name, value, f"cannot be copied: its copy is a {kind_of_state(made)}")
-    if isinstance(value, torch.Tensor) and (fault := _lost(value, made)):
-        raise _refusal(name, value, f"cannot be copied: {fault}")
     memo[id(value)] = made
     return made
 
 
-def _refusal(name: str, value: Any, fault: str) -> UnsupportedProgram:
+def _refusal(
+    name: str, value: Any, fault: str, method: str = "__deepcopy__", instead: str = ', or pass state="share" to lower and to_ep'
+) -> UnsupportedProgram:
     return UnsupportedProgram(
-        f"the state {name!r} is a {kind_of_state(value)}, which {fault}; define __deepcopy__ in its class, or use it as it is: "
-        'state="share" in lower and to_ep'
+        f"the state {name!r} is a {kind_of_state(value)}, which {fault}; define {method} in its class{instead}"
     )
 
 
@@ -136,11 +137,6 @@ def kind_of_state(value: Any) -> str:
     layout = f" ({value.layout})" if isinstance(value, torch.Tensor) and value.layout is not torch.strided else ""
     kind = type(value)
     return f"{kind.__qualname__ if kind.__module__ == 'builtins' else f'{kind.__module__}.{kind.__qualname__}'}{layout}"
-
-
-def _handles() -> tuple[type, ...]:
-    # A process group is a name for a connection: whoever has it uses the same one.
-    return (torch.distributed.ProcessGroup,) if torch.distributed.is_available() else ()
 
 
 def _remade(value: torch.Tensor, memo: dict[int, Any], device: torch.device | None) -> torch.Tensor:
@@ -186,21 +182,20 @@ def check_picklable(name: str, value: Any) -> None:
     if is_plain(value):
         return
     kind = type(value)
-    if isinstance(value, torch.nn.Parameter) and kind.__reduce_ex__ is torch.nn.Parameter.__reduce_ex__ and kind not in ORDINARY:
-        raise _unpicklable(name, value, "torch pickles it as a torch.nn.Parameter")
     try:
+        if (
+            isinstance(value, torch.nn.Parameter)
+            and kind.__reduce_ex__ is torch.nn.Parameter.__reduce_ex__
+            and kind not in ORDINARY
+        ):
+            raise TypeError("torch pickles it as a torch.nn.Parameter")
         if isinstance(value, torch.Tensor):
             value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         else:
             pickle.dumps(value)
     except Exception as error:
-        raise _unpicklable(name, value, f"{type(error).__name__}: {str(error)[:200]}") from error
-
-
-def _unpicklable(name: str, value: Any, fault: str) -> UnsupportedProgram:
-    return UnsupportedProgram(
-        f"the state {name!r} is a {kind_of_state(value)}, which cannot be pickled ({fault}); define __reduce_ex__ in its class"
-    )
+        fault = f"cannot be pickled ({type(error).__name__}: {str(error)[:200]})"
+        raise _refusal(name, value, fault, "__reduce_ex__", "") from error
 
 
 def with_slots(program: Program, added: Mapping[str, Slot]) -> Program:

@@ -120,19 +120,15 @@ def disagreement(known: Any, value: Any) -> str | None:
         return None
     if type(value) not in TENSORS and not isinstance(value, torch.Tensor):
         return None
-    ours, theirs = known.shape, value.shape
-    if known.dtype is value.dtype and len(ours) == len(theirs):
-        if SIZES.isdisjoint(map(type, ours)) and SIZES.isdisjoint(map(type, theirs)):
-            same = ours == theirs
-        else:
-            same = all(a == b for a, b in zip(ours, theirs, strict=True) if type(a) is int and type(b) is int)
-        if same:
-            return None
-    return f"{geometry(known)}, but the slot holds {geometry(value)}"
+    fits = known.dtype is value.dtype and _may_be_equal(known.shape, value.shape)
+    return None if fits else f"{geometry(known)}, but the slot holds {geometry(value)}"
 
 
-SIZES = frozenset({torch.SymInt})
-"""Types of sizes that are not compared: comparing one installs a guard."""
+def _may_be_equal(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
+    # Symbolic sizes are not compared: comparing one installs a guard.
+    return len(ours) == len(theirs) and all(
+        a == b for a, b in zip(ours, theirs, strict=True) if type(a) is int and type(b) is int
+    )
 
 
 def misfit(promised: TensorType, known: Any) -> str | None:
@@ -145,14 +141,12 @@ def misfit(promised: TensorType, known: Any) -> str | None:
     """
     if known is None or type(promised.shape) is not tuple:
         return None
-    if not isinstance(known, torch.Tensor):
-        return f"a {promised.dtype} of shape {promised.shape}, but was traced as a {type(known).__name__}"
-    ours, theirs = promised.shape, known.shape
-    same_rank = promised.dtype is known.dtype and len(ours) == len(theirs)
-    if same_rank and all(a == b for a, b in zip(ours, theirs, strict=True) if type(a) is int and type(b) is int):
+    is_tensor = isinstance(known, torch.Tensor)
+    if is_tensor and promised.dtype is known.dtype and _may_be_equal(promised.shape, known.shape):
         return None
-    shape = tuple(size if type(size) is int else getattr(size, "name", "?") for size in ours)
-    return f"a {promised.dtype} of shape {shape}, but was traced as {geometry(known)}"
+    shape = tuple(size if type(size) is int else getattr(size, "name", "?") for size in promised.shape)
+    traced = geometry(known) if is_tensor else f"a {type(known).__name__}"
+    return f"a {promised.dtype} of shape {shape}, but was traced as {traced}"
 
 
 def value_in(meta: Any) -> Any:

@@ -66,11 +66,11 @@ def _begun(item: T, graph: str, op: str, stack: Stack) -> T:
     return evolve(item, meta=MappingProxyType({**item.meta, ORIGIN: origin}))
 
 
-def op_name(node: Node) -> str:
+def action_of(node: Node) -> str:
     """Return what a node does, in a word or two.
 
     >>> from purefx.ir import Frame
-    >>> op_name(Node("y", Op("toy.neg"))), op_name(Node("y", Call(Frame("act"), "act"))), op_name(Node("w", Get("w")))
+    >>> action_of(Node("y", Op("toy.neg"))), action_of(Node("y", Call(Frame("act"), "act"))), action_of(Node("w", Get("w")))
     ('toy.neg', 'call act', 'get w')
     """
     match node.do:
@@ -98,7 +98,7 @@ def version_of(program: Program, step: str = "") -> Version:
         for node in program.graphs[name].nodes:
             origin = origin_of(node.meta)
             if origin is not None:
-                found.setdefault(origin, []).append(Place(name, node.name, op_name(node)))
+                found.setdefault(origin, []).append(Place(name, node.name, action_of(node)))
     given: dict[Origin, list[Place]] = {}
     for name in program.order:
         for formal in program.graphs[name].inputs:
@@ -469,7 +469,7 @@ def _place_of(program: Program, name: str, graph: str | None) -> tuple[Place, st
         raise NamingError(f"there is no node {name!a} in {where}{did_you_mean(name, known)}")
     where = program.root if program.root in has else has[0]
     node = program.graphs[where].by_name[name]
-    return Place(where, name, op_name(node)), _path_of(node, [path] if path is not None else all_instances(program)[where])
+    return Place(where, name, action_of(node)), _path_of(node, [path] if path is not None else all_instances(program)[where])
 
 
 def _path_of(node: Node, paths: Sequence[str]) -> str | None:
