@@ -82,6 +82,10 @@ def dressed(plain: torch.Tensor, like: torch.Tensor, memo: dict[int, Any]) -> to
     return made.requires_grad_(grad) if grad or made.requires_grad else made
 
 
+COPIED = '__deepcopy__ in its class, or pass state="share" to lower and to_ep'
+PICKLED = "__reduce_ex__ in its class"
+
+
 def copy_value(name: str, value: Any, memo: dict[int, Any], *, device: torch.device | None = None) -> Any:
     """Return a copy of a piece of state that has the class and the metadata of the original.
 
@@ -103,25 +107,23 @@ def copy_value(name: str, value: Any, memo: dict[int, Any], *, device: torch.dev
         return value  # the name of a connection
     try:
         made = _remade(value, memo, device) if isinstance(value, torch.Tensor) else copy.deepcopy(value, memo)
-        if type(made) is not type(value):
-            raise TypeError(f"its copy is a {kind_of_state(made)}")
-        if isinstance(value, torch.Tensor) and (fault := _lost(value, made)):
-            raise TypeError(fault)
     except Exception as error:
         raise _refusal(name, value, f"cannot be copied ({type(error).__name__}: {str(error)[:200]})") from error
+    if fault := _lost(value, made):
+        raise _refusal(name, value, f"cannot be copied: {fault}")
     memo[id(value)] = made
     return made
 
 
-def _refusal(
-    name: str, value: Any, fault: str, method: str = "__deepcopy__", instead: str = ', or pass state="share" to lower and to_ep'
-) -> UnsupportedProgram:
-    return UnsupportedProgram(
-        f"the state {name!r} is a {kind_of_state(value)}, which {fault}; define {method} in its class{instead}"
-    )
+def _refusal(name: str, value: Any, fault: str, advice: str = COPIED) -> UnsupportedProgram:
+    return UnsupportedProgram(f"the state {name!r} is a {kind_of_state(value)}, which {fault}; define {advice}")
 
 
-def _lost(value: torch.Tensor, made: torch.Tensor) -> str:
+def _lost(value: Any, made: Any) -> str:
+    if type(made) is not type(value):
+        return f"its copy is a {kind_of_state(made)}"
+    if not isinstance(value, torch.Tensor):
+        return ""
     names = ("is_parameter", "dtype", "shape", "stride", "device", "requires_grad", "layout")
     told = zip(names, describe_tensor(value), describe_tensor(made), strict=False)
     skipped = {"device"} if value.is_leaf else {"device", "requires_grad"}
@@ -182,20 +184,15 @@ def check_picklable(name: str, value: Any) -> None:
     if is_plain(value):
         return
     kind = type(value)
+    if isinstance(value, torch.nn.Parameter) and kind.__reduce_ex__ is torch.nn.Parameter.__reduce_ex__ and kind not in ORDINARY:
+        raise _refusal(name, value, "cannot be pickled (torch pickles it as a torch.nn.Parameter)", PICKLED)
     try:
-        if (
-            isinstance(value, torch.nn.Parameter)
-            and kind.__reduce_ex__ is torch.nn.Parameter.__reduce_ex__
-            and kind not in ORDINARY
-        ):
-            raise TypeError("torch pickles it as a torch.nn.Parameter")
         if isinstance(value, torch.Tensor):
             value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         else:
             pickle.dumps(value)
     except Exception as error:
-        fault = f"cannot be pickled ({type(error).__name__}: {str(error)[:200]})"
-        raise _refusal(name, value, fault, "__reduce_ex__", "") from error
+        raise _refusal(name, value, f"cannot be pickled ({type(error).__name__}: {str(error)[:200]})", PICKLED) from error
 
 
 def with_slots(program: Program, added: Mapping[str, Slot]) -> Program:
