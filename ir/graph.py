@@ -297,19 +297,13 @@ class Graph(Value, Displayed):
     @cached_property
     def users(self) -> Mapping[str, tuple[str, ...]]:
         """For each value, the names of the nodes that use it, in order; values without a user are left out."""
-        # Most values have one user, and most operands stand by themselves: a program asks this of every node.
-        users: dict[str, tuple[str, ...]] = {}
-        several: dict[str, list[str]] = {}
+        users: dict[str, list[str]] = {}
         for node in self.nodes:
-            user, mine = node.name, (node.name,)
             for name in refs_in(node.args, node.kwargs):
-                first = users.setdefault(name, mine)
-                if first is not mine:
-                    more = several.setdefault(name, [first[0]])
-                    if more[-1] is not user:
-                        more.append(user)
-        users.update(zip(several, map(tuple, several.values()), strict=True))
-        return MappingProxyType(users)
+                mine = users.setdefault(name, [])
+                if not mine or mine[-1] is not node.name:
+                    mine.append(node.name)
+        return MappingProxyType({name: tuple(mine) for name, mine in users.items()})
 
     @cached_property
     def last_uses(self) -> Mapping[int, tuple[str, ...]]:

@@ -182,13 +182,10 @@ def roots_at(origins: Iterable[Origin], path: str | None = None) -> list[Importe
         origin = todo.pop()
         if origin not in found:
             found[origin] = None
-            mine = [one for one in origin.of if _is_at(one, path)] if path is not None and _is_body(origin) else []
+            is_body = isinstance(origin, Made) and origin.is_body
+            mine = [one for one in origin.of if _is_at(one, path)] if path is not None and is_body else []
             todo += reversed(mine or origin.of)
     return [origin for origin in found if isinstance(origin, Imported)]
-
-
-def _is_body(origin: Origin) -> bool:
-    return isinstance(origin, Made) and origin.is_body
 
 
 def _is_at(origin: Origin, path: str) -> bool:

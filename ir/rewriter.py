@@ -199,30 +199,14 @@ class Rewriter:
         return found
 
     def _nodes(self) -> list[Node]:
-        before, after, instead = self._before, self._after, self._instead
-        nodes, kept = self.source.nodes, 0
-        found = [*before.get(-1, ()), *after.get(-1, ())]
-        for number in self._touched():
-            # What lies between is taken over as it is.
-            found += nodes[kept:number]
-            kept = number + 1
-            node = nodes[number]
-            found += before.get(number, ())
+        found = [*self._before.get(-1, ()), *self._after.get(-1, ())]
+        for number, node in enumerate(self.source.nodes):
+            found += self._before.get(number, ())
             if node.name not in self._erased:
-                known = self._known(number)
-                made = instead.get(number, node)
-                found.append(made.using(known) if known else made)
-            found += after.get(number, ())
-        return [*found, *nodes[kept:], *before.get(self.end, ()), *after.get(self.end, ())]
-
-    def _touched(self) -> Iterable[int]:
-        # The numbers of the nodes at which something is edited, in order; all of them where every user may use something else.
-        if self._everywhere:
-            return range(self.end)
-        position = self.position
-        erased = [position[name] for name in self._erased if name in position]
-        return sorted({number for table in (self._before, self._after, self._instead, self.uses, erased) for number in table
-                       if 0 <= number < self.end})  # fmt: skip
+                made = self._instead.get(number, node)
+                found.append(made.using(known) if (known := self._known(number)) else made)
+            found += self._after.get(number, ())
+        return [*found, *self._before.get(self.end, ()), *self._after.get(self.end, ())]
 
     def _known(self, number: int) -> Mapping[str, Arg]:
         own = self.uses.get(number)

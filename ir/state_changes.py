@@ -281,27 +281,13 @@ def _without(program: Program, gone: Sequence[str]) -> Program:
     for path in gone:
         if path not in program.state:
             raise NamingError(f"no state is called {path!r}{did_you_mean(path, program.state)}")
-    renamed = _under_other_names(program, gone)
-    used = state_uses(renamed) if gone else {}
+    used = state_uses(program) if gone else {}
     for path in gone:
         if path in used:
             user = used[path]
             by = place_of(user) if user is not None else "the signature of the program"
             raise NamingError(f"the state {path!r} is used by {by}, so it cannot go: let something else be used there first")
-    return without_slots(renamed, gone)
-
-
-def _under_other_names(program: Program, gone: Sequence[str]) -> Program:
-    # An input that is a tensor with several names is called after one that stays.
-    state, specs = program.state, program.signature.inputs
-    taken = {spec.slot for spec in specs if type(spec) is StateInput}
-    others: dict[str, str] = {}
-    for path in gone:
-        left = [name for name in state.by_cell[state[path].cell] if name not in gone]
-        if path in taken and left and taken.isdisjoint(left):
-            others[path] = left[0]
-            taken.add(left[0])
-    return program.evolve(signature=program.signature.with_slots(lambda slot: others.get(slot, slot))) if others else program
+    return without_slots(program, gone)
 
 
 def _with_inputs(program: Program, added: Mapping[str, Slot]) -> Program:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from functools import cached_property, wraps
-from inspect import signature
-from typing import Any, TypeVar, cast
+from functools import cached_property
+from inspect import Parameter, signature
+from typing import Any
 
 from attrs import evolve, field, frozen
 
@@ -23,7 +23,11 @@ from ..ir.signature import InputMutation, StateInput, StateMutation, Token
 from ..ir.taking import a_program, a_result, kind_of
 from ..ir.verify import check, trust
 
-__all__ = ["ADVICE", "UNLIMITED", "Fuel", "Transformation", "observed", "takes_fuel", "transformation", "without_fuel"]
+__all__ = ["ADVICE", "UNLIMITED", "Fuel", "Transformation", "observed", "transformation", "without_fuel"]
+
+
+MISSING: Any = object()
+"""Stands for a program that was not passed."""
 
 
 class Fuel:
@@ -87,18 +91,6 @@ UNLIMITED = Fuel()
 """Without a limit nothing is counted, so one value serves all."""
 
 
-def takes_fuel(function: Callable[..., Any]) -> bool:
-    """Return whether a function has a parameter ``fuel``.
-
-    >>> takes_fuel(lambda program, *, fuel: program), takes_fuel(lambda program: program)
-    (True, False)
-    """
-    try:
-        return "fuel" in signature(function).parameters
-    except (TypeError, ValueError):
-        return False
-
-
 def without_fuel(name: str) -> FuelError:
     """Return the error for a transformation that cannot be stopped.
 
@@ -107,8 +99,8 @@ def without_fuel(name: str) -> FuelError:
     """
     return FuelError(
         f"{name} takes no fuel, so it cannot be stopped after some rewrites.\n"
-        "Give its function a keyword `fuel: Fuel`, make it a transformation with @transformation(), and ask\n"
-        '`if fuel.burn("what is rewritten")` before each rewrite; where the answer is no, leave that place as it is.'
+        "Add a keyword `fuel: Fuel` to its function, make it a transformation with @transformation(), and call\n"
+        '`fuel.burn("what is rewritten")` before each rewrite; where it returns False, leave that place as it is.'
     )
 
 
@@ -123,22 +115,6 @@ GENERIC_LAWS = (
     "untouched graphs stay the same objects",
 )
 """What holds for every transformation."""
-
-
-C = TypeVar("C", bound=Callable[..., Program])
-
-
-def _saying_its_name(call: C) -> C:
-    # Python says of `px.outline()` that Transformation.__call__ misses an argument.
-    @wraps(call)
-    def checked(self: Transformation, *given: Any, **options: Any) -> Program:
-        if not given and "program" not in options:
-            bound = ", ".join([f"{name}=..." for name in options])
-            step = f"{self.name}.bind({bound})" if options else f"{self.name}, not called"
-            raise ArgumentError(f"{self.name} takes a purefx Program, and was given none; as a step of px.transform write {step}")
-        return call(self, *given, **options)
-
-    return cast("C", checked)
 
 
 @frozen(slots=False)
@@ -172,8 +148,7 @@ class Transformation:
         told = {name: getattr(self.apply, name, None) for name in ("__doc__", "__module__", "__name__", "__qualname__")}
         self.__dict__.update(told, __wrapped__=self.apply)
 
-    @_saying_its_name
-    def __call__(self, program: Program, *given: Any, fuel: int | None = None, **options: Any) -> Program:
+    def __call__(self, program: Program = MISSING, *given: Any, fuel: int | None = None, **options: Any) -> Program:
         """Return the transformed program.
 
         Args:
@@ -190,6 +165,13 @@ class Transformation:
             ArgumentError: ``program`` is not a Program, or an option is given by position that is not one by position.
             TypeError: an option is unknown (an ArgumentError), or has a value that its function does not take.
         """
+        if program is MISSING:
+            step = (
+                f"{self.name}.bind({', '.join([f'{name}=...' for name in options])})" if options else f"{self.name}, not called"
+            )
+            raise ArgumentError(
+                f"{self.name} takes a purefx Program, and was passed none; as a step of px.transform write {step}"
+            )
         chosen = {**dict(self.options), **(self._by_position(given, options) if given else options)}
         bound = chosen.pop("fuel", None)
         limit = bound if fuel is None else fuel
@@ -267,35 +249,33 @@ class Transformation:
         )
         return trust(made) if self.proven and program.checked else made
 
+    @cached_property
+    def _parameters(self) -> Mapping[str, Parameter]:
+        # The options of its function, by name.
+        return dict(list(signature(self.apply).parameters.items())[1:])
+
     def _by_position(self, given: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-        kinds = signature(self.apply).parameters.values()
-        names = [one.name for one in kinds if one.kind is one.POSITIONAL_OR_KEYWORD][1:]
+        names = [name for name, one in self._parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
         if len(given) > len(names):
             by_position = " and ".join(["a program", *names])
             raise ArgumentError(f"{self.name} takes {by_position} by position, and other options by keyword")
         twice = [name for name in names[: len(given)] if name in options]
         if twice:
-            raise ArgumentError(f"{self.name} was given {twice[0]!r} by position and by keyword")
+            raise ArgumentError(f"{self.name} was passed {twice[0]!r} by position and by keyword")
         return {**dict(zip(names, given, strict=False)), **options}
 
     def _known(self, options: Iterable[str]) -> None:
         # Raise where its function has no such option.
-        try:
-            kinds = signature(self.apply).parameters.values()
-        except (TypeError, ValueError):
-            return
-        if any(one.kind is one.VAR_KEYWORD for one in kinds):
-            return
-        known = [one.name for one in kinds if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-        for name in options:
-            if name not in known:
-                there = ", ".join([f"{one}=" for one in known[1:]]) or "none"
-                raise ArgumentError(f"{self.name} has no option {name!a}{did_you_mean(name, known[1:])}; it has {there}")
+        known = [name for name, one in self._parameters.items() if one.kind is not one.VAR_KEYWORD]
+        unknown = [name for name in options if name not in known]
+        if unknown and len(known) == len(self._parameters):
+            there = ", ".join([f"{one}=" for one in known]) or "none"
+            raise ArgumentError(f"{self.name} has no option {unknown[0]!a}{did_you_mean(unknown[0], known)}; it has {there}")
 
-    @cached_property
+    @property
     def takes_fuel(self) -> bool:
         """Whether it can be stopped after some rewrites: its function has a keyword ``fuel``."""
-        return takes_fuel(self.apply)
+        return "fuel" in self._parameters
 
     def lacks(self, facts: frozenset[str]) -> str | None:
         """Return a fact that it requires and that does not hold; None if it can run, or would have nothing to do."""

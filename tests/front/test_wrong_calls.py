@@ -127,7 +127,7 @@ def test_it_is_a_type_error_too() -> None:
 EXPORTED = "takes a torch.export.ExportedProgram, not"
 GRAPHS = "takes a torch.fx.GraphModule, not"
 ADVICE = "return a program, and the same object if there is nothing to do"
-A_STEP = "and a step is a function of a program"
+A_STEP = "and a step is a function of a program, such as px.outline; pass several as in px.transform(program, *steps)"
 WRONG = "a function of a program that says whether it is wrong, not"
 PATTERN = "the pattern of px.rule is a function, as in px.rule(lambda x: torch.relu(x)), not"
 CAPTURES = "give a Program, an ExportedProgram or a GraphModule; px.capture(module, args) makes a program of a module"
@@ -197,19 +197,19 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.transform(FLAT, px.transformation), ArgumentError,
      "transformation makes a decorator, so call it: @transformation(); it was given a Program"),
     (lambda: P.transform(FLAT, [px.outline]), PipelineError,
-     f"step 1 is a list, {A_STEP}; pass several one by one, as in transform(program, *steps)"),
+     f"step 1 is a list, {A_STEP}"),
     (lambda: P.transform(FLAT, None), PipelineError, f"step 1 is None, {A_STEP}"),
     (lambda: P.transform(FLAT, px.outline, "inline"), PipelineError,
-     f"step 2 is a str, {A_STEP}; give the transformation itself, as px.outline, and not its name"),
+     f"step 2 is a str, {A_STEP}"),
     (lambda: P.transform(FLAT, MODEL), PipelineError, f"step 1 is a Model, {A_STEP}"),
     (lambda: P.transform(FLAT, Model), PipelineError, f"step 1 is the class Model, {A_STEP}"),
     (lambda: P.transform(FLAT, soften, forgets), ArgumentError, f"forgets returned None; {ADVICE}"),
     (lambda: P.transform(FLAT, FORGETFUL), ArgumentError, f"forgets returned None; {ADVICE}"),
     (lambda: FORGETFUL(FLAT), ArgumentError, f"forgets returned None; {ADVICE}"),
     (lambda: P.transform(FLAT, px.outline, P.inline()), ArgumentError,
-     "inline takes a purefx Program, and was given none; as a step of px.transform write inline, not called"),
+     "inline takes a purefx Program, and was passed none; as a step of px.transform write inline, not called"),
     (lambda: P.transform(FLAT, P.to_dtype(dtype=torch.bfloat16)), ArgumentError,
-     "to_dtype takes a purefx Program, and was given none; as a step of px.transform write to_dtype.bind(dtype=...)"),
+     "to_dtype takes a purefx Program, and was passed none; as a step of px.transform write to_dtype.bind(dtype=...)"),
     (lambda: P.outline(FLAT, "lin"), ArgumentError, "outline takes a program by position, and other options by keyword"),
     (lambda: P.fold_constants(FLAT, limt=1), ArgumentError, f"fold_constants {NO_LIMIT}"),
     (lambda: P.fold_constants.bind(limt=1), ArgumentError, f"fold_constants {NO_LIMIT}"),

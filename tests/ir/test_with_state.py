@@ -147,23 +147,6 @@ def test_two_new_names_of_one_tensor_are_of_one_kind() -> None:
         PROGRAMS["tree"].with_state(add=dict(zip("mn", slots.values(), strict=True)))
 
 
-@pytest.mark.parametrize("is_used", [False, True])
-def test_the_name_of_an_input_goes_and_another_name_stays(is_used: bool) -> None:
-    program = PROGRAMS["flat"]
-    more = program.with_state(add={"n": X, "o": X})
-    (old,) = [formal.name for formal, spec in more.inputs if spec == px.ir.StateInput("n")]
-    if is_used:
-        user = px.Node("used", px.op(torch.ops.aten.neg.default), (px.Ref(old),))
-        more = px.infer(more.with_main(more.main.with_nodes([*more.main.nodes, user])))
-    left = more.with_state(remove=["n"])
-    assert [formal.name for formal, spec in left.inputs if spec == px.ir.StateInput("o")] == [old]
-    assert "n" not in left.state
-    assert px.verify(left, infer=True) == ()
-    eager = Two()
-    eager.load_state_dict(px.lower(program).state_dict())
-    torch.testing.assert_close(px.lower(left)(X), eager(X))
-
-
 def test_a_slot_says_its_kind() -> None:
     slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(1), 7, 7, persistent=False)
     made = PROGRAMS["tree"].with_state(add={"a.cache": slot})

@@ -16,7 +16,7 @@ from purefx.ir.calls.call_graph import Instance, instances
 from purefx.ir.calls.call_sites import conventions
 from purefx.ir.errors import SwapError
 from purefx.ir.graph import Call, Get, Graph, Input
-from purefx.ir.names import FROM_ROOT, Names, is_below
+from purefx.ir.names import FROM_ROOT, Names, is_below, join
 from purefx.ir.own_operators import is_boundary
 from purefx.ir.persistent import pmap
 from purefx.ir.program import Module, Program
