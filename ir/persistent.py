@@ -78,7 +78,8 @@ class PMap(Mapping[K, V], Generic[K, V]):
     def remove(self, key: K) -> PMap[K, V]:
         """Return a map without one entry; ``KeyError`` where it has none."""
         if len(self) > FEW:
-            return _of_tree(self._as_tree().remove(key))
+            tree = self._as_tree().remove(key)
+            return PMap(tree, tree)
         changed = dict(self._read)
         del changed[key]
         return PMap(changed)
@@ -94,7 +95,8 @@ class PMap(Mapping[K, V], Generic[K, V]):
             for other in maps:
                 changed.update(other)
             return PMap(changed)
-        return _of_tree(self._as_tree().update(*maps))
+        tree = self._as_tree().update(*maps)
+        return PMap(tree, tree)
 
     def _as_tree(self) -> Any:
         if self._tree is None:
@@ -106,7 +108,9 @@ class PMap(Mapping[K, V], Generic[K, V]):
             return True
         if not isinstance(other, Mapping):
             return NotImplemented
-        return len(self) == len(other) and all(key in other and _same(value, other[key]) for key, value in self.items())
+        if len(self) != len(other) or not all(key in other for key in self):
+            return False
+        return all(value is other[key] or bool(value == other[key]) for key, value in self.items())
 
     def __hash__(self) -> int:
         return hash(frozenset(self.items()))
@@ -116,14 +120,6 @@ class PMap(Mapping[K, V], Generic[K, V]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pmap, (dict(self),)
-
-
-def _same(left: Any, right: Any) -> bool:
-    return left is right or bool(left == right)
-
-
-def _of_tree(tree: Any) -> PMap[Any, Any]:
-    return PMap(tree, tree)
 
 
 def pmap(mapping: Mapping[K, V] | None = None) -> PMap[K, V]:

@@ -113,16 +113,8 @@ class Effects:
         >>> PURE.acts, Effects(aliases=(ArgAt(0, "self"),)).acts, ANYTHING.acts
         (False, False, True)
         """
-        return bool(
-            self.writes
-            or self.random
-            or self.ordered
-            or self.domain
-            or self.completes
-            or self.through_bodies
-            or self.unknown
-            or self.scope
-        )
+        acts = ("writes", "random", "ordered", "domain", "completes", "through_bodies", "unknown", "scope")
+        return any(getattr(self, name) for name in acts)
 
     @cached_property
     def token(self) -> str:

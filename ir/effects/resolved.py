@@ -295,23 +295,11 @@ def resolver(program: Program, graph: Graph, *, path: str = "") -> Callable[[Nod
     ()
     """
     summaries: dict[str, NodeEffects] = {}
-    for name in _bodies_first(program, graph):
+    whole = program if graph is program.main else program.with_main(graph)
+    for name in whole.bottom_up[:-1]:
         body = program.graphs[name]
         summaries[name] = summary(body, [_happening(node, program, summaries) for node in body.nodes])
     return lambda node: _from_root(_happening(node, program, summaries), path)
-
-
-def _bodies_first(program: Program, graph: Graph) -> list[str]:
-    order: dict[str, None] = {}
-    todo = [(name, False) for name in dict.fromkeys(graph.callees)]
-    while todo:
-        name, done = todo.pop()
-        if done:
-            order.setdefault(name)
-        elif name not in order and name in program.graphs:
-            todo.append((name, True))
-            todo.extend((inner, False) for inner in dict.fromkeys(program.graphs[name].callees) if inner not in order)
-    return list(order)
 
 
 def _happening(node: Node, program: Program, summaries: dict[str, NodeEffects]) -> NodeEffects:

@@ -62,16 +62,15 @@ def _arrange(
     run: list[int], depth: int, stacks: list[Stack], before: list[list[int]], whole: Collection[Frame], flat: dict[Frame, None]
 ) -> list[tuple[list[int], bool]]:
     items = {number: _item(number, depth, stacks) for number in run}
-    if not _is_one_run_each(run, items):
+    edges = _item_edges(run, items, before)
+    while torn := _torn(edges, whole):
+        flat.update(torn)
+        for number in run:
+            if items[number] in torn:
+                stacks[number] = (*stacks[number][:depth], *stacks[number][depth + 1 :])
+                items[number] = _item(number, depth, stacks)
         edges = _item_edges(run, items, before)
-        while torn := _torn(edges, whole):
-            flat.update(torn)
-            for number in run:
-                if items[number] in torn:
-                    stacks[number] = (*stacks[number][:depth], *stacks[number][depth + 1 :])
-                    items[number] = _item(number, depth, stacks)
-            edges = _item_edges(run, items, before)
-        run = _sorted_by_item(run, items, edges)
+    run = _sorted_by_item(run, items, edges)
     pieces: list[tuple[list[int], bool]] = []
     last: Item = None
     for number in run:
@@ -98,19 +97,6 @@ def _torn(edges: Edges, whole: Collection[Frame]) -> dict[Frame, None]:
             "has all of its arguments, so it is not a single call; export again without preserving it"
         )
     return torn
-
-
-def _is_one_run_each(run: Sequence[int], items: dict[int, Item]) -> bool:
-    seen: set[Item] = set()
-    last: Item = None
-    for number in run:
-        item = items[number]
-        if item is not last and item != last:
-            if item in seen:
-                return False
-            seen.add(item)
-            last = item
-    return True
 
 
 def _item_edges(run: list[int], items: dict[int, Item], before: list[list[int]]) -> Edges:
