@@ -199,7 +199,18 @@ def parts_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
         tensor = tensor.as_subclass(torch.Tensor)
     if tensor.is_quantized:
         return (tensor.int_repr(), tensor.dequantize())
-    return (_bits(tensor.resolve_conj().resolve_neg() if tensor.layout is torch.strided else tensor.to_dense()),)
+    match tensor.layout:
+        case torch.strided:
+            return (_bits(tensor.resolve_conj().resolve_neg()),)
+        case torch.sparse_coo:
+            flat = tensor.coalesce()
+            return (flat.indices(), _bits(flat.values()))
+        case torch.sparse_csr | torch.sparse_bsr:
+            return (tensor.crow_indices(), tensor.col_indices(), _bits(tensor.values()))
+        case torch.sparse_csc | torch.sparse_bsc:
+            return (tensor.ccol_indices(), tensor.row_indices(), _bits(tensor.values()))
+        case _:
+            return (_bits(tensor.to_dense()),)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
