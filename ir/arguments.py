@@ -73,7 +73,7 @@ COMPARABLE = frozenset(
         torch.dtype, torch.device, torch.layout, torch.memory_format,
     }
 )  # fmt: skip
-"""Leaf types whose ``==`` is exact once the types agree, and runs nothing that belongs to a program."""
+"""Leaf types whose ``==`` is exact for equal types and runs no code of a program."""
 
 
 TREES: type[Any] = pytree.TreeSpec
@@ -112,7 +112,7 @@ def _nested_in(value: Any) -> list[Any]:
 
 
 def shown(value: Any) -> str:
-    """Return the repr of a value, or a placeholder for one that nests too deep for Python to print.
+    """Return the repr of a value, or a placeholder if it nests too deep for Python.
 
     >>> shown((1, Ref("x")))
     "(1, Ref(name='x'))"
@@ -160,14 +160,14 @@ def bodies_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -
 CONTAINERS = frozenset({tuple, Items, Record, slice})
 
 NESTED = CONTAINERS | {list, dict}
-"""What arguments, and what pytrees keep, are made of."""
+"""The containers in arguments and in contexts of pytrees."""
 
 MAPPED = CONTAINERS | {Ref, Body}
-"""What a reference can be, or be in."""
+"""References, and the containers that can hold one."""
 
 
 def children_of(arg: Arg) -> tuple[Arg, ...]:
-    """Return what a container argument holds, or () for a leaf.
+    """Return the parts of a container argument, or () for a leaf.
 
     >>> children_of(slice(1, 2)), children_of(7)
     ((1, 2, None), ())

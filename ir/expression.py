@@ -79,7 +79,7 @@ def _ceil_div(a: Any, b: Any) -> Any:
 
 
 LARGEST = 2**63
-"""Sizes are integers of 64 bits, and so is what they are compared with."""
+"""Sizes and the numbers that they are compared with are integers of 64 bits."""
 
 MOST_BITS = 4096
 """A power with more bits is not computed: no size is near it."""
@@ -88,7 +88,7 @@ DEEPEST = 128
 """How deep an expression may nest: functions on it are recursive."""
 
 UNCOMPUTABLE = (ArithmeticError, TypeError, ValueError)
-"""What operators raise for numbers that they have no value for: a division by zero, a power that is too large."""
+"""Errors of operators without a value for their operands: a division by zero, a power that is too large."""
 
 OPERATORS: Mapping[str, Callable[..., Any]] = {
     "+": _add,
@@ -123,7 +123,7 @@ ARITIES: Mapping[str, tuple[int, float]] = {
     **dict.fromkeys(("abs", "neg", "not"), (1, 1)),
     "if": (3, 3),
 }
-"""How many operands an operator has, at least and at most."""
+"""The least and the largest number of operands of an operator."""
 
 
 def evaluate(expr: Expr, known: Mapping[Any, Any]) -> Any:
@@ -177,7 +177,7 @@ def inputs_in(expr: Expr) -> list[int]:
 
 
 def write(expr: Expr, paths: Sequence[str] = ()) -> str:
-    """Return an expression as a person would write it.
+    """Return an expression as text.
 
     >>> write(Apply("==", (Apply("*", (2, InputDim(0, 1))), Sym("s0"))), ["x"])
     '2 * x.size(1) == s0'

@@ -69,7 +69,7 @@ Stack = tuple[Frame, ...]
 
 
 def common_prefix(stacks: Iterable[Stack]) -> Stack:
-    """Return the longest stack that all the given ones begin with; () for none.
+    """Return the longest common prefix of some stacks; () for none.
 
     >>> a, b = Frame("a"), Frame("a.b")
     >>> common_prefix([(a, b), (a,)])
@@ -162,7 +162,7 @@ class Node(Value, Displayed):
 
     @property
     def projection(self) -> tuple[str, int] | None:
-        """Which result of which value it takes, where it is a ``getitem`` of one; None otherwise.
+        """The value and the index of a ``getitem``; None for any other node.
 
         >>> Node("y", Op("operator.getitem"), (Ref("x"), 1)).projection
         ('x', 1)
@@ -200,7 +200,7 @@ class Node(Value, Displayed):
         return self if same and name == self.name else Node(name, do, args, kwargs, stack, meta)
 
     def with_refs(self, rename: Callable[[Ref | Body], Arg]) -> Node:
-        """Return a copy that uses other values; the same object if none differs.
+        """Return a copy with other values and bodies as operands; the same object if none differs.
 
         Args:
             rename: gives what stands in place of a reference; may return it unchanged.
@@ -211,7 +211,7 @@ class Node(Value, Displayed):
         return self.evolve(args=map_refs(self.args, rename), kwargs=map_refs(self.kwargs, rename) if self.kwargs else ())
 
     def using(self, known: Mapping[str, Arg]) -> Node:
-        """Return a copy with some values substituted, by name; the same object if it uses none of them.
+        """Return a copy with some operands replaced, by name; the same object if it uses none of them.
 
         >>> Node("y", Op("toy.neg"), (Ref("x"),)).using({"x": 7}).args
         (7,)
@@ -233,7 +233,7 @@ class Node(Value, Displayed):
         return self if graph == do.graph else self.evolve(do=Call(do.instance, graph))
 
     def renamed(self, known: Mapping[str, Ref]) -> Node:
-        """Return a copy under its new name, using others under theirs; the same object where none of them has one.
+        """Return a copy in which it and its operands have new names; the same object if none of them has one.
 
         >>> Node("y", Op("toy.neg"), (Ref("x"),)).renamed({"x": Ref("a"), "y": Ref("b")})
         Node(name='b', do=Op(name='toy.neg'), args=(Ref(name='a'),), kwargs=(), stack=())
@@ -286,7 +286,7 @@ class Graph(Value, Displayed):
 
     @cached_property
     def derived(self) -> dict[Any, Any]:
-        """What others derive from it, each once, by the function that does; it goes with the graph."""
+        """Memo of functions of the graph (``derived``), by function."""
         return {}
 
     @cached_property
@@ -322,7 +322,7 @@ class Graph(Value, Displayed):
 
     @cached_property
     def distinct(self) -> tuple[Do, ...]:
-        """What its nodes do, each object once.
+        """The operations of its nodes, each object once.
 
         Nodes that call one overload mostly share it, so what is asked of all operators is asked of a few.
         """
@@ -341,15 +341,15 @@ class Graph(Value, Displayed):
 
     @cached_property
     def metas(self) -> Mapping[str, Meta]:
-        """What is known of each value, inputs first."""
+        """The meta of each value, inputs first."""
         return MappingProxyType({value.name: value.meta for values in (self.inputs, self.nodes) for value in values})
 
     def names(self) -> Names:
-        """Return the names of its inputs and nodes as taken, to take fresh ones."""
+        """Return a chooser of fresh names, with the names of its inputs and nodes taken."""
         return Names([value.name for values in (self.inputs, self.nodes) for value in values])
 
     def with_nodes(self, nodes: Iterable[Node], *, inputs: tuple[Input, ...] | None = None) -> Graph:
-        """Return a copy with other nodes and inputs; the same object if each of them is the one that it has.
+        """Return a copy with other nodes and inputs; the same object if all are the same objects.
 
         >>> graph = Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), Ref("y"))
         >>> graph.with_nodes(list(graph.nodes)) is graph
@@ -360,7 +360,7 @@ class Graph(Value, Displayed):
         return self if same else Graph(inputs, made, self.output)
 
     def renamed(self, known: Mapping[str, Ref]) -> Graph:
-        """Return a copy in which some values have other names, wherever they stand; the same object if none has.
+        """Return a copy in which some values are renamed everywhere; the same object if none is.
 
         >>> graph = Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), Ref("y"))
         >>> print(graph.renamed({"x": Ref("a")}))
@@ -394,7 +394,7 @@ def _same_objects(new: Sequence[object], old: Sequence[object]) -> bool:
 
 
 def place_of(node: Node) -> str:
-    """Return where a node is, for messages: its module, its name, the line of the user that made it.
+    """Return the place of a node for messages: its module, its name, and the line of user code that made it.
 
     >>> from purefx.ir import Op
     >>> place_of(Node("y", Op("toy.neg")))

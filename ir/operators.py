@@ -16,7 +16,7 @@ from .errors import ArgumentError, NamingError
 from .graph import Op
 
 Said = Mapping[Callable[..., Any], Effects]
-"""What operators of other libraries are declared to do."""
+"""Declared effects of operators of other libraries."""
 
 
 def op_of(target: Any, said: Said | None = None) -> Op:
@@ -36,7 +36,7 @@ def op_of(target: Any, said: Said | None = None) -> Op:
 
 
 def op(target: Callable[..., Any] | Op) -> Op:
-    """Return what a node does that calls an operator, given as torch has it: ``px.op(torch.ops.aten.relu.default)``.
+    """Return the operation that calls an operator of torch: ``px.op(torch.ops.aten.relu.default)``.
 
     Its name and its effects are those of the operator, so a write of it is one to every transformation.
 
@@ -70,11 +70,11 @@ def op(target: Callable[..., Any] | Op) -> Op:
 
 
 GETITEM = op_of(operator.getitem)
-"""Takes one of several results."""
+"""Selects one of several results."""
 
 
 def said_of(effects: Said | None) -> Said:
-    """Return what was said of operators by overload, checked as ``declare`` does.
+    """Return declared effects by overload, checked as by ``declare``.
 
     Args:
         effects: what operators, with all of their overloads, and functions do.

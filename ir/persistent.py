@@ -1,4 +1,4 @@
-"""What all values share: persistent maps (``PMap``), one hook for printing (``text_of``), and a pause for the collector.
+"""Shared by all values: persistent maps (``PMap``), the printing hook (``text_of``), and a pause for the garbage collector.
 
 ``derived`` keeps a result with the value that it follows from.
 This is the only door to pyrsistent, whose C extension corrupts live objects.  No value of purefx imports its printer.
@@ -37,10 +37,10 @@ def _load_pure_python_map() -> Any:
 _module = _load_pure_python_map()
 
 MANY = 4
-"""If every fourth entry changes, a new dict is made: it takes less time than the tree, and there is little to share."""
+"""If every fourth entry changes, a new dict is made: that is faster than editing the tree."""
 
 FEW = 1024
-"""A map of up to so many entries is copied as a dict: that takes no longer than an edit of the tree, and reading is faster."""
+"""Smaller maps are copied as dicts: that is as fast as an edit of the tree, and reading is faster."""
 
 
 @final
@@ -76,7 +76,7 @@ class PMap(Mapping[K, V], Generic[K, V]):
         return self.update(cast("Mapping[K, V]", {key: val}))
 
     def remove(self, key: K) -> PMap[K, V]:
-        """Return a map without one entry; ``KeyError`` where it has none."""
+        """Return a map without one entry; raises ``KeyError`` if there is none."""
         if len(self) > FEW:
             tree = self._as_tree().remove(key)
             return PMap(tree, tree)
@@ -85,11 +85,11 @@ class PMap(Mapping[K, V], Generic[K, V]):
         return PMap(changed)
 
     def discard(self, key: K) -> PMap[K, V]:
-        """Return a map without one entry; the same if it has none."""
+        """Return a map without one entry; the same map if there is none."""
         return self.remove(key) if key in self else self
 
     def update(self, *maps: Mapping[K, V]) -> PMap[K, V]:
-        """Return a map with the entries of others too, later ones before earlier ones."""
+        """Return a map with the entries of other maps added; later ones win."""
         if len(self) <= FEW or MANY * sum(map(len, maps)) >= len(self):
             changed = dict(self._read)
             for other in maps:
@@ -141,7 +141,7 @@ Owner = TypeVar("Owner")
 
 
 def derived(work: Callable[[Owner], V]) -> Callable[[Owner], V]:
-    """Let a function of one value work once for each: the result is kept in the ``derived`` dict of the value.
+    """Memoize a function of one value in the ``derived`` dict of the value.
 
     Args:
         work: the function; its result is not changed by anybody.
@@ -165,7 +165,7 @@ def derived(work: Callable[[Owner], V]) -> Callable[[Owner], V]:
 
 @singledispatch
 def text_of(value: object, **options: Any) -> str:  # noqa: ARG001
-    r"""Return a value in the text form: ``text_of.register(Type, printer)`` says how.
+    r"""Return a value in the text form; ``text_of.register(Type, printer)`` adds a type.
 
     Args:
         value: a program, a graph, a node, a diff; anything else is shown as by ``repr``.
@@ -187,7 +187,7 @@ _pauses: list[None] = []
 
 @contextmanager
 def collector_paused() -> Generator[None]:
-    """Pause the garbage collector, if it is running, until the end of the block; of the last one where threads overlap.
+    """Pause the garbage collector, if it is running, until the end of the block; with threads, of the last open block.
 
     >>> with collector_paused():
     ...     gc.isenabled()

@@ -1,4 +1,4 @@
-"""Changes of the state of a program: slots that are added, and slots that go when nothing uses them.
+"""Changes of the state of a program: new slots, and removal of unused ones.
 
 ``Program.with_state`` is the public way; rules, edits and clean-up stand on the same functions.  Nothing here reads or writes a
 tensor, and no node is made: what reads new state is written by whoever adds it.
@@ -27,7 +27,7 @@ from .torch_private import FakeTensor
 
 
 def has_window(value: torch.Tensor) -> bool:
-    """Return whether the numbers of a tensor are a window on memory, whatever class it has.
+    """Return whether a tensor, of any class, is a window on memory.
 
     >>> has_window(torch.ones(2)), has_window(torch.eye(2).to_sparse())
     (True, False)
@@ -196,7 +196,7 @@ def check_picklable(name: str, value: Any) -> None:
 
 
 def with_slots(program: Program, added: Mapping[str, Slot]) -> Program:
-    """Return a program with more state: behind what the module and those below it have, as a module that registers it last.
+    """Return a program with more state; new slots of a module follow its others, as if registered last.
 
     Args:
         program: any valid program.
@@ -212,7 +212,7 @@ def with_slots(program: Program, added: Mapping[str, Slot]) -> Program:
 
 
 def without_slots(program: Program, gone: Iterable[str]) -> Program:
-    """Return a program without some state, and without the inputs that it was; the same object if it has none of it.
+    """Return a program without some state and its inputs; the same object if it has none of it.
 
     Args:
         program: any valid program.
@@ -230,7 +230,7 @@ def without_slots(program: Program, gone: Iterable[str]) -> Program:
 
 
 def state_uses(program: Program) -> Mapping[str, Node | None]:
-    """Return the slots that something uses, each with a node that does; None where the signature promises it or returns it.
+    """Return the used slots, each with a user; None if the signature uses it.
 
     Args:
         program: a program at any stage.  An input that nothing uses is no use of its slot.

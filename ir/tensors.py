@@ -40,7 +40,7 @@ def _with_gradients(value: Any) -> tuple[object, object]:
 
 
 def numbered(slots: Mapping[str, Slot]) -> dict[str, Slot]:
-    """Return slots with their cells and storages numbered in order; a slot whose numbers are right is the same object.
+    """Return slots with cells and storages numbered in order; a slot with the right numbers is the same object.
 
     >>> numbered({"w": Slot(SlotKind.BUFFER, None, 7, 3), "v": Slot(SlotKind.BUFFER, None, 7, 3)})["v"].cell
     0
@@ -71,7 +71,7 @@ class TensorIds:
         self._cells: dict[object, int] = {}
         self._storages: dict[object, int] = {}
         self._alone: dict[object, tuple[torch.Tensor, int]] = {}
-        """The tensor that was encountered in each memory, with its cell, as long as it is the only one there."""
+        """The only tensor met so far in each memory, with its cell."""
         self._next_cell = self._next_storage = 0
         for _, slot in state.pairs if state is not None else ():
             cell, storage = _with_gradients(slot.value)
@@ -100,7 +100,7 @@ class TensorIds:
         return Slot(kind, value, cell, storage, persistent)
 
     def renumbered(self, slot: Slot) -> Slot:
-        """Return a slot with the numbers that its value has here."""
+        """Return a slot with cell and storage numbered by this table."""
         return self.slot(slot.value, slot.kind, persistent=slot.persistent)
 
 
@@ -168,11 +168,11 @@ def geometry(tensor: torch.Tensor) -> str:
 
 
 NUMBERS = {"int": 1, "float": 0.5, "bool": True}
-"""What is passed for a number of which nothing is known, by kind."""
+"""Example values for unknown numbers, by kind."""
 
 
 def drawn(sizes: Sequence[int], dtype: torch.dtype, draw: torch.Generator) -> torch.Tensor:
-    """Return a tensor with drawn contents: normally distributed numbers, or zeros and ones, which most things have an index of.
+    """Return a random tensor: normally distributed, or of zeros and ones for integers, which are valid indices nearly everywhere.
 
     Args:
         sizes: its shape.

@@ -39,7 +39,7 @@ LONGEST = 60
 
 
 def trace_program(step: str, number: int, program: Program, before: Program | None = None) -> None:
-    """Write a program to the structured trace, if somebody reads it.
+    """Write a program to the structured trace, if it is enabled.
 
     Args:
         step: what made the program.
@@ -51,7 +51,7 @@ def trace_program(step: str, number: int, program: Program, before: Program | No
 
 
 def artifact_name(step: str, number: int) -> str:
-    """Return the name of an artifact: a word, whatever the step is called.
+    """Return the name of an artifact of a step, as one word.
 
     >>> artifact_name("outline", 5), artifact_name("../<lambda>", 1)
     ('purefx_5_outline', 'purefx_1_____lambda_')
@@ -207,11 +207,11 @@ class Rewrite:
     """
 
     number: int
-    """Which one it is, counted from 1 over the whole pipeline: the fuel that is just enough for it."""
+    """Its number, counted from 1 over the whole pipeline: the least fuel that includes it."""
     transformation: str
     """The name of the transformation that did it."""
     label: str
-    """What was rewritten."""
+    """The label of the rewrite."""
     before: Program = field(repr=False)
     after: Program = field(repr=False)
 
@@ -286,7 +286,7 @@ def _search(program: Program, steps: Sequence[Step], whole: _Run, is_bad: Callab
 
 
 class _Run:
-    """The steps run on a program with one supply of fuel."""
+    """The steps, run on a program with one budget of fuel."""
 
     def __init__(self, program: Program, steps: Sequence[Step], limit: int) -> None:
         fuel = Fuel(limit)

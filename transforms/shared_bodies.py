@@ -44,7 +44,7 @@ __all__ = [
 
 
 def placed(program: Program) -> frozenset[str]:
-    """Return the graphs that read state or call modules, themselves or through others: where they stand matters.
+    """Return the graphs that read state or call modules, directly or through others: they depend on their module path.
 
     Args:
         program: any program.
@@ -79,7 +79,7 @@ def bodies_before_callers(program: Program) -> dict[str, int]:
 VALUES = ("val", "tensor_meta")
 
 OF_A_CALL = (*VALUES, "example_value", "unbacked_bindings", "custom")
-"""What meta says of one call.  The rest (stack traces, where a node came from) tells how the node came about."""
+"""Entries of meta that hold for one call.  The others (stack traces, origins) describe the history of the node."""
 
 
 def alike(left: Any, right: Any) -> bool:
@@ -100,7 +100,7 @@ def _facts(tensor: torch.Tensor) -> tuple[object, ...]:
 
 
 def common_meta(meta: Meta, others: Sequence[Meta]) -> Meta:
-    """Return meta without what it says of one call and others do not say; the same object if they say all of it.
+    """Return meta without the entries of one call that differ in others; the same object if none does.
 
     What has it stands for the others from now on, and its origin says so.
 
@@ -111,7 +111,7 @@ def common_meta(meta: Meta, others: Sequence[Meta]) -> Meta:
 
 
 def common_values(meta: Meta, others: Sequence[Meta]) -> Meta:
-    """Return meta without what it says of one call and others do not say, as ``common_meta``; its origin stays what it is.
+    """Return meta without the entries of one call that differ in others; unlike in ``common_meta``, the origin stays.
 
     >>> dict(common_values({"val": 1, "stack_trace": "a"}, [{"val": 2}]))
     {'stack_trace': 'a'}
@@ -127,7 +127,7 @@ UNSAID = object()
 
 
 def without_values(meta: Meta) -> Meta:
-    """Return meta without what depends on shapes; the same object if it has nothing of that.
+    """Return meta without the entries that depend on shapes; the same object if it has none.
 
     >>> dict(without_values({"val": 1, "stack_trace": "here"}))
     {'stack_trace': 'here'}
@@ -138,7 +138,7 @@ def without_values(meta: Meta) -> Meta:
 
 
 def value_only(meta: Meta) -> Meta:
-    """Return what the meta of a value says of the value alone, for those that hand it on.
+    """Return the fake value alone, as meta of nodes that pass the value on.
 
     >>> dict(value_only({"val": 1, "stack_trace": "here"}))
     {'val': 1}
@@ -147,7 +147,7 @@ def value_only(meta: Meta) -> Meta:
 
 
 RESERVED = frozenset([*keyword.kwlist, *dir(builtins)])
-"""Names that fx gives to no value: a sum is ``sum_1``."""
+"""Names that fx does not use for values: a sum is ``sum_1``."""
 
 NEUTRAL_INPUT = "arg"
 NEUTRAL_BODY = "shared"
@@ -205,7 +205,7 @@ def _common_stem(name: str, others: Sequence[str]) -> str | None:
 
 @lru_cache(maxsize=1024)
 def word_of_operator(name: str) -> str:
-    """Return what a value is called after its operator: of namespace, operator and overload the operator; of a function its name.
+    """Return the name of a value after its operator: without namespace and overload.
 
     >>> word_of_operator("aten.add_.Tensor"), word_of_operator("torch.relu")
     ('add_', 'relu')
@@ -215,7 +215,7 @@ def word_of_operator(name: str) -> str:
 
 
 def common_id(paths: Iterable[str], types: Mapping[str, str | None]) -> str | None:
-    """Return what a body that modules share is called: like their class, or after none of them; None if no class is known.
+    """Return the id of a body that modules share: their class, or ``shared``; None if no class is known.
 
     Args:
         paths: of the modules.
@@ -236,7 +236,7 @@ def common_id(paths: Iterable[str], types: Mapping[str, str | None]) -> str | No
 
 
 def is_named_after(name: str, slot: str) -> bool:
-    """Return whether a read is called after the state as its module names it, with or without a number.
+    """Return whether a read has the name of its slot, with or without a number.
 
     >>> is_named_after("weight_1", "weight"), is_named_after("p_lin_weight", "weight"), is_named_after("weight_scale", "weight")
     (True, False, False)
@@ -246,7 +246,7 @@ def is_named_after(name: str, slot: str) -> bool:
 
 
 def with_names(graph: Graph, wanted: Mapping[str, str]) -> Graph:
-    """Return a graph whose nodes have other names, numbered where those are taken; the same object if none has.
+    """Return a graph with some nodes renamed, numbered if the names are taken; the same object if none is.
 
     Args:
         graph: a body.

@@ -31,7 +31,7 @@ MISSING: Any = object()
 
 
 class Fuel:
-    """What is left for one application of a transformation, and what has been done with it.
+    """A budget of rewrites for one application of a transformation, with a log of the rewrites done.
 
     Args:
         limit: how many rewrites may be done; without one, all.
@@ -53,7 +53,7 @@ class Fuel:
             raise FuelError(f"fuel is a number of rewrites, an int of at least 0, or None for no limit; it was {limit!r}")
         self.limit = limit
         self.refused = False
-        """Whether a rewrite was asked for and not allowed: the transformation has not run to its end."""
+        """Whether a rewrite was not allowed: the transformation is incomplete."""
         self._burnt: list[tuple[object, ...]] = []
 
     def burn(self, *label: object, graph: str = "") -> bool:
@@ -83,7 +83,7 @@ class Fuel:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What was rewritten, in order."""
+        """The rewrites, in order."""
         return tuple([" ".join(map(str, label)) for label in self._burnt])
 
 
@@ -114,7 +114,7 @@ GENERIC_LAWS = (
     "it commutes with renaming",
     "untouched graphs stay the same objects",
 )
-"""What holds for every transformation."""
+"""The laws of every transformation."""
 
 
 @frozen(slots=False)
@@ -131,14 +131,14 @@ class Transformation:
     name: str
     apply: Callable[..., Program] = field(repr=False)
     requires: frozenset[str] = frozenset()
-    """Facts that must hold of the program it gets."""
+    """Facts that must hold for its argument."""
     establishes: frozenset[str] = frozenset()
-    """Facts that hold of its result."""
+    """Facts that hold for its result."""
     forgets: frozenset[str] = frozenset()
     """Facts that may no longer hold."""
     inverse: str | None = None
     laws: tuple[str, ...] = ()
-    """What holds for it beyond ``GENERIC_LAWS``, one sentence each."""
+    """Its laws beyond ``GENERIC_LAWS``, one sentence each."""
     proven: bool = False
     """Its laws are part of purefx's own tests: its result on a valid program is not verified again."""
     options: tuple[tuple[str, Any], ...] = ()
@@ -162,7 +162,7 @@ class Transformation:
             UnsupportedProgram: the program has something that it cannot treat faithfully.
             PipelineError: a fact that it requires does not hold.
             FuelError: it takes no fuel, or ``fuel`` is not a number of rewrites.
-            ArgumentError: ``program`` is not a Program, or an option is given by position that is not one by position.
+            ArgumentError: ``program`` is not a Program, or a keyword-only option is passed by position.
             TypeError: an option is unknown (an ArgumentError), or has a value that its function does not take.
         """
         if program is MISSING:
@@ -228,7 +228,7 @@ class Transformation:
         whole: bool = True,
         before: Program | Callable[[], Program] | None = None,
     ) -> Program:
-        """Return what its function gave with the facts that hold now, and with one more step in the trail.
+        """Return the result of its function with updated facts and one more step in the trail.
 
         Args:
             program: what it was given.
@@ -278,7 +278,7 @@ class Transformation:
         return "fuel" in self._parameters
 
     def lacks(self, facts: frozenset[str]) -> str | None:
-        """Return a fact that it requires and that does not hold; None if it can run, or would have nothing to do."""
+        """Return a required fact that does not hold; None if it can run, or has nothing to do."""
         if self.requires <= facts or (self.establishes and self.establishes <= facts):
             return None
         return min(self.requires - facts)
@@ -307,7 +307,7 @@ def transformation(
     laws: Iterable[str] = (),
     proven: bool = False,
 ) -> Callable[[Callable[..., Program]], Transformation]:
-    """Make a transformation of a function ``program, *, options -> program``; it takes the function's name.
+    """Turn a function ``program, *, options -> program`` into a transformation of the same name.
 
     The facts of the result are those that the program has which the function returns, without what is forgotten and with what is
     established; so a function that calls other transformations need not repeat what those forget.
@@ -382,4 +382,4 @@ ABSENT: dict[str, tuple[type, ...]] = {
     "mutations in place": (StateMutation, InputMutation),
     "token free": (Token,),
 }
-"""What a program does not have when a fact holds."""
+"""The operations and specs that a program lacks if a fact holds."""

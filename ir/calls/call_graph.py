@@ -16,14 +16,14 @@ from ..names import join, way_to
 from ..program import CallSignature, Program
 
 Instance = tuple[str, str]
-"""The id of a graph, and the path from the root of the module that it is instantiated in."""
+"""The id of a graph, and the path of the module that runs it."""
 
 Label = int
 """The number of a call of a module."""
 
 
 def bodies_of(node: Node) -> Sequence[str]:
-    """Return the graphs that a node calls, or gives to an operator that runs them.
+    """Return the graphs that a node calls or passes to an operator.
 
     >>> bodies_of(Node("y", Call(Frame("mlp"), "body"))), bodies_of(Node("y", Op("toy.neg")))
     (('body',), ())
@@ -32,7 +32,7 @@ def bodies_of(node: Node) -> Sequence[str]:
 
 
 def bodies_run_by(node: Node) -> Sequence[str]:
-    """Return the graphs that a node gives to an operator that runs them; not the one that it calls.
+    """Return the graphs that a node passes to an operator, without the one that it calls.
 
     >>> bodies_run_by(Node("y", Call(Frame("mlp"), "body")))
     ()

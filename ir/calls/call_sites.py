@@ -24,7 +24,7 @@ from .call_graph import signatures_of_bodies
 
 @frozen
 class Convention:
-    """How one body with a preserved call signature is called."""
+    """The calling convention of a body with a preserved call signature."""
 
     signature: CallSignature
     takes: tuple[Arg, ...]
@@ -47,7 +47,7 @@ class Convention:
 
 
 def conventions(program: Program) -> dict[str, Convention]:
-    """Return how each body with a preserved call signature is called, by graph id.
+    """Return the calling convention of each body with a preserved call signature, by graph id.
 
     >>> from purefx.ir import Graph, Program
     >>> conventions(Program.of({"": Graph((), (), ())}))
@@ -172,7 +172,7 @@ def _same(program: Program, graph: Graph, convention: Convention, caller: Graph,
 
 
 def flat_convention(graph: Graph) -> Convention:
-    """Return the convention of a body whose inputs are taken by position, and whose results are given as they are.
+    """Return the convention of a body that takes its inputs by position and returns its results as they are.
 
     >>> from purefx.ir import Input
     >>> flat_convention(Graph((Input("x"),), (), Ref("x"))).inputs

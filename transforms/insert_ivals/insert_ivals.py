@@ -103,7 +103,7 @@ class _Insertion:
         self.leaves = leaves
         self.edit = Rewriter(self.graph)
         self.sizes_left: set[str] = set()
-        """Sizes that are computed again somewhere, and may have no use left."""
+        """Recomputed sizes, which may have no users left."""
         self.numbers: frozenset[str] = frozenset()
         self.reads = StateReads(program, self.edit)
         self.written: dict[object, list[int]] = {}
@@ -138,7 +138,7 @@ class _Insertion:
         return gone
 
     def sizes(self) -> None:
-        """Compute sizes again in the calls that use them."""
+        """Recompute sizes in the calls that use them."""
         found = sizes_again(self.source, self.leaves, self.edit, self.fuel)
         if found is not None:
             self.sizes_left.update(found.again)

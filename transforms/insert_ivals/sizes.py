@@ -44,18 +44,18 @@ Home = tuple[str, Frame | None]
 
 @frozen
 class _Place:
-    """A dimension of a tensor that a call can see."""
+    """A dimension of a tensor that is visible in a call."""
 
     tensor: str
     dim: int
     made: int
     """The number of the node that makes the tensor, and all of the call inside this one that it comes from; -1 for an input."""
     factor: int = 1
-    """How often the size is in it: the exporter writes ``n`` where a module divided ``2*n`` by two."""
+    """The multiple of the size: the exporter writes ``n`` if a module divided ``2*n`` by two."""
 
 
 def sizes_again(program: Program, leaves: Leaves, edit: Rewriter, fuel: Fuel) -> Sizes | None:
-    """Return the sizes of a flat program that are computed again; None where there are none.
+    """Recompute sizes of a flat program in other calls; returns None if there are none.
 
     Args:
         program: the flat program.
@@ -91,7 +91,7 @@ def _leaves_a_call(node: Node, numbers: Mapping[str, Node]) -> bool:
 
 
 class Sizes:
-    """Computes sizes again in other calls; each once for each call."""
+    """Recomputes sizes in other calls, at most once for each call."""
 
     def __init__(self, program: Program, leaves: Leaves, edit: Rewriter, numbers: Mapping[str, Node]) -> None:
         graph = program.main

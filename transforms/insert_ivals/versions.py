@@ -94,7 +94,7 @@ COPY = "aten.copy_.default"
 
 @frozen
 class Chain:
-    """The versions of one piece of state in one run: the last one is stored by a ``copy_`` that is there."""
+    """The versions of one piece of state in one run; a ``copy_`` stores the last one."""
 
     target: str
     """A read of the state, or the user input that is written."""
@@ -276,7 +276,7 @@ class _Objects:
         return values_of(self.graph)
 
     def use(self, name: str, number: int, stack: Stack, fuel: Fuel) -> None:
-        """Make a use refer to the argument that a value is, if the calls that hide it have that argument."""
+        """Replace a use of a value by the argument that is the same object, if the calls that hide it take that argument."""
         made = self.graph.by_name[name].stack
         giving = self._giving(name, made, stack)
         if number < len(self.graph.nodes) and is_given(self.graph.nodes[number]):
@@ -323,6 +323,6 @@ class _Objects:
         return mine is None or theirs is None or alike(mine, theirs)
 
     def program(self) -> Program:
-        """Return the program with what is used instead; the same object where nothing is."""
+        """Return the program with the replaced uses; the same object if there are none."""
         self.reads.insert()
         return self.source if self.edit.idle else self.source.with_main(self.edit.graph())

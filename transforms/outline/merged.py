@@ -1,4 +1,4 @@
-"""``outline`` and then ``deduplicate``, in one walk: equal calls are recognised before bodies are made of them, and one is made.
+"""``outline`` and ``deduplicate`` in one walk: calls are interned before bodies are made, and one body is made for each class.
 
 A call is written as the tokens of the body that it would have (``deduplicate.py`` says of what), from the scopes of the walk; the
 first of equal ones becomes a body, and the others only say what is true of all.  What comes out is what the two transformations
@@ -57,7 +57,7 @@ def _is_plain(walk: Walk) -> bool:
 
 
 class _Merging:
-    """Groups the calls of a walk, and the bodies of its operators, by the body that they become.
+    """The intern table of a walk: classes of equal calls and of equal bodies of operators.
 
     Args:
         walk: one in which no body reads state or calls a module.
@@ -82,7 +82,7 @@ class _Merging:
             called = scope.path, number
             self.same[called] = min(self.same.get(called, scope.number), scope.number)
         self.members: dict[int, dict[Scope | str, list[str]]] = {}
-        """What becomes each class, in calling order, and the paths of the modules that each stands in."""
+        """The members of each class, in calling order, each with the paths of its modules."""
         for one, path in self._calling_order():
             self.members.setdefault(self.classes[one], {}).setdefault(one, []).append(path)
 

@@ -24,11 +24,11 @@ from .extraction import Walk
 __all__ = ["outline", "walked"]
 
 Item = Hashable
-"""What a level is made of: a frame (a module call), or the number of a node that stands for itself."""
+"""An item of a level: a frame (a module call), or the number of a node."""
 
 
 Edges = dict[Item, dict[Item, None]]
-"""For each item those that come before it."""
+"""The predecessors of each item."""
 
 
 def gather(program: Program, flat: Collection[Frame]) -> tuple[list[Node], list[Frame]]:
@@ -118,7 +118,7 @@ def _sorted_by_item(run: list[int], items: dict[int, Item], edges: Edges) -> lis
     sorter = TopologicalSorter(edges)
     sorter.prepare()
     ready: list[int] = []
-    """The first members of the items that can come."""
+    """The first members of the ready items."""
     order: list[int] = []
     while sorter.is_active():
         for item in sorter.get_ready():
