@@ -250,17 +250,17 @@ def advice_for(names: Iterable[str]) -> str:
     """Return advice about operators that a program from an untrusted source may not name, as the end of a message.
 
     >>> advice_for(["builtins.getattr"])
-    "say allow={'builtins.getattr'} if you trust who wrote it"
+    "pass allow={'builtins.getattr'} if you trust its author"
     >>> advice_for(["mine.scale"])
-    "import what registers 'mine.scale', or give the functions in operators={'mine.scale': ...}"
+    "import what registers 'mine.scale', or pass the functions in operators={'mine.scale': ...}"
     """
     told = sorted(names)
     known = [name for name in told if registered(name) is not None]
     others = [ascii(name) for name in told if registered(name) is None]
-    parts = [f"say allow={{{', '.join(map(ascii, known))}}} if you trust who wrote it"] if known else []
+    parts = [f"pass allow={{{', '.join(map(ascii, known))}}} if you trust its author"] if known else []
     if others:
         given = ", ".join(f"{name}: ..." for name in others)
-        parts.append(f"import what registers {', '.join(others)}, or give the functions in operators={{{given}}}")
+        parts.append(f"import what registers {', '.join(others)}, or pass the functions in operators={{{given}}}")
     return "; ".join(parts)
 
 

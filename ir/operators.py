@@ -65,7 +65,7 @@ def op(target: Callable[..., Any] | Op) -> Op:
     found = overloads_in(target)
     if len(found) != 1:
         names = ", ".join(op_name(each).rpartition(".")[2] for each in found)
-        raise NamingError(f"{op_name(found[0]).rpartition('.')[0]} has several overloads, so say which: {names}")
+        raise NamingError(f"{op_name(found[0]).rpartition('.')[0]} has several overloads; pass one of them: {names}")
     return op_of(found[0])
 
 

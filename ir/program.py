@@ -121,7 +121,7 @@ class Program(Value, Displayed):
     def of(cls, graphs: Mapping[str, Graph], **fields: Any) -> Program:
         """Return a program from a plain dict of graphs and any other fields."""
         if not isinstance(graphs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ArgumentError(f'Program.of takes graphs by id, {{"": graph}}; it was given a {type(graphs).__name__}')
+            raise ArgumentError(f'Program.of takes graphs by id, {{"": graph}}; it was passed a {type(graphs).__name__}')
         return cls(pmap(graphs), **fields)
 
     @property

@@ -271,7 +271,7 @@ def _changed(program: Program, add: Mapping[str, Any], remove: Iterable[str]) ->
         if kind is not slot.kind:
             raise NamingError(
                 f"{path!r} would be a {slot.kind.value} and is the same tensor as {there!r}, a {kind.value}: clone it, or "
-                f"give px.ir.Slot(px.ir.SlotKind.{kind.name}, ...)"
+                f"pass px.ir.Slot(px.ir.SlotKind.{kind.name}, ...)"
             )
     program = with_slots(program, added)
     return _with_inputs(program, added) if "state as inputs" in program.facts else program
@@ -310,8 +310,8 @@ def _slot(path: str, value: Any, ids: TensorIds) -> Slot:
         return ids.renumbered(value)
     if not isinstance(value, torch.Tensor):
         raise TypeError(
-            f"the state {path!r} is a {type(value).__name__}: give a torch.nn.Parameter, a tensor (a persistent buffer), or a "
-            "px.ir.Slot, which says its kind"
+            f"the state {path!r} is a {type(value).__name__}: pass a torch.nn.Parameter, a tensor (a persistent buffer), or a "
+            "px.ir.Slot of any kind"
         )
     kind = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
     return ids.slot(value, kind, persistent=True)

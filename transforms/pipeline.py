@@ -135,7 +135,7 @@ def _run(program: Program, steps: Sequence[Step], *, proven: bool) -> Program:
             except AttributeError as error:
                 if error.obj is before or error.obj is Program.graph:
                     error.add_note(
-                        f"{_name(step)} was given a purefx Program; px.from_fx_pass makes a step of a pass over fx graphs"
+                        f"{_name(step)} was passed a purefx Program; px.from_fx_pass makes a step of a pass over fx graphs"
                     )
                 raise
             trace_program(_name(step), number, program, before)
@@ -259,10 +259,10 @@ def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Call
         raise without_fuel(_name(steps[0]))
     for step in steps:
         if isinstance(step, Transformation) and dict(step.options).get("fuel") is not None:
-            raise FuelError(f"{step.name} has fuel bound to it, and bisect chooses how much: give it without")
+            raise FuelError(f"{step.name} has fuel bound to it, and bisect chooses how much: pass it without")
     check_order(program, steps)
     if is_bad(program):
-        raise FuelError("the program is bad already, before any rewrite: start with one for which is_bad gives False")
+        raise FuelError("the program is bad already, before any rewrite: start with one for which is_bad returns False")
     whole = _Run(program, steps, sys.maxsize)
     if not is_bad(whole.result):
         return None

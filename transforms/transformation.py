@@ -331,7 +331,7 @@ def transformation(
     'idle'
     """
     if function is not None:  # pyright: ignore[reportUnnecessaryComparison]
-        raise ArgumentError(f"transformation makes a decorator, so call it: @transformation(); it was given {kind_of(function)}")
+        raise ArgumentError(f"transformation makes a decorator, so call it: @transformation(); it was passed {kind_of(function)}")
 
     def make(apply: Callable[..., Program]) -> Transformation:
         return Transformation(

@@ -462,7 +462,7 @@ def _place_of(program: Program, name: str, graph: str | None) -> tuple[Place, st
         graph, path = body_named(program, graph) or (graph, None)
     has = [one for one in program.order if name in program.graphs[one].by_name and graph in (None, one)]
     if len(has) > 1 and program.root not in has:
-        raise NamingError(f"{len(has)} graphs have a node {name!a}: say which with graph=, {', '.join(map(ascii, has[:SHOWN]))}")
+        raise NamingError(f"{len(has)} graphs have a node {name!a}: pass graph=, one of {', '.join(map(ascii, has[:SHOWN]))}")
     if not has:
         known = {node.name for one, node in program.nodes() if graph in (None, one)}
         where = "the program" if graph is None else f"{graph or 'the root'!a}"

@@ -124,7 +124,7 @@ def check_forward(path: str, call: Node, module: torch.nn.Module, args: Sequence
     module = uncompiled(module)  # what is compiled takes anything, and hands it on
     kind = type(module).__name__
     if getattr(type(module), "forward", None) is torch.nn.Module.forward and "forward" not in module.__dict__:
-        raise SwapError(f"module {path!r}: a {kind} has no forward, so it cannot be called; give one that has")
+        raise SwapError(f"module {path!r}: a {kind} has no forward, so it cannot be called; pass one that has")
     try:
         taken = inspect.signature(module.forward)
     except (TypeError, ValueError):
@@ -135,7 +135,7 @@ def check_forward(path: str, call: Node, module: torch.nn.Module, args: Sequence
         given = [f"{len(args)} positional", *(f"{key}=" for key in kwargs)]
         raise SwapError(
             f"module {path!r}: the call {call.name} passes {', '.join(given)}, and {kind}.forward{taken} does not "
-            f"take that ({error}); wrap it in a module that does"
+            f"accept that ({error}); wrap it in a module that does"
         ) from error
 
 
@@ -189,7 +189,7 @@ def check_structure(site: CallSite, program: Program) -> tuple[int, ...]:
     mine, given = signature.out_spec, theirs.out_spec
     if len(theirs.outputs) != mine.num_leaves if given is None else given != mine:
         said = "flat values" if given is None else print_tree(given)
-        raise SwapError(f"{where}its result is {print_tree(mine)}, the program's {said}; let it give the same structure")
+        raise SwapError(f"{where}its result is {print_tree(mine)}, the program's {said}; return the same structure")
     return order
 
 

@@ -178,7 +178,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
      "capture takes a torch.nn.Module, not the class Model; pass a module, not its class"),
     (lambda: P.capture(torch.relu, (X,)), ArgumentError,
      "capture takes a torch.nn.Module, not a builtin_function_or_method; write one whose forward computes it"),
-    (lambda: P.Program.of(FLAT.main), ArgumentError, 'Program.of takes graphs by id, {"": graph}; it was given a Graph'),
+    (lambda: P.Program.of(FLAT.main), ArgumentError, 'Program.of takes graphs by id, {"": graph}; it was passed a Graph'),
     # arguments of a call
     (lambda: P.capture(MODEL, X), ArgumentError, f"{TUPLE} a Tensor; for one, write (x,)"),
     (lambda: P.capture(MODEL, [X]), ArgumentError, f"{TUPLE} a list; write tuple(args)"),
@@ -195,7 +195,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.transform(FLAT, px.rule), ArgumentError,
      f"{PATTERN} a Program; apply the rule that it makes, and not px.rule itself"),
     (lambda: P.transform(FLAT, px.transformation), ArgumentError,
-     "transformation makes a decorator, so call it: @transformation(); it was given a Program"),
+     "transformation makes a decorator, so call it: @transformation(); it was passed a Program"),
     (lambda: P.transform(FLAT, [px.outline]), PipelineError,
      f"step 1 is a list, {A_STEP}"),
     (lambda: P.transform(FLAT, None), PipelineError, f"step 1 is None, {A_STEP}"),
@@ -220,7 +220,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
         f"px.rule takes a pattern alone, and is given 2 values; a replacement comes behind it:\n{BEHIND}",
     ),
     (lambda: P.transformation(soften), ArgumentError,
-     "transformation makes a decorator, so call it: @transformation(); it was given a function"),
+     "transformation makes a decorator, so call it: @transformation(); it was passed a function"),
     (lambda: P.bisect(FLAT, [px.outline], True), ArgumentError, f"is_bad of bisect is {WRONG} a bool"),
     (lambda: P.bisect(FLAT, soften, [px.outline]), ArgumentError, f"is_bad of bisect is {WRONG} a list"),
     (lambda: P.bisect(FLAT, 3, soften), PipelineError, f"step 1 is an int, {A_STEP}"),
@@ -277,7 +277,7 @@ def test_a_pass_over_fx_graphs_is_no_step() -> None:
     with pytest.raises(AttributeError) as caught:
         px.transform(FLAT, legalize)
     assert caught.value.__notes__ == [
-        "legalize was given a purefx Program; px.from_fx_pass makes a step of a pass over fx graphs"
+        "legalize was passed a purefx Program; px.from_fx_pass makes a step of a pass over fx graphs"
     ]
 
     def other(program: px.Program) -> px.Program:

@@ -129,7 +129,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "in a new tensor": ({"add": {"n": X, "n.x": X}}, px.errors.NamingError, "inside of 'n', which is a tensor"),
     "an empty name": ({"add": {"a..x": X}}, px.errors.NamingError, "'a..x' cannot be the path of state"),
     "no name": ({"add": {"": X}}, px.errors.NamingError, "'' cannot be the path of state"),
-    "no tensor": ({"add": {"n": 3}}, TypeError, "the state 'n' is a int: give a torch.nn.Parameter"),
+    "no tensor": ({"add": {"n": 3}}, TypeError, "the state 'n' is a int: pass a torch.nn.Parameter"),
 }  # fmt: skip
 
 

@@ -291,7 +291,7 @@ CASES: dict[str, Refused] = {
         lambda: one(Layer()), (), (
             ("a", lambda: px.import_ep(torch.export.export(Plus(), (X[:, :2],))), "for the size 2, and that is 4 here"),
             ("a", lambda: px.import_ep(torch.export.export(Plus(), (X.double(),))), "torch.float64, and a torch.float32"),
-            ("a", lambda: px.import_ep(torch.export.export(Pair(), (X,))), "let it give the same structure"),
+            ("a", lambda: px.import_ep(torch.export.export(Pair(), (X,))), "return the same structure"),
         ),
     ),
     "state that others read": (Reads, (), (("emb", lambda: nn.Linear(4, 5), "the root reads its weight, and the Linear"),)),
