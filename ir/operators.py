@@ -54,7 +54,7 @@ def op(target: Callable[..., Any] | Op) -> Op:
     >>> op(torch.ops.aten.relu)
     Traceback (most recent call last):
         ...
-    purefx.ir.errors.NamingError: aten.relu has several overloads, so say which: default, out
+    purefx.ir.errors.NamingError: aten.relu has several overloads; pass one of them: default, out
     """
     if isinstance(target, Op):
         return target
