@@ -43,7 +43,7 @@ def misfits(program: Program, leaves: Sequence[Arg], values: Mapping[str, Any], 
             faults = _type_faults(spec.type, leaf, value) or _size_faults(index, spec.type, value, known)
             yield from (f"its input {spec.argument or index} {fault}" for fault in faults)
     for span in program.constraints.ranges:
-        found = known.get(span.expr)
+        found: Any = known.get(span.expr)
         low, high = (found, found) if type(found) is int else bounds.get(found, (None, None))
         # Exporters write the range of a dynamic size from 2 on, whatever the sizes are.
         below = span.low is not None and (span.low > 2 or type(found) is int) and (low is None or low < span.low)
