@@ -137,5 +137,5 @@ def test_a_body_that_takes_a_token_here_and_a_value_there_is_refused() -> None:
     nodes = program.main.nodes
     other = px.Node("wrong", nodes[2].do, (*nodes[2].args[:3], (ref("x"), ref("x"))))
     twice = program.with_main(px.Graph(program.main.inputs, (*nodes, other), program.main.output))
-    with pytest.raises(px.errors.UnsupportedProgram, match="is given an effect token as 't' in one place"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="'t' is an effect token, and node"):
         px.remove_effect_tokens(twice)
