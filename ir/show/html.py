@@ -10,10 +10,11 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
+from ..text.printer import counted
 from .styled import WORDS
 from .values import shown
 
-__all__ = ["ROWS", "Room", "code", "counted", "dim", "fold", "listed", "more", "page", "table", "text", "titled"]
+__all__ = ["ROWS", "Room", "code", "dim", "fold", "listed", "more", "page", "table", "text", "titled"]
 
 LONGEST = 240
 """Characters of a line."""
@@ -154,15 +155,6 @@ def more(count: int, word: str) -> str:
     ('', '<div><span class="dim">... 1,234 nodes more, which print(...) shows</span></div>')
     """
     return f"<div>{dim(f'... {counted(count, word)} more, which print(...) shows')}</div>" if count > 0 else ""
-
-
-def counted(count: int, word: str) -> str:
-    """Return a number of things.
-
-    >>> counted(1, "node"), counted(1234, "node")
-    ('1 node', '1,234 nodes')
-    """
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def page(*parts: str) -> str:

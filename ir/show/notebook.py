@@ -24,8 +24,8 @@ from ..state import Slot
 from ..text.arguments import print_arg
 from ..text.contract import INPUT, OUTPUT, RANGE, print_expr
 from ..text.lexer import spell_path, spell_value
-from ..text.printer import print_node, print_program
-from .html import ROWS, Room, code, counted, dim, fold, listed, more, page, table, text, titled
+from ..text.printer import counted, print_node, print_program
+from .html import ROWS, Room, code, dim, fold, listed, more, page, table, text, titled
 from .values import described, safely, shown, source_line
 
 __all__ = ["diff_page", "finding_page", "graph_page", "program_page", "summary"]

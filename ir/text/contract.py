@@ -409,8 +409,6 @@ SECTIONS: Mapping[str, Section] = {
 }
 """What a program has at most once, in the order of the text."""
 
-NUMBERED_STATE = Section("state", Syntax(lambda state: braced(print_state(state, as_numbered=True)), read_state), State())
-
 CALL: Mapping[str, Section] = {"names": Section("arg_names", NAMES), **SPECS}
 """What the preserved signature of a call has."""
 

@@ -15,7 +15,7 @@ from ..program import Program
 from ..state import SlotKind
 from ..taking import a_program
 from .arguments import print_arg, print_kwarg
-from .contract import NUMBERED_STATE, SECTIONS, SIGNATURE, print_call_signatures, print_effects, print_frame, print_stack
+from .contract import SECTIONS, SIGNATURE, print_call_signatures, print_effects, print_frame, print_stack
 from .lexer import is_path, quoted, resolve, spell_path, spell_value
 from .syntax import indented
 
@@ -29,13 +29,11 @@ WIDTH = 100
 """A list of inputs longer than this is broken."""
 
 
-def print_program(program: Program, *, as_numbered: bool = False) -> str:
+def print_program(program: Program) -> str:
     """Return a program as text that ``parse`` reads back; that of equal programs is the same, but for the facts.
 
     Args:
         program: any program, valid or not.
-        as_numbered: write the numbers of cells and storages that the state has, and where tensors begin in the whole of their
-            memory, although equality does not see either: for what is written beside the text and refers to it.
 
     Returns:
         Lines of printable ASCII, the same in every process, ending with a newline.
@@ -52,9 +50,8 @@ def print_program(program: Program, *, as_numbered: bool = False) -> str:
     <BLANKLINE>
     """
     printer = _Printer()
-    sections = {**SECTIONS, "state": NUMBERED_STATE} if as_numbered else SECTIONS
     lines: list[str] = []
-    for word, section in sections.items():
+    for word, section in SECTIONS.items():
         lines += section.write(word, program.signature if word in SIGNATURE else program)
     lines += print_call_signatures(program.call_signatures)
     for name in (*program.order, *sorted(set(program.graphs) - set(program.order))):
@@ -178,8 +175,7 @@ def mermaid(program: Program) -> str:
         part1 -- z --> outputs
     """
     found = parts(a_program(program, "mermaid"))
-    counts = _operators(program)
-    boxes = [f'part{number}["{_size(program, part, counts)}"]' for number, part in enumerate(found)]
+    boxes = [f'part{number}["{_label(program, part)}"]' for number, part in enumerate(found)]
     home = dict.fromkeys([formal.name for formal in program.main.inputs], "inputs")
     number_of = {part.node.name: number for number, part in enumerate(found)}
     arrows: list[str] = []
@@ -201,23 +197,24 @@ def _arrows(home: dict[str, str], names: list[str], to: str) -> list[str]:
     return [f"{box} -- {', '.join(values)} --> {to}" for box, values in crossing.items()]
 
 
-def _size(program: Program, part: Part, counts: dict[str, int]) -> str:
-    cells = {
-        slot.cell for name, slot in program.state.pairs if name.startswith(f"{part.name}.") and slot.kind is SlotKind.PARAMETER
-    }
-    pairs = ((counts[part.graph], "operator"), (len(cells), "parameter"))
-    said = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in pairs]
-    return f"{_plain(part.name)}<br>{', '.join(said)}"
-
-
-def _operators(program: Program) -> dict[str, int]:
-    # How many operators a body runs, those of what it calls included.
-    counts: dict[str, int] = {}
+def _label(program: Program, part: Part) -> str:
+    counts: dict[str, int] = {}  # the operators that a body runs, including those of the bodies that it calls
     for name in program.bottom_up:
         graph = program.graphs[name]
         own = sum(type(node.do) is Op and node.do.name != "operator.getitem" for node in graph.nodes)
         counts[name] = own + sum(counts[inner] for inner in graph.callees)
-    return counts
+    owned = [slot for name, slot in program.state.pairs if name.startswith(f"{part.name}.")]
+    cells = {slot.cell for slot in owned if slot.kind is SlotKind.PARAMETER}
+    return f"{_plain(part.name)}<br>{counted(counts[part.graph], 'operator')}, {counted(len(cells), 'parameter')}"
+
+
+def counted(count: int, word: str) -> str:
+    """Return a number of things.
+
+    >>> counted(1, "node"), counted(1234, "node")
+    ('1 node', '1,234 nodes')
+    """
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def _plain(name: str) -> str:

@@ -10,7 +10,6 @@ import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import cache
 from operator import attrgetter
 from typing import Any, cast
 
@@ -32,14 +31,13 @@ __all__ = [
     "FAKE_REFUSALS", "FakeTensor", "FakeTensorMode", "UnsupportedOperatorException", "autocast_is_on", "device_of", "fake_copy",
     "fake_of", "fake_on", "fresh_bindings", "has_fixed_sizes", "have_fixed_sizes", "is_refusal", "new_guards", "new_shape_env",
     "new_symbol", "per_example", "ranges_in", "silence", "size_number", "symbol_facts", "symbolic_range", "symbols_of",
-    "sympy_operators", "unguarded", "without_cache", "without_kernels", "without_overrides",
+    "unguarded", "without_cache", "without_kernels", "without_overrides",
 ]  # fmt: skip
 
 # pyright: reportPrivateUsage=false
 # Using private names in one place is what this folder is for.
 
 
-_functions: Any = Late("torch.utils._sympy.functions")
 _numbers: Any = Late("torch.utils._sympy.numbers")
 _ranges: Any = Late("torch.utils._sympy.value_ranges")
 _symbolic: Any = Late("torch.fx.experimental.symbolic_shapes")
@@ -221,18 +219,18 @@ def new_shape_env() -> Any:
     return _symbolic.ShapeEnv()
 
 
-def new_symbol(env: Any, name: str, number: int, low: int | None, high: int | None) -> torch.SymInt:
+def new_symbol(env: Any, name: str, number: int | None, low: int | None, high: int | None) -> torch.SymInt:
     """Return a symbolic integer of a given name: what torch does when it loads an exported program.
 
     Args:
         env: the environment that it lives in.
         name: of the symbol; ``u0`` is one that no input determines.
-        number: its value where a size must be decided.
+        number: its value where a size must be decided; None if no value is known.
         low: the bounds, both included; None is what sizes have.
         high: likewise.
     """
     symbol = _symbol(name)
-    is_backed = name.startswith("s")
+    is_backed = name.startswith("s") and number is not None
     if is_backed:
         env.add_backed_var_to_val(symbol, number)
     infinite = _numbers.int_oo
@@ -336,22 +334,6 @@ def _finite(number: Any) -> int | None:
     if number is None or not getattr(number, "is_Integer", False) or abs(int(number)) >= 2**62:
         return None
     return int(number)
-
-
-@cache
-def sympy_operators() -> Mapping[str, Callable[..., Any]]:
-    """Return what makes sympy expressions as torch has them, by the names of ``purefx.ir.expression``.
-
-    >>> sympy_operators()["//"](sympy.Symbol("s0"), 2)
-    (s0//2)
-    """
-    of: Any = _functions
-    return {
-        "+": sympy.Add, "*": sympy.Mul, "**": sympy.Pow, "-": lambda a, b: a - b, "neg": lambda a: -a,
-        "//": of.FloorDiv, "/": of.IntTrueDiv, "%": of.Mod, "ceildiv": of.CeilDiv,
-        "max": of.Max, "min": of.Min, "abs": sympy.Abs, "==": sympy.Eq, "!=": sympy.Ne, "<": sympy.Lt,
-        "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge, "and": sympy.And, "or": sympy.Or, "not": sympy.Not,
-    }  # fmt: skip
 
 
 def unguarded(environment: Any, function: Callable[[], Any]) -> Any:

@@ -115,14 +115,20 @@ CRAFTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no text": (lambda s: s.update(program=["program {}"]), r"structure\['program'\] is malformed"),
     "another text": (lambda s: s.update(program="import os"), "line 1, column 1: expected 'program', found 'import'"),
     "operators": (lambda s: s.update(operators={"a": 1}), r"structure\['operators'\] is malformed"),
-    "storages": (lambda s: s.update(storages=[[0]]), r"structure\['storages'\]\[0\] is malformed"),
+    "storages": (lambda s: s.update(storages=[["a"]]), r"structure\['storages'\]\[0\] is malformed"),
     "a storage twice": (lambda s: s["storages"].append(s["storages"][0]), "twice"),
     "no such tensor": (lambda s: s["storages"][0].__setitem__(1, "gone"), "has no tensor 'gone'"),
-    "no such slot": (lambda s: s["storages"][0].__setitem__(2, "gone"), "'gone', which is no such slot"),
-    "a slot of another storage": (lambda s: s["storages"][0].__setitem__(2, s["storages"][1][2]), "is no such slot"),
+    "no such slot": (lambda s: s["storages"][0].__setitem__(0, "gone"), "'gone', which is no such slot"),
+    "a slot of another storage": (
+        lambda s: s["storages"][0].__setitem__(0, s["storages"][1][0]),
+        "and in the file|is in it twice",
+    ),
+    "a begin of no slot": (lambda s: s["begins"].update(gone=8), "is malformed: 'gone'"),
+    "a begin outside": (lambda s: s["begins"].update({s["storages"][0][0]: 2**40}), "reaches beyond|no such tensor"),
+    "a begin before": (lambda s: s["begins"].update({s["storages"][0][0]: -64}), "reaches beyond|no such tensor"),
     "another slot's tensor": (lambda s: s["storages"][0].__setitem__(1, container.STRUCTURE), "is torch.float32 .*uint8"),
     "contents without contents": (lambda s: s["storages"][0].__setitem__(3, "meta"), "on the meta device have no contents"),
-    "a tensor as bytes": (lambda s: s["storages"][0].__setitem__(2, None), "is not plain bytes"),
+    "a tensor as bytes": (lambda s: s["storages"][0].__setitem__(2, False), "is not plain bytes"),
     "a view outside": (text_of("offset 1", "offset 3"), "reaches beyond what the file has"),
     "a huge tensor": (
         text_of("parameter linear.weight: f32[2, 2]", f"parameter linear.weight: f32[2, {HUGE}]"),
@@ -132,8 +138,11 @@ CRAFTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "rows": (lambda s: s["meta"]["graphs"][""][1].pop(), "not one row for each"),
     "a row": (lambda s: s["meta"]["graphs"][""][1].__setitem__(0, [0, -1]), "names keys or values that are not there"),
     "other graphs": (lambda s: s["meta"]["graphs"].pop(""), "other graphs than the program"),
-    "a value of no kind": (lambda s: s["meta"]["values"].__setitem__(0, {"pickle": "x"}), "of no kind that is known: 'pickle'"),
-    "a huge fake": (lambda s: first(s, "tensor")["tensor"].__setitem__(1, [HUGE * HUGE]), "a size that is none"),
+    "a value of no kind": (
+        lambda s: s["meta"]["values"].__setitem__(0, {"pickle": "x"}),
+        "of no kind that is known, or malformed: 'pickle'",
+    ),
+    "a huge fake": (lambda s: first(s, "tensor")["tensor"].__setitem__(1, [HUGE * HUGE]), "a size that is not one"),
     "deep": (lambda s: s["meta"]["values"].append(json.loads("[" * 100 + "]" * 100)), "nests too deep"),
     "no expression": (
         lambda s: first(s, "number").update(number=["int", "__import__('os')"]),
@@ -204,11 +213,9 @@ def test_versions(tmp_path: Path) -> None:
     def marked(version: Any) -> bytes:
         return with_header({**parts.header, "__metadata__": {"purefx": version}}, parts.data)
 
-    assert outcome(marked("2"), tmp_path) == ""
-    with pytest.raises(px.errors.StoreError, match="has version 3 of the format, and this purefx reads 2"):
-        load(marked("3"), tmp_path)
-    for odd in ("0", "-1", "1.5", "", "one", "9" * 5000, "\u0661"):
-        with pytest.raises(px.errors.StoreError, match="which version"):
+    assert outcome(marked("3"), tmp_path) == ""
+    for odd in ("4", "2", "0", "-1", "1.5", "", "one", "9" * 5000, "\u0661"):
+        with pytest.raises(px.errors.StoreError, match="has version '.*' of the format, and this purefx reads 3"):
             load(marked(odd), tmp_path)
 
 

@@ -131,7 +131,8 @@ call_signatures = st.builds(
     st.booleans(),
 )
 slots = st.builds(
-    ir.Slot, st.sampled_from(ir.SlotKind), st.just(torch.ones(2)), st.integers(0, 3), st.integers(0, 3), st.booleans()
+    lambda kind, cell, persistent: ir.Slot(kind, torch.ones(2), cell, cell % 2, persistent),
+    *[st.sampled_from(ir.SlotKind), st.integers(0, 3), st.booleans()],
 )
 states = st.dictionaries(names, slots, max_size=4).map(lambda of: ir.State(tuple(of), ir.pmap(of)))
 programs = st.builds(
