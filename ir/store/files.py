@@ -23,7 +23,7 @@ from ..persistent import collector_paused, pmap
 from ..program import Program
 from ..state import Slot, State
 from ..taking import a_path, a_program
-from ..text.lexer import Known, Target, named_types, names_of
+from ..text.lexer import Known, Target, names_of
 from ..text.parser import parse
 from ..text.printer import print_program
 from ..text.state import TensorFacts, facts_of, memory_begins
@@ -236,7 +236,7 @@ def load(
     >>> torch.equal(px.lower(again)(torch.ones(1, 2)), model(torch.ones(1, 2)))
     True
     """
-    known = Known(operators or {}, named_types(types), names_of(allow))
+    known = Known.of(operators, types, allow)
     with collector_paused(), opened(a_path(path, "load")) as file:
         try:
             structure = file.structure()

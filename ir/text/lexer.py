@@ -20,21 +20,6 @@ from ..torch_private import pytree
 Target = Callable[..., Any]
 
 
-def resolve(name: str) -> Target | None:
-    """Return the operator that a name in a text stands for, or None.
-
-    Args:
-        name: as ``Op.name`` has it.
-
-    >>> import operator, torch
-    >>> resolve("aten.add.Tensor") is torch.ops.aten.add.Tensor, resolve("operator.getitem") is operator.getitem
-    (True, True)
-    >>> resolve("os.system") is None
-    True
-    """
-    return allowed(name)
-
-
 @frozen
 class Known:
     """What a reader gives beside the allow-list: operators and types that a text may name, and the contents of slots.
@@ -50,11 +35,30 @@ class Known:
     state: Mapping[str, Any] = MappingProxyType({})
     """Tensors and other values of slots, by name."""
 
+    @classmethod
+    def of(
+        cls,
+        operators: Mapping[str, Target] | None,
+        types: Iterable[type],
+        allow: Iterable[str],
+        state: Mapping[str, Any] | None = None,
+    ) -> Known:
+        """Return what a reader was called with.
+
+        Raises:
+            TypeError: ``types`` or ``allow`` hold something else than types or names.
+        """
+        kinds = list(types)
+        for kind in kinds:
+            if not isinstance(kind, type):
+                raise TypeError(f"types holds classes, not a {type(kind).__name__}")
+        return cls(operators or {}, {type_name(kind): kind for kind in kinds}, names_of(allow), state or {})
+
     def operator(self, name: str) -> Target | None:
         """Return the operator that a name stands for, or None."""
         if name in self.operators:
             return self.operators[name]
-        return registered(name) if name in self.allow else resolve(name)
+        return registered(name) if name in self.allow else allowed(name)
 
     def type(self, name: str) -> Any:
         """Return the type of a pytree node that a name stands for, or None: one that is given, or registered as a node."""
@@ -77,22 +81,6 @@ def type_name(kind: type) -> str:
     'torch.return_types.max'
     """
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def named_types(types: Iterable[type]) -> Mapping[str, type]:
-    """Return types by name.
-
-    Raises:
-        TypeError: one is not a type.
-
-    >>> dict(named_types([dict]))
-    {'builtins.dict': <class 'dict'>}
-    """
-    found = list(types)
-    for kind in found:
-        if not isinstance(kind, type):
-            raise TypeError(f"types holds classes, not a {type(kind).__name__}")
-    return {type_name(kind): kind for kind in found}
 
 
 def names_of(allow: Iterable[str]) -> frozenset[str]:
@@ -184,7 +172,7 @@ TOKEN = re.compile(
     r"""
     [ \t\r]*+ (?: ;[^\n]*+ )?+
     (?:
-      (?P<number> -?(?: 0x[0-9a-f]++ | [0-9]++ (?:\.[0-9]++)?+ (?:e[+-]?[0-9]++)?+ | inf | nan ) (?![A-Za-z0-9_$.]) )
+      (?P<number> -?(?: [0-9]++ (?:\.[0-9]++)?+ (?:e[+-]?[0-9]++)?+ | inf | nan ) (?![A-Za-z0-9_$.]) )
     | (?P<bytes> b" (?: [^"\\\x00-\x1f\x7f]++ | \\(?: ["\\nrt] | x[0-9a-f]{2} ) )*+ " )
     | (?P<word> [A-Za-z0-9_$]++ (?: \.[A-Za-z0-9_$]++ )*+ )
     | (?P<below> (?: \.[A-Za-z0-9_$]++ )++ )
@@ -199,8 +187,10 @@ TOKEN = re.compile(
     re.VERBOSE,
 )
 
-HUGE = 10**4000
-"""From here on integers are written in hexadecimal: Python refuses to convert so many decimal digits."""
+DIGITS = 4000
+
+HUGE = 10**DIGITS
+"""From here on integers have no text: Python refuses to convert so many decimal digits."""
 
 OPENS = {"(": 1, "[": 1, ")": -1, "]": -1}
 
@@ -258,14 +248,14 @@ class Cursor:
         self._depth -= 1
 
     def skip(self, *symbols: str) -> bool:
-        """Pass one of some symbols or keywords if it stands here, and say whether it did."""
+        """Pass one of some symbols or keywords if it is next, and return whether it was."""
         if self.text in symbols and self.kind in ("symbol", "word"):
             self.advance()
             return True
         return False
 
     def take(self, *symbols: str) -> str:
-        """Pass one of some symbols or keywords and return it; nothing else may stand here."""
+        """Pass one of some symbols or keywords and return it; everything else is an error."""
         if self.text in symbols and self.kind in ("symbol", "word"):
             return self.advance()
         raise self.expected(" or ".join(f"'{symbol}'" for symbol in symbols))
@@ -313,13 +303,10 @@ class Cursor:
         text = self.text
         if self.kind != "number":
             raise self.expected("a number")
-        try:
-            if "x" in text:
-                found: int | float = int(text, 16)
-            else:
-                found = float(text) if any(mark in text for mark in ".en") else int(text)
-        except ValueError:
-            raise self.error("an integer of so many digits is written in hexadecimal") from None
+        is_float = any(mark in text for mark in ".en")
+        if not is_float and len(text) > DIGITS + 1:
+            raise self.error("an integer of so many digits cannot be read")
+        found = float(text) if is_float else int(text)
         self.advance()
         return found
 
@@ -329,8 +316,6 @@ class Cursor:
         found = self.number() if self.kind == "number" else None
         if not isinstance(found, int):
             raise self.error(f"expected {what}", at=start)
-        if abs(found) >= HUGE:
-            raise self.error(f"expected {what}, and an integer of so many digits is none", at=start)
         return found
 
     def line_end(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from ..allowed import allowed
 from ..calls.parts import Part, parts
 from ..effects.registered import registered_effects
 from ..graph import Call, Get, Graph, Node, Op
@@ -16,7 +17,7 @@ from ..state import SlotKind
 from ..taking import a_program
 from .arguments import print_arg, print_kwarg
 from .contract import SECTIONS, SIGNATURE, print_call_signatures, print_effects, print_frame, print_stack
-from .lexer import is_path, quoted, resolve, spell_path, spell_value
+from .lexer import is_path, quoted, spell_path, spell_value
 from .syntax import indented
 
 KEYWORDS = frozenset({"call", "get"})
@@ -94,13 +95,9 @@ class _Printer:
         self._stacks: dict[int, tuple[object, str]] = {}
 
     def graph(self, name: str, graph: Graph) -> list[str]:
-        left = [self.node(node) for node in graph.nodes]
-        lengths = [len(line) for line, node in zip(left, graph.nodes, strict=True) if node.stack]
-        column = max([length for length in lengths if length <= STACK_COLUMN], default=0)
-        lines = [
-            f"  {line:<{column}}  in {self._stack(node)}" if node.stack else f"  {line}"
-            for line, node in zip(left, graph.nodes, strict=True)
-        ]
+        rows = [(self.node(node), self._stack(node) if node.stack else "") for node in graph.nodes]
+        column = max([len(line) for line, stack in rows if stack and len(line) <= STACK_COLUMN], default=0)
+        lines = [f"  {line:<{column}}  in {stack}" if stack else f"  {line}" for line, stack in rows]
         return [*_graph_head(name, graph), *lines, f"  return {print_arg(graph.output)}", "}"]
 
     def node(self, node: Node) -> str:
@@ -123,7 +120,7 @@ class _Printer:
         if found is None:
             name = op.name
             head = name if is_path(name) and name not in KEYWORDS else quoted(name)
-            target = resolve(name)
+            target = allowed(name)
             usual = target is not None and registered_effects(target) == op.effects
             found = self._ops[id(op)] = (op, head, "" if usual else f" ! {print_effects(op.effects)}")
         return found[1], found[2]

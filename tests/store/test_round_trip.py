@@ -261,7 +261,7 @@ def test_a_broken_program_is_refused(tmp_path: Path) -> None:
 
 
 LITERALS = (
-    math.nan, -0.0, math.inf, 10**5000, -(2**63) - 1, True, 1, 1.0, complex(-0.0, math.nan), "opaque(", "a\n\x00\ud800\u202e",
+    math.nan, -0.0, math.inf, -(2**63) - 1, True, 1, 1.0, complex(-0.0, math.nan), "opaque(", "a\n\x00\ud800\u202e",
     b"\xff", None, ..., torch.bfloat16, torch.channels_last, torch.device("cuda:1"), operator.add, torch.ops.aten.add.Tensor,
     slice(1, None, px.Ref("x")), px.ir.Items([1, (2,)]), px.ir.Record((("a\n", 1),)), range(3),
 )  # fmt: skip
@@ -324,7 +324,7 @@ def test_pytrees_of_registered_and_given_types(tmp_path: Path) -> None:
         px.load(tmp_path / "program.purefx")
 
     named = program.evolve(signature=evolve(program.signature, out_spec=pytree.tree_structure(Point(1, 2))))
-    with pytest.raises(px.errors.StoreError, match="give the class in `types`"):
+    with pytest.raises(px.errors.StoreError, match="pass the class in `types`"):
         again(named, tmp_path)
     found = px.load(tmp_path / "program.purefx", types=[Point])
     assert_same(found, named)
