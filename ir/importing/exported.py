@@ -48,12 +48,19 @@ from ..taking import EXPORTED
 from ..tensors import TensorIds, cell_key, disagreement, value_in
 from ..torch_private import OpOverloadPacket
 from ..verify.findings import OBJECTS, short
-from .backward import with_backward_calls
+from .calls import (
+    check_paths,
+    frame_of,
+    is_from_region,
+    place_boundaries,
+    place_strays,
+    read_call_signatures,
+    settle_bodies,
+    with_boundaries,
+)
 from .constraints import read_constraints, type_of
-from .module_calls import check_paths, frame_of, read_call_signatures, with_boundaries
 from .reader import Front, GraphReader, Job
-from .regions import is_from_region, place_boundaries, place_strays, read_provenance, settle_bodies
-from .stacks import ExportedStacks
+from .stacks import ExportedStacks, Traced, traced_backward, with_backward_calls
 
 KINDS = {
     id(InputKind.PARAMETER): SlotKind.PARAMETER,
@@ -280,7 +287,6 @@ def _type_of(arg: Any, value: Any) -> ArgumentType:
 def import_ep(
     ep: ExportedProgram,
     *,
-    forward: ExportedProgram | None = None,
     effects: Mapping[Callable[..., Any], Effects] | None = None,
     provenance: bool = True,
 ) -> Program:
@@ -289,15 +295,13 @@ def import_ep(
     Args:
         ep: what ``torch.export.export`` returned, before or after ``run_decompositions``; it is not changed, and its
             tensors are shared, not copied.
-        forward: where ``ep`` is a joint forward and backward program, the exported program that it was made from: torch
-            drops the module stacks when it makes the joint graph, so without it everything stays in the root.
         effects: what operators of other libraries do, as ``declare`` takes it, for this import alone: ``{op: px.PURE}``.
         provenance: whether every node remembers where it comes from, for ``history`` and ``became``.
 
     Returns:
         A flat program: one root graph that takes state and user inputs, plus the bodies of higher-order operators.  A joint
-        one returns what its graph gives, in a flat tuple: the results of ``forward`` with the loss among them, then the
-        gradients to parameters and user inputs.  The gradient of a module call is a further call of that module.
+        one returns what its graph returns, in a flat tuple: the results with the loss among them, then the gradients to
+        parameters and user inputs.  torch drops the module stacks when it makes a joint program, so its nodes are in the root.
 
     Raises:
         EffectsError: an operator is declared to do less than its schema says.
@@ -316,7 +320,7 @@ def import_ep(
     """
     EXPORTED.taken(ep, "import_ep")
     with collector_paused():
-        program = check_identifiers(_read(ep, forward, said_of(effects), provenance=provenance))
+        program = check_identifiers(_read(ep, said_of(effects), provenance=provenance))
     for formal, spec in program.inputs:
         if type(spec) is not StateInput or spec.slot not in program.state:
             continue
@@ -327,12 +331,13 @@ def import_ep(
     return program
 
 
-def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, provenance: bool) -> Program:
+def _read(ep: ExportedProgram, said: Said, *, provenance: bool) -> Program:
     entries = [entry.fqn for entry in ep.module_call_graph]
     paths = dict.fromkeys([fqn if type(fqn) is str and "@" not in fqn else frame_of(fqn).path for fqn in entries])
     nested = [found for found in ep.graph_module.modules() if isinstance(found, torch.fx.GraphModule)]
     stacks = ExportedStacks(paths, (node for found in nested for node in found.graph.nodes))
-    traced = read_provenance(ep, forward)
+    is_joint = ep.graph_signature.backward_signature is not None
+    traced = traced_backward(ep.graph_module.graph) if is_joint else Traced({}, frozenset())
     state_kinds = (InputKind.PARAMETER, InputKind.BUFFER)
     outside = {spec.arg.name for spec in ep.graph_signature.input_specs if spec.kind not in state_kinds}
     reader = ExportedFront(stacks, traced.stacks, outside, said, origins=provenance)

@@ -28,9 +28,8 @@ from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds
 from ..torch_private import PyTreeCodeGen, generator_of_code, hooks_of, unsaved_buffers
 from ..verify.findings import short
-from .backward import traced_backward, with_backward_calls
 from .reader import Front, GraphReader, Job, where
-from .stacks import TracedStacks
+from .stacks import TracedStacks, traced_backward, with_backward_calls
 
 VALUES = (torch.Tensor, int, float, bool, complex, str, *SYMBOLIC, type(None))
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, TypeVar, cast
 
 import torch
-import torch._guards
 import torch.fx._symbolic_trace
 import torch.fx.graph
 import torch.fx.traceback
@@ -22,7 +20,7 @@ __all__ = [
     "EMPTY_STACK_KEY", "EXPORT_HOOKS", "NodeSource", "PyTreeCodeGen", "PyTreeInfo", "SpecViolationError",
     "TrainingIRVerifier", "Verifier", "blank_module", "buffers_dict", "checks_inputs", "child_of", "children_dict",
     "codegen_of", "fields_of", "generator_of_code", "guards_of", "hooks_of", "is_tracing", "parameters_dict", "pytree",
-    "read_node_source", "retraced_joint", "run_while_tracing", "script_class", "set_guards", "state_of", "storage_key",
+    "read_node_source", "run_while_tracing", "script_class", "set_guards", "state_of", "storage_key",
     "times_written", "uncompiled", "unsaved_buffers", "window_on", "with_hooks_of",
 ]  # fmt: skip
 
@@ -281,28 +279,3 @@ def script_class(value: Any) -> str:
 
 EXPORT_HOOKS = "torch.export._unlift"
 """Where the hooks of ``ep.module()`` come from, which check its inputs."""
-
-
-def retraced_joint(ep: torch.export.ExportedProgram) -> torch.fx.GraphModule:
-    """Return the joint forward and backward graph of an exported program, which says of each node where it comes from.
-
-    It is what ``torch.export.experimental._export_forward_backward`` makes before its second trace, which drops all meta.
-    """
-    # Importing these takes longer than all of purefx, and few programs are joint.
-    from torch._decomp import core_aten_decompositions
-    from torch._functorch.aot_autograd import _aot_export_function
-
-    module = ep.graph_module
-    values = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
-    mode = torch._guards.detect_fake_mode(values)
-
-    def run(*leaves: Any) -> Any:
-        with torch.fx.traceback.preserve_node_meta():
-            return torch.fx.Interpreter(module).run(*leaves)
-
-    with mode or nullcontext():
-        table: Any = core_aten_decompositions()
-        traced, *_ = _aot_export_function(run, tuple(values), decompositions=table, no_tangents=True, trace_joint=True)
-    joint = cast(torch.fx.GraphModule, traced)
-    joint.graph.eliminate_dead_code()
-    return joint

@@ -1,20 +1,174 @@
-"""The exporter's records of module calls: preserved call signatures become boundary nodes."""
+"""Where the nodes of an exported program are: regions, bodies of operators, and the boundaries of preserved calls.
+
+The exporter leaves some nodes without a module stack: each gets the stack of the innermost call that holds its neighbours.
+Preserved call signatures become boundary nodes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import groupby
 from typing import Any
 
+from attrs import evolve
 from torch.export.graph_signature import ConstantArgument
 
-from ..arguments import Arg, Ref
+from ..arguments import Arg, Ref, bodies_in
 from ..errors import UnsupportedProgram
-from ..graph import Frame, Graph, Node, Op, Stack
-from ..names import word_of
+from ..graph import Frame, Graph, Node, Op, Stack, common_prefix
+from ..names import relative, word_of
 from ..own_operators import GIVES, TAKES
 from ..program import CallSignature
-from ..rewriter import Rewriter
+from ..rewriter import Relocation, Rewriter
 from ..torch_private import OpOverload, schema_of
+
+TRACEPOINT = "higher_order._export_tracepoint"
+
+REGIONS = frozenset(
+    {
+        "higher_order.wrap_with_set_grad_enabled", "higher_order.wrap_with_autocast", "higher_order.hints_wrapper",
+        "higher_order.tag_activation_checkpoint",
+    }
+)  # fmt: skip
+"""Operators that the exporter cuts out of the traced graph: the stacks inside are the traced ones."""
+
+
+def settle_bodies(graphs: dict[str, Graph], unknown: Mapping[str, frozenset[str]]) -> None:
+    """Put region operators where their bodies are, and make the stacks in bodies relative; changes ``graphs``.
+
+    Args:
+        graphs: all graphs that were read, each after the one that names it.
+        unknown: for each graph, the nodes that the exporter gave no stack.
+    """
+    for name in reversed(list(graphs)):
+        graphs[name] = _without_tracepoints(graphs[name]) if name else graphs[name]
+        graphs[name] = _with_regions_placed(graphs, name, unknown)
+    bases: dict[str, Stack] = {}
+    for name in list(graphs):
+        base = bases.get(name)
+        for node in graphs[name].nodes:
+            for inner in _bodies(node):
+                bases.setdefault(inner, node.stack)
+        if base:
+            graphs[name] = _inside(graphs[name], base)
+
+
+def _without_tracepoints(graph: Graph) -> Graph:
+    if not any(node.do.name == TRACEPOINT for node in graph.nodes if type(node.do) is Op):
+        return graph
+    edit = Rewriter(graph)
+    marked: dict[str, tuple[Arg, ...]] = {}
+    for node in graph.nodes:
+        whole, index = node.projection or ("", 0)
+        if type(node.do) is Op and node.do.name == TRACEPOINT:
+            marked[node.name] = node.args
+            edit.erase(node.name)
+        elif whole in marked:
+            edit.drop(node.name, marked[whole][index])
+    return edit.graph()
+
+
+def _bodies(node: Node) -> list[str]:
+    return bodies_in(node.args, node.kwargs) if type(node.do) is Op and node.do.effects.through_bodies else []
+
+
+def _with_regions_placed(graphs: Mapping[str, Graph], name: str, unknown: Mapping[str, frozenset[str]]) -> Graph:
+    graph = graphs[name]
+    moved: dict[str, Stack] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        whole, _ = node.projection or ("", 0)
+        if type(node.do) is Op and node.do.name in REGIONS:
+            inner = [(name, part) for name in _bodies(node) if name in graphs for part in graphs[name].nodes]
+            if inside := [part.stack for name, part in inner if part.name not in unknown.get(name, ())]:
+                moved[node.name] = common_prefix(inside)
+        elif whole in moved:
+            moved[node.name] = moved[whole]
+        nodes.append(node.evolve(stack=moved.get(node.name)))
+    return graph.with_nodes(nodes)
+
+
+def _inside(graph: Graph, base: Stack) -> Graph:
+    # The body of an operator that is inside some calls; what claims to be in others is in none.
+    count, there = len(base), Relocation(lambda path: relative(path, base[-1].path))
+    stacks = [there.stack(node.stack[count:]) if node.stack[:count] == base else () for node in graph.nodes]
+    return graph.with_nodes([node.evolve(stack=stack) for node, stack in zip(graph.nodes, stacks, strict=True)])
+
+
+def is_from_region(meta: Mapping[str, Any]) -> bool:
+    """Return whether the meta of a node names a region operator as where it was traced.
+
+    >>> is_from_region({"torch_fn": ("wrap_with_set_grad_enabled", "")}), is_from_region({})
+    (True, False)
+    """
+    origin: Any = meta.get("torch_fn")
+    return isinstance(origin, tuple) and bool(origin) and str(origin[0]).startswith("wrap_with_")
+
+
+def place_strays(nodes: list[Node], strays: Collection[str], outside: Collection[str]) -> list[Node]:
+    """Return nodes in which those that no module call is known of stand in the innermost call that holds their neighbours.
+
+    Args:
+        nodes: the nodes of a graph.
+        strays: the names of nodes in no call.
+        outside: values that the graph takes from the caller or returns.
+
+    >>> from purefx.ir import Frame, Op, Ref
+    >>> neg, stack = Op("toy.neg"), (Frame("m"),)
+    >>> a, b, c = Node("a", neg, (), (), stack), Node("b", neg, (Ref("a"),)), Node("c", neg, (Ref("b"),), (), stack)
+    >>> place_strays([a, b, c], {"b"}, ())[1].stack == stack
+    True
+    """
+    known = {node.name: node.stack for node in nodes if node.name not in strays}
+    users: dict[str, list[str]] = {}
+    for node in nodes:
+        for name in node.refs():
+            users.setdefault(name, []).append(node.name)
+    placed: list[Node] = []
+    for is_stray, group in groupby(nodes, lambda node: node.name in strays):
+        run = list(group)
+        stack = _around(run, known, users, outside) if is_stray else ()
+        placed += [evolve(stray, stack=stack) for stray in run] if stack else run
+    return placed
+
+
+def place_boundaries(nodes: list[Node]) -> list[Node]:
+    """Return nodes in which the boundaries of regions stand in the innermost call that holds their neighbours.
+
+    Args:
+        nodes: the nodes of a graph.
+
+    >>> from purefx.ir import Effects, Frame, Op
+    >>> neg, leave, stack = Op("toy.neg"), Op("toy.leave", Effects(scope=-1)), (Frame("m"),)
+    >>> nodes = [Node("a", neg, (), (), stack), Node("b", leave), Node("c", neg, (), (), stack)]
+    >>> place_boundaries(nodes)[1].stack == stack
+    True
+    """
+    following: Stack | None = None
+    after: list[Stack | None] = []
+    for node in reversed(nodes):
+        after.append(following)
+        following = following if _is_boundary(node) else node.stack
+    placed: list[Node] = []
+    before: Stack | None = None
+    for node, behind in zip(nodes, reversed(after), strict=True):
+        if not _is_boundary(node):
+            before = node.stack
+        inner = common_prefix([before, behind]) if before is not None and behind is not None and _is_boundary(node) else ()
+        placed.append(node.evolve(stack=inner) if len(inner) > len(node.stack) else node)
+    return placed
+
+
+def _is_boundary(node: Node) -> bool:
+    return type(node.do) is Op and node.do.effects.scope != 0
+
+
+def _around(run: list[Node], known: Mapping[str, Stack], users: Mapping[str, list[str]], outside: Collection[str]) -> Stack:
+    beside = {name for node in run for name in (node.name, *node.refs(), *users.get(node.name, ()))}
+    if any(name in outside for name in beside if name not in known):
+        return ()
+    return common_prefix([known[name] for name in beside if name in known])
+
 
 Records = Mapping[Frame, Any]
 
@@ -29,13 +183,10 @@ def read_call_signatures(entries: Iterable[Any]) -> tuple[dict[Frame, CallSignat
     records: dict[Frame, Any] = {}
     for entry in list(entries)[1:]:
         record = entry.signature
-        # A strict export knows a module of two names by the first; under the second it asked for nothing, and left the
-        # record of it empty beside a pytree that is not.
-        if (
-            record is not None
-            and len(record.inputs) == record.in_spec.num_leaves
-            and len(record.outputs) == record.out_spec.num_leaves
-        ):
+        if record is not None:
+            counts = record.in_spec.num_leaves, record.out_spec.num_leaves
+            if (len(record.inputs), len(record.outputs)) != counts:
+                continue  # a strict export knows a module of two names by the first, and leaves the record of the second empty
             frame = frame_of(entry.fqn)
             if "@" in frame.path:
                 raise UnsupportedProgram(
