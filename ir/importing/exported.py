@@ -285,10 +285,7 @@ def _type_of(arg: Any, value: Any) -> ArgumentType:
 
 
 def import_ep(
-    ep: ExportedProgram,
-    *,
-    effects: Mapping[Callable[..., Any], Effects] | None = None,
-    provenance: bool = True,
+    ep: ExportedProgram, *, effects: Mapping[Callable[..., Any], Effects] | None = None, provenance: bool = True
 ) -> Program:
     """Import an exported program as an immutable value.
 

@@ -80,7 +80,7 @@ def read_traced_signature(module: torch.fx.GraphModule, output: Arg) -> tuple[Si
 
 _REPLAYED = {
     "_DynamoBytecodeCodeGen": ": first keep inputs = graph_module._dynamo_bytecode_flatten(*args), what the graph takes, "
-    "and afterwards restore_names(program, module, inputs=inputs) makes state of those that are tensors of the module",
+    "and afterwards restore_names(program, module, inputs=inputs) makes state of those that are tensors of the module"
 }
 """What else to do where Dynamo's bytecode is replayed around a graph."""
 

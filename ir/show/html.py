@@ -32,7 +32,6 @@ STYLE = """
 .purefx summary{cursor:pointer}
 .purefx details details{margin-left:1.2em}
 .purefx .dim{color:color-mix(in srgb,currentColor 72%,transparent)}
-.purefx .number{text-align:right}
 .purefx .add,.purefx .string,.purefx .operator{color:color-mix(in srgb,#1a9a45 50%,currentColor)}
 .purefx .gone,.purefx .effects{color:color-mix(in srgb,#e5534b 50%,currentColor)}
 .purefx .graph,.purefx .rule{color:color-mix(in srgb,#b45fd6 50%,currentColor)}
@@ -103,18 +102,13 @@ def titled(markup: str, title: object) -> str:
     return markup if title is None else f'<span title="{text(title)}">{markup}</span>'
 
 
-def table(rows: Iterable[Sequence[str]], *, numbers: bool = False) -> str:
+def table(rows: Iterable[Sequence[str]]) -> str:
     """Return rows of cells of markup as a table; nothing for no rows.
-
-    Args:
-        rows: cells that are markup.
-        numbers: whether all but the first column have numbers.
 
     >>> table([("a", "b")])
     '<table><tr><td>a</td><td>b</td></tr></table>'
     """
-    right = '<td class="number">' if numbers else "<td>"
-    lines = [f"<tr><td>{first}</td>{''.join([f'{right}{cell}</td>' for cell in rest])}</tr>" for first, *rest in rows]
+    lines = [f"<tr>{''.join([f'<td>{cell}</td>' for cell in row])}</tr>" for row in rows]
     return f"<table>{''.join(lines)}</table>" if lines else ""
 
 
@@ -132,20 +126,22 @@ def fold(head: str, body: str, *, is_open: bool = False) -> str:
     return f"<details{' open' if is_open else ''}><summary>{head}</summary>{body}</details>" if body else f"<div>{head}</div>"
 
 
-def listed(what: str, rows: Sequence[Sequence[str]], count: int, *, heads: Sequence[str] = ()) -> str:
+def listed(what: str, lines: Sequence[str], count: int) -> str:
     """Return a list that folds under its name and its length; nothing for an empty one.
 
     Args:
         what: its name.
-        rows: those that are shown, as cells of markup.
+        lines: those that are shown, as markup.
         count: how many there are.
-        heads: names of the columns, of which all but the first have numbers.
 
-    >>> listed("steps", [("outline()",)], 2).endswith("... 1 line more, which print(...) shows</span></div></details>")
+    >>> listed("steps", ["outline()"], 2).endswith("... 1 line more, which print(...) shows</span></div></details>")
     True
     """
-    body = table([[dim(word) for word in heads], *rows] if heads else rows, numbers=bool(heads)) + more(count - len(rows), "line")
-    return fold(f"{what} {dim(f'{count:,}')}", body) if count else ""
+    return (
+        fold(f"{what} {dim(f'{count:,}')}", table([(line,) for line in lines]) + more(count - len(lines), "line"))
+        if count
+        else ""
+    )
 
 
 def more(count: int, word: str) -> str:

@@ -66,11 +66,9 @@ def print_frame(frame: Frame, *, above: str = "") -> str:
     >>> print_frame(Frame("layers.0", 1)), print_frame(Frame("layers.0"), above="layers")
     ('layers.0@1', '.0')
     """
-    path = frame.path
-    rest = path[len(above) + 1 :]
-    shortened = above and path.startswith(f"{above}.") and is_path(rest)
-    call = f"@{frame.call}" if frame.call else ""
-    return f"{f'.{rest}' if shortened else spell_path(path)}{call}"
+    path, rest = frame.path, frame.path[len(above) + 1 :]
+    is_below = above and path.startswith(f"{above}.") and is_path(rest)
+    return (f".{rest}" if is_below else spell_path(path)) + (f"@{frame.call}" if frame.call else "")
 
 
 def read_frame(cursor: Cursor, *, above: str = "") -> Frame:
@@ -275,24 +273,11 @@ def _read_of_input(cursor: Cursor, of: str) -> Expr:
 EXPR: Syntax[Expr] = Syntax(print_expr, read_expr)
 
 
-def _print_symbol(expr: Expr | None) -> str:
-    text = "" if expr is None else print_expr(expr)
-    return f" ({text})" if text.startswith(BEHIND_A_TYPE) else f" {text}".rstrip()
-
-
-BEHIND_A_TYPE = ("default", "tangent")
-"""Words that may follow the type of an input, like a symbol."""
-
-
-def _read_symbol(cursor: Cursor) -> Expr | None:
-    return None if cursor.kind in ("newline", "end") or cursor.text in BEHIND_A_TYPE else read_expr(cursor)
-
-
 TYPE = choice(
     LITERAL,
     form(ObjectType, "object {description}", description=string("a description")),
     form(RestType, "rest{keywords?keywords/}"),
-    form(NumberType, "number {kind}{expr}", kind=path("int, float or bool"), expr=Syntax(_print_symbol, _read_symbol)),
+    form(NumberType, "number {kind}[ = {expr}]", kind=path("int, float or bool"), expr=EXPR),
     form(TensorType, "{dtype}{shape}[ on {device}]", dtype=DTYPE, shape=listed(EXPR, "[]"), device=string("a device")),
 )
 

@@ -173,7 +173,7 @@ TOKEN = re.compile(
     [ \t\r]*+ (?: ;[^\n]*+ )?+
     (?:
       (?P<number> -?(?: [0-9]++ (?:\.[0-9]++)?+ (?:e[+-]?[0-9]++)?+ | inf | nan ) (?![A-Za-z0-9_$.]) )
-    | (?P<bytes> b" (?: [^"\\\x00-\x1f\x7f]++ | \\(?: ["\\nrt] | x[0-9a-f]{2} ) )*+ " )
+    | (?P<bytes> b" (?: [^"\\\x00-\x1f\x7f-\U0010ffff]++ | \\(?: ["\\nrt] | x[0-9a-f]{2} ) )*+ " )
     | (?P<word> [A-Za-z0-9_$]++ (?: \.[A-Za-z0-9_$]++ )*+ )
     | (?P<below> (?: \.[A-Za-z0-9_$]++ )++ )
     | (?P<value> %"(?: [^"\\\x00-\x1f\x7f]++ | \\(?: ["\\nrt] | x[0-9a-f]{2} | u[0-9a-f]{4} | U[0-9a-f]{8} ) )*+ " )
@@ -249,10 +249,10 @@ class Cursor:
 
     def skip(self, *symbols: str) -> bool:
         """Pass one of some symbols or keywords if it is next, and return whether it was."""
-        if self.text in symbols and self.kind in ("symbol", "word"):
+        is_next = self.text in symbols and self.kind in ("symbol", "word")
+        if is_next:
             self.advance()
-            return True
-        return False
+        return is_next
 
     def take(self, *symbols: str) -> str:
         """Pass one of some symbols or keywords and return it; everything else is an error."""
@@ -262,37 +262,27 @@ class Cursor:
 
     def value(self) -> str:
         """Pass the name of a value and return it."""
-        if self.kind == "word" and is_word(self.text):
-            return self.advance()
-        if self.kind == "value":
-            return self._unquoted(2)
-        raise self.expected("the name of a value")
+        is_bare = self.kind == "word" and is_word(self.text)
+        return self.advance() if is_bare else self._unquoted("value", "the name of a value")
 
     def path(self, what: str = "a name") -> str:
         """Pass a module path, slot, graph id or operator name and return it."""
-        if self.kind in ("word", "number") and is_path(self.text):
-            return self.advance()
-        if self.kind == "string":
-            return self._unquoted(1)
-        raise self.expected(what)
+        is_bare = self.kind in ("word", "number") and is_path(self.text)
+        return self.advance() if is_bare else self._unquoted("string", what)
 
     def string(self, what: str = "a string") -> str:
-        """Pass a string in quotes and return what it stands for."""
-        if self.kind == "string":
-            return self._unquoted(1)
-        raise self.expected(what)
+        """Pass a string in quotes and return its value."""
+        return self._unquoted("string", what)
 
     def bytes(self) -> bytes:
-        """Pass a ``b"..."`` and return what it stands for."""
-        start = self.start
-        try:
-            return self._unquoted(2).encode("latin-1")
-        except UnicodeEncodeError:
-            raise self.error("bytes hold no such character", at=start) from None
+        """Pass a ``b"..."`` and return its value."""
+        return self._unquoted("bytes", "bytes").encode("latin-1")  # the lexer lets no other character pass
 
-    def _unquoted(self, prefix: int) -> str:
+    def _unquoted(self, kind: str, what: str) -> str:
+        if self.kind != kind:
+            raise self.expected(what)
         try:
-            found = unquoted(self.text[prefix:-1])
+            found = unquoted(self.text[self.text.index('"') + 1 : -1])
         except ValueError:
             raise self.error("an escape that names no character") from None
         self.advance()
@@ -300,32 +290,22 @@ class Cursor:
 
     def number(self) -> int | float:
         """Pass a number and return it: an int unless it is written with a point, an exponent, ``inf`` or ``nan``."""
-        text = self.text
-        if self.kind != "number":
-            raise self.expected("a number")
-        is_float = any(mark in text for mark in ".en")
-        if not is_float and len(text) > DIGITS + 1:
+        is_float = any(mark in self.text for mark in ".en")
+        if not is_float and len(self.text) > DIGITS + 1:
             raise self.error("an integer of so many digits cannot be read")
-        found = float(text) if is_float else int(text)
-        self.advance()
-        return found
+        text = self.advance()
+        return float(text) if is_float else int(text)
 
     def integer(self, what: str = "an integer") -> int:
         """Pass an integer and return it."""
-        start = self.start
-        found = self.number() if self.kind == "number" else None
-        if not isinstance(found, int):
-            raise self.error(f"expected {what}", at=start)
-        return found
+        if self.kind != "number" or any(mark in self.text for mark in ".en"):
+            raise self.error(f"expected {what}")
+        return int(self.number())
 
     def line_end(self) -> None:
         """Pass the end of a line and any empty lines after it."""
         if self.kind not in ("newline", "end"):
             raise self.expected("the end of the line")
-        self.blank_lines()
-
-    def blank_lines(self) -> None:
-        """Pass empty lines, if there are any."""
         while self.kind == "newline":
             self.advance()
 

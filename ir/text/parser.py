@@ -73,10 +73,10 @@ class _Parser:
 
     def program(self) -> Program:
         cursor = self._cursor
-        cursor.blank_lines()
-        if cursor.text != "program":
+        if cursor.kind == "newline":
+            cursor.line_end()
+        if not cursor.skip("program"):
             raise cursor.expected("'program'", SOURCES)
-        cursor.advance()
         for _ in cursor.block():
             self._section()
         cursor.line_end()

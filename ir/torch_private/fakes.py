@@ -123,9 +123,8 @@ def is_refusal(error: BaseException) -> bool:
     # One is looked up by name: its module takes long to import, and who raises it has imported it.  An operator that was made
     # with torch.library.custom_op and has no fake kernel raises a plain RuntimeError.
     known = (*FAKE_REFUSALS, UnsupportedOperatorException, NotImplementedError)
-    if isinstance(error, known) or type(error).__name__ == "GuardOnDataDependentSymNode":
-        return True
-    return isinstance(error, RuntimeError) and str(error).startswith("There was no fake impl registered")
+    is_known = isinstance(error, known) or type(error).__name__ == "GuardOnDataDependentSymNode"
+    return is_known or (isinstance(error, RuntimeError) and str(error).startswith("There was no fake impl registered"))
 
 
 def without_cache(mode: Any) -> AbstractContextManager[None]:
@@ -198,9 +197,6 @@ _is_symbolic = attrgetter("_has_symbolic_sizes_strides")
 without_overrides = torch._C.DisableTorchFunctionSubclass
 """A block in which an attribute of a tensor is read without asking its class for ``__torch_function__``: half of the time that
 reading takes.  It holds for one thread."""
-
-# pyright: reportPrivateUsage=false
-# Using private names in one place is what this folder is for.
 
 
 def size_number(size: Any) -> int | float | bool | None:
@@ -283,17 +279,15 @@ def symbols_of(env: Any) -> dict[str, Any]:
 
 def ranges_in(values: Iterable[Any]) -> dict[Any, Any]:
     """Return the bounds that their environment has for the symbols in fake values, in order of first occurrence."""
+    sizes: list[Any] = []
+    for part in (part for value in values for part in (value if isinstance(value, tuple | list) else (value,))):
+        is_fake = isinstance(part, FakeTensor)
+        sizes += (*part.shape, *(part.stride() if part.layout is torch.strided else ())) if is_fake else (part,)
     found: dict[Any, Any] = {}
-    for value in values:
-        for part in value if isinstance(value, tuple | list) else (value,):
-            strides = part.stride() if isinstance(part, FakeTensor) and part.layout is torch.strided else ()
-            sizes: Iterable[Any] = (*part.shape, *strides) if isinstance(part, FakeTensor) else (part,)
-            for size in sizes:
-                if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool):
-                    node = size.node
-                    known = node.shape_env.var_to_range
-                    symbols = sorted(node.expr.free_symbols, key=str)
-                    found.update((symbol, known[symbol]) for symbol in symbols if symbol in known and symbol not in found)
+    for node in [size.node for size in sizes if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool)]:
+        known = node.shape_env.var_to_range
+        symbols = sorted(node.expr.free_symbols, key=str)
+        found.update((symbol, known[symbol]) for symbol in symbols if symbol in known and symbol not in found)
     return found
 
 

@@ -162,11 +162,10 @@ def child_of(module: Any, name: str) -> Any:
 
 def state_of(module: Any, name: str) -> Any:
     """Return a parameter or buffer of a module, or what ``getattr`` finds: a constant, something parametrized."""
-    own = module._parameters
-    if name in own:
-        return own[name]
-    own = module._buffers
-    return own[name] if name in own else getattr(module, name)
+    for own in (module._parameters, module._buffers):
+        if name in own:
+            return own[name]
+    return getattr(module, name)
 
 
 def storage_key(tensor: torch.Tensor) -> int:
@@ -214,13 +213,12 @@ def window_on(memory: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
 
 def hooks_of(module: torch.nn.Module) -> list[Callable[..., Any]]:
     """Return the hooks that run when a module is called."""
-    kinds = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return [hook for hooks in kinds for hook in hooks.values()] if any(kinds) else []
+    return [hook for name in _HOOKS if (hooks := getattr(module, name)) for hook in hooks.values()]
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _HOW = ("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs")
-"""Which of them, by number, take keyword arguments, or run after an error."""
+"""The hooks, by number, that take keyword arguments, or run after an error."""
 
 
 def with_hooks_of(module: Module, other: torch.nn.Module) -> Module:
@@ -235,14 +233,14 @@ def with_hooks_of(module: Module, other: torch.nn.Module) -> Module:
     attributes, theirs = made.__dict__, other.__dict__
     attributes.update(module.__dict__)
     for name in _HOOKS:
-        attributes[name] = {**attributes[name], **{number: _told(other, hook) for number, hook in theirs[name].items()}}
+        attributes[name] = {**attributes[name], **{number: _receiving(other, hook) for number, hook in theirs[name].items()}}
     for name in _HOW:
         attributes[name] = {**attributes[name], **theirs[name]}
     attributes["_is_full_backward_hook"] = theirs["_is_full_backward_hook"]
     return made
 
 
-def _told(module: torch.nn.Module, hook: Callable[..., Any]) -> Callable[..., Any]:
+def _receiving(module: torch.nn.Module, hook: Callable[..., Any]) -> Callable[..., Any]:
     return lambda _, *rest: hook(module, *rest)
 
 

@@ -144,10 +144,7 @@ CRAFTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "a huge fake": (lambda s: first(s, "tensor")["tensor"].__setitem__(1, [HUGE * HUGE]), "a size that is not one"),
     "deep": (lambda s: s["meta"]["values"].append(json.loads("[" * 100 + "]" * 100)), "nests too deep"),
-    "no expression": (
-        lambda s: first(s, "number").update(number=["int", "__import__('os')"]),
-        "is malformed",
-    ),
+    "no expression": (lambda s: first(s, "number").update(number=["int", "__import__('os')"]), "is malformed"),
     "an unknown symbol": (lambda s: first(s, "number").update(number=["int", "evil * 2"]), "names a symbol that"),
     "a power": (lambda s: first(s, "number").update(number=["int", f"({name_of(s)} ** 63) ** 63"]), "is malformed"),
     "a tower": (lambda s: first(s, "number").update(number=["int", f"2 ** {name_of(s)}"]), "large or symbolic exponent"),

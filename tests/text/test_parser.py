@@ -125,12 +125,7 @@ signatures = st.builds(
     st.lists(names, max_size=2).map(tuple),
 )
 bounds = st.builds(ir.Range, exprs, st.none() | st.integers(), st.none() | st.integers())
-call_signatures = st.builds(
-    ir.CallSignature,
-    *[st.none() | trees] * 2,
-    st.lists(names, max_size=2).map(tuple),
-    st.booleans(),
-)
+call_signatures = st.builds(ir.CallSignature, *[st.none() | trees] * 2, st.lists(names, max_size=2).map(tuple), st.booleans())
 slots = st.builds(
     lambda kind, cell, persistent: ir.Slot(kind, torch.ones(2), cell, cell % 2, persistent),
     *[st.sampled_from(ir.SlotKind), st.integers(0, 3), st.booleans()],
