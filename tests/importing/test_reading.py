@@ -156,26 +156,6 @@ def test_projections_belong_to_what_they_project() -> None:
             assert node.stack == by_name[node.args[0].name].stack
 
 
-def first_call(ep: torch.export.ExportedProgram) -> torch.fx.Node:
-    """Return the first operator of the graph."""
-    return next(node for node in ep.graph.nodes if node.op == "call_function")
-
-
-def test_what_is_not_supported_is_named() -> None:
-    """A call_module in an exported graph, an argument of an unknown type: UnsupportedProgram with the node."""
-    ep = exported(Tower(1), torch.ones(1, 4))
-    node = first_call(ep)
-    with ep.graph.inserting_before(node):
-        ep.graph_module.add_module("extra", torch.nn.ReLU())
-        ep.graph.call_module("extra", (node.args[0],))
-    with pytest.raises(NotImplementedError, match="call_module"):
-        px.import_ep(ep)
-    other: Any = exported(Tower(1), torch.ones(1, 4))
-    first_call(other).args = (*first_call(other).args[:2], torch.ones(8))  # type: ignore[assignment]
-    with pytest.raises(px.errors.UnsupportedProgram, match="Tensor"):
-        px.import_ep(other)
-
-
 # The law of ``import_fx``: lowering what was imported gives what the graph module does, whatever the graph is.
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -18,8 +18,8 @@ from purefx.ir.allowed import allowed
 from purefx.ir.errors import InvalidProgram, ParseError
 from purefx.ir.importing.exported import import_ep
 from purefx.ir.text import parse
-from purefx.ir.text.arguments import print_arg, print_tree, read_arg, read_tree
-from purefx.ir.text.contract import INFIX, print_effects, print_expr, print_stack, read_effects, read_expr, read_stack
+from purefx.ir.text.arguments import print_arg, read_arg
+from purefx.ir.text.contract import INFIX, print_expr, read_expr
 from purefx.ir.text.lexer import Cursor
 
 QUICK = settings(max_examples=60, deadline=None)
@@ -182,24 +182,6 @@ def test_expressions(expr: Any) -> None:
 
 
 @QUICK
-@given(trees)
-def test_trees(tree: Any) -> None:
-    assert at_end(print_tree(tree), read_tree) == tree
-
-
-@QUICK
-@given(effects)
-def test_effects(found: ir.Effects) -> None:
-    assert at_end(print_effects(found), read_effects) == found
-
-
-@QUICK
-@given(stacks.filter(bool))
-def test_stacks(stack: tuple[ir.Frame, ...]) -> None:
-    assert at_end(print_stack(stack), read_stack) == stack
-
-
-@QUICK
 @given(programs)
 def test_programs(program: ir.Program) -> None:
     text = program.text()
@@ -294,30 +276,6 @@ def test_an_unknown_operator_is_kept_by_name() -> None:
     ops = [node.do for node in program.main.nodes]
     assert ops == [ir.Op("os.system", ir.ANYTHING), ir.Op("my.op", ir.Effects(writes=(ir.ArgAt(0, "x"),)))]
     assert [op.target for op in ops if isinstance(op, ir.Op)] == [None, None]
-
-
-def test_registered_types_are_printed_and_refused() -> None:
-    Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024  # pyright: ignore[reportUntypedNamedTuple]  as users write them
-    program = ir.Program.of({"": ir.Graph((), ())}, signature=ir.Signature(out_spec=pytree.tree_structure(Point(1, 2))))
-    assert '.Point"(*, *)' in program.text()
-    with pytest.raises(ir.ParseError, match=r"registered type '.*Point' cannot be read"):
-        parse(program.text())
-
-
-def test_reading_is_linear_in_the_number_of_nodes() -> None:
-    stack = (ir.Frame("layers"), ir.Frame("layers.0"))
-    nodes = tuple(ir.Node(f"x{number}", ir.Op("toy.add"), (ir.Ref("x"), number), stack=stack) for number in range(5000))
-    program = ir.Program.of({"": ir.Graph((ir.Input("x"),), nodes, (ir.Ref("x1"),))})
-    assert parse(program.text()) == program
-
-
-def test_a_number_without_a_symbol_has_a_default() -> None:
-    inputs = (
-        ir.UserInput(ir.NumberType("int"), "n", ir.LiteralType(3)),
-        ir.UserInput(ir.NumberType("int", ir.Sym("default")), "m"),
-    )
-    program = ir.Program.of({"": ir.Graph((ir.Input("n"), ir.Input("m")), ())}, signature=ir.Signature(inputs))
-    assert parse(program.text()) == program
 
 
 def test_comments_blank_lines_and_carriage_returns() -> None:
