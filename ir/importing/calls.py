@@ -106,7 +106,7 @@ def is_from_region(meta: Mapping[str, Any]) -> bool:
 
 
 def place_strays(nodes: list[Node], strays: Collection[str], outside: Collection[str]) -> list[Node]:
-    """Return nodes in which those that no module call is known of stand in the innermost call that holds their neighbours.
+    """Put each stray node into the innermost call that contains its neighbours, and return the nodes.
 
     Args:
         nodes: the nodes of a graph.
@@ -133,7 +133,7 @@ def place_strays(nodes: list[Node], strays: Collection[str], outside: Collection
 
 
 def place_boundaries(nodes: list[Node]) -> list[Node]:
-    """Return nodes in which the boundaries of regions stand in the innermost call that holds their neighbours.
+    """Put the boundaries of regions into the innermost call that contains their neighbours, and return the nodes.
 
     Args:
         nodes: the nodes of a graph.
@@ -298,7 +298,7 @@ class _Boundaries:
         return Ref(name) if name in self.edit.position else None
 
     def _result(self, leaf: Arg) -> Arg:
-        # Of an operator that gives the new contents of what it wrote beside its result (a BatchNorm in training, after a
+        # Of an operator that returns the new contents of its operands beside its result (a BatchNorm in training, after a
         # decomposition), the exporter records the last value, which is not a result.
         item = self.graph.by_name.get(leaf.name) if type(leaf) is Ref else None
         if item is None or item.projection is None:
@@ -315,7 +315,7 @@ class _Boundaries:
         return max((self.edit.position[leaf.name] for leaf in leaves if type(leaf) is Ref), default=-1)
 
     def _place(self, frame: Frame) -> Stack:
-        # A call in which nothing was computed: it stands in the nearest module above it that was called.
+        # A call in which nothing was computed is in the nearest module above it that was called.
         above = frame.path
         while above:
             above = above.rpartition(".")[0]

@@ -69,7 +69,7 @@ def _holds_one(arg: Arg) -> bool:
 
 @frozen
 class _Use:
-    """Where a constant stands: the graph, and the module calls around it."""
+    """The place of a constant: the graph, and the module calls around it."""
 
     graph: str
     stack: Stack
@@ -120,7 +120,7 @@ def _check(leaf: Any, where: str) -> None:
 
 
 class _Lifting:
-    """Names the constants of a program, and puts reads where they stood.
+    """Names the constants of a program, and replaces them by reads.
 
     Args:
         program: the program.
@@ -181,7 +181,7 @@ class _Lifting:
         return State(tuple(slots), pmap(slots)) if len(slots) > len(state) else state
 
     def _owner(self, homes: list[str]) -> str:
-        # The innermost module around all of them that is called; nothing stands inside a module that is held as it is.
+        # The innermost module around all of them that is called; nothing can be inside a module that is kept as it is.
         found = homes[0]
         for home in homes:
             while found and home != found and not is_below(home, found):

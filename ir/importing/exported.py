@@ -88,16 +88,16 @@ class ExportedFront(Front):
     """
 
     def __init__(
-        self, stacks: ExportedStacks, placed: Mapping[Any, Any], outside: Collection[str], said: Said, *, origins: bool
+        self, stacks: ExportedStacks, placed: Mapping[Any, Any], outside: Collection[str], declared: Said, *, origins: bool
     ) -> None:
-        super().__init__(said, origins=origins)
+        super().__init__(declared, origins=origins)
         self.stacks = stacks
         self.placed = placed
         self.outside = outside
         self.renamed: Mapping[str, str] = {}
         """Values of the root that alias an input: the results of in-place operators on it."""
         self.unplaced: dict[str, frozenset[str]] = {}
-        """For each graph the nodes that the exporter gave no stack."""
+        """For each graph the nodes that have no stack from the exporter."""
 
     def read(self, module: torch.fx.GraphModule) -> None:
         """Fill ``graphs``: the root under ``""``, a nested one under ``"$" + its attribute path``."""
@@ -162,8 +162,8 @@ def read_state(ep: ExportedProgram) -> State:
     saved, constants = ep.state_dict, ep.constants
     for name in (*saved, *constants):
         if type(name) is not str:
-            said, advice = f"the state has a tensor under {short(name)}, not under a name", "rename it in ep.state_dict"
-            raise InvalidProgram([Violation("well-formed", said, node="state", advice=advice)])
+            fault, advice = f"the state has a tensor under {short(name)}, not under a name", "rename it in ep.state_dict"
+            raise InvalidProgram([Violation("well-formed", fault, node="state", advice=advice)])
     tensors = saved.values() if any(map(is_lifted, constants)) else ()
     parameters = {cell_key(value)[0]: value for value in tensors if isinstance(value, torch.nn.Parameter)}
     slots: dict[str, Slot] = {}
@@ -242,9 +242,9 @@ def _check_lengths(ep: ExportedProgram, root: Graph) -> None:
     specs = ep.graph_signature
     results = root.output if isinstance(root.output, tuple) else (root.output,)
     counts = (("input", len(specs.input_specs), len(root.inputs)), ("output", len(specs.output_specs), len(results)))
-    for what, said, there in counts:
-        if said != there:
-            text = f"the signature refers to {said} {what}s, the graph has {there}"
+    for what, fault, there in counts:
+        if fault != there:
+            text = f"the signature refers to {fault} {what}s, the graph has {there}"
             advice = "a pass that adds or removes one must change ep.graph_signature too"
             raise InvalidProgram([Violation(f"signature-{what}s", text, advice=advice)])
 
@@ -328,7 +328,7 @@ def import_ep(
     return program
 
 
-def _read(ep: ExportedProgram, said: Said, *, provenance: bool) -> Program:
+def _read(ep: ExportedProgram, declared: Said, *, provenance: bool) -> Program:
     entries = [entry.fqn for entry in ep.module_call_graph]
     paths = dict.fromkeys([fqn if type(fqn) is str and "@" not in fqn else frame_of(fqn).path for fqn in entries])
     nested = [found for found in ep.graph_module.modules() if isinstance(found, torch.fx.GraphModule)]
@@ -337,7 +337,7 @@ def _read(ep: ExportedProgram, said: Said, *, provenance: bool) -> Program:
     traced = traced_backward(ep.graph_module.graph) if is_joint else Traced({}, frozenset())
     state_kinds = (InputKind.PARAMETER, InputKind.BUFFER)
     outside = {spec.arg.name for spec in ep.graph_signature.input_specs if spec.kind not in state_kinds}
-    reader = ExportedFront(stacks, traced.stacks, outside, said, origins=provenance)
+    reader = ExportedFront(stacks, traced.stacks, outside, declared, origins=provenance)
     reader.read(ep.graph_module)
     state = read_state(ep)
     signatures, records = read_call_signatures(ep.module_call_graph)
@@ -345,7 +345,7 @@ def _read(ep: ExportedProgram, said: Said, *, provenance: bool) -> Program:
     root = reader.graphs[""] = with_boundaries(flat, records, reader.renamed)
     types = stacks.types
     for path in [path for path in types if path not in paths]:
-        # A module that no module of the hierarchy holds: it stays a call, at the path that the exporter gives.
+        # A module that no module of the hierarchy holds: it stays a call, at the path from the exporter.
         paths.update(dict.fromkeys(way_to(path)))
     for owner in dict.fromkeys([name.rpartition(".")[0] for name in state.order]):
         if owner not in paths:  # `run_decompositions` takes a tensor subclass apart into state of modules that it makes up

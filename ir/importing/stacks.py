@@ -236,7 +236,7 @@ Calls = tuple[Any, ...]
 
 @frozen
 class Traced:
-    """What a tracer said of the nodes of one graph."""
+    """What a tracer recorded about the nodes of one graph."""
 
     stacks: Mapping[torch.fx.Node, Mapping[Any, Any]]
     """The module stack of each node that has one, as torch writes it; that of its forward node for a node of the backward."""
@@ -373,7 +373,7 @@ def _users(node: torch.fx.Node) -> list[torch.fx.Node]:
 
 
 def with_backward_calls(graph: Graph, backward: frozenset[str]) -> Graph:
-    """Return the root graph with the backward nodes in calls of their own, and said to be backward in their meta.
+    """Return the root graph with the backward nodes in separate calls, and marked as backward in their meta.
 
     A module that the forward calls n times is called n times more: call ``n + k`` is the gradient of call ``k``.
 

@@ -40,11 +40,11 @@ class TracedFront(Front):
     Args:
         root: the root; it is not changed.
         values: fake values of nodes that have none in their meta.
-        said: what operators of other libraries are declared to do.
+        declared: what operators of other libraries are declared to do.
     """
 
-    def __init__(self, root: torch.fx.GraphModule, values: Mapping[Any, Any], said: Said) -> None:
-        super().__init__(said, origins=False)
+    def __init__(self, root: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Said) -> None:
+        super().__init__(declared, origins=False)
         self.root = root
         self.values = values
         self.attributes = Attributes(root)
@@ -209,8 +209,8 @@ def parameters_of(module: torch.fx.GraphModule) -> list[Parameter]:
             stars = len(fx_node.target) - len(fx_node.target.lstrip("*")) if type(fx_node.target) is str else 0
             name = fx_node.target[stars:] if stars else fx_node.target
             if stars > 2 or not is_identifier(name):
-                said = f"{short(fx_node.target)} cannot be a parameter: it is not an identifier of Python"
-                raise InvalidProgram([Violation("names", said, node=where(fx_node), advice="rename it in the fx graph")])
+                fault = f"{short(fx_node.target)} cannot be a parameter: it is not an identifier of Python"
+                raise InvalidProgram([Violation("names", fault, node=where(fx_node), advice="rename it in the fx graph")])
             rest = RestType(keywords=stars == 2) if stars else None
             found.append(Parameter(name, tuple(fx_node.args[:1]), rest))
     return found

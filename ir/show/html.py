@@ -94,7 +94,7 @@ def code(line: object) -> str:
 
 
 def titled(markup: str, title: object) -> str:
-    """Return markup that says more when a pointer rests on it.
+    """Return markup with a tooltip.
 
     >>> titled("y", 'm.py:3 in "f"')
     '<span title="m.py:3 in &quot;f&quot;">y</span>'
@@ -145,7 +145,7 @@ def listed(what: str, lines: Sequence[str], count: int) -> str:
 
 
 def more(count: int, word: str) -> str:
-    """Return a line that says what is left out; nothing where nothing is.
+    """Return a line with the number of omitted lines; nothing if none is omitted.
 
     >>> more(0, "node"), more(1234, "node")
     ('', '<div><span class="dim">... 1,234 nodes more, which print(...) shows</span></div>')
@@ -154,7 +154,7 @@ def more(count: int, word: str) -> str:
 
 
 def page(*parts: str) -> str:
-    """Return markup as something that can stand by itself in a notebook.
+    """Return markup as a page of a notebook.
 
     >>> page("<b>x</b>").endswith("<b>x</b></div>")
     True

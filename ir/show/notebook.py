@@ -39,7 +39,7 @@ BODIES = 200
 """Bodies that have a line of their own."""
 
 OPEN = 60
-"""A graph of no more nodes begins unfolded, if it is the one that somebody looks at."""
+"""The root begins unfolded if it has no more lines."""
 
 FINDINGS = 12
 
@@ -187,7 +187,7 @@ def diff_page(diff: Diff) -> str:
 
 
 SIGNS = {"+": "add", "-": "gone", "@": "place", " ": "same"}
-"""What the first letter of a line of a diff says, as the style calls it."""
+"""The style of a line of a diff, by its first letter."""
 
 
 def _section(what: str, *lines: str, room: Room) -> str:

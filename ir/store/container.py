@@ -153,7 +153,7 @@ def misshapen(value: Any, shape: Any, at: str = "") -> str | None:
 
 
 class File:
-    """An open file: its structure, and its tensors when they are asked for."""
+    """An open file: its structure, and its tensors on demand."""
 
     def __init__(self, name: str, handle: Any) -> None:
         self._name = name
@@ -384,7 +384,7 @@ def _described(value: Any) -> str:
 
 
 def as_tensor(facts: TensorFacts, storage: torch.UntypedStorage, name: str) -> torch.Tensor:
-    """Return a view of a storage, a parameter if the facts say so.
+    """Return a view of a storage, a parameter if the facts are those of one.
 
     Args:
         facts: which view.

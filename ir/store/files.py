@@ -33,7 +33,7 @@ from .metas import read_metas, write_metas
 
 
 def write_origins(program: Program) -> tuple[dict[str, Any], Mapping[Origin, int]]:
-    """Return the origins of a program and where they stood after each step, for JSON, and the number of each origin.
+    """Return the origins of a program and their places after each step, for JSON, and the number of each origin.
 
     Args:
         program: the program.
@@ -170,7 +170,7 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
 
 
 def _check_all_has_text(program: Program, text: str, allow: frozenset[str]) -> None:
-    # Only where a value may have no text: a string may say `opaque(` too.
+    # Only where a value may have no text: a string may contain `opaque(` too.
     specs = [program.signature.in_spec, program.signature.out_spec]
     for found in program.call_signatures.values():
         specs += [found.in_spec, found.out_spec]
@@ -217,7 +217,7 @@ def load(
             reach files, other processes or attributes by name.
 
     Returns:
-        A valid program, equal to the one that was saved, without its trail; what ``history`` and ``became`` tell of it stays.
+        A valid program, equal to the one that was saved, without its trail; what ``history`` and ``became`` return stays.
 
     Raises:
         StoreError: no file can have this path; the file is none of ours, damaged, crafted, or of a later version; or ``state``
@@ -262,7 +262,7 @@ def load(
 
 
 MALFORMED = (ParseError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RuntimeError)
-"""What is raised where a file says what makes no sense."""
+"""Errors that mean that the contents of a file make no sense."""
 
 
 def _read_program(structure: dict[str, Any], known: Known) -> Program:

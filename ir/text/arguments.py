@@ -99,7 +99,7 @@ def print_kwarg(key: str, value: Arg) -> str:
 
 
 def opaque(what: str) -> str:
-    """Return what stands for a value that has no text.
+    """Return the text of a value that cannot be read back.
 
     >>> opaque("torch.SymInt")
     'opaque("torch.SymInt")'
@@ -111,7 +111,7 @@ def read_arg(cursor: Cursor) -> Arg:
     """Read one argument.
 
     Raises:
-        ParseError: something else stands here, or it holds what has no text.
+        ParseError: it is not an argument, or it contains a value that has no text.
 
     >>> read_arg(Cursor('(x, "x", [1, -0.0], {"a": slice(0, None, None)})'))
     (Ref(name='x'), 'x', [1, -0.0], Record(items=(('a', slice(0, None, None)),)))
@@ -159,7 +159,7 @@ def _read_symbol(cursor: Cursor) -> Arg:
 
 
 def _read_tuple(cursor: Cursor) -> Arg:
-    # "(1)" is refused by demanding the comma: nobody should have to know whether it is 1 or (1,).
+    # "(1)" is refused by demanding the comma: it could be read as 1 or as (1,).
     if cursor.skip(")"):
         return ()
     first = read_arg(cursor)
@@ -248,7 +248,7 @@ def print_tree(spec: Any, depth: int = 0) -> str:
 
 
 def _print_type(spec: Any) -> str:
-    # The context of a named tuple is its class, which is all that there is to say.
+    # The context of a named tuple is its class.
     if isinstance(spec.context, type):
         return quoted(type_name(spec.context))
     kept = print_arg(frozen_arg(spec.context)) if pytree.SUPPORTED_NODES.get(spec.type) else opaque(type_name(type(spec.context)))
@@ -276,7 +276,7 @@ def read_tree(cursor: Cursor) -> Any:
     """Read a pytree spec.
 
     Raises:
-        ParseError: something else stands here, or a type that is neither registered here nor given.
+        ParseError: it is not a pytree spec, or its type is neither registered nor passed.
 
     >>> read_tree(Cursor("(*, [*])")) == pytree.tree_structure((1, [2]))
     True

@@ -165,7 +165,7 @@ def read_effects(cursor: Cursor) -> Effects:
     """Read effects.
 
     Raises:
-        ParseError: something else stands here.
+        ParseError: the text is something else.
 
     >>> read_effects(Cursor("writes(0:self), random")) == Effects(writes=(ArgAt(0, "self"),), random=True)
     True
@@ -222,7 +222,7 @@ def read_expr(cursor: Cursor) -> Expr:
     """Read an expression.
 
     Raises:
-        ParseError: something else stands here.
+        ParseError: the text is something else.
 
     >>> read_expr(Cursor("(2 * s77) == size(#0, 1)"))
     Apply(op='==', args=(Apply(op='*', args=(2, Sym(name='s77'))), InputDim(index=0, dim=1, of='size')))
@@ -282,7 +282,7 @@ TYPE = choice(
 )
 
 ONLY: Syntax[Any] = Syntax(lambda _: "", lambda cursor: tuple(cursor.known.types.values()))
-"""The classes of an input are not written: they are those that the reader gives."""
+"""The classes of an input are not written: they are the `types` of the reader."""
 
 INPUT: Syntax[InputSpec] = choice(
     form(StateInput, "state {slot}", slot=SLOT),

@@ -22,7 +22,7 @@ Target = Callable[..., Any]
 
 @frozen
 class Known:
-    """What a reader gives beside the allow-list: operators and types that a text may name, and the contents of slots.
+    """What a reader passes beside the allow-list: operators and types that a text may name, and the contents of slots.
 
     >>> Known({"toy.neg": abs}).operator("toy.neg") is abs, Known().operator("os.system") is None
     (True, True)
@@ -55,13 +55,13 @@ class Known:
         return cls(operators or {}, {type_name(kind): kind for kind in kinds}, names_of(allow), state or {})
 
     def operator(self, name: str) -> Target | None:
-        """Return the operator that a name stands for, or None."""
+        """Return the operator of a name, or None."""
         if name in self.operators:
             return self.operators[name]
         return registered(name) if name in self.allow else allowed(name)
 
     def type(self, name: str) -> Any:
-        """Return the type of a pytree node that a name stands for, or None: one that is given, or registered as a node."""
+        """Return the type of a pytree node by name, or None: a passed or a registered one."""
         if name in self.types:
             return self.types[name]
         # The last one: a notebook defines and registers a class of one name again and again.
@@ -103,7 +103,7 @@ WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PATH = re.compile(r"[A-Za-z0-9_$]+(?:\.[A-Za-z0-9_$]+)*")
 
 RESERVED = frozenset({"None", "True", "False", "nan", "inf", "return"})
-"""Words that mean something where a value could stand."""
+"""Words that are not names of values."""
 
 
 def is_word(name: str) -> bool:
@@ -196,7 +196,7 @@ OPENS = {"(": 1, "[": 1, ")": -1, "]": -1}
 
 
 class Cursor:
-    """A cursor at one word of a text: ``kind`` and ``text`` say which.
+    """A cursor at one word of a text, which is ``text``, of the kind ``kind``.
 
     >>> cursor = Cursor("y = 1")
     >>> cursor.value(), cursor.take("="), cursor.number()
@@ -336,7 +336,7 @@ class Cursor:
 
 
 def read_list(cursor: Cursor, read: Callable[[Cursor], T], *, opening: str = "(", closing: str = ")") -> list[T]:
-    """Read things between brackets, with commas between them; one may stand behind the last.
+    """Read a list between brackets, with commas between the items; a comma may follow the last.
 
     >>> read_list(Cursor("(a, b,)"), Cursor.path)
     ['a', 'b']

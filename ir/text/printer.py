@@ -21,10 +21,10 @@ from .lexer import is_path, quoted, spell_path, spell_value
 from .syntax import indented
 
 KEYWORDS = frozenset({"call", "get"})
-"""Words that stand where the name of an operator could."""
+"""Words that are used like the name of an operator."""
 
 STACK_COLUMN = 64
-"""Module stacks stand in one column, unless the line is longer than this."""
+"""Module stacks are aligned in one column, unless the line is longer than this."""
 
 WIDTH = 100
 """A list of inputs longer than this is broken."""
@@ -61,7 +61,7 @@ def print_program(program: Program) -> str:
 
 
 def print_graph(graph: Graph, *, name: str = "") -> str:
-    """Return one graph as text, as it stands in the text of a program.
+    """Return one graph as text, as in the text of a program.
 
     Args:
         graph: the graph.

@@ -334,7 +334,7 @@ def read_state(cursor: Cursor) -> State:
         if line.name in slots:
             raise cursor.error("a second slot of this name", at=at)
         if any(name is not None and name not in slots for name in (line.tied, line.shares)):
-            raise cursor.error("no slot of this name stands above", at=line.ties_at)
+            raise cursor.error("there is no slot of this name above", at=line.ties_at)
         value = _value_of(line, cursor)
         cell = next(cells) if line.tied is None else slots[line.tied].cell
         memory = line.tied if line.shares is None else line.shares

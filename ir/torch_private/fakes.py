@@ -47,7 +47,7 @@ FAKE_REFUSALS = (DataDependentOutputException, DynamicOutputShapeException, Unsu
 
 
 def autocast_is_on() -> bool:
-    """Return whether autocast is on for any device; the public way asks for one device at a time.
+    """Return whether autocast is on for any device; the public way checks one device at a time.
 
     >>> with torch.autocast("cpu"):
     ...     autocast_is_on()
@@ -78,7 +78,7 @@ def per_example(value: torch.Tensor) -> torch.Tensor:
 
 
 def device_of(tensor: Any) -> torch.device:
-    """Return the device that a tensor is on, or stands for.
+    """Return the device of a tensor, real or fake.
 
     While one thread computes what an operator gives for fake tensors, the public way says ``meta`` of all of them on each thread.
 
@@ -100,7 +100,7 @@ def fake_of(mode: Any, dtype: torch.dtype, shape: Any, stride: Any, device: torc
 
 
 def fake_on(tensor: Any, device: torch.device) -> Any:
-    """Return a fake tensor as it is, on another device: torch would ask for one that is not here.
+    """Return a fake tensor as it is, on another device: torch would need the device itself.
 
     Sizes, strides and what shares memory stay.
 
@@ -115,7 +115,7 @@ def fake_on(tensor: Any, device: torch.device) -> Any:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether an operator raised an error because fake values do not tell what it gives, and not because they are wrong.
+    """Return whether an operator raised an error because its result depends on contents, and not because its operands are wrong.
 
     >>> is_refusal(NotImplementedError()), is_refusal(RuntimeError("sizes do not match"))
     (True, False)
@@ -128,7 +128,7 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def without_cache(mode: Any) -> AbstractContextManager[None]:
-    """Keep a mode from giving what the same operator gave before, in any mode of this process; no public switch does.
+    """Keep a mode from returning cached results of an operator, from any mode of this process; no public switch does.
 
     What it gives shares memory with an operand only where the schema says that it does, so the first answer and the second
     differ for an operator that returns its operand silently.
@@ -200,7 +200,7 @@ reading takes.  It holds for one thread."""
 
 
 def size_number(size: Any) -> int | float | bool | None:
-    """Return what a symbolic number was when its program was exported; None where only a run can say.
+    """Return what a symbolic number was when its program was exported; None if only a run determines it.
 
     Its symbols are replaced by the numbers that the exporter saw; no public way to that number leaves the environment as it
     is: comparing or converting a symbolic number installs a guard.

@@ -32,7 +32,7 @@ pytree: Any = torch.utils._pytree
 """The pytree library; torch has no public name for it, and exported signatures are its ``TreeSpec``."""
 
 PyTreeCodeGen: Any = torch.fx.graph._PyTreeCodeGen
-"""Makes a graph's code take and give pytrees, as the graph of ``ep.module()`` does."""
+"""Makes a graph's code accept and return pytrees, as the graph of ``ep.module()`` does."""
 
 PyTreeInfo: Any = torch.fx.graph._PyTreeInfo
 """Its argument names and specs."""
@@ -41,7 +41,7 @@ NodeSource: Any = torch.fx.traceback.NodeSource
 """What ``meta["from_node"]`` holds: which node a node was made from, and by which pass."""
 
 EMPTY_STACK_KEY = "_empty_nn_module_stack_from_metadata_hook"
-"""The key that the exporter gives to a node that no module stack is known for."""
+"""The key that the exporter writes for a node without a known module stack."""
 
 
 def fields_of(kind: type) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def run_while_tracing(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def read_node_source(written: dict[str, Any]) -> Any:
-    """Return the ``NodeSource`` that its ``to_dict`` gave; the constructor wants the node itself.
+    """Return a ``NodeSource`` from the result of ``to_dict``; the constructor needs the node itself.
 
     >>> read_node_source({"pass_name": "p", "action": "create", "name": "y", "target": "t", "graph_id": 0}).name
     'y'
@@ -152,7 +152,7 @@ def unsaved_buffers(module: torch.nn.Module) -> set[str]:
 
 
 def child_of(module: Any, name: str) -> Any:
-    """Return a child of a module, or a view that stands beside its children.
+    """Return a child of a module, or a view beside its children.
 
     ``getattr`` fails before it asks ``Module.__getattr__``, which takes five times as long.
     """
@@ -264,7 +264,7 @@ def checks_inputs(module: Any) -> bool:
 
 
 def set_guards(ep: torch.export.ExportedProgram, guards: list[str]) -> None:
-    """Give an exported program the guards that ``ep.module()`` enforces; its constructor asks the fake values alone."""
+    """Set the guards that ``ep.module()`` enforces; the constructor takes them from the fake values alone."""
     ep._guards_code = guards
 
 

@@ -23,7 +23,7 @@ __all__ = [
 
 
 def is_traced() -> bool:
-    """Return whether somebody reads the structured trace of torch.
+    """Return whether the structured trace of torch has a reader.
 
     Its logger has a handler from the beginning, which without a folder takes one record and goes; and pytest hangs its own on
     every logger, for messages, of which a trace has none.  Neither is somebody.
@@ -57,7 +57,7 @@ TRACING = "torch.export._unlift"
 
 
 class Late:
-    """A module that is imported when something of it is asked for.
+    """A module that is imported when one of its attributes is first read.
 
     >>> fractions = Late("fractions")
     >>> fractions, fractions.Fraction(2, 4)
@@ -71,7 +71,7 @@ class Late:
         return f"Late({self._module!r})"
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what Python asks of any object is not asked of the module
+        if name.startswith("__"):  # Python looks these up on any object
             raise AttributeError(name)
         found = getattr(importlib.import_module(self._module), name)
         self.__dict__[name] = found

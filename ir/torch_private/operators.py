@@ -1,4 +1,4 @@
-"""Private names of torch for operators and plain functions: how they are found, and what they say of themselves.
+"""Private names of torch for operators and plain functions: how they are found, and their schemas.
 
 A name is given a type and a reason here, and nothing more.
 """
@@ -36,7 +36,7 @@ ASSERT_SCALAR: Any = cast(Any, torch.ops.aten)._assert_scalar.default
 """The operator that the exporter writes for assertions about sizes: a condition and a message; no public one takes a number."""
 
 SAFE_SOFTMAX: Any = cast(Any, torch.ops.aten)._safe_softmax.default
-"""The softmax of attention that torch takes apart: a row of ``-inf`` gives zeros."""
+"""The softmax of attention that torch decomposes: it returns zeros for a row of ``-inf``."""
 
 OpOverloadPacket: Any = torch._ops.OpOverloadPacket
 """The type of ``torch.ops.aten.add``."""
@@ -86,7 +86,7 @@ class Parameter:
     has_default: bool
     default: Any
     size: int | None
-    """How long a list of integers is that one number may stand for."""
+    """The length of a list of integers that may be written as one number."""
     is_written: bool
 
 
@@ -143,7 +143,7 @@ def side_effectful() -> frozenset[Any]:
 
 
 def overload_of(op: Any) -> Any:
-    """Return the overload behind what ``torch.library.custom_op`` gives, which has no public way to it; anything else as it is.
+    """Return the overload behind what ``torch.library.custom_op`` gives, which has no public name for it; other objects as they are.
 
     >>> overload_of(print) is print
     True

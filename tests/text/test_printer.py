@@ -171,7 +171,7 @@ def test_state_that_is_out_of_the_ordinary() -> None:
         ('program {\n graph @""() {\n  y = f(a=1, 2)\n return ()\n }\n}', "column 8: a positional argument"),
         ('program {\n graph @""() {\n  y = f(1=2)\n return ()\n }\n}', "column 9: expected the name of an argument"),
         ('program {\n graph @""() {\n  y = f() ! pure, random\n return ()\n }\n}', "expected the end of the line"),
-        ("program {\n state {\n buffer n: f32[2] tied m\n }\n}", "no slot of this name stands above"),
+        ("program {\n state {\n buffer n: f32[2] tied m\n }\n}", "there is no slot of this name above"),
         ("program {\n state {\n buffer n: f33[2]\n }\n}", "expected a data type such as f32, found 'f33'"),
         ("program {\n state {\n buffer n: f32[-2]\n }\n}", "there is no such tensor"),
         ("program {\n state {\n buffer n: i64[2] grad\n }\n}", "there is no such tensor"),
