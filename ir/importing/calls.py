@@ -262,9 +262,6 @@ class _Boundaries:
         self.edit = Rewriter(graph)
         self.renamed = renamed
         self.spans: dict[Frame, tuple[int, int, Stack]] = {}
-        self._find_spans()
-
-    def _find_spans(self) -> None:
         for number, node in enumerate(self.graph.nodes):
             for depth, frame in enumerate(node.stack, 1):
                 first, _, stack = self.spans.get(frame, (number, number, node.stack[:depth]))

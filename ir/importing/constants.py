@@ -57,10 +57,8 @@ def has_constants(node: Node) -> bool:
     >>> has_constants(Node("y", Op("toy.neg"), ((torch.ones(1),),))), has_constants(Node("y", Op("toy.neg"), (Ref("x"), 1)))
     (True, False)
     """
-    for arg in node.args:
-        if type(arg) is not Ref and type(arg) not in PLAIN and _holds_one(arg):
-            return True
-    return bool(node.kwargs) and any(_holds_one(value) for _, value in node.kwargs)
+    operands = (*node.args, *[value for _, value in node.kwargs])
+    return any(type(arg) is not Ref and type(arg) not in PLAIN and _holds_one(arg) for arg in operands)
 
 
 def _holds_one(arg: Arg) -> bool:

@@ -11,7 +11,7 @@ import re
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -424,8 +424,7 @@ def module_calls(module: torch.nn.Module) -> Generator[None]:
         yield
 
 
-@contextmanager
-def noted_calls(root: torch.nn.Module) -> Generator[None]:
+def noted_calls(root: torch.nn.Module) -> AbstractContextManager[None]:
     """Note the module calls around each node that is traced while this is open.
 
     Args:
@@ -434,8 +433,7 @@ def noted_calls(root: torch.nn.Module) -> Generator[None]:
     >>> with noted_calls(torch.nn.ReLU()):
     ...     y = torch.nn.ReLU()(torch.ones(2))
     """
-    with calls_wrapped(_Noted(root).around):
-        yield
+    return calls_wrapped(_Noted(root).around)
 
 
 def _spelled(path: str) -> str:

@@ -308,17 +308,15 @@ def store_memory(program: Program, *, weights: bool) -> tuple[list[StoredMemory]
 
 
 def _check(name: str, slot: Slot) -> None:
-    value = slot.value
-    faults = (
-        (isinstance(value, FakeTensor), "is a fake tensor: save the program with weights=False, or put the weights into it"),
-        (type(value) not in PLAIN_TENSORS, f"is a {type_name(type(value))}, not a plain tensor: store what it holds"),
-        (value.is_quantized, "is quantised: store its int_repr(), and dequantise in the graph"),
-        (value.layout is not torch.strided, f"is {value.layout}: store its to_dense(), or its parts as slots of their own"),
-        (value.is_conj() or value.is_neg(), "is a lazy conjugate or negative: store value.resolve_conj().resolve_neg()"),
-    )
-    for is_wrong, fault in faults:
-        if is_wrong:
-            raise UnsupportedProgram(f"the {slot.kind.value} {name!a} {fault}")
+    value, owner = slot.value, f"the {slot.kind.value} {name!a}"
+    if isinstance(value, FakeTensor):
+        raise UnsupportedProgram(f"{owner} is a fake tensor: save the program with weights=False, or put the weights into it")
+    is_plain = type(value) in PLAIN_TENSORS and value.layout is torch.strided
+    if not is_plain or value.is_quantized or value.is_conj() or value.is_neg():
+        raise UnsupportedProgram(
+            f"{owner} is a {type_name(type(value))} of {value.dtype}, {value.layout}; a file holds plain strided tensors, neither "
+            "quantized nor lazily conjugated or negated: store it in that form, or its parts as separate slots"
+        )
 
 
 def covers(tensor: torch.Tensor) -> bool:

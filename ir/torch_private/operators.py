@@ -143,7 +143,7 @@ def side_effectful() -> frozenset[Any]:
 
 
 def overload_of(op: Any) -> Any:
-    """Return the overload behind what ``torch.library.custom_op`` gives, which has no public name for it; other objects as they are.
+    """Return the overload of a ``torch.library.custom_op``, which has no public name for it; other objects as they are.
 
     >>> overload_of(print) is print
     True
