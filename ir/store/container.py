@@ -314,8 +314,8 @@ def _check(name: str, slot: Slot) -> None:
     is_plain = type(value) in PLAIN_TENSORS and value.layout is torch.strided
     if not is_plain or value.is_quantized or value.is_conj() or value.is_neg():
         raise UnsupportedProgram(
-            f"{owner} is a {type_name(type(value))} of {value.dtype}, {value.layout}; a file holds plain strided tensors, neither "
-            "quantized nor lazily conjugated or negated: store it in that form, or its parts as separate slots"
+            f"{owner} is a {type_name(type(value))} of {value.dtype}, {value.layout}; a file holds plain strided tensors, "
+            "neither quantized nor lazily conjugated or negated: store it in that form, or its parts as separate slots"
         )
 
 
