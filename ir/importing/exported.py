@@ -171,12 +171,8 @@ def read_state(ep: ExportedProgram) -> State:
     for name, value in saved.items():
         for unsaved in earlier.get(name, ()) if earlier else ():
             slots[unsaved] = numbers.slot(constants[unsaved], SlotKind.BUFFER, persistent=False)
-        known = declared.get(name)
-        if known is None:
-            kind = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
-        else:
-            kind = known[0]
-        slots[name] = numbers.slot(value, kind, persistent=True)
+        usual = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
+        slots[name] = numbers.slot(value, declared.get(name, (usual,))[0], persistent=True)
     for name, value in constants.items():
         kind, persistent = declared.get(name, (SlotKind.CONSTANT, False))
         if name not in slots:
@@ -199,19 +195,12 @@ def _unsaved_before(ep: ExportedProgram) -> dict[str, list[str]]:
     # Buffers that are not saved are among the constants; only the inputs have all buffers in the order of the modules.
     found: dict[str, list[str]] = {}
     unsaved: list[str] = []
-    buffer, constants = InputKind.BUFFER, ep.constants
-    for spec in ep.graph_signature.input_specs:
-        if spec.kind is not buffer:
-            continue
-        if spec.persistent is False and spec.target in constants:
+    for spec in [spec for spec in ep.graph_signature.input_specs if spec.kind is InputKind.BUFFER]:
+        if spec.persistent is False and spec.target in ep.constants:
             unsaved.append(str(spec.target))
         elif unsaved:
-            found[str(spec.target)] = unsaved
-            unsaved = []
+            found[str(spec.target)], unsaved = unsaved, []
     return found
-
-
-STATE_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
 
 
 def read_signature(ep: ExportedProgram, root: Graph) -> Signature:
@@ -229,7 +218,7 @@ def read_signature(ep: ExportedProgram, root: Graph) -> Signature:
     paths = iter(ArgumentTree.of(in_spec, names, ep.example_inputs).paths if in_spec is not None else ())
     inputs: list[InputSpec] = []
     for spec, formal in zip(ep.graph_signature.input_specs, root.inputs, strict=True):
-        if spec.kind in STATE_KINDS:
+        if id(spec.kind) in KINDS:
             inputs.append(StateInput(str(spec.target)))
         elif spec.kind is InputKind.TOKEN:
             inputs.append(Token())

@@ -144,18 +144,20 @@ def _read_word(cursor: Cursor) -> Arg:
 
 
 def _read_symbol(cursor: Cursor) -> Arg:
-    symbol = cursor.take("(", "[", "{", "@", "...") if cursor.text in ("(", "[", "{", "@", "...") else ""
-    match symbol:
-        case "@":
-            return Body(cursor.path("the name of a graph"))
-        case "...":
-            return ...
-        case "":
-            raise cursor.expected("a value")
+    if cursor.text not in OPENINGS:
+        raise cursor.expected("a value")
+    symbol = cursor.advance()
+    if symbol == "@":
+        return Body(cursor.path("the name of a graph"))
+    if symbol == "...":
+        return ...
     with cursor.nested():
         if symbol == "[":
             return Items(read_rest(cursor, read_arg, "]"))
         return _read_tuple(cursor) if symbol == "(" else Record(tuple(_read_pairs(cursor, read_arg)))
+
+
+OPENINGS = ("(", "[", "{", "@", "...")
 
 
 def _read_tuple(cursor: Cursor) -> Arg:
