@@ -110,7 +110,7 @@ def test_the_loss_of_an_exported_joint_program_is_scaled_inside() -> None:
     eager = parent(up=lambda: nn.Linear(4, 8), down=lambda: nn.Linear(8, 1))
     model = type("Loss", (eager,), {"forward": lambda self, x: self.down(self.up(x).relu()).pow(2).mean()})()
     ep = torch.export.export(copy.deepcopy(model), (torch.randn(5, 4),))
-    module = px.training_module(px.import_ep(_export_forward_backward(ep), forward=ep))
+    module = px.training_module(px.import_ep(_export_forward_backward(ep)))
     x = torch.randn(5, 4)
     for each in (model, module):
         torch.autograd.backward(each(x) * 0.1)
@@ -126,7 +126,7 @@ class Plain(parent(w=lambda: nn.Parameter(torch.ones(3)))):
 
 def test_a_loss_whose_beginning_is_not_found_is_refused() -> None:
     ep = torch.export.export(Plain(), (torch.ones(3),))
-    joint = px.import_ep(_export_forward_backward(ep), forward=ep)
+    joint = px.import_ep(_export_forward_backward(ep))
     one = next(node for node in joint.main.nodes if isinstance(node.do, px.Op) and node.do.name == "aten.full_like.default")
     nodes = [evolve(node, args=(node.args[0], 2)) if node is one else node for node in joint.main.nodes]
     with pytest.raises(px.errors.UnsupportedProgram, match="do not all begin with one node that is one like it"):
