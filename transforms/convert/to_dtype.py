@@ -18,7 +18,7 @@ from ...ir.arguments import CONTAINERS, Arg, Ref, bodies_in, children_of, with_c
 from ...ir.calls.parts import part_names
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Get, Graph, Input, Node, Op
-from ...ir.inference import Propagation, running
+from ...ir.inference import Interpreter, running
 from ...ir.program import Program
 from ...ir.signature import TensorType, UserInput
 from ...ir.state import Slot, SlotKind, State
@@ -87,7 +87,7 @@ class Casts:
         changed |= {(name, node.name) for name, node in self.program.nodes() if type(node.do) is Get or is_check(node)}
         changed |= self._flip({(name, node.name) for name, node in self.program.nodes() if self._follows(node)})
         while True:
-            self.program = Propagation(self.program, frozenset(changed), lenient=True).program()
+            self.program = Interpreter(self.program, frozenset(changed), lenient=True).program()
             self.refusing = {
                 (name, node.name): wide for name, node in self.program.nodes() if (wide := self._too_wide(name, node))
             }

@@ -16,8 +16,7 @@ from attrs import evolve, frozen
 from ...ir.arguments import CONTAINERS, Arg, Body, Ref, children_of, refs_in, with_children
 from ...ir.expression import Apply, Sym
 from ...ir.graph import Graph, Input, Node, Op
-from ...ir.inference import FakeValues
-from ...ir.inference.walk import without_value
+from ...ir.inference import FakeValues, without_value
 from ...ir.program import Program
 from ...ir.signature import Constraints, TensorType, UserInput
 from ...ir.state import Slot, State

@@ -14,7 +14,8 @@ from ...ir.analysis.history import made_of_value
 from ...ir.arguments import Ref, replace_refs
 from ...ir.graph import Call, Graph, Input, Node
 from ...ir.importing.calls import is_from_region
-from ...ir.inference import UNASKED, agrees
+from ...ir.inference import UNKNOWN as UNASKED
+from ...ir.inference import agrees
 from ...ir.meta import ORIGIN, Meta
 from ...ir.origins import made_of, standing_in
 from ...ir.rewriter import Rewriter
