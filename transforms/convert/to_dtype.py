@@ -256,7 +256,13 @@ def to_dtype(
     if not is_tree:
         return found
     tree = outline(found)
-    return deduplicate(tree) if "deduplicated" in program.facts else tree
+    tree = deduplicate(tree) if "deduplicated" in program.facts else tree
+    same = [name for name in tree.order if name in program.graphs and _types(tree.graphs[name]) == _types(program.graphs[name])]
+    return tree.with_graphs({name: program.graphs[name] for name in same if tree.graphs[name] == program.graphs[name]})
+
+
+def _types(graph: Graph) -> list[torch.dtype | None]:
+    return list(map(dtype_in, graph.metas.values()))
 
 
 def _globs(given: str | Sequence[str]) -> tuple[str, ...]:
