@@ -18,7 +18,7 @@ from torch import nn
 import purefx as px
 from purefx.laws import example_args
 from purefx.laws.toy import tensor_meaning
-from purefx.transforms.minimize.search import weight
+from purefx.transforms.minimize.search import cost
 from tests.programs import Block, Tower, exported
 
 Rewrite = Callable[[px.Program], px.Program]
@@ -67,7 +67,7 @@ def check(program: px.Program, wrong: Callable[[px.Program], bool]) -> px.ir.Pro
     left = found.program
     assert px.verify(left, infer=True) == ()
     assert wrong(left)
-    assert weight(left) <= weight(program)
+    assert cost(left) <= cost(program)
     assert px.minimize(program, wrong) == found, "it is deterministic"
     again = px.minimize(left, wrong)
     assert again.steps == () and str(again) == str(found) == left.text()
@@ -186,12 +186,12 @@ def test_time_is_kept() -> None:
     found = px.minimize(program, slowly, seconds=0.1)
     assert found.seconds < 1 and found.tried == len(asked) <= 6
     assert found.steps[-1] == "the time was up"
-    assert px.verify(found.program) == () and weight(found.program) <= weight(program)
+    assert px.verify(found.program) == () and cost(found.program) <= cost(program)
 
 
 def test_what_is_not_wrong_is_refused() -> None:
     program = imported(Block(), torch.randn(2, 4))
-    with pytest.raises(px.errors.MinimizeError, match=r"there is nothing to reduce: is_wrong.program. has to be true"):
+    with pytest.raises(px.errors.MinimizeError, match=r"there is nothing to reduce: is_wrong.program. has to return True"):
         px.minimize(program, lambda program: False)
     with pytest.raises(px.errors.MinimizeError, match=r"is_wrong raised KeyError for the given program: 'x'; .* catch it"):
         px.minimize(program, lambda program: {}["x"])
