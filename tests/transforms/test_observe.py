@@ -240,9 +240,7 @@ def test_a_preserved_module_gives_all_that_it_returned(paths: str | list[str]) -
 
 def test_nothing_inside_of_a_preserved_module_can_be_observed() -> None:
     ep = torch.export.export(Several(), (X,), preserve_module_call_signature=("block",))
-    with pytest.raises(
-        px.errors.UnsupportedProgram, match=r"block.up is inside of block, whose call signature"
-    ):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"block.up is inside of block, whose call signature"):
         px.observe(px.transform(px.import_ep(ep)), "block.up")
 
 
