@@ -158,22 +158,6 @@ def test_a_graph_that_was_traced_without_examples() -> None:
     assert names(left) == ["method.relu"] and not len(left.state)
 
 
-def test_inputs_that_are_written_stay_written() -> None:
-    class Writes(nn.Module):
-        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            x.add_(y.sin())
-            return x.cos() * y
-
-    program = imported(Writes(), torch.randn(3), torch.randn(3), decomposed=True)
-
-    def lost(program: px.Program) -> px.Program:
-        specs = [px.ir.UserOutput() if isinstance(spec, px.ir.InputMutation) else spec for spec in program.signature.outputs]
-        return program.with_boundary(program.main, program.signature.inputs, specs, in_spec=None, out_spec=None)
-
-    left = check(program, is_wrong(lost))
-    assert [type(spec) for spec in left.signature.outputs] == [px.ir.InputMutation] and not names(left)
-
-
 def test_time_is_kept() -> None:
     asked: list[float] = []
 

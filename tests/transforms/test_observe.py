@@ -287,32 +287,6 @@ def test_state_between_two_calls_is_no_value() -> None:
             px.observe(program, "norm")
 
 
-class Meddling(nn.Module):
-    """Writes what an inner module has written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm1d(4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.norm(x)
-        assert self.norm.running_mean is not None
-        self.norm.running_mean.mul_(0.5)
-        return y * 2
-
-
-def test_state_that_is_written_outside_is_no_value() -> None:
-    ep = exported(nn.Sequential(Meddling()), X)
-    assert list(px.lower(px.observe(px.import_ep(ep), "0*"))(X)[1]) == ["0", "0.norm"]
-    flat = px.import_ep(ep.run_decompositions({}))
-    for program in (flat, px.transform(flat)):
-        assert list(px.lower(px.observe(program, "0"))(X)[1]) == ["0"]
-        with pytest.raises(
-            px.errors.UnsupportedProgram, match=r"norm writes 0.norm\.running_mean, which is written outside of it as well"
-        ):
-            px.observe(program, "0.*")
-
-
 @pytest.mark.parametrize("stage", ["flat", "in place", "ivals", "deduplicated"])
 @pytest.mark.parametrize("tier", ["toy", "aten", "modules"])
 def test_drawn_programs_do_what_they_did(tier: Tier, stage: str) -> None:
