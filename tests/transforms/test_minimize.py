@@ -212,25 +212,6 @@ def test_a_size_that_matters_stays_and_others_go() -> None:
     assert shapes(left) == [(1, 24)]
 
 
-def test_state_gets_small_with_what_it_meets() -> None:
-    class Heads(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(64, 64)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.linear(x).view(2, 5, 4, 16).transpose(1, 2)
-
-    def reads(program: px.Program) -> bool:
-        parameters = [slot for _, slot in program.state.pairs if slot.kind is px.ir.SlotKind.PARAMETER]
-        return names(program)[:2] == ["aten.linear.default", "aten.view.default"] and len(parameters) == 2
-
-    left = check(imported(Heads(), torch.randn(2, 5, 64)), reads)
-    assert shapes(left) == [(1, 1, 1)]
-    assert {tuple(slot.value.shape) for _, slot in left.state.pairs} == {(1, 1), (1,)}
-    assert all(isinstance(slot.value, nn.Parameter) for _, slot in left.state.pairs)
-
-
 def test_dtypes_become_the_usual_ones() -> None:
     class Half(nn.Module):
         def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
