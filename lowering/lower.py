@@ -98,16 +98,16 @@ def lower_unchecked(
     devices = None if device is None else Devices(device)
     if devices is not None:
         program = moved_program(program, devices)
-    nested = LoweringContext(program, given, to)
-    nested.hooked = {**nested.hooked, **hooked}  # of a module that was pickled
-    bodies, codes = bodies_of(nested, reserved=RESERVED)
+    context = LoweringContext.of(program, given, to, hooked)
+    bodies, codes = bodies_of(context, reserved=RESERVED)
     classes = {name: class_of(body, to) for name, body in bodies.items()}
-    callers = [node for name in nested.program.order for node in nested.program.graphs[name].callers]
+    callers = [node for name in program.order for node in program.graphs[name].callers]
     for key in dict.fromkeys([body for node in callers for body in bodies_in(node.args, node.kwargs)]):
-        nested[key] = new_module(bound_class(classes[key], Bound, bodies[key]), Place(bodies[key], "", 0, None, nested))
+        kind = bound_class(classes[key], Bound, bodies[key])
+        context.nested[key] = new_module(kind, Place(bodies[key], "", 0, None, context))
     plan = CallPlan(program)
     cells = materialise(program, copy=copy, devices=devices)
-    made = grow(Tree(program, bodies, classes, bound_class, nested), cells, root_of(plan, codes, to))
+    made = grow(Tree(program, bodies, classes, bound_class, context), cells, root_of(plan, codes, to))
     made.__dict__["purefx_plan"] = plan
     return made
 
