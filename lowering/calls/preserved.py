@@ -132,7 +132,8 @@ class CallHandler:
         leaves = self._leaves(args, kwargs)
         for at, literal in self.literals:
             if leaves[at] is not literal and not same_arg(literal, leaves[at]) and not is_tracing():
-                raise InputValueError(f"module {self.place.path}: {other_literal(self.tree.paths[at], literal, leaves[at])}")
+                expected = other_literal(self.tree.paths[at], literal)
+                raise InputValueError(f"module {self.place.path}: {expected}, got {leaves[at]!r}")
         convention = self.convention
         if -1 in convention.inputs and channel is None:
             raise CallError(

@@ -121,9 +121,9 @@ def test_only_the_stages_that_are_asked_for_are_made(skipping: tuple[Skipping, p
     with pytest.raises(px.errors.StageError, match=r"stage 2 \(c\) was not made: give lower_stages another only="):
         stages[2]
     for wrong in ([3], [-1], ["a"]):
-        with pytest.raises(ValueError, match="the stages are numbered 0 to 2"):
+        with pytest.raises(px.errors.ArgumentError, match="numbers of stages, 0 to 2"):
             px.lower_stages(skipping[1], only=wrong)
-    with pytest.raises(ValueError, match="shared='both'"):
+    with pytest.raises(px.errors.ArgumentError, match="shared='both'"):
         px.lower_stages(skipping[1], shared="both")
     with pytest.raises(TypeError, match="takes a purefx Program"):
         px.lower_stages(None)
