@@ -89,7 +89,8 @@ def warn_of_modes(context: LoweringContext, module: torch.nn.Module, *, train: b
         return
     place: Any = module.__dict__["purefx_place"]
     bodies = [(body, path) for body, path in instances(context.program, place.body.name, place.path) if body in written]
-    found = [(path, op) for body, path in bodies if _stands(module, place.path, path, context) for op in written[body]]
+    present = {part.purefx_place.path for part in module.modules() if "purefx_place" in part.__dict__}  # others were replaced
+    found = [(path, op) for body, path in bodies if path in present for op in written[body]]
     names = list(dict.fromkeys(f"{path or 'the root'} ({op})" for path, op in found))
     if not names:
         return
@@ -114,17 +115,6 @@ def _written_modes(context: LoweringContext) -> dict[bool, dict[str, tuple[str, 
             if mode is not None and type(node.do) is Op:
                 found[mode][name] = (*found[mode].get(name, ()), node.do.name)
     return found
-
-
-def _stands(module: torch.nn.Module, above: str, path: str, context: LoweringContext) -> bool:
-    # Whether the module at a path is still the lowered one; a user may have put another there.
-    for part in path[len(above) :].strip(".").split(".") if path != above else []:
-        found = module.__dict__["_modules"].get(part)
-        if found is None:
-            return True
-        module = found
-    place = module.__dict__.get("purefx_place")
-    return place is not None and place.context is context
 
 
 Places = list[tuple[dict[str, Any], str]]

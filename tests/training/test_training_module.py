@@ -387,7 +387,7 @@ def test_hooks_run() -> None:
 
 def test_hooks_of_inner_modules_are_refused() -> None:
     module = trained(nn.Sequential(nn.Linear(3, 1)), torch.randn(2, 3))
-    with pytest.raises(px.errors.UnsupportedProgram, match="its operators run in the body of"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="its operators are in the body of"):
         module.get_submodule("0").register_forward_hook(print)
 
 
