@@ -2,8 +2,8 @@
 
 It is a lowered forward program, with its state under the original names; where gradients are on, each call is one ``Step``.
 The joint program defines how arguments and results are nested; its forward is cut out of a flat copy, in which the loss is an
-output like others, whose gradient the caller passes.  Autograd begins with a one at the loss; the tangent replaces that node, so a
-loss that is scaled before ``backward()`` is scaled inside, as in eager.
+output like others, whose gradient the caller passes.  Autograd begins with a one at the loss; the tangent replaces that node, so
+a loss that is scaled before ``backward()`` is scaled inside, as in eager.
 """
 
 from __future__ import annotations

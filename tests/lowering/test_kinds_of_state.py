@@ -211,21 +211,6 @@ def test_conversions_keep_the_class_or_name_the_slot(kind: str, conversion: str)
     assert type(convert(program).state[name].value) is type(program.state[name].value)
 
 
-def test_tied_state_stays_one() -> None:
-    class Two(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.p = self.q = torch.nn.Parameter(CustomTensorPlainOut(X.clone(), X * 2))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x * (self.p * 2).sum() + (self.q * 3).sum()
-
-    program = px.import_ep(torch.export.export(Two(), (X,)))
-    for made in (px.lower(program), copy.deepcopy(px.lower(program))):
-        assert made.p is made.q
-        assert torch.equal(made(X), Two()(X))
-
-
 def test_views_of_a_subclass_and_a_plain_tensor_share_memory() -> None:
     class Views(torch.nn.Module):
         def __init__(self) -> None:

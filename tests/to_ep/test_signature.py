@@ -22,14 +22,6 @@ def kinds(ep: torch.export.ExportedProgram) -> list[tuple[str, str | None]]:
     return [(spec.kind.name, spec.target) for spec in ep.graph_signature.output_specs]
 
 
-def test_copies_into_state_become_outputs_again() -> None:
-    program = imported(Counter(), torch.ones(2, 4), decomposed=True)
-    ep = px.to_ep(px.transform(program), dialect="ATEN")
-    assert ep.dialect == "ATEN"
-    assert kinds(ep) == [("BUFFER_MUTATION", "count"), ("USER_OUTPUT", None)]
-    assert not any(str(node.target).endswith("copy_.default") for node in ep.graph.nodes)
-
-
 def test_a_program_that_writes_in_place_is_no_aten() -> None:
     program = imported(Counter(), torch.ones(2, 4))
     assert px.to_ep(program).dialect == "TRAINING"
@@ -207,29 +199,3 @@ def test_joint_programs() -> None:
         for gradient, other in zip(gradients, wanted, strict=True):
             torch.testing.assert_close(gradient, other)
         assert px.alpha_equal(px.import_ep(px.to_ep(px.transform(program))), flattened(px.transform(program)))
-
-
-@pytest.mark.parametrize("tied", [False, True])
-def test_inputs_of_layers_that_share_a_body_are_called_as_before(tied: bool) -> None:
-    """Code that layers share says ``weight``; the signature names each parameter as the exporter does."""
-
-    class Layers(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
-            self.norms = nn.ModuleList([nn.BatchNorm1d(4) for _ in range(2)])
-            if tied:
-                self.layers[1].weight = self.layers[0].weight
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for module in (*self.layers, *self.norms):
-                x = module(x)
-            return x
-
-    shared = px.transform(imported(Layers(), torch.randn(3, 4)))
-    apart = next(step.before for step in shared.trail if step.name == "deduplicate")
-    assert "weight" in shared.graphs["Linear"].by_name
-    given, expected = px.to_ep(shared).graph_signature, px.to_ep(apart).graph_signature
-    assert given.inputs_to_parameters == expected.inputs_to_parameters
-    assert given.inputs_to_buffers == expected.inputs_to_buffers
-    assert {name[:2] for name in given.inputs_to_buffers} == {"b_"}
