@@ -181,8 +181,6 @@ def test_scripts_refuse_it_and_runs_do_not_share_it(kind: str) -> None:
     assert _drawn(original) == before
 
 
-
-
 CONVERSIONS: dict[str, tuple[Callable[[px.Program], px.Program], set[str]]] = {
     "to_dtype": (
         lambda program: px.to_dtype(program, torch.float64),
@@ -221,8 +219,6 @@ def test_views_of_a_subclass_and_a_plain_tensor_share_memory() -> None:
     assert type(module.part) is Tagged
     for _ in range(2):
         assert torch.equal(module(X), eager(X))
-
-
 
 
 class Locked:
