@@ -221,6 +221,7 @@ GROUPS = ("g0", "g1")
 UNSENT = -1
 """What is in memory until what was sent there is waited for."""
 
+
 class ToyMachine(TensorMachine):
     """Runs toy operators on integers without dimensions; use it for one evaluation.
 
