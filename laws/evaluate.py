@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -196,11 +196,9 @@ class Meaning:
     inputs: tuple[Any, ...]
     """For each call, the contents of the user inputs afterwards."""
     state: tuple[tuple[str, Any], ...]
-    """Each slot's contents after the last call."""
+    """The contents of each slot after the last call, but for constants that no call has changed."""
     effects: tuple[tuple[str, tuple[Any, ...]], ...]
     """For each kind of effect, what happened in order."""
-    constants: frozenset[str] = field(default=frozenset(), eq=False)
-    """The constants that no call has changed: a program that has others, or none of them, may mean the same."""
 
 
 FACTS = ("outputs", "inputs", "state", "effects")
@@ -241,13 +239,13 @@ def evaluate(
     before = _contents(run) if any(slot.kind is SlotKind.CONSTANT for _, slot in state.pairs) else {}
     made = [run.call(leaves) for leaves in calls]
     contents, slots = _contents(run), _state_names(program)
-    constants = [name for name in before if state[slots[name]].kind is SlotKind.CONSTANT]
+    # An unchanged constant is seen where it is used: a program that has others, or none, may mean the same.
+    unseen = [name for name in before if state[slots[name]].kind is SlotKind.CONSTANT and _is_same(before[name], contents[name])]
     return Meaning(
         outputs=tuple(outputs for outputs, _ in made),
         inputs=tuple(inputs for _, inputs in made),
-        state=tuple(contents.items()),
+        state=tuple([(name, shown) for name, shown in contents.items() if name not in unseen]),
         effects=tuple((kind, tuple(happened)) for kind, happened in sorted(machine.effects.items())),
-        constants=frozenset([name for name in constants if _is_same(before[name], contents[name])]),
     )
 
 
@@ -403,13 +401,5 @@ def meaning_differences(
     >>> meaning_differences(Meaning(((1,),), (), (), ()), Meaning(((2,),), (), (), ()))
     ['outputs: got ((1,),), expected ((2,),)']
     """
-    pairs = {fact: (getattr(given, fact), getattr(expected, fact)) for fact in what}
-    if "state" in pairs:
-        pairs["state"] = _state_beside(given, expected), _state_beside(expected, given)
-    return [line for fact, (mine, theirs) in pairs.items() for line in differences(mine, theirs, fact, tolerance)]
-
-
-def _state_beside(mine: Meaning, other: Meaning) -> tuple[tuple[str, Any], ...]:
-    # A constant that nothing changes and that the other has not is seen where it is used.
-    known = {name for name, _ in other.state}
-    return tuple([(name, value) for name, value in mine.state if name in known or name not in mine.constants])
+    pairs = ((fact, getattr(given, fact), getattr(expected, fact)) for fact in what)
+    return [line for fact, mine, theirs in pairs for line in differences(mine, theirs, fact, tolerance)]

@@ -1,4 +1,4 @@
-"""The operators of generated programs: toy ones over integers, and ``TensorMachine`` for real ones.
+"""Machines that run programs: ``TensorMachine`` with the operators of torch, ``ToyMachine`` with toy operators on integers.
 
 Toy programs have everything that makes rewriting hard and nothing that makes it slow.
 """
@@ -41,7 +41,6 @@ __all__ = [
     "PRINT",
     "RAND",
     "SEND",
-    "TALLY",
     "THREAD",
     "VIEW",
     "WAIT",
@@ -50,32 +49,6 @@ __all__ = [
     "tensor_meaning",
     "toy_meaning",
 ]
-
-TALLY_NAME = "purefx_laws.tally.default"
-
-
-@torch.library.custom_op("purefx_laws::tally", mutates_args=())
-def _tally(x: torch.Tensor) -> torch.Tensor:
-    return x + 1
-
-
-@_tally.register_fake
-def _(x: torch.Tensor) -> torch.Tensor:
-    return x + 1
-
-
-def _backward(_ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-    return grad
-
-
-_tally.register_autograd(_backward)
-
-TALLY: Any = torch.ops.purefx_laws.tally.default
-"""``tally(x)``: ``x + 1``, an operator whose schema does not say that it counts; ``TensorMachine`` counts.
-
->>> TALLY(torch.zeros(2))
-tensor([1., 1.])
-"""
 
 
 def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
@@ -96,27 +69,19 @@ class TensorMachine:
     """
 
     def __init__(self) -> None:
-        self.effects: dict[str, list[Any]] = {"emitted": [], "counted": []}
+        self.effects: dict[str, list[Any]] = {"emitted": []}
         self.functions: Mapping[str, Callable[..., Any]] = {
-            TALLY_NAME: self._tally,
-            "aten._print.default": self._print,
+            "aten._print.default": self.effects["emitted"].append,
             "higher_order.with_effects": self._thread,
             "higher_order.cond": _cond,
         }
-
-    def _print(self, s: str) -> None:
-        self.effects["emitted"].append(s)
-
-    def _tally(self, x: torch.Tensor) -> Any:
-        self.effects["counted"].append(self.shown(self.save(x)))
-        return TALLY(x)
 
     def _thread(self, token: None, target: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         result = self.functions.get(str(target), target)(*args, **kwargs)
         return (token, *result) if isinstance(result, tuple) else (token, result)
 
     def load(self, state: State) -> dict[str, Any]:
-        """Return copies of tensors and modules, tied and sharing memory as the originals are, and of other constants."""
+        """Return copies of the state, with the ties and the shared memory of the originals."""
         memories: dict[int, torch.UntypedStorage] = {}
         cells: dict[int, Any] = {}
         memo: dict[Any, Any] = {"torch": memories}
@@ -233,7 +198,7 @@ class ToyMachine(TensorMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.effects.update({"drawn": [], **{f"sent to {each}": [] for each in GROUPS}})
+        self.effects.update({"drawn": [], "counted": [], **{f"sent to {each}": [] for each in GROUPS}})
         self.level = 0
         self.pending: dict[int, torch.Tensor] = {}
         """Contents that were sent and not waited for, by the memory that receives them."""

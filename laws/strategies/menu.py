@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from ...ir.torch_private import resolve_operator
-from ..toy import TALLY
 from .flow import Flow, Frames, Kind, Style, Value, combine, infer
 
 __all__ = ["DOING", "MENU", "MenuFlow"]
@@ -293,7 +292,7 @@ def _hidden(flow: Flow, first: int, second: int) -> None:
             if part:
                 flow.emit(aten.unflatten_dense_tensors.default, flat, [part, part], of=flat)
         case _:
-            flow.emit(TALLY, a)
+            flow.emit(aten.lift_fresh.default, a, of=a)
 
 
 # -- bodies of higher-order operators --------------------------------------------------------------------------------------------

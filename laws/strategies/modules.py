@@ -20,6 +20,7 @@ from attrs import evolve, frozen
 from torch import nn
 from torch.export import ExportedProgram
 
+from ...ir.names import is_below
 from ...ir.torch_private import pytree
 from ..oracles import Calls
 from ..purity import seeded
@@ -45,6 +46,9 @@ __all__ = ["ModuleTree", "module_trees"]
 
 aten: Any = torch.ops.aten
 higher_order: Any = torch.ops.higher_order
+
+REPEATED = 2
+"""The style in which one module has two names."""
 
 EAGER = Style(is_functional=False, is_strict=False)
 
@@ -190,23 +194,27 @@ class Root(Block):
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(None)
         self.recipe, self.visits = recipe, visits(recipe.items)
-        self.windows: list[tuple[str, Window]] = []
-        """Pieces of state by their names."""
         self.users = users(recipe.inputs, is_dynamic=recipe.is_dynamic)
         self.entered: tuple[Visit, list[Value]]
         """The call that begins, and the values of its arguments."""
         self.returned: list[Value] = []
         """The results of the call that ended."""
-        drawn = windows(recipe.slots)
-        for path in sorted(set(_paths(self.visits)) | {window.name.rpartition(".")[0] for window in drawn} - {""}):
+        self.windows = drawn = windows(recipe.slots)
+        if recipe.style == REPEATED:  # one module with two names
+            self.add_module("a", Block(self))
+            self.add_module("d", self.a)
+            self.windows = drawn = [window for window in drawn if not window.name.startswith("d.")]
+        called = dict.fromkeys(_called(self.visits, ""))
+        for path in sorted({path for path, _ in called} | {window.name.rpartition(".")[0] for window in drawn}):
             self._module(path)
-        for path, number in dict.fromkeys(_layers(self.visits, "")):
-            self._module(_layer_path(path, number).rpartition(".")[0]).add_module(str(number), BUILTINS[number]())
+        for path, number in called:
+            if number is not None:
+                self._module(_layer_path(path, number).rpartition(".")[0]).add_module(str(number), BUILTINS[number]())
         self._hold(drawn)
 
     def _module(self, path: str) -> nn.Module:
         found: nn.Module = self
-        for name in path.split("."):
+        for name in path.split(".") if path else ():
             if not hasattr(found, name):
                 found.add_module(name, nn.Module() if name == "layers" else Block(self))
             found = found.get_submodule(name)
@@ -229,19 +237,19 @@ class Root(Block):
                 setattr(owner, letter, tensors[key])
             else:
                 owner.register_buffer(letter, tensors[key], persistent=window.role != "unsaved")
-            self.windows.append((window.name, window))
 
     def state(self, path: str) -> Iterator[Value]:
         """Iterate over the state of a module, as it is now."""
-        for name, window in self.windows:
-            if not path or name.startswith(f"{path}."):
-                owner, _, letter = name.rpartition(".")
+        path = "a" if path == "d" and self.recipe.style == REPEATED else path
+        for window in self.windows:
+            if is_below(window.name, path):
+                owner, _, letter = window.name.rpartition(".")
                 tensor = getattr(self.get_submodule(owner), letter)
-                yield Value(tensor, window.kind, ("memory", window.memory), name, window.is_writable)
+                yield Value(tensor, window.kind, ("memory", window.memory), window.name, window.is_writable)
 
     def assign(self, path: str, number: int) -> None:
         """Assign new contents to a buffer of a module."""
-        mine = [name for name, window in self.windows if window.role == "buffer" and name.rpartition(".")[0] == path]
+        mine = [each.name for each in self.windows if each.role == "buffer" and each.name.rpartition(".")[0] == path]
         if mine:
             owner, letter = self.get_submodule(path), mine[number % len(mine)].rpartition(".")[2]
             setattr(owner, letter, getattr(owner, letter) * 0.5 + 1)
@@ -259,17 +267,13 @@ class Root(Block):
         return pytree.tree_unflatten(results, tree_of(len(results), drawn[0].value))
 
 
-def _paths(items: Sequence[NodeRecipe | Visit]) -> Iterator[str]:
+def _called(items: Sequence[NodeRecipe | Visit], path: str) -> Iterator[tuple[str, int | None]]:
+    # The paths of modules that are called, and the numbers of modules of torch in them.
     for item in items:
         if type(item) is Visit:
-            yield from [path for path, _ in item.frames[-1:]]
-            yield from _paths(item.items)
-
-
-def _layers(items: Sequence[NodeRecipe | Visit], path: str) -> Iterator[tuple[str, int]]:
-    for item in items:
-        if type(item) is Visit:
-            yield from _layers(item.items, item.frames[-1][0] if item.frames else "")
+            inside = item.frames[-1][0] if item.frames else ""
+            yield inside, None
+            yield from _called(item.items, inside)
         elif type(item) is NodeRecipe and item.kind == LAYER:
             yield path, item.second
 

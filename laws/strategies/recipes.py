@@ -69,7 +69,7 @@ class NodeRecipe:
     second: int
 
 
-TWICE, AGAIN, ELSEWHERE, PRESERVED = (2, 3), 4, 5, 6
+TWICE, AGAIN, ELSEWHERE, PRESERVED = (2, 3, 7), 4, 5, (6, 7)
 """How a module is called: twice, in a call that is entered again, not from the module that contains it, or with a preserved
 signature."""
 
@@ -140,7 +140,7 @@ OUTPUTS = st.integers(0, 12 * 12 - 1).map(lambda number: OutputRecipe(min(number
 
 
 def _calls(inside: st.SearchStrategy[tuple[ItemRecipe, ...]]) -> st.SearchStrategy[CallRecipe]:
-    return st.builds(lambda head, items: CallRecipe(head % 8, head // 8, items), st.integers(0, 8 * 7 - 1), inside)
+    return st.builds(lambda head, items: CallRecipe(head % 8, head // 8, items), st.integers(0, 8 * 8 - 1), inside)
 
 
 def _items(sizes: Sequence[int]) -> st.SearchStrategy[tuple[ItemRecipe, ...]]:
@@ -320,7 +320,7 @@ def visits(items: Sequence[ItemRecipe], paths: Sequence[str] = PATHS) -> tuple[N
         if frame is None:
             frame = (path, calls[path])
             calls[path] += 1
-        if call.how != PRESERVED:
+        if call.how not in PRESERVED:
             left[frames, path] = frame
         return (*frames, frame)
 
@@ -332,7 +332,7 @@ def visits(items: Sequence[ItemRecipe], paths: Sequence[str] = PATHS) -> tuple[N
                 for number, shift in enumerate((0, item.module % 2) if item.how in TWICE else (0,)):
                     inside = entered(item, frames, shift)
                     items = _varied(item.items) if number and item.module % 3 == 2 else item.items
-                    yield Visit(inside, tuple(resolved(items, inside)), item.module, item.how == PRESERVED)
+                    yield Visit(inside, tuple(resolved(items, inside)), item.module, item.how in PRESERVED)
 
     return tuple(resolved(items, ()))
 

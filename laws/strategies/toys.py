@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any
 
 import torch
-from attrs import frozen
 
 from ...ir.arguments import Arg, Body, Ref
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op
@@ -25,7 +24,7 @@ from ...ir.torch_private import pytree
 from .. import toy
 from ..variants import reordered
 from .flow import Flow, Style, Value, tensor_kind
-from .recipes import OWN_CONTENTS, PATHS, NodeRecipe, Recipe, SlotRecipe, Visit, Window, visits, windows
+from .recipes import OWN_CONTENTS, PATHS, NodeRecipe, Recipe, Visit, Window, visits, windows
 
 __all__ = ["build_flat", "build_tree"]
 
@@ -101,6 +100,8 @@ class ToyFlow(Flow):
         a, b = self.value(first).node, self.value(second + 2).node
         operands = {"a": a, "b": b, "n": second + 1, "t": f"t{second}", "r": self._just_read() if "r" in letters else a}
         args = tuple([operands[letter] for letter in letters])
+        if op is toy.RAND and second == 7:
+            args = (*args, False)
         if op is toy.SEND:
             self._send(second, a)
         elif op is toy.GETITEM and self.tuples:
@@ -110,8 +111,6 @@ class ToyFlow(Flow):
             self.add(op, a, self._body(second), self._body(first), (a, b), results=1)
         elif op is toy.ENTER:
             self._enter_or_leave(second)
-        elif op is toy.RAND and second == 7:
-            self.add(op, *args, False)
         elif args:
             self.add(op, *args, results=RESULTS.get(op))
 
@@ -190,7 +189,7 @@ class TreeFlow(ToyFlow):
 
     def _interned(self, graph: Graph, prefix: str) -> str:
         known = next((name for name, other in self.graphs.items() if other == graph), None)
-        return known or self.graphs.setdefault(f"{prefix}{len(self.graphs)}", graph) and f"{prefix}{len(self.graphs) - 1}"
+        return known or (self.graphs.setdefault(f"{prefix}{len(self.graphs)}", graph) and f"{prefix}{len(self.graphs) - 1}")
 
     def _enter_or_leave(self, second: int) -> None:
         self.add(toy.NEG, self.value(second).node)

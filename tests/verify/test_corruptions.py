@@ -19,8 +19,7 @@ from purefx.laws.checking import check_transformation
 from purefx.laws.law import GENERIC
 from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import share
-from tests.laws.corruptions import CORRUPTORS, MEANING, Corruption, Corruptor
-from tests.laws.corruptions.drawn import corrupt, corruptions
+from tests.laws.corruptions import CORRUPTORS, MEANING, Corruption, Corruptor, corrupt, corruptions
 from tests.programs import Aliased, Branches, Counter, Shared, Tower, drawn, exported, parent
 from tests.verify.test_exported import EXPORTS
 
