@@ -201,9 +201,9 @@ class Root(Block):
         """The results of the call that ended."""
         self.windows = drawn = windows(recipe.slots)
         if recipe.style == REPEATED:  # one module with two names
-            self.add_module("a", Block(self))
-            self.add_module("d", self.a)
-            self.windows = drawn = [window for window in drawn if not window.name.startswith("d.")]
+            self.add_module("d", Block(self))
+            self.add_module("e", self.d)
+            self.windows = drawn = [window for window in drawn if not window.name.startswith("e.")]
         called = dict.fromkeys(_called(self.visits, ""))
         for path in sorted({path for path, _ in called} | {window.name.rpartition(".")[0] for window in drawn}):
             self._module(path)
@@ -240,7 +240,7 @@ class Root(Block):
 
     def state(self, path: str) -> Iterator[Value]:
         """Iterate over the state of a module, as it is now."""
-        path = "a" if path == "d" and self.recipe.style == REPEATED else path
+        path = "d" if path == "e" and self.recipe.style == REPEATED else path
         for window in self.windows:
             if is_below(window.name, path):
                 owner, _, letter = window.name.rpartition(".")

@@ -1,6 +1,6 @@
 """The generated exported programs are in the exporter's form, mean what their graphs say, and reach what is hard.
 
-Hundreds of programs are drawn once, always the same, and compared with the modules that torch makes of them.
+Hundreds of programs are drawn once, always the same, and compared with the interpreter of torch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from purefx.laws.strategies import Exported, exported_programs
 from purefx.laws.strategies.flow import fake_mode
 from purefx.laws.tiers import examples_of, share
 from purefx.laws.toy import tensor_meaning
-from tests.laws.direct import called_meaning
+from tests.laws.direct import Direct, called_meaning
 
 EXAMPLES = min(share(300), 1000)  # all of them are kept
 
@@ -73,7 +73,7 @@ def test_no_guard_was_installed_on_the_size_that_they_share() -> None:
 
 def test_imported_programs_mean_what_their_graphs_do() -> None:
     for case, meaning in zip(cases(), meanings(), strict=True):
-        wrong = differences(meaning, called_meaning(case.ep.module(), case.ep, case.calls))
+        wrong = differences(meaning, called_meaning(Direct(case.ep), case.ep, case.calls))
         assert wrong == [], shown(case, wrong)
 
 
