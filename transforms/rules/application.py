@@ -30,11 +30,10 @@ from ..transformation import Fuel
 from .draft import Draft, meta_of, origin_of_match
 from .explanation import CONDITION, MEMORY, UNCHANGED, Left, RewriteLog, conditions_hold, note_place, note_rules
 from .legality import Legality, Placement
-from .matching import Found, root_of
+from .matching import Found, Search, root_of
 from .new_state import NewState, as_staged
 from .pattern import Through
 from .place import Match, Places, Scope
-from .several import ways
 from .trace import Template, Unknown, described
 
 __all__ = ["Application"]
@@ -84,6 +83,9 @@ class Sweep:
         """Whether a match waits for values that are inferred behind the walk."""
         self.left: list[Left] | None = None
         """What was left alone, and why; None where nobody asks."""
+        self._present = {id(do.target) for do in self.graph.distinct if type(do) is Op}
+        """The operators of the graph, and of the nodes that are made."""
+        self._rules: dict[int, Sequence[Any]] = {}
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
@@ -138,16 +140,21 @@ class Sweep:
     def _rewritten(self, name: str, at: str) -> list[str]:
         # The names of the nodes that are new, where a rule matched.
         node = self.draft.nodes[name]
-        for rule in self.work.by_id.get(id(root_of(node)), ()):
+        search = Search(self.draft.nodes.get, self.work.arguments)
+        for rule in self._rules_at(id(root_of(node))):
             if rule.once and self.hits.is_by(rule.name, name):
                 continue
-            for found in ways(rule.pattern, node, self._node_of, lambda value: self._users_of(value, at)):
+            for found in search.results(rule.pattern, node, lambda value: self._users_of(value, at)):
                 if (made := self._applied(rule, found, at)) is not None:
                     return made
         return []
 
-    def _node_of(self, name: str) -> Node | None:
-        return self.draft.nodes.get(name)
+    def _rules_at(self, root: int) -> Sequence[Any]:
+        # The rules for a root whose other operators the graph has as well.
+        if root not in self._rules:
+            several = self.work.by_id.get(root, ())
+            self._rules[root] = [rule for rule in several if not any(map(self._present.isdisjoint, rule.needs))]
+        return self._rules[root]
 
     def _users_of(self, name: str, at: str) -> list[Node]:
         # Those that the walk has come to.
@@ -287,6 +294,9 @@ class Sweep:
         results = dict(zip(roots, answer.results, strict=True))
         made = draft.checked(answer.nodes, results, are_known=self.name not in self.places.decided and answer.values_are_known)
         draft.insert(made, before)
+        if more := {id(node.do.target) for node in made if type(node.do) is Op} - self._present:
+            self._present |= more
+            self._rules.clear()
         new = [node.name for node in made]
         draft.stand([result for result in answer.results if result.name not in new], answer.place, rule.name)
         for root in sorted(roots, key=span.index, reverse=True):
@@ -315,6 +325,8 @@ class Application:
         self.state = NewState(program)
         self.values = FakeValues(program)
         self.templates: dict[Any, Template] = {}
+        self.arguments: dict[int, Any] = {}
+        """The arguments of nodes by parameter, by the id of the node, which is held here."""
         self.hits = {name: RewriteLog(name, program.graphs[name]) for name in program.order}
 
     def run(self) -> Program:

@@ -25,12 +25,11 @@ from ...ir.program import Program
 from ...ir.torch_private import OpOverload, schema_of
 from ..memory import Memory, handed_out, is_view
 from ..regions import is_check
-from .arguments import arranged
 from .draft import Draft
 from .explanation import BETWEEN, TWO_NODES
-from .matching import Found
+from .matching import Found, operands_of
+from .operators import arranged
 from .place import Match
-from .several import spot
 
 __all__ = ["Legality", "Placement"]
 
@@ -298,8 +297,11 @@ class Placement:
         span = self.draft.span(inner, found.nodes[0].name, at)
         if any(self.legality.acts(node) for node in span if node.name not in inner):
             return None
-        place = spot(span, inner, found)
-        return None if place is None else span[place].name
+        # Before the first other user of a result, and behind all operands.
+        roots, used = {root.name for root in found.roots}, operands_of(found)
+        users = [number for number, node in enumerate(span) if node.name not in inner and not roots.isdisjoint(node.refs())]
+        place = users[0] if users else len(span) - 1
+        return None if any(node.name in used for node in span[place:]) else span[place].name
 
     def _inner(self, found: Found) -> dict[str, Node]:
         # The nodes of a match; and what torch asserts about the types of inner values, and results of them that nothing uses,

@@ -23,9 +23,9 @@ from ...ir.program import Program
 from ...ir.signature import StateInput, StateMutation
 from ...ir.state import SlotKind
 from ...ir.torch_private import FAKE_REFUSALS, FakeTensor, Recorder, unguarded
-from .arguments import arranged
-from .matching import Found, has_conditions, holds, match
+from .matching import Found, Search, holds
 from .new_state import Addition, NewState, parameter_of
+from .operators import arranged
 from .pattern import Pattern, Through
 from .trace import KEPT, Operands, Template, Unknown
 
@@ -361,16 +361,16 @@ class Match:
             The value of each variable, in order; None where the pattern does not match.
         """
         traced = Pattern.of(pattern)
-        for found in match(traced.results[0], self.arg(what), self.scope.node_of):
+        for found in Search(self.scope.node_of).match(traced.results[0], self.arg(what)):
             place = Match(self.scope, self.stack, self.instance, found, traced.variables)
-            if has_conditions(traced) and not holds(place):
-                self.notes.asked |= place.notes.asked
-                continue
+            is_match = holds(place)
             self.notes.asked |= place.notes.asked
+            if not is_match:
+                continue
             self.notes.reads.update(place.notes.reads)
             here, more = {node.name for node in self.found.nodes}, self.found
             for node, part in zip(found.nodes, found.parts, strict=True):
-                more = more if node.name in here else more.with_node(node, part)
+                more = more if node.name in here else more.with_nodes([node], part)
             object.__setattr__(self, "found", more)  # the match is made while the rule looks
             return tuple([self.given(found.values[name]) for name in traced.variables])
         return None

@@ -7,7 +7,7 @@ match may be taken in ``legality.py``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Never, cast
 
@@ -21,10 +21,9 @@ from ...ir.taking import a_function, a_program, kind_of
 from ..transformation import UNLIMITED, Fuel, Transformation
 from .application import Application
 from .explanation import Explanation
-from .matching import has_conditions, holds, roots_of
+from .matching import check_results, holds, needs, roots_of
 from .pattern import Pattern, pattern_at, role, variables_of
 from .place import Match
-from .several import check_results
 
 __all__ = ["Rule", "RuleSet", "rule"]
 
@@ -187,6 +186,11 @@ class Rule(RuleSet):
         """The name of the function that it was written as."""
         return self.written.__name__
 
+    @cached_property
+    def needs(self) -> Collection[frozenset[int]]:
+        """The operators without which it matches nowhere: a graph needs one of each set, by id."""
+        return needs(self.pattern)
+
     @property
     def may_leave(self) -> bool:
         """Whether its function may return None to leave a match as it is."""
@@ -278,15 +282,13 @@ def rule(
         traced = Pattern.of(function) if at is None else pattern_at(at)
         if unused := {*traced.variables} - {each.target for each in traced.parts if role(each) == "variable"}:
             raise RuleError(f"{function.__name__} does not use {', '.join(sorted(unused))}: nothing would bind it")
-        for each in traced.results:
-            list(roots_of(each))
         check_results(function.__name__, traced.results)
         return Rule(
             function,
             traced,
             traced.variables,
             None if at is None else function,
-            conditions=(*((holds,) if has_conditions(traced) else ()), *(() if where is None else (where,))),
+            conditions=(holds,) if where is None else (holds, where),
             keeps_inner=keeps_inner,
             any_effects=any_effects,
             once=once,
