@@ -16,11 +16,11 @@ import torch
 from attrs import frozen
 
 from ...ir.arguments import Ref, refs_in
-from ...ir.calls.call_graph import Instance, all_instances, called_at, inner_instances
+from ...ir.calls.call_graph import Instance, all_instances, bodies_of, called_at, inner_instances
 from ...ir.errors import InvalidProgram, RuleError
 from ...ir.graph import Call, Graph, Node, Op, common_prefix, place_of
 from ...ir.importing.constants import with_constants
-from ...ir.inference import CallValues, FakeValues, branches_of, disagreement_of_branches
+from ...ir.inference import CallValues, FakeValues, branches_of, disagreement_of_branches, values_of
 from ...ir.inference.values import LOCK
 from ...ir.names import Names
 from ...ir.own_operators import is_boundary
@@ -28,20 +28,47 @@ from ...ir.program import Program
 from ..cleanup import infer
 from ..transformation import Fuel
 from .draft import Draft, meta_of, origin_of_match
-from .explanation import CONDITION, MEMORY, UNCHANGED, Left, RewriteLog, conditions_hold, note_place, note_rules
+from .explanation import CONDITION, MEMORY, UNCHANGED, Left, RewriteLog, note_place, note_rules
 from .legality import Legality, Placement
+from .match import Match
 from .matching import Found, Search, root_of
 from .new_state import NewState, as_staged
-from .pattern import Through
-from .place import Match, Places, Scope
+from .pattern import Through, role
 from .trace import Template, Unknown, described
 
 __all__ = ["Application"]
 
 
+class Places:
+    """The instances of the graphs of a program, and the values of their calls, worked out on demand."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.calls = CallValues(program)
+
+    @cached_property
+    def paths(self) -> Mapping[str, tuple[str, ...]]:
+        """The modules that each graph is the body of."""
+        return all_instances(self.program)
+
+    @cached_property
+    def decided(self) -> frozenset[str]:
+        """The graphs in which more decides about values than the operators and their operands.
+
+        Operators run them, or what they call them from, or regions are opened in them.
+        """
+        program, found = self.program, set[str]()
+        for name in reversed(program.bottom_up):
+            graph = program.graphs[name]
+            found.update([body for node in graph.callers if name in found or type(node.do) is Op for body in bodies_of(node)])
+            if any(type(do) is Op and do.effects.scope for do in graph.distinct):
+                found.add(name)
+        return frozenset(found)
+
+
 @frozen(eq=False)
 class _Answer:
-    """What a rule puts in the place of a match, for one instance of the graph."""
+    """The replacement of a match, for one instance of the graph."""
 
     place: Match
     nodes: Sequence[Node]
@@ -50,7 +77,7 @@ class _Answer:
     values_are_known: bool
 
     def code(self, like: _Answer) -> object:
-        """What is written, whatever the new nodes are called: instances that have it alike share it."""
+        """Return the nodes and the new state, whatever the nodes are called: instances with equal ones share them."""
         named = dict(zip([node.name for node in self.nodes], map(Ref, [node.name for node in like.nodes]), strict=False))
         notes = self.place.notes
         state = [(name, new.kind, new.persistent) for name, new in notes.added.items()]
@@ -65,12 +92,12 @@ class Sweep:
         work: the rules, and the program.
         name: the id of the graph.
         places: the instances of the graphs.
-        calls: the values of each call.
     """
 
-    def __init__(self, work: Application, name: str, places: Places, calls: CallValues) -> None:
-        self.work, self.name, self.places, self.calls = work, name, places, calls
+    def __init__(self, work: Application, name: str, places: Places) -> None:
+        self.work, self.name, self.places = work, name, places
         self.program, self.fuel, self.state, self.hits = work.program, work.fuel, work.state, work.hits[name]
+        self.fakes = work.fakes
         self.graph = work.program.graphs[name]
         self.classes: Mapping[str, int] = {}
         """Where instances disagree, the class of each: the walk ends there, and goes on when they are apart."""
@@ -86,25 +113,42 @@ class Sweep:
         self._present = {id(do.target) for do in self.graph.distinct if type(do) is Op}
         """The operators of the graph, and of the nodes that are made."""
         self._rules: dict[int, Sequence[Any]] = {}
+        self._at: dict[int, Mapping[str, Any]] = {}
 
-    @cached_property
+    @property
     def paths(self) -> tuple[str, ...]:
-        """The instances of the graph: who has not to tell them apart does not ask."""
-        return self.places.of(self.name)
+        """The instances of the graph."""
+        return self.places.paths[self.name]
 
     @cached_property
     def draft(self) -> Draft:
         """The graph as it is by now."""
         return Draft(self.graph)
 
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """The fake values, by name."""
+        return self.draft.values
+
+    def node_of(self, name: str) -> Node | None:
+        """Return the current node of a value; None for an input."""
+        return self.draft.nodes.get(name)
+
+    def values_at(self, instance: int) -> Mapping[str, Any]:
+        """Return the fake values at one instance, by name; those that differ between its calls are left out."""
+        if instance not in self._at:
+            several = [values_of(graph) for graph in self.places.calls.at(self.name, self.paths[instance])]
+            self._at[instance] = several[0] if len(several) == 1 else {}
+        return self._at[instance]
+
     @cached_property
     def legality(self) -> Legality:
-        """What may be done."""
+        """The checks of matches and replacements."""
         return Legality(self.program, self.name, lambda: self.paths, self.draft.values)
 
     @cached_property
     def placement(self) -> Placement:
-        """Where what replaces a match may stand."""
+        """The place of a replacement."""
         return Placement(self.draft, self.legality)
 
     def run(self, *, is_top_down: bool = False) -> Graph:
@@ -126,7 +170,7 @@ class Sweep:
         self.has_values = self.draft.has_values
         self.at_fixpoint = self._at_fixpoint(candidates)
         made = self.draft.graph()
-        for name in ("legality", "placement", "_scope"):  # they know the walk: without them it is freed at once
+        for name in ("legality", "placement"):  # they know the walk: without them it is freed at once
             self.__dict__.pop(name, None)
         return made
 
@@ -140,7 +184,7 @@ class Sweep:
     def _rewritten(self, name: str, at: str) -> list[str]:
         # The names of the nodes that are new, where a rule matched.
         node = self.draft.nodes[name]
-        search = Search(self.draft.nodes.get, self.work.arguments)
+        search = Search(self.node_of, self.work.arguments)
         for rule in self._rules_at(id(root_of(node))):
             if rule.once and self.hits.is_by(rule.name, name):
                 continue
@@ -200,7 +244,7 @@ class Sweep:
         # What the rule puts there: for the first instance, and for the others where it asked which one it is.
         names = self.draft.edit.names
         place, first = self._answer(rule, found, at, 0, names)
-        if not place.notes.asked or len(self.paths) == 1:
+        if not place.notes.by_instance or len(self.paths) == 1:
             return [first]
         taken = [node.name for node in first.nodes] if first is not None else []
         others = [self._answer(rule, found, at, number, names.without(taken))[1] for number in range(1, len(self.paths))]
@@ -213,17 +257,15 @@ class Sweep:
 
     def _answer(self, rule: Any, found: Found, at: str, instance: int, names: Names) -> tuple[Match, _Answer | None]:
         # None where a condition does not hold, the rule builds nothing, or what it builds may not stand there.
-        place = Match(self._scope, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
-        if rule.conditions and not conditions_hold(rule, place):
-            return place, self._leave(rule, found, lambda: CONDITION)
+        place = Match(self, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
         try:
+            if not place.holds(rule.where):
+                return place, self._leave(rule, found, lambda: CONDITION)
             answer = self._written(rule, place, names)
-        except Unknown:
-            if self.draft.has_values:
-                raise
-            self.is_waiting = True
-            return place, self._leave(rule, found, lambda: UNCHANGED)
         except Exception as error:
+            if isinstance(error, Unknown) and not self.draft.has_values:
+                self.is_waiting = True
+                return place, self._leave(rule, found, lambda: UNCHANGED)
             note_place(error, rule.name, place)
             raise
         if answer is None:
@@ -255,26 +297,22 @@ class Sweep:
     def _template(self, rule: Any, place: Match) -> tuple[Template, Sequence[Any]] | None:
         # What a rule writes, and its operands.  It is kept for operands that are alike, unless the rule asked for more.
         values = [place.found.values.get(name) for name in rule.variables]
+        chosen = [value for part, value in place.found.values.items() if role(part) == "any_of"]
         refs = [*dict.fromkeys(refs_in(tuple(values), ()))]
         names = {name: f"{number}" for number, name in enumerate(refs)}
-        key = rule, tuple([_described(value, place, names) for value in values])
+        key = rule, tuple(chosen), tuple([_described(value, place, names) for value in values])
         if key in self.work.templates:
             template = self.work.templates[key]
             return template, [*map(Ref, refs), *template.sources[len(refs) :]]
         place.notes.looked = bool(place.operands.sources) or any(isinstance(value, Through) for value in values)
         given = [place.given(value) for value in values]
         looked, place.notes.looked = place.notes.looked, False
-        template = place.traced(lambda: rule.replacement(place, *given), rule)
+        template = place.traced(rule, given)
         if template is None:
             return None
         if not looked and not place.notes.looked:
             self.work.templates[key] = template
         return template, template.sources
-
-    @cached_property
-    def _scope(self) -> Scope:
-        graph = self.program, self.name, lambda: self.paths, self.draft.values, self.draft.nodes.get
-        return Scope(*graph, self.state, self.calls, self.legality.is_changed, self.work.values)
 
     def _note_state(self, answers: Sequence[_Answer | None]) -> None:
         given = [each for each in answers if each is not None]
@@ -323,7 +361,7 @@ class Application:
         self.by_id = {id(root): several for root, several in rules.items()}  # an operator of torch takes long to give its hash
         self.fuel = fuel
         self.state = NewState(program)
-        self.values = FakeValues(program)
+        self.fakes = FakeValues(program)
         self.templates: dict[Any, Template] = {}
         self.arguments: dict[int, Any] = {}
         """The arguments of nodes by parameter, by the id of the node, which is held here."""
@@ -341,8 +379,7 @@ class Application:
     def _walk(self, todo: Iterable[str]) -> list[str]:
         # A match makes another one possible behind it; so graphs that changed are walked again, if anything is left in them.
         program, places = self.program, Places(self.program)
-        calls = CallValues(program)
-        walks = [Sweep(self, name, places, calls) for name in todo]
+        walks = [Sweep(self, name, places) for name in todo]
         for walk in walks if self.explains else ():
             walk.left = self.left[walk.name] = []
         graphs = {walk.name: walk.run(is_top_down=self.is_top_down) for walk in walks}

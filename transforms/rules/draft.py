@@ -18,7 +18,7 @@ from ...ir.inference import UNASKED, agrees
 from ...ir.meta import ORIGIN, Meta
 from ...ir.origins import made_of, standing_in
 from ...ir.rewriter import Rewriter
-from .place import Match
+from .match import Match
 
 __all__ = ["Draft", "meta_of", "origin_of_match"]
 
@@ -44,10 +44,10 @@ def meta_of(root: Node, origin: Meta) -> Meta:
 
 def origin_of_match(place: Match, rule: str) -> Meta:
     """Return the provenance of nodes that replace a match by a rule: all nodes that were matched."""
-    scope, nodes = place.scope, place.found.distinct
+    nodes = place.found.distinct
     metas = [node.meta for node in nodes]
-    metas += [node.meta for name in place.notes.reads if (node := scope.node_of(name)) is not None]  # numbers and constants
-    metas += [made_of_value(scope.program, scope.graph, node.name) for node in nodes if type(node.do) is Call]
+    metas += [node.meta for name in place.notes.reads if (node := place.scope.node_of(name)) is not None]  # numbers and constants
+    metas += [made_of_value(place.program, place.graph, node.name) for node in nodes if type(node.do) is Call]
     return made_of(metas, rule)
 
 

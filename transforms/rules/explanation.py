@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from attrs import field, frozen
 
 from ...ir.errors import InvalidProgram, RuleError
 from ...ir.graph import Graph, Node, place_of
 from ...ir.program import Program
-from ...ir.torch_private import unguarded
-from .place import Match
+from .match import Match
 
 __all__ = [
     "BETWEEN",
@@ -23,7 +21,6 @@ __all__ = [
     "Hit",
     "Left",
     "RewriteLog",
-    "conditions_hold",
     "note_place",
     "note_rules",
 ]  # fmt: skip
@@ -147,15 +144,6 @@ def note_place(error: Exception, rule: str, place: Match) -> None:
     """
     where = f" in the body {place.graph!r}" if place.graph else ""
     error.add_note(f"in rule {rule}, at {place.place}{where}")
-
-
-def conditions_hold(rule: Any, place: Match) -> bool:
-    """Return whether the conditions of a rule hold at a match; their errors say where that is."""
-    try:
-        return bool(unguarded(place.scope.environment, lambda: all(condition(place) for condition in rule.conditions)))
-    except Exception as error:
-        note_place(error, rule.name, place)
-        raise
 
 
 def note_rules(error: InvalidProgram, hits: Mapping[str, RewriteLog]) -> None:

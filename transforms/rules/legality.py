@@ -27,9 +27,9 @@ from ..memory import Memory, handed_out, is_view
 from ..regions import is_check
 from .draft import Draft
 from .explanation import BETWEEN, TWO_NODES
+from .match import Match
 from .matching import Found, operands_of
 from .operators import arranged
-from .place import Match
 
 __all__ = ["Legality", "Placement"]
 

@@ -24,7 +24,7 @@ from ...ir.effects.resolved import item_of
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
 from ...ir.state import same_contents
-from ...ir.torch_private import OpOverload, parameters_of, unguarded
+from ...ir.torch_private import OpOverload, Recorder
 from .operators import arranged
 from .pattern import INDEXING, Part, Pattern, Through, inner, is_arithmetic, looks_through, operator_of, role, shown, subparts
 
@@ -307,9 +307,15 @@ def check_results(name: str, parts: Sequence[Part]) -> None:
     if len({id(part) for part in parts}) < len(parts):
         raise RuleError(f"{name} returns one value twice: return it once, and let the replacement return one value for it")
     values = [{each for each in subparts(part) if role(each) in ("variable", "operator", "item", "index")} for part in parts]
-    apart = [part for part, own in zip(parts, values, strict=True) if all(own.isdisjoint(other) for other in values if other is not own)]
+    apart = [
+        part
+        for part, own in zip(parts, values, strict=True)
+        if all(own.isdisjoint(other) for other in values if other is not own)
+    ]
     if apart and len(parts) > 1:
-        raise RuleError(f"{name} also looks for {shown(apart[-1])}, which has no value in common with the others: write two rules")
+        raise RuleError(
+            f"{name} also looks for {shown(apart[-1])}, which has no value in common with the others: write two rules"
+        )
 
 
 # -- operators and their arguments -----------------------------------------------------------------------------------------------
@@ -437,7 +443,7 @@ def holds(m: Any) -> bool:
     Args:
         m: the match.
     """
-    return bool(unguarded(m.scope.environment, lambda: all(_parts_hold(m))))
+    return all(_parts_hold(m))
 
 
 def _parts_hold(m: Any) -> Iterator[bool]:
@@ -453,7 +459,7 @@ def _parts_hold(m: Any) -> Iterator[bool]:
                 yield all(_is_known(m, part, each) for each in value)
     for part, node in zip(found.parts, found.nodes, strict=True):
         if role(part) == "module":
-            m.notes.asked |= len(m.scope.paths) > 1
+            m.notes.by_instance |= len(m.scope.paths) > 1
             yield part.meta["module"].is_at(node, m.scope.paths[m.instance], m.program)
         elif role(part) == "operator" and (numbers := _numbers(part)):
             # A number of another type is the same beside floating-point tensors alone.
@@ -521,23 +527,27 @@ def _is_index(m: Any, part: fx.Node, value: Arg, nodes: Sequence[Node]) -> bool:
     whole, index = m.val(value), _computed(part.args[1], m)
     if not isinstance(whole, torch.Tensor):
         return False
+    recorder = Recorder()
     try:
-        calls = m.scope.recorded(lambda given: given[index], whole)
+        with recorder.recording():
+            with recorder.paused():
+                operand = whole.detach()
+            recorder.operand(operand)[index]
     except (IndexError, TypeError, RuntimeError):
         return False
+    calls = [call for call in recorder.calls() if isinstance(call.meta.get("val"), torch.Tensor)]
     return len(calls) == len(nodes) and all(
-        target == _target(node) and _literals(target, args, kwargs, m) == _literals(target, node.args, dict(node.kwargs), m)
-        for (target, args, kwargs), node in zip(calls, reversed(nodes), strict=True)
+        call.target == _target(node)
+        and _literals(call.target, call.args, call.kwargs, lambda arg: arg.meta["val"] if isinstance(arg, fx.Node) else arg)
+        == _literals(call.target, node.args, dict(node.kwargs), m.val)
+        for call, node in zip(calls, reversed(nodes), strict=True)
     )
 
 
-def _literals(target: Any, args: Any, kwargs: Any, m: Any) -> list[Any]:
+def _literals(target: Any, args: Any, kwargs: Any, number: Callable[[Any], Any]) -> list[Any]:
     # The arguments behind the value, with numbers in place of uses.
-    given = arranged(target, args, kwargs) or {}
-    values = [m.val(each) if type(each) is Ref else each for each in [*given.values()][1:]]
-    return [
-        [*each] if isinstance(each, list | tuple) else str(each) if isinstance(each, torch.SymInt) else each for each in values
-    ]
+    given = [number(each) for each in [*(arranged(target, args, kwargs) or {}).values()][1:]]
+    return [str(each) if isinstance(each, torch.SymInt) else each for each in given]
 
 
 def _is_floating(value: Any) -> bool:

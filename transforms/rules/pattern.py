@@ -39,7 +39,10 @@ PYTHON: Mapping[str, str] = {
 
 CASTS: Mapping[str, torch.dtype] = {
     **{name: getattr(torch, name) for name in ("float", "double", "half", "bfloat16", "int", "long", "bool", "short")},
-    **{"char": torch.int8, "byte": torch.uint8, "cfloat": torch.complex64, "cdouble": torch.complex128},
+    "char": torch.int8,
+    "byte": torch.uint8,
+    "cfloat": torch.complex64,
+    "cdouble": torch.complex128,
 }
 
 ATTRIBUTES: Mapping[str, str] = {"T": "numpy_T", "mT": "mT", "H": "matrix_H", "mH": "mH", "real": "real", "imag": "imag"}

@@ -21,9 +21,9 @@ from ...ir.taking import a_function, a_program, kind_of
 from ..transformation import UNLIMITED, Fuel, Transformation
 from .application import Application
 from .explanation import Explanation
-from .matching import check_results, holds, needs, roots_of
+from .match import Match
+from .matching import check_results, needs, roots_of
 from .pattern import Pattern, pattern_at, role, variables_of
-from .place import Match
 
 __all__ = ["Rule", "RuleSet", "rule"]
 
@@ -170,7 +170,7 @@ class Rule(RuleSet):
     """What it looks for."""
     variables: tuple[str, ...]
     replacement: Callable[..., Any] | None = None
-    conditions: tuple[Callable[[Match], bool], ...] = field(default=(), repr=False)
+    where: Callable[[Match], bool] | None = field(default=None, repr=False)
     keeps_inner: bool = False
     """Whether inner values that others use stay for them; otherwise such a place is left as it is."""
     any_effects: bool = False
@@ -288,7 +288,7 @@ def rule(
             traced,
             traced.variables,
             None if at is None else function,
-            conditions=(holds,) if where is None else (holds, where),
+            where=where,
             keeps_inner=keeps_inner,
             any_effects=any_effects,
             once=once,
