@@ -125,11 +125,6 @@ class Sweep:
         """The graph as it is by now."""
         return Draft(self.graph)
 
-    @property
-    def values(self) -> Mapping[str, Any]:
-        """The fake values, by name."""
-        return self.draft.values
-
     def node_of(self, name: str) -> Node | None:
         """Return the current node of a value; None for an input."""
         return self.draft.nodes.get(name)
@@ -144,7 +139,7 @@ class Sweep:
     @cached_property
     def legality(self) -> Legality:
         """The checks of matches and replacements."""
-        return Legality(self.program, self.name, lambda: self.paths, self.draft.values)
+        return Legality(self.program, self.name, lambda: self.paths, self.draft.value)
 
     @cached_property
     def placement(self) -> Placement:
@@ -202,7 +197,7 @@ class Sweep:
 
     def _users_of(self, name: str, at: str) -> list[Node]:
         # Those that the walk has come to.
-        nodes, position = self.draft.nodes, self.draft.edit.position
+        nodes, position = self.draft.nodes, self.draft.position
         users = [nodes[user] for user in self.graph.users.get(name, ()) if user in nodes]
         return [user for user in users if position[user.name] < position[at] and name in user.refs()]
 
@@ -242,7 +237,7 @@ class Sweep:
 
     def _answers(self, rule: Any, found: Found, at: str) -> list[_Answer | None]:
         # What the rule puts there: for the first instance, and for the others where it asked which one it is.
-        names = self.draft.edit.names
+        names = self.draft.names
         place, first = self._answer(rule, found, at, 0, names)
         if not place.notes.by_instance or len(self.paths) == 1:
             return [first]
@@ -336,7 +331,7 @@ class Sweep:
             self._present |= more
             self._rules.clear()
         new = [node.name for node in made]
-        draft.stand([result for result in answer.results if result.name not in new], answer.place, rule.name)
+        draft.note_replaced([result for result in answer.results if result.name not in new], answer.place, rule.name)
         for root in sorted(roots, key=span.index, reverse=True):
             draft.replace(root, results[root], inner)
 

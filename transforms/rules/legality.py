@@ -46,15 +46,15 @@ class Legality:
         program: the program of the graph.
         name: the id of the graph.
         places: gives its instances.
-        values: the fake values of the graph, by name.
+        value: returns the fake value of a name.
     """
 
-    def __init__(self, program: Program, name: str, places: Callable[[], tuple[str, ...]], values: Mapping[str, Any]) -> None:
+    def __init__(self, program: Program, name: str, places: Callable[[], tuple[str, ...]], value: Callable[[str], Any]) -> None:
         self.program = program
         self.name = name
         self.graph = program.graphs[name]
         self.places = places
-        self.values = values
+        self.value = value
 
     def is_movable(self, inner: Collection[str], position: Mapping[str, int], at: str) -> bool:
         """Return whether all nodes of a match can stand where the last one does: nothing between must come after one of them.
@@ -161,7 +161,7 @@ class Legality:
             return False
         given = arranged(target, node.args, dict(node.kwargs)) or {}
         operand = given.get("self")
-        value = self.values.get(operand.name) if type(operand) is Ref else None
+        value = self.value(operand.name) if type(operand) is Ref else None
         dtype = given.get("dtype")
         return isinstance(value, torch.Tensor) and isinstance(dtype, torch.dtype) and value.dtype is not dtype
 
@@ -291,7 +291,7 @@ class Placement:
 
     def _spot(self, found: Found, inner: Mapping[str, Node], at: str) -> str | None:
         # The node before which what replaces a match stands: the last of the match, or for several results another.
-        position = self.draft.edit.position
+        position = self.draft.position
         if not found.several:
             return found.nodes[0].name if self.legality.is_movable(inner, position, at) else None
         span = self.draft.span(inner, found.nodes[0].name, at)

@@ -200,7 +200,7 @@ class Match:
     def _val(self, arg: Any) -> Any:
         if type(arg) is not Ref:
             return arg
-        known = self.scope.values.get(arg.name)
+        known = self.scope.draft.value(arg.name)
         if known is None and len(self.scope.paths) > 1:  # it may be known of each instance: they differ there
             self.notes.by_instance = True
             known = self.scope.values_at(self.instance).get(arg.name)
@@ -312,7 +312,7 @@ class Match:
             RuleError: it depends on the contents of a value, or it fails.
         """
         names = [name for node in self.found.nodes for name in (node.name, *node.refs())]
-        if len(self.scope.paths) > 1 and any(self.scope.values.get(name) is None for name in names):
+        if len(self.scope.paths) > 1 and any(self.scope.draft.value(name) is None for name in names):
             self.scope.values_at(self.instance)  # worked out now: while the replacement is recorded nothing else may run
         self.notes.generators = generator_states()
         count, may_leave = len(self.found.several), rule.may_leave
