@@ -7,7 +7,7 @@ go apart where their instances disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
 from typing import Any
@@ -16,11 +16,11 @@ import torch
 from attrs import frozen
 
 from ...ir.arguments import Ref, refs_in
-from ...ir.calls.call_graph import Instance, all_instances, bodies_of, called_at, inner_instances
+from ...ir.calls.call_graph import Instance, all_instances, called_at, inner_instances
 from ...ir.errors import InvalidProgram, RuleError
 from ...ir.graph import Call, Graph, Node, Op, common_prefix, place_of
 from ...ir.importing.constants import with_constants
-from ...ir.inference import CallValues, FakeValues, branches_of, disagreement_of_branches, values_of
+from ...ir.inference import CallValues, FakeValues, disagreement_of_branches, values_of
 from ...ir.inference.values import LOCK
 from ...ir.names import Names
 from ...ir.own_operators import is_boundary
@@ -29,7 +29,7 @@ from ..cleanup import infer
 from ..transformation import Fuel
 from .draft import Draft, meta_of, origin_of_match
 from .explanation import CONDITION, MEMORY, UNCHANGED, Left, RewriteLog, note_place, note_rules
-from .legality import Legality, Placement
+from .legality import Legality
 from .match import Match
 from .matching import Found, Search, root_of
 from .new_state import NewState, as_staged
@@ -52,18 +52,10 @@ class Places:
         return all_instances(self.program)
 
     @cached_property
-    def decided(self) -> frozenset[str]:
-        """The graphs in which more decides about values than the operators and their operands.
-
-        Operators run them, or what they call them from, or regions are opened in them.
-        """
-        program, found = self.program, set[str]()
-        for name in reversed(program.bottom_up):
-            graph = program.graphs[name]
-            found.update([body for node in graph.callers if name in found or type(node.do) is Op for body in bodies_of(node)])
-            if any(type(do) is Op and do.effects.scope for do in graph.distinct):
-                found.add(name)
-        return frozenset(found)
+    def has_regions(self) -> bool:
+        """Whether operators run bodies or open regions: then these decide about values as well, and values are inferred."""
+        several = [do for name in self.program.order for do in self.program.graphs[name].distinct if type(do) is Op]
+        return any(do.effects.scope or do.effects.through_bodies for do in several)
 
 
 @frozen(eq=False)
@@ -73,7 +65,8 @@ class _Answer:
     place: Match
     nodes: Sequence[Node]
     results: Sequence[Ref]
-    has_tensors: bool
+    sources: Sequence[Any]
+    """The operands in the program."""
     values_are_known: bool
 
     def code(self, like: _Answer) -> object:
@@ -139,12 +132,7 @@ class Sweep:
     @cached_property
     def legality(self) -> Legality:
         """The checks of matches and replacements."""
-        return Legality(self.program, self.name, lambda: self.paths, self.draft.value)
-
-    @cached_property
-    def placement(self) -> Placement:
-        """The place of a replacement."""
-        return Placement(self.draft, self.legality)
+        return Legality(self.program, self.name, self.draft, lambda: self.paths)
 
     def run(self, *, is_top_down: bool = False) -> Graph:
         """Return the graph after the rules; the same object if none matched.
@@ -163,18 +151,12 @@ class Sweep:
         if not candidates or not self.draft.known:
             return self.graph
         self.has_values = self.draft.has_values
-        self.at_fixpoint = self._at_fixpoint(candidates)
+        nodes, new = self.draft.nodes, [name for names in self.draft.made.values() for name in names]
+        again = [name for name in (*candidates, *new) if name in nodes and id(root_of(nodes[name])) in self.work.by_id]
+        self.at_fixpoint = not self.is_waiting and not again
         made = self.draft.graph()
-        for name in ("legality", "placement"):  # they know the walk: without them it is freed at once
-            self.__dict__.pop(name, None)
+        self.__dict__.pop("legality", None)  # it refers to the walk, which is freed at once without it
         return made
-
-    def _at_fixpoint(self, candidates: Iterable[str]) -> bool:
-        # Whether no node is left at which a rule could match: what another walk would find.
-        nodes, made = self.draft.nodes, [name for names in self.draft.made.values() for name in names]
-        return not self.is_waiting and not any(
-            name in nodes and id(root_of(nodes[name])) in self.work.by_id for name in (*candidates, *made)
-        )
 
     def _rewritten(self, name: str, at: str) -> list[str]:
         # The names of the nodes that are new, where a rule matched.
@@ -225,18 +207,18 @@ class Sweep:
         return [node.name for node in made if node.name in self.draft.nodes and before == root.name]
 
     def _possible(self, rule: Any, found: Found, at: str) -> tuple[dict[str, Node], str] | None:
-        # The nodes that go with a match if nothing else uses them, and where what replaces it stands; None where it may not be.
-        stands = self.placement.of(found, at, keeps_inner=rule.keeps_inner)
-        return self._leave(rule, found, stands) if callable(stands) else stands
+        # The nodes that go with a match if nothing else uses them, and the node before which the replacement goes.
+        place = self.legality.place_of(found, at, keeps_inner=rule.keeps_inner)
+        return self._leave(rule, found, place) if isinstance(place, str) else place
 
-    def _leave(self, rule: Any, found: Found, why: Callable[[], str]) -> None:
+    def _leave(self, rule: Any, found: Found, why: str) -> None:
         if self.left is not None:
-            self.left.append(Left(rule.name, found.nodes[0], why(), self.name))
+            self.left.append(Left(rule.name, found.nodes[0], why, self.name))
 
-    # -- what is put there ------------------------------------------------------------------------------------------------------
+    # -- replacements -----------------------------------------------------------------------------------------------------------
 
     def _answers(self, rule: Any, found: Found, at: str) -> list[_Answer | None]:
-        # What the rule puts there: for the first instance, and for the others where it asked which one it is.
+        # The replacement for the first instance, and for the others where it depends on the instance.
         names = self.draft.names
         place, first = self._answer(rule, found, at, 0, names)
         if not place.notes.by_instance or len(self.paths) == 1:
@@ -251,43 +233,33 @@ class Sweep:
         return answers
 
     def _answer(self, rule: Any, found: Found, at: str, instance: int, names: Names) -> tuple[Match, _Answer | None]:
-        # None where a condition does not hold, the rule builds nothing, or what it builds may not stand there.
+        # None where a condition does not hold, the replacement is None, or it is not legal.
         place = Match(self, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
         try:
             if not place.holds(rule.where):
-                return place, self._leave(rule, found, lambda: CONDITION)
-            answer = self._written(rule, place, names)
+                return place, self._leave(rule, found, CONDITION)
+            traced = self._template(rule, place)
         except Exception as error:
             if isinstance(error, Unknown) and not self.draft.has_values:
                 self.is_waiting = True
-                return place, self._leave(rule, found, lambda: UNCHANGED)
+                return place, self._leave(rule, found, UNCHANGED)
             note_place(error, rule.name, place)
             raise
-        if answer is None:
-            return place, self._leave(rule, found, lambda: UNCHANGED)
-        if len(place.found.nodes) > len(found.nodes) and self._possible(rule, place.found, at) is None:
-            return place, None
-        roots, nodes, results = place.roots, answer.nodes, answer.results
-        if [result.name for result in results] == [root.name for root in roots]:
-            return place, self._leave(rule, found, lambda: UNCHANGED)
-        self.legality.check_effects(rule.name, place, nodes, any_effects=rule.any_effects)
-        if not self.legality.shares_alike(roots, place.found.distinct, nodes, results):
-            return place, self._leave(rule, found, lambda: MEMORY)
-        return place, answer
-
-    def _written(self, rule: Any, place: Match, names: Names) -> _Answer | None:
-        # The nodes that a rule writes for a match; None where it leaves that as it is.
-        found = self._template(rule, place)
-        if found is None:
-            return None
-        template, sources = found
-        root = place.found.nodes[0]
-        meta = meta_of(root, origin_of_match(place, rule.name))
-        nodes, results = template.at(root, place.stack, sources, names, meta)
+        if traced is None:
+            return place, self._leave(rule, found, UNCHANGED)
+        template, sources = traced
+        root, roots = place.found.nodes[0], place.roots
+        nodes, results = template.at(root, place.stack, sources, names, meta_of(root, origin_of_match(place, rule.name)))
         if type(root.do) is Call:
             check_call(place, nodes)
-        has_tensors = any(isinstance(source, torch.Tensor) for source in sources)
-        return _Answer(place, nodes, results, has_tensors, template.values_are_known)
+        if len(place.found.nodes) > len(found.nodes) and self._possible(rule, place.found, at) is None:
+            return place, None
+        if [result.name for result in results] == [root.name for root in roots]:
+            return place, self._leave(rule, found, UNCHANGED)
+        self.legality.check_effects(rule.name, place, nodes, any_effects=rule.any_effects)
+        if not self.legality.shares_alike(roots, place.found.distinct, nodes, results):
+            return place, self._leave(rule, found, MEMORY)
+        return place, _Answer(place, nodes, results, sources, template.values_are_known)
 
     def _template(self, rule: Any, place: Match) -> tuple[Template, Sequence[Any]] | None:
         # What a rule writes, and its operands.  It is kept for operands that are alike, unless the rule asked for more.
@@ -311,7 +283,7 @@ class Sweep:
 
     def _note_state(self, answers: Sequence[_Answer | None]) -> None:
         given = [each for each in answers if each is not None]
-        self.has_tensors |= any(each.has_tensors for each in given)
+        self.has_tensors |= any(isinstance(source, torch.Tensor) for each in given for source in each.sources)
         if not any(each.place.notes.added or each.place.notes.dropped for each in given):
             return
         noted = [None if each is None else each.place.notes for each in answers]
@@ -325,7 +297,7 @@ class Sweep:
         draft, roots = self.draft, [root.name for root in answer.place.roots]
         span = [node.name for node in draft.span(inner, answer.place.root.name, at)] if len(roots) > 1 else roots
         results = dict(zip(roots, answer.results, strict=True))
-        made = draft.checked(answer.nodes, results, are_known=self.name not in self.places.decided and answer.values_are_known)
+        made = draft.checked(answer.nodes, results, are_known=answer.values_are_known and not self.places.has_regions)
         draft.insert(made, before)
         if more := {id(node.do.target) for node in made if type(node.do) is Op} - self._present:
             self._present |= more
@@ -368,8 +340,9 @@ class Application:
         with LOCK:  # torch has one recorder for all threads
             while todo and not self.fuel.refused:
                 todo = self._walk(todo)
-        check_branches(self.before, self.program, self.hits)
-        return as_staged(self.program.pruned()) if any(each.found for each in self.hits.values()) else self.before
+        rules = [hit.rule for each in self.hits.values() for hit in each.found]
+        check_branches(self.before, self.program, rules)
+        return as_staged(self.program.pruned()) if rules else self.before
 
     def _walk(self, todo: Iterable[str]) -> list[str]:
         # A match makes another one possible behind it; so graphs that changed are walked again, if anything is left in them.
@@ -405,41 +378,22 @@ class Application:
         return list(versions)
 
 
-def check_branches(before: Program, after: Program, hits: Mapping[str, RewriteLog]) -> None:
-    """Check that branches in which rules matched still give the same.
-
-    Args:
-        before: the program before the rules.
-        after: the program after them, with its values.
-        hits: what matched in each graph.
+def check_branches(before: Program, after: Program, rules: Sequence[str]) -> None:
+    """Check that the branches of an operator still return values of the same types, if they did before the rules.
 
     Raises:
         RuleError: they do not.
     """
-    for name in after.order:
+    for name in after.order if rules else ():
         for node in after.graphs[name].callers:
-            bodies = [each for body in branches_of(node) for each in _below(after, body) if each in hits]
-            taken = [(each, hit) for each in bodies for hit in hits[each].found]
-            difference = disagreement_of_branches(node, after.graphs) if taken else None
+            difference = disagreement_of_branches(node, after.graphs)
             was = before.graphs[name].by_name.get(node.name) if name in before.graphs else None
-            if difference is None or (was is not None and disagreement_of_branches(was, before.graphs) is not None):
-                continue
-            shown = [f"{hit.rule} at {place_of(hit.root)} in the body {each!r}" for each, hit in taken]
-            raise RuleError(
-                f"{'; '.join(shown[:3])}: the replacement has another type or size. Of {place_of(node)} in {name!r}\n"
-                f"{difference}. Cast the result (`.to(x.dtype)`), or match in each of the branches."
-            )
-
-
-def _below(program: Program, body: str) -> list[str]:
-    # A body and all that it calls.
-    found, todo = dict[str, None](), [body]
-    while todo:
-        name = todo.pop()
-        if name not in found:
-            found[name] = None
-            todo += list(program.graphs[name].callees)
-    return [*found]
+            if difference is not None and (was is None or disagreement_of_branches(was, before.graphs) is None):
+                wrote = ", ".join(dict.fromkeys(rules))
+                raise RuleError(
+                    f"{wrote}: a replacement has another type or size.\nOf {place_of(node)} in {name!r} "
+                    f"{difference}. Cast the result (`.to(x.dtype)`), or match in each of the branches."
+                )
 
 
 def _described(value: Any, place: Match, names: Mapping[str, str]) -> Any:
@@ -488,48 +442,29 @@ def specialised(program: Program, graph: str, classes: Mapping[str, Hashable]) -
     >>> [node.do.graph for node in made.main.nodes], dict(versions)
     (['f', 'z', 'f'], {'z': 'f'})
     """
-    work = _Versions(program, graph, classes)
-    graphs = {new: work.graph(new) for new in work.instances}
-    return program.with_graphs(graphs), {new: old for new, old in work.source.items() if new != old}
+    paths, names = all_instances(program), Names(program.graphs)
+    version: dict[Instance, str] = {}
+    source: dict[str, Instance] = {}
+    for name in program.bottom_up:
+        groups: dict[Hashable, list[str]] = {}
+        for path in paths[name]:
+            # The class of an instance, or the versions that it calls.
+            called = tuple([version[each] for each in inner_instances(program, (name, path)) if each in version])
+            groups.setdefault(classes[path] if name == graph else called, []).append(path)
+        if name != graph and not any(groups):
+            continue
+        for number, several in enumerate(groups.values()):
+            new = name if number == 0 else names.fresh(several[0] if len(several) == 1 and several[0] else name)
+            source[new] = name, several[0]
+            version.update({(name, path): new for path in several})
 
+    def made(name: str, path: str) -> Graph:
+        body = program.graphs[name]
+        found = {}
+        for node in body.callers:
+            called = dict(called_at(node, path))
+            found[node.name] = node.calling(lambda inner, called=called: version.get((inner, called[inner]), inner))
+        return body.with_nodes([found.get(node.name, node) for node in body.nodes])
 
-class _Versions:
-    """Which version of each body stands where."""
-
-    def __init__(self, program: Program, graph: str, classes: Mapping[str, Hashable]) -> None:
-        self.program = program
-        self.names = Names(program.graphs)
-        self.source: dict[str, str] = {}
-        """The body that each version is one of."""
-        self.instances: dict[str, list[str]] = {}
-        """Where each version stands."""
-        self.version: dict[Instance, str] = {}
-        """The version at each instance of a body that has some."""
-        paths = all_instances(program)
-        for name in program.bottom_up:
-            keys = {path: classes[path] if name == graph else self._calls((name, path)) for path in paths[name]}
-            if name == graph or any(keys.values()):
-                self._add(name, keys)
-
-    def _calls(self, place: Instance) -> tuple[str, ...]:
-        # The versions that a body calls at one instance; its own class.
-        return tuple([self.version[each] for each in inner_instances(self.program, place) if each in self.version])
-
-    def _add(self, name: str, keys: Mapping[str, Hashable]) -> None:
-        by_class: dict[Hashable, list[str]] = {}
-        for path, key in keys.items():
-            by_class.setdefault(key, []).append(path)
-        for number, paths in enumerate(by_class.values()):
-            new = name if number == 0 else self.names.fresh(paths[0] if len(paths) == 1 and paths[0] else name)
-            self.source[new], self.instances[new] = name, paths
-            self.version.update({(name, path): new for path in paths})
-
-    def graph(self, new: str) -> Graph:
-        """Return a version: the body, calling the versions that stand below its first instance."""
-        source, path = self.program.graphs[self.source[new]], self.instances[new][0]
-        callers = {id(node) for node in source.callers}
-        return source.with_nodes([self._retargeted(node, path) if id(node) in callers else node for node in source.nodes])
-
-    def _retargeted(self, node: Node, path: str) -> Node:
-        callees = dict(called_at(node, path))
-        return node.calling(lambda graph: self.version.get((graph, callees[graph]), graph))
+    graphs = {new: made(*old) for new, old in source.items()}
+    return program.with_graphs(graphs), {new: old for new, (old, _) in source.items() if new != old}

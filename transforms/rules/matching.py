@@ -1,10 +1,9 @@
 """Matching: the ways in which a value of a graph is a part of a pattern, and the values of the variables there.
 
-Arguments are compared in the order of the schema; operands that commute are tried in both orders.  Conditions that depend on values
-(sizes, constants, indices) are checked when the operators are found (``holds``).
+Arguments are compared in the order of the schema; operands that commute are tried in both orders.  Conditions that depend on
+values (sizes, constants, indices) are checked when the operators are found (``holds``).
 
-Several results are found from the last of them that a walk over the graph comes to: the others are users of values that are known by
-then.
+Several results are found from the last of them that a walk over the graph comes to: the others are users of known values.
 """
 
 from __future__ import annotations
@@ -81,8 +80,8 @@ NOWHERE = Found()
 class Search:
     """A search for patterns from one node of a graph.
 
-    Alternatives are left out first that fail whatever the variables are.  Otherwise each alternative of an outer part would search
-    all that is in it again, to fail at the same place.
+    Alternatives that fail whatever the variables are, are left out first.  Otherwise each alternative of an outer part would
+    search its inner parts again, to fail at the same place.
 
     Args:
         node_of: returns the node that computes a value; None for an input.
