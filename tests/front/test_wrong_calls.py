@@ -37,7 +37,6 @@ FLAT = px.import_ep(EP)
 TREE = px.transform(FLAT)
 P: Any = px
 """The front door, for calls that no type checker lets through."""
-BEHIND = "px.rule(pattern).becomes(replacement), where the replacement takes the match, and then what the pattern takes"
 NO_LIMIT = "has no option 'limt'; did you mean 'limit'?; it has limit=, parameters=, fuel="
 ASKED: Any = check_transformation
 
@@ -190,7 +189,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (
         lambda: P.rule(lambda x: torch.relu(x), lambda m, x: torch.tanh(x)),
         ArgumentError,
-        f"px.rule takes a pattern alone, and is given 2 values; a replacement comes behind it:\n{BEHIND}",
+        "px.rule takes a pattern alone; pass the replacement to becomes: px.rule(pattern).becomes(replacement)",
     ),
     (lambda: P.transformation(soften), ArgumentError,
      "transformation makes a decorator, so call it: @transformation(); it was passed a function"),
@@ -212,7 +211,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.rule(at=nn.ReLU)(soften), RuleError,
      "the class ReLU is not an operator; px.module(its path or its class) stands for calls of a module"),
     (lambda: P.RuleSet([px.rule]), ArgumentError,
-     "RuleSet takes a tuple of rules, made by px.rule, not a function; a + b is one of two"),
+     "RuleSet takes a tuple of rules, made by px.rule; a + b is a set of two"),
     # others
     (lambda: P.history(FLAT, FLAT.main.nodes[0]), ArgumentError,
      "history takes the name of a node, not a Node; pass node.name"),
