@@ -70,9 +70,12 @@ class Legality:
         if any(name not in position for name in inner):
             return False  # what is new has no relation to others yet: the next walk sees it
         first, last = min(position[name] for name in inner), position[at]
-        if not any(map(self.acts, self.graph.nodes[first : last + 1])):
+        acting = [node for node in self.graph.nodes[first : last + 1] if self.acts(node)]
+        if not acting:
             return True
-        if self._is_written_outside(first, last):
+        written = {key for node in acting if node.name not in inner for key in self._sets.touched(self.does(node))}
+        # A view of an inner value that stays may be written in between.
+        if self._is_written_outside(first, last) or not written.isdisjoint(map(self._sets.find, inner)):
             return False
         moved = [name for name in inner if not is_check(self.graph.nodes[position[name]])]  # those go with the match
         between = [(name, self.graph.nodes[number]) for name in moved for number in self._after[position[name]] if number < last]
@@ -161,9 +164,8 @@ class Legality:
         if not isinstance(target, OpOverload) or schema_of(target).name != "aten::to":
             return False
         given = arranged(target, node.args, dict(node.kwargs)) or {}
-        operand = given.get("self")
+        operand, dtype = given.get("self"), given.get("dtype")
         value = self.values.get(operand.name) if type(operand) is Ref else None
-        dtype = given.get("dtype")
         return isinstance(value, torch.Tensor) and isinstance(dtype, torch.dtype) and value.dtype is not dtype
 
     @cached_property
@@ -234,8 +236,8 @@ def _code(node: Node) -> object:
 def _said(does: NodeEffects) -> str:
     # The effects of a node beside its result, in words; empty if it has none.
     ordered = [f"is in order in {' '.join(key) or 'everything'}" for key in does.domains]
-    told = {"writes": does.writes or does.writes_slots, "draws random numbers": does.random, "is in order": does.ordered}
-    told.update(dict.fromkeys(ordered, True), completes=does.completes)
+    told = {"writes": does.writes or does.writes_slots, "draws random numbers": does.random, "is in order": does.ordered,
+            **dict.fromkeys(ordered, True), "completes": does.completes}  # fmt: skip
     return ", ".join([words for words, holds in told.items() if holds])
 
 
