@@ -133,7 +133,7 @@ def instances(
 
     >>> import purefx as px
     >>> next(each for each in instances(px.rule(lambda x: torch.relu(x)), number=0) if each)
-    (x=float32[3, 4])
+    (x=int32[2, 1])
     """
     seen: set[tuple[int, str]] = set()
     drawn = _searched(rule, number) if operands is None else _given(rule, operands, number)

@@ -213,8 +213,7 @@ class Legality:
     @cached_property
     def _escaping(self) -> set[str]:
         # The values whose memory others can see: what is returned, and what shares memory with it.
-        nodes = self.graph.by_name
-        return handed_out(self.graph, lambda name: self.does(nodes[name]).aliases if name in nodes else ())
+        return handed_out(self.graph, lambda name: self.does(nodes[name]).aliases if name in (nodes := self.graph.by_name) else ())
 
 
 def _without_kept(gone: Sequence[Node], new: Sequence[Node]) -> tuple[list[Node], list[Node]]:
