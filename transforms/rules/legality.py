@@ -105,9 +105,7 @@ class Legality:
         Raises:
             RuleError: it does not, and the rule does not say that it may.
         """
-        gone, new = _without_kept(
-            [node for node in place.found.distinct if self.acts(node)], [node for node in made if self.acts(node)]
-        )
+        gone, new = _without_kept(*([node for node in nodes if self.acts(node)] for nodes in (place.found.distinct, made)))
         if not gone and not new:
             return
         before, after = ([self.does(node) for node in nodes] for nodes in (gone, new))
@@ -213,7 +211,8 @@ class Legality:
     @cached_property
     def _escaping(self) -> set[str]:
         # The values whose memory others can see: what is returned, and what shares memory with it.
-        return handed_out(self.graph, lambda name: self.does(nodes[name]).aliases if name in (nodes := self.graph.by_name) else ())
+        nodes = self.graph.by_name
+        return handed_out(self.graph, lambda name: self.does(nodes[name]).aliases if name in nodes else ())
 
 
 def _without_kept(gone: Sequence[Node], new: Sequence[Node]) -> tuple[list[Node], list[Node]]:
