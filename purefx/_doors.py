@@ -162,15 +162,12 @@ def _lines(error: BaseException) -> Iterator[tuple[str, int, str]]:
         found = found.__cause__ or found.__context__
 
 
-def unflatten(
-    module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None, *, forward: ExportedProgram | None = None
-) -> UnflattenedModule:
+def unflatten(module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None) -> UnflattenedModule:
     """Return a module with the hierarchy and the call signature of the module that was exported.
 
     Args:
         module: the exported program; it is not changed, and nothing of it is kept.
         flat_args_adapter: makes arguments that are nested differently from the exported ones into the exported ones.
-        forward: where ``module`` is a joint forward and backward program, the one that it was made from, see ``import_ep``.
 
     Returns:
         An ``UnflattenedModule`` of ``InterpreterModule``s. ``lower`` makes faster ones of generated code, and has more options.
@@ -186,7 +183,7 @@ def unflatten(
     torch.Size([1, 1])
     """
     EXPORTED.taken(module, "unflatten")
-    lowered = lower(transform(import_ep(module, forward=forward)), to="interpreter", flat_args_adapter=flat_args_adapter)
+    lowered = lower(transform(import_ep(module)), to="interpreter", flat_args_adapter=flat_args_adapter)
     return cast("UnflattenedModule", lowered)
 
 

@@ -17,8 +17,8 @@ from torch.overrides import TorchFunctionMode
 from purefx.ir.analysis.history import tracked
 from purefx.ir.effects.declared import Effects
 from purefx.ir.errors import CaptureError, UnsupportedProgram
-from purefx.ir.importing.backward import noted_calls
 from purefx.ir.importing.joint import TENSOR, Convention, described, kind, read_joint
+from purefx.ir.importing.stacks import noted_calls
 from purefx.ir.importing.traced import Attributes
 from purefx.ir.operators import said_of
 from purefx.ir.persistent import collector_paused

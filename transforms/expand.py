@@ -8,13 +8,12 @@ module names it, as in bodies that ``deduplicate`` made, gets the name that the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 
 from attrs import define
 
 from ..ir.arguments import Arg, Body, bodies_in
-from ..ir.calls.call_graph import instances
+from ..ir.calls.call_graph import instances, times_called
 from ..ir.calls.parts import part_names
 from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Call, Frame, Get, Graph, Node, Op
@@ -24,8 +23,7 @@ from ..ir.own_operators import is_boundary
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.state import exporter_name
-from ..ir.verify import check
-from .shared_bodies import is_named_after, with_names
+from .shared_bodies import bodies_before_callers, is_named_after, with_names
 from .transformation import UNLIMITED, Fuel, transformation
 
 __all__ = ["LIMIT", "expand", "own_bodies"]
@@ -93,7 +91,8 @@ def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozens
     """
     if len(program.order) == 1:
         return program
-    counts = _counts(program)
+    bodies_before_callers(program)
+    counts = {name: count for name, count in times_called(program).items() if count}
     size = sum(count * len(program.graphs[name].nodes) for name, count in counts.items())
     if size > at_most:
         raise UnsupportedProgram(
@@ -105,19 +104,6 @@ def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozens
     made = program.with_graphs(graphs, only=True)
     same = made is program or len(work.signatures) == len(program.call_signatures)
     return made if same else made.evolve(call_signatures=pmap(work.signatures))
-
-
-def _counts(program: Program) -> dict[str, int]:
-    # How often each graph is called in all, through whatever calls it.
-    rank = {name: index for index, name in enumerate(program.bottom_up)}
-    counts = dict.fromkeys(reversed(program.bottom_up), 0)
-    counts[program.root] = 1
-    for name in counts:
-        for inner in program.graphs[name].callees:
-            if rank.get(inner, math.inf) >= rank[name]:
-                check(program)  # a body that reaches itself or is missing has no expansion: this raises, and says where
-            counts[inner] += counts[name]
-    return counts
 
 
 @define

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from attrs import evolve, fields
 
+from ..allowed import allowed
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, replace_refs
 from ..effects.declared import ANYTHING, Effects
@@ -29,14 +30,12 @@ from .index import GraphIndex, ProgramIndex
 
 def check_operator_names(whole: ProgramIndex) -> Iterator[Finding]:
     """Find operators with another name than their target, and one name for two targets: names decide equality."""
-    from ..text.lexer import resolve  # here, because a text is read of programs that this folder checks
-
     first: dict[str, Any] = {}
     for op, scope, index in whole.ops.values():
         target: Any = op.target
         if target is None:
             # Toy programs thread tokens and take bodies by the names of torch's, and are evaluated without it.
-            if not op.effects.through_bodies and resolve(op.name) is not None:
+            if not op.effects.through_bodies and allowed(op.name) is not None:
                 yield scope.at(index, f"it is named {op.name!r}, which is registered, and has no target to run")
         elif isinstance(target, OpOverload) and op.name != str(target):
             yield scope.at(index, f"it is named {op.name!r} and runs {target}")

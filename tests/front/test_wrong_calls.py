@@ -37,7 +37,6 @@ FLAT = px.import_ep(EP)
 TREE = px.transform(FLAT)
 P: Any = px
 """The front door, for calls that no type checker lets through."""
-BEHIND = "px.rule(pattern).becomes(replacement), where the replacement takes the match, and then what the pattern takes"
 NO_LIMIT = "has no option 'limt'; did you mean 'limit'?; it has limit=, parameters=, fuel="
 ASKED: Any = check_transformation
 
@@ -58,15 +57,15 @@ FORGETFUL = px.transformation()(forgets)  # pyright: ignore[reportArgumentType]
 
 EXPORT = "export it first: px.import_ep(torch.export.export(model, args))"
 IMPORTS = "start with px.import_ep(ep)"
-LOADS = "px.load(path) reads one from a file"
+LOADS = "px.load(path) reads a program from a file"
 
 INSTEAD: dict[str, tuple[Any, str]] = {
-    "an exported program": (EP, f"an ExportedProgram; {IMPORTS}"),
+    "an exported program": (EP, "an ExportedProgram; px.import_ep(ep) imports it"),
     "a module": (MODEL, f"a Model; {EXPORT}"),
-    "a class": (Model, f"the class Model; {EXPORT.replace('model', 'Model(...)')}"),
-    "a graph module": (GM, "a GraphModule; start with px.import_fx(graph_module)"),
-    "a graph of fx": (GM.graph, "a Graph; start with px.import_fx(torch.fx.GraphModule(root, graph))"),
-    "a graph": (FLAT.main, 'a Graph; px.Program.of({"": graph}) makes one of it'),
+    "a class": (Model, f"the class Model; {IMPORTS}"),
+    "a graph module": (GM, "a GraphModule; px.import_fx(graph_module) imports it"),
+    "a graph of fx": (GM.graph, "a Graph; px.import_fx(torch.fx.GraphModule(root, graph)) imports it"),
+    "a graph": (FLAT.main, 'a Graph; px.Program.of({"": graph}) makes a program of it'),
     "text": ("a.purefx", f"a str; {LOADS}, px.parse(text) from text"),
     "a path": (Path("a.purefx"), f"a PosixPath; {LOADS}"),
     "nothing": (None, f"None; {IMPORTS}"),
@@ -112,8 +111,8 @@ def test_it_is_a_type_error_too() -> None:
 
 EXPORTED = "takes a torch.export.ExportedProgram, not"
 GRAPHS = "takes a torch.fx.GraphModule, not"
-ADVICE = "return a program, and the same object when there is nothing to do"
-A_STEP = "and a step is a function of a program"
+ADVICE = "return a program, and the same object if there is nothing to do"
+A_STEP = "and a step is a function of a program, such as px.outline; pass several as in px.transform(program, *steps)"
 WRONG = "a function of a program that says whether it is wrong, not"
 PATTERN = "the pattern of px.rule is a function, as in px.rule(lambda x: torch.relu(x)), not"
 CAPTURES = "give a Program, an ExportedProgram or a GraphModule; px.capture(module, args) makes a program of a module"
@@ -134,9 +133,9 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     # what is imported
     (lambda: P.import_ep(GM), ArgumentError, f"import_ep {EXPORTED} a GraphModule; px.import_fx(graph_module) imports it"),
     (lambda: P.import_ep(MODEL), ArgumentError,
-     f"import_ep {EXPORTED} a Model; export it first: torch.export.export(model, args)"),
+     f"import_ep {EXPORTED} a Model; {EXPORT}"),
     (lambda: P.import_ep(FLAT), ArgumentError,
-     f"import_ep {EXPORTED} a Program; it is what import_ep gives: go on with px.transform(program) and px.lower"),
+     f"import_ep {EXPORTED} a Program; it is imported already: go on with px.transform(program) and px.lower"),
     (lambda: P.import_ep("a.pt2"), ArgumentError, f"import_ep {EXPORTED} a str; torch.export.load(path) reads one from a file"),
     (lambda: P.import_ep(3), ArgumentError, f"import_ep {EXPORTED} an int; torch.export.export(model, args) makes one"),
     (lambda: P.unflatten(GM), ArgumentError, f"unflatten {EXPORTED} a GraphModule; px.import_fx(graph_module) imports it"),
@@ -149,12 +148,12 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.declare(soften, "pure"), ArgumentError,
      "the effects of soften are declared as px.PURE or px.Effects(...), not as 'pure'"),
     (lambda: P.capture(EP, (X,)), ArgumentError,
-     "capture takes a torch.nn.Module, not an ExportedProgram; it is exported: px.import_ep(ep) imports it"),
+     "capture takes a torch.nn.Module, not an ExportedProgram; px.import_ep(ep) imports it"),
     (lambda: P.capture(Model, (X,)), ArgumentError,
-     "capture takes a torch.nn.Module, not the class Model; give a module, not its class"),
+     "capture takes a torch.nn.Module, not the class Model; pass a module, not its class"),
     (lambda: P.capture(torch.relu, (X,)), ArgumentError,
      "capture takes a torch.nn.Module, not a builtin_function_or_method; write one whose forward computes it"),
-    (lambda: P.Program.of(FLAT.main), ArgumentError, 'Program.of takes graphs by id, {"": graph}; it was given a Graph'),
+    (lambda: P.Program.of(FLAT.main), ArgumentError, 'Program.of takes graphs by id, {"": graph}; it was passed a Graph'),
     # arguments of a call
     (lambda: P.capture(MODEL, X), ArgumentError, f"{TUPLE} a Tensor; for one, write (x,)"),
     (lambda: P.capture(MODEL, [X]), ArgumentError, f"{TUPLE} a list; write tuple(args)"),
@@ -171,34 +170,34 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.transform(FLAT, px.rule), ArgumentError,
      f"{PATTERN} a Program; apply the rule that it makes, and not px.rule itself"),
     (lambda: P.transform(FLAT, px.transformation), ArgumentError,
-     "transformation makes a decorator, so call it: @transformation(); it was given a Program"),
+     "transformation makes a decorator, so call it: @transformation(); it was passed a Program"),
     (lambda: P.transform(FLAT, [px.outline]), PipelineError,
-     f"step 1 is a list, {A_STEP}; pass several one by one, as in transform(program, *steps)"),
+     f"step 1 is a list, {A_STEP}"),
     (lambda: P.transform(FLAT, None), PipelineError, f"step 1 is None, {A_STEP}"),
     (lambda: P.transform(FLAT, px.outline, "inline"), PipelineError,
-     f"step 2 is a str, {A_STEP}; give the transformation itself, as px.outline, and not its name"),
+     f"step 2 is a str, {A_STEP}"),
     (lambda: P.transform(FLAT, MODEL), PipelineError, f"step 1 is a Model, {A_STEP}"),
-    (lambda: P.transform(FLAT, soften, forgets), ArgumentError, f"forgets gave None; {ADVICE}"),
-    (lambda: P.transform(FLAT, FORGETFUL), ArgumentError, f"forgets gave None; {ADVICE}"),
+    (lambda: P.transform(FLAT, soften, forgets), ArgumentError, f"forgets returned None; {ADVICE}"),
+    (lambda: P.transform(FLAT, FORGETFUL), ArgumentError, f"forgets returned None; {ADVICE}"),
     (lambda: P.transform(FLAT, px.outline, P.inline()), ArgumentError,
-     "inline takes a purefx Program, and was given none; as a step of px.transform write inline, not called"),
+     "inline takes a purefx Program, and was passed none; as a step of px.transform write inline, not called"),
     (lambda: P.transform(FLAT, P.to_dtype(dtype=torch.bfloat16)), ArgumentError,
-     "to_dtype takes a purefx Program, and was given none; as a step of px.transform write to_dtype.bind(dtype=...)"),
+     "to_dtype takes a purefx Program, and was passed none; as a step of px.transform write to_dtype.bind(dtype=...)"),
     (lambda: P.outline(FLAT, "lin"), ArgumentError, "outline takes a program by position, and other options by keyword"),
     (lambda: P.fold_constants(FLAT, limt=1), ArgumentError, f"fold_constants {NO_LIMIT}"),
     (lambda: P.dispatch(FLAT, modules=["a"]), ArgumentError, "dispatch has no option 'modules'; it has fuel="),
     (
         lambda: P.rule(lambda x: torch.relu(x), lambda m, x: torch.tanh(x)),
         ArgumentError,
-        f"px.rule takes a pattern alone, and is given 2 values; a replacement comes behind it:\n{BEHIND}",
+        "px.rule takes a pattern alone; pass the replacement to becomes: px.rule(pattern).becomes(replacement)",
     ),
     (lambda: P.transformation(soften), ArgumentError,
-     "transformation makes a decorator, so call it: @transformation(); it was given a function"),
+     "transformation makes a decorator, so call it: @transformation(); it was passed a function"),
     (lambda: P.bisect(FLAT, [px.outline], True), ArgumentError, f"is_bad of bisect is {WRONG} a bool"),
     (lambda: P.bisect(FLAT, [soften, forgets], lambda program: program is not FLAT), ArgumentError,
-     f"forgets gave None; {ADVICE}"),
+     f"forgets returned None; {ADVICE}"),
     (lambda: P.minimize(FLAT, True), ArgumentError, f"is_wrong of minimize is {WRONG} a bool"),
-    (lambda: P.as_fx_pass(forgets)(GM), ArgumentError, f"forgets gave None; {ADVICE}"),
+    (lambda: P.as_fx_pass(forgets)(GM), ArgumentError, f"forgets returned None; {ADVICE}"),
     (lambda: P.from_fx_pass(px.outline), FxPassError, "outline takes programs and no fx graphs: give transform outline itself"),
     (lambda: ASKED(EP), WrongQuestion,
      "check_transformation takes a function from programs to programs, not an ExportedProgram"),
@@ -212,10 +211,10 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.rule(at=nn.ReLU)(soften), RuleError,
      "the class ReLU is not an operator; px.module(its path or its class) stands for calls of a module"),
     (lambda: P.RuleSet([px.rule]), ArgumentError,
-     "RuleSet takes a tuple of rules, made by px.rule, not a function; a + b is one of two"),
+     "RuleSet takes a tuple of rules, made by px.rule; a + b is a set of two"),
     # others
     (lambda: P.history(FLAT, FLAT.main.nodes[0]), ArgumentError,
-     "history takes the name of a node, not a Node; node.name is that"),
+     "history takes the name of a node, not a Node; pass node.name"),
     (lambda: P.became(FLAT, 3), ArgumentError, "became takes the name of a node, not an int"),
     (lambda: P.pipeline_stage(FLAT, 0), ArgumentError,
      f"pipeline_stage {STAGES} a Program; px.lower_stages(program) makes them of a split one"),
@@ -246,7 +245,7 @@ def test_a_pass_over_fx_graphs_is_no_step() -> None:
     with pytest.raises(AttributeError) as caught:
         px.transform(FLAT, legalize)
     assert caught.value.__notes__ == [
-        "legalize was given a purefx Program; px.from_fx_pass makes a step of a pass over fx graphs"
+        "legalize was passed a purefx Program; px.from_fx_pass makes a step of a pass over fx graphs"
     ]
 
     def other(program: px.Program) -> px.Program:

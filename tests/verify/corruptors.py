@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from attrs import evolve, frozen
+from tests.laws.corruptions.corruptor import with_graph, with_item, with_specs
 
 from purefx import ir
 from purefx.ir.calls.parts import PART
@@ -20,7 +21,6 @@ from purefx.ir.own_operators import CALL_MODULE, PACK, is_boundary
 from purefx.ir.signature import SunkInput
 from purefx.ir.torch_private import pytree
 from tests.laws.corruptions import corruptor
-from tests.laws.corruptions.corruptor import with_graph, with_item, with_specs
 from tests.verify.programs import GETITEM
 
 __all__ = ["VARIANTS", "Corruptor", "with_graph", "with_node"]
