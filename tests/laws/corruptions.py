@@ -14,7 +14,6 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-import hypothesis.strategies as st
 import torch
 from attrs import evolve, field, frozen
 
@@ -39,9 +38,6 @@ from purefx.ir.signature import (
     UserOutput,
 )
 from purefx.ir.torch_private import OpOverload, pytree
-from purefx.laws.evaluate import Meaning
-from purefx.laws.strategies import Stage, programs
-from purefx.laws.toy import toy_meaning
 
 MEANING = "meaning"
 """The law that must refuse what no rule does: the program is valid, and computes something else."""
@@ -797,29 +793,3 @@ CORRUPTORS: tuple[Corruptor, ...] = (
               program.evolve(modules=tuple([module for module in program.modules if module.path != path]))),
 )  # fmt: skip
 """All corruptors: of nodes, of calls, of the contract, of state; those without a rule return another valid program."""
-
-
-def corrupt(
-    program: Program, corruptor: Corruptor, *, seed: int = 0, meaning: Callable[[Program], Meaning] = toy_meaning
-) -> Corruption | None:
-    """Return a program that is broken in one way, or None if that does not apply to it."""
-    broken = corruptor.apply(program, seed)
-    if broken is None or (corruptor.rule is None and meaning(broken) == meaning(program)):
-        return None
-    return Corruption(corruptor, broken, program)
-
-
-def corruptions(stage: Stage = "flat", *, corruptors: Sequence[Corruptor] = CORRUPTORS) -> st.SearchStrategy[Corruption]:
-    """Return a strategy of corrupted programs of toy operators, with the corruptor and the original."""
-
-    def broken(first: int, seed: int, program: Program) -> Corruption | None:
-        rows = [*corruptors[first:], *corruptors[:first]]
-        return next((found for row in rows if (found := corrupt(program, row, seed=seed)) is not None), None)
-
-    drawn = st.builds(broken, st.integers(0, len(corruptors) - 1), st.integers(0, 1 << 16), programs(stage))
-    return drawn.filter(lambda found: found is not None).map(_found)
-
-
-def _found(corruption: Corruption | None) -> Corruption:
-    assert corruption is not None
-    return corruption
