@@ -182,7 +182,7 @@ class Interpreter:
 
 
 def _has_value(value: Node | Input) -> bool:
-    if type(value) is Input:
+    if isinstance(value, Input):
         return True
     return not gives_nothing(value) and (type(value.do) is Call or is_runnable(value))
 
@@ -367,8 +367,9 @@ class _Walk:
 
         def leaf(part: Arg) -> Any:
             if type(part) is Body:
-                assert node is not None
-                return lambda *operands: self._called(node, part.graph, operands, self.path)
+                caller = node
+                assert caller is not None
+                return lambda *operands: self._called(caller, part.graph, operands, self.path)
             value = self.known.get(part.name, UNKNOWN) if type(part) is Ref else part
             # A tracer or a user may have put a real tensor into the meta.
             is_real = isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)

@@ -96,8 +96,11 @@ class Memo:
             args: fake values and literals.
             kwargs: the same by name.
         """
-        target: Any = node.do.target if type(node.do) is Op else None
-        if not isinstance(target, OpOverload) or node.do.effects.acts or node.do.effects.aliases or not _is_apt(target):
+        do = node.do
+        if type(do) is not Op or not isinstance(do.target, OpOverload) or do.effects.acts or do.effects.aliases:
+            return None
+        target: Any = do.target
+        if not _is_apt(target):
             return None
         # The result of a factory or a promotion depends on these as well.
         found: list[Any] = [target, torch.get_default_dtype(), torch.is_inference_mode_enabled()]

@@ -65,7 +65,7 @@ def _parts_of(graph: Graph) -> Parts:
         if node.stack is not last:
             last = node.stack
             parts.stacks.extend([(index, last)] if last else [])
-    operators = {index for index, node, _ in parts.calls}
+    operators = {index for index, _, _ in parts.calls}
     parts.bodies.extend([pair for pair in parts.callees if pair[0] not in operators])
     return parts
 

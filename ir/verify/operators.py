@@ -55,6 +55,7 @@ def check_effects(whole: ProgramIndex) -> Iterator[Finding]:
         # remove_effect_tokens writes the order that a token stood for on the operator.
         if op.effects is real or op.effects in (real, evolve(real, ordered=True)):
             continue
+        assert target is not None
         known = registered_effects(target)
         if evolve(known, through_bodies=False) == ANYTHING:  # a higher-order one does what its bodies do all the same
             fits = op.effects.through_bodies >= known.through_bodies
