@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["LOCK", "capture", "capture_message", "to_ep", "unflatten"]
 
 LOCK = threading.RLock()
-"""Held while the exporter runs; a module that captures another one while it is captured does not wait for itself."""
+"""Held while the exporter runs; reentrant, for a module that captures another one."""
 
 NOT_THE_USERS = (
     f"{Path(torch.__file__).parent}{os.sep}",
@@ -47,7 +47,7 @@ NOT_THE_USERS = (
     f"{Path(traced_joint.__code__.co_filename).parents[1]}{os.sep}",
     "<",
 )
-"""Where the code is that is not the user's."""
+"""Prefixes of files that are not the user's code."""
 
 
 def capture(
@@ -63,25 +63,25 @@ def capture(
     """Export a module and import the exported program.
 
     Args:
-        module: what to export; it is not changed.
+        module: the module to export; it is not changed.
         args: positional arguments of an example call.
         kwargs: keyword arguments of it.
-        dynamic_shapes: which sizes may change, as ``torch.export.export`` takes them.
+        dynamic_shapes: the sizes that may change, as in ``torch.export.export``.
         strict: trace Python bytecode with Dynamo, instead of running the module.
         preserve_module_call_signature: paths of modules whose call signature is kept.
-        effects: what operators of other libraries do, as ``import_ep`` takes it.
+        effects: the effects of operators of other libraries, as in ``import_ep``.
 
     Warns:
-        CaptureWarning: the module does something that exported programs do not keep: a backward of its own, a reentrant
-            checkpoint, a hook on a tensor.  With ``strict`` it is not known.
+        CaptureWarning: the exported program drops something that the module does: a custom backward, a reentrant checkpoint,
+            a hook on a tensor.  With ``strict`` this is not detected.
 
     Returns:
-        A flat program, as ``import_ep`` gives it; modules with several names are one object, which an exported program does
-        not tell.  Any number of threads may call this; they wait for one another.
+        A flat program, as from ``import_ep``; unlike there, modules with several names are one object.  Any number of threads
+        may call this; the exports run one after the other.
 
     Raises:
         CaptureError: the exporter refuses the module; the message names the line, and the exporter's own error is its cause.
-        InvalidProgram: what the exporter made is nonsense.
+        InvalidProgram: the exporter returned an inconsistent program.
         UnsupportedProgram: it has something that cannot be represented faithfully.
         TypeError: ``module`` is not a module, or ``args`` is not a tuple.
 
@@ -129,12 +129,12 @@ def _with_objects(program: Program, module: torch.nn.Module) -> Program:
 
 
 def capture_message(module: torch.nn.Module, error: Exception, refuses: str = "torch.export cannot export") -> str:
-    """Return what to say of a module that a tracer refuses, with the line of the user's where it did.
+    """Return the error message for a module that a tracer refuses, with the user's line.
 
     Args:
-        module: what was traced.
-        error: what the tracer raised.
-        refuses: who refuses what.
+        module: the traced module.
+        error: the error of the tracer.
+        refuses: the beginning of the message.
 
     >>> print(capture_message(torch.nn.ReLU(), ValueError("no")))
     torch.export cannot export ReLU: ValueError: no
@@ -150,7 +150,7 @@ def capture_message(module: torch.nn.Module, error: Exception, refuses: str = "t
 
 
 def _lines(error: BaseException) -> Iterator[tuple[str, int, str]]:
-    # The innermost line of the user's: where the error was raised, or what Dynamo says that it was tracing.
+    # The user's innermost line: where the error was raised, or the line that Dynamo was tracing.
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:

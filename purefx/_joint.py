@@ -48,10 +48,10 @@ def capture_joint(
     Args:
         module: what to trace, in the mode that it is in; it is not changed, and its tensors are shared, not copied. Gradients are
             taken to the parameters that require them.
-        args: positional arguments of an example call. Those that require gradients get them; what is no tensor is a literal.
+        args: positional arguments of an example call. Those that require gradients get them; other objects are literals.
         kwargs: keyword arguments of it.
-        effects: what operators of other libraries do, as ``import_ep`` takes it.
-        provenance: whether every node remembers where it comes from, for ``history`` and ``became``.
+        effects: the effects of operators of other libraries, as in ``import_ep``.
+        provenance: whether every node records its origin, for ``history`` and ``became``.
 
     Returns:
         A flat joint program. It is called as the module, and with ``tangents=``: a tuple of the gradients of those results that
@@ -136,7 +136,7 @@ class _Flat(torch.nn.Module):
         return self.called[0].module
 
     def named(self, name: str) -> str:
-        """Return what the module calls a tensor that has a name here."""
+        """Return the name of a tensor in the module."""
         return self.names[int(name[1:])]
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -179,7 +179,7 @@ class _Flat(torch.nn.Module):
 
 
 class _Called(torch.nn.Module):
-    """Calls a module; a buffer that the module assigns anew is written instead."""
+    """Calls a module; a buffer that the module replaces is written instead."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ def _drop_clones(traced: torch.fx.GraphModule) -> None:
 
 
 def _names(module: torch.nn.Module, count: int) -> tuple[str, ...]:
-    # The names of the positional arguments, as far as the module's forward tells.
+    # The names of the positional arguments, as far as the signature of the module's forward has them.
     try:
         parameters = inspect.signature(module.forward).parameters.values()
     except (TypeError, ValueError):
@@ -241,7 +241,7 @@ REST = ("has_biases", "num_layers", "dropout", "train", "bidirectional", "batch_
 
 
 class LayerByLayer(TorchFunctionMode):
-    """Runs recurrent operators that drop something one layer after the other, with ``torch.dropout`` in between, as eager does.
+    """Runs recurrent operators with dropout layer by layer, as eager does: torch's decomposition (2.13) omits the dropout.
 
     >>> layer, x = torch.nn.GRU(2, 2, num_layers=2, dropout=0.5), torch.ones(3, 1, 2)
     >>> seeds = [torch.manual_seed(0)]
@@ -255,7 +255,7 @@ class LayerByLayer(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = MappingProxyType({})
     ) -> Any:
-        """Call the function, or what it does."""
+        """Call the function, or its layers."""
         name = getattr(func, "__name__", "").partition(".")[0]
         if name in KINDS and func in _operators(name):
             packed = len(args) > 3 and isinstance(args[3], list | tuple)
@@ -272,7 +272,7 @@ def _operators(name: str) -> tuple[Any, ...]:
 
 
 def _layers(func: Any, given: Sequence[Any], hx: int) -> tuple[torch.Tensor, ...]:
-    """Return what a recurrent operator gives.
+    """Return the results of a recurrent operator that runs layer by layer.
 
     Args:
         func: the operator.

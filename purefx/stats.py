@@ -150,11 +150,11 @@ def _first(items: Any) -> list[Any]:
 def table(rows: list[tuple[str, ...]], *, left: int = 1) -> list[str]:
     r"""Return rows as lines of columns.
 
-    Names are whatever a program says: none of them ends its line or speaks to the terminal.
+    Names may be hostile: line breaks and terminal escapes in them are escaped.
 
     Args:
-        rows: of one length, the heads first.
-        left: how many columns are words, which begin on one line; the others are numbers, which end on one.
+        rows: tuples of one length; the first has the titles.
+        left: the number of columns that are aligned left; the others are aligned right.
 
     >>> table([("module", "runs"), ("a\nb", "12")])
     ['module  runs', 'a\\nb      12']
@@ -170,8 +170,8 @@ def stats(program: Program) -> Stats:
     """Count the operators, modules, parameters, bytes and floating point operations of a program.
 
     Args:
-        program: a program at any stage.  Operations are counted from the fake values in meta, in a shared body from those of each
-            call; what has none is not counted.
+        program: a program at any stage.  Operations are counted from the fake values in meta, separately for each call of a
+            shared body; operators without values are not counted.
 
     Returns:
         A value whose text is a table.
@@ -238,7 +238,7 @@ def _sums(counts: Sequence[Counts]) -> Counts:
 
 
 DEEPEST = 40
-"""How deep rows are indented; deeper ones stand in one column."""
+"""The deepest indentation of a row."""
 
 FLAT = "The program is flat: no module has a body.  px.transform, or --transform, makes modules with equal bodies one row."
 

@@ -1,7 +1,7 @@
-"""``gather``: all that a report shows, as dicts, lists, texts and numbers, which are JSON.
+"""``gather``: the data of a report as JSON: dicts, lists, texts and numbers.
 
-Texts and rows are in tables, so steps cost what differs.  The result depends on the program alone: no time, no path of the file,
-no order of a set.  A report is also made of programs that are not valid, so what cannot be printed is said to be so.
+Texts and rows are in tables, so a step adds only its differences.  The result depends on the program alone: not on the time, the
+path of the file or the order of a set.  Invalid programs have reports too, so each part that cannot be printed is replaced.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Tables:
 
 
 def gather(program: Program, *, before: Program | None = None) -> dict[str, Any]:
-    """Return all that a report shows of a program.
+    """Return the data of a report.
 
     Args:
         program: at any stage, valid or not.
@@ -135,7 +135,7 @@ def gather(program: Program, *, before: Program | None = None) -> dict[str, Any]
 
 
 def is_small(program: Program) -> bool:
-    """Return whether a valid program can be looked at instance by instance.
+    """Return whether a valid program has few enough instances to visit each.
 
     >>> is_small(Program.of({"": Graph((), ())}))
     True
@@ -209,7 +209,7 @@ def _size(graph: Graph, names: Iterable[str]) -> dict[str, Any]:
 
 
 def bytes_of(value: Any) -> int | None:
-    """Return how many bytes a value takes; None where that is not known, or it is no tensor.
+    """Return the size of a value in bytes; None if it is unknown, or the value is not a tensor.
 
     >>> bytes_of(torch.ones(2, 3)), bytes_of((torch.ones(1), torch.ones(2).double())), bytes_of(3) is None
     (24, 20, True)
@@ -224,7 +224,7 @@ def bytes_of(value: Any) -> int | None:
 
 
 def told(effects: NodeEffects) -> str | None:
-    """Return what a node does besides computing, on one line; None for nothing.
+    """Describe the effects of a node on one line; None if it has none.
 
     >>> told(NodeEffects(writes=("x",), random=True)), told(NodeEffects())
     ('writes x; draws random numbers', None)
