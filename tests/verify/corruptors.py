@@ -19,7 +19,7 @@ from purefx.ir.operators import op_of
 from purefx.ir.own_operators import CALL_MODULE, PACK, is_boundary
 from purefx.ir.signature import SunkInput
 from purefx.ir.torch_private import pytree
-from tests.laws import corruptions as laws
+from tests.laws import corruptions
 from tests.laws.corruptions import with_graph, with_item, with_specs
 from tests.verify.programs import GETITEM
 
@@ -108,7 +108,7 @@ def with_call_signature(in_spec: Any, out_spec: Any) -> Corruption:
 
 def with_slot(name: str, /, **changes: Any) -> Corruption:
     """Return a corruption that changes fields of one slot."""
-    return lambda program: laws.with_slot(program, name, **changes)
+    return lambda program: corruptions.with_slot(program, name, **changes)
 
 
 def module_read_elsewhere(program: ir.Program) -> ir.Program:
