@@ -210,6 +210,15 @@ def map_refs(arg: Arg, rename: Callable[[Ref | Body], Arg]) -> Arg:
     return with_children(arg, [map_refs(part, rename) if type(part) in MAPPED else part for part in children_of(arg)])
 
 
+def map_leaves(arg: Arg, leaf: Callable[[Any], Any]) -> Any:
+    """Return an argument with a function applied to everything in it that is no container; the same object if none changed.
+
+    >>> map_leaves((1, slice(2, None)), lambda part: part and part + 1)
+    (2, slice(3, None, None))
+    """
+    return with_children(arg, [map_leaves(part, leaf) for part in children_of(arg)]) if type(arg) in CONTAINERS else leaf(arg)
+
+
 def replace_refs(arg: Arg, known: Mapping[str, Arg]) -> Arg:
     """Return an argument with some values substituted; the same object if it uses none of them.
 

@@ -17,8 +17,7 @@ from ..ir.calls.call_graph import instances, times_called
 from ..ir.calls.parts import part_names
 from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Call, Frame, Get, Graph, Node, Op
-from ..ir.inference import CallValues
-from ..ir.inference.walk import Called
+from ..ir.inference import CallValues, Run
 from ..ir.names import Names, join, word_of
 from ..ir.own_operators import is_boundary
 from ..ir.persistent import pmap
@@ -115,8 +114,8 @@ class _Level:
     graph: Graph
     path: str
     """The module that it is called as."""
-    values: Called | None
-    """Its fake values in this call; None if its meta says them."""
+    values: Run
+    """Its fake values in this call."""
     rest: Iterator[int]
     """The numbers of the nodes that call bodies or give them to operators, of those that are left."""
     nodes: list[Node]
@@ -164,10 +163,10 @@ class _Expansion:
             level.nodes[number] = self._called(node, do, level) if type(do) is Call else self._given(node, level)
         return self.done
 
-    def _open(self, source: str, name: str, path: str, values: Called | None) -> None:
+    def _open(self, source: str, name: str, path: str, values: Run) -> None:
         # What is called once, or stays shared, says what it said.
         stays = self.counts[source] == 1 or source in self.keep
-        graph = self.program.graphs[source] if stays else self._own(self.values.body(source, values), path)
+        graph = self.program.graphs[source] if stays else self._own(values.body, path)
         calling = {id(node) for node in graph.callers}
         if calling:
             numbers = [number for number, node in enumerate(graph.nodes) if id(node) in calling]
