@@ -50,9 +50,11 @@ class FlopCounter:
             return None
         names = node.refs()
         known = {name: self.values.example(metas[name].get("val")) for name in names}
+        if any(value is None or value is UNKNOWN for value in known.values()):
+            return None
         args = [thawed(arg, lambda leaf: known[leaf.name] if type(leaf) is Ref else leaf) for arg in node.args]
         kwargs = {key: thawed(arg, lambda leaf: known[leaf.name] if type(leaf) is Ref else leaf) for key, arg in node.kwargs}
-        if any(value is None or value is UNKNOWN for value in known.values()) or too_much_work(do.target, args) is not None:
+        if too_much_work(do.target, args) is not None:
             return None
         if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((args, kwargs))):
             return None  # it would fill real memory, print, or draw

@@ -250,7 +250,7 @@ def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Call
     True
     """
     a_program(program, "bisect", transformation=transformation, is_bad=is_bad)
-    a_function(is_bad, "is_bad of bisect", "a function of a program that says whether it is wrong")
+    a_function(is_bad, "is_bad of bisect", "a function of a program that returns whether it is wrong")
     given: Any = transformation
     steps = tuple(map(as_step, given if isinstance(given, Iterable) and not callable(given) else (given,)))
     for number, step in enumerate(steps, 1):

@@ -113,9 +113,9 @@ EXPORTED = "takes a torch.export.ExportedProgram, not"
 GRAPHS = "takes a torch.fx.GraphModule, not"
 ADVICE = "return a program, and the same object if there is nothing to do"
 A_STEP = "and a step is a function of a program, such as px.outline; pass several as in px.transform(program, *steps)"
-WRONG = "a function of a program that says whether it is wrong, not"
+WRONG = "a function of a program that returns whether it is wrong, not"
 PATTERN = "the pattern of px.rule is a function, as in px.rule(lambda x: torch.relu(x)), not"
-CAPTURES = "give a Program, an ExportedProgram or a GraphModule; px.capture(module, args) makes a program of a module"
+CAPTURES = "pass a Program, an ExportedProgram or a GraphModule; px.capture(module, args) makes a program of a module"
 READS = "pass program.text(), or the text of a file: Path(name).read_text(); px.load reads what px.save wrote"
 STAGES = "takes the stages that px.lower_stages makes, not"
 TUPLE = "args is the tuple of the positional arguments, not"
@@ -165,7 +165,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.first_difference(FLAT, TREE, (), {"y": X}), px.errors.InputError,
      "args are not those of a: unexpected argument 'y'; this program takes x"),
     (lambda: P.first_difference(MODEL, TREE, (X,)), ArgumentError,
-     f"a is a Model, and no program: {CAPTURES}"),
+     f"a is a Model, not a program: {CAPTURES}"),
     # steps
     (lambda: P.transform(FLAT, px.rule), ArgumentError,
      f"{PATTERN} a Program; apply the rule that it makes, and not px.rule itself"),
@@ -205,11 +205,11 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.rule(MODEL), ArgumentError, f"{PATTERN} a Model"),
     (lambda: P.rule("relu"), ArgumentError, f"{PATTERN} a str"),
     (lambda: P.rule(torch.relu), RuleError,
-     "relu does not say what its parameters are; call it in a function: lambda x: relu(x)"),
+     "relu has no signature that Python can read; call it in a function: lambda x: relu(x)"),
     (lambda: P.rule(lambda x: torch.relu(x)).becomes("tanh"), ArgumentError,
      "the replacement of <lambda> is a function of (m, x), in plain torch code, not a str"),
     (lambda: P.rule(at=nn.ReLU)(soften), RuleError,
-     "the class ReLU is not an operator; px.module(its path or its class) stands for calls of a module"),
+     "the class ReLU is not an operator; px.module(its path or its class) matches calls of a module"),
     (lambda: P.RuleSet([px.rule]), ArgumentError,
      "RuleSet takes a tuple of rules, made by px.rule; a + b is a set of two"),
     # others
@@ -261,15 +261,15 @@ def test_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name, near in (("modl.purefx", "; did you mean 'model.purefx'?"), ("other.purefx", "")):
         with pytest.raises(FileNotFoundError) as caught:
             px.load(tmp_path / name)
-        assert str(caught.value) == f"there is no file {name!r} in {str(tmp_path)!r}{near}"
+        assert str(caught.value) == f"[Errno 2] there is no such file{near}: {str(tmp_path / name)!r}"
     with pytest.raises(FileNotFoundError) as caught:
         px.load(tmp_path / "gone" / "model.purefx")
-    assert str(caught.value) == f"there is no folder {str(tmp_path / 'gone')!r} to load 'model.purefx' from"
+    assert str(caught.value) == f"[Errno 2] there is no such file: {str(tmp_path / 'gone' / 'model.purefx')!r}"
     assert caught.value.errno == 2
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError) as caught:
         px.load("modl.purefx")
-    assert str(caught.value) == f"there is no file 'modl.purefx' in {str(tmp_path)!r}; did you mean 'model.purefx'?"
+    assert str(caught.value) == "[Errno 2] there is no such file; did you mean 'model.purefx'?: 'modl.purefx'"
     with pytest.raises(ArgumentError) as wrong:
         P.load("model.purefx", state=MODEL)
     assert str(wrong.value) == "`state` maps names of slots to tensors, as model.state_dict() does, and is a Model"
