@@ -25,8 +25,8 @@ from purefx.ir.names import escaped, join, way_to
 from purefx.ir.own_operators import tensors_of
 from purefx.ir.program import Program
 from purefx.ir.state import SlotKind
-from purefx.ir.taking import a_program
 from purefx.ir.torch_private import pytree
+from purefx.ir.validation import a_program
 
 __all__ = ["FlopCounter", "ModuleStats", "Row", "Stats", "Tree", "stats", "table", "tree"]
 
