@@ -32,18 +32,18 @@ def check_identifiers(program: Program) -> Program:
     """
     found = [
         Violation("identifiers", f"{ascii(name)[:200]} is not a name of {what}", graph, node, advice=ADVICE)
-        for name, what, graph, node in odd_names(program)
+        for name, what, graph, node in invalid_names(program)
     ]
     if found:
         raise InvalidProgram(found)
     return program
 
 
-def odd_names(program: Program) -> Iterator[tuple[str, str, str | None, str | None]]:
-    """Iterate over ill-formed names: the text, the kind of name, the graph and the node.
+def invalid_names(program: Program) -> Iterator[tuple[str, str, str | None, str | None]]:
+    """Iterate over invalid names: the text, the kind of name, the graph and the node.
 
     >>> from purefx.ir import Graph, Input, Program
-    >>> list(odd_names(Program.of({"": Graph((Input("x=1"),), (), ())})))
+    >>> list(invalid_names(Program.of({"": Graph((Input("x=1"),), (), ())})))
     [('x=1', 'an input', '', None)]
     """
     paths = [(name, "a slot") for name in program.state.order]

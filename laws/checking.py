@@ -21,8 +21,8 @@ from ..ir.importing import import_ep
 from ..ir.names import did_you_mean, escaped
 from ..ir.program import Program
 from ..ir.signature import UserInput
-from ..ir.taking import is_function, kind_of
 from ..ir.torch_private import pytree
+from ..ir.validation import is_function, kind_of
 from ..ir.verify import check
 from ..transforms.pipeline import as_step
 from .asking import LawBroken, Source, assert_law, name_of, watched

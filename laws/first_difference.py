@@ -17,9 +17,9 @@ from ..ir.errors import ArgumentError, InputError
 from ..ir.graph import Graph, place_of
 from ..ir.importing import import_ep, import_fx
 from ..ir.program import Program
-from ..ir.taking import call_arguments, kind_of
 from ..ir.text import print_node
 from ..ir.torch_private import outside_of_levels, pytree, without_levels
+from ..ir.validation import call_arguments, kind_of
 from ..ir.verify.findings import source_of
 from ..lowering.calls.arguments import CallPlan
 from ..transforms import expand, inline, remove_effect_tokens

@@ -21,7 +21,7 @@ from ..ir.names import join
 from ..ir.persistent import collector_paused
 from ..ir.program import Program
 from ..ir.state import SlotKind
-from ..ir.taking import a_program, kind_of
+from ..ir.validation import a_program, kind_of
 from ..ir.verify import check
 from ..transforms.convert.devices import Devices, materialise, moved_program
 from .calls.arguments import CallPlan

@@ -25,8 +25,8 @@ from purefx.ir.errors import CaptureError, CaptureWarning
 from purefx.ir.graph import Op
 from purefx.ir.importing import import_ep
 from purefx.ir.program import Program
-from purefx.ir.taking import EXPORTED, MODULE, a_program, call_arguments
 from purefx.ir.torch_private import ENTER_AUTOCAST, calls_wrapped, own_functions, pytree, traced_joint
+from purefx.ir.validation import EXPORTED, MODULE, a_program, call_arguments
 from purefx.ir.verify import check
 from purefx.lowering import lower
 from purefx.lowering.to_ep import DIALECTS, make_ep
@@ -89,7 +89,7 @@ def capture(
     >>> px.capture(torch.nn.ReLU(), (torch.ones(2),)).main.nodes[0].do.name
     'aten.relu.default'
     """
-    MODULE.taken(module, "capture")
+    MODULE.check(module, "capture")
     call_arguments(args, kwargs, "capture")
     dropped = _Dropped(module)
     with LOCK:
@@ -182,7 +182,7 @@ def unflatten(module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None
     >>> px.unflatten(ep)(torch.ones(1, 2)).shape
     torch.Size([1, 1])
     """
-    EXPORTED.taken(module, "unflatten")
+    EXPORTED.check(module, "unflatten")
     lowered = lower(transform(import_ep(module)), to="interpreter", flat_args_adapter=flat_args_adapter)
     return cast("UnflattenedModule", lowered)
 

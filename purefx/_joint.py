@@ -24,8 +24,8 @@ from purefx.ir.operators import said_of
 from purefx.ir.persistent import collector_paused
 from purefx.ir.program import Program
 from purefx.ir.state import SlotKind
-from purefx.ir.taking import MODULE, call_arguments
 from purefx.ir.torch_private import FakeTensorMode, new_shape_env, pytree, traced_joint, uncompiled
+from purefx.ir.validation import MODULE, call_arguments
 from purefx.ir.verify import check
 from purefx.ir.verify.findings import PLAIN, short
 from purefx.transforms import lift_state, name_inputs, restore_names
@@ -71,7 +71,7 @@ def capture_joint(
     >>> weight, bias
     (tensor([[2., 2., 2.]]), tensor([2.]))
     """
-    MODULE.taken(module, "capture_joint")
+    MODULE.check(module, "capture_joint")
     call_arguments(args, kwargs, "capture_joint")
     if "tangents" in (*(kwargs or {}), *_names(module, len(args))):
         raise UnsupportedProgram(

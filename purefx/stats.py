@@ -25,8 +25,8 @@ from purefx.ir.names import escaped, join, way_to
 from purefx.ir.own_operators import tensors_of
 from purefx.ir.program import Program
 from purefx.ir.state import SlotKind
-from purefx.ir.taking import a_program
 from purefx.ir.torch_private import pytree
+from purefx.ir.validation import a_program
 
 __all__ = ["FlopCounter", "ModuleStats", "Row", "Stats", "Tree", "stats", "table", "tree"]
 
@@ -50,9 +50,11 @@ class FlopCounter:
             return None
         names = node.refs()
         known = {name: self.values.example(metas[name].get("val")) for name in names}
+        if any(value is None or value is UNKNOWN for value in known.values()):
+            return None
         args = [thawed(arg, lambda leaf: known[leaf.name] if type(leaf) is Ref else leaf) for arg in node.args]
         kwargs = {key: thawed(arg, lambda leaf: known[leaf.name] if type(leaf) is Ref else leaf) for key, arg in node.kwargs}
-        if any(value is None or value is UNKNOWN for value in known.values()) or too_much_work(do.target, args) is not None:
+        if too_much_work(do.target, args) is not None:
             return None
         if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((args, kwargs))):
             return None  # it would fill real memory, print, or draw

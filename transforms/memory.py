@@ -39,7 +39,6 @@ class Memory:
         program: the program.
         name: the id of the graph.
         effects: of its nodes.
-        sent: whether what is under way counts as sharing the memory of what was sent.
 
     >>> from purefx.ir import Input, Node, Op, Ref
     >>> graph = Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), (Ref("y"),))
@@ -48,11 +47,11 @@ class Memory:
     ({'y'}, False, False, True)
     """
 
-    def __init__(self, program: Program, name: str, effects: Sequence[NodeEffects], *, sent: bool = True) -> None:
+    def __init__(self, program: Program, name: str, effects: Sequence[NodeEffects]) -> None:
         self.program = program
         self.graph: Graph = program.graphs[name]
         self.effects = dict(zip([node.name for node in self.graph.nodes], effects, strict=True))
-        self.sets: UnionFind = storages(program, self.graph, list(effects), sent=sent)
+        self.sets: UnionFind = storages(program, self.graph, list(effects))
         self.written: set[object] = set()
         """The sets that some node writes."""
         if name != program.root and any(does.writes or does.writes_slots or does.completes for does in effects):

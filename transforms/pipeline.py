@@ -18,8 +18,8 @@ from ..ir.errors import ArgumentError, FuelError, InvalidProgram, PipelineError
 from ..ir.names import escaped
 from ..ir.persistent import collector_paused
 from ..ir.program import Program
-from ..ir.taking import a_function, a_program, a_result, is_function, kind_of
 from ..ir.torch_private import is_traced, write_artifact
+from ..ir.validation import a_function, a_program, a_result, is_function, kind_of
 from ..ir.verify import check, trust, verify
 from .deduplicate import deduplicate
 from .effect_tokens import remove_effect_tokens

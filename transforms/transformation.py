@@ -20,7 +20,7 @@ from ..ir.names import did_you_mean
 from ..ir.persistent import collector_paused
 from ..ir.program import Program, Step
 from ..ir.signature import InputMutation, StateInput, StateMutation, Token
-from ..ir.taking import a_program, a_result, kind_of
+from ..ir.validation import a_program, a_result, kind_of
 from ..ir.verify import check, trust
 
 __all__ = ["ADVICE", "UNLIMITED", "Fuel", "Transformation", "observed", "transformation", "without_fuel"]

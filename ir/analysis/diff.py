@@ -20,12 +20,12 @@ from ..graph import Graph, Node
 from ..persistent import PMap, pmap, text_of
 from ..program import Program
 from ..state import State
-from ..taking import TWO_PROGRAMS
 from ..text.arguments import print_arg, print_tree
 from ..text.contract import INPUT, MODULE, OUTPUT, RANGE, SUNK, print_call_signatures, print_expr
 from ..text.lexer import spell_path, spell_value
 from ..text.printer import print_graph, print_node
 from ..text.state import print_slot
+from ..validation import TWO_PROGRAMS
 
 AROUND = 2
 """How many items of context a hunk has before and after it, unless another hunk is nearer."""
@@ -163,7 +163,7 @@ def diff(before: Program, after: Program) -> Diff:
     False
     """
     for program in (before, after):
-        TWO_PROGRAMS.taken(program, "diff")
+        TWO_PROGRAMS.check(program, "diff")
     if before is after:
         return NOTHING
     mine, theirs = _parts(before), _parts(after)

@@ -26,7 +26,7 @@ from ..persistent import derived
 from ..program import Program
 from ..signature import Constraints, InputSpec, NumberType, TensorType, UserInput
 from ..state import SlotKind, State, describe_tensor
-from ..taking import TWO_PROGRAMS, a_program
+from ..validation import TWO_PROGRAMS, a_program
 
 OPENING = {tuple: "(", Items: "[", Record: "{", slice: ":"}
 
@@ -111,7 +111,7 @@ def alpha_equal(left: Program, right: Program) -> bool:
     True
     """
     for program in (left, right):
-        TWO_PROGRAMS.taken(program, "alpha_equal")
+        TWO_PROGRAMS.check(program, "alpha_equal")
     return left is right or digest(left) == digest(right)
 
 

@@ -21,7 +21,7 @@ from ..meta import ORIGIN, Meta
 from ..names import did_you_mean, escaped, is_below, join
 from ..origins import INPUT, Imported, Origin, Place, Version, ancestors, made_of, origin_of, roots_at
 from ..program import Program
-from ..taking import NODE_NAME, a_program
+from ..validation import NODE_NAME, a_program
 
 T = TypeVar("T", Node, Input)
 
@@ -302,7 +302,7 @@ def history(program: Program, name: str, *, graph: str | None = None) -> History
     step 1, outline: relu in the root (aten.relu.default) -> relu in 0 (aten.relu.default)
     """
     a_program(program, "history", name=name)
-    place, path = _place_of(program, NODE_NAME.taken(name, "history"), graph)
+    place, path = _place_of(program, NODE_NAME.check(name, "history"), graph)
     found, reads = origins_at(program, place.graph, place.name)
     roots = roots_at(found, path)
     nodes, inputs = ([one for one in roots if (one.op == INPUT) is is_input] for is_input in (False, True))
@@ -336,7 +336,7 @@ def became(program: Program, name: str, *, graph: str = "", step: int = 0) -> Be
     relu in 0 (aten.relu.default)
     """
     every = versions(a_program(program, "became", name=name))
-    name = NODE_NAME.taken(name, "became")
+    name = NODE_NAME.check(name, "became")
     if not 0 <= step < len(every):
         raise NamingError(f"step={step}: the program has {len(every) - 1} steps behind it, so step is 0 to {len(every) - 1}")
     was = {(place.graph, place.name): (origin, place) for origin, places in every[step].places.items() for place in places}

@@ -103,63 +103,62 @@ def _kind(kind: Any) -> str:
 
 
 MOST_BITS = 2**16
-"""Whole numbers of more bits are not computed on behalf of a program: sizes have 64."""
+"""Longer integers are not computed for a program: sizes have 64 bits."""
 
 MOST_ITEMS = 10**6
 """Longer strings and lists are not built from sizes."""
 
 
 def too_much_work(target: object, args: Sequence[Any]) -> str | None:
-    """Return why a plain function on numbers is not worth calling: its work would grow with the value of a number.
+    """Return why a plain function on numbers is too expensive to call, or None.
 
     Args:
         target: any callable.
-        args: what it would be called with; a reference is a number that is not known.
+        args: its arguments; a reference is an unknown number.
 
     >>> too_much_work(operator.pow, (10, 10**9)), too_much_work(operator.mul, ("a", 10**9)), too_much_work(operator.mul, (2, 3))
-    ('a power of more than 65536 bits', 'a str of 1000000000 items', None)
+    ('a result of more than 65536 bits', 'a result of more than 1000000 items', None)
     """
     bits = WORK.get(target) if isinstance(target, Hashable) else None
-    if bits is None:
+    if bits is None or len(args) not in (1, 2):
         return None
-    if any(isinstance(arg, str | bytes | list | tuple) for arg in args):
-        return _length(target, args)
-    if not all(type(arg) in (int, bool) for arg in args):
-        return None
-    what, found = bits(args[0], args[1] if len(args) > 1 else args[0]) if len(args) in (1, 2) else ("", 0)
-    return f"{what} of more than {MOST_BITS} bits" if found > MOST_BITS else None
+    left, right = args[0], args[-1]
+    if isinstance(left, SEQUENCES) or isinstance(right, SEQUENCES):
+        if target is operator.mod:
+            is_long = isinstance(left, str | bytes) and WIDE.search(str(left)) is not None
+        else:
+            left, right = [len(arg) if isinstance(arg, SEQUENCES) else arg for arg in (left, right)]
+            known = type(left) is int and type(right) is int
+            is_long = known and (left * right if target is operator.mul else left + right) > MOST_ITEMS
+        return f"a result of more than {MOST_ITEMS} items" if is_long else None
+    is_large = type(left) in (int, bool) and type(right) in (int, bool) and bits(left, right) > MOST_BITS
+    return f"a result of more than {MOST_BITS} bits" if is_large else None
 
+
+SEQUENCES = (str, bytes, list, tuple)
 
 WIDE = re.compile(r"[0-9]{6}|\*")
 """Format widths that turn a short string into a long one."""
 
 
-def _length(target: object, args: Sequence[Any]) -> str | None:
-    kind = next(type(arg).__name__ for arg in args if isinstance(arg, str | bytes | list | tuple))
-    lengths = [len(arg) if isinstance(arg, str | bytes | list | tuple) else arg for arg in args if not isinstance(arg, float)]
-    if target is operator.mod:
-        wide = isinstance(args[0], str | bytes) and WIDE.search(str(args[0]))
-        return f"a {kind} of too many items" if wide else None
-    if len(lengths) != 2 or not all(type(length) is int for length in lengths):
-        return None
-    found = lengths[0] * lengths[1] if target is operator.mul else sum(lengths)
-    return f"a {kind} of {found if found < 2**64 else 'too many'} items" if found > MOST_ITEMS else None
+def _of_power(base: int, exponent: int) -> int:
+    return base.bit_length() * exponent if abs(base) > 1 and exponent > 0 else 0
 
 
-def _of_power(base: int, exponent: int) -> tuple[str, int]:
-    return "a power", base.bit_length() * exponent if abs(base) > 1 and exponent > 0 else 0
+def _longer(left: int, right: int) -> int:
+    return max(left.bit_length(), right.bit_length())
 
 
-WORK: Mapping[object, Callable[[int, int], tuple[str, int]]] = {
+WORK: Mapping[object, Callable[[int, int], int]] = {
     operator.pow: _of_power,
     pow: _of_power,
-    operator.lshift: lambda left, right: ("a shift", left.bit_length() + right),
-    operator.mul: lambda left, right: ("a product", left.bit_length() + right.bit_length()),
-    operator.add: lambda left, right: ("a sum", max(left.bit_length(), right.bit_length())),
-    operator.mod: lambda left, right: ("a remainder", max(left.bit_length(), right.bit_length())),
-    round: lambda _, digits: ("a number", 4 * abs(digits)),
-    math.factorial: lambda number, _: ("a factorial", number),
-    math.comb: lambda total, chosen: ("a number", total * (chosen > 0)),
-    math.perm: lambda total, chosen: ("a number", total * (chosen > 0)),
+    operator.lshift: lambda left, right: left.bit_length() + right,
+    operator.mul: lambda left, right: left.bit_length() + right.bit_length(),
+    operator.add: _longer,
+    operator.mod: _longer,
+    round: lambda _, digits: 4 * abs(digits),
+    math.factorial: lambda number, _: number,
+    math.comb: lambda total, chosen: total * (chosen > 0),
+    math.perm: lambda total, chosen: total * (chosen > 0),
 }
-"""Functions whose work grows with their arguments, and how many bits what they give may have."""
+"""Functions whose cost grows with their arguments, and the number of bits of their results."""

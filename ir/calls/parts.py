@@ -16,7 +16,7 @@ from ..errors import UnsupportedProgram
 from ..graph import Call, Frame, Node
 from ..names import way_to
 from ..program import Module, Program
-from ..taking import a_program
+from ..validation import a_program
 from .call_graph import module_calls
 
 K = TypeVar("K")

@@ -44,9 +44,9 @@ from ..signature import (
     UserOutput,
 )
 from ..state import Slot, SlotKind, State
-from ..taking import EXPORTED
 from ..tensors import TensorIds, cell_key, disagreement, value_in
 from ..torch_private import OpOverloadPacket
+from ..validation import EXPORTED
 from ..verify.findings import OBJECTS, short
 from .calls import (
     check_paths,
@@ -304,7 +304,7 @@ def import_ep(
     >>> [node.do.name for node in program.main.nodes]
     ['aten.add.Tensor']
     """
-    EXPORTED.taken(ep, "import_ep")
+    EXPORTED.check(ep, "import_ep")
     with collector_paused():
         program = check_identifiers(_read(ep, said_of(effects), provenance=provenance))
     for formal, spec in program.inputs:

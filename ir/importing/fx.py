@@ -19,13 +19,12 @@ from ..calls.argument_tree import ArgumentTree
 from ..effects.declared import Effects
 from ..errors import ArgumentError, InputError, InputValueError, InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call
-from ..identifiers import ADVICE, DEED, odd_names
+from ..identifiers import ADVICE, DEED, invalid_names
 from ..names import is_identifier
 from ..operators import Said, said_of
 from ..persistent import collector_paused, pmap
 from ..program import Program
 from ..signature import LiteralType, ObjectType, Signature, UserInput, UserOutput
-from ..taking import FX, kind_of
 from ..text.arguments import frozen_arg
 from ..torch_private import (
     EXPORT_HOOKS,
@@ -38,6 +37,7 @@ from ..torch_private import (
     hooks_of,
     pytree,
 )
+from ..validation import FX, kind_of
 from ..verify import check
 from ..verify.findings import PLAIN, leaves, short
 from .constants import with_constants
@@ -230,7 +230,7 @@ def import_fx(
     >>> [node.do.name for node in program.main.nodes], px.lower(program)(torch.ones(2))
     (['torch.relu', 'operator.mul'], {'y': tensor([2., 2.])})
     """
-    FX.taken(graph_module, "import_fx")
+    FX.check(graph_module, "import_fx")
     values = {} if example_inputs is None else example_values(graph_module, example_inputs)
     with collector_paused():
         declared = said_of(effects)
@@ -267,7 +267,7 @@ def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Sai
     if len(program.order) != len(program.graphs):  # attributes that nodes name and nothing uses
         program = program.evolve(graphs=pmap({name: program.graphs[name] for name in program.order}))
     program = with_constants(program)
-    odd = [found for found in odd_names(program) if found[1] != DEED]  # functions may be called anything
+    odd = [found for found in invalid_names(program) if found[1] != DEED]  # functions may be called anything
     if odd:
         raise InvalidProgram([Violation("names", f"{short(name)} is not a name of {what}", graph, node, advice=ADVICE)
                               for name, what, graph, node in odd])  # fmt: skip

@@ -24,8 +24,8 @@ from ..callables import class_name
 from ..graph import Frame, Graph, Node, Stack, common_prefix
 from ..meta import PHASE, is_backward
 from ..names import is_name
-from ..taking import MODULE
 from ..torch_private import EMPTY_STACK_KEY, backward_numbered, calls_wrapped
+from ..validation import MODULE
 
 ROOTS = ("L__self__", "self")
 
@@ -419,7 +419,7 @@ def module_calls(module: torch.nn.Module) -> Generator[None]:
     >>> [str(node.stack[0]) for node in px.import_fx(traced).main.nodes if "tanh" in str(node.do)]
     ['1', '1@1']
     """
-    MODULE.taken(module, "module_calls")
+    MODULE.check(module, "module_calls")
     with torch.fx.traceback.preserve_node_meta(), noted_calls(module), backward_numbered():
         yield
 

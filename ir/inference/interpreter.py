@@ -165,12 +165,17 @@ class Interpreter:
 
     def as_recorded(self, name: str) -> Run:
         """Return the run of a graph that has the values of its meta, for calls that are not followed."""
-        if name not in self._as_recorded:
-            graph = self.source.graphs[name]
-            run = self._as_recorded[name] = Run(graph, name, (), list(graph.inputs), list(graph.nodes))
-            self.runs.setdefault(name, []).append(run)
-            run.inner = {(node.name, body): [self.as_recorded(body)] for node in graph.callers for body in bodies_of(node)}
-        return self._as_recorded[name]
+        known, todo, new = self._as_recorded, [name], list[Run]()
+        for one in todo:  # grows while it is walked: bodies may nest deep
+            if one not in known:
+                graph = self.source.graphs[one]
+                known[one] = Run(graph, one, (), list(graph.inputs), list(graph.nodes))
+                self.runs.setdefault(one, []).append(known[one])
+                new.append(known[one])
+                todo += graph.callees
+        for run in new:
+            run.inner = {(node.name, body): [known[body]] for node in run.source.callers for body in bodies_of(node)}
+        return known[name]
 
     def described(self, slot: str) -> Any:
         """Return what the values of reads depend on in a slot."""

@@ -28,10 +28,10 @@ from ..names import Names, did_you_mean
 from ..persistent import pmap
 from ..program import Program
 from ..state import Slot, State, same_contents
-from ..taking import kind_of
 from ..text.lexer import type_name
 from ..text.state import TensorFacts
 from ..torch_private import FakeTensor
+from ..validation import kind_of
 
 VERSION = 3
 """The version of the format that is written and read."""

@@ -22,11 +22,11 @@ from ..origins import Imported, Made, Origin, Place, Version
 from ..persistent import collector_paused, pmap
 from ..program import Program
 from ..state import Slot, State
-from ..taking import a_path, a_program
 from ..text.lexer import Known, Target, names_of
 from ..text.parser import parse
 from ..text.printer import print_program
 from ..text.state import TensorFacts, facts_of, memory_begins
+from ..validation import a_path, a_program
 from ..verify import check
 from .container import File, StoredMemory, as_tensor, misshapen, opened, put_in, read_storage, store_memory, write_file
 from .metas import read_metas, write_metas

@@ -14,7 +14,7 @@ from ..graph import Call, Get, Graph, Node, Op
 from ..persistent import text_of
 from ..program import Program
 from ..state import SlotKind
-from ..taking import a_program
+from ..validation import a_program
 from .arguments import print_arg, print_kwarg
 from .contract import SECTIONS, SIGNATURE, print_call_signatures, print_effects, print_frame, print_stack
 from .lexer import is_path, quoted, spell_path, spell_value

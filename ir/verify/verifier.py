@@ -14,7 +14,7 @@ from ..errors import InvalidProgram, Violation
 from ..graph import Frame
 from ..persistent import collector_paused
 from ..program import Program
-from ..taking import a_program
+from ..validation import a_program
 from .calls import (
     check_acyclic,
     check_arity,

@@ -28,9 +28,9 @@ from ...ir.program import Program
 from ...ir.signature import LiteralType, NumberType, TensorType, UserInput, UserOutput
 from ...ir.state import is_plain
 from ...ir.state_changes import kind_of_state
-from ...ir.taking import kind_of
 from ...ir.tensors import NUMBERS, drawn
 from ...ir.torch_private import OpOverload
+from ...ir.validation import kind_of
 from ...ir.verify import check
 from ...transforms import inline, inplace_mutations, join, remove_effect_tokens, sink_state
 

@@ -26,9 +26,9 @@ from ...ir.importing import import_ep, import_fx
 from ...ir.program import Program
 from ...ir.signature import UserInput
 from ...ir.state import Slot, State, same_value
-from ...ir.taking import a_program, a_result
 from ...ir.tensors import TensorIds
 from ...ir.torch_private import times_written
+from ...ir.validation import a_program, a_result
 from ...ir.verify import check
 from ...transforms import Fuel, RuleSet, Transformation, functionalize, inline, lift_state, transformation
 from ..code.script import attach

@@ -18,7 +18,7 @@ from ...ir.errors import ArgumentError, InputError, StageError
 from ...ir.program import Program
 from ...ir.signature import UserInput
 from ...ir.state_changes import copy_value
-from ...ir.taking import Kind, a_program
+from ...ir.validation import Kind, a_program
 from ...ir.verify import check
 from ..calls.arguments import CallPlan
 from ..lower import lower
@@ -237,7 +237,7 @@ def sum_tied_gradients(stages: Stages, *, ranks: Mapping[int, int] | None = None
     >>> stages = px.lower_stages(px.split_by_tags(program, ("a",), tag_of=lambda node: "a"))
     >>> px.sum_tied_gradients(stages, ranks={0: 0})  # nothing is tied
     """
-    STAGES.taken(stages, "sum_tied_gradients")
+    STAGES.check(stages, "sum_tied_gradients")
     if not stages.ties:
         return
     mine, count = dist.get_rank(group), dist.get_world_size(group)
@@ -316,7 +316,7 @@ def pipeline_stage(
     """
     from torch.distributed.pipelining import PipelineStage
 
-    module = STAGES.taken(stages, "pipeline_stage")[index]
+    module = STAGES.check(stages, "pipeline_stage")[index]
     number = range(len(stages))[index]
     _check_frozen(stages, number, module)
     found = boundaries(stages.programs, stages.names, example)

@@ -18,8 +18,8 @@ from ...ir.errors import ArgumentError, UnsupportedProgram
 from ...ir.graph import Graph, Input, Node, Op, place_of
 from ...ir.program import Program
 from ...ir.signature import GIVEN, InputGradient, LossOutput, ObjectType, StateGradient, UserInput, UserOutput
-from ...ir.taking import a_program
 from ...ir.torch_private import is_tracing, pytree
+from ...ir.validation import a_program
 from ...ir.verify import check
 from ...transforms.effect_tokens import remove_effect_tokens
 from ...transforms.inline import inline

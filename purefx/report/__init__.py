@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from purefx.ir.program import Program
-from purefx.ir.taking import a_path, a_program
+from purefx.ir.validation import a_path, a_program
 
 __all__ = ["report"]
 

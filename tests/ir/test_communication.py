@@ -169,27 +169,6 @@ def message(name: str, of: str, group: Any = "1") -> px.Node:
     return px.Node(name, op_of(TALK.isend.default), (px.Ref(of), 1, 0, group))
 
 
-def test_messages_pass_no_wait() -> None:
-    """In whatever group: the process that is waited for may wait for them.  Collectives may, which all processes begin there."""
-    waits = [px.Node(name, WAIT, (px.Ref("a"),)) for name in "vw"]
-    found = before(
-        flat(reduce("a", "x", "0"), message("b", "y"), waits[0], reduce("c", "z", "2"), message("d", "y", "3"), waits[1])
-    )
-    assert found == [[], [], [0, 1], [], [2], [0, 2, 4]]
-
-
-@pytest.mark.parametrize("inside", [False, True])
-def test_messages_pass_no_body_that_waits(inside: bool) -> None:
-    """Also where the body waits for what it begins itself; and what begins a message in a body passes no wait."""
-    waits = (reduce("q", "p", "2"), px.Node("w", WAIT, (px.Ref("q"),))) if inside else (px.Node("w", WAIT, (px.Ref("p"),)),)
-    bodies = {"m": px.Graph((px.Input("p"),), waits, ()), "n": px.Graph((px.Input("p"),), (message("q", "p"),), ())}
-    call = px.Node("m", px.Call(px.Frame("m"), "m"), (px.Ref("x"),))
-    says = px.Node("n", px.Call(px.Frame("n"), "n"), (px.Ref("z"),))
-    assert before(flat(message("b", "y"), call, **bodies)) == [[], [0]]
-    assert before(flat(says, call, **bodies)) == [[], [0]]
-    assert before(flat(call, says, **bodies)) == [[], [0]]
-
-
 def test_what_is_cut_out_leaves_the_receive_before_the_wait() -> None:
     """Two processes got stuck: a module that sends and waits was one body, before the receive that stood between."""
     inside = (px.Frame("m"),)

@@ -18,8 +18,8 @@ from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ...ir.signature import InputSpec, StateInput, StateMutation, UserInput
-from ...ir.taking import a_function, a_program
 from ...ir.torch_private import device_of
+from ...ir.validation import a_function, a_program
 from ...ir.verify import check
 from ..effect_tokens import remove_effect_tokens
 from ..inline import inline, inlined

@@ -25,8 +25,8 @@ from ...ir.own_operators import GIVES, TAKES
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ...ir.signature import StateMutation, UserOutput
-from ...ir.taking import a_program
 from ...ir.torch_private import pytree
+from ...ir.validation import a_program
 from ..cleanup import infer
 from ..deduplicate import deduplicate
 from ..effect_tokens import remove_effect_tokens

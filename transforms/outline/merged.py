@@ -42,7 +42,7 @@ def outlined_and_deduplicated(program: Program) -> Program:
         return deduplicate(outline(program))
     walk = walked(program)
     merging = _Merging(walk) if _is_plain(walk) else None
-    if merging is None or merging.is_mixed or merging.is_apart:
+    if merging is None or not merging.applies:
         return deduplicate(outline.taken(program, walk.program()))
     graphs = merging.graphs()
     first = outline.taken(program, program.evolve(graphs=pmap(graphs)))
@@ -146,14 +146,10 @@ class _Merging:
         tokens += (len(scope.outputs), ";")
 
     @property
-    def is_apart(self) -> bool:
-        """Whether no two are equal."""
-        return len(self.members) == len(self.classes)
-
-    @property
-    def is_mixed(self) -> bool:
-        """Whether the body of an operator is equal to that of a call."""
-        return any(isinstance(one, Scope) and number in self.of_operators for one, number in self.classes.items())
+    def applies(self) -> bool:
+        """Whether some bodies are equal, and no body of an operator equals one of a call."""
+        mixed = any(isinstance(one, Scope) and number in self.of_operators for one, number in self.classes.items())
+        return len(self.members) < len(self.classes) and not mixed
 
     def graphs(self) -> dict[str, Graph]:
         """Return the root and one body for each class, in calling order."""

@@ -21,8 +21,8 @@ from ...ir.graph import Call, Get, Graph, Node, Op, common_prefix
 from ...ir.names import did_you_mean
 from ...ir.program import Program
 from ...ir.state import SlotKind
-from ...ir.taking import a_program
 from ...ir.torch_private import OpOverload, pytree, size_number
+from ...ir.validation import a_program
 from ..transformation import transformation
 from .cut import below_parts, cut, joined_flat, outlined_inside, read_below, with_bodies_of
 from .placement import found_units, place

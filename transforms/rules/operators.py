@@ -9,7 +9,6 @@ import torch
 
 from ...ir.errors import RuleError
 from ...ir.names import did_you_mean
-from ...ir.taking import kind_of
 from ...ir.torch_private import (
     OpOverload,
     OpOverloadPacket,
@@ -19,6 +18,7 @@ from ...ir.torch_private import (
     parameters_of,
     schema_of,
 )
+from ...ir.validation import kind_of
 
 __all__ = ["INSTEAD", "arranged", "operator_named", "takes_sizes"]
 

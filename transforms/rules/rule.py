@@ -16,7 +16,7 @@ from ...ir.errors import ArgumentError, RuleError
 from ...ir.graph import Value
 from ...ir.persistent import collector_paused
 from ...ir.program import Program
-from ...ir.taking import a_function, a_program
+from ...ir.validation import a_function, a_program
 from ..transformation import UNLIMITED, Fuel, Transformation
 from .application import Application
 from .explanation import Explanation

@@ -34,8 +34,8 @@ from ...ir.signature import (
     UserInput,
     UserOutput,
 )
-from ...ir.taking import a_function, a_program, kind_of
 from ...ir.torch_private import pytree
+from ...ir.validation import a_function, a_program, kind_of
 from ...ir.verify import check
 from ..cleanup import infer
 from ..effect_tokens import remove_effect_tokens

@@ -27,7 +27,7 @@ from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ...ir.signature import InputGradient, InputMutation, LossOutput, StateGradient, StateMutation, UserInput, UserOutput
-from ...ir.taking import a_program
+from ...ir.validation import a_program
 from ..memory import Memory, computes, is_view
 
 __all__ = [

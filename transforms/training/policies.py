@@ -17,7 +17,7 @@ from attrs import field, frozen
 
 from ...ir.errors import ArgumentError, NamingError, PartitionError
 from ...ir.graph import Stack
-from ...ir.taking import kind_of
+from ...ir.validation import kind_of
 from .candidates import Candidate, is_heavy
 
 __all__ = ["LiveAcross", "Network", "Policy", "budget", "live_across", "min_cut", "recompute", "save_all"]

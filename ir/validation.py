@@ -39,7 +39,7 @@ HINTS: Mapping[type, str] = {
 class Kind(Generic[T]):
     """A type that a function accepts.
 
-    >>> Kind(int, "a number", {str: "int(text) makes one of it"}).taken("3", "double")
+    >>> Kind(int, "a number", {str: "int(text) makes one of it"}).check("3", "double")
     Traceback (most recent call last):
     ...
     purefx.ir.errors.ArgumentError: double takes a number, not a str; int(text) makes one of it
@@ -52,7 +52,7 @@ class Kind(Generic[T]):
     otherwise: str = field(repr=False, default="")
     """What to do with a value of a type that has no hint."""
 
-    def taken(self, given: object, asked_by: str) -> T:
+    def check(self, given: object, asked_by: str) -> T:
         """Return an argument if it is of this kind.
 
         Args:
@@ -116,7 +116,7 @@ def a_program(given: object, asked_by: str, **others: object) -> Program:
     if not isinstance(given, Program) and any(isinstance(other, Program) for other in others.values()):
         form = f"{asked_by}(program, {', '.join(others)})"
         raise ArgumentError(f"{asked_by} takes the program first, as in {form}, not {kind_of(given)}")
-    return PROGRAM.taken(given, asked_by)
+    return PROGRAM.check(given, asked_by)
 
 
 def a_path(given: Any, asked_by: str) -> Any:
