@@ -83,7 +83,7 @@ class ExportedFront(Front):
 
     Args:
         stacks: reads the module stacks.
-        placed: the stacks of fx nodes that have others than their meta says.
+        placed: the stacks of fx nodes whose meta has another one.
         outside: inputs of the root that are not state.
     """
 
@@ -285,7 +285,7 @@ def import_ep(
         parameters and user inputs.  torch drops the module stacks when it makes a joint program, so its nodes are in the root.
 
     Raises:
-        EffectsError: an operator is declared to do less than its schema says.
+        EffectsError: an operator is declared to do less than its schema states.
         InvalidProgram: its graph and signature disagree, or a node uses a value that no node before it defines.  Import does not
             verify the rest: ``transform`` and ``lower`` do.
         UnsupportedProgram: it has something that cannot be represented faithfully; the message names it.

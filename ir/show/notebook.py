@@ -1,6 +1,6 @@
 """What a notebook shows of a program, a graph, a diff and a finding: compact, folded, of a bounded size.
 
-A page says what it leaves out.  Programs that are not valid are shown as far as they can be.  Steps, histories and pictures are
+A page states what it leaves out.  Programs that are not valid are shown as far as they can be.  Steps, histories and pictures are
 in ``purefx.report``; counts show themselves in ``purefx.stats``.
 """
 
@@ -143,9 +143,9 @@ def _body(graph: Graph, head: str, room: Room, signature: Signature | None = Non
     for node in nodes:
         line = titled(code(safely(lambda node=node: print_node(node))), safely(lambda node=node: source_line(node.meta), None))
         rows.append((line, dim(safely(lambda node=node: described(node.meta.get("val")), None))))
-    gives = [] if signature is None else [safely(lambda spec=spec: OUTPUT.write(spec)) for spec in signature.outputs[:ROWS]]
-    told = ", ".join(gives) if {*gives, "user"} != {"user"} else None
-    rows += [(code(f"return {safely(lambda: print_arg(graph.output))}"), dim(told))]
+    outputs = [] if signature is None else [safely(lambda spec=spec: OUTPUT.write(spec)) for spec in signature.outputs[:ROWS]]
+    roles = ", ".join(outputs) if {*outputs, "user"} != {"user"} else None
+    rows += [(code(f"return {safely(lambda: print_arg(graph.output))}"), dim(roles))]
     left = len(graph.inputs) - len(inputs) + len(graph.nodes) - len(nodes)
     said = f"{head} {dim(counted(len(graph.nodes), 'node'))}"
     return fold(said, table(rows) + more(left, "line"), is_open=signature is not None and len(rows) <= OPEN)
@@ -165,7 +165,7 @@ def diff_page(diff: Diff) -> str:
     """Return a diff as HTML: each graph and each kind of thing that differs folds.
 
     Args:
-        diff: what ``purefx.diff`` gave.
+        diff: the result of ``purefx.diff``.
 
     >>> '<span class="add">+ flat</span>' in diff_page(Diff(facts=((), ("flat",))))
     True

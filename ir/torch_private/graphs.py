@@ -196,7 +196,7 @@ def window_on(memory: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
 
     Args:
         memory: the tensor to view.
-        like: strided; it shall need no gradient.
+        like: strided, without requires_grad.
 
     >>> z = torch.tensor([1 + 2j]).conj()
     >>> window_on(z.untyped_storage().clone(), z).tolist(), window_on(z.untyped_storage().clone(), z.imag).tolist()
