@@ -27,8 +27,23 @@ from ..text.contract import INPUT, OUTPUT
 from ..text.lexer import spell_path, spell_value
 from ..text.printer import counted, print_node, print_program
 from ..text.state import print_state
-from .html import ROWS, Room, code, dim, fold, listed, more, page, table, text, titled
-from .values import described, safely, shown, source_line
+from .html import (
+    ROWS,
+    Room,
+    code,
+    described,
+    dim,
+    fold,
+    listed,
+    more,
+    page,
+    safely,
+    shown,
+    source_line,
+    table,
+    text,
+    titled,
+)
 
 __all__ = ["diff_page", "finding_page", "graph_page", "program_page", "summary"]
 

@@ -14,4 +14,3 @@ from .graphs import *
 from .joints import *
 from .modes import *
 from .operators import *
-from .traces import *
