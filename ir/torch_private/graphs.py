@@ -25,8 +25,8 @@ from .joints import Late
 __all__ = [
     "EMPTY_STACK_KEY", "EXPORT_HOOKS", "NodeSource", "PyTreeCodeGen", "PyTreeInfo", "Recorder", "SpecViolationError",
     "TrainingIRVerifier", "Verifier", "assuming_sizes", "blank_module", "buffers_dict", "checks_inputs", "child_of",
-    "children_dict", "codegen_of", "fields_of", "generator_of_code", "guards_of", "hooks_of", "is_tracing", "parameters_dict", "pytree",
-    "read_node_source", "run_while_tracing", "script_class", "set_guards", "state_of", "storage_key",
+    "children_dict", "codegen_of", "fields_of", "generator_of_code", "guards_of", "hooks_of", "is_tracing", "parameters_dict",
+    "pytree", "read_node_source", "run_while_tracing", "script_class", "set_guards", "state_of", "storage_key",
     "times_written", "uncompiled", "unsaved_buffers", "window_on", "with_hooks_of",
 ]  # fmt: skip
 
