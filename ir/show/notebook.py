@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from ..analysis.diff import Diff
-from ..analysis.diff_text import print_diff
+from ..analysis.diff import Diff, print_diff
 from ..calls.call_graph import instance_paths, times_called
 from ..displayed import html_of, summary_of
 from ..errors import InvalidProgram, Violation
