@@ -169,7 +169,7 @@ def test_a_program_that_is_none_is_told_as_one(tmp_path: Path) -> None:
         call, _, rest = after.partition(")")
         structure["program"] = f"{before}aten.linear.default{call}) ! random{rest}"
 
-    with pytest.raises(px.errors.InvalidProgram, match=r"the effects of aten\.linear\.default are not those of its target: random"):
+    with pytest.raises(px.errors.InvalidProgram, match="are not those of its target: random"):
         load(edited(drawing), tmp_path)
     with pytest.raises(px.errors.InvalidProgram, match="which its graph does not define"):
         load(edited(text_of("aten.linear.default(", "aten.linear.default(gone, ")), tmp_path)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from attrs import evolve, frozen
-from tests.laws.corruptions import with_graph, with_item, with_specs
+from tests.laws.corruptions.corruptor import with_graph, with_item, with_specs
 
 from purefx import ir
 from purefx.ir.calls.parts import PART
