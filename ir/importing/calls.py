@@ -38,7 +38,7 @@ def settle_bodies(graphs: dict[str, Graph], unknown: Mapping[str, frozenset[str]
 
     Args:
         graphs: all graphs that were read, each after the one that names it.
-        unknown: for each graph, the nodes that the exporter gave no stack.
+        unknown: for each graph, the nodes without a stack from the exporter.
     """
     for name in reversed(list(graphs)):
         graphs[name] = _without_tracepoints(graphs[name]) if name else graphs[name]

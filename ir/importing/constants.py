@@ -78,7 +78,7 @@ def with_constants(program: Program, *, origins: Mapping[int, Meta] = MappingPro
 
     Args:
         program: any program; it need not be valid, because such objects are not arguments.
-        origins: what meta says of what a constant was made of, by the ``id`` of the object, where it was made of something.
+        origins: the meta of constants that were made of others, by the ``id`` of the object.
 
     Raises:
         UnsupportedProgram: one is a module, or a tensor without contents.
@@ -123,7 +123,7 @@ class _Lifting:
     Args:
         program: the program.
         uses: the constants at each place.
-        origins: what meta says of constants.
+        origins: the meta of constants.
     """
 
     def __init__(self, program: Program, uses: Mapping[_Use, list[Any]], origins: Mapping[int, Meta]) -> None:

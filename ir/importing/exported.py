@@ -83,7 +83,7 @@ class ExportedFront(Front):
 
     Args:
         stacks: reads the module stacks.
-        placed: the stacks of fx nodes that have others than their meta says.
+        placed: the stacks of fx nodes whose meta has another one.
         outside: inputs of the root that are not state.
     """
 
@@ -240,7 +240,9 @@ def _check_lengths(ep: ExportedProgram, root: Graph) -> None:
 
 def _outputs(ep: ExportedProgram, root: Graph) -> tuple[OutputSpec, ...]:
     index = {formal.name: number for number, formal in enumerate(root.inputs)}
-    leaves = _leaf_names(ep, root)
+    # The target of a gradient to an input is the name that the input had before torch (2.13) renamed it: "arg11_1" is input 11.
+    users = [number for number, spec in enumerate(ep.graph_signature.input_specs) if spec.kind is InputKind.USER_INPUT]
+    leaves = {name: leaf for leaf, number in enumerate(users) for name in (f"arg{number}_1", root.inputs[number].name)}
     makers: Mapping[str, Callable[[str], OutputSpec]] = {
         "USER_OUTPUT": lambda _: UserOutput(),
         "TOKEN": lambda _: Token(),
@@ -256,13 +258,6 @@ def _outputs(ep: ExportedProgram, root: Graph) -> tuple[OutputSpec, ...]:
     if unknown is not None:
         raise UnsupportedProgram(f"an output of kind {unknown} is not supported")
     return tuple([makers[spec.kind.name](str(spec.target)) for spec in specs])
-
-
-def _leaf_names(ep: ExportedProgram, root: Graph) -> dict[str, int]:
-    # The target of a gradient to an input is the name that the input had before torch (2.13) renamed it: "arg11_1" is input 11.
-    users = [number for number, spec in enumerate(ep.graph_signature.input_specs) if spec.kind is InputKind.USER_INPUT]
-    names = {f"arg{number}_1": leaf for leaf, number in enumerate(users)}
-    return names | {root.inputs[number].name: leaf for leaf, number in enumerate(users)}
 
 
 def _type_of(arg: Any, value: Any) -> ArgumentType:
@@ -290,7 +285,7 @@ def import_ep(
         parameters and user inputs.  torch drops the module stacks when it makes a joint program, so its nodes are in the root.
 
     Raises:
-        EffectsError: an operator is declared to do less than its schema says.
+        EffectsError: an operator is declared to do less than its schema states.
         InvalidProgram: its graph and signature disagree, or a node uses a value that no node before it defines.  Import does not
             verify the rest: ``transform`` and ``lower`` do.
         UnsupportedProgram: it has something that cannot be represented faithfully; the message names it.

@@ -215,7 +215,7 @@ def import_fx(
         are called; every attribute is state.
 
     Raises:
-        EffectsError: an operator is declared to do less than its schema says.
+        EffectsError: an operator is declared to do less than its schema states.
         InvalidProgram: a name that no graph can have, or a graph that cannot be read.  Import does not verify the rest:
             ``transform`` and ``lower`` do.
         UnsupportedProgram: something that cannot be represented faithfully; the message names it.

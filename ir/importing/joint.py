@@ -85,7 +85,7 @@ def kind(desc: Any) -> str:
     return type(desc).__name__
 
 
-SHARED = "several arguments, parameters or buffers share memory and one of them is written; give each its own memory (clone())"
+SHARED = "several arguments, parameters or buffers share memory and one of them is written; clone each of them"
 
 WRITTEN = "what needs a gradient is written, and what is written needs one, too; write to a clone of it"
 

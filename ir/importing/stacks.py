@@ -367,7 +367,7 @@ class _Placing:
 
 
 def _users(node: torch.fx.Node) -> list[torch.fx.Node]:
-    # Those of a result of several through the projections; a copy that autograd saved is no use.
+    # The users of one of several results are behind its projections; a copy that autograd saved does not count.
     users = [one for user in node.users for one in (user.users if user.target is operator.getitem else (user,))]
     return [user for user in users if user.target is not torch.ops.aten.detach.default]
 

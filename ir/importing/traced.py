@@ -128,7 +128,7 @@ class TracedFront(Front):
         else:
             at.check_name(fx_node.target, "the name of a method")
             if not args:
-                raise UnsupportedProgram("a method is called of its first argument, and there is none")
+                raise UnsupportedProgram("a method is called on its first argument, and this call has no argument")
             at.add(self.operators.method(fx_node.target, of_tensor=self._is_tensor(fx_node.args[0])), args, kwargs)
 
     def _is_tensor(self, arg: Any) -> bool:

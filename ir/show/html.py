@@ -1,20 +1,31 @@
-"""Markup for notebooks: escaped text, tables, things that fold, and a style of a few lines.
+"""Markup for notebooks, and short descriptions of values and nodes for all forms.
 
+A program that is shown need not be valid, so nothing here relies on a field: it is shown that a value cannot be printed.
 Pages have no script, no link and no id, so any number of them stand in one notebook.  The colours are that of the text around,
-mixed with some of ours: what is legible there is legible here, in the dark and the light themes of any notebook, and nothing has
-to know which one it is.  What is shown of which value is in ``notebook.py``.
+mixed with some of ours, so that they are legible in the dark and the light themes of any notebook.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+import torch
+
+from ..analysis.history import line_of
+from ..names import escaped
+from ..origins import Imported
 from ..text.printer import counted
+from ..text.state import DTYPE
+from ..torch_private import device_of
+from ..verify.findings import source_of
 from .styled import WORDS
-from .values import shown
 
-__all__ = ["ROWS", "Room", "code", "dim", "fold", "listed", "more", "page", "table", "text", "titled"]
+__all__ = [
+    "ROWS", "Room", "code", "described", "dim", "fold", "listed", "more", "page", "safely", "said_line", "shown", "source_line",
+    "table", "text", "titled",
+]  # fmt: skip
 
 LONGEST = 240
 """Characters of a line."""
@@ -160,3 +171,81 @@ def page(*parts: str) -> str:
     True
     """
     return f'<div class="purefx"><style>{STYLE}</style>{"".join(parts)}</div>'
+
+
+UNPRINTABLE = "(cannot be printed)"
+
+MOST = 600
+"""Characters of a text; a program may have any number in one name."""
+
+
+def safely(printed: Callable[[], Any], otherwise: Any = UNPRINTABLE) -> Any:
+    """Return the result of a function, or another value if it raises.
+
+    Args:
+        printed: looks at a value that may be anything.
+        otherwise: the result if the function raises.
+
+    >>> safely(lambda: 1 // 0), safely(lambda: 1)
+    ('(cannot be printed)', 1)
+    """
+    try:
+        return printed()
+    except Exception:  # noqa: BLE001  garbage may refuse anything; what is around it is shown all the same
+        return otherwise
+
+
+def shown(text: Any, longest: int = MOST) -> str:
+    r"""Return a text on one line, printable and not too long.
+
+    Args:
+        text: anything; its ``str`` is taken.
+        longest: after how many characters it is cut.
+
+    >>> shown("a\nb"), len(shown("x" * 10**6)), shown("x" * 10**6)[-13:]
+    ('a\\nb', 614, '... (1000000)')
+    """
+    text = str(text)
+    cut = text if len(text) <= longest else f"{text[:longest]} ... ({len(text)})"
+    return escaped(cut).replace("\n", "\\n")
+
+
+def described(value: Any) -> str | None:
+    """Describe a value in a word or two; return None if nothing is known.
+
+    Args:
+        value: what meta has as ``val``.
+
+    >>> described(torch.ones(2, 3)), described((torch.ones(1, dtype=torch.bool), 7)), described(None) is None
+    ('f32[2, 3] cpu', '(bool[1] cpu, 7)', True)
+    """
+    if isinstance(value, torch.Tensor):
+        dtype = DTYPE.write(value.dtype).removeprefix("torch.")
+        return safely(lambda: f"{dtype}[{', '.join(map(str, value.shape))}] {device_of(value)}")
+    if isinstance(value, tuple | list):
+        parts = [described(part) or "None" for part in value[:8]]
+        return f"({', '.join([*parts, *(['...'] if len(value) > 8 else [])])})"
+    return None if value is None else safely(lambda: str(value))
+
+
+def source_line(meta: Any) -> str | None:
+    r"""Return the innermost line of the user's that made a node, where there is one that is not torch's; else torch's, or None.
+
+    Args:
+        meta: of the node.
+
+    >>> source_line({"stack_trace": '  File "m.py", line 3, in forward\n    return -x'})
+    'm.py:3 in forward: return -x'
+    """
+    trace = meta.get("stack_trace")
+    return said_line(Imported("", "", trace=trace)) or source_of(meta) if isinstance(trace, str) else None
+
+
+def said_line(origin: Imported) -> str | None:
+    r"""Return the line of the user that made an imported node, or None.
+
+    >>> said_line(Imported("y", "toy.neg", trace='  File "m.py", line 3, in forward\n    return -x'))
+    'm.py:3 in forward: return -x'
+    """
+    found = line_of(origin)
+    return f"{found['file']}:{found['line']} in {found['function']}: {found['code']}" if found else None

@@ -1,6 +1,6 @@
 """What a notebook shows of a program, a graph, a diff and a finding: compact, folded, of a bounded size.
 
-A page says what it leaves out.  Programs that are not valid are shown as far as they can be.  Steps, histories and pictures are
+A page states what it leaves out.  Programs that are not valid are shown as far as they can be.  Steps, histories and pictures are
 in ``purefx.report``; counts show themselves in ``purefx.stats``.
 """
 
@@ -16,7 +16,7 @@ from ..analysis.diff import Diff, print_diff
 from ..calls.call_graph import instance_paths, times_called
 from ..displayed import html_of, summary_of
 from ..errors import InvalidProgram, Violation
-from ..graph import Graph, Input, Node
+from ..graph import Graph, Node
 from ..persistent import pmap
 from ..program import Module, Program
 from ..signature import Signature
@@ -26,8 +26,23 @@ from ..text.contract import INPUT, OUTPUT
 from ..text.lexer import spell_path, spell_value
 from ..text.printer import counted, print_node, print_program
 from ..text.state import print_state
-from .html import ROWS, Room, code, dim, fold, listed, more, page, table, text, titled
-from .values import described, safely, shown, source_line
+from .html import (
+    ROWS,
+    Room,
+    code,
+    described,
+    dim,
+    fold,
+    listed,
+    more,
+    page,
+    safely,
+    shown,
+    source_line,
+    table,
+    text,
+    titled,
+)
 
 __all__ = ["diff_page", "finding_page", "graph_page", "program_page", "summary"]
 
@@ -135,24 +150,19 @@ def graph_page(graph: Graph) -> str:
 def _body(graph: Graph, head: str, room: Room, signature: Signature | None = None) -> str:
     inputs, nodes = graph.inputs[: room.take(len(graph.inputs))], graph.nodes[: room.take(len(graph.nodes))]
     takes: Sequence[Any] = () if signature is None else signature.inputs
-    rows = [_input_row(one, spec) for one, spec in zip_longest(inputs, takes[: len(inputs)])]
-    rows += [_node_row(node) for node in nodes]
-    gives = [] if signature is None else [safely(lambda spec=spec: OUTPUT.write(spec)) for spec in signature.outputs[:ROWS]]
-    told = ", ".join(gives) if {*gives, "user"} != {"user"} else None
-    rows += [(code(f"return {safely(lambda: print_arg(graph.output))}"), dim(told))]
+    rows: list[tuple[str, str]] = []
+    for formal, spec in zip_longest(inputs, takes[: len(inputs)]):
+        about = described(formal.meta.get("val")) if spec is None else safely(lambda spec=spec: INPUT.write(spec))
+        rows.append((f'<span class="keyword">input</span> {code(spell_value(formal.name))}', dim(about)))
+    for node in nodes:
+        line = titled(code(safely(lambda node=node: print_node(node))), safely(lambda node=node: source_line(node.meta), None))
+        rows.append((line, dim(safely(lambda node=node: described(node.meta.get("val")), None))))
+    outputs = [] if signature is None else [safely(lambda spec=spec: OUTPUT.write(spec)) for spec in signature.outputs[:ROWS]]
+    roles = ", ".join(outputs) if {*outputs, "user"} != {"user"} else None
+    rows += [(code(f"return {safely(lambda: print_arg(graph.output))}"), dim(roles))]
     left = len(graph.inputs) - len(inputs) + len(graph.nodes) - len(nodes)
     said = f"{head} {dim(counted(len(graph.nodes), 'node'))}"
     return fold(said, table(rows) + more(left, "line"), is_open=signature is not None and len(rows) <= OPEN)
-
-
-def _input_row(formal: Input, spec: Any) -> tuple[str, str]:
-    said = described(formal.meta.get("val")) if spec is None else safely(lambda: INPUT.write(spec))
-    return f'<span class="keyword">input</span> {code(spell_value(formal.name))}', dim(said)
-
-
-def _node_row(node: Node) -> tuple[str, str]:
-    line = code(safely(lambda: print_node(node)))
-    return titled(line, safely(lambda: source_line(node.meta), None)), dim(safely(lambda: described(node.meta.get("val")), None))
 
 
 def _state(program: Program) -> str:
@@ -169,7 +179,7 @@ def diff_page(diff: Diff) -> str:
     """Return a diff as HTML: each graph and each kind of thing that differs folds.
 
     Args:
-        diff: what ``purefx.diff`` gave.
+        diff: the result of ``purefx.diff``.
 
     >>> '<span class="add">+ flat</span>' in diff_page(Diff(facts=((), ("flat",))))
     True

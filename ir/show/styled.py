@@ -2,7 +2,7 @@
 
 The text stays what it is, letter by letter: nothing in it is markup, and what is not printable is an escape already.  Which text
 a value has is the business of ``../text`` and of the value; whether colours are wanted is that of rich's console, which knows
-``NO_COLOR``, terminals and files.  Rich is imported when it asks for this, so it is needed by nobody else.
+``NO_COLOR``, terminals and files.  Rich is imported only by its own caller.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def write_file(path: str | os.PathLike[str], structure: Mapping[str, Any], tenso
 
     Args:
         path: of the file; what is there is replaced when the new one is complete.
-        structure: what JSON can say.
+        structure: plain data for JSON.
         tensors: contiguous tensors in the memory of the host, by name.
 
     Raises:
@@ -165,7 +165,7 @@ class File:
         """Return the structure.
 
         Raises:
-            StoreError: there is none, or it is of a later version.
+            StoreError: the file has none, or it is of another version.
         """
         version = (self._handle.metadata() or {}).get(MARK)
         if version is None or STRUCTURE not in self.keys:
@@ -418,7 +418,7 @@ def put_in(given: Mapping[str, Any], state: State, facts: Mapping[str, TensorFac
     for name, value in given.items():
         wanted = facts.get(name)
         if wanted is not None and not wanted.fits(value):
-            raise StoreError(f"the slot {name[:80]!a} is {wanted.dtype} {wanted.shape}, and `state` gives {_described(value)}")
+            raise StoreError(f"the slot {name[:80]!a} is {wanted.dtype} {wanted.shape}, and `state` has {_described(value)}")
     without = [name for name, slot in state.pairs if isinstance(slot.value, torch.Tensor) and slot.value.is_meta]
     if lacking := [name for name in without if not any(tied in given for tied in state.by_cell[state[name].cell])]:
         raise StoreError(f"neither the file nor `state` has: {_names(lacking)}")
@@ -443,7 +443,7 @@ def _group(names: list[str], given: Mapping[str, Any], state: State, facts: Mapp
     cells: dict[int, Any] = {}
     for name in names:
         if name in given and not _same(cells.setdefault(state[name].cell, given[name]), given[name]):
-            raise StoreError(f"{_names(list(state.by_cell[state[name].cell]))} are one tensor, and `state` gives several")
+            raise StoreError(f"{_names(list(state.by_cell[state[name].cell]))} are one tensor, and `state` has several")
     fact, value = facts[names[0]], next(iter(cells.values()))
     lies_so = (fact.strides(), fact.offset) == (value.stride(), value.storage_offset())
     if lies_so and len({state[name].cell for name in names}) == 1:
@@ -475,5 +475,5 @@ def _filled(
         for cell, value in cells.items():
             made[cell].copy_(value)
         if not all(_same(made[cell], value.to(storage.device)) for cell, value in cells.items()):
-            raise StoreError(f"{_names(names)} share memory, and what `state` gives for them does not fit together")
+            raise StoreError(f"{_names(names)} share memory, and their values in `state` do not fit together")
     return made

@@ -207,7 +207,7 @@ def load(
 
     Args:
         path: of the file.
-        state: tensors by name of slot, as ``state_dict()`` gives them, to have instead of those of the file. A tensor is not
+        state: tensors by name of slot, as in ``state_dict()``, which replace those of the file. A tensor is not
             copied if it lies as the program's does and shares memory with no other slot. Without it, what a file saved with
             ``weights=False`` lacks is made on the meta device.
         device: where the tensors of the file go; by default where they were.
@@ -220,8 +220,8 @@ def load(
         A valid program, equal to the one that was saved, without its trail; what ``history`` and ``became`` return stays.
 
     Raises:
-        StoreError: no file can have this path; the file is none of ours, damaged, crafted, or of a later version; or ``state``
-            does not fit it.
+        StoreError: no file can have this path; the file is not one of ``save``, or is damaged, crafted, or of another version; or
+            ``state`` does not fit it.
         InvalidProgram: what is in it is a program that breaks invariants.
         UnsupportedProgram: it needs what is not here or not allowed: operators, all of which are named; a device; safetensors
             (extra ``store``).

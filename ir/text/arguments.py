@@ -65,19 +65,17 @@ def print_arg(arg: Arg, depth: int = 0) -> str:
     write = LEAVES.get(kind)
     if write is not None:
         return write(arg)
-    if kind in CONTAINERS or kind in WORD_OF:
-        return _nested(arg, kind, depth + 1) if depth < MAX_DEPTH else opaque(f"more than {MAX_DEPTH} levels")
+    if (kind in CONTAINERS or kind in WORD_OF) and depth >= MAX_DEPTH:
+        return opaque(f"more than {MAX_DEPTH} levels")
+    if kind in WORD_OF:
+        return f"{WORD_OF[kind]}({', '.join([print_arg(part, depth + 1) for part in CALLED[WORD_OF[kind]][1](arg)])})"
+    if kind in CONTAINERS:
+        return _bracketed(kind, [print_arg(part, depth + 1) for part in children_of(arg)])
     if isinstance(arg, TREES):
         return f"tree({print_tree(arg)})"
     if callable(arg) and registered(op_name(arg)) is arg:
         return f"op({quoted(op_name(arg))})"
     return opaque(type_name(kind))
-
-
-def _nested(arg: Any, kind: type, depth: int) -> str:
-    word = WORD_OF.get(kind)
-    inside = [print_arg(part, depth) for part in (children_of(arg) if word is None else CALLED[word][1](arg))]
-    return _bracketed(kind, inside) if word is None else f"{word}({', '.join(inside)})"
 
 
 def _bracketed(kind: type, inside: Sequence[str]) -> str:
@@ -134,8 +132,18 @@ def read_arg(cursor: Cursor) -> Arg:
 def _read_word(cursor: Cursor) -> Arg:
     at = cursor.start
     word = cursor.advance()
-    if cursor.text == "(" and (word in CALLED or word in LOOKED_UP):
-        return _read_called(cursor, word, at) if word in CALLED else _read_looked_up(cursor, LOOKED_UP[word])
+    if cursor.text == "(" and word in LOOKED_UP:
+        cursor.take("(")
+        found = LOOKED_UP[word](cursor)
+        cursor.take(")")
+        return found
+    if cursor.text == "(" and word in CALLED:
+        with cursor.nested():
+            parts = read_list(cursor, read_arg)
+        try:
+            return CALLED[word][0](*parts)
+        except (ArithmeticError, TypeError, ValueError, RuntimeError) as error:
+            raise cursor.error(f"{word}: {str(error).splitlines()[0]}", at=at) from None
     if word in WORDS:
         return WORDS[word]
     if WORD.fullmatch(word):
@@ -178,25 +186,9 @@ def _read_pairs(cursor: Cursor, read: Callable[[Cursor], T]) -> list[tuple[Arg, 
     return read_rest(cursor, pair, "}")
 
 
-def _read_called(cursor: Cursor, word: str, at: int) -> Arg:
-    with cursor.nested():
-        parts = read_list(cursor, read_arg)
-    try:
-        return CALLED[word][0](*parts)
-    except (ArithmeticError, TypeError, ValueError, RuntimeError) as error:
-        raise cursor.error(f"{word}: {str(error).splitlines()[0]}", at=at) from None
-
-
 def _read_opaque(cursor: Cursor) -> Arg:
     at = cursor.start
     raise cursor.error(f"a value of type {cursor.string()[:80]!a} was printed, but cannot be read from text", at=at)
-
-
-def _read_looked_up(cursor: Cursor, read: Callable[[Cursor], Arg]) -> Arg:
-    cursor.take("(")
-    found = read(cursor)
-    cursor.take(")")
-    return found
 
 
 def _read_operator(cursor: Cursor) -> Arg:

@@ -35,7 +35,7 @@ def parse(
     r"""Return the program that a text describes.
 
     Args:
-        text: what ``print_program`` gave, or written by hand; ``;`` starts a comment.
+        text: the result of ``program.text()``, or written by hand; ``;`` starts a comment.
         state: tensors and other values by name of slot.  Those that it lacks are made on the meta device, with the
             printed dtype, shape and ties.
         operators: what runs operators that are not registered with torch, by name.
@@ -44,7 +44,7 @@ def parse(
             reach files, other processes or attributes by name.
 
     Returns:
-        A program equal to the printed one, when ``state`` gives its values; without meta and trail. Operators that are
+        A program equal to the printed one, if ``state`` has its values; without meta and trail. Operators that are
         neither on the allow-list nor given have no callable: such a program can be looked at, and not run.
 
     Raises:

@@ -169,7 +169,7 @@ def make_tensors(wanted: Mapping[str, tuple[int, int, TensorFacts]]) -> dict[str
             if cell not in cells:
                 cells[cell] = facts.on(storages[storage])
         except (RuntimeError, TypeError, OverflowError) as error:
-            raise UnsupportedProgram(f"no stand-in can be made for {name!a}; give it in `state`: {error}") from error
+            raise UnsupportedProgram(f"no stand-in can be made for {name!a}; pass it in `state`: {error}") from error
     return {name: cells[cell] for name, (cell, _, _) in wanted.items()}
 
 
@@ -354,12 +354,12 @@ def _value_of(line: Line, cursor: Cursor) -> Any:
     if isinstance(value, TensorFacts):
         fault = value.fault
         if fault is None and line.name in given and not value.fits(given[line.name]):
-            fault = "the tensor given in `state` has another shape or dtype"
+            fault = "the tensor passed in `state` has another shape or dtype"
     elif isinstance(value, Opaque):
         if line.name not in given:
-            fault = f"a value of type {value.type[:80]!a} cannot be read from text: give it in `state`"
+            fault = f"a value of type {value.type[:80]!a} cannot be read from text: pass it in `state`"
         elif line.kind is SlotKind.MODULE and not isinstance(given[line.name], torch.nn.Module):
-            fault = "the value given in `state` is not a torch.nn.Module"
+            fault = "the value passed in `state` is not a torch.nn.Module"
     if fault is not None:
         raise cursor.error(fault, at=line.value_at)
     return given.get(line.name, value.value if isinstance(value, LiteralType) else value)

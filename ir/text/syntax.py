@@ -170,7 +170,7 @@ def form(
         make: the class, which takes all fields by name.
         text: how a value is written: ``{field}`` stands for a field, ``[ keyword {field}]`` for one that is left out where it has
             its default, ``{field?on/off}`` for one that is true or false, and a keyword where it has not its default.
-        defaults: those that are not the ones of the class; it is None where there is none.
+        defaults: defaults other than those of the class; a field without one has None.
         fields: the syntax of each field.
 
     >>> from purefx.ir import Range

@@ -1,6 +1,6 @@
 """Every private name of torch that purefx uses, with the reason.
 
-If torch moves one, one file of this folder changes, and ``tests/upstream/test_torch_private.py`` says which.  Nothing is
+If torch moves one, one file of this folder changes, and ``tests/upstream/test_torch_private.py`` names it.  Nothing is
 wrapped here beyond giving it a typed name.
 """
 
@@ -14,4 +14,3 @@ from .graphs import *
 from .joints import *
 from .modes import *
 from .operators import *
-from .traces import *

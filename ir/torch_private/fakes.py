@@ -80,7 +80,7 @@ def per_example(value: torch.Tensor) -> torch.Tensor:
 def device_of(tensor: Any) -> torch.device:
     """Return the device of a tensor, real or fake.
 
-    While one thread computes what an operator gives for fake tensors, the public way says ``meta`` of all of them on each thread.
+    While one thread runs an operator on fake tensors, the public way returns ``meta`` for all of them on each thread.
 
     >>> device_of(torch.ones(2))
     device(type='cpu')
@@ -94,7 +94,7 @@ def fake_of(mode: Any, dtype: torch.dtype, shape: Any, stride: Any, device: torc
     >>> fake_of(FakeTensorMode(), torch.float32, (2, 3), (3, 1), torch.device("cpu"))
     FakeTensor(..., size=(2, 3))
     """
-    with torch._C._DisableTorchDispatch():  # a mode that is on, this one or another, shall not see it
+    with torch._C._DisableTorchDispatch():  # a mode that is on, this one or another, must not see it
         plain = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
     return cast(Any, FakeTensor)(mode, plain, device)
 
@@ -120,7 +120,7 @@ def is_refusal(error: BaseException) -> bool:
     >>> is_refusal(NotImplementedError()), is_refusal(RuntimeError("sizes do not match"))
     (True, False)
     """
-    # One is looked up by name: its module takes long to import, and who raises it has imported it.  An operator that was made
+    # One is looked up by name: its module takes long to import, and its raiser has imported it.  An operator that was made
     # with torch.library.custom_op and has no fake kernel raises a plain RuntimeError.
     known = (*FAKE_REFUSALS, UnsupportedOperatorException, NotImplementedError)
     is_known = isinstance(error, known) or type(error).__name__ == "GuardOnDataDependentSymNode"
@@ -130,7 +130,7 @@ def is_refusal(error: BaseException) -> bool:
 def without_cache(mode: Any) -> AbstractContextManager[None]:
     """Keep a mode from returning cached results of an operator, from any mode of this process; no public switch does.
 
-    What it gives shares memory with an operand only where the schema says that it does, so the first answer and the second
+    The cached result shares memory with an operand only if the schema states it, so the first answer and the second
     differ for an operator that returns its operand silently.
     """
     return _switched_off(mode, "cache_enabled")

@@ -1,6 +1,6 @@
 """Private names of torch for joint forward and backward graphs: the trace of a module with its backward.
 
-Importing AOTAutograd takes longer than all of purefx, so it is done where a joint graph is asked for.
+Importing AOTAutograd takes longer than all of purefx, so it is imported with the first joint graph.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ LOCK = threading.RLock()
 def calls_wrapped(around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Generator[None]:
     """Wrap all calls of modules, in all threads, while this is open.
 
-    Hooks would not do: while torch says that it compiles it does not run those of a module that raises.  Tracers replace
+    Hooks would not do: while torch compiles, it does not run the hooks of a module that raises.  Tracers replace
     ``Module.__call__`` themselves, by what calls this.
 
     Args:
-        around: gives what is called with a module and its arguments, made of what torch calls.
+        around: returns a replacement of the function that torch calls with a module and its arguments.
     """
     with LOCK:
         call: Any = torch.nn.Module._call_impl
@@ -117,19 +117,19 @@ def backward_numbered() -> Generator[None]:
     """
     from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks_from_tensors
 
-    asked: Any = torch.autograd  # whose functions call what it imported
-    run = asked._engine_run_backward
+    autograd: Any = torch.autograd  # whose functions call what it imported
+    run = autograd._engine_run_backward
 
     def numbered(outputs: Any, *args: Any, **kwargs: Any) -> Any:
         setup_stacktrace_preservation_hooks_from_tensors(outputs)
         return run(outputs, *args, **kwargs)
 
     with LOCK:
-        asked._engine_run_backward = numbered
+        autograd._engine_run_backward = numbered
         try:
             yield
         finally:
-            asked._engine_run_backward = run
+            autograd._engine_run_backward = run
 
 
 def traced_joint(module: torch.nn.Module, args: tuple[Any, ...]) -> torch.fx.GraphModule:

@@ -46,7 +46,7 @@ _ORDINARY = _ordinary()
 def is_undisturbed() -> bool:
     """Return whether this thread's operators go to their kernels: no dispatch mode, no tracer, no transformation of torch.func.
 
-    There is no public way to ask for all of them.  Gradient modes, inference mode and autocast do not count.
+    There is no public way to check all of them.  Gradient modes, inference mode and autocast do not count.
 
     >>> is_undisturbed(), torch.func.vmap(lambda x: x * is_undisturbed())(torch.ones(1))
     (True, tensor([0.]))
@@ -76,7 +76,7 @@ def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
 def free_saved(ctx: Any) -> None:
     """Let a node of autograd forget the tensors that it saved, unless its graph is retained.
 
-    Whoever has read them says so before it computes with them, so that each goes with its last use.
+    Call it after reading them and before computing with them, so that each is freed after its last use.
 
     Args:
         ctx: of a ``torch.autograd.Function``, in its backward.

@@ -134,7 +134,7 @@ def is_effectful(target: Any) -> bool:
 def side_effectful() -> frozenset[Any]:
     """Return what ``torch.fx`` never removes as dead: its own table, and what ``torch.fx.node.has_side_effect`` added to it.
 
-    There is no public way to ask; the functions that write the table are public.
+    There is no public way to read it; the functions that write the table are public.
 
     >>> torch.ops.aten._assert_scalar.default in side_effectful()
     True
@@ -154,7 +154,7 @@ def overload_of(op: Any) -> Any:
 def resolve_operator(namespace: str, name: str, overload: str) -> Callable[..., Any] | None:
     """Return a registered operator from the dispatcher's registry, or None.
 
-    The registry is asked first, so that a name never becomes an attribute of something else.
+    The registry is searched first, so that a name never becomes an attribute of something else.
 
     >>> resolve_operator("aten", "relu", "default") is torch.ops.aten.relu.default
     True

@@ -10,37 +10,26 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import purefx as px
+from tests.programs import parent
 
 
-class Alibi(torch.nn.Module):
+class Alibi(parent(slopes=lambda: torch.tensor([0.5, 0.25]))):
     """Reads a buffer in the score."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("slopes", torch.tensor([0.5, 0.25]))
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + self.slopes[h] * (j - i))
 
 
-class LearnedBias(torch.nn.Module):
+class LearnedBias(parent(bias=lambda: torch.nn.Parameter(torch.arange(16.0).reshape(4, 4) / 7))):
     """Reads a value that is computed from a parameter."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bias = torch.nn.Parameter(torch.arange(16.0).reshape(4, 4) / 7)
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         bias = self.bias * 2
         return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + bias[i, j])
 
 
-class Documents(torch.nn.Module):
+class Documents(parent(document=lambda: torch.tensor([0, 0, 1, 1]))):
     """Reads a buffer in the mask, which is made in forward."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("document", torch.tensor([0, 0, 1, 1]))
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         mask = create_block_mask(lambda b, h, i, j: self.document[i] == self.document[j], None, None, 4, 4, device="cpu")
@@ -55,12 +44,8 @@ class Argument(torch.nn.Module):
         return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + bias[i, j] * row[j] + row[i])
 
 
-class Layers(torch.nn.Module):
+class Layers(parent(first=Alibi, second=LearnedBias)):
     """Two that are called as modules, one of them twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = Alibi(), LearnedBias()
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return self.second(self.first(self.first(q, k, v), k, v), k, v)

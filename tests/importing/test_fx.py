@@ -144,16 +144,15 @@ def test_module_of_an_exported_program() -> None:
 def test_higher_order_operators_and_the_state_of_their_bodies() -> None:
     """A branch reads a buffer of its own graph module, and calls a module."""
 
-    class Branch(nn.Module):
-        def __init__(self, factor: float) -> None:
-            super().__init__()
-            self.register_buffer("factor", torch.full((4,), factor))
+    def branch(factor: float) -> torch.fx.GraphModule:
+        class Branch(parent(factor=lambda: torch.full((4,), factor))):
+            def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+                return (x * self.factor,)
 
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
-            return (x * self.factor,)
+        return torch.fx.symbolic_trace(Branch())
 
     root, graph = nn.Module(), torch.fx.Graph()
-    root.yes, root.no = torch.fx.symbolic_trace(Branch(3.0)), torch.fx.symbolic_trace(Branch(5.0))
+    root.yes, root.no = branch(3.0), branch(5.0)
     x, yes, no = graph.placeholder("x"), graph.get_attr("yes"), graph.get_attr("no")
     total = graph.call_function(torch.ops.aten.sum.default, (x,))
     positive = graph.call_function(torch.ops.aten.gt.Scalar, (total, 0))

@@ -122,12 +122,8 @@ class Clipped(parent(layer=lambda: nn.Linear(4, 4))):
         return self.layer(x)
 
 
-class Odd(nn.Module):
-    """Modules whose names are no identifiers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleDict({"a b": nn.Linear(4, 4), "c-d": nn.Linear(4, 4)})
+class Odd(parent(layers=lambda: nn.ModuleDict({"a b": nn.Linear(4, 4), "c-d": nn.Linear(4, 4)}))):
+    """Modules whose names are not identifiers."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.layers["c-d"](self.layers["a b"](x))

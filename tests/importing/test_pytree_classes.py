@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree  # pyright: ignore  # noqa: PGH003
 import purefx as px
 from purefx.errors import InputError, InputValueError
 from purefx.laws import value_differences
+from tests.programs import parent
 
 MADE: list[str] = []
 """The classes of which objects were made from parts."""
@@ -80,23 +81,15 @@ pytree.register_pytree_node(
 pytree.register_pytree_node(Keyless, _parts, lambda parts, _: Keyless(*parts), serialized_type_name="tests.Keyless")
 
 
-class Inner(torch.nn.Module):
-    """Takes and gives an object of the class."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = torch.nn.Linear(2, 2)
+class Inner(parent(lin=lambda: torch.nn.Linear(2, 2))):
+    """Accepts and returns an object of the class."""
 
     def forward(self, pair: Any) -> Any:
         return type(pair)(self.lin(pair.a), pair.b * 2)
 
 
-class Model(torch.nn.Module):
-    """Takes objects of the class by position, by name and in containers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = Inner()
+class Model(parent(inner=Inner)):
+    """Accepts objects of the class by position, by name and in containers."""
 
     def forward(self, pair: Any, more: Any, *, last: Any) -> Any:
         found = self.inner(pair)

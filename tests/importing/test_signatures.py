@@ -28,11 +28,7 @@ from tests.programs import parent
 X = torch.ones(2, 2)
 
 
-class Flags(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = torch.nn.Linear(2, 2)
-
+class Flags(parent(lin=lambda: nn.Linear(2, 2))):
     def forward(self, x: Any, flag: Any = True, n: Any = 2, more: Any = None) -> Any:
         y = self.lin(x)
         if flag:
@@ -42,11 +38,7 @@ class Flags(torch.nn.Module):
         return y if more is None else y + more
 
 
-class Nested(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = torch.nn.Linear(2, 2)
-
+class Nested(parent(lin=lambda: nn.Linear(2, 2))):
     def forward(self, x: Any, tree: Any, flag: Any) -> Any:
         left = self.lin(tree["a"]) + tree["b"][0]
         return {"o": left + x if flag else left - x, "p": (tree["b"][1],)}

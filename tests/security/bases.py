@@ -65,12 +65,12 @@ class Rich(nn.Module):
         return {"z": z + self.view, "point": Point(left, [right.reshape(x.shape[0] * 2), e])}
 
 
-class Plain(nn.Module):
-    """Two equal blocks, random numbers and one written buffer."""
+def block() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout(0.5)) for _ in range(2)])
+
+class Plain(parent(blocks=lambda: nn.ModuleList([block(), block()]))):
+    """Two equal blocks, random numbers and one written buffer."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         for block in self.blocks:

@@ -151,7 +151,7 @@ def test_files_with_bad_intent_name_all_that_is_refused(tmp_path: Path) -> None:
         px.load(path)
     assert "'builtins.getattr' (is not a function on data alone)" in str(caught.value)
     assert "'higher_order.wrap' (calls its operand, and no exporter writes it)" in str(caught.value)
-    assert "allow={'builtins.getattr', 'higher_order.wrap'} if you trust who wrote it" in str(caught.value)
+    assert "allow={'builtins.getattr', 'higher_order.wrap'} if you trust its author" in str(caught.value)
     assert "getitem" not in str(caught.value)
     with pytest.raises(px.errors.UnsupportedProgram, match=r"'higher_order\.wrap'") as caught:
         px.load(path, allow={"builtins.getattr"})

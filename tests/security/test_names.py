@@ -236,13 +236,9 @@ def test_keywords_are_not_identifiers(word: str, tmp_path: Path) -> None:
 
 def test_children_called_like_keywords_run(tmp_path: Path) -> None:
     """Eager accepts them, and so does everything but torch's own text of a graph, which says so instead of a SyntaxError."""
+    kinds = {"class": nn.Linear(2, 2), "lambda": nn.Linear(2, 2)}
 
-    class Holder(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.kinds = nn.ModuleDict({"class": nn.Linear(2, 2), "lambda": nn.Linear(2, 2)})
-            self.register_buffer("def", torch.ones(2))
-
+    class Holder(parent(kinds=lambda: nn.ModuleDict(kinds), **{"def": lambda: torch.ones(2)})):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.kinds["lambda"](self.kinds["class"](x)) + getattr(self, "def")
 

@@ -417,14 +417,14 @@ def given(**changes: Any) -> dict[str, Any]:
     [
         (given(seen=None), "neither the file nor `state` has: 'seen'"),
         ({}, "neither the file nor `state` has: 'one.weight', 'one.bias'"),
-        (given(seen=torch.ones(3)), r"the slot 'seen' is torch.float32 \(2,\), and `state` gives torch.float32 \(3,\)"),
-        (given(seen=torch.ones(2).double()), "gives torch.float64"),
-        (given(seen=[1.0, 2.0]), "`state` gives a list"),
+        (given(seen=torch.ones(3)), r"the slot 'seen' is torch.float32 \(2,\), and `state` has torch.float32 \(3,\)"),
+        (given(seen=torch.ones(2).double()), "has torch.float64"),
+        (given(seen=[1.0, 2.0]), "`state` has a list"),
         (
             {f"module.{key}": value for key, value in given().items()},
             "not a slot of the program: 'module.seen', 'module.one.weight'",
         ),
-        (given(**{"other.weight": torch.ones(2, 2)}), "'one.weight', 'other.weight' are one tensor, and `state` gives several"),
+        (given(**{"other.weight": torch.ones(2, 2)}), "'one.weight', 'other.weight' are one tensor, and `state` has several"),
     ],
 )
 def test_what_does_not_fit_is_told(state: dict[str, Any], message: str, bare: Path) -> None:
@@ -447,7 +447,7 @@ def test_views_are_made_again(tmp_path: Path) -> None:
     lowered = px.lower(px.transform(px.load(tmp_path / "bare.purefx", state=copies)))
     for _ in range(2):
         torch.testing.assert_close(lowered(X), model(X), rtol=0, atol=0)
-    with pytest.raises(px.errors.StoreError, match="share memory, and what `state` gives for them does not fit together"):
+    with pytest.raises(px.errors.StoreError, match="share memory, and their values in `state` do not fit together"):
         px.load(tmp_path / "bare.purefx", state={**copies, "part": torch.zeros(2)})
 
 
