@@ -92,7 +92,7 @@ def test_inputs_that_are_the_modules_tensors() -> None:
     assert [formal.name for formal in named.main.inputs] == ["ids"] and named.signature.arg_names == ("ids",)
     reads = {(node.do.slot, node.stack[-1:]) for node in named.main.nodes if isinstance(node.do, px.Get)}
     assert {(f"{path}.weight", (px.Frame(path),)) for path in ("embed", "head")} <= reads
-    with pytest.raises(px.errors.NamingError, match=r"takes parameters as inputs .*give `inputs=`"):
+    with pytest.raises(px.errors.NamingError, match=r"takes parameters as inputs .*pass `inputs=`"):
         px.restore_names(program, module)
     with pytest.raises(px.errors.NamingError, match="inputs are 1 values"):
         px.restore_names(program, module, inputs=[IDS])

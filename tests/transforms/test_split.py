@@ -182,8 +182,8 @@ def test_parts_whose_state_is_not_the_same_any_more_are_not_joined() -> None:
     [
         ("ab", None, TypeError, "tags is a sequence"),
         ((1,), None, TypeError, "a tag is a string"),
-        ((), None, px.errors.PartitionError, "there is none"),
-        (("a", "a"), None, px.errors.PartitionError, "stand there twice"),
+        ((), None, px.errors.PartitionError, "pass at least one"),
+        (("a", "a"), None, px.errors.PartitionError, "are repeated"),
         (("a.b",), None, px.errors.PartitionError, "cannot be the name of a part"),
         (("forward",), None, px.errors.PartitionError, "cannot be the name of a part"),
         (("a",), {"y": "b"}, px.errors.PartitionError, "none of the tags"),

@@ -1,4 +1,4 @@
-"""Module calls of raw traces: one stack for each call."""
+"""Normalize module stacks of raw traces: one stack for each call."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Place:
     frame: Frame | None = None
     """The innermost call around it, as it is now; None in the root."""
     inner: dict[tuple[str, int], Place] = field(factory=dict)
-    """The calls that are made here, by module and number as they were."""
+    """The calls made here, by old module and number."""
 
 
 class Renumbering:
-    """Works out the stacks of one program.
+    """Normalizes the stacks of one program.
 
     Args:
         program: a flat program.
@@ -57,7 +57,7 @@ class Renumbering:
         self._known: dict[tuple[Place, Stack], tuple[Place, Stack]] = {}
 
     def program(self) -> Program:
-        """Return the program; the same object if nothing is to do."""
+        """Return the program; the same object if its stacks are normal."""
         source = self.source
         todo = [self._graph(source.root, (), self.root)]
         while todo:
@@ -94,7 +94,7 @@ class Renumbering:
         return Relocation(partial(join, outer[-1].path)).stack(stack) if outer else stack
 
     def _entered(self, start: Place, stack: Stack) -> tuple[Place, Stack]:
-        """Return where a stack of calls leads from a place, and its calls as they are now."""
+        """Return the place that a stack of calls leads to, and its normalized calls."""
         found = self._known.get((start, stack))
         if found is None:
             place, own = start, list[Frame]()
@@ -170,7 +170,7 @@ class Renumbering:
     laws=["nodes of one call stay in one call", "calls of a module are numbered from 0 without gaps, in the order of the nodes"],
 )
 def normalize_stacks(program: Program, *, aliases: torch.nn.Module | None = None) -> Program:
-    """Write the module stacks of all nodes in one way.
+    """Normalize the module stacks of all nodes.
 
     Before::
 

@@ -27,11 +27,11 @@ from .state import Original, is_made, made_constants, near_or_there, original_of
 __all__ = ["name_inputs", "restore_names", "word"]
 
 ROOTS = ("L__self___", "self_")
-"""How tracers call the root at the beginning of a name; the exporter leaves it out."""
+"""Prefixes of names that tracers write for the root, and the exporter omits."""
 
 
 def exporter_names(program: Program) -> list[str]:
-    """Return the name of each input of the root, as the exporter would give it before it looks for clashes.
+    """Return the exporter's name of each input of the root, before clashes are resolved.
 
     >>> from purefx.ir import Graph, Input, ObjectType, Signature
     >>> signature = Signature((UserInput(ObjectType(), "batch['ids']"),))
@@ -46,7 +46,8 @@ def exporter_names(program: Program) -> list[str]:
     for formal, spec in program.inputs:
         match spec:
             case StateInput(slot=slot):
-                found.append(exporter_name(_below_root(slot), program.state[slot]))
+                below = next((slot[len(root) :] for root in ROOTS if slot.startswith(root)), slot)
+                found.append(exporter_name(below, program.state[slot]))
             case UserInput(argument=argument):
                 found.append(_identifier(next(told, word(argument) or formal.name)))
             case _:
@@ -55,7 +56,7 @@ def exporter_names(program: Program) -> list[str]:
 
 
 def word(path: str) -> str:
-    """Return a path as one word: ``_`` for whatever cannot be in a name.
+    """Return a path as one word, with ``_`` for characters that a name cannot contain.
 
     >>> word("batch['my ids'][0]"), word("lin.weight"), word("args[0]")
     ('batch_my_ids_0', 'lin_weight', 'args_0')
@@ -65,14 +66,7 @@ def word(path: str) -> str:
 
 
 def _of_key(key: Any) -> str:
-    for field in ("key", "idx", "name"):
-        if hasattr(key, field):
-            return word(str(getattr(key, field)))
-    return word(str(key))
-
-
-def _below_root(slot: str) -> str:
-    return next((slot[len(root) :] for root in ROOTS if slot.startswith(root)), slot)
+    return word(str(next((getattr(key, field) for field in ("key", "idx", "name") if hasattr(key, field)), key)))
 
 
 def _identifier(name: str) -> str:
@@ -86,7 +80,7 @@ def _identifier(name: str) -> str:
     laws=["nothing but names changes", "an input has the name of its argument, or that with a number where two would have it"],
 )
 def name_inputs(program: Program, names: Iterable[str] | Mapping[str, str] | None = None, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Call the inputs of the root what the caller calls the arguments, and what state they are.
+    """Rename the inputs of the root after the arguments and the state that they are.
 
     Before::
 
@@ -96,22 +90,22 @@ def name_inputs(program: Program, names: Iterable[str] | Mapping[str, str] | Non
 
         inputs p_lin_weight = state "lin.weight", batch_ids = batch['ids']
 
-    Without ``names`` they are those that ``torch.export`` gives: the path of each leaf as one word in small letters, ``p_``,
-    ``b_``, ``c_`` and ``obj_`` before parameters, buffers, constants and other objects, ``token`` for tokens.  So a program of
-    ``import_ep`` is left as it is.  Two inputs that would have one name are numbered in order.
+    Without ``names`` they are those of ``torch.export``: the path of each leaf as one word in lower case, ``p_``, ``b_``, ``c_``
+    and ``obj_`` before parameters, buffers, constants and other objects, ``token`` for tokens.  So a program of ``import_ep``
+    stays as it is.  Equal names are numbered in order.
 
     Args:
         program: a program at any stage.
-        names: a name for each user input, in order, or for some by the name or the path that they have now.  Where such an
-            input is a whole positional argument, callers of the lowered module call it that as well.
+        names: a name for each user input, in order, or a mapping from present names or paths to names.  If such an input is a
+            whole positional argument, the argument of the lowered module is renamed, too.
         fuel: a rewrite is one input, in order.
 
     Returns:
-        The program whose root has these inputs.
+        The program with renamed inputs.
 
     Raises:
-        NamingError: a name is not an identifier, there is not one for each user input, two are equal, or there is no such input.
-        TypeError: ``names`` is neither names nor a mapping.
+        NamingError: a name is not an identifier, two names are equal, their number is wrong, or an input does not exist.
+        TypeError: ``names`` is neither a sequence of names nor a mapping.
 
     >>> import purefx as px
     >>> signature = px.ir.Signature((px.ir.UserInput(px.ir.ObjectType(), "batch['ids']"),))
@@ -131,7 +125,7 @@ def name_inputs(program: Program, names: Iterable[str] | Mapping[str, str] | Non
 
 
 def _given(program: Program, names: Iterable[str] | Mapping[str, str]) -> dict[int, str]:
-    # What the caller says, by position among the inputs of the root.
+    # The names that the caller passes, by position among the inputs of the root.
     users = [position for position, spec in enumerate(program.signature.inputs) if type(spec) is UserInput]
     if isinstance(names, str) or not isinstance(names, Iterable):
         said = f"not {short(names)}; write [{names!r}] for one input" if isinstance(names, str) else f"not {short(names)}"
@@ -141,8 +135,9 @@ def _given(program: Program, names: Iterable[str] | Mapping[str, str]) -> dict[i
     else:
         listed = list(names)
         if len(listed) != len(users):
-            there = ", ".join([_shown(program, position) for position in users]) or "none"
-            raise NamingError(f"{len(listed)} names for {len(users)} user inputs: {there}; give a mapping to name some of them")
+            specs: Any = program.signature.inputs
+            there = ", ".join([specs[at].argument or program.main.inputs[at].name for at in users]) or "none"
+            raise NamingError(f"{len(listed)} names for {len(users)} user inputs: {there}; pass a mapping to name some of them")
         pairs = dict(zip(users, listed, strict=True))
     _check(pairs)
     return pairs
@@ -168,13 +163,8 @@ def _position(program: Program, users: list[int], key: object) -> int:
     return known[key]
 
 
-def _shown(program: Program, position: int) -> str:
-    spec = program.signature.inputs[position]
-    return (spec.argument if type(spec) is UserInput else "") or program.main.inputs[position].name
-
-
 def _settled(program: Program, wanted: list[str], first: Container[int], fuel: Fuel) -> dict[str, str]:
-    # New names of inputs by their old ones: those that the caller gave come first, then those of the user inputs.
+    # New names of inputs by their old ones: first those that the caller passes, then those of the user inputs.
     inputs, specs = program.main.inputs, program.signature.inputs
     order = sorted(range(len(inputs)), key=lambda at: (at not in first, type(specs[at]) is not UserInput, at))
     taken: set[str] = set()
@@ -187,8 +177,7 @@ def _settled(program: Program, wanted: list[str], first: Container[int], fuel: F
         else:
             taken.add(wish)
             moving.append(at)
-    left = set(order).difference(moving)
-    names = Names([inputs[at].name for at in left])
+    names = Names([inputs[at].name for at in set(order).difference(moving)])
     return {inputs[at].name: names.fresh(wanted[at]) for at in moving}
 
 
@@ -198,7 +187,7 @@ def _is_numbered(name: str, wish: str) -> bool:
 
 
 def _renamed(graph: Graph, found: dict[str, str]) -> Graph:
-    # Nodes give way where an input takes their name.
+    # A node is renamed if an input takes its name.
     given = {found.get(one.name, one.name) for one in graph.inputs}
     names = Names([*given, *(node.name for node in graph.nodes)])
     known = {old: Ref(new) for old, new in found.items()}
@@ -207,7 +196,7 @@ def _renamed(graph: Graph, found: dict[str, str]) -> Graph:
 
 
 def _signature(signature: Signature, given: dict[int, str]) -> Signature:
-    # Arguments that are one input each, by position, are called what the caller said.
+    # Positional arguments that are one input each get the names that the caller passes.
     users = [position for position, spec in enumerate(signature.inputs) if type(spec) is UserInput]
     leaves = {users[number]: argument for argument, number in enumerate(_whole(signature, len(users))) if number is not None}
     names, inputs = list(signature.arg_names), list(signature.inputs)
@@ -225,7 +214,7 @@ def _signature(signature: Signature, given: dict[int, str]) -> Signature:
 
 
 def _whole(signature: Signature, users: int) -> list[int | None]:
-    # For each positional argument the leaf that it is; None if it is several.
+    # The leaf of each positional argument; None if it has several.
     if signature.in_spec is None:
         return list(range(users))
     specs = signature.in_spec.child(0).children()
@@ -274,21 +263,21 @@ def restore_names(
         program: a program at any stage in which no two modules share a body that reads state; one with ``inputs`` is flat.
         module: the original module, or a mapping from names to its tensors, like ``dict(module.named_parameters())`` or
             ``module.state_dict()``; a mapping leaves kinds as they are, but for values that are parameters.
-        inputs: what the traced graph was called with (Dynamo's ``example_inputs``), as pytrees: inputs that were given a tensor
-            of the module become state, and the lowered module is called without them.
-        add_unused: whether parameters and buffers of the module that the program does not have are added.
+        inputs: the arguments of the traced graph (Dynamo's ``example_inputs``), as pytrees: inputs that are a tensor of the
+            module become state, and the lowered module is called without them.
+        add_unused: whether to add parameters and buffers of the module that the program lacks.
         fuel: a rewrite is one tensor of the module, in the order of the program's state.
 
     Returns:
         The program with these names.
 
     Raises:
-        NamingError: the module has none of the program's tensors, or another tensor under the name of one that is not its; the
-            program takes parameters as inputs, and ``inputs`` are not given; they are not as many as the user inputs, or a part
-            of an argument would become state; or more inputs were given one tensor than it has names.
-        UnsupportedProgram: a body that several modules share would have to read one slot under several names, or the program is
-            split and the names are of no part.
-        PipelineError: ``inputs`` are given for a program that calls modules.
+        NamingError: the module has none of the program's tensors, or another tensor under one of its names; the program takes
+            parameters as inputs, and ``inputs`` is missing; its length is not the number of user inputs, or a part of an argument
+            would become state; or more inputs are one tensor than it has names.
+        UnsupportedProgram: a shared body would have to read one slot under several names, or the program is split and the names
+            are of no part.
+        PipelineError: ``inputs`` is passed for a program that calls modules.
         TypeError: ``module`` is neither a module nor a mapping.
 
     >>> import torch, purefx as px
@@ -303,7 +292,8 @@ def restore_names(
     original = original_of(module)
     taken = program if inputs is None else with_state_inputs(program, original, inputs)
     naming = _Naming(taken.state, original, fuel)
-    naming.check(_parameters_handed(program) if inputs is None else [])
+    passed = [formal.name for formal in program.main.inputs if isinstance(formal.meta.get("val"), torch.nn.Parameter)]
+    naming.check(passed if inputs is None else [])
     made = made_constants(taken, naming.unmatched) if original.tells_kinds and naming.whole else frozenset[str]()
     state = naming.state_after(made, add_unused=add_unused)
     named = taken
@@ -313,12 +303,8 @@ def restore_names(
     return sink_state.apply(named) if taken is not program and "state sunk" in program.facts else named
 
 
-def _parameters_handed(program: Program) -> list[str]:
-    return [formal.name for formal in program.main.inputs if isinstance(formal.meta.get("val"), torch.nn.Parameter)]
-
-
 class _Naming:
-    """Which slot is which tensor of the original, and what becomes of the state."""
+    """Matches slots with tensors of the original, and renames the state."""
 
     def __init__(self, state: State, original: Original, fuel: Fuel) -> None:
         self.state = state
@@ -332,9 +318,9 @@ class _Naming:
         self.matched = {key: slots for key, slots in shown.items() if fuel.burn("name", *by_key[key])}
         self.whole = not fuel.refused
         self.given: dict[str, str] = {}
-        """For each name of the original the slot of the program that is that tensor."""
+        """The slot of the program for each name of the original."""
         self.target: dict[str, str] = {}
-        """For each of these slots, the name that reads of it use."""
+        """The new name of each of these slots in reads."""
         for key, slots in self.matched.items():
             self._share_out(slots, by_key[key])
 
@@ -365,33 +351,33 @@ class _Naming:
             if strange and self.whole:
                 raise NamingError(
                     f"the module has another tensor under the name {strange[0]!r}: state is identified by its memory, so "
-                    f"give the module as it was traced, before its tensors were replaced, moved or copied"
+                    f"pass the module as it was traced, before its tensors were replaced, moved or copied"
                 )
         elif original and any(slot.kind in REGISTERED and not is_made(name) for name, slot in state.pairs):
             raise NamingError(
                 f"the module has none of the {len(state)} tensors of the program ({', '.join(map(repr, state.order[:3]))} ...): "
-                "state is identified by its memory, so give the module itself that was traced, not a copy"
+                "state is identified by its memory, so pass the traced module itself, not a copy"
             )
         elif handed and any(slot.kind is SlotKind.PARAMETER for slot in original.values()):
             raise NamingError(
                 f"the program has no tensor of the module, and takes parameters as inputs ({', '.join(map(repr, handed[:3]))}), "
-                "as graphs of Dynamo do: give `inputs=`, what the graph was called with"
+                "as graphs of Dynamo do: pass `inputs=`, the arguments of the graph"
             )
 
     @property
     def names(self) -> dict[str, str]:
-        """What slots are called that are called otherwise now."""
+        """The new names of renamed slots."""
         return {slot: name for slot, name in {**self.target, **self._others}.items() if slot != name}
 
     @property
     def _others(self) -> dict[str, str]:
-        # What is not the module's gives way where a name is needed.
+        # Slots that are not of the module are renamed if the module needs their names.
         names = Names([*self.given, *self.unmatched])
         return {name: names.fresh(name) for name in self.unmatched if name in self.given}
 
     @property
     def unmatched(self) -> list[str]:
-        """The slots that get no name of the original."""
+        """The slots that the original does not name."""
         return [name for name in self.state if name not in self.target]
 
     def state_after(self, made: frozenset[str], *, add_unused: bool) -> State:
@@ -401,7 +387,12 @@ class _Naming:
         for name, own in self.original.slots.items():
             if name in self.given:
                 slots[name] = self._slot(self.state[self.given[name]], own)
-            elif add_unused and self.whole and own.kind is not SlotKind.CONSTANT and not self._is_held(name):
+            elif (
+                add_unused
+                and self.whole
+                and own.kind is not SlotKind.CONSTANT
+                and not any(is_below(name, held) for held in self.state.modules)
+            ):
                 slots[name] = numbers.slot(own.value, own.kind, persistent=own.persistent)
         others = self._others
         for name in self.unmatched:
@@ -411,9 +402,6 @@ class _Naming:
         slots = numbered(slots)
         same = tuple(slots) == self.state.order and all(slots[name] is slot for name, slot in self.state.pairs)
         return self.state if same else State(tuple(slots), pmap(slots))
-
-    def _is_held(self, name: str) -> bool:
-        return any(is_below(name, held) for held in self.state.modules)
 
     def _slot(self, slot: Slot, own: Slot) -> Slot:
         if not self.original.tells_kinds:

@@ -1,4 +1,4 @@
-"""Renaming of state in all parts of a program, and state in place of inputs.
+"""Rename state in all parts of a program, and turn inputs into state.
 
 ``Original`` knows what the traced module calls its tensors.
 """
@@ -51,11 +51,11 @@ __all__ = [
 ]
 
 MADE = "_tensor_constant"
-"""How tracers of torch call a tensor that no module has; a number follows."""
+"""Names that tracers of torch write for tensors that no module has; a number follows."""
 
 
 def made_constants(program: Program, names: Iterable[str]) -> frozenset[str]:
-    """Return the slots among some that are constants which a tracer registered as buffers.
+    """Return the slots that are constants, though a tracer registered them as buffers.
 
     Args:
         program: any valid program.
@@ -78,7 +78,7 @@ def made_constants(program: Program, names: Iterable[str]) -> frozenset[str]:
 
 
 def is_made(name: str) -> bool:
-    """Return whether a tracer calls a tensor so that no module has.
+    """Return whether a tracer writes this name for a tensor that no module has.
 
     >>> is_made("_tensor_constant0"), is_made("a._tensor_constant12"), is_made("_tensor_constant")
     (True, True, False)
@@ -148,7 +148,7 @@ class Original:
 
     slots: Mapping[str, Slot]
     tells_kinds: bool
-    """Whether it is known what they are: of a module it is, of a mapping only where a value is a parameter."""
+    """Whether their kinds are known: for a module they are, for a mapping only those of parameters."""
     modules: tuple[Module, ...] = ()
 
     def by_key(self, unless_known: Container[str] = ()) -> dict[object, list[str]]:
@@ -162,7 +162,7 @@ class Original:
 
 
 def original_of(source: torch.nn.Module | Mapping[str, Any]) -> Original:
-    """Return what a module, or a mapping from names to tensors, calls its tensors.
+    """Return the names of the tensors of a module, or of a mapping from names to tensors.
 
     Raises:
         NamingError: a name is not a path, or a value of a mapping is neither a tensor nor a script object.
@@ -181,7 +181,7 @@ def original_of(source: torch.nn.Module | Mapping[str, Any]) -> Original:
         if not is_dotted_path(name):
             raise NamingError(f"{short(name)} cannot be the name of state: names are separated by dots, without quotes")
         if not isinstance(value, torch.Tensor | torch.ScriptObject):
-            raise NamingError(f"{name!r} is {short(value)}, and names are given to tensors and script objects")
+            raise NamingError(f"{name!r} is {short(value)}, and only tensors and script objects have names")
         is_parameter = isinstance(value, torch.nn.Parameter)
         slots[name] = Slot(SlotKind.PARAMETER if is_parameter else SlotKind.BUFFER, value, 0, 0)
     return Original(slots, tells_kinds=False)
@@ -233,7 +233,7 @@ def _check_parts(program: Program, state: State) -> None:
     strange = [name for name in state if name not in program.state and name.partition(".")[0] not in parts] if parts else []
     if strange:
         raise UnsupportedProgram(
-            f"the program is split, so its state lies in the parts, and {strange[0]!r} is in none: restore names before "
+            f"the program is split, so its state is in the parts, and {strange[0]!r} is in none: restore names before "
             "split_by_tags, or join the parts first"
         )
 
@@ -249,13 +249,13 @@ def _slot(slot: str, graph: str, places: tuple[str, ...], names: Mapping[str, st
     if len(set(news)) == 1:
         return FROM_ROOT + news[0]
     raise UnsupportedProgram(
-        f"the body {graph!r} is shared by {', '.join(map(repr, places[:3]))}, and what it reads as {slot!r} is to be called "
-        f"{', '.join(map(repr, news[:3]))}; give the names before deduplicate, or expand the program first"
+        f"the body {graph!r} is shared by {', '.join(map(repr, places[:3]))}, and the slot {slot!r} of it would be renamed to "
+        f"{', '.join(map(repr, news[:3]))}; restore names before deduplicate, or expand the program first"
     )
 
 
 def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any]) -> Program:
-    """Return a program in which inputs that were passed tensors of the original are state.
+    """Return a program in which inputs that are tensors of the original become state.
 
     Args:
         program: a flat program; one that calls modules is refused where there is something to do.
@@ -296,7 +296,7 @@ def _leaves(program: Program, inputs: Sequence[Any]) -> dict[int, Any]:
     users = [at for at, spec in enumerate(specs) if type(spec) is UserInput]
     leaves = pytree.tree_leaves(list(inputs))
     if len(leaves) != len(users):
-        raise NamingError(f"inputs are {len(leaves)} values, and the program takes {len(users)}; give those of a whole call")
+        raise NamingError(f"inputs are {len(leaves)} values, and the program takes {len(users)}; pass those of a whole call")
     pairs = [(at, leaf, specs[at]) for at, leaf in zip(users, leaves, strict=True)]
     return {at: leaf for at, leaf, spec in pairs if type(spec) is UserInput and type(spec.type) is not RestType}
 
@@ -317,8 +317,7 @@ def _slots(program: Program, original: Original, leaves: dict[int, Any]) -> dict
             name = next((name for name in names if name not in taken), None)
             if name is None:
                 raise NamingError(
-                    f"several inputs were given the tensor {names[0]!r}, and no state is two inputs: trace with it in one "
-                    "argument"
+                    f"several inputs are the tensor {names[0]!r}, and state cannot be two inputs: trace with it in one argument"
                 )
             found[at] = name
             taken.add(name)

@@ -22,7 +22,7 @@ from ...ir.inference import Interpreter
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ...ir.signature import TensorType, UserInput
-from ...ir.state import Slot, SlotKind, State
+from ...ir.state import SlotKind, State
 from ...ir.state_changes import as_plain, dressed, has_window, kind_of_state
 from ..cleanup import infer
 from ..deduplicate import deduplicate
@@ -288,8 +288,10 @@ def _converted_state(program: Program, dtype: torch.dtype, keep: tuple[str, ...]
     slots = dict(program.state.pairs)
     if any(slot.kind is SlotKind.MODULE for slot in slots.values()):
         raise UnsupportedProgram("to_dtype cannot convert modules that a program calls as they are; convert before importing")
-    kept = {slot.cell for name, slot in slots.items() if _is_kept(name, keep)}
-    goes = {name: slot for name, slot in slots.items() if slot.cell not in kept and _is_to_convert(slot, dtype)}
+    kept = {slot.cell for name, slot in slots.items() for glob in keep
+            if fnmatchcase(name, glob) or fnmatchcase(name.rpartition(".")[0], glob)}  # fmt: skip
+    goes = {name: slot for name, slot in slots.items() if slot.cell not in kept and slot.kind is not SlotKind.CONSTANT
+            and dtype_in({"val": slot.value}) not in (None, dtype)}  # fmt: skip
     if not goes:
         return program.state
     memories: dict[int, dict[int, torch.Tensor]] = {}
@@ -311,14 +313,6 @@ def _converted_state(program: Program, dtype: torch.dtype, keep: tuple[str, ...]
             )
     changed = {name: evolve(slot, value=made[slot.cell]) for name, slot in goes.items()}
     return State(program.state.order, program.state.slots.update(changed))
-
-
-def _is_kept(name: str, keep: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, glob) or fnmatchcase(name.rpartition(".")[0], glob) for glob in keep)
-
-
-def _is_to_convert(slot: Slot, dtype: torch.dtype) -> bool:
-    return slot.kind is not SlotKind.CONSTANT and dtype_in({"val": slot.value}) not in (None, dtype)
 
 
 def _cast_together(shared: Mapping[int, torch.Tensor], dtype: torch.dtype) -> dict[int, torch.Tensor]:
@@ -346,11 +340,9 @@ def _cast(name: str, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def _without_identities(graph: Graph) -> Graph:
     # A cast to the same dtype returns its operand: users outside of the module call of the cast use the operand, if the call
-    # itself uses the cast, too.  Checks of dtypes are open until all types are known.
+    # itself uses the cast, too.
     metas, edit = graph.metas, Rewriter(graph)
-    for number, node in enumerate(graph.nodes):
-        if is_check(node):
-            edit.put(number, _with_dtype(node, None))
+    for node in graph.nodes:
         if short_name(node) != "to" or not node.stack or dtype_in(node.meta) is None:
             continue
         [operand, *_] = node.refs()

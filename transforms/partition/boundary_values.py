@@ -83,7 +83,7 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     graphs: dict[str, Graph] = {}
     nodes: list[Node] = []
     now: dict[str, str] = {}
-    """For each value that is relayed, its name after the last part that handed it on."""
+    """The name of each relayed value after the last part that relayed it."""
     for part, values in zip(chain.parts, through, strict=True):
         first = {name: Ref(now.get(chain.value(name), chain.value(name))) for name in part.node.refs()}
         body, args = program.graphs[part.graph], list(replace_refs(part.node.args, first))
@@ -121,7 +121,7 @@ def _first_name(arg: Arg, chain: Chain) -> Arg:
 
 
 def _with_results(call: Node, part: PartCall, given: tuple[str, ...], names: Names, metas: Mapping[str, Meta]) -> list[Node]:
-    # The call of a part, and the nodes that take its results apart if there are several.
+    # The call of a part, and the projections of its results if there are several.
     if len(given) == 1:
         return [call.evolve(name=given[0], meta=value_only(metas[given[0]]))]
     name = names.fresh(word_of(part.path)) if call.name in part.given else call.name
@@ -131,7 +131,7 @@ def _with_results(call: Node, part: PartCall, given: tuple[str, ...], names: Nam
 
 
 def _through(program: Program, chain: Chain, fuel: Fuel) -> list[list[str]]:
-    # For each part the values that it must hand on, in the order in which they are made.
+    # The values that each part must relay, in the order in which they are computed.
     needed: dict[str, int] = {}
     """The last part that uses a value, by its first name; what the caller gets is used behind the last."""
     for number, part in enumerate(chain.parts):
@@ -222,7 +222,7 @@ def move_non_tensor_nodes(program: Program, *, fuel: Fuel = UNLIMITED) -> Progra
 
 
 def _with_copies(whole: Program, flat: Graph, of: list[int], paths: list[str], fuel: Fuel) -> list[list[Node]] | None:
-    # The nodes of each part, with copies of the numbers that earlier parts made in front; None if none is copied.
+    # The nodes of each part, behind copies of numbers that earlier parts computed; None if none is copied.
     home, barred = _movable(whole, of)
     names, used = flat.names(), set(flat.output_refs())
     bodies: list[list[Node]] = [[] for _ in paths]
@@ -245,7 +245,7 @@ def _with_copies(whole: Program, flat: Graph, of: list[int], paths: list[str], f
 
 
 def _still_needed(nodes: list[Node], used: set[str], home: Mapping[str, int]) -> list[Node]:
-    # Numbers that nothing uses here, because other parts compute them now, are left out.
+    # Numbers without users here are dropped, because other parts compute them now.
     needed, kept = set(used), list[Node]()
     for node in reversed(nodes):
         if node.name in needed or node.name not in home:

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 Where = dict[str, dict[int, None]]
-"""For a module or a slot, the parts that have it."""
+"""The parts of a module or a slot."""
 
 
 def below_parts(flat: Program, split: Program, names: tuple[str, ...], bodies: tuple[str, ...]) -> Program:
@@ -233,7 +233,7 @@ def with_bodies_of(before: Program, after: Program) -> Program:
 
 
 def _chunks(graph: Graph) -> dict[str, list[Node]]:
-    # The call of each part with the nodes that take its results apart.
+    # The call of each part with the projections of its results.
     chunks: dict[str, list[Node]] = {}
     chunk: list[Node] = []
     for node in graph.nodes:
@@ -282,10 +282,10 @@ class _Cutting:
         self.bodies = [_Body() for _ in placing.names]
         self.names = Names([*taken, *(value.name for value in (*self.graph.inputs, *self.graph.nodes))])
         self.home: dict[str, int] = dict.fromkeys([formal.name for formal in self.graph.inputs], -1)
-        """The part that makes a value, -1 for the inputs of the root, in the order in which they are made."""
+        """The part that computes each value, -1 for the inputs of the root, in order."""
 
     def take(self) -> None:
-        """Put each node into its part, part by part: the same whatever order the parts stood in before."""
+        """Put each node into its part, part by part; the result does not depend on the order of the nodes."""
         first = self._first_readers()
         members: list[list[int]] = [[] for _ in self.bodies]
         for number, (node, part) in enumerate(zip(self.graph.nodes, self.placing.of, strict=True)):
@@ -355,7 +355,7 @@ OF_CALLS = frozenset({"stacks", "scopes", "call-labels", "boundaries"})
     laws=["it gives back the program that was split, nodes in an order that is legal", "no name has a part in it afterwards"],
 )
 def join(program: Program) -> Program:
-    """Put the parts of a split program together again.
+    """Join the parts of a split program.
 
     Before::
 
@@ -460,7 +460,7 @@ def one_read_each(flat: Program) -> Program:
 
 @define(eq=False)
 class _Stripped(Relocation):
-    """Takes the names of parts out of a flat program."""
+    """Removes the names of parts from a flat program."""
 
     def frames(self, stack: Stack) -> Stack:
         """Return the calls around a node without the call of its part."""

@@ -25,8 +25,7 @@ from ...ir.torch_private import OpOverload, pytree, size_number
 from ...ir.validation import a_program
 from ..transformation import transformation
 from .cut import below_parts, cut, joined_flat, outlined_inside, read_below, with_bodies_of
-from .placement import found_units, place
-from .tags import ByModule, checked_tags, follows, module_paths
+from .placement import ByModule, checked_tags, follows, found_units, module_paths, place
 
 __all__ = ["balanced", "split_balanced", "split_by_module", "split_by_tags"]
 
@@ -45,7 +44,7 @@ def balanced(sizes: Sequence[float], depths: Sequence[int], parts: int) -> list[
     sums = _exact_sums(sizes)
     bound = _smallest_bound(sums, parts)
     count = len(sizes)
-    # How far a part that begins at a segment may go, and how many parts the rest needs at least.
+    # The end of a part that begins at a segment, and the least number of parts for the rest.
     reach = [_reach(sums, start, bound) for start in range(count)]
     need = [0] * (count + 1)
     for start in range(count - 1, -1, -1):
@@ -54,7 +53,7 @@ def balanced(sizes: Sequence[float], depths: Sequence[int], parts: int) -> list[
     start = 0
     for left in range(parts - 1, 0, -1):
         fits = [end for end in range(start + 1, reach[start] + 1) if need[end] <= left <= count - end]
-        # Best would be an equal share of what is left; all is multiplied by the number of shares.
+        # An equal share of the rest would be best; all is multiplied by the number of shares.
         share, shares = sums[count] - sums[start], left + 1
         off = {end: abs((sums[end] - sums[start]) * shares - share) for end in fits}
         start = min(fits, key=lambda end: (depths[end], off[end]))
@@ -194,7 +193,7 @@ def split_by_module(program: Program, modules: Mapping[str, str]) -> Program:
     known = module_paths(joined_flat(program)[0])
     for path in modules:
         if path not in known:
-            raise PartitionError(f"split_by_module: {path!r} is the path of no module{did_you_mean(path, known)}")
+            raise PartitionError(f"split_by_module: {path!r} is not the path of a module{did_you_mean(path, known)}")
     return _named("split_by_module", program, tuple(dict.fromkeys(modules.values())), ByModule(dict(modules)))
 
 
@@ -207,7 +206,7 @@ def _named(caller: str, program: Program, tags: tuple[str, ...], tag_of: Callabl
 
 
 Cost = Literal["bytes", "flops"] | Callable[[Node], float]
-"""What a node costs: see ``split_balanced``."""
+"""The cost of a node: see ``split_balanced``."""
 
 
 @frozen
@@ -272,7 +271,7 @@ def split_balanced(program: Program, k: int, *, cost: Cost = "bytes") -> Program
 
 
 def _shared(left: Node, right: Node) -> int:
-    # How many module calls a cut between two nodes goes through.
+    # The number of module calls that a cut between two nodes crosses.
     return len(common_prefix([left.stack, right.stack]))
 
 
