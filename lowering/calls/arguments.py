@@ -47,11 +47,9 @@ def adapted(root: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list
     """
     plan, adapter = root.purefx_plan, root.flat_args_adapter
     try:
-        values = plan.bound(args, kwargs)
+        return list(plan.leaves(args, kwargs))
     except InputError:
-        values = None
-    if values is not None:
-        return list(plan.checked(values))
+        pass
     known = {name: kwargs[name] for name in plan.tree.keyword if name in kwargs}  # in the order of the program, as for torch
     leaves, spec = pytree.tree_flatten((args, {**known, **kwargs}))
     metadata = {**root.meta, "unflattened_module": root}
