@@ -167,7 +167,7 @@ def test_a_module_that_the_program_holds() -> None:
         for each in (module, other):
             put(each, "layers.0", Counting())
         same(module, other)
-        with pytest.raises(px.errors.SwapError, match="does not take that"):
+        with pytest.raises(px.errors.SwapError, match="does not accept that"):
             module.layers[0] = Sub()
 
 
@@ -212,7 +212,7 @@ def test_what_is_loaded_still_notices() -> None:
     for module in both(program_of(model)):
         module.layers[0] = Plus()
         loaded = pickle.loads(pickle.dumps(module))
-        refused(loaded, "layers.1", Sub(), "does not take that")
+        refused(loaded, "layers.1", Sub(), "does not accept that")
         loaded.layers[0] = px.unflatten(torch.export.export(model, (X,))).layers[0]
         same(loaded, model)
         module.layers = loaded.layers
@@ -278,8 +278,8 @@ CASES: dict[str, Refused] = {
     ),
     "arguments that do not fit": (
         lambda: Parent(dicts, a=Dicts()), ("a",), (
-            ("a", Sub, r"passes 1 positional, more=, and Sub.forward\(a: .*does not take that"),
-            ("a", lambda: torch.compile(Sub(), backend="eager"), "does not take that"),
+            ("a", Sub, r"passes 1 positional, more=, and Sub.forward\(a: .*does not accept that"),
+            ("a", lambda: torch.compile(Sub(), backend="eager"), "does not accept that"),
             ("a", lambda: nn.ModuleList([Plus()]), "has no forward"),
             ("a", lambda: px.import_ep(torch.export.export(Sub(), (X, X))), "the program takes"),
             ("a", lambda: px.unflatten(torch.export.export(Sub(), (X, X))), "the program takes"),
@@ -289,7 +289,7 @@ CASES: dict[str, Refused] = {
     ),
     "programs that do not fit": (
         lambda: one(Layer()), (), (
-            ("a", lambda: px.import_ep(torch.export.export(Pair(), (X,))), "let it give the same structure"),
+            ("a", lambda: px.import_ep(torch.export.export(Pair(), (X,))), "return the same structure"),
         ),
     ),
     "state that others read": (Reads, (), (("emb", lambda: nn.Linear(4, 5), "the root reads its weight, and"),)),
@@ -297,7 +297,7 @@ CASES: dict[str, Refused] = {
         lambda: Reads(tied=True), (), (("emb", lambda: nn.Linear(4, 4), r"reads its weight \(the same tensor as w\)"),)
     ),
     "modules that others call": (
-        Calls, (), (("a", Plus, "the root calls its lin, and a Plus has no such module"), ("a.lin", Sub, "does not take that"))
+        Calls, (), (("a", Plus, "the root calls its lin, and a Plus has no such module"), ("a.lin", Sub, "does not accept that"))
     ),
     "lists": (Layers, (), (("layers", lambda: nn.ModuleList([Plus(), Plus()]), "calls the modules in it one by one"),)),
     "a branch of an operator": (Chooses, (), (("a", lambda: Negated(4, 4), "its operators are in the code of the root"),)),

@@ -120,7 +120,7 @@ def test_sizes_are_kept_as_numbers() -> None:
     ep = torch.export.export(Flat(), (x,), dynamic_shapes={"x": {0: torch.export.Dim("n", min=2, max=64)}})
     from torch.export.experimental import _export_forward_backward
 
-    program = px.import_ep(_export_forward_backward(ep), forward=ep)
+    program = px.import_ep(_export_forward_backward(ep))
     cut = training.partition_joint(program)
     assert {one.kind for one in cut.saved} <= {"intermediate", "size"}
     for rows in (3, 7):

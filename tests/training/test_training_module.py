@@ -112,7 +112,7 @@ def test_the_loss_of_an_exported_joint_program_is_scaled_inside() -> None:
     eager = parent(up=lambda: nn.Linear(4, 8), down=lambda: nn.Linear(8, 1))
     model = type("Loss", (eager,), {"forward": lambda self, x: self.down(self.up(x).relu()).pow(2).mean()})()
     ep = torch.export.export(copy.deepcopy(model), (torch.randn(5, 4),))
-    module = px.training_module(px.import_ep(_export_forward_backward(ep), forward=ep))
+    module = px.training_module(px.import_ep(_export_forward_backward(ep)))
     x = torch.randn(5, 4)
     for each in (model, module):
         torch.autograd.backward(each(x) * 0.1)

@@ -130,7 +130,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({3: PART}, "no module 3"),
     ({"part": Parts}, "Parts is a class; give a torch.nn.Module"),
     ({"part": torch.relu}, r"cannot stand in for a module"),
-    ({"part": nn.Linear(3, 3)}, r"passes 3 positional, scale=, mask=, and Linear\.forward\(.*\) .* does not take that"),
+    ({"part": nn.Linear(3, 3)}, r"passes 3 positional, scale=, mask=, and Linear\.forward\(.*\) .* does not accept that"),
     ({"part": nn.ModuleList()}, "a ModuleList has no forward"),
     ({"part": PART, "part.linear": nn.Tanh()}, r"'part.linear' is below 'part', which is swapped as well"),
     ([("part", PART)], "takes a mapping"),
