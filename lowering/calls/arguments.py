@@ -58,7 +58,7 @@ def adapted(root: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list
     if not isinstance(found, list | tuple) or len(found) != count:
         got = f"{len(found)} of them" if isinstance(found, list | tuple) else f"a {type(found).__name__}"
         name = type(adapter).__name__
-        raise InputError(f"the program takes {count} flat arguments ({', '.join(plan.checks.paths)}); {name} gave {got}")
+        raise InputError(f"the program takes {count} flat arguments ({', '.join(plan.checks.paths)}); {name} returned {got}")
     return list(plan.checked(found))
 
 

@@ -74,7 +74,8 @@ def warn_of_modes(context: LoweringContext, module: torch.nn.Module, *, train: b
         return
     place: Any = module.__dict__["purefx_place"]
     bodies = [(body, path) for body, path in instances(context.program, place.body.name, place.path) if body in written]
-    present = {part.purefx_place.path for part in module.modules() if "purefx_place" in part.__dict__}  # others were replaced
+    places: list[Any] = [part.__dict__.get("purefx_place") for part in module.modules()]
+    present = {place.path for place in places if place is not None}  # other modules were replaced
     found = [(path, op) for body, path in bodies if path in present for op in written[body]]
     names = list(dict.fromkeys(f"{path or 'the root'} ({op})" for path, op in found))
     if not names:
