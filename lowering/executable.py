@@ -1,4 +1,4 @@
-"""``executable``: a root with only user inputs and user outputs; state is read, and new contents are written in place.
+"""``executable``: a root with only user inputs and user outputs: state is read, new contents are written in place, and no tokens.
 
 ``with_saved_values`` is for programs whose new contents stay outputs.
 """
@@ -8,19 +8,19 @@ from __future__ import annotations
 import torch
 from attrs import evolve
 
-from ..ir.arguments import Arg, Items, Ref
+from ..ir.arguments import Arg, Ref
 from ..ir.effects.resolved import node_effects, slot_views, views_of
-from ..ir.graph import Get, Graph, Input, Node
+from ..ir.graph import Graph, Input, Node
 from ..ir.inference import clone_value
 from ..ir.names import word_of
 from ..ir.operators import op_of
 from ..ir.program import Program
-from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
-from ..transforms import inplace_mutations
+from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, UserInput
+from ..transforms import inplace_mutations, remove_effect_tokens, sink_state
 
 __all__ = ["executable", "with_saved_values"]
 
-CLONE, EMPTY = op_of(torch.ops.aten.clone.default), op_of(torch.ops.aten.empty.memory_format)
+CLONE = op_of(torch.ops.aten.clone.default)
 
 
 def executable(program: Program) -> Program:
@@ -34,23 +34,15 @@ def executable(program: Program) -> Program:
     signature = program.signature
     if all(type(spec) is UserInput for spec in signature.inputs) and all(type(spec) in GIVEN for spec in signature.outputs):
         return program
-    names, taken = program.main.names(), {spec.slot for spec in signature.inputs if type(spec) is StateInput}
-    written = dict.fromkeys([spec.slot for spec in signature.outputs if type(spec) is StateMutation])
-    more = [(Input(names.fresh(word_of(slot))), StateInput(slot)) for slot in written if slot not in taken]  # read to be written
-    if more:
-        main = evolve(program.main, inputs=(*program.main.inputs, *[formal for formal, _ in more]))
-        program = program.with_boundary(main, (*signature.inputs, *[spec for _, spec in more]))
-    program = inplace_mutations.apply(program)  # of a tree too: only its laws need a flat program
-    reads: list[Node] = []
-    for formal, spec in program.inputs:
-        if type(spec) is StateInput:
-            reads.append(Node(formal.name, Get(spec.slot), meta=formal.meta))
-        elif type(spec) is Token:  # it orders nothing here
-            reads.append(Node(formal.name, EMPTY, (Items([0]),), meta=formal.meta))
-    graph, users = program.main, [pair for pair in program.inputs if type(pair[1]) is UserInput]
-    kept = [pair for pair in zip(graph.output, program.signature.outputs, strict=True) if type(pair[1]) is not Token]
-    main = Graph(tuple([formal for formal, _ in users]), (*reads, *graph.nodes), tuple([arg for arg, _ in kept]))
-    return program.with_boundary(main, [spec for _, spec in users], [spec for _, spec in kept])
+    taken = {spec.slot for spec in signature.inputs if type(spec) is StateInput}
+    written = dict.fromkeys([spec.slot for spec in signature.outputs if type(spec) is StateMutation and spec.slot not in taken])
+    if written:  # a slot is read to be written
+        names, inputs = program.main.names(), program.main.inputs
+        main = evolve(program.main, inputs=(*inputs, *[Input(names.fresh(word_of(slot))) for slot in written]))
+        program = program.with_boundary(main, (*signature.inputs, *map(StateInput, written)))
+    for step in (remove_effect_tokens, inplace_mutations, sink_state):
+        program = step.apply(program)  # of a tree too: only their laws need a flat program
+    return program
 
 
 def with_saved_values(program: Program) -> Program:

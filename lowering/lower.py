@@ -32,7 +32,7 @@ from .modules.context import LoweringContext
 from .modules.module import RESERVED, Bound, Place, new_module
 from .modules.tree import Tree, grow
 
-__all__ = ["copies_into_state", "lower", "lower_unchecked", "write_parameter", "writing_parameters"]
+__all__ = ["lower", "lower_unchecked", "write_parameter", "writing_parameters"]
 
 
 def lower(
@@ -134,20 +134,17 @@ def writing_parameters(program: Program) -> Program:
     >>> writing_parameters(program) is program
     True
     """
-    copies = {name: found for name in program.order if (found := copies_into_state(program.graphs[name]))}
-    if not copies:
-        return program
-    changed: dict[str, set[str]] = {}
-    for name, path in instances(program):
-        for node, slot in copies.get(name, {}).items():
-            there = program.state.slots.get(join(path, slot))
-            if there is not None and there.kind is SlotKind.PARAMETER:
-                changed.setdefault(name, set()).add(node)
-    graphs: dict[str, Graph] = {}
-    for name, found in changed.items():
-        nodes = [_into_parameter(node) if node.name in found else node for node in program.graphs[name].nodes]
-        graphs[name] = evolve(program.graphs[name], nodes=tuple(nodes))
-    return program.evolve(graphs=program.graphs.update(graphs)) if graphs else program
+    copies = {name: found for name in program.order if (found := _copies_into_state(program.graphs[name]))}
+    changed = [
+        (name, node)
+        for name, path in (instances(program) if copies else ())
+        for node, slot in copies.get(name, {}).items()
+        if (there := program.state.slots.get(join(path, slot))) is not None and there.kind is SlotKind.PARAMETER
+    ]
+    for name, found in changed:
+        nodes = [_into_parameter(node) if node.name == found else node for node in program.graphs[name].nodes]
+        program = program.evolve(graphs=program.graphs.set(name, evolve(program.graphs[name], nodes=tuple(nodes))))
+    return program
 
 
 def _into_parameter(node: Node) -> Node:
@@ -155,15 +152,8 @@ def _into_parameter(node: Node) -> Node:
     return evolve(node, do=evolve(node.do, target=write_parameter))
 
 
-def copies_into_state(graph: Graph) -> dict[str, str]:
-    """Return the slot that each copy into state writes, by name of node.
-
-    >>> copies_into_state(Graph((), (), ()))
-    {}
-    """
+def _copies_into_state(graph: Graph) -> dict[str, str]:
+    # The slot that each copy into state writes, by name of the node.
     copies = [node for node in graph.nodes if type(node.do) is Op and node.do.name == COPY]
-    if not copies:
-        return {}
-    slots = {node.name: node.do.slot for node in graph.nodes if type(node.do) is Get}
-    pairs = [(node.name, node.args[0]) for node in copies]
-    return {name: slots[arg.name] for name, arg in pairs if type(arg) is Ref and arg.name in slots}
+    reads = {node.name: node.do.slot for node in graph.nodes if type(node.do) is Get} if copies else {}
+    return {node.name: reads[arg.name] for node in copies if type(arg := node.args[0]) is Ref and arg.name in reads}

@@ -47,11 +47,9 @@ def adapted(root: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list
     """
     plan, adapter = root.purefx_plan, root.flat_args_adapter
     try:
-        values = plan.bound(args, kwargs)
+        return list(plan.leaves(args, kwargs))
     except InputError:
-        values = None
-    if values is not None:
-        return list(plan.checked(values))
+        pass
     known = {name: kwargs[name] for name in plan.tree.keyword if name in kwargs}  # in the order of the program, as for torch
     leaves, spec = pytree.tree_flatten((args, {**known, **kwargs}))
     metadata = {**root.meta, "unflattened_module": root}
@@ -60,7 +58,7 @@ def adapted(root: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list
     if not isinstance(found, list | tuple) or len(found) != count:
         got = f"{len(found)} of them" if isinstance(found, list | tuple) else f"a {type(found).__name__}"
         name = type(adapter).__name__
-        raise InputError(f"the program takes {count} flat arguments ({', '.join(plan.checks.paths)}); {name} gave {got}")
+        raise InputError(f"the program takes {count} flat arguments ({', '.join(plan.checks.paths)}); {name} returned {got}")
     return list(plan.checked(found))
 
 

@@ -24,7 +24,7 @@ from ..modules.module import MADE, Bound, Lowered, LoweredModule, OtherName, Pla
 from .arguments import CallPlan, adapted
 from .preserved import handling
 
-__all__ = ["LoweredInterpreterRoot", "LoweredRoot", "bound_class", "class_of", "root_class", "root_of"]
+__all__ = ["LoweredInterpreterRoot", "LoweredRoot", "bound_class", "class_of", "root_of"]
 
 
 class _Root(Lowered):
@@ -133,13 +133,19 @@ class LoweredInterpreterRoot(_Root, LoweredInterpreter, UnflattenedModule):
         return UnflattenedModule.print_readable(self, *args, **kwargs)
 
 
-def root_class(base: type[torch.nn.Module], plan: CallPlan, codes: Codes) -> type[torch.nn.Module]:
-    """Return the class of one root, whose ``forward`` has the signature of the original's."""
+def root_of(plan: CallPlan, codes: Codes, to: str) -> type[torch.nn.Module]:
+    """Return the class of one root, whose ``forward`` has the signature of the original's.
+
+    Args:
+        plan: how it is called.
+        codes: the body that each code runs.
+        to: which kind of module it is.
+    """
     members: dict[str, Any] = {"purefx_codes": codes}
     if plan.signature is not None:
         members["forward"] = forward = _copied(_Root.forward)
         forward.__signature__ = plan.signature  # type: ignore[attr-defined]
-    return make_class(base, members)
+    return make_class(LoweredRoot if to == "graph_module" else LoweredInterpreterRoot, members)
 
 
 def _copied(function: Callable[..., Any]) -> FunctionType:
@@ -174,17 +180,6 @@ def bound_class(kind: type[torch.nn.Module], how: type[Bound], body: Body) -> ty
         run = body.run
         members["forward"] = lambda self, *args: run(self.__dict__.get(FIRST, self), *args)
     return type(kind.__name__, (how, kind), members)
-
-
-def root_of(plan: CallPlan, codes: Codes, to: str) -> type[torch.nn.Module]:
-    """Return the class of a root.
-
-    Args:
-        plan: how it is called.
-        codes: the body that each code runs.
-        to: which kind of module it is.
-    """
-    return root_class(LoweredRoot if to == "graph_module" else LoweredInterpreterRoot, plan, codes)
 
 
 def _members(body: Body, to: str) -> dict[str, Any]:

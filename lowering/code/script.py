@@ -131,7 +131,9 @@ def _flat(program: Program) -> Program:
         if type(node.do) is Op and node.do.name.startswith("purefx.") and not is_boundary(node):
             raise UnsupportedProgram(f"{node.do.name} has no counterpart in torch.fx; reduce the program first, px.minimize(...)")
     if any(type(spec) is not UserOutput for spec in flat.signature.outputs):
-        raise UnsupportedProgram("a script gives results only; gradients and losses of a joint program have no place in it")
+        raise UnsupportedProgram(
+            "a script returns results only, and a joint program returns gradients or a loss; take its forward"
+        )
     return flat
 
 

@@ -205,12 +205,12 @@ def _check_interface(made: Program, was: Program, name: str) -> None:
     takes, expected = ([formal.name for formal, spec in one.inputs if type(spec) is UserInput] for one in (made, was))
     if len(takes) != len(expected):
         raise FxPassError(
-            f"the pass {name} gave a graph with {len(takes)} inputs ({', '.join(takes)}), where the program takes "
+            f"the pass {name} returned a graph with {len(takes)} inputs ({', '.join(takes)}), and the program takes "
             f"{len(expected)} ({', '.join(expected)}); a transformation keeps the inputs"
         )
     gives, wanted = len(made.main.output), len(was.main.output)
     if gives != wanted:
-        raise FxPassError(f"the pass {name} gave a graph with {gives} outputs, where the program gives {wanted}")
+        raise FxPassError(f"the pass {name} returned a graph with {gives} outputs, and the program returns {wanted}")
 
 
 def _state(before: State, after: State, given: Mapping[str, Any]) -> State:
@@ -304,7 +304,9 @@ class FxPass:
         """
         given = self.run(ep, **options)
         if given is not None and not isinstance(given, torch.export.ExportedProgram):
-            raise FxPassError(f"the pass {self.name} gave a {type(given).__name__}; it takes and returns an ExportedProgram")
+            raise FxPassError(
+                f"the pass {self.name} returned a {type(given).__name__}; it must return an ExportedProgram"
+            )
         return ep if given is None else given
 
     def _module(self, given: Any, module: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -317,8 +319,8 @@ class FxPass:
             return torch.fx.GraphModule(module, given)
         if not isinstance(given, torch.fx.GraphModule):
             raise FxPassError(
-                f"the pass {self.name} gave a {type(given).__name__}; a pass returns a GraphModule, a PassResult, a Graph, or "
-                "None where it edits what it is given"
+                f"the pass {self.name} returned a {type(given).__name__}; a pass returns a GraphModule, a PassResult, a "
+                "Graph, or None if it edits its argument"
             )
         return given
 

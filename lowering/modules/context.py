@@ -125,9 +125,10 @@ class LoweringContext:
 
     @cached_property
     def _bodies_before(self) -> Mapping[tuple[str, int], Graph]:
-        before, found = self.unmerged, dict[tuple[str, int], Graph]()
-        for frame, name in bodies_of_calls(before) if before is not None else ():
-            found.setdefault((frame.path, frame.call), before.graphs[name])
+        found: dict[tuple[str, int], Graph] = {}
+        if self.unmerged is not None:
+            for frame, name in bodies_of_calls(self.unmerged):
+                found.setdefault((frame.path, frame.call), self.unmerged.graphs[name])
         return found
 
     def before_merging(self, path: str, call: int) -> Graph | None:

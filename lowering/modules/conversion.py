@@ -46,34 +46,19 @@ def written_mode(node: Node) -> bool | None:
     >>> [written_mode(Node("y", dropout, (Ref("x"), p, train))) for p, train in ((0.5, True), (0.5, False), (0.0, True))]
     [True, False, None]
     """
-    if type(node.do) is not Op:
+    if type(node.do) is not Op or not isinstance(node.do.target, OpOverload) or "backward" in node.do.name:
         return None
-    places = _places(node.do.target)
-    if not places:
+    given = {**dict(zip(_names(node.do.target), node.args, strict=False)), **dict(node.kwargs)}
+    rate = next((given[name] for name in RATES if name in given), None)
+    if rate == 0 or given.get("running_mean", 0) is None:  # without running statistics both modes use those of the batch
         return None
-    given = {name: node.args[index] for name, index in places.items() if index < len(node.args)}
-    given.update(node.kwargs)
-    if "running_mean" in places:
-        # Without running statistics both modes use those of the batch.
-        return None if given.get("running_mean") is None else bool(next((given[name] for name in FLAGS if name in given), False))
-    rate = next((given.get(name, 0) for name in RATES if name in places), None)
-    if rate == 0:
-        return None
-    return bool(next((given[name] for name in FLAGS if name in given), True))
+    unflagged = False if "running_mean" in given else True if "dropout_p" in given else None
+    return next((bool(given[name]) for name in FLAGS if name in given), unflagged)
 
 
 @functools.cache
-def _places(target: Any) -> dict[str, int]:
-    # Where an operator has what its mode depends on; nothing for one that has no mode.
-    if not isinstance(target, OpOverload):
-        return {}
-    schema = schema_of(target)
-    places = {argument.name: index for index, argument in enumerate(schema.arguments)}
-    normalises = "batch_norm" in schema.name or "instance_norm" in schema.name
-    if "backward" in schema.name or (normalises and "running_mean" not in places):
-        return {}
-    drops = "dropout_p" in places or ("train" in places and any(name in places for name in RATES))
-    return places if normalises or drops or "rrelu" in schema.name else {}
+def _names(operator: Any) -> tuple[str, ...]:
+    return tuple([argument.name for argument in schema_of(operator).arguments])
 
 
 def warn_of_modes(context: LoweringContext, module: torch.nn.Module, *, train: bool) -> None:
@@ -89,7 +74,8 @@ def warn_of_modes(context: LoweringContext, module: torch.nn.Module, *, train: b
         return
     place: Any = module.__dict__["purefx_place"]
     bodies = [(body, path) for body, path in instances(context.program, place.body.name, place.path) if body in written]
-    present = {part.purefx_place.path for part in module.modules() if "purefx_place" in part.__dict__}  # others were replaced
+    places: list[Any] = [part.__dict__.get("purefx_place") for part in module.modules()]
+    present = {place.path for place in places if place is not None}  # other modules were replaced
     found = [(path, op) for body, path in bodies if path in present for op in written[body]]
     names = list(dict.fromkeys(f"{path or 'the root'} ({op})" for path, op in found))
     if not names:

@@ -120,7 +120,7 @@ class Stages(Sequence[torch.nn.Module]):
         tensors = [output] if isinstance(output, torch.Tensor) else list(output)
         wanted = sum(type(arg) is Ref for arg in self.results)
         if len(tensors) != wanted:
-            raise InputError(f"the last stage gives {wanted} tensors, not {len(tensors)}")
+            raise InputError(f"the last stage returns {wanted} tensors, not {len(tensors)}")
         rest = iter(tensors)
         return self.whole.result([next(rest) if type(arg) is Ref else arg for arg in self.results])
 

@@ -167,7 +167,7 @@ def boundaries(
             except StageError:
                 raise
             except Exception as error:
-                raise StageError(f"the sizes that {name} gives cannot be known before it runs: {error}") from error
+                raise StageError(f"the sizes of the results of {name} are unknown before it runs: {error}") from error
             values = [results] if isinstance(results, torch.Tensor) else list(results)
             found.append([_like(value) for value in values])
             values = [value.detach().requires_grad_(value.requires_grad) for value in values]  # the next stage gets leaves

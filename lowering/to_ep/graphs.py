@@ -77,7 +77,7 @@ def check_target(node: Node) -> Any:
         )
     for key, _ in node.kwargs:
         if not is_identifier(key):
-            raise UnsupportedProgram(f"{place_of(node)}: the keyword {key!r} is none in Python")
+            raise UnsupportedProgram(f"{place_of(node)}: the keyword {key!r} is not a Python identifier")
     return target
 
 
@@ -91,7 +91,7 @@ def check_literal(arg: Arg) -> Any:
         return arg
     said = f"{type(arg).__module__}.{type(arg).__qualname__}"
     raise UnsupportedProgram(
-        f"an argument of type {said} cannot stand in an exported program; make it an input, or state of the program"
+        f"an argument of type {said} is not allowed in an exported program; make it an input, or state of the program"
     )
 
 
@@ -322,7 +322,7 @@ class Values(FakeValues):
             said = (str(error) or type(error).__name__).splitlines()[0]
             raise UnsupportedProgram(
                 f"{place_of(node)}: it has no fake value, and its operator does not take those of its arguments ({said}); "
-                "fix the node, or put what it gives into meta['val']"
+                "fix the node, or put its value into meta['val']"
             ) from error
 
 

@@ -397,7 +397,7 @@ def _argument(leaf: Any) -> ArgumentSpec:
         return CustomObjArgument(name, value.class_fqn, value.fake_val)
     where = f"the value {name!r}" if name else "an output"
     raise UnsupportedProgram(
-        f"{where} is a {type(value).__name__}, and an exported program takes and gives tensors, numbers, strings and None; "
+        f"{where} is a {type(value).__name__}, and an exported program takes and returns tensors, numbers, strings and None; "
         "take the parts out of it with operator.getitem"
     )
 

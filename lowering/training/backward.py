@@ -116,8 +116,8 @@ class TrainingPrograms:
         for name, value in zip(self.frozen, self.read_frozen(module), strict=True):
             if isinstance(value, torch.Tensor) and value.requires_grad:
                 raise UnsupportedProgram(
-                    f"{name} needs a gradient, and it needed none when the program was captured, which so has none for it: let "
-                    "it require one (requires_grad_()) and capture it again"
+                    f"{name} needs a gradient, but needed none when the program was captured, so it is not computed: let it "
+                    "require one (requires_grad_()) and capture it again"
                 )
         for number, leaf in enumerate(leaves):
             if isinstance(leaf, torch.Tensor) and leaf.requires_grad and (what := self.refused.get(number)):
@@ -213,8 +213,8 @@ def _refused(forward: Program, gradients: Collection[int]) -> dict[int, str]:
         name = spec.argument or formal.name
         if number not in gradients:
             found[number] = (
-                f"the argument {name} needs a gradient, and it needed none when the program was captured, which so has none for "
-                f"it: pass {name}.detach(), or capture it again with an argument that requires one"
+                f"the argument {name} needs a gradient, but needed none when the program was captured, so it is not "
+                f"computed: pass {name}.detach(), or capture it again with an argument that requires one"
             )
         elif formal.name in written:
             found[number] = f"the argument {name} is written in place and needs a gradient; pass a copy: {name}.detach().clone()"

@@ -75,7 +75,7 @@ def training_module(
     a_program(program, "training_module")
     if not is_joint(program):
         raise ArgumentError(
-            "training_module takes a joint program, which has a forward and its backward, and this one gives no gradients; "
+            "training_module takes a joint program, which has a forward and a backward, and this one returns no gradients; "
             "px.training.capture_joint(module, args) makes one"
         )
     flat = inline(remove_effect_tokens(check(program)))

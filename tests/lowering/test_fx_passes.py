@@ -194,7 +194,7 @@ def test_what_is_no_pass_is_refused() -> None:
         px.from_fx_pass(3)
     with pytest.raises(px.errors.ArgumentError, match="over='modul'"):
         px.from_fx_pass(relu_to_tanh, over="modul")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(FxPassError, match="gave a str"):
+    with pytest.raises(FxPassError, match="returned a str"):
         px.from_fx_pass(lambda module: module.code)(program())
 
 
@@ -205,7 +205,7 @@ def test_other_inputs_and_outputs_are_refused() -> None:
         output.args = ((*results, *results),)
         return module
 
-    with pytest.raises(FxPassError, match="2 outputs, where the program gives 1"):
+    with pytest.raises(FxPassError, match="2 outputs, and the program returns 1"):
         px.from_fx_pass(more_outputs)(program())
     flexible = px.capture(torch.nn.Bilinear(2, 2, 1), (torch.ones(1, 2), torch.ones(1, 2)))
 

@@ -274,7 +274,7 @@ def test_sizes_that_depend_on_the_data_are_refused() -> None:
           return a
         }
     """)
-    with pytest.raises(px.errors.StageError, match="the sizes that s0 gives cannot be known before it runs"):
+    with pytest.raises(px.errors.StageError, match="the sizes of the results of s0 are unknown before it runs"):
         px.pipeline_stage(px.lower_stages(program), 0)
 
 

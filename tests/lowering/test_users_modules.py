@@ -198,7 +198,7 @@ def test_adapters() -> None:
     assert torch.equal(module(X, y=Y), X - 2 * Y)
     assert adapter.asked == {}
     for gives, said in (
-        (lambda flat: flat, "takes 2 flat arguments .x, y.; Recorder gave 1"),
+        (lambda flat: flat, "takes 2 flat arguments .x, y.; Recorder returned 1"),
         (lambda flat: [flat[0], torch.ones(3)], r"argument y: .*got shape \(3,\)"),
     ):
         with pytest.raises(px.PurefxError, match=said):
