@@ -105,20 +105,6 @@ def test_replacements_compute_with_sizes(written: Any, expected: Any) -> None:
         assert torch.equal(exported(x), expected(x))
 
 
-def test_one_size_is_computed_once() -> None:
-    made = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x) * x.shape[0] + x.shape[0])(dynamic())
-    assert [node.do.name for node in made.main.nodes].count("aten.sym_size.int") == 1
-
-
-def test_a_rule_of_one_operator_leaves_what_is_not_proven() -> None:
-    @px.rule(at=torch.relu)
-    def unless_four(m: Any) -> Any:
-        return None if m.arguments["self"].shape[0] == 4 else torch.tanh(m.arguments["self"])
-
-    program = dynamic()
-    assert unless_four(program) is program
-
-
 def test_a_replacement_that_branches_on_an_open_size_installs_no_guard() -> None:
     program = dynamic()
     before = assumed(program)

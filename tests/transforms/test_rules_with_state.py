@@ -134,38 +134,6 @@ def test_low_rank_adapters_by_path() -> None:
     assert all(param.grad is not None for name, param in lowered.named_parameters() if name.endswith((".a", ".b")))
 
 
-@px.rule(where=lambda m: m.tensor("w") is not None)
-def quantized(x: Any, w: Any, b: Any) -> Any:
-    return functional.linear(x, w, b)
-
-
-@quantized.becomes
-def _(m: px.Match, x: Any, w: Any, b: Any) -> Any:
-    weight = m.tensor(w)
-    scale = weight.abs().amax(1, keepdim=True) / 127
-    small, factor = m.buffer("weight_int8", (weight / scale).round().to(torch.int8)), m.buffer("scale", scale)
-    m.drop(w)
-    return x @ (small.to(torch.float32) * factor).t() + b
-
-
-def _quantized(linear: nn.Linear) -> nn.Module:
-    weight = linear.weight.detach()
-    scale = weight.abs().amax(1, keepdim=True) / 127
-    small = (weight / scale).round().to(torch.int8)
-    return Wrapped(lambda m, x: x @ (m.small.float() * m.scale).t() + m.inner.bias, linear, small=small, scale=scale)
-
-
-def test_weights_of_eight_bits() -> None:
-    eager = changed("*", lambda inner: _quantized(inner) if isinstance(inner, nn.Linear) else inner)
-    for program in programs():
-        result = quantized(program)
-        assert_like(result, eager)
-        assert not [name for name in result.state if name.endswith(".weight")]
-        assert result.state["head.weight_int8"].value.dtype is torch.int8
-        assert len(result.order) == len(program.order)
-        assert quantized(result) is result
-
-
 class Between(nn.Module):
     """Draws numbers, and writes, between a read of state and the end of what reads it."""
 
@@ -205,15 +173,6 @@ def test_reads_of_state_that_is_dropped_do_not_stand_in_the_way() -> None:
             torch.testing.assert_close(given, eager(x))
 
 
-def test_state_that_is_written_is_not_known() -> None:
-    asked: list[object] = []
-    ask = px.rule(where=lambda m: bool(asked.append(m.tensor("b"))))(lambda a, b: a + b).becomes(lambda m, a, b: a - b)
-    for program in programs(Wrapped(lambda m, x: x + m.inner.head.bias + m.inner.seen.add_(1), Model())):
-        ask(program)
-    assert any(isinstance(each, Tensor) for each in asked)
-    assert not [each for each in asked if isinstance(each, Tensor) and not each.requires_grad]
-
-
 def test_a_tensor_of_the_rule_is_one_constant() -> None:
     three = torch.tensor(3.0)
     more = px.rule(lambda x, how: functional.gelu(x, approximate=how)).becomes(lambda m, x, how: torch.relu(x) + three)
@@ -222,46 +181,6 @@ def test_a_tensor_of_the_rule_is_one_constant() -> None:
         result = more(program)
         assert_like(result, eager)
         assert len(result.state) == len(program.state) + 1
-
-
-@pytest.mark.parametrize("number", [0, 1])
-def test_an_edit_of_one_module(number: int) -> None:
-    program = programs()[number]
-    gelu = [node.name for _, node in program.nodes() if node.name.startswith("gelu")][1 - number]
-    one = px.rule(at=torch.nn.functional.gelu, where=lambda m: m.path == "layers.1.act" and m.root.name == gelu, once=True)
-    made = one(lambda m: m.value * m.parameter("alpha", torch.tensor(2.0)))(program)
-    eager = changed("layers.1.act", lambda act: Wrapped(lambda m, x: m.inner(x) * 2.0, act))
-    assert_like(made, eager)
-    assert [name for name in made.state if name not in program.state] == ["layers.1.act.alpha"]
-    assert len(made.order) == len(program.order) + 2 * number
-
-
-def test_values_that_instances_do_not_share_are_known_of_each() -> None:
-    shapes: dict[str, Any] = {}
-    look = px.rule(where=lambda m: bool(shapes.update({m.path: m.shape("w")})))
-    watch = look(lambda x, w, b: functional.linear(x, w, b)).becomes(lambda m, x, w, b: x)
-    for program in programs():
-        shapes.clear()
-        assert watch(program) is program
-        assert [shapes[path] for path in ("layers.2.up", "layers.2.down", "head")] == [(8, 4), (4, 8), (4, 4)]
-
-
-def _activated() -> px.Rule:
-    @px.rule
-    def activated(x: Any, w: Any, b: Any, how: Any) -> Any:
-        return functional.gelu(functional.linear(x, w, b), approximate=how)
-
-    return activated.becomes(lambda m, x, w, b, how: torch.relu(functional.linear(x, w, b)))
-
-
-def test_a_pattern_over_two_modules() -> None:
-    flat, tree = programs()
-    eager = changed("layers.*.act", lambda _: nn.ReLU())
-    assert _activated()(tree) is tree
-    result = px.transform(_activated()(flat))
-    assert_like(result, eager)
-    assert {"MLP", "Linear"} < set(result.order) and "GELU" not in result.order
-    assert sum(node.do.name == "aten.relu.default" for _, node in result.nodes() if type(node.do) is px.Op) == 1
 
 
 class Counted(nn.Module):

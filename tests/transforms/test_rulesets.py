@@ -259,12 +259,6 @@ def test_batch_norms_are_folded(kind: str, model: nn.Module, size: tuple[int, ..
     assert_equal(result, model, (x,), 1e-5 if dtype is torch.float32 else 5e-3)
 
 
-def test_batch_norms_that_learn_stay() -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).train()
-    program = exported(model, (torch.randn(2, 3, 8, 8),))
-    assert rules.fusions(program) is program
-
-
 class Spread(nn.Module):
     """A linear function and a batch norm whose bias or whose variances are unusual."""
 
@@ -294,9 +288,3 @@ def test_what_is_almost_a_batch_norm_of_channels_stays(name: str, model: nn.Modu
 def test_every_fusion_has_a_case() -> None:
     names = {name for each, _ in FUSIONS for name in each.split()} | {f"{kind}_batch_norm" for kind, _, _ in NORMED}
     assert {each.name for each in rules.fusions.rules} == names
-
-
-def test_names_are_of_one_rule_each() -> None:
-    for each in (rules.attention, rules.algebra, rules.fusions):
-        names = [one.name for one in each.rules]
-        assert len(names) == len(set(names))
