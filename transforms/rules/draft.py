@@ -14,8 +14,8 @@ from typing import Any
 from ...ir.analysis.history import made_of_value
 from ...ir.arguments import Ref, replace_refs
 from ...ir.graph import Call, Graph, Node
-from ...ir.importing.regions import is_from_region
-from ...ir.inference import UNASKED, agrees
+from ...ir.importing.calls import is_from_region
+from ...ir.inference import UNKNOWN, agrees
 from ...ir.meta import ORIGIN, Meta
 from ...ir.names import Names
 from ...ir.origins import made_of, standing_in
@@ -165,8 +165,8 @@ class Draft:
 
     def _is_alike(self, name: str, by: str) -> bool:
         # Whether the users of a value need not be inferred again with another one; a new one is compared by `checked`.
-        was, now = self.value(name, UNASKED), self.value(by, UNASKED)
-        return by in self._at or was is UNASKED or now is UNASKED or now is was or agrees(now, was)
+        was, now = self.value(name, UNKNOWN), self.value(by, UNKNOWN)
+        return by in self._at or was is UNKNOWN or now is UNKNOWN or now is was or agrees(now, was)
 
     def graph(self) -> Graph:
         """Return the graph as it is by now."""

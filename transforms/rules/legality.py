@@ -61,9 +61,12 @@ class Legality:
         if any(name not in position for name in inner):
             return False  # new nodes have no relation to others yet: the next walk sees it
         first, last = min(position[name] for name in inner), position[at]
-        if not any(map(self.acts, self.graph.nodes[first : last + 1])):
+        acting = [node for node in self.graph.nodes[first : last + 1] if self.acts(node)]
+        if not acting:
             return True
-        if self._is_written_outside(first, last):
+        written = {key for node in acting if node.name not in inner for key in self._sets.touched(self.does(node))}
+        # A view of an inner value that stays may be written in between.
+        if self._is_written_outside(first, last) or not written.isdisjoint(map(self._sets.find, inner)):
             return False
         moved = [name for name in inner if not is_check(self.graph.nodes[position[name]])]  # those go with the match
         between = [(name, self.graph.nodes[number]) for name in moved for number in self._after[position[name]] if number < last]
@@ -93,9 +96,7 @@ class Legality:
         Raises:
             RuleError: it does not, and the rule does not say that it may.
         """
-        gone, new = _without_kept(
-            [node for node in place.found.distinct if self.acts(node)], [node for node in made if self.acts(node)]
-        )
+        gone, new = _without_kept(*([node for node in nodes if self.acts(node)] for nodes in (place.found.distinct, made)))
         if not gone and not new:
             return
         before, after = ([self.does(node) for node in nodes] for nodes in (gone, new))

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Never, cast
 
 from attrs import field, frozen
 
-from ...ir.copying import Value
 from ...ir.errors import ArgumentError, RuleError
+from ...ir.graph import Value
 from ...ir.persistent import collector_paused
 from ...ir.program import Program
 from ...ir.taking import a_function, a_program
