@@ -126,10 +126,6 @@ def _(m: px.Match, x: Any) -> Any:
     return functional.glu(x, -1)
 
 
-def exp_becomes(replacement: Function) -> px.Rule:
-    return px.rule(lambda x: torch.exp(x)).becomes(replacement)
-
-
 MATCHES: list[tuple[str, px.RuleSet, Function, str]] = [
     ("operands", fused, lambda m, x: torch.relu(functional.linear(x, m.up.weight, m.up.bias)), "linear clamp_min"),
     ("by name", fused, lambda m, x: functional.linear(bias=m.up.bias, weight=m.up.weight, input=x).relu(), "linear clamp_min"),
@@ -145,24 +141,6 @@ MATCHES: list[tuple[str, px.RuleSet, Function, str]] = [
 def test_matches(name: str, rule: px.RuleSet, function: Function, wanted: str) -> None:
     for names in rewritten(rule, function, X):
         assert [name.split(".")[1] for name in names] == wanted.split()
-
-
-def test_a_shared_body_is_matched_once() -> None:
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lin = nn.Linear(4, 4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.relu(functional.linear(x, self.lin.weight, self.lin.bias))
-
-    model = nn.Sequential(*[Block() for _ in range(4)])
-    program = px.transform(px.import_ep(torch.export.export(model, (X,))))
-    fuel = px.Fuel(9)
-    result = fused.transformation.spend(program, fuel)
-    assert fuel.burnt == 1
-    assert names_of_operators(result).count("aten.clamp_min.default") == 1
-    assert_equal(px.lower(result), model, (X,))
 
 
 def test_fuel_stops_and_labels() -> None:
@@ -189,17 +167,6 @@ def test_other_effects_are_refused() -> None:
         dropped(program)
     allowed = evolve(dropped, any_effects=True)
     assert names_of_operators(allowed(program)) == ["aten.clone.default", "aten.sin.default"]
-
-
-def test_other_types_are_seen_by_verify() -> None:
-    # The value of the new node is inferred, and what depends on it.
-    rule = exp_becomes(lambda m, x: torch.exp(x.double()))
-    program = px.import_ep(torch.export.export(Plain(lambda m, x: x.exp() + 1), (X,)))
-    with pytest.raises(px.errors.RuleError, match="come to no end"):
-        rule(program)
-    sined = px.rule(lambda x: torch.sin(x)).becomes(lambda m, x: torch.cos(x.double()))
-    program = px.import_ep(torch.export.export(Plain(lambda m, x: x.sin() + 1), (X,)))
-    assert [str(node.meta["val"].dtype) for node in sined(program).main.nodes] == ["torch.float64"] * 3
 
 
 def _with_cast(m: Any, x: Tensor) -> Tensor:
@@ -235,16 +202,3 @@ def test_a_result_that_nothing_uses_goes_with_the_match(is_late: bool) -> None:
     kept = px.infer(program.with_main(px.Graph(program.main.inputs, (*nodes, used), (*program.main.output, px.Ref("more")))))
     kept = kept.evolve(signature=px.ir.Signature(kept.signature.inputs, (px.ir.UserOutput(), px.ir.UserOutput())))
     assert first(kept) is kept, "the other half is used"
-
-
-@pytest.mark.parametrize("one", [torch.relu, torch.sigmoid])
-@pytest.mark.parametrize("other", [torch.relu, torch.sigmoid])
-def test_an_alternative_is_the_same_one_wherever_it_is_used(one: Function, other: Function) -> None:
-    def gated(x: Any, y: Any) -> Any:
-        either: Any = px.any_of(torch.relu(x), torch.sigmoid(x))
-        return either * torch.neg(either) + y
-
-    rule = px.rule(gated).becomes(lambda m, x, y: x - y)
-    model = Plain(lambda _, x: one(x) * torch.neg(other(x)) + 3)
-    program = px.import_ep(torch.export.export(model, (torch.ones(2),)))
-    assert (rule(program) is not program) is (one is other)

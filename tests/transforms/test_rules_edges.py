@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import attrs
 import torch
@@ -37,18 +36,6 @@ def tree() -> px.Program:
 def operators(made: px.Program) -> list[str]:
     """Return the names of its operators, without overloads."""
     return [node.do.name.split(".")[1] for _, node in made.nodes() if isinstance(node.do, px.Op)]
-
-
-def test_state_is_read_under_the_names_of_the_body() -> None:
-    @px.rule(at=torch.ops.aten.linear.default, once=True)
-    def biased(m: px.Match) -> Any:
-        return m.value + m.read("bias") + m.read("/n")
-
-    for given, graph in ((tree(), "lin"), (program(), "")):
-        made = biased(given)
-        assert px.verify(made) == ()
-        slots = [node.do.slot for node in made.graphs[graph].nodes if isinstance(node.do, px.Get)]
-        assert (slots.count("/n"), slots.count("bias" if graph else "lin.bias")) == (1, 2)
 
 
 class Written(parent(n=lambda: torch.ones(4), k=lambda: torch.ones(4))):

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import purefx as px
 from purefx.laws.rules import check_rule
 from purefx.laws.tiers import share
-from tests.transforms.test_rules import Plain, X, assert_equal, names_of_operators, rewritten
+from tests.transforms.test_rules import Plain, X, rewritten
 
 Function = Callable[..., Any]
 
@@ -35,7 +35,6 @@ def _halves(x: Any) -> Any:
 
 
 halves = of(_halves, lambda m, x: ((parts := x.split(2, -1))[0].clamp_min(0), parts[1].sinh() / parts[1].cosh()))
-cse = of(lambda x: (x.sin(), x.sin()), lambda m, x: (y := x.sin(), y))
 inner = of(lambda x: (y := x.sin(), y.tanh()), lambda m, x: (y := x.neg().sin().neg(), y.tanh().clone()))
 
 
@@ -64,30 +63,6 @@ def test_inner_values_stay_for_others_unless_they_use_a_result() -> None:
     behind = of(lambda x: (y := x.sin(), y.neg().tanh()), lambda m, x: (y := x.sin().clone(), y.neg().tanh()), keeps_inner=True)
     assert rewritten(behind, lambda m, x: ((y := x.sin()) * 2, (z := y.neg()).tanh() * 2, z * 3), X) == [[], []]
     assert rewritten(behind, lambda m, x: ((y := x.sin()) * 2, y.neg().tanh() * 2), X)[0].count("aten.clone.default") == 1
-
-
-class Sine(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.sin()
-
-
-class Two(nn.Module):
-    """Both results in modules of their own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.other = Sine(), Sine()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.one(x) + self.other(x) * 2
-
-
-def test_results_in_several_modules() -> None:
-    tree = px.transform(px.import_ep(torch.export.export(Two(), (X,))))
-    assert cse(tree) is tree
-    result = px.transform(cse(px.inline(tree)))
-    assert names_of_operators(result).count("aten.sin.default") == 1
-    assert_equal(px.lower(result), Two(), (X,))
 
 
 def masked(x: Any) -> Any:

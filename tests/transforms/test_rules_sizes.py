@@ -116,36 +116,6 @@ def test_a_replacement_that_branches_on_an_open_size_installs_no_guard() -> None
     assert assumed(program) == before
 
 
-class Reshaped(nn.Module):
-    """A size that the program computes with."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Split the last dimension."""
-        return x.reshape([x.shape[0], 2, 2]).exp()
-
-
-@pytest.mark.parametrize(
-    "written",
-    [
-        lambda m, x, n: x.neg().reshape([n, 2, 2]),
-        lambda m, x, n: x.neg().reshape([m.val("n"), 2, 2]),
-        lambda m, x, n: x.neg().reshape([m.val("n") * 2 // 2, 2, 2]),
-        lambda m, x, n: x.neg().reshape([n * 2 // 2, 2, 2]),
-        lambda m, x, n: x.neg().reshape(n * 4).view(n, 2, 2),
-        lambda m, x, n: x[:, 0].neg().repeat(n)[:n, None, None] * 0 + x.neg().reshape(n, 2, 2),
-    ],
-)
-def test_numbers_of_the_program_are_computed_with(written: Any) -> None:
-    sizes = ({0: torch.export.Dim("d", min=2, max=64)},)
-    program = px.import_ep(torch.export.export(Reshaped(), (X,), dynamic_shapes=sizes))
-    once = px.rule(lambda x, n: x.reshape([n, 2, 2]), once=True).becomes(written)
-    result = once(program)
-    assert result is not program
-    assert not px.verify(result, infer=True)
-    for x in (X, Y):
-        assert torch.equal(px.lower(result)(x), x.neg().reshape(-1, 2, 2).exp())
-
-
 @pytest.mark.parametrize(
     ("written", "expected"),
     [

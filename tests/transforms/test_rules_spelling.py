@@ -22,7 +22,6 @@ Function = Callable[..., Any]
 
 X, Z = torch.arange(24.0).reshape(4, 6) - 5, torch.randn(4, 2, 6)
 WHOLE = torch.arange(1, 25).reshape(4, 6)
-POSITIONS = torch.tensor([0, 1])
 
 
 class Plain(nn.Module):
@@ -146,18 +145,6 @@ def test_what_computes_sizes_goes_with_the_match() -> None:
         assert not px.verify(rule(each), infer=True)
         for x in (X, torch.randn(7, 6)):
             torch.testing.assert_close(px.lower(rule(each))(x), function(x))
-
-
-def test_further_matches_ask_what_patterns_bring_with_them() -> None:
-    found: list[Any] = []
-
-    @px.rule(at=torch.exp, once=True)
-    def asked(m: px.Match) -> Any:
-        found.append(m.match(lambda x: x * torch.tensor(2.0), m.arguments["self"]) is not None)
-        found.append(m.match(lambda x: x * torch.tensor(3.0), m.arguments["self"]) is not None)
-
-    asked(exported(lambda x: (x * torch.tensor(2.0)).exp() + 1, X))
-    assert found == [True, False]
 
 
 def test_laws() -> None:

@@ -134,55 +134,6 @@ def test_low_rank_adapters_by_path() -> None:
     assert all(param.grad is not None for name, param in lowered.named_parameters() if name.endswith((".a", ".b")))
 
 
-class Between(nn.Module):
-    """Draws numbers, and writes, between a read of state and the end of what reads it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.randn(3, 3))
-        self.register_buffer("count", torch.zeros(1))
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        y = functional.linear(x, self.w)
-        drawn = torch.rand_like(self.w)
-        self.count.add_(1)
-        return torch.relu(y), drawn + self.count
-
-
-def test_reads_of_state_that_is_dropped_do_not_stand_in_the_way() -> None:
-    @px.rule
-    def doubled(x: Any, w: Any) -> Any:
-        return torch.relu(functional.linear(x, w))
-
-    @doubled.becomes
-    def _(m: px.Match, x: Any, w: Any) -> Any:
-        m.drop(w)
-        return torch.relu(functional.linear(x, m.parameter("w2", m.tensor(w) * 2)) / 2)
-
-    model, x = Between(), torch.randn(2, 3)
-    flat = px.import_ep(torch.export.export(copy.deepcopy(model), (x,)))
-    for program in (flat, px.sink_state(flat), px.transform(flat)):
-        result = doubled(program)
-        assert not px.verify(result, infer=True)
-        assert "w2" in result.state
-        lowered, eager = px.lower(px.transform(result)), copy.deepcopy(model)
-        for _ in range(3):
-            torch.manual_seed(0)
-            given = lowered(x)
-            torch.manual_seed(0)
-            torch.testing.assert_close(given, eager(x))
-
-
-def test_a_tensor_of_the_rule_is_one_constant() -> None:
-    three = torch.tensor(3.0)
-    more = px.rule(lambda x, how: functional.gelu(x, approximate=how)).becomes(lambda m, x, how: torch.relu(x) + three)
-    eager = changed("layers.*.act", lambda _: Wrapped(lambda m, x: torch.relu(x) + three, nn.Identity()))
-    for program in programs():
-        result = more(program)
-        assert_like(result, eager)
-        assert len(result.state) == len(program.state) + 1
-
-
 class Counted(nn.Module):
     """Reads a buffer between two writes to it."""
 
