@@ -29,7 +29,7 @@ from .draft import Draft
 from .explanation import BETWEEN, TWO_NODES
 from .match import Match
 from .matching import Found, operands_of
-from .operators import arranged
+from .pattern import arranged
 
 __all__ = ["Legality"]
 
