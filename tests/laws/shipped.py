@@ -123,19 +123,6 @@ def activation(*numbers: float) -> Draw:
     return lambda draw: (_numbers(*draw(shapes)) * 3, *numbers)
 
 
-def bounds(draw: Draw) -> tuple[Any, ...]:
-    """Return a tensor with two pairs of bounds."""
-    pair = st.tuples(st.integers(-4, -1), st.integers(1, 4))
-    return (_numbers(*draw(st.sampled_from(((2, 3), (4,), (0, 2), ())))) * 4, *draw(pair), *draw(pair))
-
-
-def flipped(draw: Draw) -> tuple[Any, ...]:
-    """Return a tensor and some of its dimensions."""
-    shape = draw(st.sampled_from(((2, 3), (4,), (0, 2), (2, 1, 3))))
-    dims = draw(st.lists(st.integers(0, len(shape) - 1), unique=True, max_size=len(shape)))
-    return _numbers(*shape), [dim - len(shape) * draw(st.integers(0, 1)) for dim in dims]
-
-
 def averaged(draw: Draw) -> tuple[Any, ...]:
     """Return a tensor, some of its dimensions, and how many numbers each sum is of."""
     shape = draw(st.sampled_from(((2, 3), (4,), (2, 1, 3))))
@@ -183,10 +170,10 @@ def parts(name: str) -> Draw:
         size, rank = draw(st.integers(1, 2)), draw(st.sampled_from((1, 1, 1, 2, 3)))  # of rank 1 no view has other strides
         sizes = [size] * (count - 1) + [draw(st.integers(1, size))]
         dim = draw(st.integers(0, rank - 1))
-        cut = {"split_cat": size, "split_sizes_cat": sizes, "chunk_cat": count}.get(how)
-        whole = {"unbind_stack": count, "chunk_cat": count * size}.get(how, sum(sizes))
+        cut = {"split_cat": size, "split_sizes_cat": sizes, "chunk_cat": count}[how]
+        whole = count * size if how == "chunk_cat" else sum(sizes)
         x = _numbers(*[whole if each == dim else 2 for each in range(rank)])
-        return (x, dim - rank) if cut is None else (x, cut, draw(st.sampled_from((dim, dim - rank))))
+        return x, cut, draw(st.sampled_from((dim, dim - rank)))
 
     return drawn
 
@@ -196,10 +183,8 @@ ROOT = 0.5**0.5
 OPERANDS: dict[str, Any] = {
     **{f"conv{dims}d_batch_norm": batch_norm(dims) for dims in (1, 2, 3)},
     "linear_batch_norm": batch_norm(0),
-    **{rule.name: parts(rule.name) for rule in rules.algebra.rules if rule.name[:-1].endswith(("_cat_", "_stack_"))},
+    **{rule.name: parts(rule.name) for rule in rules.algebra.rules if rule.name[:-1].endswith("_cat_")},
     "cast_back": cast,
-    "clamp_clamp": bounds,
-    "flip_flip": flipped,
     "mean": averaged,
     "plus_zero": with_zero,
     "layer_norm": normed,

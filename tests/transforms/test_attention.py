@@ -46,18 +46,6 @@ class Attention(nn.Module):
         return self.function(self, q, k, v)
 
 
-class Tree(nn.Module):
-    """Two layers of attention, one after the other."""
-
-    def __init__(self, function: Function) -> None:
-        super().__init__()
-        self.first, self.second = Attention(function), Attention(function)
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Any:
-        first, second = self.first(q, k, v), self.second(k, q, v)
-        return first, second
-
-
 def turned(x: Tensor) -> Tensor:
     return x.transpose(-2, -1)
 
@@ -179,12 +167,3 @@ def test_a_family_of_inductor(family: str, dtype: torch.dtype) -> None:
     result = rules.attention(program)
     assert attending(result) == 1
     assert_equal(result, model, args, DTYPES[dtype])
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_in_a_tree_of_modules(family: str) -> None:
-    program, model, args = exported(Tree(FAMILIES[family]), torch.float16)
-    tree = px.transform(program)
-    result = rules.attention(tree)
-    assert attending(result) == 1 and result.order == tree.order  # a body that both layers share is matched once
-    assert_equal(result, model, args, HALF)

@@ -13,13 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-import purefx as px
 from purefx import rules
 from purefx.ir.torch_private import SAFE_SOFTMAX
 from tests.transforms.rulesets import Function, Plain, applied, assert_equal, exported
 
 INF = math.inf
-LOWEST = torch.finfo(torch.float32).min
 LOWEST_HALF = torch.finfo(torch.float16).min
 
 torch.manual_seed(0)
@@ -35,52 +33,8 @@ def soft(x: Tensor) -> Tensor:
     return torch.softmax(x, -1)
 
 
-def drop(x: Tensor) -> Tensor:
-    return functional.dropout(x, 0.4)
-
-
 def half(function: Function) -> Function:
     return lambda m, q, k, v, b: function(m, q.half(), k.half(), v.half(), b.half())
-
-
-FILL = torch.full
-
-ATTENTION: list[tuple[str, Function]] = [
-    ("attention", lambda m, q, k, v, b: soft(q @ k.mT) @ v),
-    ("attention_scaled", lambda m, q, k, v, b: soft(torch.bmm(q[0], k[0].transpose(1, 2)) / 3.0) @ v[0]),
-    ("attention_scaled_dropped", half(lambda m, q, k, v, b: drop(soft((q @ turned(k) / 8.0).float())).half() @ v)),
-    ("attention times_before", half(lambda m, q, k, v, b: soft(((q * 0.3) @ turned(k)).float()).half() @ v)),
-    ("attention over_before", lambda m, q, k, v, b: soft((q / 8.0) @ turned(k)) @ v),
-    ("attention times_before over_before", lambda m, q, k, v, b: soft((q / 2.0) @ turned(k * 0.5)) @ v),
-    ("attention_scaled_biased", half(lambda m, q, k, v, b: functional.softmax(q @ turned(k) * 0.3 + b, -1, dtype=torch.float32).to(q.dtype) @ v)),
-    ("attention_scaled_biased_dropped", lambda m, q, k, v, b: drop(soft(b + q @ k.transpose(2, 3) / 8.0)) @ v),
-    ("attention_biased", lambda m, q, k, v, b: (s := q @ k.permute(0, 1, 3, 2) + b).float().softmax(-1).type_as(s) @ v),
-    ("attention_scaled_biased", half(lambda m, q, k, v, b: ((s := q @ k.mT * 0.3) + b).type_as(s).softmax(-1) @ v)),
-    ("attention_scaled_hidden", lambda m, q, k, v, b: soft((q @ turned(k) / 8.0).masked_fill((m.seen == 0).expand(2, 3, 5, 5), -INF)) @ v),
-    ("attention_scaled_hidden_dropped", lambda m, q, k, v, b: drop(soft((q @ turned(k) / 8.0).masked_fill(~m.seen, -1e9))) @ v),
-    ("attention_hidden_dropped over_before", lambda m, q, k, v, b: drop(soft((q / 8.0 @ turned(k)).masked_fill(~m.seen, -INF))) @ v),
-    ("attention_hidden", lambda m, q, k, v, b: soft(torch.where(m.seen == 0, -INF, q @ turned(k))) @ v),
-    ("attention_scaled_seen causal", lambda m, q, k, v, b: soft(torch.where(m.seen, q @ turned(k) * 0.3, -INF)) @ v),
-    ("attention_scaled_seen_dropped", lambda m, q, k, v, b: (
-        drop(soft(torch.where(m.seen, q @ k.permute(0, 1, 3, 2) / FILL([], 8.0), FILL((), LOWEST)))) @ v, k + 1)),
-    ("attention_scaled_seen_biased", lambda m, q, k, v, b: soft(torch.where(m.seen, q @ turned(k) / FILL([], 8.0), LOWEST) + b) @ v),
-    ("attention_scaled_biased causal", lambda m, q, k, v, b: soft(q @ turned(k) * 0.3 + m.bias) @ v),
-    ("attention", lambda m, q, k, v, b: soft(q.transpose(1, 2) @ turned(k.transpose(1, 2))) @ v.permute(0, 2, 1, 3)),
-    ("attention_scaled_hidden", lambda m, q, k, v, b: soft((q @ turned(k) / 8.0).masked_fill(torch.ones_like(m.seen), LOWEST)) @ v),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("wanted", "function"), ATTENTION, ids=[f"{number}-{each[0]}" for number, each in enumerate(ATTENTION)])
-def test_attention(wanted: str, function: Function) -> None:
-    model = Plain(function)
-    program = exported(model, QKV)
-    result, names = applied(rules.attention, program)
-    assert names == wanted.split()
-    assert_equal(result, model, QKV, 5e-3 if _has_half(program) else 1e-5)
-
-
-def _has_half(program: px.Program) -> bool:
-    return any(getattr(node.meta.get("val"), "dtype", None) is torch.float16 for node in program.main.nodes)
 
 
 LEFT: list[tuple[str, Function]] = [

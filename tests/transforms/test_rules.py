@@ -126,30 +126,6 @@ def _(m: px.Match, x: Any) -> Any:
     return functional.glu(x, -1)
 
 
-@px.rule
-def reshaped(x: Any, size: Any) -> Any:
-    return neg(x.reshape(size))
-
-
-@reshaped.becomes
-def _(m: px.Match, x: Any, size: Any) -> Any:
-    return neg(x).reshape(size)
-
-
-@px.rule
-def normed(x: Any, size: Any, w: Any, b: Any) -> Any:
-    return functional.layer_norm(x, size, w, b).exp()
-
-
-@normed.becomes
-def _(m: px.Match, x: Any, size: Any, w: Any, b: Any) -> Any:
-    return functional.layer_norm(x.exp(), size, w, b)
-
-
-def exp_becomes(replacement: Function) -> px.Rule:
-    return px.rule(lambda x: torch.exp(x)).becomes(replacement)
-
-
 MATCHES: list[tuple[str, px.RuleSet, Function, str]] = [
     ("operands", fused, lambda m, x: torch.relu(functional.linear(x, m.up.weight, m.up.bias)), "linear clamp_min"),
     ("by name", fused, lambda m, x: functional.linear(bias=m.up.bias, weight=m.up.weight, input=x).relu(), "linear clamp_min"),
@@ -167,67 +143,6 @@ def test_matches(name: str, rule: px.RuleSet, function: Function, wanted: str) -
         assert [name.split(".")[1] for name in names] == wanted.split()
 
 
-def _written_between(m: Any, x: Tensor) -> Tensor:
-    y = torch.neg(m.seen)
-    m.seen.add_(1)
-    return torch.neg(y) + x
-
-
-def _written_then_read(m: Any, x: Tensor) -> Tensor:
-    y = torch.neg(torch.neg(x))
-    x.add_(1)
-    return y.sin()
-
-
-def _result_written(m: Any, x: Tensor) -> Tensor:
-    y = x.exp()
-    z = torch.neg(torch.neg(y))
-    z.add_(1)
-    return z + y
-
-
-def _inner_written(m: Any, x: Tensor) -> Tensor:
-    gate = torch.sigmoid(x)
-    gate.add_(1)
-    return gate * x
-
-
-LEFT: list[tuple[str, px.RuleSet, Function]] = [
-    ("a write between", cancelled, _written_between),
-    ("a write behind", cancelled, _written_then_read),
-    ("a write into the result", cancelled, _result_written),
-    ("a write into an inner value", gated_beside, _inner_written),
-    ("the caller's memory", cancelled, lambda m, x: torch.neg(torch.neg(x))),
-    ("others use an inner value", gated, lambda m, x: (g := torch.sigmoid(x)) * x + g),
-    ("two different values", gated, lambda m, x: x * torch.sigmoid(x + 1)),
-    ("another literal", halves, lambda m, x: (h := x.chunk(4, -1))[0] * torch.sigmoid(h[1])),
-    ("in two bodies", fused, lambda m, x: x.sin()),
-]
-
-
-@pytest.mark.parametrize(("name", "rule", "function"), LEFT, ids=[case[0] for case in LEFT])
-def test_left_alone(name: str, rule: px.RuleSet, function: Function) -> None:
-    assert rewritten(rule, function, X.clone()) == [[], []]
-
-
-def test_a_shared_body_is_matched_once() -> None:
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lin = nn.Linear(4, 4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.relu(functional.linear(x, self.lin.weight, self.lin.bias))
-
-    model = nn.Sequential(*[Block() for _ in range(4)])
-    program = px.transform(px.import_ep(torch.export.export(model, (X,))))
-    fuel = px.Fuel(9)
-    result = fused.transformation.spend(program, fuel)
-    assert fuel.burnt == 1
-    assert names_of_operators(result).count("aten.clamp_min.default") == 1
-    assert_equal(px.lower(result), model, (X,))
-
-
 def test_fuel_stops_and_labels() -> None:
     model = Plain(lambda m, x: torch.sigmoid(x) * x + x * torch.sigmoid(x))
     program = px.import_ep(torch.export.export(model, (X,)))
@@ -236,49 +151,6 @@ def test_fuel_stops_and_labels() -> None:
     assert names_of_operators(once).count("aten.silu.default") == 1
     assert fuel.labels == ("apply gated at mul",)
     assert_equal(px.lower(once), model, (X,))
-
-
-def test_sets_apply_together_in_order() -> None:
-    both = gated + cancelled
-    assert both.name == "gated + cancelled"
-    found = rewritten(both, lambda m, x: (y := torch.neg(torch.neg(x.exp()))) * torch.sigmoid(y), X)
-    assert found == [["aten.exp.default", "aten.silu.default"]] * 2
-
-
-def test_conditions_on_symbolic_sizes_hold_where_they_are_proven() -> None:
-    asked: list[bool] = []
-
-    def square(m: px.Match) -> bool:
-        rows, columns = m.shape("x") or (None, None)
-        asked.append(False)
-        asked[-1] = bool(rows == columns)
-        return rows == columns
-
-    @px.rule(where=square)
-    def negated(x: Any) -> Any:
-        return torch.neg(x)
-
-    @negated.becomes
-    def _(m: px.Match, x: Any) -> Any:
-        return x * -1
-
-    sizes = torch.export.Dim.DYNAMIC
-    model = Plain(lambda m, x: (torch.neg(x), torch.neg(x @ x.T)))
-    ep = torch.export.export(model, (X,), dynamic_shapes=(({0: sizes},),))
-    before = str(ep.range_constraints)
-    result = negated(px.import_ep(ep))
-    assert names_of_operators(result).count("aten.neg.default") == 1
-    assert asked[:2] == [False, True]
-    assert str(ep.range_constraints) == before
-    assert_equal(px.lower(result), model, (torch.randn(7, 4),))
-
-
-def test_rules_without_an_end_over_several_walks_are_named() -> None:
-    # In a graph that writes, what is new is looked at by the next walk.
-    rule = px.rule(lambda x: neg(neg(x))).becomes(lambda m, x: neg(neg(neg(neg(x)))))
-    program = px.import_ep(torch.export.export(Plain(lambda m, x: neg(neg(x.exp())) + m.seen.add_(1)), (X,)))
-    with pytest.raises(px.errors.RuleError, match="come to no end in the root: <lambda> matched"):
-        rule(program)
 
 
 def test_other_effects_are_refused() -> None:
@@ -297,26 +169,6 @@ def test_other_effects_are_refused() -> None:
     assert names_of_operators(allowed(program)) == ["aten.clone.default", "aten.sin.default"]
 
 
-def test_other_types_are_seen_by_verify() -> None:
-    # The value of the new node is inferred, and what depends on it.
-    rule = exp_becomes(lambda m, x: torch.exp(x.double()))
-    program = px.import_ep(torch.export.export(Plain(lambda m, x: x.exp() + 1), (X,)))
-    with pytest.raises(px.errors.RuleError, match="come to no end"):
-        rule(program)
-    sined = px.rule(lambda x: torch.sin(x)).becomes(lambda m, x: torch.cos(x.double()))
-    program = px.import_ep(torch.export.export(Plain(lambda m, x: x.sin() + 1), (X,)))
-    assert [str(node.meta["val"].dtype) for node in sined(program).main.nodes] == ["torch.float64"] * 3
-
-
-def test_a_variable_in_the_place_of_a_list_is_the_list() -> None:
-    def shapes(m: Any, x: Tensor) -> Tensor:
-        return neg(x.reshape([4, 3])).reshape(12) + neg(x.reshape(12))
-
-    assert rewritten(reshaped, shapes, X)[0].count("aten.reshape.default") == 3
-    program = px.import_ep(torch.export.export(Plain(lambda m, x: functional.layer_norm(x, [4], m.seen[0]).exp()), (X,)))
-    assert names_of_operators(normed(program))[-2:] == ["aten.exp.default", "aten.layer_norm.default"]
-
-
 def _with_cast(m: Any, x: Tensor) -> Tensor:
     return torch.softmax(x, -1, dtype=torch.float64).to(torch.float32) @ m.up.weight
 
@@ -331,81 +183,6 @@ def test_what_torch_asserts_of_an_inner_value_goes_with_it(keeps_inner: bool) ->
     program = px.import_ep(torch.export.export(Plain(_with_cast), (X,)))
     assert "aten._assert_tensor_metadata.default" in names_of_operators(program)
     assert rewritten(cast, _with_cast, X) == [["aten.softmax.int", "aten.matmul.default"]] * 2
-
-
-def test_what_torch_asserts_of_a_value_that_others_use_stays() -> None:
-    @px.rule(keeps_inner=True)
-    def cast(x: Any) -> Any:
-        return torch.exp(x).to(torch.float64)
-
-    cast.becomes(lambda m, x: torch.exp(x.to(torch.float64)))
-
-    def both(m: Any, x: Tensor) -> Tensor:
-        wide = (y := torch.exp(x)).to(torch.float64)
-        return wide + y.sin()
-
-    program = px.import_ep(torch.export.export(Plain(both), (X,)))
-    result = cast(program)
-    assert not px.verify(result, infer=True)
-    assert names_of_operators(result).count("aten._assert_tensor_metadata.default") == 1
-    torch.testing.assert_close(px.lower(result)(X), both(None, X), check_dtype=True, rtol=1e-6, atol=1e-6)
-
-
-def test_a_variable_of_a_term_that_is_not_there_is_none() -> None:
-    found: list[Any] = []
-
-    @px.rule(where=lambda m: found.append(m["low"]) is None)
-    def either(x: Any, low: Any) -> Any:
-        return px.any_of(torch.relu(x), torch.clamp_min(x, low))
-
-    either.becomes(lambda m, x, low: torch.tanh(x))
-    either(px.import_ep(torch.export.export(Plain(lambda m, x: torch.relu(x) + torch.clamp_min(x, 2)), (X,))))
-    assert set(found) == {None, 2}
-    with pytest.raises(px.errors.RuleError, match="any_of takes values"):
-        px.any_of(torch.relu)
-
-
-def _cast_twice(m: Any, x: Tensor) -> Tensor:
-    return m.seen.to(torch.float64).to(torch.float32).add_(1) + x
-
-
-def _reshaped_twice(m: Any, x: Tensor) -> Tensor:
-    return x.t().reshape(12).reshape(4, 3).add_(1) + x.t()
-
-
-def test_what_may_be_a_copy_is_not_taken_for_a_view() -> None:
-    casts = px.rule(lambda x, a, b: x.to(a).to(b)).becomes(lambda m, x, a, b: x.to(b))
-    shapes = px.rule(lambda x, a, b: x.reshape(a).reshape(b)).becomes(lambda m, x, a, b: x.reshape(b))
-    for rule, function in ((casts, _cast_twice), (shapes, _reshaped_twice)):
-        assert rewritten(rule, function, X) == [[], []]
-    assert rewritten(shapes, lambda m, x: x.reshape(12).reshape(2, 6).sin(), X)[0] == ["aten.reshape.default", "aten.sin.default"]
-
-
-def test_a_tensor_of_no_dimensions_is_no_number() -> None:
-    @px.rule
-    def masked(x: Any, k: Any, a: Any, b: Any) -> Any:
-        return x.masked_fill(k, a).masked_fill(k, b)
-
-    masked.becomes(lambda m, x, k, a, b: x.masked_fill(k, b))
-    made = px.rule(lambda x, k, a: x.exp().masked_fill(k, a)).becomes(lambda m, x, k, a: x.sin().masked_fill(k, torch.neg(a)))
-
-    def fill(m: Any, x: Tensor) -> Tensor:
-        return x.masked_fill((k := m.seen > 0), x.sum()).masked_fill(k, x.exp().mean())
-
-    for rule, function in ((masked, fill), (made, lambda m, x: x.exp().masked_fill(x > 0, x.sum()))):
-        program = px.import_ep(torch.export.export(Plain(function), (X,)))
-        result = rule(program)
-        assert result is not program
-        assert names_of_operators(result).count("aten.masked_fill.Tensor") == 1
-
-
-def test_users_of_a_value_with_other_strides_are_inferred_again() -> None:
-    once = px.rule(lambda x, n: x.repeat(n), where=lambda m: m["n"] == (1, 1)).becomes(lambda m, x, n: x)
-    program = px.import_ep(torch.export.export(Plain(lambda m, x: x.t().repeat(1, 1) * 2), (X,)))
-    result = once(program)
-    assert result is not program
-    assert not px.verify(result, infer=True)
-    assert result.main.nodes[-1].meta["val"].stride() == px.lower(result)(X).stride()
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -425,16 +202,3 @@ def test_a_result_that_nothing_uses_goes_with_the_match(is_late: bool) -> None:
     kept = px.infer(program.with_main(px.Graph(program.main.inputs, (*nodes, used), (*program.main.output, px.Ref("more")))))
     kept = kept.evolve(signature=px.ir.Signature(kept.signature.inputs, (px.ir.UserOutput(), px.ir.UserOutput())))
     assert first(kept) is kept, "the other half is used"
-
-
-@pytest.mark.parametrize("one", [torch.relu, torch.sigmoid])
-@pytest.mark.parametrize("other", [torch.relu, torch.sigmoid])
-def test_an_alternative_is_the_same_one_wherever_it_is_used(one: Function, other: Function) -> None:
-    def gated(x: Any, y: Any) -> Any:
-        either: Any = px.any_of(torch.relu(x), torch.sigmoid(x))
-        return either * torch.neg(either) + y
-
-    rule = px.rule(gated).becomes(lambda m, x, y: x - y)
-    model = Plain(lambda _, x: one(x) * torch.neg(other(x)) + 3)
-    program = px.import_ep(torch.export.export(model, (torch.ones(2),)))
-    assert (rule(program) is not program) is (one is other)

@@ -31,6 +31,12 @@ LESS = px.rule(lambda x: functional.dropout(x, 0.5)).becomes(lambda m, x: functi
 EITHER = px.rule(lambda x: torch.neg(px.any_of(torch.relu(x), torch.exp(x)))).becomes(lambda m, x: torch.tanh(x))
 
 
+OUTSIDE = px.rule(lambda x, shape: torch.relu(px.through(x.exp(), shape))).becomes(
+    lambda m, x, shape: shape(torch.clamp_min(x.exp(), 0))
+)
+GATED = px.rule(lambda x: (either := px.any_of(torch.relu(x), torch.exp(x))) * either).becomes(lambda m, x: torch.tanh(x))
+
+
 def drawn_once(x: Tensor) -> Tensor:
     y = functional.dropout(x, 0.5)
     return y + y
@@ -81,6 +87,10 @@ BECOMES: list[tuple[str, px.RuleSet, str, str]] = [
     ("the second of two", EITHER, "a = aten.exp.default(x); b = aten.neg.default(a); b", f"{TANH}; tanh"),
     ("nothing", NO_NEG, "a = aten.neg.default(x); b = aten.neg.default(a); e = aten.exp.default(b); e",
      "e = aten.exp.default(x); e"),
+    ("through two views, which are written again", OUTSIDE,
+     f"{EXP}; v = aten.view.default(y, [2, 1]); t = aten.t.default(v); r = aten.relu.default(t); r",
+     ("exp = aten.exp.default(x); clamp_min = aten.clamp_min.default(exp, 0); view = aten.view.default(clamp_min, [2, 1]); "
+     "t_1 = aten.t.default(view); t_1")),
     ("larger ones first", POSITIVE + RELU, f"{EXP}; b = aten.relu.default(y); e = aten.relu.default(b); e",
      f"{TANH}; tanh_1 = aten.tanh.default(tanh); tanh_1"),
     ("smaller ones first", RELU + POSITIVE, f"{EXP}; b = aten.relu.default(y); e = aten.relu.default(b); e",
@@ -107,6 +117,10 @@ LEFT: list[tuple[str, px.RuleSet, str]] = [
     ("what is drawn twice", DRAWN_ONCE, f"a = {DROP}; e = {DROP}; b = aten.add.Tensor(a, e); b"),
     ("what is drawn once", DRAWN_TWICE, f"a = {DROP}; b = aten.add.Tensor(a, a); b"),
     ("none of two", EITHER, f"{SIN}; b = aten.neg.default(a); b"),
+    ("a view in between is used", OUTSIDE,
+     f"{EXP}; v = aten.view.default(y, [2, 1]); s = aten.neg.default(v); r = aten.relu.default(v); r, s"),
+    ("a part in between", OUTSIDE, f"{EXP}; v = aten.slice.Tensor(y, 0, 0, 1); r = aten.relu.default(v); r"),
+    ("one alternative of two in one place", GATED, f"{EXP}; r = aten.relu.default(x); m = aten.mul.Tensor(y, r); m"),
     ("the operand would be returned twice", NO_NEG, "a = aten.neg.default(x); a, x"),
     ("the result is written", NO_NEG, f"{EXP}; b = aten.neg.default(y); {AND}(b, 1); y"),
     ("the operand is written", NO_NEG, f"{EXP}; b = aten.neg.default(y); {AND}(y, 1); b"),

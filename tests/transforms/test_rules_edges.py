@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import attrs
 import torch
@@ -37,33 +36,6 @@ def tree() -> px.Program:
 def operators(made: px.Program) -> list[str]:
     """Return the names of its operators, without overloads."""
     return [node.do.name.split(".")[1] for _, node in made.nodes() if isinstance(node.do, px.Op)]
-
-
-def test_state_that_is_read_twice_is_read_by_one_node() -> None:
-    made = px.rule(lambda x: torch.exp(x)).becomes(lambda m, x: x * m.read("n") + m.read("n"))(program())
-    assert [node.do.slot for node in made.main.nodes if isinstance(node.do, px.Get)].count("n") == 2, "the program's, and one"
-    assert px.verify(made) == ()
-
-
-def test_state_is_read_under_the_names_of_the_body() -> None:
-    @px.rule(at=torch.ops.aten.linear.default, once=True)
-    def biased(m: px.Match) -> Any:
-        return m.value + m.read("bias") + m.read("/n")
-
-    for given, graph in ((tree(), "lin"), (program(), "")):
-        made = biased(given)
-        assert px.verify(made) == ()
-        slots = [node.do.slot for node in made.graphs[graph].nodes if isinstance(node.do, px.Get)]
-        assert (slots.count("/n"), slots.count("bias" if graph else "lin.bias")) == (1, 2)
-
-
-def test_operators_that_a_rule_looks_for_further_go_with_the_match() -> None:
-    @px.rule(at=torch.exp)
-    def further(m: px.Match) -> Any:
-        found = m.match(lambda x: torch.relu(x), m.arguments["self"])
-        return None if found is None else torch.tanh(found[0])
-
-    assert operators(further(program())) == ["linear", "tanh", "mul"]
 
 
 class Written(parent(n=lambda: torch.ones(4), k=lambda: torch.ones(4))):

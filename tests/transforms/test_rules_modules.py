@@ -114,19 +114,6 @@ def test_calls_by_class(which: Any) -> None:
     assert "up" in calls(result)
 
 
-def test_conditions_and_state() -> None:
-    model = Model()
-
-    @px.rule(at=px.module(nn.Linear), once=True, where=lambda m: m.path.startswith("layers.2"))
-    def scaled(m: px.Match) -> Any:
-        return m.value * m.parameter("gain", torch.full((4,), 3.0))
-
-    changed = copy.deepcopy(model)
-    changed.layers[2].mlp.up.register_forward_hook(lambda module, args, result: result * 3)
-    result = checked(scaled(tree(model)), changed)
-    assert "layers.2.mlp.gain" in result.state
-
-
 def test_refusals() -> None:
     program = tree(Model())
     several = px.rule(at=px.module("layers.*.two"))(lambda m: m.arguments["relu"])

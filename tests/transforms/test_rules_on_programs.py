@@ -191,26 +191,3 @@ def test_a_condition_left_out_is_found(condition: str, monkeypatch: pytest.Monke
             return True
 
     assert any(breaks(rule, case) for rule in RULES for case in cases())
-
-
-class Gated(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        product = x * 2
-        return product * torch.sigmoid(product)
-
-
-def test_a_node_in_several_places_of_a_pattern_is_one_node_of_the_match() -> None:
-    seen: list[list[str]] = []
-
-    def is_noted(m: px.Match) -> bool:
-        seen.append([node.name for node in m.nodes])
-        return True
-
-    def gated(x: Any, by: Any) -> Any:
-        product = px.any_of(x * by, x / by)
-        return product * torch.sigmoid(product)
-
-    rule = px.rule(gated, where=is_noted).becomes(lambda m, x, by: torch.nn.functional.silu(x * by))
-    program = px.import_ep(torch.export.export(Gated(), (torch.ones(3),)))
-    assert rule(program) is not program
-    assert seen == [["mul_1", "mul", "sigmoid"]]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import purefx as px
 from purefx.laws.rules import check_rule
 from purefx.laws.tiers import share
-from tests.transforms.test_rules import Plain, X, assert_equal, names_of_operators, rewritten
+from tests.transforms.test_rules import Plain, X, rewritten
 
 Function = Callable[..., Any]
 
@@ -35,52 +35,7 @@ def _halves(x: Any) -> Any:
 
 
 halves = of(_halves, lambda m, x: ((parts := x.split(2, -1))[0].clamp_min(0), parts[1].sinh() / parts[1].cosh()))
-cse = of(lambda x: (x.sin(), x.sin()), lambda m, x: (y := x.sin(), y))
-largest = of(lambda x, dim: tuple(x.max(dim)), lambda m, x, dim: (x.amax(dim), x.argmax(dim)))
 inner = of(lambda x: (y := x.sin(), y.tanh()), lambda m, x: (y := x.neg().sin().neg(), y.tanh().clone()))
-
-
-def _second_first(m: Any, x: Tensor) -> Any:
-    tanh = (parts := x.split(2, -1))[1].tanh()
-    return tanh + 1, parts[0].relu() * 2
-
-
-def _used_between(m: Any, x: Tensor) -> Any:
-    parts = x.split(2, -1)
-    doubled = parts[0].relu() * 2
-    return doubled, parts[1].tanh() * doubled
-
-
-MATCHES: list[tuple[str, px.Rule, Function, str]] = [
-    ("in order", halves, lambda m, x: tuple(each + 1 for each in _halves(x)), "split clamp_min sinh cosh div add add"),
-    ("turned round", halves, _second_first, "split clamp_min sinh cosh div add mul"),
-    ("used between", halves, _used_between, "split clamp_min sinh cosh div mul mul"),
-    ("one value for both", cse, lambda m, x: x.sin() + x.sin() * x.sin(), "sin mul add"),
-    ("of one operator", largest, lambda m, x: tuple(x.max(1)), "amax argmax"),
-    ("one inside of the other", inner, lambda m, x: ((y := x.sin()) * 2, y.tanh() + y), "neg sin neg mul tanh clone add"),
-]
-
-
-@pytest.mark.parametrize(("name", "rule", "function", "wanted"), MATCHES, ids=[case[0] for case in MATCHES])
-def test_matches(name: str, rule: px.Rule, function: Function, wanted: str) -> None:
-    for names in rewritten(rule, function, X):
-        operators = [each.split(".")[1] for each in names if "getitem" not in each]
-        assert sorted(operators) == sorted(wanted.split())
-
-
-def _written_between(m: Any, x: Tensor) -> Any:
-    parts = m.seen.split(2, -1)
-    one = parts[0].relu()
-    m.seen.add_(1)
-    return one, parts[1].tanh() + x[:, :2]
-
-
-def _first_makes_what_the_second_takes(m: Any, x: Tensor) -> Any:
-    return (x.sin() + 1).sin(), x.exp()
-
-
-def _returned_apart(m: Any, x: Tensor) -> Any:
-    return x.sin(), x.sin()
 
 
 def _in_a_region(m: Any, x: Tensor) -> Any:
@@ -93,20 +48,6 @@ def _in_a_region(m: Any, x: Tensor) -> Any:
 def _with_part(m: Any, x: Tensor) -> Any:
     parts = x.split(2, -1)
     return parts[0].relu() + parts[1].tanh() + parts[0]
-
-
-LEFT: list[tuple[str, px.Rule, Function]] = [
-    ("a write between", halves, _written_between),
-    ("the first makes what the second takes", cse, _first_makes_what_the_second_takes),
-    ("two results are returned, and were apart", cse, _returned_apart),
-    ("an inner value is used", halves, _with_part),
-    ("only one is there", halves, lambda m, x: x.split(2, -1)[0].relu() * 2),
-]
-
-
-@pytest.mark.parametrize(("name", "rule", "function"), LEFT, ids=[case[0] for case in LEFT])
-def test_left_alone(name: str, rule: px.Rule, function: Function) -> None:
-    assert rewritten(rule, function, X.clone()) == [[], []]
 
 
 def test_results_in_a_region_and_outside_of_it_have_no_place() -> None:
@@ -122,45 +63,6 @@ def test_inner_values_stay_for_others_unless_they_use_a_result() -> None:
     behind = of(lambda x: (y := x.sin(), y.neg().tanh()), lambda m, x: (y := x.sin().clone(), y.neg().tanh()), keeps_inner=True)
     assert rewritten(behind, lambda m, x: ((y := x.sin()) * 2, (z := y.neg()).tanh() * 2, z * 3), X) == [[], []]
     assert rewritten(behind, lambda m, x: ((y := x.sin()) * 2, y.neg().tanh() * 2), X)[0].count("aten.clone.default") == 1
-
-
-class Sine(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x.sin()
-
-
-class Two(nn.Module):
-    """Both results in modules of their own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.other = Sine(), Sine()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.one(x) + self.other(x) * 2
-
-
-def test_results_in_several_modules() -> None:
-    tree = px.transform(px.import_ep(torch.export.export(Two(), (X,))))
-    assert cse(tree) is tree
-    result = px.transform(cse(px.inline(tree)))
-    assert names_of_operators(result).count("aten.sin.default") == 1
-    assert_equal(px.lower(result), Two(), (X,))
-
-
-def test_what_is_drawn_once_is_matched_once() -> None:
-    def masked(x: Any) -> Any:
-        return (y := torch.dropout(x, 0.5, True)).sin() + y.cos()
-
-    once = of(masked, lambda m, x: (y := torch.dropout(x, 0.5, True)).cos() + y.sin())
-    program = px.import_ep(torch.export.export(Plain(lambda m, x: masked(x) * 2), (X,)))
-    assert once(program, fuel=1) is not program
-
-    def twice(m: Any, x: Tensor) -> Tensor:
-        return torch.dropout(x, 0.5, True).sin() + torch.dropout(x, 0.5, True).cos()
-
-    program = px.import_ep(torch.export.export(Plain(twice), (X,)))
-    assert once(program) is program
 
 
 def masked(x: Any) -> Any:

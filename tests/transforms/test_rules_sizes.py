@@ -105,20 +105,6 @@ def test_replacements_compute_with_sizes(written: Any, expected: Any) -> None:
         assert torch.equal(exported(x), expected(x))
 
 
-def test_one_size_is_computed_once() -> None:
-    made = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x) * x.shape[0] + x.shape[0])(dynamic())
-    assert [node.do.name for node in made.main.nodes].count("aten.sym_size.int") == 1
-
-
-def test_a_rule_of_one_operator_leaves_what_is_not_proven() -> None:
-    @px.rule(at=torch.relu)
-    def unless_four(m: Any) -> Any:
-        return None if m.arguments["self"].shape[0] == 4 else torch.tanh(m.arguments["self"])
-
-    program = dynamic()
-    assert unless_four(program) is program
-
-
 def test_a_replacement_that_branches_on_an_open_size_installs_no_guard() -> None:
     program = dynamic()
     before = assumed(program)
@@ -128,36 +114,6 @@ def test_a_replacement_that_branches_on_an_open_size_installs_no_guard() -> None
     leaves = px.rule(at=torch.relu)(lambda m: m.arguments["self"].tanh() if m.val("x").shape[0] > 8 else None)
     assert leaves(program) is program
     assert assumed(program) == before
-
-
-class Reshaped(nn.Module):
-    """A size that the program computes with."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Split the last dimension."""
-        return x.reshape([x.shape[0], 2, 2]).exp()
-
-
-@pytest.mark.parametrize(
-    "written",
-    [
-        lambda m, x, n: x.neg().reshape([n, 2, 2]),
-        lambda m, x, n: x.neg().reshape([m.val("n"), 2, 2]),
-        lambda m, x, n: x.neg().reshape([m.val("n") * 2 // 2, 2, 2]),
-        lambda m, x, n: x.neg().reshape([n * 2 // 2, 2, 2]),
-        lambda m, x, n: x.neg().reshape(n * 4).view(n, 2, 2),
-        lambda m, x, n: x[:, 0].neg().repeat(n)[:n, None, None] * 0 + x.neg().reshape(n, 2, 2),
-    ],
-)
-def test_numbers_of_the_program_are_computed_with(written: Any) -> None:
-    sizes = ({0: torch.export.Dim("d", min=2, max=64)},)
-    program = px.import_ep(torch.export.export(Reshaped(), (X,), dynamic_shapes=sizes))
-    once = px.rule(lambda x, n: x.reshape([n, 2, 2]), once=True).becomes(written)
-    result = once(program)
-    assert result is not program
-    assert not px.verify(result, infer=True)
-    for x in (X, Y):
-        assert torch.equal(px.lower(result)(x), x.neg().reshape(-1, 2, 2).exp())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ Programs are exported with fixed sizes, and with a first size that only a run kn
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +22,6 @@ Function = Callable[..., Any]
 
 X, Z = torch.arange(24.0).reshape(4, 6) - 5, torch.randn(4, 2, 6)
 WHOLE = torch.arange(1, 25).reshape(4, 6)
-POSITIONS = torch.tensor([0, 1])
 
 
 class Plain(nn.Module):
@@ -137,14 +135,6 @@ def test_code_that_computes_the_same_is_found_and_no_other(is_found: bool, numbe
         assert finds(pattern, function, *args, dynamic=dynamic) is is_found
 
 
-def test_a_number_in_two_places_is_asked_in_both() -> None:
-    square = torch.randn(4, 4, 2)
-    pattern = lambda x: x.reshape(x.shape[0], x.shape[0], -1)  # noqa: E731
-    assert finds(pattern, pattern, square)
-    for other in (lambda x: x.reshape(2, 4, 4), lambda x: x.reshape(4, 2, 4)):
-        assert not finds(pattern, other, square)
-
-
 def test_what_computes_sizes_goes_with_the_match() -> None:
     program = exported(lambda x: x.reshape(x.shape[0] * 2, -1).exp() + 1, X, dynamic=True)
     rule = px.rule(lambda x: x.reshape(x.shape[0] * 2, -1).exp()).becomes(lambda m, x: x.exp().view(-1, x.shape[1] // 2))
@@ -155,30 +145,6 @@ def test_what_computes_sizes_goes_with_the_match() -> None:
         assert not px.verify(rule(each), infer=True)
         for x in (X, torch.randn(7, 6)):
             torch.testing.assert_close(px.lower(rule(each))(x), function(x))
-
-
-def test_the_rest_of_a_list() -> None:
-    rule = px.rule(lambda x, rest: torch.relu(torch.cat([x.exp(), *rest], 1)))
-    rule.becomes(lambda m, x, rest: torch.cat([x.exp(), *[torch.relu(each) for each in rest]], 1))
-    tails: list[Function] = [lambda x: [], lambda x: [x], lambda x: [x, x.abs(), x.neg()]]
-    for tail, names in zip(tails, ("", "relu", "relu abs relu neg relu"), strict=True):
-        program = exported(lambda x, tail=tail: torch.relu(torch.cat([x.exp(), *tail(x)], 1)) + 1, X)
-        made = rule(program)
-        assert not px.verify(made, infer=True)
-        torch.testing.assert_close(px.lower(made)(copy.deepcopy(X)), px.lower(program)(X))
-        assert sorted(names_of(made)) == sorted(["exp", *names.split(), "cat", "add"])
-
-
-def test_further_matches_ask_what_patterns_bring_with_them() -> None:
-    found: list[Any] = []
-
-    @px.rule(at=torch.exp, once=True)
-    def asked(m: px.Match) -> Any:
-        found.append(m.match(lambda x: x * torch.tensor(2.0), m.arguments["self"]) is not None)
-        found.append(m.match(lambda x: x * torch.tensor(3.0), m.arguments["self"]) is not None)
-
-    asked(exported(lambda x: (x * torch.tensor(2.0)).exp() + 1, X))
-    assert found == [True, False]
 
 
 def test_laws() -> None:

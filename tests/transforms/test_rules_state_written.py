@@ -144,42 +144,6 @@ def test_a_shared_body_goes_apart(where: Callable[[Any], Any], path: str) -> Non
     assert len(made.order) == 4
 
 
-def test_state_may_stand_for_a_value_that_nobody_sees() -> None:
-    class Two(parent(w=lambda: torch.ones(4))):
-        def forward(self, x: Tensor) -> Any:
-            y = x.cos()
-            return x.sin(), (y + self.w if self.inner else y)
-
-        inner = True
-
-    seen, unseen = Two(), Two()
-    seen.inner = False
-    rule = px.rule(lambda x: (x.sin(), x.cos())).becomes(lambda m, x: (torch.tanh(x), m.read("w")))
-    program = px.import_ep(exported(unseen, torch.ones(4)))
-    made = rule(program)
-    assert px.verify(made, infer=True) == ()
-    assert text_of(made, "") == "tanh = aten.tanh.default(x); add = aten.add.Tensor(b_w, b_w)"
-    kept = px.import_ep(exported(seen, torch.ones(4)))
-    assert rule(kept) is kept
-
-
-def test_what_is_asked_of_state() -> None:
-    """A value that is computed reads no state; one that is read has a name and a tensor, unless something writes it."""
-    asked: dict[str, Any] = {}
-
-    def note(m: px.Match) -> bool:
-        asked[m.path] = (m.slot("n"), m.slot("x"), m.tensor("x"), m.constant("x"), m.constant("n"), m.slot(3), m.tensor(3))
-        kept = m.constant("n", buffers=True)
-        asked[m.path] += (kept is not None and kept.tolist(),)
-        return False
-
-    for program in (flat(), tree()):
-        asked.clear()
-        assert scaled(lambda m, x, n: x, where=note)(program) is program
-        nothing = (None, None, None, None, None, None)
-        assert asked == {path: (f"{path}.n", *nothing, [1.0] * 4) for path in ("a", "b")}
-
-
 def test_what_a_rule_made_is_known_in_bodies_that_go_apart() -> None:
     """A rule that is applied once is not applied to what it made, where another one parts the body in the same walk."""
 

@@ -38,59 +38,6 @@ def _(m: px.Match, x: Any, chain: Any) -> Any:
     return chain(torch.clamp_min(x.exp(), 0))
 
 
-def _used_inside(m: Any, x: Tensor) -> Any:
-    view = x.exp().view(4, 3)
-    return torch.relu(view.t()) + view.t().sum()
-
-
-def _written_between(m: Any, x: Tensor) -> Any:
-    y = x.exp()
-    view = y.view(4, 3)
-    y.add_(1)
-    return torch.relu(view) + 1
-
-
-MATCHES: list[tuple[str, px.Rule, Function, str]] = [
-    ("nothing", outside, lambda m, x: torch.relu(x.exp()) + 1, "exp clamp_min add"),
-    ("one", outside, lambda m, x: torch.relu(x.exp().view(4, 3)) + 1, "exp clamp_min view add"),
-    ("several", outside, lambda m, x: torch.relu(x.exp().view(2, 2, 3).transpose(0, 2).reshape(3, 4)[None]) + 1,
-     "exp clamp_min view transpose reshape unsqueeze add"),
-    ("a cast", cast, lambda m, x: torch.relu(x.exp().double().view(-1)) + 1, "exp clamp_min to view add"),
-    ("expanded", outside, lambda m, x: torch.relu(x.exp().expand(2, 3, 4).contiguous()) + 1,
-     "exp clamp_min expand contiguous add"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "rule", "function", "wanted"), MATCHES, ids=[case[0] for case in MATCHES])
-def test_matches(name: str, rule: px.Rule, function: Function, wanted: str) -> None:
-    for names in rewritten(rule, function, X):
-        assert [each.split(".")[1] for each in names if "assert" not in each] == wanted.split()
-
-
-LEFT: list[tuple[str, Function]] = [
-    ("a cast where views are meant", lambda m, x: torch.relu(x.exp().double()) + 1),
-    ("a part", lambda m, x: torch.relu(x.exp()[1:]) + 1),
-    ("used by others", _used_inside),
-    ("written between", _written_between),
-]
-
-
-@pytest.mark.parametrize(("name", "function"), LEFT, ids=[case[0] for case in LEFT])
-def test_left_alone(name: str, function: Function) -> None:
-    assert rewritten(outside, function, X) == [[], []]
-
-
-def test_the_chain_ends_where_others_use_it() -> None:
-    rule = px.rule(lambda x, shape: torch.relu(px.through(x, shape))).becomes(lambda m, x, shape: shape(torch.clamp_min(x, 0)))
-
-    def function(m: Any, x: Tensor) -> Any:
-        view = x.view(4, 3)
-        return torch.relu(view.t().reshape(-1)) + view.sum()
-
-    for names in rewritten(rule, function, X):
-        assert [name.split(".")[1] for name in names] == ["view", "clamp_min", "t", "reshape", "sum", "add"]
-
-
 class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -32,7 +32,6 @@ aten = torch.ops.aten
 
 ALGEBRA: list[tuple[str, Function]] = [
     ("view_reshape", lambda m, x, i, b: e(x).view(2, 6).reshape(12) * 2),
-    ("unflatten_reshape", lambda m, x, i, b: e(x).unflatten(1, [2, 2]).reshape(6, 2) * 2),
     ("unsqueeze_reshape", lambda m, x, i, b: e(x).unsqueeze(1).reshape(6, 2) * 2),
     ("squeeze_reshape", lambda m, x, i, b: e(x[:1].squeeze(0).reshape(2, 2))),
     ("view_flatten", lambda m, x, i, b: e(e(x).view(2, 6).flatten())),
@@ -49,20 +48,13 @@ ALGEBRA: list[tuple[str, Function]] = [
     ("squeeze_unsqueeze", lambda m, x, i, b: e(x[:1].squeeze(0).unsqueeze(0))),
     ("expand_nothing", lambda m, x, i, b: e(x.expand(3, -1))),
     ("expand_expand", lambda m, x, i, b: e(x[:1].expand(3, 4).expand(2, 3, 4))),
-    ("flip_flip", lambda m, x, i, b: x.flip(0, 1).flip(0, 1) * 2),
     ("split_cat_2", lambda m, x, i, b: torch.cat(e(x).split(2, 1), 1) * 2),
     ("split_sizes_cat_2", lambda m, x, i, b: torch.cat(e(x).split([1, 3], 1), 1) * 2),
     ("chunk_cat_3", lambda m, x, i, b: torch.cat(e(x).chunk(3, 0), 0) * 2),
     ("split_cat_4", lambda m, x, i, b: torch.cat(e(x).split(1, 1), 1) * 2),
-    ("unbind_stack_3", lambda m, x, i, b: torch.stack(e(x).unbind(0), 0) * 2),
-    ("unbind_stack_4", lambda m, x, i, b: torch.stack(e(x).unbind(1), 1) * 2),
-    ("unbind_stack_2", lambda m, x, i, b: torch.stack(e(x[:2]).unbind(0), 0) * 2),
     ("cat_of_one", lambda m, x, i, b: e(torch.cat([x], 0))),
-    ("stack_of_one", lambda m, x, i, b: e(torch.stack([x], 1))),
     ("slice_of_all", lambda m, x, i, b: e(aten.slice.Tensor(x, 0, 0, 99, 1))),
-    ("repeat_once", lambda m, x, i, b: e(x.repeat(1, 1))),
     ("clone_clone", lambda m, x, i, b: x.clone().clone()),
-    ("detach_detach", lambda m, x, i, b: e(x.detach().detach())),
     ("alias", lambda m, x, i, b: e(aten.alias.default(x))),
     ("cat_cat", lambda m, x, i, b: torch.cat([torch.cat([x, x * 2], 1), x], -1)),
     ("cast_cast", lambda m, x, i, b: x.half().float().double()),
@@ -72,25 +64,15 @@ ALGEBRA: list[tuple[str, Function]] = [
     ("cast_to_the_same", lambda m, x, i, b: e(x.to(torch.float32))),
     ("type_as_the_same", lambda m, x, i, b: e(aten.type_as.default(x, e(x)))),
     ("neg_neg", lambda m, x, i, b: e(-(-x)) + (i - 1)),
-    ("not_not", lambda m, x, i, b: b.logical_not().logical_not() & (x > 0)),
-    ("bitwise_not_not", lambda m, x, i, b: ~(~i) * 3),
     ("not_equal", lambda m, x, i, b: (x == i).logical_not()),
     ("equal", lambda m, x, i, b: (x != 1.5).logical_not()),
-    *[(f"{one.__name__}_{one.__name__}", lambda m, x, i, b, one=one: one(one(x)))
-      for one in (torch.relu, torch.abs, torch.floor, torch.ceil, torch.trunc, torch.sign)],
+    ("relu_relu", lambda m, x, i, b: torch.relu(torch.relu(x))),
     ("abs_neg", lambda m, x, i, b: torch.abs(-x)),
     ("times_one", lambda m, x, i, b: e(1.0 * x)),
     ("over_one", lambda m, x, i, b: e(x / 1)),
     ("minus_zero", lambda m, x, i, b: e(x - 0)),
     ("plus_zero", lambda m, x, i, b: (i + 0) * 3),
-    ("power_of_one", lambda m, x, i, b: e(x**1)),
-    ("clamp_clamp", lambda m, x, i, b: x.clamp(-2, 2).clamp(-1, 9)),
-    ("clamp_min_min", lambda m, x, i, b: x.clamp_min(-2).clamp_min(-1)),
-    ("clamp_max_max", lambda m, x, i, b: x.clamp_max(2).clamp_max(3)),
-    ("and_of_one", lambda m, x, i, b: (i & i) * 3),
-    ("where_either", lambda m, x, i, b: e(torch.where(b, x, x))),
     ("where_not", lambda m, x, i, b: torch.where(b.logical_not(), x, i)),
-    ("fill_fill", lambda m, x, i, b: x.masked_fill(b, 2).masked_fill(b, 3)),
     ("dropout_of_nothing", lambda m, x, i, b: e(functional.dropout(x, 0.3, training=False))),
     ("mm_linear", lambda m, x, i, b: x @ m.full.weight.t()),
     ("addmm_linear", lambda m, x, i, b: torch.addmm(m.full.bias, x, m.full.weight.T)),
@@ -118,10 +100,7 @@ ALMOST: list[tuple[str, Function]] = [
     ("numbers are lost", lambda m, x, i, b: x.to(torch.half).to(torch.float32)),
     ("fractions are lost", lambda m, x, i, b: x.to(torch.int32).to(torch.float32)),
     ("the sign of zero", lambda m, x, i, b: x + 0),
-    ("bounds of zero", lambda m, x, i, b: x.clamp_min(0.0).clamp_min(-0.0)),
-    ("bounds the wrong way round", lambda m, x, i, b: x.clamp(2, -2).clamp(-1, 1)),
     ("whole numbers become fractions", lambda m, x, i, b: i / 1 + i * 1.0),
-    ("numbers that are not bool", lambda m, x, i, b: i.logical_not().logical_not()),
     ("parts are left out", lambda m, x, i, b: torch.cat(e(x).split(1, 1)[:3], 1)),
     ("parts in another order", lambda m, x, i, b: torch.cat(e(x).split(2, 1)[::-1], 1)),
     ("joined along another dimension", lambda m, x, i, b: torch.cat(e(x).split(2, 1), 0)),
@@ -134,7 +113,6 @@ ALMOST: list[tuple[str, Function]] = [
     ("infinities of complex numbers become NaN", lambda m, x, i, b: e(torch.complex(x, x) * 1) + e(torch.complex(x, x) / 1)),
     ("zeros of complex numbers lose their sign", lambda m, x, i, b: e(-(-torch.complex(x, x))) + e(torch.complex(x, x) - 0)),
     ("a type without signs", lambda m, x, i, b: torch.abs(-i.to(torch.uint8))),
-    ("a condition makes it larger", lambda m, x, i, b: torch.where(b, x[:1], x[:1])),
     ("a bias of another size", lambda m, x, i, b: torch.addmm(m.full.bias[None], x, m.full.weight.T)),
 ]  # fmt: skip
 
@@ -176,9 +154,6 @@ FUSIONS: list[tuple[str, Function]] = [
     ("hardswish", lambda m, x: x * functional.relu6(x + 3) / 6),
     ("hardsigmoid hardswish", lambda m, x: x * ((x + 3).clamp(0, 6) / 6)),
     ("softplus", lambda m, x: torch.log(1 + torch.exp(x))),
-    ("softplus mish", lambda m, x: x * torch.tanh(torch.log1p(torch.exp(x)))),
-    ("log_sigmoid", lambda m, x: torch.log(torch.sigmoid(x))),
-    ("softplus log_sigmoid", lambda m, x: -torch.log(1 + torch.exp(-x))),
     ("leaky_relu", lambda m, x: torch.where(x > 0, x, 0.1 * x)),
     ("expm1 elu", lambda m, x: torch.where(x > 0, x, torch.exp(x) - 1)),
     ("relu6", lambda m, x: torch.relu(x).clamp(max=6)),
@@ -187,15 +162,12 @@ FUSIONS: list[tuple[str, Function]] = [
     ("var std", lambda m, x: centered(x).square().mean(-1).sqrt()),
     ("softmax", lambda m, x: (y := torch.exp(x)) / y.sum(-1, keepdim=True)),
     ("softmax log_softmax", lambda m, x: ((y := torch.exp(x - x.amax(-1, keepdim=True))) / y.sum(-1, keepdim=True)).log()),
-    ("minus_logsumexp", lambda m, x: x - x.logsumexp(-1, keepdim=True)),
     ("logsumexp", lambda m, x: torch.log(torch.exp(x).sum(1))),
     ("rsqrt", lambda m, x: torch.sqrt(x.abs() + 1).reciprocal()),
     ("log1p", lambda m, x: torch.log(1 + x.abs())),
     ("linear_bias", lambda m, x: functional.linear(x, m.full.weight) + m.b),
     ("minus_neg", lambda m, x: x - (-m.b)),
     ("plus_neg", lambda m, x: (-x) + m.b),
-    ("neg_times_neg", lambda m, x: (-x) * (-m.b)),
-    ("maximum_of_one", lambda m, x: torch.exp(torch.maximum(x, x))),
 ]  # fmt: skip
 
 
@@ -220,7 +192,6 @@ UNFUSED: list[tuple[str, Function]] = [
     ("booleans, of which torch takes nothing", lambda m, x: (x > 0) + torch.neg(x)),
     ("a type without signs turned", lambda m, x: (y := x.to(torch.uint8), x.long() - (-y), x.long() + (-y), x.long().neg() * -y)[1:]),
     ("a small type turned", lambda m, x: (x.to(torch.int8) * 43 - 128).mul(x.to(torch.int8)).long() - (-x.to(torch.int8))),
-    ("strides that torch says otherwise", lambda m, x: torch.log(torch.sigmoid(x.t()))),
 ]  # fmt: skip
 
 
@@ -259,12 +230,6 @@ def test_batch_norms_are_folded(kind: str, model: nn.Module, size: tuple[int, ..
     assert_equal(result, model, (x,), 1e-5 if dtype is torch.float32 else 5e-3)
 
 
-def test_batch_norms_that_learn_stay() -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).train()
-    program = exported(model, (torch.randn(2, 3, 8, 8),))
-    assert rules.fusions(program) is program
-
-
 class Spread(nn.Module):
     """A linear function and a batch norm whose bias or whose variances are unusual."""
 
@@ -294,9 +259,3 @@ def test_what_is_almost_a_batch_norm_of_channels_stays(name: str, model: nn.Modu
 def test_every_fusion_has_a_case() -> None:
     names = {name for each, _ in FUSIONS for name in each.split()} | {f"{kind}_batch_norm" for kind, _, _ in NORMED}
     assert {each.name for each in rules.fusions.rules} == names
-
-
-def test_names_are_of_one_rule_each() -> None:
-    for each in (rules.attention, rules.algebra, rules.fusions):
-        names = [one.name for one in each.rules]
-        assert len(names) == len(set(names))

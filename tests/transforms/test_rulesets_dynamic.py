@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
-from torch.nn import functional
 
 import purefx as px
 from purefx import rules
@@ -107,27 +106,3 @@ def _assert_equal(lowered: nn.Module, model: nn.Module, dtype: torch.dtype, tole
     for batch, length in ((2, 7), (5, 3)):
         x = torch.randn(batch, length, 8, dtype=dtype)
         torch.testing.assert_close(lowered(x), model(x), rtol=tolerance, atol=tolerance)
-
-
-def test_attention_that_narrows_its_operands_stays() -> None:
-    model = Attention().double()
-    shapes = ({0: BATCH, 1: LENGTH},)
-    program = px.import_ep(torch.export.export(model, (torch.randn(3, 5, 8).double(),), dynamic_shapes=shapes))
-    assert rules.attention(program) is program
-
-
-class Flat(nn.Module):
-    """Attention on three dimensions, where each size is another symbol."""
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return functional.softmax(torch.bmm(q, k.transpose(1, 2)) * 0.5, dim=-1) @ v
-
-
-def test_queries_and_keys_have_lengths_of_their_own() -> None:
-    q, k = torch.randn(3, 4, 8), torch.randn(3, 6, 8)
-    shapes = ({0: BATCH, 1: LENGTH}, {0: BATCH, 1: Dim("keys", min=2, max=64)}, {0: BATCH, 1: Dim("keys", min=2, max=64)})
-    program = px.import_ep(torch.export.export(Flat(), (q, k, k), dynamic_shapes=shapes))
-    result = rules.attention(program)
-    assert result is not program
-    q, k = torch.randn(2, 9, 8), torch.randn(2, 3, 8)
-    torch.testing.assert_close(px.lower(px.transform(result))(q, k, k), Flat()(q, k, k))

@@ -101,8 +101,7 @@ class Sweep:
         """Whether no node is left at which a rule could match: another walk would find nothing."""
         self.is_waiting = False
         """Whether a match waits for values that are inferred behind the walk."""
-        self.left: list[Left] | None = None
-        """What was left alone, and why; None where nobody asks."""
+        self.left: list[Left] = []
         self._present = {id(do.target) for do in self.graph.distinct if type(do) is Op}
         """The operators of the graph, and of the nodes that are made."""
         self._rules: dict[int, Sequence[Any]] = {}
@@ -134,15 +133,11 @@ class Sweep:
         """The checks of matches and replacements."""
         return Legality(self.program, self.name, self.draft, lambda: self.paths)
 
-    def run(self, *, is_top_down: bool = False) -> Graph:
-        """Return the graph after the rules; the same object if none matched.
-
-        Args:
-            is_top_down: whether the last nodes are tried first.
-        """
+    def run(self) -> Graph:
+        """Return the graph after the rules; the same object if none matched."""
         wanted = {id(do) for do in self.graph.distinct if id(do.target if type(do) is Op else type(do)) in self.work.by_id}
         candidates = [node.name for node in self.graph.nodes if id(node.do) in wanted] if wanted else []
-        for at in reversed(candidates) if is_top_down else candidates:
+        for at in reversed(candidates) if self.work.is_top_down else candidates:
             todo = [at]
             while todo and not self.fuel.refused and not self.classes:
                 name = todo.pop()
@@ -196,7 +191,10 @@ class Sweep:
             return None
         gone_by_it = first.place.roots if rule.keeps_inner else first.place.found.distinct
         self.hits.add(rule.name, root, gone_by_it, tuple(made))
-        self._note_state(answers)
+        given = [each for each in answers if each is not None]
+        self.has_tensors |= any(isinstance(source, torch.Tensor) for each in given for source in each.sources)
+        if any(each.place.notes.added or each.place.notes.dropped for each in given):
+            self._note_state(answers)
         if first.place.found is not found:
             possible = self._possible(rule, first.place.found, at)
             assert possible is not None
@@ -212,7 +210,7 @@ class Sweep:
         return self._leave(rule, found, place) if isinstance(place, str) else place
 
     def _leave(self, rule: Any, found: Found, why: str) -> None:
-        if self.left is not None:
+        if self.work.left is not None:
             self.left.append(Left(rule.name, found.nodes[0], why, self.name))
 
     # -- replacements -----------------------------------------------------------------------------------------------------------
@@ -282,18 +280,13 @@ class Sweep:
         return template, template.sources
 
     def _note_state(self, answers: Sequence[_Answer | None]) -> None:
-        given = [each for each in answers if each is not None]
-        self.has_tensors |= any(isinstance(source, torch.Tensor) for each in given for source in each.sources)
-        if not any(each.place.notes.added or each.place.notes.dropped for each in given):
-            return
-        noted = [None if each is None else each.place.notes for each in answers]
-        for path, notes in zip(self.paths, cycle(noted)):  # one answer is that of all instances
-            if notes is not None:
-                self.state.add(path, notes.added)
-                self.state.drop(path, notes.dropped)
+        for path, answer in zip(self.paths, cycle(answers)):  # one answer is that of all instances
+            if answer is not None:
+                self.state.add(path, answer.place.notes.added)
+                self.state.drop(path, answer.place.notes.dropped)
 
     def _take(self, rule: Any, answer: _Answer, inner: Mapping[str, Node], before: str, at: str) -> None:
-        # What replaces a match stands before one of the nodes up to here.
+        # The replacement goes before one of the nodes up to here.
         draft, roots = self.draft, [root.name for root in answer.place.roots]
         span = [node.name for node in draft.span(inner, answer.place.root.name, at)] if len(roots) > 1 else roots
         results = dict(zip(roots, answer.results, strict=True))
@@ -311,24 +304,14 @@ class Sweep:
 class Application:
     """Rules on a whole program: graphs are walked until nothing matches, and bodies go apart where instances disagree."""
 
-    def __init__(
-        self,
-        program: Program,
-        rules: Mapping[Any, tuple[Any, ...]],
-        fuel: Fuel,
-        *,
-        is_top_down: bool = False,
-        explains: bool = False,
-    ) -> None:
+    def __init__(self, program: Program, rules: Any, fuel: Fuel, *, explains: bool = False) -> None:
         self.before = self.program = program
-        self.is_top_down = is_top_down
-        self.explains = explains
-        self.left: dict[str, list[Left]] = {}
-        """What the last walk over each graph left alone, if it was asked."""
-        self.by_id = {id(root): several for root, several in rules.items()}  # an operator of torch takes long to give its hash
+        self.is_top_down = rules.is_top_down
         self.fuel = fuel
-        self.state = NewState(program)
-        self.fakes = FakeValues(program)
+        self.left: dict[str, list[Left]] | None = {} if explains else None
+        """The matches that the last walk over each graph skipped, if they are explained."""
+        self.by_id = {id(root): several for root, several in rules.index.items()}  # the hash of an operator of torch is slow
+        self.state, self.fakes = NewState(program), FakeValues(program)
         self.templates: dict[Any, Template] = {}
         self.arguments: dict[int, Any] = {}
         """The arguments of nodes by parameter, by the id of the node, which is held here."""
@@ -348,9 +331,9 @@ class Application:
         # A match makes another one possible behind it; so graphs that changed are walked again, if anything is left in them.
         program, places = self.program, Places(self.program)
         walks = [Sweep(self, name, places) for name in todo]
-        for walk in walks if self.explains else ():
-            walk.left = self.left[walk.name] = []
-        graphs = {walk.name: walk.run(is_top_down=self.is_top_down) for walk in walks}
+        if self.left is not None:
+            self.left.update({walk.name: walk.left for walk in walks})
+        graphs = {walk.name: walk.run() for walk in walks}
         changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}
         if changed:
             made = self.state.applied(program.with_graphs(changed))

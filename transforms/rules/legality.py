@@ -29,7 +29,7 @@ from .draft import Draft
 from .explanation import BETWEEN, TWO_NODES
 from .match import Match
 from .matching import Found, operands_of
-from .operators import arranged
+from .pattern import arranged
 
 __all__ = ["Legality"]
 
@@ -113,7 +113,8 @@ class Legality:
 
     def shares_alike(self, roots: Sequence[Node], inner: Sequence[Node], made: Sequence[Node], results: Sequence[Ref]) -> bool:
         """Return whether nobody can see that results share other memory than the roots of the match did."""
-        seen = [self._is_written or root.name in self._escaping for root in roots]
+        is_written = self.is_acting and bool(self._sets.written)
+        seen = [is_written or root.name in self._escaping for root in roots]
         if not any(seen):
             return True
         for is_seen, root, result in zip(seen, roots, results, strict=True):
@@ -179,11 +180,6 @@ class Legality:
     @cached_property
     def _sets(self) -> Memory:
         return Memory(self.program, self.name, [self.does(node) for node in self.graph.nodes])
-
-    @cached_property
-    def _is_written(self) -> bool:
-        does = [self.does(node) for node in self.graph.nodes if self.acts(node)] if self.is_acting else []
-        return any(one.writes or one.writes_slots or one.completes for one in does)
 
     @cached_property
     def _changed(self) -> frozenset[object]:

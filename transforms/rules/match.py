@@ -23,8 +23,7 @@ from ...ir.state import SlotKind
 from ...ir.torch_private import FAKE_REFUSALS, FakeTensor, unguarded
 from .matching import Found, Search, holds
 from .new_state import Addition, parameter_of
-from .operators import arranged
-from .pattern import Pattern, Through
+from .pattern import Pattern, Through, arranged
 from .trace import KEPT, Operands, Template, Unknown
 
 __all__ = ["Match"]
@@ -327,7 +326,7 @@ class Match:
         except FAKE_REFUSALS as error:
             raise RuleError("the replacement depends on the contents of a value, which only a run knows") from error
         except Exception as error:
-            raise RuleError(f"the replacement raised {_told(error, rule.replacement)}") from error
+            raise RuleError(f"the replacement raised {_with_line(error, rule.replacement)}") from error
         has_constants = any(isinstance(source, torch.Tensor) for source in self.operands.sources)
         if has_constants and not all(map(torch.equal, self.notes.generators, generator_states())):
             raise RuleError(
@@ -349,7 +348,7 @@ class Match:
         except PurefxError:
             raise
         except Exception as error:
-            raise RuleError(f"where= raised {_told(error, where)}") from error
+            raise RuleError(f"where= raised {_with_line(error, where)}") from error
         return bool(is_true)  # a comparison that is not proven is false
 
     # -- what is made -----------------------------------------------------------------------------------------------------------
@@ -427,7 +426,7 @@ def _checked(name: str, value: Any) -> torch.Tensor:
     return value
 
 
-def _told(error: Exception, function: Any) -> str:
+def _with_line(error: Exception, function: Any) -> str:
     # The error of a function of the user, with the line in it.
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
     lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]

@@ -24,8 +24,20 @@ from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
 from ...ir.state import same_contents
 from ...ir.torch_private import OpOverload, Recorder
-from .operators import arranged
-from .pattern import INDEXING, Part, Pattern, Through, inner, is_arithmetic, looks_through, operator_of, role, shown, subparts
+from .pattern import (
+    INDEXING,
+    Part,
+    Pattern,
+    Through,
+    arranged,
+    inner,
+    is_arithmetic,
+    looks_through,
+    operator_of,
+    role,
+    shown,
+    subparts,
+)
 
 __all__ = ["Found", "Search", "check_results", "holds", "needs", "root_of", "roots_of"]
 

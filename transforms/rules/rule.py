@@ -109,10 +109,10 @@ class RuleSet(Value):
         >>> [(left.root.name, left.why) for left in told.left], told.replaced
         ([('relu', 'other nodes use its inner values: sin by the caller; keeps_inner=True keeps these values for them')], ())
         """
-        work = Application(a_program(program, "explain"), self.index, UNLIMITED, is_top_down=self.is_top_down, explains=True)
+        work = Application(a_program(program, "explain"), self, UNLIMITED, explains=True)
         made = work.run()
         replaced = tuple([hit for each in work.hits.values() for hit in each.found])
-        left = dict.fromkeys([each for name in made.order for each in work.left.get(name, ())])
+        left = dict.fromkeys([each for name in made.order for each in (work.left or {}).get(name, ())])
         return Explanation(made, replaced, tuple(left))
 
     @cached_property
@@ -121,7 +121,7 @@ class RuleSet(Value):
 
         def apply(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
             with collector_paused():
-                return Application(program, self.index, fuel, is_top_down=self.is_top_down).run()
+                return Application(program, self, fuel).run()
 
         apply.__doc__ = f"Apply {self.name}."
         return Transformation(self.name, apply, forgets=frozenset({"deduplicated"}), laws=LAWS)

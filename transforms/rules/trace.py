@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from types import MappingProxyType
 from typing import Any, cast
@@ -28,10 +28,10 @@ from ...ir.torch_private import FakeTensor, OpOverload, Recorder, assuming_sizes
 __all__ = ["KEPT", "Operands", "Template", "Unknown", "described"]
 
 KEPT = "m.value"
-"""Stands for the root of the match as it was."""
+"""The root of the match as it was."""
 
 Source = Any
-"""What an operand is in the program: a ``Ref``, a ``Get``, a constant tensor, or ``KEPT``."""
+"""An operand in the program: a ``Ref``, a ``Get``, a constant tensor, or ``KEPT``."""
 
 
 class Unknown(RuleError):
@@ -39,20 +39,15 @@ class Unknown(RuleError):
 
 
 @frozen(eq=False)
-class _Operand:
-    """Stands in a template for an operand, by number, or for the value of an earlier node, by name."""
-
-    of: int | str
-
-
-@frozen
 class Template:
-    """The operators of a replacement, over its operands."""
+    """The recorded operators of a replacement, over its operands."""
 
-    nodes: tuple[tuple[str, str, Any, Any, Any, Any], ...]
-    """Of each node its key, its name, its operator, arguments by position and by name, and its fake value."""
-    results: tuple[Arg, ...]
-    sources: tuple[Source, ...]
+    nodes: Sequence[tuple[fx.Node, str, Any]]
+    """Each with its name and its operator."""
+    results: Sequence[fx.Node]
+    numbers: Mapping[fx.Node, int]
+    """The number of the operand that a node is."""
+    sources: Sequence[Source]
     values_are_known: bool
 
     def at(
@@ -67,22 +62,22 @@ class Template:
             names: those that are taken.
             meta: of the new nodes.
         """
-        known: dict[int | str, Arg] = {}
+        known: dict[fx.Node, Arg] = {}
         made: list[Node] = []
 
         def put(arg: Any) -> Any:
-            if isinstance(arg, _Operand):
-                if arg.of not in known:
-                    assert isinstance(arg.of, int)
-                    known[arg.of] = _read(operands[arg.of], root, stack, names, meta, made)
-                return known[arg.of]
-            return type(arg)([put(part) for part in arg]) if isinstance(arg, tuple) else arg
+            if isinstance(arg, fx.Node):
+                if arg not in known:
+                    known[arg] = _read(operands[self.numbers[arg]], root, stack, names, meta, made)
+                return known[arg]
+            return (
+                (Items if isinstance(arg, list) else tuple)([put(part) for part in arg]) if isinstance(arg, list | tuple) else arg
+            )
 
-        for of, word, do, args, kwargs, value in self.nodes:
-            given, named = put(args), tuple([(key, put(arg)) for key, arg in kwargs])
-            new = names.fresh(word)
-            known[of] = Ref(new)
-            made.append(Node(new, do, given, named, stack, MappingProxyType({**meta, "val": value})))
+        for node, word, do in self.nodes:
+            args, kwargs = put(node.args), tuple([(key, put(arg)) for key, arg in node.kwargs.items()])
+            known[node] = Ref(names.fresh(word))
+            made.append(Node(known[node].name, do, args, kwargs, stack, MappingProxyType({**meta, "val": node.meta.get("val")})))
         return made, tuple(map(put, self.results))
 
 
@@ -101,7 +96,7 @@ def _read(source: Source, root: Node, stack: Stack, names: Names, meta: Meta, ma
 
 
 class Operands:
-    """The values that a replacement computes with; each knows what it is in the program.
+    """The values that a replacement computes with, each with its source in the program.
 
     Args:
         values: the fake values of the program.
@@ -114,15 +109,14 @@ class Operands:
         self._by_source: dict[Any, Any] = {}
         self._by_id: dict[int, Source] = {}
         self._recorder: Recorder | None = None
-        self._placeholders: dict[str, int] = {}
         self.is_called = False
         """Whether an operator is called that draws, or makes a tensor, when the program runs."""
 
     def of(self, source: Source, value: Any) -> Any:
-        """Return a value that stands for a source: a fake tensor of its own, or the number itself.
+        """Return the operand for a source: a separate fake tensor, or the number itself.
 
         Args:
-            source: what it is in the program.
+            source: the operand in the program.
             value: its fake value.
         """
         key = id(source) if isinstance(source, torch.Tensor) else source
@@ -134,11 +128,12 @@ class Operands:
             self.sources.append(source)
             for each in given if isinstance(given, list | tuple) else [given]:
                 self._by_id[id(each)] = source
-            self._track(given)
+            if self._recorder is not None:
+                self._recorder.operand(given)
         return self._by_source[key]
 
     def of_state(self, source: Source, tensor: torch.Tensor) -> Any:
-        """Return a value that stands for a tensor."""
+        """Return the operand for a tensor."""
         with self.paused():
             value = self.values.of_state(tensor.detach())
         return self.of(source, value)
@@ -149,22 +144,15 @@ class Operands:
         return self._recorder is not None
 
     def source_of(self, value: Any) -> Source:
-        """Return what a value is in the program; None if it is not an operand."""
+        """Return the source of a value; None if it is not an operand."""
         return self._by_id.get(id(value))
 
     def paused(self) -> Any:
         """Run operators without recording them."""
         return nullcontext() if self._recorder is None else self._recorder.paused()
 
-    def _track(self, given: Any) -> None:
-        if self._recorder is not None:
-            before = len(self._recorder.graph.nodes)
-            self._recorder.operand(given)
-            placeholder = [*self._recorder.graph.nodes][before]
-            self._placeholders[placeholder.name] = len(self._placeholders)
-
     def traced(self, function: Callable[[], Any], count: int, *, may_leave: bool) -> Template | None:
-        """Return what a function computes of operands; None if it returns None.
+        """Return the operators that a function calls on operands; None if it returns None.
 
         Args:
             function: torch code.
@@ -178,7 +166,7 @@ class Operands:
         try:
             with without_kernels(self.values.mode), self._recorder.recording():
                 for given in self._given:
-                    self._track(given)
+                    self._recorder.operand(given)
                 with _Apart(self):
                     made = function()
             if made is None and may_leave:
@@ -209,22 +197,11 @@ class Operands:
             if node not in used:
                 used.add(node)
                 todo += node.all_input_nodes
-        nodes = [node for node in self._recorder.calls() if node in used]
-        written = []
-        for node in nodes:
-            kwargs = tuple([(key, self._args(arg)) for key, arg in node.kwargs.items()])
-            value = node.meta.get("val")
-            written.append((node.name, _word(node.target), op_of(node.target), self._args(node.args), kwargs, value))
-        return Template(
-            tuple(written), tuple([self._args(one) for one in results]), tuple(self.sources), not any(map(_makes_sizes, nodes))
-        )
-
-    def _args(self, arg: Any) -> Any:
-        if isinstance(arg, fx.Node):
-            return _Operand(self._placeholders[arg.name] if arg.op == "placeholder" else arg.name)
-        if isinstance(arg, list | tuple):
-            return (Items if isinstance(arg, list) else tuple)([self._args(part) for part in arg])
-        return arg
+        nodes = [(node, _word(node.target), op_of(node.target)) for node in self._recorder.calls() if node in used]
+        placeholders = [node for node in self._recorder.graph.nodes if node.op == "placeholder"]
+        numbers = {node: number for number, node in enumerate(placeholders)}
+        are_known = not any(_makes_sizes(node) for node, _, _ in nodes)
+        return Template(nodes, results, numbers, self.sources, are_known)
 
     @contextmanager
     def called(self) -> Generator[None]:
@@ -265,7 +242,7 @@ class _Apart(TorchFunctionMode):
 
 
 def _copy(value: Any) -> Any:
-    # Several values of a program may have one fake value; operands are told apart by identity.
+    # Several values of a program may have one fake value; operands are distinct by identity.
     if isinstance(value, list | tuple):
         return [_copy(each) for each in value]
     return value.detach() if isinstance(value, torch.Tensor) else value
@@ -282,7 +259,7 @@ def _makes_sizes(node: fx.Node) -> bool:
 
 
 def described(value: Any) -> Hashable:
-    """Return what decides how operators treat a value: equal for operands that are alike."""
+    """Return the properties of a value that decide about results of operators."""
     if isinstance(value, FakeTensor):
         return value.dtype, tuple(map(str, value.shape)), tuple(map(str, value.stride())), value.fake_device
     if isinstance(value, list | tuple):

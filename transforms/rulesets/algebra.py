@@ -14,8 +14,8 @@ from torch.nn import functional
 from ...ir.torch_private import device_of
 from ..rules import any_of
 from ..rules.match import Match
-from ..rules.rule import Rule, RuleSet
-from .layout import alike, is_float, layout, named, turned
+from ..rules.rule import RuleSet
+from .layout import alike, layout, named, turned
 
 __all__ = ["algebra"]
 
@@ -62,22 +62,6 @@ def _is_back(m: Match) -> bool:
 # -- numbers ------------------------------------------------------------------------------------------------------------------------
 
 
-def _are_bounds(m: Match, *names: str) -> bool:
-    # Which zero a bound of zero gives depends on the kernel.
-    if not is_float(m):
-        return False
-    tiny = torch.finfo(m.dtype("x") or torch.float32).smallest_normal
-    return all(type(m[name]) in (int, float) and tiny < abs(m[name]) for name in names)  # type: ignore[arg-type]
-
-
-def _are_limits(m: Match) -> bool:
-    return _are_bounds(m, "a", "b", "c", "d") and m["a"] <= m["b"] and m["c"] <= m["d"]  # type: ignore[operator]
-
-
-def _within(number: Any, low: Any, high: Any) -> Any:
-    return min(max(number, low), high)
-
-
 def _is_real(m: Match) -> bool:
     # A number becomes a complex one beside complex ones: infinity times its imaginary part is NaN, and zeros lose their sign.
     dtype = m.dtype("x")
@@ -108,12 +92,6 @@ def _is_bool(m: Match) -> bool:
     return m.dtype("x") is torch.bool
 
 
-def _idempotent(function: Any) -> Rule:
-    return named(f"{function.__name__}_{function.__name__}", lambda x: function(function(x)), lambda m, x: function(x))
-
-
-AND_OR = (torch.bitwise_and, torch.bitwise_or, aten.__and__.Tensor, aten.__or__.Tensor)
-
 ARITHMETIC = RuleSet((
     named("cast_cast", lambda x, a, b: _cast(_cast(x, a), b), lambda m, x, a, b: _cast(x, b), _is_lossless),
     named("cast_back", lambda x, a, b: _cast(_cast(x, a), b), lambda m, x, a, b: x.clone(), _is_back),
@@ -121,28 +99,15 @@ ARITHMETIC = RuleSet((
     named("type_as_the_same", lambda x, y: x.type_as(y), lambda m, x, y: x,
           lambda m: alike(m) and device_of(m.val("x")) == device_of(m.val("y"))),
     named("neg_neg", lambda x: torch.neg(torch.neg(x)), lambda m, x: x, _is_real),
-    named("not_not", lambda x: torch.logical_not(torch.logical_not(x)), lambda m, x: x, lambda m: _is_bool(m) and alike(m)),
-    named("bitwise_not_not", lambda x: torch.bitwise_not(torch.bitwise_not(x)), lambda m, x: x, alike),
     named("not_equal", lambda x, y: torch.logical_not(x == y), lambda m, x, y: x != y),
     named("equal", lambda x, y: torch.logical_not(x != y), lambda m, x, y: x == y),
-    *[_idempotent(one) for one in (torch.relu, torch.abs, torch.floor, torch.ceil, torch.trunc, torch.sign)],
+    named("relu_relu", lambda x: torch.relu(torch.relu(x)), lambda m, x: torch.relu(x)),
     named("abs_neg", lambda x: torch.abs(torch.neg(x)), lambda m, x: torch.abs(x), _is_signed),
     named("times_one", lambda x, one: x * one, lambda m, x, one: x, _is_one),
     named("over_one", lambda x, one: x / one, lambda m, x, one: x, _is_one),
     named("minus_zero", lambda x, zero: x - zero, lambda m, x, zero: x, _is_zero),
     named("plus_zero", lambda x, zero: x + zero, lambda m, x, zero: x, _is_whole),
-    named("power_of_one", lambda x, one: x ** one, lambda m, x, one: x, _is_one),
-    named("clamp_clamp", lambda x, a, b, c, d: torch.clamp(torch.clamp(x, a, b), c, d),
-          lambda m, x, a, b, c, d: torch.clamp(x, _within(a, c, d), _within(b, c, d)), _are_limits),
-    named("clamp_min_min", lambda x, a, b: torch.clamp_min(torch.clamp_min(x, a), b), lambda m, x, a, b: torch.clamp_min(x, max(a, b)),
-          lambda m: _are_bounds(m, "a", "b")),
-    named("clamp_max_max", lambda x, a, b: torch.clamp_max(torch.clamp_max(x, a), b), lambda m, x, a, b: torch.clamp_max(x, min(a, b)),
-          lambda m: _are_bounds(m, "a", "b")),
-    named("and_of_one", lambda x: any_of(*[one(x, x) for one in AND_OR]), lambda m, x: x, alike),
-    named("where_either", lambda c, x: torch.where(c, x, x), lambda m, c, x: x, alike),
     named("where_not", lambda x, a, b: torch.where(torch.logical_not(x), a, b), lambda m, x, a, b: torch.where(x, b, a), _is_bool),
-    named("fill_fill", lambda x, mask, a, b: x.masked_fill(mask, a).masked_fill(mask, b), lambda m, x, mask, a, b: x.masked_fill(mask, b),
-          lambda m: type(m["b"]) in (int, float, bool)),
     named("dropout_of_nothing", lambda x, p, train: torch.dropout(x, p, train), lambda m, x, p, train: x,
           lambda m: m["train"] is False or m["p"] == 0),
 ))  # fmt: skip

@@ -170,9 +170,6 @@ ACTIVATIONS = RuleSet((
           lambda m, x: functional.hardswish(x), is_float),
     named("softplus", lambda x: any_of(torch.log(torch.exp(x) + 1), torch.log1p(torch.exp(x))),
           lambda m, x: aten.softplus.default(x), is_float),
-    named("mish", lambda x: x * torch.tanh(aten.softplus.default(x)), lambda m, x: functional.mish(x), is_float),
-    named("log_sigmoid", lambda x: any_of(torch.log(torch.sigmoid(x)), torch.neg(aten.softplus.default(torch.neg(x)))),
-          lambda m, x: functional.logsigmoid(x), lambda m: is_float(m) and _is_contiguous(m)),
     named("leaky_relu", lambda x, by: torch.where(x > 0, x, x * by), lambda m, x, by: aten.leaky_relu.default(x, by),
           lambda m: is_float(m) and type(m["by"]) in (int, float)),
     named("elu", lambda x: torch.where(x > 0, x, any_of(torch.exp(x) - 1, torch.expm1(x))), lambda m, x: functional.elu(x), is_float),
@@ -180,11 +177,6 @@ ACTIVATIONS = RuleSet((
     named("glu", lambda x, dim: (h := x.chunk(2, dim))[0] * torch.sigmoid(h[1]),
           lambda m, x, dim: functional.glu(x, dim), lambda m: is_float(m) and _is_even(m)),
 ))  # fmt: skip
-
-
-def _is_contiguous(m: Match) -> bool:
-    # torch says that log_sigmoid keeps the strides of its operand, and computes contiguous results.
-    return m.val("x").is_contiguous()
 
 
 def _is_even(m: Match) -> bool:
@@ -225,7 +217,6 @@ REDUCTIONS = RuleSet((
           lambda m, x, dims, keep, c: aten.std.correction(x, dims, correction=c, keepdim=keep), is_float),
     named("softmax", _softmax, lambda m, x, dims: torch.softmax(x, dims[0]), _one_dim),
     named("log_softmax", lambda x, dim: torch.log(torch.softmax(x, dim)), lambda m, x, dim: torch.log_softmax(x, dim), is_float),
-    named("minus_logsumexp", lambda x, dims: x - torch.logsumexp(x, dims, True), lambda m, x, dims: torch.log_softmax(x, dims[0]), _one_dim),
     named("logsumexp", lambda x, dims, keep: torch.log(torch.sum(torch.exp(x), dims, keep)),
           lambda m, x, dims, keep: torch.logsumexp(x, dims, keep), lambda m: is_float(m) and bool(m["dims"])),
     named("rsqrt", lambda x: any_of(torch.sqrt(x).reciprocal(), torch.sqrt(x.reciprocal())), lambda m, x: torch.rsqrt(x), is_float),
@@ -251,10 +242,6 @@ def _is_turned(m: Match) -> bool:
     return _are_real(m, "y")
 
 
-def _are_turned(m: Match) -> bool:
-    return _are_real(m, "x", "y")
-
-
 def _may_be_less(m: Match) -> bool:
     # torch adds to booleans, and takes nothing from them.
     return _is_turned(m) and m.dtype("x") is not torch.bool
@@ -263,8 +250,6 @@ def _may_be_less(m: Match) -> bool:
 SIGNS = RuleSet((
     named("minus_neg", lambda x, y: x - torch.neg(y), lambda m, x, y: x + y, _is_turned),
     named("plus_neg", lambda x, y: x + torch.neg(y), lambda m, x, y: x - y, _may_be_less),
-    named("neg_times_neg", lambda x, y: torch.neg(x) * torch.neg(y), lambda m, x, y: x * y, _are_turned),
-    named("maximum_of_one", lambda x: any_of(torch.maximum(x, x), torch.minimum(x, x)), lambda m, x: x, alike),
 ))  # fmt: skip
 
 fusions = BATCH_NORMS + NORMS + ACTIVATIONS + REDUCTIONS + SIGNS

@@ -115,7 +115,6 @@ def _is_matrix(m: Match) -> bool:
 
 DIMENSIONS = RuleSet((
     named("view_reshape", lambda x, a, b: _any_reshape(aten.view.default(x, a), b), lambda m, x, a, b: x.reshape(b)),
-    named("unflatten_reshape", lambda x, a, b, c: _any_reshape(aten.unflatten.int(x, a, b), c), lambda m, x, a, b, c: x.reshape(c)),
     named("unsqueeze_reshape", lambda x, a, b: _any_reshape(x.unsqueeze(a), b), lambda m, x, a, b: x.reshape(b)),
     named("squeeze_reshape", lambda x, a, b: _any_reshape(aten.squeeze.dim(x, a), b), lambda m, x, a, b: x.reshape(b)),
     named("view_flatten", lambda x, a: aten.view.default(x, a).flatten(0, -1), lambda m, x, a: x.reshape([-1]), lambda m: _has_items(m)),
@@ -133,7 +132,6 @@ DIMENSIONS = RuleSet((
           lambda m: alike(m) and _is_one_dim(m, "a", "b")),
     named("expand_nothing", lambda x, a: x.expand(a), lambda m, x, a: x, alike),
     named("expand_expand", lambda x, a, b: x.expand(a).expand(b), lambda m, x, a, b: x.expand(b), lambda m: _are_sizes(m, "b")),
-    named("flip_flip", lambda x, dims: torch.flip(torch.flip(x, dims), dims), lambda m, x, dims: x, alike),
 ))  # fmt: skip
 
 
@@ -167,14 +165,6 @@ def _rejoined(count: int, name: str) -> Rule:
     return named(f"{name}_cat_{count}", joined, lambda m, x, n, dim: x, alike)
 
 
-def _restacked(count: int) -> Rule:
-    def stacked(x: Any, dim: Any) -> Any:
-        parts = x.unbind(dim)
-        return torch.stack([parts[number] for number in range(count)], dim)
-
-    return named(f"unbind_stack_{count}", stacked, lambda m, x, dim: x, alike)
-
-
 @rule(at=aten.cat.default)
 def cat_cat(m: Match) -> Any:
     """What is joined along one dimension, and then joined further."""
@@ -193,13 +183,9 @@ def _is_whole(m: Match) -> bool:
 
 PARTS = RuleSet((
     *[_rejoined(count, name) for count in (2, 3, 4) for name in CUTS],
-    *map(_restacked, (2, 3, 4)),
     named("cat_of_one", lambda x, dim: torch.cat([x], dim), lambda m, x, dim: x, alike),
-    named("stack_of_one", lambda x, dim: torch.stack([x], dim), lambda m, x, dim: x.unsqueeze(dim)),
     named("slice_of_all", lambda x, d, a, b, step: aten.slice.Tensor(x, d, a, b, step), lambda m, x, d, a, b, step: x, _is_whole),
-    named("repeat_once", lambda x, times: x.repeat(times), lambda m, x, times: x, alike),
     named("clone_clone", lambda x, how: torch.clone(torch.clone(x), memory_format=how), lambda m, x, how: torch.clone(x, memory_format=how)),
-    named("detach_detach", lambda x: x.detach().detach(), lambda m, x: x.detach()),
     named("alias", lambda x: aten.alias.default(x), lambda m, x: x),
     cat_cat,
 ))  # fmt: skip
