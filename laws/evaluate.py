@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from ..ir.arguments import Arg, Body, Items, Record, Ref
 from ..ir.calls.parts import original, part_names
@@ -19,7 +19,7 @@ from ..ir.names import join
 from ..ir.program import Program
 from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
 from ..ir.state import SlotKind
-from ..ir.torch_private import current_modes, mode_objects, restore_modes
+from ..ir.torch_private import current_modes, mode_objects, pytree, restore_modes
 
 __all__ = [
     "EXACT",
@@ -36,7 +36,7 @@ __all__ = [
 SHOWN = 12
 """How many numbers of a tensor are shown."""
 
-TOLD = 4
+LISTED = 4
 """How many differing values are listed; the rest is counted."""
 
 
@@ -106,13 +106,9 @@ class Contents(NamedTuple):
 
     def __repr__(self) -> str:
         numbers = self.tensor().reshape(-1)
-        shown = [_number(value) for value in numbers[:SHOWN]]
+        shown = [repr(value.item()) for value in numbers[:SHOWN]]
         more = [f"and {numbers.numel() - SHOWN:,} more"] if numbers.numel() > SHOWN else []
         return f"{self.dtype.removeprefix('torch.')}{list(self.shape)} ({', '.join([*shown, *more])})"
-
-
-def _number(value: torch.Tensor) -> str:
-    return repr(value.item())
 
 
 def contents_of(tensor: torch.Tensor) -> Contents:
@@ -131,13 +127,13 @@ def contents_of(tensor: torch.Tensor) -> Contents:
 
 
 def differences(given: Any, expected: Any, where: str, tolerance: Tolerance = EXACT) -> list[str]:
-    """Return how what was seen differs from what should have been; empty if nothing does, or no more than a tolerance.
+    """Return how two observations differ; empty if they do not, or by no more than a tolerance.
 
     Args:
         given: contents, other values, and tuples and lists of both.
         expected: the same.
         where: how the sentences begin.
-        tolerance: for numbers that are not whole; all else has to be equal.
+        tolerance: for floating numbers; everything else has to be equal.
 
     >>> one, other = contents_of(torch.tensor([1.0, 2.0])), contents_of(torch.tensor([1.0, 2.5]))
     >>> differences((one,), (other,), "outputs")
@@ -147,54 +143,44 @@ def differences(given: Any, expected: Any, where: str, tolerance: Tolerance = EX
     """
     if given == expected:
         return []
-    if not _has_contents(given) and not _has_contents(expected):
+    mine, spec = pytree.tree_flatten_with_path(given, is_leaf=_is_contents)
+    theirs, other = pytree.tree_flatten_with_path(expected, is_leaf=_is_contents)
+    if spec != other or not any(_is_contents(leaf) for _, leaf in mine):
         return [f"{where}: got {given}, expected {expected}"]
-    found = list(_differing(given, expected, where, tolerance))
-    return [*found[:TOLD], *([f"{where}: {len(found) - TOLD} more values differ"] if len(found) > TOLD else [])]
+    found: list[str] = []
+    for (path, left), (_, right) in zip(mine, theirs, strict=True):
+        how = "" if left == right else _leaf_difference(left, right, tolerance)
+        if how is not None and left != right:
+            found.append(f"{where}{pytree.keystr(path)}: got {left!r}, expected {right!r}{how}")
+    return [*found[:LISTED], *([f"{where}: {len(found) - LISTED} more values differ"] if len(found) > LISTED else [])]
 
 
-def _has_contents(value: Any) -> bool:
-    todo = [value]
-    while todo:
-        part = todo.pop()
-        if type(part) is Contents:
-            return True
-        if isinstance(part, tuple | list):
-            todo.extend(part)
-    return False
+def _is_contents(value: Any) -> bool:
+    return type(value) is Contents
 
 
-def _differing(given: Any, expected: Any, where: str, tolerance: Tolerance) -> Iterator[str]:
-    todo = [(given, expected, where)]
-    while todo:
-        mine, theirs, place = todo.pop()
-        if mine == theirs:
-            continue
-        if type(mine) is Contents and type(theirs) is Contents:
-            told = _numbers(mine, theirs, tolerance)
-            if told is not None:
-                yield f"{place}: got {mine!r}, expected {theirs!r}{told}"
-        elif type(mine) is type(theirs) and type(mine) in (tuple, list) and len(mine) == len(theirs):
-            todo.extend(
-                reversed([(one, other, f"{place}[{n}]") for n, (one, other) in enumerate(zip(mine, theirs, strict=True))])
-            )
-        else:
-            yield f"{place}: got {mine!r}, expected {theirs!r}"
-
-
-def _numbers(given: Contents, expected: Contents, tolerance: Tolerance) -> str | None:
-    if given[:2] != expected[:2]:
+def _leaf_difference(given: Any, expected: Any, tolerance: Tolerance) -> str | None:
+    if type(given) is not Contents or type(expected) is not Contents or given[:2] != expected[:2]:
         return ""
     mine, theirs = given.tensor(), expected.tensor()
-    wide = torch.complex128 if theirs.is_complex() else torch.float64
-    left, right = mine.to(wide), theirs.to(wide)
     if tolerance.allows(mine, theirs):
         return None
-    apart = (left != right) & ~(left.isnan() & right.isnan())
-    if not bool(apart.any()):
+    count, most = apart(mine, theirs)
+    if not count:
         return ": the numbers are equal, their bits are not (the sign of a zero, or of what is not a number)"
-    most = (left - right).abs()[apart].max().item()
-    return f": {int(apart.sum())} of {apart.numel()} numbers differ, by up to {most:.2g}{hint(mine, theirs, tolerance)}"
+    return f": {count} of {mine.numel()} numbers differ, by up to {most:.2g}{hint(mine, theirs, tolerance)}"
+
+
+def apart(given: torch.Tensor, expected: torch.Tensor) -> tuple[int, float]:
+    """Return how many numbers of two tensors of one shape differ, and the largest difference; NaN equals itself.
+
+    >>> apart(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5]))
+    (1, 0.5)
+    """
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    left, right = given.to(wide), expected.to(wide)
+    differs = (left != right) & ~(left.isnan() & right.isnan())
+    return int(differs.sum()), (left - right).abs()[differs].max().item() if bool(differs.any()) else 0.0
 
 
 @frozen
@@ -210,11 +196,9 @@ class Meaning:
     inputs: tuple[Any, ...]
     """For each call, the contents of the user inputs afterwards."""
     state: tuple[tuple[str, Any], ...]
-    """Each slot's contents after the last call."""
+    """The contents of each slot after the last call, but for constants that no call has changed."""
     effects: tuple[tuple[str, tuple[Any, ...]], ...]
     """For each kind of effect, what happened in order."""
-    constants: frozenset[str] = field(default=frozenset(), eq=False)
-    """The constants that no call has changed: a program that has others, or none of them, may mean the same."""
 
 
 FACTS = ("outputs", "inputs", "state", "effects")
@@ -251,14 +235,17 @@ def evaluate(
     ((-2,), (-3,))
     """
     run = _Run(program, machine, seen, leaves_alone)
-    constants = _constants(run)
+    state = program.state
+    before = _contents(run) if any(slot.kind is SlotKind.CONSTANT for _, slot in state.pairs) else {}
     made = [run.call(leaves) for leaves in calls]
+    contents, slots = _contents(run), _state_names(program)
+    # An unchanged constant is seen where it is used: a program that has others, or none, may mean the same.
+    unseen = [name for name in before if state[slots[name]].kind is SlotKind.CONSTANT and _is_same(before[name], contents[name])]
     return Meaning(
         outputs=tuple(outputs for outputs, _ in made),
         inputs=tuple(inputs for _, inputs in made),
-        state=tuple(contents := _contents(run).items()),
+        state=tuple([(name, shown) for name, shown in contents.items() if name not in unseen]),
         effects=tuple((kind, tuple(happened)) for kind, happened in sorted(machine.effects.items())),
-        constants=frozenset([name for name, shown in contents if _is_same(constants, name, shown)]),
     )
 
 
@@ -267,16 +254,8 @@ def _contents(run: _Run) -> dict[str, Any]:
     return {name: machine.shown(machine.save(run.slots[slot])) for name, slot in _state_names(run.program).items()}
 
 
-def _constants(run: _Run) -> dict[str, Any]:
-    # What constants hold before the first call.
-    names = {name for name, slot in _state_names(run.program).items() if run.program.state[slot].kind is SlotKind.CONSTANT}
-    return {name: shown for name, shown in _contents(run).items() if name in names} if names else {}
-
-
-def _is_same(known: Mapping[str, Any], name: str, shown: Any) -> bool:
-    if isinstance(shown, torch.Tensor):
-        return name in known and torch.equal(known[name], shown)
-    return name in known and bool(known[name] == shown)
+def _is_same(before: Any, after: Any) -> bool:
+    return torch.equal(before, after) if isinstance(after, torch.Tensor) else bool(before == after)
 
 
 def _state_names(program: Program) -> dict[str, str]:
@@ -302,19 +281,16 @@ def written_state(program: Program) -> frozenset[str]:
     return frozenset([name for name, slot in _state_names(program).items() if slot in slots])
 
 
+@define
 class _Run:
-    def __init__(
-        self,
-        program: Program,
-        machine: Any,
-        seen: Callable[[str, Input | Node, Any], object] | None,
-        leaves_alone: frozenset[str] | None,
-    ) -> None:
-        self.program = program
-        self.machine = machine
-        self.seen = seen
-        self.leaves_alone = leaves_alone
-        self.slots = machine.load(program.state)
+    program: Program
+    machine: Any
+    seen: Callable[[str, Input | Node, Any], object] | None
+    leaves_alone: frozenset[str] | None
+    slots: dict[str, Any] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.slots = self.machine.load(self.program.state)
 
     def call(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Run the root once; return the contents of its user outputs, and of its user inputs afterwards."""
@@ -425,13 +401,5 @@ def meaning_differences(
     >>> meaning_differences(Meaning(((1,),), (), (), ()), Meaning(((2,),), (), (), ()))
     ['outputs: got ((1,),), expected ((2,),)']
     """
-    pairs = {fact: (getattr(given, fact), getattr(expected, fact)) for fact in what}
-    if "state" in pairs:
-        pairs["state"] = _state_beside(given, expected), _state_beside(expected, given)
-    return [line for fact, (mine, theirs) in pairs.items() for line in differences(mine, theirs, fact, tolerance)]
-
-
-def _state_beside(mine: Meaning, other: Meaning) -> tuple[tuple[str, Any], ...]:
-    # A constant that nothing changes and that the other has not is seen where it is used.
-    known = {name for name, _ in other.state}
-    return tuple([(name, value) for name, value in mine.state if name in known or name not in mine.constants])
+    pairs = ((fact, getattr(given, fact), getattr(expected, fact)) for fact in what)
+    return [line for fact, mine, theirs in pairs for line in differences(mine, theirs, fact, tolerance)]

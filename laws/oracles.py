@@ -17,7 +17,7 @@ from ..ir.program import Program
 from ..ir.state import State, same_contents
 from ..ir.state_changes import as_plain, has_window
 from ..ir.torch_private import pytree, storage_key
-from .evaluate import Tolerance, evaluate, hint
+from .evaluate import Tolerance, apart, evaluate, hint
 from .purity import seeded
 from .toy import TensorMachine
 
@@ -284,9 +284,7 @@ def _leaf_difference(given: Any, expected: Any, tolerance: Tolerance) -> str:
     given, expected = as_plain(given), as_plain(expected)
     if torch.equal(_bits(given), _bits(expected)) or tolerance.allows(given, expected):
         return ""
-    wide = torch.complex128 if expected.is_complex() else torch.float64
-    most = (given.to(wide) - expected.to(wide)).abs().max().item()
-    return f"values differ by up to {most:.2g}{hint(given, expected, tolerance)}"
+    return f"values differ by up to {apart(given, expected)[1]:.2g}{hint(given, expected, tolerance)}"
 
 
 def named_differences(

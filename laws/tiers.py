@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from types import MappingProxyType
-from typing import Any, Generic, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 from unittest.mock import patch
 
 from attrs import frozen
@@ -26,7 +26,7 @@ from ..transforms import remove_effect_tokens
 from .law import Case
 from .oracles import tensor_gradients
 from .strategies import STAGES, Stage, programs
-from .strategies.exported import Exported, exported_programs
+from .strategies.exported import exported_programs
 from .strategies.modules import ModuleTree, module_trees
 from .strategies.programs import PASSES, with_tokens
 from .toy import tensor_meaning, toy_meaning
@@ -131,8 +131,6 @@ TIERS: tuple[Tier, ...] = get_args(Tier)
 EXAMPLES = MappingProxyType({"toy": 200, "aten": 50, "modules": 10})
 """The default number of programs that a law is checked on."""
 
-Found = TypeVar("Found")
-
 VARIANTS = st.integers(0, 1 << 16).map(lambda drawn: drawn + 1)
 """Seeds of cases.  0 is drawn often, and a law with an aim is asked of a case with the seed 0 as it is."""
 
@@ -199,13 +197,11 @@ def _sources(tier: Tier, *, directly: bool, barred: frozenset[str] = frozenset()
         case "toy":
             return st.builds(Source, programs("tree" if directly else "flat"), VARIANTS)
         case "aten":
-            return st.builds(_of_operators, exported_programs(barred), VARIANTS)
+            return st.builds(
+                lambda made, variant: Source(import_ep(made.ep), variant, made.calls), exported_programs(barred), VARIANTS
+            )
         case "modules":
             return st.builds(_of_modules, module_trees(), VARIANTS)
-
-
-def _of_operators(made: Exported, variant: int) -> Source:
-    return Source(import_ep(made.ep), variant, made.calls)
 
 
 def _of_modules(tree: ModuleTree, variant: int) -> Source:
@@ -233,7 +229,7 @@ def case_of(source: Source, *, tier: Tier, stage: Stage) -> Case | None:
     except UnsupportedProgram:
         return None
     if source.calls is None:
-        return Case(program, source.variant, _Remembered(toy_meaning, program))
+        return Case(program, source.variant, _remembered(toy_meaning, program))
     return case_with_calls(program, source.calls, seed=source.variant)
 
 
@@ -252,9 +248,9 @@ def case_with_calls(program: Program, calls: Sequence[Sequence[Any]], *, seed: i
     return Case(
         program,
         seed,
-        _Remembered(partial(tensor_meaning, calls=calls), program),
-        _Remembered(partial(tensor_gradients, calls=calls), program),
-        _Remembered(partial(false_values, calls=calls), program),
+        _remembered(partial(tensor_meaning, calls=calls), program),
+        _remembered(partial(tensor_gradients, calls=calls), program),
+        _remembered(partial(false_values, calls=calls), program),
         calls,
     )
 
@@ -280,20 +276,18 @@ def at_stage(program: Program, tier: Tier, stage: Stage) -> Program:
     return program
 
 
-class _Remembered(Generic[Found]):
-    """Runs programs; what is found out about one of them is asked for by every law, and is found out once."""
+def _remembered(run: Callable[..., Any], program: Program) -> Callable[..., Any]:
+    # Every law asks for the same facts about the drawn program; they are computed once.
+    known: list[Any] = []
 
-    def __init__(self, run: Callable[..., Found], program: Program) -> None:
-        self.run = run
-        self.program = program
-        self.known: list[Found] = []
+    def remembered(other: Program, **options: Any) -> Any:
+        if other is not program or options:
+            return run(other, **options)
+        if not known:
+            known.append(run(program))
+        return known[0]
 
-    def __call__(self, program: Program, **options: Any) -> Found:
-        if program is not self.program or options:
-            return self.run(program, **options)
-        if not self.known:
-            self.known.append(self.run(program))
-        return self.known[0]
+    return remembered
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The operators of generated programs: toy ones over integers, and ``TensorMachine`` for real ones.
+"""Machines that run programs: ``TensorMachine`` with the operators of torch, ``ToyMachine`` with toy operators on integers.
 
 Toy programs have everything that makes rewriting hard and nothing that makes it slow.
 """
@@ -6,7 +6,6 @@ Toy programs have everything that makes rewriting hard and nothing that makes it
 from __future__ import annotations
 
 import copy
-import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -42,42 +41,14 @@ __all__ = [
     "PRINT",
     "RAND",
     "SEND",
-    "TALLY",
     "THREAD",
     "VIEW",
     "WAIT",
-    "Cell",
     "TensorMachine",
     "ToyMachine",
     "tensor_meaning",
     "toy_meaning",
 ]
-
-TALLY_NAME = "purefx_laws.tally.default"
-
-
-@torch.library.custom_op("purefx_laws::tally", mutates_args=())
-def _tally(x: torch.Tensor) -> torch.Tensor:
-    return x + 1
-
-
-@_tally.register_fake
-def _(x: torch.Tensor) -> torch.Tensor:
-    return x + 1
-
-
-def _backward(_ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-    return grad
-
-
-_tally.register_autograd(_backward)
-
-TALLY: Any = torch.ops.purefx_laws.tally.default
-"""``tally(x)``: ``x + 1``, an operator whose schema does not say that it counts; ``TensorMachine`` counts.
-
->>> TALLY(torch.zeros(2))
-tensor([1., 1.])
-"""
 
 
 def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
@@ -98,27 +69,19 @@ class TensorMachine:
     """
 
     def __init__(self) -> None:
-        self.effects: dict[str, list[Any]] = {"emitted": [], "counted": []}
+        self.effects: dict[str, list[Any]] = {"emitted": []}
         self.functions: Mapping[str, Callable[..., Any]] = {
-            TALLY_NAME: self._tally,
-            "aten._print.default": self._print,
+            "aten._print.default": self.effects["emitted"].append,
             "higher_order.with_effects": self._thread,
             "higher_order.cond": _cond,
         }
-
-    def _print(self, s: str) -> None:
-        self.effects["emitted"].append(s)
-
-    def _tally(self, x: torch.Tensor) -> Any:
-        self.effects["counted"].append(self.shown(self.save(x)))
-        return TALLY(x)
 
     def _thread(self, token: None, target: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         result = self.functions.get(str(target), target)(*args, **kwargs)
         return (token, *result) if isinstance(result, tuple) else (token, result)
 
     def load(self, state: State) -> dict[str, Any]:
-        """Return copies of tensors and modules, tied and sharing memory as the originals are, and of other constants."""
+        """Return copies of the state, with the ties and the shared memory of the originals."""
         memories: dict[int, torch.UntypedStorage] = {}
         cells: dict[int, Any] = {}
         memo: dict[Any, Any] = {"torch": memories}
@@ -223,137 +186,73 @@ GROUPS = ("g0", "g1")
 UNSENT = -1
 """What is in memory until what was sent there is waited for."""
 
-MODULUS = 1_000_003
-"""Keeps numbers small; a prime, so that products do not meet in zero."""
 
-
-class Cell:
-    """An integer in memory that other cells may share.
-
-    >>> Cell([3]).memory
-    [3]
-    """
-
-    __slots__ = ("memory",)
-
-    def __init__(self, memory: list[int]) -> None:
-        self.memory = memory
-
-
-class ToyMachine:
-    """Runs toy operators; use it for one evaluation.
+class ToyMachine(TensorMachine):
+    """Runs toy operators on integers without dimensions; use it for one evaluation.
 
     >>> machine = ToyMachine()
-    >>> machine.functions["toy.emit"](Cell([3]), "here")
+    >>> machine.functions["toy.emit"](torch.tensor(3), "here")
     >>> machine.effects["emitted"]
     [('here', 3)]
     """
 
     def __init__(self) -> None:
-        self.effects: dict[str, list[Any]] = {
-            "drawn": [],
-            "emitted": [],
-            "counted": [],
-            **{f"sent to {each}": [] for each in GROUPS},
-        }
+        super().__init__()
+        self.effects.update({"drawn": [], "counted": [], **{f"sent to {each}": [] for each in GROUPS}})
         self.level = 0
-        self.pending: dict[int, tuple[list[int], int]] = {}
-        """What was sent and nobody waited for, by the memory that it is for."""
-        self.functions: Mapping[str, Callable[..., Any]] = {
-            "toy.neg": lambda a: _cell(-a.memory[0] + 131 * self.level),
-            "toy.add": lambda a, b: _cell(a.memory[0] + b.memory[0] + 137 * self.level),
-            "toy.mul": lambda a, b: _cell(a.memory[0] * b + 139 * self.level),
+        self.pending: dict[int, torch.Tensor] = {}
+        """Contents that were sent and not waited for, by the memory that receives them."""
+        self.functions = {
+            **self.functions,
+            "toy.neg": lambda a: 131 * self.level - a,
+            "toy.add": lambda a, b: a + b + 137 * self.level,
+            "toy.mul": lambda a, b: a * b + 139 * self.level,
             "toy.enter": lambda: self._step(1),
             "toy.leave": lambda: self._step(-1),
-            "toy.view": lambda a: Cell(a.memory),
+            "toy.view": lambda a: a.view(()),
             "toy.pair": lambda a, b: (a, b),
-            "toy.add_": self._add_,
+            "toy.add_": lambda a, number: a.add_(number),
             "toy.rand": self._rand,
             "toy.send": self._send,
             "toy.wait": self._wait,
             "toy.count": self._count,
-            "toy.emit": lambda a, tag: self.effects["emitted"].append((tag, a.memory[0])),
-            "toy.cond": lambda a, yes, no, operands: (yes if a.memory[0] % 2 else no)(*operands),
-            "operator.getitem": operator.getitem,
-            "aten.copy_.default": self._copy_,
-            "aten.clone.default": lambda a: _cell(a.memory[0]),
-            "aten.neg.default": lambda a: _cell(-a.memory[0] + 131 * self.level),
-            "aten.add.Scalar": lambda a, b: _cell(a.memory[0] + b + 137 * self.level),
+            "toy.emit": lambda a, tag: self.effects["emitted"].append((tag, int(a))),
+            "toy.cond": lambda a, yes, no, operands: (yes if int(a) % 2 else no)(*operands),
+            "aten.neg.default": lambda a: 131 * self.level - a,
+            "aten.add.Scalar": lambda a, b: a + b + 137 * self.level,
             "aten.sym_size.int": lambda _, dim: 1 + dim,
-            "aten._print.default": self.effects["emitted"].append,
-            "higher_order.with_effects": self._thread,
         }
 
     def _step(self, by: int) -> None:
         self.level = max(0, self.level + by)
 
-    def _send(self, a: Cell, group: str) -> Cell:
+    def _send(self, a: torch.Tensor, group: str) -> torch.Tensor:
         sent = self.effects[f"sent to {group}"]
-        sent.append(a.memory[0])
-        made = Cell([UNSENT])
-        self.pending[id(made.memory)] = (made.memory, _cell(a.memory[0] + 149 * len(sent)).memory[0])
+        sent.append(int(a))
+        made = torch.tensor(UNSENT)
+        self.pending[storage_key(made)] = a + 149 * len(sent)
         return made
 
-    def _wait(self, a: Cell) -> Cell:
-        memory, contents = self.pending.pop(id(a.memory), (a.memory, a.memory[0]))
-        memory[0] = contents
-        return Cell(memory)
+    def _wait(self, a: torch.Tensor) -> torch.Tensor:
+        return a.copy_(self.pending.pop(storage_key(a), a)).view(())
 
-    def _count(self, a: Cell) -> Cell:
-        self.effects["counted"].append(a.memory[0])
-        return _cell(a.memory[0] + 151 * len(self.effects["counted"]))
+    def _count(self, a: torch.Tensor) -> torch.Tensor:
+        self.effects["counted"].append(int(a))
+        return a + 151 * len(self.effects["counted"])
 
-    def _add_(self, a: Cell, number: int) -> Cell:
-        self.write(a, a.memory[0] + number)
-        return a
-
-    def _copy_(self, a: Cell, b: Cell) -> Cell:
-        self.write(a, b.memory[0])
-        return a
-
-    def _rand(self, a: Cell, tag: str, train: bool = True) -> Cell:  # noqa: FBT001, FBT002  operators take flags by position
+    def _rand(self, a: torch.Tensor, tag: str, train: bool = True) -> torch.Tensor:  # noqa: FBT001, FBT002  flags by position
         drawn = self.effects["drawn"]
         if train:
             drawn.append(tag)
-        return _cell(a.memory[0] + (7919 * len(drawn) if train else 0))
+        return a + (7919 * len(drawn) if train else 0)
 
-    def _thread(self, token: None, target: Any, *args: Any) -> tuple[Any, ...]:
-        return (token, self.functions[str(target)](*args))
-
-    def load(self, state: State) -> dict[str, Cell]:
-        """Return one cell for each tensor of the state, with the memory that it lives in."""
-        memories: dict[int, list[int]] = {}
-        cells: dict[int, Cell] = {}
-        for name in state:
-            slot = state[name]
-            memory = memories.setdefault(slot.storage, [int(slot.value)])
-            cells.setdefault(slot.cell, Cell(memory))
-        return {name: cells[state[name].cell] for name in state}
-
-    def given(self, leaf: int) -> Cell:
-        """Return a cell with a number in it."""
-        return Cell([leaf])
-
-    def save(self, value: Any) -> Any:
-        """Return the number in a cell; a constant as text."""
-        return value.memory[0] if type(value) is Cell else repr(value)
-
-    def write(self, target: Cell, saved: int) -> None:
-        """Put a number into memory."""
-        target.memory[0] = saved % MODULUS if saved >= 0 else -(-saved % MODULUS)
+    def given(self, leaf: int) -> torch.Tensor:
+        """Return a tensor with a number in it."""
+        return torch.tensor(leaf)
 
     def shown(self, saved: Any) -> Any:
-        """Return what was saved: a number for a cell, text for a constant."""
-        return saved
-
-    def overwrite(self, value: Any) -> None:
-        """Put another number into a cell."""
-        if type(value) is Cell:
-            self.write(value, value.memory[0] + 1)
-
-
-def _cell(number: int) -> Cell:
-    return Cell([number % MODULUS if number >= 0 else -(-number % MODULUS)])
+        """Return the number in a tensor; a constant as text."""
+        return int(saved) if isinstance(saved, torch.Tensor) else repr(saved)
 
 
 def toy_meaning(program: Program, *, calls: int = 3, leaves_alone: frozenset[str] | None = None) -> Meaning:

@@ -1,7 +1,6 @@
 """Hypothesis strategies that generate programs: ``from purefx.laws.strategies import programs``.
 
-What is drawn is small numbers, what comes out is always a valid program.  Requires the extra ``laws``; the rest
-of ``purefx.laws`` does not.
+They draw small numbers and return valid programs.  They require the extra ``laws``; the rest of ``purefx.laws`` does not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""``Flow``: the fx graph that is being built, what exists in it so far, and the ``Kind`` of each value.
+"""``Flow``: a graph that is written while its nodes are chosen, and the ``Kind`` of each of its values.
 
-A kind is what the exporter knows of a value without computing it.
+A kind is a fake value: the exporter knows it without computing anything.  A flow writes an fx graph; subclasses run the nodes or
+write a program of toy operators.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import torch
 from attrs import frozen
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from ...ir.names import is_below
 from ...ir.torch_private import FakeTensor, FakeTensorMode
 
 __all__ = [
@@ -36,7 +39,7 @@ __all__ = [
 
 @frozen(eq=False)
 class Kind:
-    """The fake value of a node, and what the menu asks of it.
+    """The fake value of a node, and the properties that the menu looks at.
 
     >>> tensor_kind(torch.float32, 3, 4).dims
     ('3', '4')
@@ -57,7 +60,7 @@ class Kind:
 
 
 REFUSED = Kind("refused", None)
-"""What an operator makes of kinds that it does not take."""
+"""The result of an operator that does not accept its operands."""
 
 
 @cache
@@ -117,7 +120,7 @@ _INFERRED: dict[object, Any] = {}
 
 
 def infer(target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Return the kind of an operator's result, a tuple of kinds for several, None for nothing, ``REFUSED`` for an error.
+    """Return the kind of an operator's result: a tuple of kinds for several, None for none, ``REFUSED`` for an error.
 
     Args:
         target: the operator.
@@ -131,18 +134,18 @@ def infer(target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
     try:
         return _INFERRED[key]
     except KeyError:
-        found = _INFERRED[key] = _asked(target, args, kwargs)
+        found = _INFERRED[key] = _inferred(target, args, kwargs)
         return found
 
 
-def _asked(target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    # First on meta tensors of plain sizes: torch logs what fake tensors refuse, and guards what it asks of symbolic sizes.
+def _inferred(target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    # First on meta tensors of plain sizes: torch logs the errors of fake tensors, and installs guards on symbolic sizes.
     try:
         with torch.no_grad():
-            target(*map(_sample, args), **{key: _sample(value) for key, value in kwargs.items()})
+            target(*_each(args, Kind, _sample), **_each(kwargs, Kind, _sample))
         # A guard would hold for all programs, which share the one dynamic size.
         with fake_mode() as mode, mode.shape_env.error_on_new_guards(), torch.no_grad():
-            result = target(*map(_val, args), **{key: _val(value) for key, value in kwargs.items()})
+            result = target(*_each(args, Kind, attrgetter("val")), **_each(kwargs, Kind, attrgetter("val")))
     except (RuntimeError, TypeError, ValueError, IndexError):
         return REFUSED
     if result is None:
@@ -156,21 +159,11 @@ def _key(arg: Any) -> object:
     return arg.text if type(arg) is Kind else (type(arg), str(arg))
 
 
-def _val(arg: Any) -> Any:
-    if isinstance(arg, tuple | list):
-        return [_val(part) for part in arg]
-    return arg.val if type(arg) is Kind else arg
-
-
-def _sample(arg: Any) -> Any:
-    if isinstance(arg, tuple | list):
-        return [_sample(part) for part in arg]
-    if type(arg) is not Kind:
-        return arg
-    if isinstance(arg.val, FakeTensor):
-        sizes, strides = [*map(_plain, arg.val.shape)], [*map(_plain, arg.val.stride())]
-        return torch.empty_strided(sizes, strides, dtype=arg.dtype, device="meta")
-    return _plain(arg.val)
+def _sample(kind: Kind) -> Any:
+    if not isinstance(kind.val, FakeTensor):
+        return _plain(kind.val)
+    sizes, strides = [*map(_plain, kind.val.shape)], [*map(_plain, kind.val.stride())]
+    return torch.empty_strided(sizes, strides, dtype=kind.dtype, device="meta")
 
 
 def _plain(value: Any) -> Any:
@@ -235,7 +228,7 @@ def stack_meta(frames: Frames, *, is_strict: bool) -> dict[str, tuple[str, str]]
 
 
 class Flow:
-    """What exists so far."""
+    """The values that exist so far, and the graph that they are written to."""
 
     def __init__(self, graph: torch.fx.Graph, style: Style, *, is_body: bool = False) -> None:
         self.graph = graph
@@ -263,6 +256,30 @@ class Flow:
         self.fakes[kind.text] += 1
         return nth_fake(kind, self.fakes[kind.text], self.is_body)
 
+    def placeholder(self, name: str, val: Any) -> torch.fx.Node:
+        """Add an input."""
+        node = self.graph.placeholder(name)
+        node.meta["val"] = val
+        return node
+
+    def run(self, items: Sequence[Any]) -> None:
+        """Write the nodes and calls of a recipe, in order."""
+        for item in items:
+            if hasattr(item, "frames"):
+                self.call(item)
+            else:
+                self.item(item)
+
+    def call(self, visit: Any) -> None:
+        """Write the contents of a call, with its frames."""
+        outside, self.frames = self.frames, visit.frames
+        self.run(visit.items)
+        self.frames = outside
+
+    def item(self, node: Any) -> None:
+        """Write the operators of one drawn node."""
+        raise NotImplementedError
+
     def emit(self, target: Callable[..., Any], *args: Any, of: Value | None = None, **kwargs: Any) -> Any:
         """Add a node; return its value, a tuple of values, None if it gives nothing, or where it cannot be.
 
@@ -272,7 +289,7 @@ class Flow:
             of: the value whose memory the result lives in; it has its own by default.
             kwargs: the same by name.
         """
-        result = infer(target, _kinds(args), {key: _kind_of_argument(value) for key, value in kwargs.items()})
+        result = infer(target, _kinds(args), _kinds(kwargs))
         if result is REFUSED:
             return None
         made = self.node(target, args, kwargs, result)
@@ -290,8 +307,7 @@ class Flow:
 
     def node(self, target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> torch.fx.Node:
         """Add a node with the meta that the exporter writes."""
-        given = {key: _nodes(value) for key, value in kwargs.items()}
-        made = self.graph.create_node("call_function", target, _nodes(tuple(args)), given, name=_name(target))
+        made = self.graph.create_node("call_function", target, _nodes(tuple(args)), _nodes(kwargs), name=_name(target))
         made.meta["nn_module_stack"] = stack_meta(self.frames, is_strict=self.style.is_strict)
         made.meta["torch_fn"] = (f"{made.name}_1", f"OpOverload.{made.name}")
         made.meta["val"] = tuple(map(self.fake, result)) if isinstance(result, tuple) else self.fake(result)
@@ -359,15 +375,6 @@ class Flow:
                 return
 
 
-def is_below(name: str, path: str) -> bool:
-    """Return whether state belongs to a module or to one below it.
-
-    >>> is_below("a.c.w", "a"), is_below("ab.w", "a"), is_below("w", "")
-    (True, False, True)
-    """
-    return not path or name.startswith(f"{path}.")
-
-
 def _result(node: torch.fx.Node, kind: Kind, owner: Value | None) -> Value:
     return Value(node, kind, object()) if owner is None else Value(node, kind, owner.memory, None, owner.is_writable)
 
@@ -377,15 +384,17 @@ def _name(target: Any) -> str:
     return str(target.__name__).partition(".")[0]
 
 
-def _kind_of_argument(arg: Any) -> Any:
-    return arg.kind if type(arg) is Value else _kinds(arg) if type(arg) in (tuple, list) else arg
-
-
-def _kinds(args: Any) -> Any:
-    return type(args)([_kind_of_argument(arg) for arg in args])
+def _kinds(arg: Any) -> Any:
+    return _each(arg, Value, attrgetter("kind"))
 
 
 def _nodes(arg: Any) -> Any:
-    if type(arg) is Value:
-        return arg.node
-    return type(arg)([_nodes(part) for part in arg]) if type(arg) in (tuple, list) else arg
+    return _each(arg, Value, attrgetter("node"))
+
+
+def _each(arg: Any, kind: type, function: Callable[[Any], Any]) -> Any:
+    if type(arg) is dict:
+        return {key: _each(value, kind, function) for key, value in arg.items()}
+    if type(arg) in (tuple, list):
+        return type(arg)([_each(part, kind, function) for part in arg])
+    return function(arg) if type(arg) is kind else arg

@@ -1,8 +1,8 @@
-"""``module_trees``: a strategy of modules that run what was drawn, with the arguments to call and to export them with.
+"""``module_trees``: modules that run a recipe, with the arguments to call and to export them with.
 
-The recipes and the menu are those of exported programs.  There a ``Flow`` writes each node of the menu into a graph; here it runs
-the node, inside of real modules, so that the exporter writes the graph.  A module's choices depend on the kinds of its values
-alone, not on tensors, so they are the same in eager mode and under the exporter.
+The recipes and the menu are those of exported programs.  There a ``Flow`` writes each node into a graph; here it runs the node
+inside of modules, so that the exporter writes the graph.  Choices depend on the kinds of values and not on tensors, so they are
+the same in eager mode and under the exporter.
 """
 
 from __future__ import annotations
@@ -20,18 +20,35 @@ from attrs import evolve, frozen
 from torch import nn
 from torch.export import ExportedProgram
 
+from ...ir.names import is_below
 from ...ir.torch_private import pytree
 from ..oracles import Calls
 from ..purity import seeded
-from .exported import Recipe, Users, Visit, Window, chosen, recipes, tree_of, unused, users, visits, windows
-from .flat import NodeRecipe, OutputRecipe, PrintedWhole
-from .flow import Flow, Kind, Style, Value, infer
-from .menu import MENU
+from .exported import chosen, unused
+from .flow import Kind, Style, Value, infer
+from .menu import MenuFlow
+from .recipes import (
+    NodeRecipe,
+    OutputRecipe,
+    PrintedWhole,
+    Recipe,
+    Users,
+    Visit,
+    Window,
+    recipes,
+    tree_of,
+    users,
+    visits,
+    windows,
+)
 
 __all__ = ["ModuleTree", "module_trees"]
 
 aten: Any = torch.ops.aten
 higher_order: Any = torch.ops.higher_order
+
+REPEATED = 2
+"""The style in which one module has two names."""
 
 EAGER = Style(is_functional=False, is_strict=False)
 
@@ -45,12 +62,12 @@ BUILTINS: tuple[Callable[[], nn.Module], ...] = (
     lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),
     lambda: nn.Sequential(nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 2, 3, padding=1), nn.ReLU(), nn.Flatten(1), nn.Linear(8, 4)),
 )
-"""Modules of torch whose calls take and give rows of four columns."""
+"""Modules of torch whose arguments and results are rows of four columns."""
 
-LAYER, NEW_BUFFER = 6, 9
-"""Kinds of nodes that are something else in modules: a call of a module of torch, a buffer that is assigned anew."""
+LAYER, NEW_BUFFER, COND = 9, 7, 18
+"""Kinds of nodes that differ in modules: a call of a module of torch, a buffer that is assigned anew."""
 
-RANDOM = re.compile(rf"NodeRecipe\(kind=(?:16|17|20|25|{LAYER}),")
+RANDOM = re.compile(rf"NodeRecipe\(kind=(?:14|15|{COND}|{LAYER}),")
 
 
 def _cond(condition: Any, yes: Callable[..., Any], no: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
@@ -65,12 +82,15 @@ def _without_gradients(_: bool, body: Callable[..., Any], *operands: Any) -> Any
         return body(*operands)
 
 
-class _Running(Flow):
+class _Running(MenuFlow):
     """A flow that runs its nodes: the node of a value is a tensor."""
 
-    def __init__(self, given: Sequence[Value]) -> None:
+    def __init__(self, tree: Root, given: Sequence[Value], frames: Any = ()) -> None:
         super().__init__(torch.fx.Graph(), EAGER)
         self.given += given
+        self.frames = frames
+        self.path = frames[-1][0] if frames else ""
+        self.tree = tree
         self.used: set[Value] = set()
 
     def node(self, target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Any:  # noqa: ARG002
@@ -78,14 +98,14 @@ class _Running(Flow):
         if "out" in kwargs:  # autograd has no derivative of these
             target = torch.no_grad()(target)
         run = {higher_order.cond: _cond, higher_order.wrap_with_set_grad_enabled: _without_gradients}.get(target, target)
-        return run(*[self.taken(arg) for arg in args], **{key: self.taken(value) for key, value in kwargs.items()})
+        return run(*[self.use(arg) for arg in args], **{key: self.use(value) for key, value in kwargs.items()})
 
-    def taken(self, arg: Any) -> Any:
-        """Return an argument with tensors in place of values, which are used from now on."""
+    def use(self, arg: Any) -> Any:
+        """Return an argument with tensors in place of values, which count as used."""
         if type(arg) is Value:
             self.used.add(arg)
             return arg.node
-        return type(arg)([self.taken(part) for part in arg]) if type(arg) in (tuple, list) else arg
+        return type(arg)([self.use(part) for part in arg]) if type(arg) in (tuple, list) else arg
 
     def parts(self, made: Any, kinds: Sequence[Kind], owners: Sequence[Value | None]) -> list[Value]:
         """Keep several results; autograd lets no one write to a view that was made beside others."""
@@ -99,59 +119,102 @@ class _Running(Flow):
         return module
 
     def is_used(self, value: Value) -> bool:
-        """Return whether an operator or a call took a value."""
+        """Return whether an operator or a call used a value."""
         return value in self.used
 
     def order(self, target: Any, text: str) -> None:
         """Print nothing: the exporter drops what takes no tensor."""
 
+    def item(self, node: NodeRecipe) -> None:
+        """Run one drawn node."""
+        if node.kind == COND:
+            super().item(NodeRecipe(node.kind, node.first % 4, node.second % 5))  # the exporter often fails on a nested one
+        elif node.kind == LAYER:
+            self._layer(node)
+        elif node.kind == NEW_BUFFER and node.second > 4:
+            self.tree.assign(self.path, node.first)
+        else:
+            super().item(node)
+
+    def call(self, visit: Visit) -> None:
+        """Call a module."""
+        if visit.frames == self.frames:
+            self.run(visit.items)
+            return
+        number, tree = visit.number, self.tree
+        given = [self.value(each) for each in ((number,) if number % 2 else (0, number))]
+        tree.entered = visit, given
+        tensors = [self.use(value) for value in given]
+        options = {"flag": True} if number in (4, 5) else {}
+        module = tree.get_submodule(visit.frames[-1][0])
+        result = module(*tensors, **options) if number % 3 or len(tensors) == 1 else module(tensors[0], y=tensors[1], **options)
+        for tensor, value in zip(pytree.tree_leaves(result), tree.returned, strict=True):
+            self.keep(evolve(value, node=tensor))
+
+    def _layer(self, node: NodeRecipe) -> None:
+        module = self.tree.get_submodule(_layer_path(self.path, node.second))
+        values = map(self.value, range(node.first, node.first + 12))
+        value = next((each for each in values if each.kind.dims[1:] == ("4",) and each.kind.dtype is torch.float32), None)
+        if value is not None:
+            x = self.use(value).contiguous()
+            result = module((x[:, 0] > 0).long() if isinstance(module, nn.Embedding) else x)
+            kind = infer(aten.clone.default, (value.kind,), {"memory_format": torch.contiguous_format})
+            self.keep(Value(result, kind, object()))
+
+
+def _layer_path(path: str, number: int) -> str:
+    return f"{path}.layers.{number}" if path else f"layers.{number}"
+
 
 class Block(nn.Module):
-    """A module of a tree; what a call of it does is drawn for the call."""
+    """A module of a tree; the contents of each call of it are drawn."""
 
     def __init__(self, tree: Root | None) -> None:
         super().__init__()
         self.__dict__["tree"] = tree or self  # no child
 
-    def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> Any:
-        """Do what was drawn for this call; return the latest value, and those that nothing uses."""
+    def forward(self, x: torch.Tensor, y: torch.Tensor | None = None, *, flag: bool = False) -> Any:
+        """Run the items of this call; return the latest value and the unused ones."""
         tree: Root = self.__dict__["tree"]
         visit, given = tree.entered
         pairs = zip([x] if y is None else [x, y], given, strict=True)
         args = [evolve(value, node=tensor, slot=None) for tensor, value in pairs]
-        flow = _Running([*tree.state(visit.frames[-1][0]), *args])
-        flow.frames = visit.frames
-        tree.run(flow, visit.items)
-        if not flow.values:
-            flow.emit(aten.neg.default, args[0])  # of a call that computes nothing the exporter writes nothing
+        flow = _Running(tree, [*tree.state(visit.frames[-1][0]), *args], visit.frames)
+        flow.run(visit.items)
+        if flag or not flow.values:
+            flow.emit(aten.neg.default, args[0])  # the exporter writes nothing for a call that computes nothing
         latest = flow.values[-1]
         tree.returned = [latest, *[value for value in unused(flow) if value is not latest]]
         return pytree.tree_unflatten([value.node for value in tree.returned], tree_of(len(tree.returned), visit.number))
 
 
 class Root(Block):
-    """The module itself: it knows what was drawn, and runs it."""
+    """The outermost module, which runs the recipe."""
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(None)
         self.recipe, self.visits = recipe, visits(recipe.items)
-        self.windows: list[tuple[str, Window]] = []
-        """Pieces of state by their names, with what is known of each."""
         self.users = users(recipe.inputs, is_dynamic=recipe.is_dynamic)
         self.entered: tuple[Visit, list[Value]]
-        """The call that begins, and what is known of its arguments."""
+        """The call that begins, and the values of its arguments."""
         self.returned: list[Value] = []
-        """What is known of the results of the call that ended."""
-        drawn = windows(recipe.slots)
-        for path in sorted(set(_paths(self.visits)) | {window.name.rpartition(".")[0] for window in drawn} - {""}):
+        """The results of the call that ended."""
+        self.windows = drawn = windows(recipe.slots)
+        if recipe.style == REPEATED:  # one module with two names
+            self.add_module("d", Block(self))
+            self.add_module("e", self.d)
+            self.windows = drawn = [window for window in drawn if not window.name.startswith("e.")]
+        called = dict.fromkeys(_called(self.visits, ""))
+        for path in sorted({path for path, _ in called} | {window.name.rpartition(".")[0] for window in drawn}):
             self._module(path)
-        for path, number in dict.fromkeys(_layers(self.visits, "")):
-            self._module(f"{path}.layers" if path else "layers").add_module(str(number), BUILTINS[number]())
+        for path, number in called:
+            if number is not None:
+                self._module(_layer_path(path, number).rpartition(".")[0]).add_module(str(number), BUILTINS[number]())
         self._hold(drawn)
 
     def _module(self, path: str) -> nn.Module:
         found: nn.Module = self
-        for name in path.split("."):
+        for name in path.split(".") if path else ():
             if not hasattr(found, name):
                 found.add_module(name, nn.Module() if name == "layers" else Block(self))
             found = found.get_submodule(name)
@@ -174,82 +237,43 @@ class Root(Block):
                 setattr(owner, letter, tensors[key])
             else:
                 owner.register_buffer(letter, tensors[key], persistent=window.role != "unsaved")
-            self.windows.append((window.name, window))
 
     def state(self, path: str) -> Iterator[Value]:
         """Iterate over the state of a module, as it is now."""
-        for name, window in self.windows:
-            if not path or name.startswith(f"{path}."):
-                owner, _, letter = name.rpartition(".")
+        path = "d" if path == "e" and self.recipe.style == REPEATED else path
+        for window in self.windows:
+            if is_below(window.name, path):
+                owner, _, letter = window.name.rpartition(".")
                 tensor = getattr(self.get_submodule(owner), letter)
-                yield Value(tensor, window.kind, ("memory", window.memory), name, window.role not in ("parameter", "constant"))
+                yield Value(tensor, window.kind, ("memory", window.memory), window.name, window.is_writable)
+
+    def assign(self, path: str, number: int) -> None:
+        """Assign new contents to a buffer of a module."""
+        mine = [each.name for each in self.windows if each.role == "buffer" and each.name.rpartition(".")[0] == path]
+        if mine:
+            owner, letter = self.get_submodule(path), mine[number % len(mine)].rpartition(".")[2]
+            setattr(owner, letter, getattr(owner, letter) * 0.5 + 1)
 
     def whole(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run all that was drawn; return what was drawn of it."""
+        """Run the recipe; return its outputs and the unused values."""
         leaves = zip(pytree.tree_leaves((args, kwargs)), self.users.leaves, strict=True)
         given = [Value(leaf, kind, object(), None, not leaf.requires_grad) for leaf, (_, kind) in leaves if kind.dtype]
-        flow = _Running([*self.state(""), *given])
-        self.run(flow, self.visits)
+        flow = _Running(self, [*self.state(""), *given])
+        flow.run(self.visits)
         drawn = self.recipe.outputs or (OutputRecipe(0, 0),)
-        found = [chosen(flow, output, flow.value(output.value)) for output in drawn]
+        found = [chosen(flow, output) for output in drawn]
         found += [value for value in unused(flow) if value not in found]
         results = [each.node if type(each) is Value else each for each in found]
         return pytree.tree_unflatten(results, tree_of(len(results), drawn[0].value))
 
-    def run(self, flow: _Running, items: Sequence[NodeRecipe | Visit]) -> None:
-        """Do the items of one call."""
-        for item in items:
-            if type(item) is Visit and flow.frames != item.frames:
-                self._call(flow, item)
-            elif type(item) is Visit:
-                self.run(flow, item.items)
-            elif type(item) is NodeRecipe and item.kind == LAYER:
-                self._layer(flow, item)
-            elif type(item) is NodeRecipe and item.kind == NEW_BUFFER and item.second > 4:
-                self._assign(flow, item)
-            elif type(item) is NodeRecipe:
-                MENU[item.kind](flow, item.first, item.second)
 
-    def _call(self, flow: _Running, visit: Visit) -> None:
-        given = [flow.value(number) for number in ((visit.number,) if visit.number % 2 else (0, visit.number))]
-        self.entered = visit, given
-        tensors = [flow.taken(value) for value in given]
-        module = self.get_submodule(visit.frames[-1][0])
-        result = module(*tensors) if visit.number % 3 or len(tensors) == 1 else module(tensors[0], y=tensors[1])
-        for tensor, value in zip(pytree.tree_leaves(result), self.returned, strict=True):
-            flow.keep(evolve(value, node=tensor))
-
-    def _layer(self, flow: _Running, item: NodeRecipe) -> None:
-        path = flow.frames[-1][0] if flow.frames else ""
-        module = self.get_submodule(f"{path}.layers.{item.second}" if path else f"layers.{item.second}")
-        values = map(flow.value, range(item.first, item.first + 12))
-        value = next((each for each in values if each.kind.dims[1:] == ("4",) and each.kind.dtype is torch.float32), None)
-        if value is not None:
-            x = flow.taken(value).contiguous()
-            result = module((x[:, 0] > 0).long() if isinstance(module, nn.Embedding) else x)
-            flow.keep(
-                Value(result, infer(aten.clone.default, (value.kind,), {"memory_format": torch.contiguous_format}), object())
-            )
-
-    def _assign(self, flow: _Running, item: NodeRecipe) -> None:
-        path = flow.frames[-1][0] if flow.frames else ""
-        mine = [name for name, window in self.windows if window.role == "buffer" and name.rpartition(".")[0] == path]
-        if mine:
-            owner, letter = self.get_submodule(path), mine[item.first % len(mine)].rpartition(".")[2]
-            setattr(owner, letter, getattr(owner, letter) * 0.5 + 1)
-
-
-def _paths(items: Sequence[NodeRecipe | Visit]) -> Iterator[str]:
+def _called(items: Sequence[NodeRecipe | Visit], path: str) -> Iterator[tuple[str, int | None]]:
+    # The paths of modules that are called, and the numbers of modules of torch in them.
     for item in items:
         if type(item) is Visit:
-            yield from [path for path, _ in item.frames[-1:]]
-            yield from _paths(item.items)
-
-
-def _layers(items: Sequence[NodeRecipe | Visit], path: str) -> Iterator[tuple[str, int]]:
-    for item in items:
-        if type(item) is Visit:
-            yield from _layers(item.items, item.frames[-1][0] if item.frames else "")
+            inside = item.frames[-1][0] if item.frames else ""
+            yield inside, None
+            yield from _called(item.items, inside)
         elif type(item) is NodeRecipe and item.kind == LAYER:
             yield path, item.second
 
@@ -276,7 +300,7 @@ QUIET = (
 class ModuleTree(PrintedWhole):
     """A generated module, with the arguments of three calls in a row.
 
-    >>> tree = ModuleTree(Recipe((), (NodeRecipe(6, 0, 0),), (), 0, 0, False))
+    >>> tree = ModuleTree(Recipe((), (NodeRecipe(9, 0, 0),), (), 0, 0, False))
     >>> [name for name, _ in tree.build().named_modules()], len(tree.calls), tree.dynamic_shapes
     (['', 'layers', 'layers.0'], 3, None)
     """
@@ -308,7 +332,7 @@ class ModuleTree(PrintedWhole):
 
     @property
     def dynamic_shapes(self) -> dict[str, Any] | None:
-        """Return what the exporter is told; None when all is static."""
+        """Return the argument of ``torch.export.export``; None when all sizes are static."""
         if not self.recipe.is_dynamic:
             return None
         rows = {0: torch.export.Dim("n", min=2, max=16)}
@@ -317,7 +341,7 @@ class ModuleTree(PrintedWhole):
 
     @property
     def is_random(self) -> bool:
-        """Whether random numbers may be drawn; ``run_decompositions`` drops draws that nothing uses, eager does not."""
+        """Whether random numbers may be drawn; ``run_decompositions`` drops unused draws, eager mode does not."""
         return RANDOM.search(repr(self.recipe)) is not None
 
     def build(self) -> nn.Module:
@@ -330,13 +354,13 @@ class ModuleTree(PrintedWhole):
         return root
 
     def export(self, *, decomposed: bool = False) -> ExportedProgram:
-        """Return what the exporter makes of a new module and the first call.
+        """Export a new module with the arguments of the first call.
 
         Args:
             decomposed: in the form that ``run_decompositions({})`` gives: functional.
 
         Raises:
-            Exception: whatever the exporter refuses it with.
+            Exception: an error of the exporter.
         """
         args, kwargs = self.calls[0]
         with warnings.catch_warnings():

@@ -24,8 +24,8 @@ from ...transforms.partition.cut import joined_flat
 from ...transforms.partition.placement import found_units
 from .. import toy
 from ..variants import renamed, reordered
-from .flat import build, recipes
-from .trees import trees
+from .recipes import recipes
+from .toys import build_flat, build_tree
 
 __all__ = [
     "STAGES",
@@ -133,8 +133,8 @@ def programs(stage: Stage = "flat") -> st.SearchStrategy[Program]:
     False
     """
     if stage == "tree":
-        return trees()
-    flat = recipes().map(build)
+        return recipes().map(build_tree)
+    flat = recipes().map(build_flat)
     if stage == "tokens":
         return flat.map(with_tokens)
 

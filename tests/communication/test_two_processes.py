@@ -1,4 +1,4 @@
-"""Two processes issue the operators of each group in one order, and get the numbers that they got, whatever moved their nodes.
+"""Transformations keep the order of communication: two processes issue the operators of each group in one order.
 
 Generated programs are transformed for each process by itself, run on both over gloo, and compared with the original bit by bit.
 """
@@ -8,14 +8,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
 
 import purefx as px
 from purefx.ir.effects.registered import effects_of
+from purefx.ir.effects.schema import FUNCTIONAL, RAW
+from purefx.ir.torch_private import resolve_operator
 from purefx.laws.strategies.programs import legal_tags
 from purefx.laws.tiers import examples_of
 from purefx.laws.variants import reordered
-from tests.communication.fresh import operators
-from tests.communication.pair import Pair, Ran
+from tests.communication.pair import Ran, both
 from tests.communication.talking import talking_programs
 
 import_module("torch.distributed._functional_collectives")
@@ -30,7 +35,7 @@ def cut(program: px.Program) -> px.Program:
 
 
 def outlined(program: px.Program) -> px.Program:
-    """Say of nodes at random that they are in modules, and cut those out; equal ones are one body."""
+    """Put nodes into modules at random, and outline those."""
     draw = random.Random(5)
     frames = [(), (px.Frame("m"),), (px.Frame("m"), px.Frame("m.inner")), (px.Frame("n"),)]
     nodes = [px.ir.Node(one.name, one.do, one.args, one.kwargs, draw.choice(frames), one.meta) for one in program.main.nodes]
@@ -53,10 +58,10 @@ KEEPING: dict[str, Callable[[px.Program], px.Program]] = {
 
 
 def differences(ran: tuple[Ran, Ran], original: tuple[Ran, Ran]) -> list[str]:
-    """Return what is wrong with how two processes ran a program."""
+    """Return how the runs of two processes differ from those of the original program."""
     found = [one.error for one in ran if one.error]
     if not found and ran[0].issued != ran[1].issued:
-        found.append(f"the processes say different things: {ran[0].issued} and {ran[1].issued}")
+        found.append(f"the processes issue different operators: {ran[0].issued} and {ran[1].issued}")
     if not found and ran[0].issued != original[0].issued:
         found.append(f"another order: {ran[0].issued}, which was {original[0].issued}")
     if not found and [one.outputs for one in ran] != [one.outputs for one in original]:
@@ -64,25 +69,67 @@ def differences(ran: tuple[Ran, Ran], original: tuple[Ran, Ran]) -> list[str]:
     return found
 
 
-def ask(pair: Pair, programs: Programs, data: int) -> dict[str, list[str]]:
-    """Return what is wrong, by what was done to the program; nothing but what is wrong."""
-    originals = [programs(rank) for rank in range(2)]
-    jobs = [(originals[0].text(), originals[1].text())]
-    jobs += [(step(originals[0]).text(), step(originals[1]).text()) for step in KEEPING.values()]
-    original, *ran = pair.run(jobs, data=data)
-    assert not original[0].error, original[0].error
-    wrong = {name: differences(each, original) for name, each in zip(KEEPING, ran, strict=True)}
-    return {name: found for name, found in wrong.items() if found}
+def test_both_processes_stay_in_step() -> None:
+    drawn: list[Programs] = examples_of(talking_programs(steps=12), 12, 1)
+    jobs: list[list[tuple[str, int]]] = [[], []]
+    for number, programs in enumerate(drawn):
+        for rank in range(2):
+            original = programs(rank)
+            jobs[rank] += [(each.text(), number) for each in (original, *[step(original) for step in KEEPING.values()])]
+    ran = both("tests.communication.pair:run_texts", jobs)
+    for number, programs in enumerate(drawn):
+        original, *others = ran[number * (len(KEEPING) + 1) : (number + 1) * (len(KEEPING) + 1)]
+        assert not original[0].error, original[0].error
+        wrong = {name: differences(each, original) for name, each in zip(KEEPING, others, strict=True)}
+        assert not any(wrong.values()), f"{wrong}\n{programs(0).text()}"
 
 
-def test_both_processes_stay_in_step(pair: Pair) -> None:
-    for number, programs in enumerate(examples_of(talking_programs(steps=12), 12, 1)):
-        assert ask(pair, programs, number) == {}, programs(0).text()
+# -- the memory of collectives ---------------------------------------------------------------------------------------------------
 
 
-def test_what_collectives_give_shares_no_memory_with_what_they_take(pair: Pair) -> None:
-    """So says ``sends`` of their effects: what is sent is read until the wait, and is not what comes."""
+VALUES: dict[str, Any] = {
+    "reduce_op": "sum", "reduceOp": "sum", "group_name": "0", "pg_name": "0", "group_size": 2, "tag": "", "ranks": [0, 1],
+    "src": 0, "output_split_sizes": [2, 2], "input_split_sizes": [2, 2], "gather_dim": 0, "shard_dim": 1, "seq_dim": 0,
+}  # fmt: skip
+
+
+def operators() -> list[Any]:
+    """Return all overloads of the namespaces that talk, those that torch registers late too."""
+    for name in ("_functional_collectives", "_symmetric_memory", "tensor.experimental._context_parallel._cp_custom_ops"):
+        import_module(f"torch.distributed.{name}")
+    names = [name.replace("::", ".").split(".") for name in sorted(torch._C._dispatch_get_all_op_names())]
+    found = [resolve_operator(space, name, (*rest, "default")[0]) for space, name, *rest in names if space in FUNCTIONAL | RAW]
+    return [each for each in found if each is not None]
+
+
+def sharing(names: list[str]) -> list[tuple[str, bool]]:
+    """Return for each operator whether a result of it shares memory with an operand."""
+    operators()
+    return [(name, _shares(name)) for name in names]
+
+
+def _shares(name: str) -> bool:
+    space, _, short = name.partition(".")
+    target: Any = getattr(getattr(torch.ops, space), short.removesuffix(".default")).default
+    kinds = [(argument.name, str(argument.type)) for argument in target._schema.arguments]
+    args = [
+        [torch.ones(4, 4), torch.ones(4, 4)] if kind == "List[Tensor]" else torch.ones(4, 4) if kind == "Tensor" else VALUES[name]
+        for name, kind in kinds
+    ]
+    given = target(*args)
+    mine, theirs = _memory(given), _memory(args)
+    for one in pytree.tree_leaves(given):
+        torch.ops._c10d_functional.wait_tensor(one)
+    return not mine.isdisjoint(theirs)
+
+
+def _memory(values: Any) -> set[int]:
+    return {one.untyped_storage().data_ptr() for one in pytree.tree_leaves(values) if isinstance(one, torch.Tensor)}
+
+
+def test_the_results_of_collectives_share_no_memory_with_their_operands() -> None:
+    """So ``sends`` of their effects assumes: an operand is read until the wait, and is not the result."""
     fresh = [str(op) for op in operators() if effects_of(op).sends]
-    ran = [mine for mine, _ in pair.ask("tests.communication.fresh:sharing", [fresh, fresh])]
+    ran = both("tests.communication.test_two_processes:sharing", [fresh, fresh])
     assert len(ran) > 18
-    assert [name for name, shares in ran if shares] == []
+    assert [name for (name, shares), _ in ran if shares] == []

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
-import attrs
 import pytest
 from attrs import evolve
 
 import purefx as px
 from bench.edits import anew
 from purefx.ir.arguments import Ref
-from purefx.ir.graph import Call, Frame, Get, Graph, Node, Op
+from purefx.ir.graph import Call, Frame, Node, Op
 from purefx.ir.inference.results import agrees
-from purefx.ir.persistent import PMap
 from purefx.ir.program import Program
-from purefx.ir.verify import types, verifier
+from purefx.ir.verify import findings, verifier
 from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import share
 from tests.laws.corruptions import CORRUPTORS
@@ -42,14 +40,9 @@ def lowered(program: Program) -> dict[str, str]:
     return {path: str(getattr(module, "code", "")) for path, module in px.lower(program, state="share").named_modules()}
 
 
-def valued(program: Program) -> Program:
-    """Return a program with all values."""
-    return px.infer(program)
-
-
 ASKED: dict[str, Callable[[Program], Any]] = {
     "order": lambda program: program.order, "bottom_up": lambda program: program.bottom_up, "digest": px.digest,
-    "infer": valued, "deduplicate": px.deduplicate, "remove_effect_tokens": px.remove_effect_tokens, "lower": lowered,
+    "infer": px.infer, "deduplicate": px.deduplicate, "remove_effect_tokens": px.remove_effect_tokens, "lower": lowered,
 }  # fmt: skip
 """What is asked of valid programs."""
 
@@ -82,103 +75,64 @@ def same(given: Any, expected: Any) -> bool:
     return True
 
 
-def can_be_edited(program: Any) -> bool:
-    """Return whether a program, maybe an invalid one, is made of nodes that the edits here can edit."""
-    kinds = (type(program.graphs), type(program.root), *map(type, program.graphs.values()))
-    if kinds[:2] != (PMap, str) or {*kinds[2:]} != {Graph} or not program.order:
-        return False
-    parts: list[Any] = [node for graph in program.graphs.values() for node in graph.nodes]
-    return all(type(node) is Node and type(node.args) is tuple and type(node.do) in (Op, Call, Get) for node in parts)
+def _with_node(program: Program, name: str, at: int, node: Node) -> Program:
+    nodes = program.graphs[name].nodes
+    return program.evolve(graphs=program.graphs.set(name, program.graphs[name].with_nodes((*nodes[:at], node, *nodes[at + 1 :]))))
 
 
-def _places(program: Program, fits: Callable[[Node], bool]) -> list[tuple[str, int]]:
-    return [(name, at) for name in program.order for at, node in enumerate(program.graphs[name].nodes) if fits(node)]
+def _chosen(program: Program, rand: random.Random, kind: type) -> tuple[str, int, Node] | None:
+    places = [
+        (name, at, node)
+        for name in program.order
+        for at, node in enumerate(program.graphs[name].nodes)
+        if type(node.do) is kind and node.args
+    ]
+    return rand.choice(places) if places else None
 
 
-def _with_node(program: Program, place: tuple[str, int], *nodes: Node) -> Program:
-    name, at = place
-    graph = program.graphs[name]
-    made = (*graph.nodes[:at], *nodes, *graph.nodes[at + 1 :])
-    return program.evolve(graphs=program.graphs.set(name, attrs.evolve(graph, nodes=made)))
-
-
-def _chosen(program: Program, rand: random.Random, fits: Callable[[Node], bool]) -> tuple[tuple[str, int], Node] | None:
-    places = _places(program, fits)
-    if not places:
-        return None
-    name, at = rand.choice(places)
-    return (name, at), program.graphs[name].nodes[at]
-
-
-def _literal(program: Program, rand: random.Random) -> Program | None:
-    found = _chosen(program, rand, lambda node: any(type(arg) in (int, float) for arg in node.args))
+def other_operands(program: Program, rand: random.Random) -> Program | None:
+    """Replace the operands of a node by other values and numbers."""
+    found = _chosen(program, rand, Op)
     if found is None:
         return None
-    place, node = found
-    args = [type(arg)(rand.randrange(5)) if type(arg) in (int, float) else arg for arg in node.args]
-    return _with_node(program, place, node.evolve(args=tuple(args)))
-
-
-def _operand(program: Program, rand: random.Random) -> Program | None:
-    found = _chosen(program, rand, lambda node: any(type(arg) is Ref for arg in node.args))
-    if found is None:
-        return None
-    (name, at), node = found
+    name, at, node = found
     graph = program.graphs[name]
     before = [part.name for part in (*graph.inputs, *graph.nodes[:at])]
-    args = [Ref(rand.choice(before)) if type(arg) is Ref and before else arg for arg in node.args]
-    return _with_node(program, (name, at), node.evolve(args=tuple(args)))
+    args = [
+        Ref(rand.choice(before)) if type(arg) is Ref and before else rand.randrange(5) if type(arg) is int else arg
+        for arg in node.args
+    ]
+    return _with_node(program, name, at, node.evolve(args=tuple(args)))
 
 
-def _operator(program: Program, rand: random.Random) -> Program | None:
-    found, other = (_chosen(program, rand, lambda node: type(node.do) is Op) for _ in range(2))
-    return None if found is None or other is None else _with_node(program, found[0], found[1].evolve(do=other[1].do))
+def other_operator(program: Program, rand: random.Random) -> Program | None:
+    """Exchange the operator of a node for that of another."""
+    found, other = (_chosen(program, rand, Op) for _ in range(2))
+    return None if found is None or other is None else _with_node(program, *found[:2], found[2].evolve(do=other[2].do))
 
 
-def _dropped(program: Program, rand: random.Random) -> Program | None:
-    found = _chosen(program, rand, lambda node: bool(node.args) and type(node.args[0]) is Ref)
-    if found is None:
-        return None
-    (name, at), node = found
-    graph = program.graphs[name]
-    known = {node.name: node.args[0]}
-    nodes = [each.using(known) for each in graph.nodes[at + 1 :]]
-    output = Node("output", Op("output"), (graph.output,)).using(known).args[0]
-    made = Graph(graph.inputs, (*graph.nodes[:at], *nodes), output)
-    return program.evolve(graphs=program.graphs.set(name, made))
-
-
-def _exchanged(program: Program, rand: random.Random) -> Program | None:
-    one, other = (rand.choice(program.order) for _ in range(2))
-    return program.evolve(graphs=program.graphs.set(one, program.graphs[other]))
-
-
-def _called(program: Program, rand: random.Random) -> Program | None:
-    found = _chosen(program, rand, lambda node: type(node.do) is Call)
-    if found is None or type(do := found[1].do) is not Call:
+def other_body(program: Program, rand: random.Random) -> Program | None:
+    """Call another body."""
+    found = _chosen(program, rand, Call)
+    if found is None or type(do := found[2].do) is not Call:
         return None
     frame = rand.choice([do.instance, Frame("elsewhere"), Frame(do.instance.path, do.instance.call + 1)])
-    return _with_node(program, found[0], found[1].evolve(do=Call(frame, rand.choice(program.order))))
+    return _with_node(program, *found[:2], found[2].evolve(do=Call(frame, rand.choice(program.order))))
 
 
-def _made_again(program: Program, rand: random.Random) -> Program | None:
-    name = rand.choice(program.order)
-    return program.evolve(graphs=program.graphs.set(name, attrs.evolve(program.graphs[name])))
+def copied_graph(program: Program, rand: random.Random) -> Program:
+    """Put a copy of one graph in the place of another or of itself."""
+    one, other = (rand.choice(program.order) for _ in range(2))
+    return program.evolve(graphs=program.graphs.set(one, evolve(program.graphs[other])))
 
 
-EDITS: tuple[Edited, ...] = (_literal, _operand, _operator, _dropped, _exchanged, _called, _made_again)
-"""Edits of one graph, or of what is said of a program; some leave it valid, some do not."""
-
-
-# -- edits -----------------------------------------------------------------------------------------------------------------------
-
-
-def corrupted(program: px.Program, rand: random.Random) -> px.Program | None:
+def corrupted(program: Program, rand: random.Random) -> Program | None:
     """Make some field of a valid program wrong."""
     return None if px.verify(program) else rand.choice(CORRUPTORS).apply(program, rand.randrange(1000))
 
 
-ALL: Sequence[Edited] = (*EDITS, *[corrupted] * 4)
+EDITS: tuple[Edited, ...] = (other_operands, other_operator, other_body, copied_graph, *[corrupted] * 4)
+"""Edits of one graph; some leave the program valid, some do not."""
 
 
 def faults(program: px.Program, seed: int, length: int = 6) -> list[str]:
@@ -187,13 +141,13 @@ def faults(program: px.Program, seed: int, length: int = 6) -> list[str]:
     versions = [program]
     found = differences(program) if rand.random() < 0.7 else []
     for _ in range(length):
-        edit = rand.choice(ALL)
+        edit = rand.choice(EDITS)
         after = edit(versions[-1] if rand.random() < 0.7 else rand.choice(versions), rand)
         if after is None:
             continue
         if rand.random() < 0.7:
             found += [f"after {getattr(edit, '__name__', edit)}: {line}" for line in differences(after)]
-        if can_be_edited(after):
+        if not px.verify(after) or edit is not corrupted:
             versions.append(after)
     return found
 
@@ -229,7 +183,7 @@ def test_an_order_that_is_carried_over_an_edit_is_found() -> None:
 
 def test_what_was_right_of_other_modules_is_found() -> None:
     def is_known(program: px.Program) -> bool:
-        return types.frame_of in program.state.derived
+        return findings.frame_of in program.state.derived
 
-    with patch.object(verifier, "is_known_frame", is_known), patch.object(types, "is_known_frame", is_known):
+    with patch.object(verifier, "is_known_frame", is_known), patch.object(findings, "is_known_frame", is_known):
         assert found()

@@ -15,7 +15,7 @@ from purefx.laws import behaviour_differences, toy
 from purefx.laws.evaluate import evaluate, meaning_differences
 from purefx.laws.law import Transform
 from purefx.laws.strategies import STAGES, Stage, exported_programs, module_trees
-from purefx.laws.strategies.flat import recipes
+from purefx.laws.strategies.recipes import recipes
 from purefx.laws.toy import tensor_meaning, toy_meaning
 from tests.laws.registry import REGISTRY
 from tests.laws.walks import allowed, walk

@@ -15,7 +15,7 @@ from attrs import frozen
 from torch import nn
 from torch.nn import functional
 
-from purefx.laws.strategies.flat import PrintedWhole
+from purefx.laws.strategies.recipes import PrintedWhole
 
 __all__ = ["WIDTH", "JointModule", "joint_modules"]
 
