@@ -123,7 +123,10 @@ def test_no_program_and_a_changed_input(transform: Any, law: str, told: str) -> 
         ({"programs": [(nn.ReLU(), ONES)]}, r"the arguments of programs\[0\] are a Tensor and a dict"),
         ({"programs": [("relu", (ONES,))]}, r"programs\[0\] begins with a str"),
         ({"programs": [(nn.ReLU(), (ONES, ONES))]}, r"programs\[0\] cannot be exported: TypeError: too many"),
-        ({"programs": [(px.capture(nn.ReLU(), (ONES,)), ())]}, r"programs\[0\] takes the arguments \(\*\), not \(\)"),
+        (
+            {"programs": [(px.capture(nn.ReLU(), (ONES,)), ())]},
+            r"the arguments of programs\[0\] do not fit: missing argument 'input'",
+        ),
         (
             {"programs": [(px.capture(nn.Linear(2, 2), (ONES,)), (torch.ones(3),))]},
             r"programs\[0\] cannot be run .*RuntimeError",
