@@ -319,7 +319,7 @@ def _differences(run: Run, graph: Graph, values: ExampleValues, *, is_shared: bo
         if now is was or "val" not in was.meta or "val" not in now.meta:
             continue
         recorded = values.recorded(was)
-        if recorded is UNKNOWN or _facts(now.meta["val"]) == _facts(recorded):
+        if recorded is UNKNOWN or _agrees(now.meta["val"], recorded):
             continue
         if isinstance(now, Input) or wrong.isdisjoint(now.refs()):
             source = "a call passes" if isinstance(now, Input) else "its operator returns"
@@ -328,9 +328,14 @@ def _differences(run: Run, graph: Graph, values: ExampleValues, *, is_shared: bo
         wrong.add(now.name)
 
 
+def _agrees(value: Any, recorded: Any) -> bool:
+    # Whether a value is as recorded; None is recorded for an unknown part of a tuple.
+    if isinstance(value, tuple | list) and isinstance(recorded, tuple | list):
+        return len(value) == len(recorded) and all(map(_agrees, value, recorded))
+    return recorded is None or _facts(value) == _facts(recorded)
+
+
 def _facts(value: Any) -> Any:
-    if isinstance(value, tuple | list):
-        return [_facts(part) for part in value]
     if isinstance(value, torch.Tensor):
         return value.dtype, device_of(value).type, *value.shape  # "cuda" is the current device, whichever that is
     return (type(value), value) if type(value) in (int, bool) else type(value)  # floats are rounded
