@@ -1,4 +1,4 @@
-"""What users check their own code with: checks, the generic laws, oracles and strategies.  Import it as ``purefx.laws``.
+"""Checks for user code: checkers, the generic laws, oracles and strategies.  Import it as ``purefx.laws``.
 
 - ``check_transformation``, ``check_rule`` and ``check_fx_pass`` draw programs and check laws on them.
 - ``law.GENERIC``, ``law.GRADIENTS``, ``law.FUEL``, ``provenance`` and ``values.said_values`` are laws of every transformation.

@@ -15,15 +15,13 @@ from typing import Any
 import torch
 from attrs import define, evolve, field, frozen
 
-from ..ir.calls.compatibility import spelled
-from ..ir.errors import PipelineError, PurefxError, UnsupportedProgram
+from ..ir.errors import InputError, PipelineError, PurefxError, UnsupportedProgram
 from ..ir.importing import import_ep
 from ..ir.names import did_you_mean, escaped
 from ..ir.program import Program
-from ..ir.signature import UserInput
-from ..ir.torch_private import pytree
 from ..ir.validation import is_function, kind_of
 from ..ir.verify import check
+from ..lowering.calls.arguments import CallPlan
 from ..transforms.pipeline import as_step
 from .asking import LawBroken, Source, assert_law, name_of, watched
 from .evaluate import Tolerance
@@ -309,9 +307,6 @@ def broken(transform: Transform, laws: Sequence[Law], cases: Sequence[Case], sou
 CALLS = 2
 """Consecutive calls of the user's programs: the second call shows what the first left in the state."""
 
-LONG = 300
-"""Characters of arguments that a message shows."""
-
 HOW = "write programs=[(program, args)] or [(model, args, kwargs)], where args is the tuple of positional arguments"
 
 
@@ -356,7 +351,11 @@ def _case(number: int, given: Any, stage: Stage) -> Case:
         source = at_stage(import_ep(source), "aten", stage)
     if not isinstance(source, Program):
         raise WrongQuestion(f"{what} begins with a {type(source).__name__}, which is not a program, exported program or module")
-    case = case_with_calls(check(source), [_leaves(what, source, args, kwargs)] * CALLS, seed=number)
+    try:
+        leaves = list(CallPlan(check(source)).bound(args, kwargs))
+    except InputError as error:
+        raise WrongQuestion(f"the arguments of {what} do not fit: {error}") from error
+    case = case_with_calls(source, [leaves] * CALLS, seed=number)
     lacking = [name for name, slot in source.state.pairs if isinstance(slot.value, torch.Tensor) and slot.value.is_meta]
     if lacking:
         raise WrongQuestion(f"{what} has no contents for {lacking[0]!r}, so it cannot be run; parse or load it with state=...")
@@ -365,19 +364,6 @@ def _case(number: int, given: Any, stage: Stage) -> Case:
     except Exception as error:  # whatever its operators raise
         raise WrongQuestion(f"{what} cannot be run with its arguments: {type(error).__name__}: {error}") from error
     return case
-
-
-def _leaves(what: str, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-    spec = program.signature.in_spec
-    if spec is not None and kwargs:
-        wanted = spec.children()[1].context if len(spec.children()) == 2 else []
-        kwargs = {name: kwargs[name] for name in wanted if name in kwargs} | kwargs
-    leaves, found = pytree.tree_flatten((args, kwargs))
-    count = sum(type(inner) is UserInput for inner in program.signature.inputs)
-    if len(leaves) != count or (spec is not None and found != spec):
-        takes = f"{count} values" if spec is None else f"the arguments {spelled(spec)[:LONG]}"
-        raise WrongQuestion(f"{what} takes {takes}, not {spelled(found)[:LONG]}")
-    return leaves
 
 
 def check_question(

@@ -1,6 +1,6 @@
-"""``example_args``: arguments that fit the signature of a program, for programs of which nobody has any.
+"""``example_args``: arguments that fit the signature of a program.
 
-Contents are drawn from the type alone, so they mean nothing: integers are 0 and 1, which are indices of nearly everything.
+Contents are drawn from the type alone.  Integers are 0 and 1, which are valid indices almost everywhere.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ __all__ = ["example_args"]
 
 
 def example_args(program: Program, *, seed: int = 0) -> list[Any]:
-    """Return arguments that a program takes: the leaves of its user inputs, in order.
+    """Return arguments that fit a program: the leaves of its user inputs, in order.
 
-    Floating point numbers are drawn from a normal distribution, integers are 0 or 1, and symbolic sizes are those of the export,
-    or the smallest that fit ranges and guards.  Torch's own generator is not used.
+    Floating point numbers are drawn from a normal distribution, integers are 0 or 1.  Symbolic sizes are those of the export, or
+    the smallest that fit ranges and guards.  torch's own generator is not used.
 
     Args:
         program: any valid program.
-        seed: the same one gives the same arguments.
+        seed: equal seeds return equal arguments.
 
     Returns:
-        The leaves of one call, as ``tensor_meaning`` takes them; ``px.lower(program)`` takes them one by one where the signature
-        has no pytrees, as in a result of ``px.minimize``.
+        The leaves of one call, for ``tensor_meaning``; if the signature has no pytrees, as after ``px.minimize``, they are the
+        arguments of ``px.lower(program)``.
 
     Raises:
-        UnsupportedProgram: an input takes an object that only the caller has, or a size that only a run knows.
+        UnsupportedProgram: an input is an object that only the caller has, or depends on a size that only a run knows.
 
     >>> import purefx as px
     >>> program = px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(1, 2),)))
@@ -62,8 +62,8 @@ def _leaf(name: str, spec: UserInput, values: FakeValues, draw: torch.Generator)
             return {} if keywords else ()
         case _:
             raise UnsupportedProgram(
-                f"the input {name!r} takes an object ({getattr(spec.type, 'description', '')}), of which no example can be made: "
-                "pass one of your own"
+                f"the input {name!r} is an object ({getattr(spec.type, 'description', '')}), of which no example can be made: "
+                "pass your own"
             )
 
 

@@ -1,8 +1,7 @@
-"""``Law``: one sentence about transformations, and its check; ``GENERIC`` are those that hold for all.
+"""``Law``: a property of transformations and its check; ``GENERIC`` are the laws of all transformations.
 
-A check is an oracle.  It is given a function from programs to programs and a case, and returns what is wrong
-as text, nothing when the law holds; so users check their own functions with it, on their own programs.  Programs
-are made elsewhere.
+A check is an oracle.  It takes a function from programs to programs and a case, and returns the violations as text, nothing if
+the law holds; so users can check their own functions on their own programs.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Transform = Callable[[Program], Program]
 
 @frozen(repr=False)
 class Case:
-    r"""What a law is checked on; it prints as the text of its program.
+    r"""A program to check a law on; it prints as the text of the program.
 
     >>> from purefx.ir import Graph
     >>> str(Case(Program.of({"": Graph((), (), ())}))).splitlines()[:2]
@@ -44,29 +43,28 @@ class Case:
 
     program: Program
     seed: int = 0
-    """Chooses the variants of the program that a law compares it with."""
+    """The seed of the variants that a law compares the program with."""
     meaning: Callable[..., Meaning] = toy_meaning
-    """Runs the program; for one of real operators, a function that asks ``tensor_meaning``.  It takes ``leaves_alone=`` of
-    ``evaluate``."""
+    """Runs the program, with ``tensor_meaning`` for real operators.  It accepts ``leaves_alone=`` of ``evaluate``."""
     gradients: Callable[[Program], Mapping[str, Any]] | None = None
-    """Gives the gradients of inputs and parameters, for real operators: a function that asks ``tensor_gradients``."""
+    """Returns the gradients of inputs and parameters of a program of real operators; see ``tensor_gradients``."""
     false_values: Callable[[Program], list[str]] | None = None
-    """Says which fake values are not what runs, for real operators: a function that asks ``false_values``."""
+    """Lists the wrong fake values of a program of real operators; see ``false_values``."""
     calls: Sequence[Sequence[Any]] = ()
     """For real operators, the leaves of the user inputs of each call, for messages."""
     tolerance: Tolerance = EXACT
-    """How far floating point numbers may be apart in what programs mean; gradients always may be a little."""
+    """The tolerance for floating point numbers; gradients always have a small one."""
 
     def __repr__(self) -> str:
         return f"Case(seed={self.seed}) of\n{str(self.program).rstrip()}"
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001  how hypothesis shows what it drew
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001  hypothesis shows draws with it
         printer.text("..." if cycle else repr(self))
 
 
 @frozen
 class Law:
-    """A sentence about a transformation, and how to find out whether it holds.
+    """A property of transformations, and its check.
 
     >>> from purefx.ir import Graph
     >>> GENERIC[0].check(lambda program: program, Case(Program.of({"": Graph((), (), ())})))
@@ -76,15 +74,15 @@ class Law:
     name: str
     statement: str
     check: Callable[[Transform, Case], list[str]]
-    """Return what is wrong on a case; an empty list if the law holds."""
+    """Returns the violations on a case; an empty list if the law holds."""
 
 
 def law(statement: str, *, name: str = "") -> Callable[[Callable[[Transform, Case], list[str]]], Law]:
-    """Return a decorator: a check becomes the law with its name, underscores as blanks.
+    """Return a decorator that makes a check a law with its name, underscores as blanks.
 
     Args:
-        statement: the sentence that the check is about.
-        name: of the law, where the check cannot have it.
+        statement: the property as a sentence.
+        name: the name of the law, if the check cannot have it.
 
     >>> @law("no graph has a node")
     ... def no_nodes(transform: Transform, case: Case) -> list[str]:
@@ -140,7 +138,7 @@ def _pure(transform: Transform, case: Case) -> list[str]:
 def _idempotent(transform: Transform, case: Case) -> list[str]:
     once = transform(case.program)
     twice = transform(once)
-    return [] if twice is once else [f"the second time it gives another {_compared(twice, once)} object:\n{twice}"]
+    return [] if twice is once else [f"the second time it returns another {_compared(twice, once)} object:\n{twice}"]
 
 
 @law("nothing to do gives the same object", name="no-op")
@@ -173,7 +171,7 @@ def _order(transform: Transform, case: Case) -> list[str]:
 
 
 def made_anew(before: Program, after: Program) -> list[str]:
-    """Return what is wrong with graphs that were made anew although nothing in them changed, meta included.
+    """List the graphs that were rebuilt although nothing in them changed, meta included.
 
     >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), (), ())})
@@ -188,11 +186,11 @@ def made_anew(before: Program, after: Program) -> list[str]:
 
 
 def differs(result: Program, program: Program) -> bool:
-    """Return whether a program is another one, or has other meta.
+    """Return whether two programs differ, or differ in meta.
 
     Args:
-        result: what a transformation gave.
-        program: what it was given.
+        result: the result of a transformation.
+        program: its argument.
 
     >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), (), ())})
@@ -208,13 +206,13 @@ def differs(result: Program, program: Program) -> bool:
 
 
 def changes_what_is_live(result: Program, program: Program) -> bool:
-    """Return whether two programs that differ do so in more than dead code.
+    """Return whether two different programs differ in more than dead code.
 
-    Values are compared up to names; where nothing differs but names, those of live values are.
+    Values are compared up to names; if only names differ, those of live values are compared.
 
     Args:
-        result: what a transformation gave.
-        program: what it was given, another program.
+        result: the result of a transformation.
+        program: its argument.
 
     >>> from purefx.ir import Input, Node, Op, Ref
     >>> nodes = tuple(Node(name, Op("toy.neg"), (Ref("x"),)) for name in ("y", "unused"))
@@ -232,7 +230,7 @@ def _is_same(one: Graph, other: Graph) -> bool:
     if one != other:
         return False
     pairs = zip((*one.inputs, *one.nodes), (*other.inputs, *other.nodes), strict=True)
-    # Fake values are compared by identity: asking whether they are equal would install guards.
+    # Fake values are compared by identity: comparing them would install guards.
     return all(
         one.meta is two.meta or (one.meta.keys() == two.meta.keys() and all(one.meta[key] is two.meta[key] for key in one.meta))
         for one, two in pairs
@@ -290,7 +288,7 @@ def _state_facts(state: State) -> dict[str, list[str]]:
 def _text(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     text = result.text()
-    # The parser has to be given the classes of named tuples, and a type may keep what has no text.
+    # The parser needs the classes of named tuples, and a type may contain values without a text.
     specs = [line for line in text.splitlines() if line.lstrip().startswith(("in_spec", "out_spec"))]
     if any('"(' in line or "opaque(" in line for line in specs if 'custom "' in line):
         return []
@@ -302,13 +300,13 @@ def _text(transform: Transform, case: Case) -> list[str]:
 @law("the gradients of parameters and inputs are kept")
 def _gradients(transform: Transform, case: Case) -> list[str]:
     if case.gradients is None:
-        raise ValueError("the law 'gradients' needs a case with a function for them: Case(program, gradients=...)")
+        raise ValueError("the law 'gradients' needs a case with a function that returns them: Case(program, gradients=...)")
     # Autograd refuses many drawn programs as they are.
     program = case.program if case.seed % 3 == 0 else differentiable(case.program)
     try:
         expected = case.gradients(program)
     except RuntimeError:
-        return []  # autograd refuses the program itself, so there is nothing to keep
+        return []  # autograd refuses the program itself
     given = case.gradients(transform(program))
     rtol, atol = (max(GRADIENT_TOLERANCE, one) for one in (case.tolerance.rtol, case.tolerance.atol))
     found = named_differences(given, expected, "gradient of", rtol=rtol, atol=atol)
@@ -318,8 +316,8 @@ def _gradients(transform: Transform, case: Case) -> list[str]:
 
 
 GRADIENT_TOLERANCE = 1e-5
-"""Autograd adds up the parts of a gradient in an order of its own, which follows that of the operators and is not part of
-what a program means; everything else is compared bit by bit."""
+"""Autograd sums the parts of a gradient in the order of the operators, which is not part of the meaning of a program; everything
+else is compared bit by bit."""
 
 
 def _compared(left: Program, right: Program) -> str:
@@ -330,11 +328,10 @@ GENERIC: tuple[Law, ...] = (
     _valid, _meaning, _effects, _pure, _idempotent, _no_op, _equivariant, _order, _frame, _deterministic,
     _threads, _silent, _state, _text, _written_results,
 )  # fmt: skip
-"""What holds for every transformation.  That the text is the same in processes with other hash seeds cannot be seen in one
-process: ``tests/laws/test_hash_seed.py`` asks it of all transformations in a few."""
+"""The laws of every transformation.  ``tests/laws/test_hash_seed.py`` compares texts from processes with different hash seeds."""
 
 GRADIENTS = _gradients
-"""What holds as well where values are tensors; integers have none."""
+"""A further law for values that are tensors; integers have no gradients."""
 
 
 # -- fuel ------------------------------------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
-"""``start``: what the options ``--ir-verify-each`` and ``--ir-profile`` of pytest do.
+"""``start``: implement the options ``--ir-verify-each`` and ``--ir-profile`` of pytest.
 
-While a session lasts, a transformation looks at its own result, whatever it is trusted with outside of tests; so
-the first test that meets an invalid program names who made it.  All is put back at the end.  The options themselves are in
-``pytest_purefx``, which imports nothing.
+During a session each transformation verifies its result, so the first test with an invalid program names the transformation that
+made it.  Everything is restored at the end.  The options themselves are in ``pytest_purefx``, which imports nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ __all__ = ["VerifyEach", "start"]
 
 
 def start(config: pytest.Config) -> None:
-    """Do what the options of a session ask for.
+    """Apply the options of a session.
 
     Args:
-        config: of the session; what is changed is put back when it ends.
+        config: the configuration of the session; all changes are restored when it ends.
 
     Raises:
-        pytest.UsageError: the profile has a name that is none.
+        pytest.UsageError: no profile has this name.
 
     >>> start.__name__
     'start'
@@ -53,7 +52,7 @@ def _load(config: pytest.Config, name: str) -> None:
 
 
 class VerifyEach:
-    """Verifies what transformations give, from ``begin`` to ``end``.
+    """Verifies the results of transformations from ``begin`` to ``end``.
 
     >>> import purefx as px
     >>> each = VerifyEach()
@@ -72,7 +71,7 @@ class VerifyEach:
         self._spend = Transformation.spend
 
     def begin(self) -> None:
-        """Look at every result from now on."""
+        """Verify every result from now on."""
         spend = self._spend = Transformation.spend
         verify_result = self._verify
 
@@ -85,16 +84,16 @@ class VerifyEach:
         Transformation.spend = verified
 
     def end(self) -> None:
-        """Put back what was there."""
+        """Restore the transformations."""
         Transformation.spend = self._spend
 
     def _verify(self, transformation: Transformation, program: Program, result: Program) -> None:
         self.seen += 1
         violations = verify(result)
-        # What was invalid before is the mistake of somebody else, or of a test that is about mistakes.
+        # An invalid argument is the fault of someone else, or of a test about faults.
         if violations and not verify(program):
             error = InvalidProgram(violations)
-            error.add_note(f"{transformation.name} made it of a valid program, in {self.test}")
+            error.add_note(f"{transformation.name} returned it for a valid program, in {self.test}")
             raise error
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -102,5 +101,5 @@ class VerifyEach:
         self.test = nodeid
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say how much was looked at."""
+        """Report the number of verified results."""
         terminalreporter.write_line(f"purefx: {self.seen:,} results of transformations verified")

@@ -1,7 +1,4 @@
-"""The law of fake values: the values in meta agree with the values that run.
-
-``false_values`` runs a program and lists the differences; it infers nothing.
-"""
+"""The law of fake values: ``meta["val"]`` of each node agrees with the value that runs."""
 
 from __future__ import annotations
 
@@ -21,16 +18,16 @@ from .toy import TensorMachine
 __all__ = ["false_values", "said_values"]
 
 NUMBERS = frozenset({int, bool})
-"""Types of results that are compared exactly; of a float only the type is said by a tracer."""
+"""Types of results that are compared exactly; a tracer knows only the type of a float."""
 
 
 def false_values(program: Program, calls: Sequence[Sequence[Any]], *, seed: int = 0) -> list[str]:
-    """Return what meta says that is not what runs: a sentence for each value and kind of mistake.
+    """Run a program, and list the fake values that are wrong, one sentence for each value and kind of mistake.
 
     Args:
         program: a program of real operators at any stage, on the CPU; its state is not changed.
         calls: the leaves of the user inputs, for each call.
-        seed: of torch's generator, which is put back afterwards.
+        seed: the seed of torch's generator, which is restored afterwards.
 
     >>> from attrs import evolve
     >>> from purefx.ir.importing import import_ep
@@ -82,7 +79,7 @@ def _is_tensor(said: torch.Tensor, real: torch.Tensor, sizes: dict[str, Any]) ->
         return False
     pairs = list(zip(said.shape, real.shape, strict=True))
     if said.layout is torch.strided and real.layout is torch.strided:
-        # Where there is one element or none, torch is free to say any stride.
+        # Strides of tensors with at most one element are arbitrary.
         strides = zip(said.stride(), real.stride(), real.shape, strict=True)
         pairs += [(mine, runs) for mine, runs, size in strides if size > 1 and real.numel()]
     return all(_is_size(mine, runs, sizes) for mine, runs in pairs)

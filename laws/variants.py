@@ -1,7 +1,6 @@
-"""Programs that mean the same as a given one: other names, another legal order.  And one fixed form for each.
+"""Variants of a program with the same meaning: other names, another legal order; and a canonical form.
 
-Laws need variants that are surely equal, made without any transformation.  Choices come from a seed, so that
-a law can be checked on any program by anyone, without hypothesis.  Nothing here looks for a good variant.
+They are made without transformations, and choices come from a seed, so laws can be checked without hypothesis.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ __all__ = ["canonical", "differentiable", "renamed", "reordered"]
 
 
 def renamed(program: Program, *, seed: int = 0) -> Program:
-    """Return a program with its values and graphs renamed at random: names are swapped, or new.
+    """Rename the values and graphs of a program at random: names are swapped, or new.
 
     Args:
         program: a program at any stage.
-        seed: chooses the names; equal seeds give equal names.
+        seed: selects the names.
 
     >>> from purefx.ir import Input
     >>> renamed(Program.of({"": Graph((Input("x"),), (), (Ref("x"),))})).main.output
@@ -47,7 +46,7 @@ def renamed(program: Program, *, seed: int = 0) -> Program:
 
 
 def canonical(program: Program) -> Program:
-    """Return a program with values and graphs numbered in order: equal for programs that differ in names alone.
+    """Number the values and graphs of a program in order; the result is equal for programs that differ in names alone.
 
     Finer than ``digest``: call numbers, facts of operators and the contents of tensors are compared as well.
 
@@ -88,11 +87,11 @@ def _with_new_names(graph: Graph, names: Mapping[str, str], ids: Mapping[str, st
 
 
 def reordered(program: Program, *, seed: int = 0) -> Program:
-    """Return a program with the nodes of its root in another legal order.
+    """Put the nodes of the root into another legal order.
 
     Args:
         program: a program at any stage.
-        seed: chooses the order.
+        seed: selects the order.
 
     >>> from purefx.ir import Input
     >>> nodes = tuple(Node(name, Op("toy.neg"), (Ref("x"),)) for name in "ab")
@@ -122,13 +121,13 @@ def reordered(program: Program, *, seed: int = 0) -> Program:
 
 
 NOT_DIFFERENTIABLE = frozenset({"aten.bernoulli.p", "aten.copy.default"})
-"""Operators that autograd has no derivative of, and that give something like their first operand."""
+"""Operators without a derivative whose result is like their first operand."""
 
 
 def differentiable(program: Program) -> Program:
-    """Return a program in which what autograd refuses gives copies instead: ``out=``, draws of bits, late writes.
+    """Replace operators that autograd refuses by copies: ``out=``, draws of bits, late writes.
 
-    A write is late where what it changes was used before.  Statistics of a batch are not kept.
+    A write is late if the old contents were used before.  Statistics of a batch are not kept.
 
     >>> import torch
     >>> from purefx.ir import Input

@@ -27,7 +27,7 @@ from ...ir.verify import check
 from ...lowering.fx import FxPass, to_fx
 from ...lowering.fx.passes import exported, paths_of, same_graph, seen_of, taken_back
 from ...transforms import inline, remove_effect_tokens
-from ..evaluate import Meaning, differences, meaning_differences
+from ..evaluate import Meaning, meaning_differences
 from ..example_args import example_args
 from ..law import Case, Law, Transform
 from .contract import Contract
@@ -204,16 +204,14 @@ def laws_of(judge: Judge, contract: Contract) -> tuple[Law, ...]:
 
     >>> from .contract import ANYTHING
     >>> [law.name for law in laws_of(Judge(FxPass.of(lambda module: None)), ANYTHING)]
-    ['graph', 'meaning', 'effects', 'aliasing', 'values', 'runs', 'deterministic', 'again']
+    ['graph', 'meaning', 'effects', 'aliasing', 'values', 'deterministic', 'again']
     """
-    on_modules = judge.called.over != "exported_program"
     asked: list[tuple[str, str, Check, bool]] = [
         ("graph", "the result is a graph that runs, with the same inputs and outputs", _graph(judge), True),
         ("meaning", "outputs, mutated inputs and state are those of the program, in every call", _meaning, True),
         ("effects", "prints and assertions stay, in order", _effects(contract), True),
         ("aliasing", "outputs share memory with inputs, state and one another as before", _aliasing, contract.aliasing),
         ("values", 'meta["val"] of a node, if it has one, is the value that runs', _values, contract.values),
-        ("runs", "the module computes what its graph says", _runs(judge), on_modules),
         ("deterministic", "equal programs have equal results", _deterministic(judge), True),
         ("again", "applied to its own result, the pass keeps the meaning too", _again(judge, contract), True),
     ]
@@ -282,17 +280,6 @@ def _values(transform: Transform, case: Case) -> list[str]:
     if result is case.program or case.false_values is None or case.false_values(case.program):
         return []
     return case.false_values(result)
-
-
-def _runs(judge: Judge) -> Check:
-    def check(transform: Transform, case: Case) -> list[str]:
-        outcome = judge.outcome(case.program)
-        if outcome.module is None or outcome.result in (None, case.program) or not case.calls:
-            return []
-        given = called(outcome.module, case.calls[0]).outputs
-        return differences(given, case.meaning(transform(case.program)).outputs[0], "called, its outputs", case.tolerance)
-
-    return check
 
 
 def _deterministic(judge: Judge) -> Check:

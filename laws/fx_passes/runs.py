@@ -20,12 +20,12 @@ from ...ir.graph import Call, Graph, Node, Op
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.torch_private import pytree, resolve_operator, schema_of, storage_key
-from ..evaluate import Contents, Meaning, contents_of, evaluate
+from ..evaluate import Meaning, contents_of, evaluate
 from ..oracles import groups, value_differences
 from ..purity import seeded
 from ..toy import TensorMachine
 
-__all__ = ["Called", "Draws", "asserted", "called", "drawn_alone", "is_random", "shared_memory", "without_idle_draws"]
+__all__ = ["Draws", "asserted", "called", "drawn_alone", "is_random", "shared_memory", "without_idle_draws"]
 
 PRINT: Any = resolve_operator("aten", "_print", "default")
 
@@ -162,11 +162,7 @@ def _statement(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 @frozen
 class Called:
-    """The outcome of one call of a graph module.
-
-    >>> Called((), {}).outputs
-    ()
-    """
+    """The outcome of one call of a graph module."""
 
     outputs: tuple[Any, ...]
     """Contents of tensors; type and text of anything else."""
@@ -187,27 +183,20 @@ def called(module: torch.fx.GraphModule, leaves: Sequence[Any]) -> Called:
     """
     given = [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
     with _silent(module), _as_it_was(module), seeded(0), torch.no_grad():
-        return _called(module, given)
-
-
-def _called(module: torch.fx.GraphModule, given: Sequence[Any]) -> Called:
-    outputs = module(*given)
-    outputs = outputs if isinstance(outputs, tuple | list) else (outputs,)
-    tensors: dict[str, Any] = {f"input {number}": leaf for number, leaf in enumerate(given)}
-    tensors |= {f"output {number}": leaf for number, leaf in enumerate(outputs)}
-    tensors |= dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
-    strided = {name: leaf for name, leaf in tensors.items() if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided}
-    memory = {name: storage_key(leaf) for name, leaf in strided.items() if leaf.numel()}
-    return Called(tuple(map(_shown, outputs)), memory)
+        outputs = module(*given)
+        outputs = outputs if isinstance(outputs, tuple | list) else (outputs,)
+        tensors: dict[str, Any] = dict(module.named_parameters(remove_duplicate=False))
+        tensors |= dict(module.named_buffers(remove_duplicate=False))
+        tensors |= {f"input {number}": leaf for number, leaf in enumerate(given)}
+        tensors |= {f"output {number}": leaf for number, leaf in enumerate(outputs)}
+        strided = {name: one for name, one in tensors.items() if isinstance(one, torch.Tensor) and one.layout is torch.strided}
+        contents = [contents_of(one) if isinstance(one, torch.Tensor) else (type(one).__name__, repr(one)) for one in outputs]
+        return Called(tuple(contents), {name: storage_key(one) for name, one in strided.items() if one.numel()})
 
 
 def shared_memory(one: Called, other: Called) -> list[str]:
     """Return the groups of tensors that share memory in one call, of the tensors of both."""
     return groups({name: one.memory[name] for name in sorted(one.memory.keys() & other.memory.keys())})
-
-
-def _shown(value: Any) -> Contents | tuple[str, str]:
-    return contents_of(value) if isinstance(value, torch.Tensor) else (type(value).__name__, repr(value))
 
 
 @contextmanager

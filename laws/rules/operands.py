@@ -182,8 +182,9 @@ class Way:
         return found if self.pattern.is_tuple else found[0]
 
     def named(self, values: Mapping[str, Any]) -> dict[Any, Any]:
-        """Return the values of variables by their nodes."""
-        return {node: values[node.target] for node in self.pattern.graph.nodes if node.target in values}
+        """Return the values of variables and tensors by their nodes."""
+        tensors = {node: node.meta["tensor"] for node in self.pattern.graph.nodes if node.op == "get_attr"}
+        return tensors | {node: values[node.target] for node in self.pattern.graph.nodes if node.target in values}
 
     @property
     def operators(self) -> list[fx.Node]:
@@ -204,22 +205,18 @@ class Way:
         return part
 
     def value(self, part: Part, known: Mapping[Any, Any]) -> Any:
-        """Return the value of a part."""
+        """Return the value of a part; those of nodes are known."""
         part = self.settled(part)
-        match role(part):
-            case "tensor":
-                return part.meta["tensor"]
-            case "rest":
-                return self.value(part.args[0], known)
-            case "list":
-                found = [(self.value(each, known), role(each) == "rest") for each in part]
-                return type(part)([one for value, is_rest in found for one in (value if is_rest else [value])])
-            case "literal" if isinstance(part, slice):
-                return slice(*[self.value(each, known) for each in inner(part)])
-            case "literal":
-                return part
-            case _:
-                return known[part]
+        if isinstance(part, fx.Node):
+            return known[part.args[0] if role(part) == "rest" else part]
+        if isinstance(part, slice):
+            return slice(*[self.value(each, known) for each in inner(part)])
+        if not isinstance(part, list | tuple):
+            return part
+        found: list[Any] = []
+        for each in part:
+            found += self.value(each, known) if role(each) == "rest" else [self.value(each, known)]
+        return type(part)(found)
 
     def run(self, part: fx.Node, known: Mapping[Any, Any]) -> Any:
         """Run one operator."""

@@ -58,23 +58,16 @@ def is_square(m: px.Match) -> bool:
 
 WRONG: dict[str, tuple[px.RuleSet, str]] = {
     "meaning": (of(lambda x: torch.relu(x), lambda m, x: x), "meaning"),
-    "sign": (of(lambda x: x + x, lambda m, x: x * 3), "meaning"),
     "dtype": (of(lambda x: torch.exp(torch.sin(x)), lambda m, x: torch.exp(x.double()), where=is_float), "meaning"),
-    "only non-negative": (of(lambda x: torch.sqrt(x * x), lambda m, x: x.clone(), where=is_float), "meaning"),
     "zeros": (of(lambda x: x / x, lambda m, x: torch.ones_like(x), where=is_float), "meaning"),
     "shape": (of(lambda x, y: x * 0 + y, lambda m, x, y: y.clone(), where=same_kind("y")), "meaning"),
-    "not a number": (of(lambda x: x.relu(), lambda m, x: torch.where(x > 0, x, torch.zeros_like(x)), where=is_float), "meaning"),
     "sign of zero": (of(lambda x: x + 0, lambda m, x: x.clone(), where=is_float), "meaning"),
-    "sides": (of(lambda c, x, y: torch.where(c, x, y).abs(), lambda m, c, x, y: torch.where(c, y, x)), "meaning"),
     "broadcast": (of(lambda x, y: torch.minimum(x, x + y), lambda m, x, y: x.clone(), where=is_float), "meaning"),
     "only contiguous": (of(lambda x: x.reshape(-1), lambda m, x: x.view(-1)), "valid"),
     "odd sizes": (
         of(lambda x: (h := x.chunk(2, -1))[0] * torch.sigmoid(h[1]), lambda m, x: functional.glu(x), where=is_float), "meaning",
     ),
     "size one": (of(lambda x: x.squeeze(0), lambda m, x: x.select(0, 0)), "valid"),
-    "a condition that is too loose": (
-        of(lambda x, n: x * n, lambda m, x, n: x.clone(), where=lambda m: is_float(m) and m["n"] in (1, 2)), "meaning",
-    ),
     "a condition on one size": (
         of(lambda x: x.transpose(0, 1), lambda m, x: x.clone(), where=lambda m: (m.shape("x") or (0,))[0] == 2), "meaning",
     ),
@@ -84,7 +77,6 @@ WRONG: dict[str, tuple[px.RuleSet, str]] = {
            where=lambda m: m.val("x").dim() == 1),
         "valid",
     ),
-    "dimension": (of(lambda x: x.sum(-1), lambda m, x: x.sum([0])), "meaning"),
     "order": (of(lambda x, w: (x @ w).relu(), lambda m, x, w: (w @ x).clamp_min(0), where=is_square), "valid"),
     "what is drawn": (of(lambda x: torch.tanh(x), lambda m, x: torch.rand_like(x), any_effects=True), "meaning"),
 }  # fmt: skip
@@ -98,17 +90,13 @@ def test_a_mistake_is_found(name: str) -> None:
     assert caught.value.law is not None
     assert caught.value.law.name == law, str(caught.value)
     assert caught.value.case is not None
-    text = str(caught.value).partition("on the program\n")[2]
-    program = px.parse(
-        text, state={name: caught.value.case.program.state[name].value for name in caught.value.case.program.state}
-    )
+    told, _, text = str(caught.value).partition("on the program\n")
+    if law == "meaning":
+        assert "called with:\n  (" in told and "got " in told.partition("called with:")[0]
+    state = caught.value.case.program.state
+    program = px.parse(text, state={name: slot.value for name, slot in state.pairs})
     assert not px.verify(program)
     assert len([*program.nodes()]) <= 8, text
-
-
-def is_even(m: px.Match) -> bool:
-    shape = m.shape("x")
-    return is_float(m) and shape is not None and len(shape) > 0 and shape[-1] % 2 == 0
 
 
 def is_attention(m: px.Match) -> bool:
@@ -130,20 +118,13 @@ def heads(draw: Any) -> tuple[Any, ...]:
 RIGHT: dict[str, tuple[px.RuleSet, dict[str, Any]]] = {
     "cancelled": (of(lambda x: neg(neg(x)), lambda m, x: x), {}),
     "even beside": (of(lambda x: torch.abs(neg(x)), lambda m, x: torch.abs(x), where=has_signs, keeps_inner=True), {}),
-    "told apart": (of(lambda x, y: neg(x + y), lambda m, x, y: torch.sub(neg(x), y), where=same_kind("y")), {**CLOSE}),
     "selected": (of(lambda x, d, i: neg(x.select(d, i)), lambda m, x, d, i: neg(x).select(d, i)), {}),
     "turned": (of(lambda x: x.transpose(0, 1).transpose(0, 1), lambda m, x: x), {}),
-    "uncloned": (of(lambda x: neg(x.clone()), lambda m, x: neg(x)), {}),
-    "never cloned": (of(lambda x: x.clone(), lambda m, x: x), {}),
     "fused": (
         of(lambda x, w, b: torch.relu(functional.linear(x, w, b)), lambda m, x, w, b: functional.linear(x, w, b).clamp(0)), {},
     ),
     "gated": (
         of(lambda x: x * torch.sigmoid(x), lambda m, x: functional.silu(x), where=is_float), {**CLOSE, "finite": True},
-    ),
-    "halves": (
-        of(lambda x: (h := x.chunk(2, -1))[0] * torch.sigmoid(h[1]), lambda m, x: functional.glu(x, -1), where=is_even),
-        {**CLOSE},
     ),
     "attended": (
         of(attended, lambda m, q, k, v, by: functional.scaled_dot_product_attention(q, k, v, scale=1 / by), where=is_attention),
@@ -221,14 +202,6 @@ def test_a_right_rule_passes(name: str) -> None:
     assert report.matches >= report.matched
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("name", RIGHT)
-def test_a_right_rule_passes_on_many_programs(name: str) -> None:
-    rule, options = RIGHT[name]
-    for seed in range(20):
-        check_rule(rule, examples=100, seed=seed, **options)
-
-
 def test_a_rule_that_never_matches_is_no_rule_that_holds() -> None:
     never = of(lambda x: torch.relu(x), lambda m, x: x, where=lambda m: m.shape("x") == (17, 19))
     with pytest.raises(NothingChecked) as caught:
@@ -284,15 +257,6 @@ def test_programs_of_the_user_are_asked_first_and_alone_where_there_is_no_patter
     )
     with pytest.raises(NothingChecked, match="matched in none of 1 programs"):
         check_rule(soft, programs=[(torch.nn.Linear(2, 2), (torch.ones(1, 2),))], examples=0)
-
-
-def test_what_it_was_called_with_is_shown() -> None:
-    with pytest.raises(LawBroken) as caught:
-        check_rule(WRONG["meaning"][0])
-    text = str(caught.value)
-    assert "called with:\n  (float32[" in text
-    assert "got float32[" in text
-    assert text.index("called with:") < text.index("on the program")
 
 
 WRONG_QUESTIONS: list[tuple[Any, dict[str, Any], str]] = [

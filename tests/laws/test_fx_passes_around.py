@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx.laws.asking import LawBroken
 from purefx.laws.checking import WrongQuestion
-from purefx.laws.fx_passes import ANYTHING, INFERENCE, POINTWISE, Contract, check_fx_pass, survey_pass
+from purefx.laws.fx_passes import ANYTHING, INFERENCE, POINTWISE, Contract, survey_pass
 from purefx.laws.fx_passes.around import cases_around, seeds_of
 from purefx.laws.law import Case
 from purefx.laws.tiers import examples_of
@@ -124,30 +123,13 @@ def test_wrong_arguments(around: Any, said: str) -> None:
 def test_the_fixture_of_the_plugin_lists_what_was_found(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
-        import torch
-        from purefx.laws.asking import LawBroken
-        import pytest
-
         def dead_code(module):
             module.graph.eliminate_dead_code()
 
-        def wrong(module):
-            for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.neg.default):
-                node.target = torch.ops.aten.abs.default
-
         def test_right(check_fx_pass):
             assert check_fx_pass(dead_code, examples=5).wrong == 0
-
-        def test_wrong(check_fx_pass):
-            with pytest.raises(LawBroken):
-                check_fx_pass(wrong, around=[(torch.neg, (torch.ones(2),))], examples=5)
         """
     )
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:randomly")
-    result.assert_outcomes(passed=2)
+    result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["purefx: dead_code was right on 5 of 5 programs*"])
-
-
-def test_check_raises() -> None:
-    with pytest.raises(LawBroken, match="around the examples"):
-        check_fx_pass(without_double_negation, around=[(lambda x: torch.neg(torch.neg(x)), (torch.ones(2, 3),))], examples=30)

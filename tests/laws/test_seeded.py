@@ -76,33 +76,10 @@ def exchanged(program: px.Program, op: px.Op) -> px.Program:
 
 mistake("flat", "effects")(lambda program: exchanged(program, toy.PRINT))
 mistake("flat", "effects")(lambda program: exchanged(program, toy.COND))
-mistake("sunk", "effects")(lambda program: exchanged(program, toy.RAND))
 mistake("flat", "effects")(lambda program: without_unused(program, toy.EMIT))
-mistake("flat", "effects")(lambda program: without_unused(program, toy.COND))
-mistake("sunk", "effects")(lambda program: without_unused(program, toy.RAND))
 mistake("in place", "meaning")(lambda program: without_unused(program, toy.ADD_))
 mistake("flat", "no-op")(lambda program: program.evolve())
 mistake("flat", "idempotent")(lambda program: program.evolve(facts=program.facts | {f"pass {len(program.facts)}"}))
-
-
-@mistake("flat", "meaning")
-def forgets_a_mutation(program: px.Program) -> px.Program:
-    for index, spec in enumerate(program.signature.outputs):
-        if type(spec) is px.ir.StateMutation:
-            outputs = (*program.signature.outputs[:index], *program.signature.outputs[index + 1 :])
-            output = (*program.main.output[:index], *program.main.output[index + 1 :])
-            return program.with_main(evolve(program.main, output=output), signature=evolve(program.signature, outputs=outputs))
-    return program
-
-
-@mistake("flat", "meaning")
-def saves_nothing(program: px.Program) -> px.Program:
-    result = px.inplace_mutations(program)
-    known = {node.name for node in program.main.nodes}
-    saved = {node.name: node.args[0].name for node in result.main.nodes if node.name not in known and node.do == toy.CLONE}
-    nodes = [evolve(node, args=renamed(node.args, saved)) for node in result.main.nodes if node.name not in saved]
-    made = px.Graph(result.main.inputs, tuple(nodes), renamed(result.main.output, saved))
-    return result.with_main(made) if saved else result
 
 
 @mistake("in place", "meaning")
@@ -147,13 +124,6 @@ def unties_state(program: px.Program) -> px.Program:
         slots[name] = evolve(slot, value=value, cell=100 + number, storage=100 + number) if own else slot
         seen.add(slot.storage)
     return program.evolve(state=px.ir.State(program.state.order, px.ir.pmap(slots)))
-
-
-@mistake("sunk", "meaning")
-def forgets_state_that_nobody_reads(program: px.Program) -> px.Program:
-    read = {node.do.slot for node in program.main.nodes if type(node.do) is px.Get}
-    slots = {name: slot for name, slot in program.state.pairs if name in read}
-    return program if len(slots) == len(program.state) else program.evolve(state=px.ir.State(tuple(slots), px.ir.pmap(slots)))
 
 
 @mistake("sunk", "valid")

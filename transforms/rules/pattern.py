@@ -21,7 +21,7 @@ from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
 from ...ir.names import did_you_mean, join
 from ...ir.program import Program
-from ...ir.taking import kind_of
+from ...ir.validation import kind_of
 from ...ir.torch_private import (
     OpOverload,
     OpOverloadPacket,
