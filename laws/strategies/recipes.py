@@ -380,7 +380,7 @@ def ranges() -> dict[Any, Any]:
 
 @cache
 def users(number: int, *, is_dynamic: bool) -> Users:
-    """Return the user inputs that a number stands for.
+    """Return the user inputs of a number.
 
     >>> users(0, is_dynamic=False).names, [name for name, _ in users(2, is_dynamic=False).leaves]
     (('x',), ['x', 'y_q'])

@@ -1,7 +1,7 @@
-"""Seeded mistakes are found by the law that each breaks: laws and strategies are judged together by what they find.
+"""Seeded mistakes are found by the law that each breaks, on generated programs.
 
-A mistake must be a transformation that works: one that only raises would be found by any test.  What single passes could get
-wrong is for the mutants (``make mutants``).
+A mistake must be a transformation that works: one that only raises would be found by any test.  Mistakes of single passes are
+left to the mutants (``make mutants``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MISTAKES: list[Mistake] = []
 
 
 def mistake(stage: Stage, law: str) -> Callable[[Callable[[px.Program], px.Program]], Callable[[px.Program], px.Program]]:
-    """Say of a function that it is wrong, on which programs, and which law finds that."""
+    """Register a function as a mistake, with the stage of the programs and the law that finds it."""
 
     def kept(function: Callable[[px.Program], px.Program]) -> Callable[[px.Program], px.Program]:
         MISTAKES.append((function, stage, law))
@@ -75,10 +75,8 @@ def exchanged(program: px.Program, op: px.Op) -> px.Program:
 
 
 mistake("flat", "effects")(lambda program: exchanged(program, toy.PRINT))
-mistake("flat", "effects")(lambda program: exchanged(program, toy.COND))
 mistake("sunk", "effects")(lambda program: exchanged(program, toy.RAND))
 mistake("flat", "effects")(lambda program: without_unused(program, toy.EMIT))
-mistake("flat", "effects")(lambda program: without_unused(program, toy.COND))
 mistake("sunk", "effects")(lambda program: without_unused(program, toy.RAND))
 mistake("in place", "meaning")(lambda program: without_unused(program, toy.ADD_))
 mistake("flat", "no-op")(lambda program: program.evolve())
@@ -93,29 +91,6 @@ def forgets_a_mutation(program: px.Program) -> px.Program:
             output = (*program.main.output[:index], *program.main.output[index + 1 :])
             return program.with_main(evolve(program.main, output=output), signature=evolve(program.signature, outputs=outputs))
     return program
-
-
-@mistake("flat", "meaning")
-def saves_nothing(program: px.Program) -> px.Program:
-    result = px.inplace_mutations(program)
-    known = {node.name for node in program.main.nodes}
-    saved = {node.name: node.args[0].name for node in result.main.nodes if node.name not in known and node.do == toy.CLONE}
-    nodes = [evolve(node, args=renamed(node.args, saved)) for node in result.main.nodes if node.name not in saved]
-    made = px.Graph(result.main.inputs, tuple(nodes), renamed(result.main.output, saved))
-    return result.with_main(made) if saved else result
-
-
-@mistake("in place", "meaning")
-def hoists_pure_operators(program: px.Program) -> px.Program:
-    # It knows that they compute only, and not that others write what they read.
-    nodes: list[px.Node] = []
-    for node in program.main.nodes:
-        place = len(nodes)
-        if node.do in (toy.NEG, toy.MUL, toy.CLONE):
-            while place and nodes[place - 1].name not in node.refs():
-                place -= 1
-        nodes.insert(place, node)
-    return with_nodes(program, nodes)
 
 
 @mistake("in place", "meaning")
@@ -135,25 +110,6 @@ def computes_equal_things_once(program: px.Program) -> px.Program:
     return (
         program.with_main(px.Graph(program.main.inputs, tuple(nodes), renamed(program.main.output, other))) if other else program
     )
-
-
-@mistake("sunk", "meaning")
-def unties_state(program: px.Program) -> px.Program:
-    seen: set[int] = set()
-    slots: dict[str, px.ir.Slot] = {}
-    for number, (name, slot) in enumerate(program.state.pairs):
-        own = slot.storage in seen
-        value = slot.value.detach().clone() if own else slot.value
-        slots[name] = evolve(slot, value=value, cell=100 + number, storage=100 + number) if own else slot
-        seen.add(slot.storage)
-    return program.evolve(state=px.ir.State(program.state.order, px.ir.pmap(slots)))
-
-
-@mistake("sunk", "meaning")
-def forgets_state_that_nobody_reads(program: px.Program) -> px.Program:
-    read = {node.do.slot for node in program.main.nodes if type(node.do) is px.Get}
-    slots = {name: slot for name, slot in program.state.pairs if name in read}
-    return program if len(slots) == len(program.state) else program.evolve(state=px.ir.State(tuple(slots), px.ir.pmap(slots)))
 
 
 @mistake("sunk", "valid")
