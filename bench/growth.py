@@ -12,7 +12,7 @@ from bench.chain import chain
 from bench.edits import anew
 from bench.measure import alternate, exponent
 from bench.workloads import Workload
-from purefx.transforms.pipeline import FUSED
+from purefx.transforms.pipeline import outlined_and_deduplicated
 
 __all__ = ["growth", "stages"]
 
@@ -28,9 +28,8 @@ def stages(load: Workload, rounds: int) -> dict[str, float]:
     for step in px.DEFAULT:
         results.append(step(results[-1]))
         found |= stage(step.name, functools.partial(step, results[-2]), results[-1], rounds)
-    for (first, *_), together in FUSED.items():
-        before = results[px.DEFAULT.index(first)]
-        found |= stage("those two as transform does", functools.partial(together, before), None, rounds)
+    before = results[px.DEFAULT.index(px.outline)]
+    found |= stage("those two as transform does", functools.partial(outlined_and_deduplicated, before), None, rounds)
     program = results[-1]
     found |= stage("lower", functools.partial(px.lower, program), None, rounds)
     return found

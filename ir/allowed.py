@@ -1,4 +1,4 @@
-"""The one allow-list: which operators a program from outside may name.
+"""The allow-list: the operators that a program from an untrusted source may name.
 
 A name is looked up in registries and in one short table; it is never resolved through modules and never imported.  What is
 found must accept and return data only.  Operators that reach files, processes, the interpreter or memory outside of tensors are
@@ -59,7 +59,7 @@ DENIED_NAMESPACES: Mapping[str, str] = _by_name({
     "reads attributes by name": "export",
     "builds script objects": "torchbind",
 })  # fmt: skip
-"""Namespaces of the dispatcher none of whose operators a program from outside may name, and why."""
+"""Denied namespaces of the dispatcher, with the reasons."""
 
 DENIED: Mapping[str, str] = _by_name({
     "opens a file by name, and may write to it": "aten.from_file",
@@ -79,7 +79,7 @@ DENIED: Mapping[str, str] = _by_name({
     INTERNAL: "mkldnn._get_mkldnn_serialized_md",
     "takes any object": "quantized.conv2d_unpack_sizes",
 })  # fmt: skip
-"""Operators (all overloads) that a program from outside may not name, and why; a test audits the rest of the registry."""
+"""Denied operators (all overloads), with the reasons; a test audits the rest of the registry."""
 
 HIGHER_ORDER = frozenset(
     {
@@ -104,7 +104,7 @@ MATH_NAMES = (
     "isqrt", "ldexp", "lgamma", "log", "log10", "log1p", "log2", "pow", "radians", "remainder", "sin", "sinh", "sqrt", "tan",
     "tanh", "trunc",
 )  # fmt: skip
-"""Functions on numbers whose work does not grow with the number: no ``factorial``, ``comb``, ``perm``, ``prod``."""
+"""Functions on numbers whose cost does not grow with the number: no ``factorial``, ``comb``, ``perm``, ``prod``."""
 
 
 def _plain_functions() -> dict[str, Target]:
@@ -141,7 +141,7 @@ def allowed(name: str) -> Target | None:
 
 
 def registered(name: str) -> Target | None:
-    """Return what a name refers to in any registry, denied or not, or None; a reader may allow it by name.
+    """Return the callable with a name in any registry, denied or not, or None; readers can allow it by name.
 
     >>> registered("builtins.getattr") is getattr, registered("math.factorial") is math.factorial, registered("os.system")
     (True, True, None)
@@ -163,7 +163,7 @@ def registered(name: str) -> Target | None:
 
 
 def denied(name: str) -> str | None:
-    """Return why a program from outside may not name something that is registered, or None if it may.
+    """Return the reason why an untrusted program may not name a registered operator, or None if it may.
 
     >>> denied("aten.relu.default"), denied("aten.from_file.default"), denied("debugprims.load_tensor.default")
     (None, 'opens a file by name, and may write to it', 'reads files')
@@ -212,7 +212,7 @@ def _is_torch_function(name: str, target: Target) -> bool:
 
 
 def foreign_operators(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Return the names of the operators whose callables a reader of the printed nodes would not find; see ``Program``."""
+    """Return the names of operators that a reader of the printed nodes would not find or allow; see ``Program``."""
     found: set[str] = set()
     seen: set[int] = set()
     for node in nodes:
@@ -250,17 +250,17 @@ def advice_for(names: Iterable[str]) -> str:
     """Return advice about operators that a program from an untrusted source may not name, as the end of a message.
 
     >>> advice_for(["builtins.getattr"])
-    "say allow={'builtins.getattr'} if you trust who wrote it"
+    "pass allow={'builtins.getattr'} if you trust its author"
     >>> advice_for(["mine.scale"])
-    "import what registers 'mine.scale', or give the functions in operators={'mine.scale': ...}"
+    "import what registers 'mine.scale', or pass the functions in operators={'mine.scale': ...}"
     """
     told = sorted(names)
     known = [name for name in told if registered(name) is not None]
     others = [ascii(name) for name in told if registered(name) is None]
-    parts = [f"say allow={{{', '.join(map(ascii, known))}}} if you trust who wrote it"] if known else []
+    parts = [f"pass allow={{{', '.join(map(ascii, known))}}} if you trust its author"] if known else []
     if others:
         given = ", ".join(f"{name}: ..." for name in others)
-        parts.append(f"import what registers {', '.join(others)}, or give the functions in operators={{{given}}}")
+        parts.append(f"import what registers {', '.join(others)}, or pass the functions in operators={{{given}}}")
     return "; ".join(parts)
 
 

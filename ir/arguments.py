@@ -73,7 +73,7 @@ COMPARABLE = frozenset(
         torch.dtype, torch.device, torch.layout, torch.memory_format,
     }
 )  # fmt: skip
-"""Leaf types whose ``==`` is exact once the types agree, and runs nothing that belongs to a program."""
+"""Leaf types whose ``==`` is exact for equal types and runs no code of a program."""
 
 
 TREES: type[Any] = pytree.TreeSpec
@@ -112,7 +112,7 @@ def _nested_in(value: Any) -> list[Any]:
 
 
 def shown(value: Any) -> str:
-    """Return the repr of a value, or a placeholder for one that nests too deep for Python to print.
+    """Return the repr of a value, or a placeholder if it nests too deep for Python.
 
     >>> shown((1, Ref("x")))
     "(1, Ref(name='x'))"
@@ -160,14 +160,14 @@ def bodies_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -
 CONTAINERS = frozenset({tuple, Items, Record, slice})
 
 NESTED = CONTAINERS | {list, dict}
-"""What arguments, and what pytrees keep, are made of."""
+"""The containers in arguments and in contexts of pytrees."""
 
 MAPPED = CONTAINERS | {Ref, Body}
-"""What a reference can be, or be in."""
+"""References, and the containers that can hold one."""
 
 
 def children_of(arg: Arg) -> tuple[Arg, ...]:
-    """Return what a container argument holds, or () for a leaf.
+    """Return the parts of a container argument, or () for a leaf.
 
     >>> children_of(slice(1, 2)), children_of(7)
     ((1, 2, None), ())
@@ -208,6 +208,15 @@ def map_refs(arg: Arg, rename: Callable[[Ref | Body], Arg]) -> Arg:
     if kind not in CONTAINERS:
         return arg
     return with_children(arg, [map_refs(part, rename) if type(part) in MAPPED else part for part in children_of(arg)])
+
+
+def map_leaves(arg: Arg, leaf: Callable[[Any], Any]) -> Any:
+    """Return an argument with a function applied to everything in it that is no container; the same object if none changed.
+
+    >>> map_leaves((1, slice(2, None)), lambda part: part and part + 1)
+    (2, slice(3, None, None))
+    """
+    return with_children(arg, [map_leaves(part, leaf) for part in children_of(arg)]) if type(arg) in CONTAINERS else leaf(arg)
 
 
 def replace_refs(arg: Arg, known: Mapping[str, Arg]) -> Arg:
@@ -312,42 +321,7 @@ def _same_leaf(kind: type, a: Any, b: Any) -> bool:
         return _same_float(a, b)
     if kind is complex:
         return _same_float(a.real, b.real) and _same_float(a.imag, b.imag)
-    return same_tree(a, b) if issubclass(kind, TREES) else kind in COMPARABLE and bool(a == b)
-
-
-def same_tree(left: Any, right: Any) -> bool:
-    """Return whether two pytree specs describe the same structure, as their ``==`` does; they may nest however deep.
-
-    >>> same_tree(pytree.tree_structure([1, (2,)]), pytree.tree_structure([3, (4,)]))
-    True
-    """
-    todo = [(left, right)]
-    while todo:
-        a, b = todo.pop()
-        if a is b:
-            continue
-        if type(a) is type(b) and isinstance(a, TREES):
-            if a.num_nodes != b.num_nodes or a.type != b.type or a.num_children != b.num_children:
-                return False
-            todo += [(a.context, b.context), *zip(a.children(), b.children(), strict=True)]
-        elif type(a) is type(b) and type(a) in (list, tuple) and len(a) == len(b):
-            todo.extend(zip(a, b, strict=True))
-        elif a != b:
-            return False
-    return True
-
-
-@frozen(eq=False)
-class ByTree:
-    """A pytree spec, or None, that equals another by ``same_tree``; what classes with such fields compare."""
-
-    spec: Any
-
-    def __eq__(self, other: object) -> bool:
-        return same_tree(self.spec, other.spec) if type(other) is ByTree else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(getattr(self.spec, "num_nodes", None))
+    return (kind in COMPARABLE or issubclass(kind, TREES)) and bool(a == b)
 
 
 def _same_float(a: float, b: float) -> bool:

@@ -1,4 +1,4 @@
-"""What a graph calls, by name: functions, operators, and methods of values (``Method``); and ``bind``.
+"""The callables of a graph: functions, operators and methods of values (``Method``), their names, and ``bind``.
 
 ``op_name`` is the one name of each; ``bind`` gives the arguments of a call to parameters as Python does.
 """
@@ -26,7 +26,7 @@ class Method:
 
     name: str
     of_tensor: bool = False
-    """Whether the first argument is known to be a tensor, so that it does what the operator of its name does."""
+    """Whether the first argument is known to be a tensor, so that the method is the operator of its name."""
 
     def __call__(self, value: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call the method of a value.
@@ -81,11 +81,11 @@ class Parameter:
     rest: RestType | None = None
     """Which of the remaining arguments it collects, if it is ``*args`` or ``**kwargs``."""
     by_name: bool = False
-    """Whether it is given by name only."""
+    """Whether it is keyword-only."""
 
 
 def plain_parameters(signature: Signature) -> list[Parameter] | None:
-    """Return what a program takes as a plain function does, with defaults or the rest of the arguments; None for any other.
+    """Return the parameters of a program that takes defaults or remaining arguments; None for any other program.
 
     >>> from .signature import LiteralType, ObjectType
     >>> plain_parameters(Signature((UserInput(ObjectType(), "x", LiteralType(2)),), ()))

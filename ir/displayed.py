@@ -1,12 +1,11 @@
-"""``Displayed``: how values answer to print, to notebooks and to rich, which ask by the names of their protocols.
+"""``Displayed``: the base of values that print as text and that notebooks and rich show.
 
-No value imports its markup: ``html_of`` is the hook, as ``text_of`` is that of text, and ``show/`` registers there.  Nothing here
-knows HTML, and neither IPython nor rich is needed.
+``html_of`` and ``text_of`` are hooks, at which ``show/`` and ``text/`` register, so that values do not import their printers.
+Neither IPython nor rich is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
 from functools import singledispatch
 from typing import Any, ClassVar
 
@@ -14,12 +13,12 @@ from .persistent import text_of
 from .show.styled import Form, styled
 
 LINES = 400
-"""What a notebook keeps as text beside the markup, and what IPython prints; ``print`` shows all of it."""
+"""How many lines IPython prints, and a notebook keeps beside the markup; ``print`` shows all lines."""
 
 
 @singledispatch
 def html_of(value: object) -> str | None:  # noqa: ARG001
-    """Return a value as HTML, or None where it has none: ``html_of.register(Type, page)`` says how.
+    """Return a value as HTML, or None if its type has no page; ``html_of.register(Type, page)`` adds one.
 
     Args:
         value: a program, a graph, a diff, counts, a finding.
@@ -32,12 +31,12 @@ def html_of(value: object) -> str | None:  # noqa: ARG001
 
 @singledispatch
 def summary_of(value: object) -> str:
-    """Return what ``print`` shows of a value that may be long."""
+    """Return the text that ``print`` shows; a summary for long values."""
     return text_of(value)
 
 
 class Displayed:
-    """A base of values that print as their text form and that notebooks and rich show; it has no fields.
+    """Base class of values that print as their text form and that notebooks and rich show; it has no fields.
 
     >>> from purefx.ir import Graph, Input
     >>> bundle = Graph((Input("x"),), ())._repr_mimebundle_()
@@ -47,7 +46,7 @@ class Displayed:
 
     __slots__ = ()
     _form: ClassVar[Form] = "program"
-    """What kind of text it prints as."""
+    """The kind of text that it prints as."""
 
     def __str__(self) -> str:
         return text_of(self)
@@ -58,19 +57,16 @@ class Displayed:
     def _repr_html_(self) -> str | None:
         return html_of(self)
 
-    def _repr_mimebundle_(
-        self, include: Container[str] | None = None, exclude: Container[str] | None = None, **_options: Any
-    ) -> dict[str, str]:
-        """Return it in the forms that are asked for; without this, IPython would keep the ``repr`` of all of it as text."""
-        forms: dict[str, Callable[[Any], str | None]] = {"text/plain": _plain, "text/html": html_of}
-        asked = [kind for kind in forms if (not include or kind in include) and kind not in (exclude or ())]
-        return {kind: found for kind in asked if (found := forms[kind](self)) is not None}
+    def _repr_mimebundle_(self, **_options: Any) -> dict[str, str]:
+        """Return the text, at most ``LINES`` lines of it, and the markup; without this, IPython keeps the whole ``repr``."""
+        forms = {"text/plain": _plain(self), "text/html": html_of(self)}
+        return {kind: found for kind, found in forms.items() if found is not None}
 
 
 def _plain(value: object) -> str | None:
     try:
         lines = str(value).rstrip("\n").split("\n")
-    except Exception:  # noqa: BLE001  fields may hold anything, and what cannot be printed has its markup all the same
+    except Exception:  # noqa: BLE001  fields may hold anything; the markup is still shown
         return None
     more = len(lines) - LINES
     return "\n".join([*lines[:LINES], f"... {more:,} more lines, which print shows"] if more > 0 else lines)

@@ -35,7 +35,7 @@ class Violation(Displayed):
     rule: str
     """The name of the rule, as ``RULES`` lists it."""
     message: str
-    """What is wrong."""
+    """The violation in one sentence."""
     graph: str | None = None
     """The id of the graph; None for state, signature and the other parts of the program itself."""
     node: str | None = None
@@ -47,7 +47,7 @@ class Violation(Displayed):
     source: str | None = None
     """The user's source line."""
     advice: str = ""
-    """What to do about it."""
+    """The advice."""
     count: int = 1
     """How many places have the same violation; the other fields describe the first."""
     also: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Violation(Displayed):
 
 
 class PurefxError(Exception):
-    r"""The root of everything that purefx raises on purpose; what is not printable in a message is escaped.
+    r"""Base class of all errors of purefx; unprintable characters in messages are escaped.
 
     >>> issubclass(UnsupportedProgram, PurefxError), str(UnsupportedProgram("\x1b[2J"))
     (True, '\\x1b[2J')
@@ -90,10 +90,10 @@ class PurefxError(Exception):
 
 
 SHOWN = 12
-"""How many violations the text of an error has; a program from outside can break any number of invariants."""
+"""The number of violations in the text of an error; an untrusted program can break any number of invariants."""
 
 LONGEST = 3000
-"""Characters that it has of each."""
+"""The number of characters of each."""
 
 
 def _shortened(text: str) -> str:
@@ -125,7 +125,7 @@ class InvalidProgram(PurefxError, ValueError, Displayed):
 
 
 class ArgumentError(PurefxError, TypeError):
-    """A function of purefx was given something of another type than it takes; the message says what makes that of it.
+    """An argument of a function of purefx has a wrong type or name; the message shows how to convert it.
 
     >>> issubclass(ArgumentError, TypeError)
     True
@@ -205,7 +205,7 @@ class FuelError(PurefxError, TypeError, ValueError):
 
 
 class FxPassError(PurefxError, TypeError, ValueError):
-    """Something is no pass over fx graphs, or gave something that is not the graph of the same program.
+    """A callable is not a pass over fx graphs, or its result is not a graph of the same program.
 
     >>> issubclass(FxPassError, TypeError)
     True
@@ -295,7 +295,7 @@ class ModeWarning(UserWarning):
 
 
 class StageError(PurefxError, ValueError):
-    """The parts of a program cannot be stages of ``torch.distributed.pipelining``; ``faults`` says all that is wrong.
+    """The parts of a program cannot be stages of ``torch.distributed.pipelining``; ``faults`` lists all reasons.
 
     Args:
         head: what cannot be.

@@ -49,7 +49,7 @@ class InputValue:
     index: int
 
 
-@frozen(eq=False)
+@frozen
 class Apply:
     """An operator applied to expressions; ``op`` is a key of ``OPERATORS``.
 
@@ -59,40 +59,6 @@ class Apply:
 
     op: str
     args: tuple[Expr, ...]
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not Apply:
-            return NotImplemented
-        todo: list[tuple[Any, Any]] = [(self, other)]
-        while todo:  # however deep they nest
-            left, right = todo.pop()
-            if left is right:
-                continue
-            if (
-                type(left) is not Apply
-                or type(right) is not Apply
-                or type(left.args) is not tuple
-                or type(right.args) is not tuple
-            ):
-                if type(left) is Apply or type(right) is Apply or left != right:
-                    return False
-            elif left.op != right.op or len(left.args) != len(right.args):
-                return False
-            else:
-                todo.extend(zip(left.args, right.args, strict=True))
-        return True
-
-    def __hash__(self) -> int:
-        parts: list[Any] = []
-        todo: list[Any] = [self]
-        while todo:
-            part = todo.pop()
-            if type(part) is Apply:
-                parts.append(part.op)
-                todo.extend(part.args)
-            else:
-                parts.append(part)
-        return hash(tuple(parts))
 
 
 Expr = int | float | bool | Sym | InputDim | InputValue | Apply
@@ -113,7 +79,7 @@ def _ceil_div(a: Any, b: Any) -> Any:
 
 
 LARGEST = 2**63
-"""Sizes are integers of 64 bits, and so is what they are compared with."""
+"""Sizes and the numbers that they are compared with are integers of 64 bits."""
 
 MOST_BITS = 4096
 """A power with more bits is not computed: no size is near it."""
@@ -122,7 +88,7 @@ DEEPEST = 128
 """How deep an expression may nest: functions on it are recursive."""
 
 UNCOMPUTABLE = (ArithmeticError, TypeError, ValueError)
-"""What operators raise for numbers that they have no value for: a division by zero, a power that is too large."""
+"""Errors of operators without a value for their operands: a division by zero, a power that is too large."""
 
 OPERATORS: Mapping[str, Callable[..., Any]] = {
     "+": _add,
@@ -157,7 +123,7 @@ ARITIES: Mapping[str, tuple[int, float]] = {
     **dict.fromkeys(("abs", "neg", "not"), (1, 1)),
     "if": (3, 3),
 }
-"""How many operands an operator has, at least and at most."""
+"""The least and the largest number of operands of an operator."""
 
 
 def evaluate(expr: Expr, known: Mapping[Any, Any]) -> Any:
@@ -211,7 +177,7 @@ def inputs_in(expr: Expr) -> list[int]:
 
 
 def write(expr: Expr, paths: Sequence[str] = ()) -> str:
-    """Return an expression as a person would write it.
+    """Return an expression as text.
 
     >>> write(Apply("==", (Apply("*", (2, InputDim(0, 1))), Sym("s0"))), ["x"])
     '2 * x.size(1) == s0'

@@ -10,16 +10,40 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import is_
 from types import MappingProxyType
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from attrs import field, frozen
 
 from .arguments import Arg, Body, Ref, bodies_in, map_refs, refs_in, replace_refs, same_arg, shown, strict_hash
-from .copying import Value
 from .displayed import Displayed
 from .effects.declared import PURE, Effects
+from .errors import ArgumentError
 from .meta import EMPTY_META, Meta
 from .names import Names
+
+
+class Value:
+    """Base class of immutable values: they are their own copies, and are saved as programs, not pickled; it has no fields.
+
+    >>> import copy
+    >>> from purefx.ir import Graph
+    >>> graph = Graph((), ())
+    >>> copy.copy(graph) is graph, copy.deepcopy(graph) is graph
+    (True, True)
+    """
+
+    __slots__ = ()
+    _saved: ClassVar[str] = "px.save(program, path) writes the program that it is of to a file, and px.load reads it"
+    """The advice of the error if it is pickled."""
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ArgumentError(f"a {type(self).__name__} cannot be pickled; {self._saved}")
 
 
 @frozen(cache_hash=True)
@@ -45,7 +69,7 @@ Stack = tuple[Frame, ...]
 
 
 def common_prefix(stacks: Iterable[Stack]) -> Stack:
-    """Return the longest stack that all the given ones begin with; () for none.
+    """Return the longest common prefix of some stacks; () for none.
 
     >>> a, b = Frame("a"), Frame("a.b")
     >>> common_prefix([(a, b), (a,)])
@@ -138,7 +162,7 @@ class Node(Value, Displayed):
 
     @property
     def projection(self) -> tuple[str, int] | None:
-        """Which result of which value it takes, where it is a ``getitem`` of one; None otherwise.
+        """The value and the index of a ``getitem``; None for any other node.
 
         >>> Node("y", Op("operator.getitem"), (Ref("x"), 1)).projection
         ('x', 1)
@@ -176,7 +200,7 @@ class Node(Value, Displayed):
         return self if same and name == self.name else Node(name, do, args, kwargs, stack, meta)
 
     def with_refs(self, rename: Callable[[Ref | Body], Arg]) -> Node:
-        """Return a copy that uses other values; the same object if none differs.
+        """Return a copy with other values and bodies as operands; the same object if none differs.
 
         Args:
             rename: gives what stands in place of a reference; may return it unchanged.
@@ -184,23 +208,15 @@ class Node(Value, Displayed):
         >>> Node("y", Op("toy.neg"), (Ref("x"),)).with_refs(lambda ref: Ref("z")).args
         (Ref(name='z'),)
         """
-        args = map_refs(self.args, rename)
-        kwargs = map_refs(self.kwargs, rename) if self.kwargs else ()
-        if args is self.args and kwargs is self.kwargs:
-            return self
-        return Node(self.name, self.do, args, kwargs, self.stack, self.meta)
+        return self.evolve(args=map_refs(self.args, rename), kwargs=map_refs(self.kwargs, rename) if self.kwargs else ())
 
     def using(self, known: Mapping[str, Arg]) -> Node:
-        """Return a copy with some values substituted, by name; the same object if it uses none of them.
+        """Return a copy with some operands replaced, by name; the same object if it uses none of them.
 
         >>> Node("y", Op("toy.neg"), (Ref("x"),)).using({"x": 7}).args
         (7,)
         """
-        args = replace_refs(self.args, known)
-        kwargs = replace_refs(self.kwargs, known) if self.kwargs else ()
-        if args is self.args and kwargs is self.kwargs:
-            return self
-        return Node(self.name, self.do, args, kwargs, self.stack, self.meta)
+        return self.evolve(args=replace_refs(self.args, known), kwargs=replace_refs(self.kwargs, known) if self.kwargs else ())
 
     def calling(self, rename: Callable[[str], str]) -> Node:
         """Return a copy that calls other graphs, or passes others to its operator; the same object if none differs.
@@ -217,7 +233,7 @@ class Node(Value, Displayed):
         return self if graph == do.graph else self.evolve(do=Call(do.instance, graph))
 
     def renamed(self, known: Mapping[str, Ref]) -> Node:
-        """Return a copy under its new name, using others under theirs; the same object where none of them has one.
+        """Return a copy in which it and its operands have new names; the same object if none of them has one.
 
         >>> Node("y", Op("toy.neg"), (Ref("x"),)).renamed({"x": Ref("a"), "y": Ref("b")})
         Node(name='b', do=Op(name='toy.neg'), args=(Ref(name='a'),), kwargs=(), stack=())
@@ -270,7 +286,7 @@ class Graph(Value, Displayed):
 
     @cached_property
     def derived(self) -> dict[Any, Any]:
-        """What others derive from it, each once, by the function that does; it goes with the graph."""
+        """Memo of functions of the graph (``derived``), by function."""
         return {}
 
     @cached_property
@@ -281,19 +297,13 @@ class Graph(Value, Displayed):
     @cached_property
     def users(self) -> Mapping[str, tuple[str, ...]]:
         """For each value, the names of the nodes that use it, in order; values without a user are left out."""
-        # Most values have one user, and most operands stand by themselves: a program asks this of every node.
-        users: dict[str, tuple[str, ...]] = {}
-        several: dict[str, list[str]] = {}
+        users: dict[str, list[str]] = {}
         for node in self.nodes:
-            user, mine = node.name, (node.name,)
             for name in refs_in(node.args, node.kwargs):
-                first = users.setdefault(name, mine)
-                if first is not mine:
-                    more = several.setdefault(name, [first[0]])
-                    if more[-1] is not user:
-                        more.append(user)
-        users.update(zip(several, map(tuple, several.values()), strict=True))
-        return MappingProxyType(users)
+                mine = users.setdefault(name, [])
+                if not mine or mine[-1] is not node.name:
+                    mine.append(node.name)
+        return MappingProxyType({name: tuple(mine) for name, mine in users.items()})
 
     @cached_property
     def last_uses(self) -> Mapping[int, tuple[str, ...]]:
@@ -312,7 +322,7 @@ class Graph(Value, Displayed):
 
     @cached_property
     def distinct(self) -> tuple[Do, ...]:
-        """What its nodes do, each object once.
+        """The operations of its nodes, each object once.
 
         Nodes that call one overload mostly share it, so what is asked of all operators is asked of a few.
         """
@@ -331,15 +341,15 @@ class Graph(Value, Displayed):
 
     @cached_property
     def metas(self) -> Mapping[str, Meta]:
-        """What is known of each value, inputs first."""
+        """The meta of each value, inputs first."""
         return MappingProxyType({value.name: value.meta for values in (self.inputs, self.nodes) for value in values})
 
     def names(self) -> Names:
-        """Return the names of its inputs and nodes as taken, to take fresh ones."""
+        """Return a chooser of fresh names, with the names of its inputs and nodes taken."""
         return Names([value.name for values in (self.inputs, self.nodes) for value in values])
 
     def with_nodes(self, nodes: Iterable[Node], *, inputs: tuple[Input, ...] | None = None) -> Graph:
-        """Return a copy with other nodes and inputs; the same object if each of them is the one that it has.
+        """Return a copy with other nodes and inputs; the same object if all are the same objects.
 
         >>> graph = Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), Ref("y"))
         >>> graph.with_nodes(list(graph.nodes)) is graph
@@ -350,7 +360,7 @@ class Graph(Value, Displayed):
         return self if same else Graph(inputs, made, self.output)
 
     def renamed(self, known: Mapping[str, Ref]) -> Graph:
-        """Return a copy in which some values have other names, wherever they stand; the same object if none has.
+        """Return a copy in which some values are renamed everywhere; the same object if none is.
 
         >>> graph = Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), Ref("y"))
         >>> print(graph.renamed({"x": Ref("a")}))
@@ -384,7 +394,7 @@ def _same_objects(new: Sequence[object], old: Sequence[object]) -> bool:
 
 
 def place_of(node: Node) -> str:
-    """Return where a node is, for messages: its module, its name, the line of the user that made it.
+    """Return the place of a node for messages: its module, its name, and the line of user code that made it.
 
     >>> from purefx.ir import Op
     >>> place_of(Node("y", Op("toy.neg")))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .errors import InvalidProgram, Violation
-from .graph import Call, Do, Get, Graph, Op
+from .graph import Call, Get, Graph
 from .names import is_identifier, is_plain_path
 from .program import Program
 
@@ -71,21 +71,13 @@ def _in_graph(name: str, graph: Graph, known: set[int]) -> Iterator[tuple[str, s
         for key, _ in node.kwargs:
             if not is_identifier(key):
                 yield key, "a keyword", name, node.name
-        # One call stands in many stacks, and the program holds each, so no other object gets its id meanwhile.
+        # Many nodes share a stack.  The program holds each stack and frame, so that an id is never reused meanwhile.
         paths = [] if id(node.stack) in known else [(id(frame), frame.path, "a module") for frame in node.stack]
-        paths.append((id(node.do), _deed(node.do), "an operator, a call or a read"))
+        do = node.do
+        name_of = do.slot if type(do) is Get else do.instance.path if type(do) is Call else do.name
+        paths.append((id(do), name_of, DEED))
         known.add(id(node.stack))
         for key, path, what in paths:
             if key not in known and not is_plain_path(path):
                 yield path, what, name, node.name
             known.add(key)
-
-
-def _deed(do: Do) -> str:
-    match do:
-        case Get(slot=slot):
-            return slot
-        case Call(instance=instance):
-            return instance.path
-        case Op(name=name):
-            return name

@@ -1,4 +1,4 @@
-"""Meta: what is known about a node besides what it does (fake value, stack trace, custom entries).
+"""Meta: facts about a node besides its operation (fake value, stack trace, custom entries).
 
 An immutable snapshot.  The dict of the traced node is copied and the containers in it are frozen; the leaves (fake tensors) are
 shared.  Meta is carried by every transformation and never compared.
@@ -15,10 +15,10 @@ Meta = Mapping[str, Any]
 EMPTY_META: Meta = MappingProxyType({})
 
 ORIGIN = "purefx_origin"
-"""The entry that says what a node was made of, see ``origins.py``; it is no part of what torch knows of a node."""
+"""The entry that holds the origin of a node, see ``origins.py``; it is not an entry of torch."""
 
 PHASE = "phase"
-"""The entry that says which nodes of a joint program their tracer made for the backward: ``"backward"``."""
+"""The entry that marks the backward nodes of a joint program: ``"backward"``."""
 
 DROPPED = "nn_module_stack"
 """Parsed into ``Node.stack`` at import and written again when a graph is lowered."""
@@ -88,7 +88,7 @@ def is_backward(meta: Mapping[str, Any]) -> bool:
 def spelled_stack(
     calls: Iterable[tuple[str, int]], types: Mapping[str, str | None], first: Mapping[str, str] = EMPTY_META
 ) -> dict[str, tuple[str, str]]:
-    """Return module calls as the exporter spells them: the root first, under keys that tell calls of one module apart.
+    """Return module calls as the exporter writes them: the root first, under keys that distinguish calls of one module.
 
     Args:
         calls: path and number of each call, outermost first.

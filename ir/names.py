@@ -13,7 +13,7 @@ DIGITS = "0123456789"
 
 
 def is_identifier(name: object) -> bool:
-    r"""Say whether a name of a value, an argument or a keyword is what Python takes for a name: one word, and not a keyword.
+    r"""Return whether a text can name a value, an argument or a keyword: a Python identifier that is not a keyword.
 
     >>> is_identifier("p_0_weight"), is_identifier("x=print()"), is_identifier("a\nb"), is_identifier("class")
     (True, False, False, False)
@@ -22,7 +22,7 @@ def is_identifier(name: object) -> bool:
 
 
 def word_of(path: str) -> str:
-    r"""Return a name for a value that belongs to a module or to state: the path, as one word that is an identifier.
+    r"""Return the path of a module or of state as an identifier, to name a value after it.
 
     >>> word_of("layers.0.mlp"), word_of("0"), word_of("/a-b"), word_of("class")
     ('layers_0_mlp', '_0', 'a_b', '_class')
@@ -35,7 +35,7 @@ def word_of(path: str) -> str:
 
 
 def stem_of(name: str) -> str:
-    """Return a name without the number that distinguishes it from others of the same stem.
+    """Return a name without its number.
 
     >>> stem_of("linear_12"), stem_of("add_1_1"), stem_of("conv2d"), stem_of("_0")
     ('linear', 'add', 'conv2d', '_0')
@@ -49,7 +49,7 @@ def stem_of(name: str) -> str:
 
 
 def is_plain_path(name: object) -> bool:
-    r"""Say whether the path of a module, of a slot or of a class can stand between quotes: printable, without " and backslash.
+    r"""Return whether a path of a module, a slot or a class is printable and has no " and no backslash, so that it can be quoted.
 
     >>> is_plain_path("layers.0@1"), is_plain_path("a b"), is_plain_path('x") or f("'), is_plain_path("\u202e")
     (True, True, False, False)
@@ -58,7 +58,7 @@ def is_plain_path(name: object) -> bool:
 
 
 def escaped(text: str) -> str:
-    r"""Return a text in which whatever is not printable is written as an escape, but for the ends of lines.
+    r"""Return a text with escapes for unprintable characters other than line ends.
 
     >>> escaped("a\x1b[2J\n\u202e")
     'a\\x1b[2J\n\\u202e'
@@ -69,7 +69,7 @@ def escaped(text: str) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Return the end of a sentence that says that a name is not known: what is near it, or nothing.
+    """Return the end of a message about an unknown name: similar known names, or an empty text.
 
     >>> did_you_mean("maks", ["mask", "w"]), did_you_mean("zzz", ["mask"])
     ("; did you mean 'mask'?", '')
@@ -79,7 +79,7 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
 
 
 class Names:
-    """Hands out names that are not taken yet.
+    """Chooses names that are not taken yet.
 
     >>> names = Names(["x"])
     >>> names.fresh("x"), names.fresh("x"), names.fresh("y")
@@ -102,7 +102,7 @@ class Names:
         return name
 
     def without(self, names: Iterable[str]) -> Names:
-        """Return a copy in which some names are free again, to see what would be fresh then."""
+        """Return a copy in which some names are free again."""
         return Names(self._taken.difference(names))
 
     def renumbered(self, wanted: str) -> str:
@@ -116,11 +116,11 @@ class Names:
 
 
 FROM_ROOT = "/"
-"""How a path begins that is counted from the root."""
+"""The first character of a path that starts at the root."""
 
 
 def join(outer: str, inner: str) -> str:
-    """Return where a path of a body leads, counted from the root and written plainly.
+    """Return a path of a body as a path from the root.
 
     Args:
         outer: the module that the body stands in, from the root; empty for the root itself.
@@ -135,7 +135,7 @@ def join(outer: str, inner: str) -> str:
 
 
 def nested(outer: str, inner: str) -> str:
-    """Return a path of a body as another body writes it, which calls the first as ``outer``.
+    """Return a path of a body as its caller writes it, which calls the body as ``outer``.
 
     >>> nested("b", "c"), nested("b", "/a"), nested("/a", "c")
     ('b.c', '/a', '/a.c')
@@ -144,7 +144,7 @@ def nested(outer: str, inner: str) -> str:
 
 
 def relative(path: str, outer: str) -> str:
-    """Return a path as the body of a module writes it: what is below the module, or all of it from the root.
+    """Return a path as the body of a module writes it: relative if it is below the module, else from the root.
 
     Args:
         path: a path from the root, written plainly.
@@ -162,7 +162,7 @@ def relative(path: str, outer: str) -> str:
 
 
 def is_below(path: str, outer: str) -> bool:
-    """Return whether a module is below another one; both paths are counted from the root.
+    """Return whether a module is below another one; both paths start at the root.
 
     >>> is_below("b.c", "b"), is_below("bc", "b"), is_below("b", "b"), is_below("b", "")
     (True, False, False, True)
@@ -171,7 +171,7 @@ def is_below(path: str, outer: str) -> bool:
 
 
 def way_to(path: str) -> list[str]:
-    """Return the paths of the modules that hold a module, outermost first, and its own; none for the root.
+    """Return the paths of the modules around a module, outermost first, then its own; none for the root.
 
     >>> way_to("a.b.c"), way_to("")
     (['a', 'a.b', 'a.b.c'], [])
@@ -184,7 +184,7 @@ FORBIDDEN = frozenset("'\"\\.")
 
 
 def is_name(text: object) -> bool:
-    r"""Say whether a text can name a module or an attribute in a graph: no quotes, no dot, nothing that cannot be seen.
+    r"""Return whether a text can name a module or an attribute: printable, without quotes, dots and backslashes.
 
     >>> is_name("layer 0"), is_name("a.b"), is_name("x'"), is_name("a\nb"), is_name("")
     (True, False, False, False, False)
@@ -192,10 +192,10 @@ def is_name(text: object) -> bool:
     return type(text) is str and bool(text) and text.isprintable() and FORBIDDEN.isdisjoint(text) and text[0] != FROM_ROOT
 
 
-def is_path(text: object) -> bool:
-    """Return whether a text is a path of names with dots between them.
+def is_dotted_path(text: object) -> bool:
+    """Return whether a text consists of names with dots between them.
 
-    >>> is_path("layers.0.weight"), is_path("a..b"), is_path("a.b'); import os")
+    >>> is_dotted_path("layers.0.weight"), is_dotted_path("a..b"), is_dotted_path("a.b'); import os")
     (True, False, False)
     """
     return type(text) is str and all(map(is_name, text.split(".")))

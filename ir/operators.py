@@ -16,7 +16,7 @@ from .errors import ArgumentError, NamingError
 from .graph import Op
 
 Said = Mapping[Callable[..., Any], Effects]
-"""What operators of other libraries are declared to do."""
+"""Declared effects of operators of other libraries."""
 
 
 def op_of(target: Any, said: Said | None = None) -> Op:
@@ -36,7 +36,7 @@ def op_of(target: Any, said: Said | None = None) -> Op:
 
 
 def op(target: Callable[..., Any] | Op) -> Op:
-    """Return what a node does that calls an operator, given as torch has it: ``px.op(torch.ops.aten.relu.default)``.
+    """Return the operation that calls an operator of torch: ``px.op(torch.ops.aten.relu.default)``.
 
     Its name and its effects are those of the operator, so a write of it is one to every transformation.
 
@@ -54,7 +54,7 @@ def op(target: Callable[..., Any] | Op) -> Op:
     >>> op(torch.ops.aten.relu)
     Traceback (most recent call last):
         ...
-    purefx.ir.errors.NamingError: aten.relu has several overloads, so say which: default, out
+    purefx.ir.errors.NamingError: aten.relu has several overloads; pass one of them: default, out
     """
     if isinstance(target, Op):
         return target
@@ -65,16 +65,16 @@ def op(target: Callable[..., Any] | Op) -> Op:
     found = overloads_in(target)
     if len(found) != 1:
         names = ", ".join(op_name(each).rpartition(".")[2] for each in found)
-        raise NamingError(f"{op_name(found[0]).rpartition('.')[0]} has several overloads, so say which: {names}")
+        raise NamingError(f"{op_name(found[0]).rpartition('.')[0]} has several overloads; pass one of them: {names}")
     return op_of(found[0])
 
 
 GETITEM = op_of(operator.getitem)
-"""Takes one of several results."""
+"""Selects one of several results."""
 
 
 def said_of(effects: Said | None) -> Said:
-    """Return what was said of operators by overload, checked as ``declare`` does.
+    """Return declared effects by overload, checked as by ``declare``.
 
     Args:
         effects: what operators, with all of their overloads, and functions do.

@@ -1,4 +1,4 @@
-"""Origins: what a node was made of, as an entry of its meta.
+"""Origins: the nodes that a node was made of, as an entry of its meta.
 
 Meta is what every rewrite carries: a node that is moved, renamed or copied keeps its origin, at no cost.  What makes a node of
 others says so with ``made_of``, what lets one stand for others with ``standing_for``; where nothing has an origin, neither has
@@ -21,12 +21,12 @@ from .names import escaped, is_below
 Item = TypeVar("Item", Node, Input)
 
 INPUT = "input"
-"""What an input has in the place of an operator."""
+"""Stands for the operator of an input."""
 
 
 @define(eq=False)
 class Imported:
-    """Where a node or an input was when its history began: in the graph that was imported.
+    """The place of a node or an input in the imported graph.
 
     Nobody changes one.  It is not frozen because every node of every import gets one, and that would take three times as long.
 
@@ -41,11 +41,11 @@ class Imported:
     stack: Stack = field(default=(), repr=False)
     """The module calls around it, from the root on."""
     trace: str | None = field(default=None, repr=False)
-    """The lines of the user that made it, as the tracer wrote them."""
+    """The stack trace of the user code that made it, as the tracer wrote it."""
 
     @property
     def of(self) -> tuple[Origin, ...]:
-        """Nothing: it was there."""
+        """Empty: its history starts here."""
         return ()
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Imported:
 
 @frozen(eq=False)
 class Made:
-    """What a rewrite made a node of.
+    """The origins that a rewrite made a node of.
 
     >>> relu = Imported("relu", "aten.relu.default")
     >>> Made((relu,), "soften").of[0] is relu
@@ -63,11 +63,11 @@ class Made:
 
     of: tuple[Origin, ...]
     by: str = ""
-    """The rule that made it; empty where the name of the step says it."""
+    """The rule that made it; empty if the step is not a rule."""
     is_one: bool = False
-    """Whether it stands for each of them, which computed the same; otherwise it is made of all of them."""
+    """Whether all of them computed the same value; otherwise it is made of all of them together."""
     is_body: bool = False
-    """Whether they stood at one place of bodies that became one: each is what it is in one module."""
+    """Whether they are the same node of equal bodies that were merged: each is the origin in one module."""
 
 
 Origin = Imported | Made
@@ -75,7 +75,7 @@ Origin = Imported | Made
 
 @frozen
 class Place:
-    """Where a node is: its graph, its name, and what it does there.
+    """The place of a node: its graph, its name, and its operation.
 
     >>> print(Place("layers.0", "relu", "aten.relu.default"))
     relu in layers.0 (aten.relu.default)
@@ -91,14 +91,14 @@ class Place:
 
 @frozen(eq=False)
 class Version:
-    """A program as it was at one point of its history: where what had an origin stood.
+    """One version of a program: the places of all origins.
 
     >>> Version("outline", {}).step
     'outline'
     """
 
     step: str
-    """The step that gave it; empty for the first one."""
+    """The step that made it; empty for the first one."""
     places: Mapping[Origin, tuple[Place, ...]] = field(repr=False)
 
 
@@ -115,7 +115,7 @@ def origin_of(meta: Meta) -> Origin | None:
 
 
 def made_of(metas: Iterable[Meta], by: str = "") -> Meta:
-    """Return what the meta of a new node has to say of where it comes from: nothing, where nothing is known of the others.
+    """Return the meta with the origin of a new node; empty if the other nodes have no origins.
 
     Args:
         metas: of all nodes and inputs that it is made of.
@@ -130,7 +130,7 @@ def made_of(metas: Iterable[Meta], by: str = "") -> Meta:
 
 
 def standing_for(meta: Meta, others: Iterable[Meta], *, is_body: bool = False) -> Meta:
-    """Return the meta of a value that stands for others as well; the same object where that says nothing new.
+    """Return the meta of a value that also replaces others; the same object if they add no origin.
 
     Args:
         meta: of the value.
@@ -153,7 +153,7 @@ def standing_for(meta: Meta, others: Iterable[Meta], *, is_body: bool = False) -
 
 
 def origin_only(meta: Meta) -> Meta:
-    """Return what meta says of an origin, for a copy of a node that computes the same.
+    """Return only the origin of some meta, for a copy of a node that computes the same.
 
     Args:
         meta: of the node.
@@ -165,7 +165,7 @@ def origin_only(meta: Meta) -> Meta:
 
 
 def roots_at(origins: Iterable[Origin], path: str | None = None) -> list[Imported]:
-    """Return the imported nodes and inputs that something was made of.
+    """Return the imported nodes and inputs that some origins lead to.
 
     Args:
         origins: of that.
@@ -182,13 +182,10 @@ def roots_at(origins: Iterable[Origin], path: str | None = None) -> list[Importe
         origin = todo.pop()
         if origin not in found:
             found[origin] = None
-            mine = [one for one in origin.of if _is_at(one, path)] if path is not None and _is_body(origin) else []
+            is_body = isinstance(origin, Made) and origin.is_body
+            mine = [one for one in origin.of if _is_at(one, path)] if path is not None and is_body else []
             todo += reversed(mine or origin.of)
     return [origin for origin in found if isinstance(origin, Imported)]
-
-
-def _is_body(origin: Origin) -> bool:
-    return isinstance(origin, Made) and origin.is_body
 
 
 def _is_at(origin: Origin, path: str) -> bool:
@@ -197,7 +194,7 @@ def _is_at(origin: Origin, path: str) -> bool:
 
 
 def handed_on(meta: Meta) -> Meta:
-    """Return the meta of a value for an input of a body that is given it: the input says of itself only what it stands for.
+    """Return the meta of a value without its origin, for the input of a body that receives it.
 
     Args:
         meta: of the value.
@@ -209,7 +206,7 @@ def handed_on(meta: Meta) -> Meta:
 
 
 def standing_in(items: Sequence[Item], gone: Mapping[str, Iterable[Meta]]) -> tuple[Item, ...]:
-    """Return nodes or inputs of which some stand for others, which went, as well.
+    """Return nodes or inputs with the origins of erased ones that they replace.
 
     Args:
         items: the nodes or inputs.
@@ -224,7 +221,7 @@ def standing_in(items: Sequence[Item], gone: Mapping[str, Iterable[Meta]]) -> tu
 
 
 def ancestors(origins: Iterable[Origin]) -> Iterator[Origin]:
-    """Iterate over origins and all that they were made of, each once.
+    """Iterate over origins and all of their ancestors, each once.
 
     Args:
         origins: where to begin.

@@ -17,11 +17,11 @@ from .torch_private import checks_inputs, pytree, storage_key
 
 
 def takes(*_leaves: Any) -> None:
-    """Name the leaves of the arguments of the call that this stands in."""
+    """Name the leaves of the arguments of the call around this node."""
 
 
 def gives(*_leaves: Any) -> None:
-    """Name the leaves of the results of the call that this stands in."""
+    """Name the leaves of the results of the call around this node."""
 
 
 for function in (takes, gives):
@@ -55,7 +55,7 @@ def user_stack(node: Node) -> Stack:
 
 
 def pack(leaves: Sequence[Any], spec: Any) -> Any:
-    """Return leaves put together as a pytree.
+    """Return the pytree of some leaves.
 
     Raises:
         CallError: a registered type refuses them, or what the pytree keeps of it.
@@ -70,7 +70,7 @@ def pack(leaves: Sequence[Any], spec: Any) -> Any:
 
 
 def short(spec: Any) -> str:
-    """Return the types that a pytree is made of, on one short line.
+    """Return the types of the containers of a pytree, on one short line.
 
     >>> short(pytree.tree_structure(([1], {"a": 2})))
     'a pytree of dict, list, tuple'
@@ -86,7 +86,7 @@ def short(spec: Any) -> str:
 
 
 def unpack(value: Any, spec: Any, called: str = "a module") -> Any:
-    """Return the leaves of a value; a value without structure as it is.
+    """Return the leaves of a value; a value that is a leaf is returned as it is.
 
     Args:
         value: what a module returned.
@@ -121,7 +121,7 @@ UNPACK = Op("purefx.unpack", Effects(aliases=(ArgAt(0, "value"),)), unpack)
 
 
 def call_module(module: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """Call a module as eager does.
+    """Call a module as in eager mode.
 
     Raises:
         TypeError: it is another callable, which a text or a file may have put there.
@@ -135,7 +135,7 @@ def call_module(module: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def call_guards(module: Any, /, *args: Any) -> None:
-    """Call the module of ``ep.module()`` that asserts what holds of the inputs.
+    """Call the module of ``ep.module()`` that checks the guards of the inputs.
 
     >>> call_guards(torch.nn.Identity(), 3)
     """
@@ -202,7 +202,7 @@ def tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 
 def attribute_of(module: torch.nn.Module, path: str) -> Any:
-    """Return what a module has under a dotted path, None if it has nothing.
+    """Return the attribute of a module at a dotted path; None if there is none.
 
     >>> attribute_of(torch.nn.Sequential(torch.nn.Linear(2, 3)), "0.weight").shape
     torch.Size([3, 2])
@@ -214,7 +214,7 @@ def attribute_of(module: torch.nn.Module, path: str) -> Any:
 
 
 def entangled(pairs: tuple[tuple[int, Any], ...]) -> tuple[tuple[int, int], ...]:
-    """Return the storages that share memory because of what modules hold.
+    """Return the pairs of storages that share memory through tensors inside modules.
 
     Args:
         pairs: number of the storage and value, for each slot.

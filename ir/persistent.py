@@ -1,4 +1,4 @@
-"""What all values share: persistent maps (``PMap``), one hook for printing (``text_of``), and a pause for the collector.
+"""Shared by all values: persistent maps (``PMap``), the printing hook (``text_of``), and a pause for the garbage collector.
 
 ``derived`` keeps a result with the value that it follows from.
 This is the only door to pyrsistent, whose C extension corrupts live objects.  No value of purefx imports its printer.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,10 +37,10 @@ def _load_pure_python_map() -> Any:
 _module = _load_pure_python_map()
 
 MANY = 4
-"""If every fourth entry changes, a new dict is made: it takes less time than the tree, and there is little to share."""
+"""If every fourth entry changes, a new dict is made: that is faster than editing the tree."""
 
 FEW = 1024
-"""A map of up to so many entries is copied as a dict: that takes no longer than an edit of the tree, and reading is faster."""
+"""Smaller maps are copied as dicts: that is as fast as an edit of the tree, and reading is faster."""
 
 
 @final
@@ -77,25 +76,27 @@ class PMap(Mapping[K, V], Generic[K, V]):
         return self.update(cast("Mapping[K, V]", {key: val}))
 
     def remove(self, key: K) -> PMap[K, V]:
-        """Return a map without one entry; ``KeyError`` where it has none."""
+        """Return a map without one entry; raises ``KeyError`` if there is none."""
         if len(self) > FEW:
-            return _of_tree(self._as_tree().remove(key))
+            tree = self._as_tree().remove(key)
+            return PMap(tree, tree)
         changed = dict(self._read)
         del changed[key]
         return PMap(changed)
 
     def discard(self, key: K) -> PMap[K, V]:
-        """Return a map without one entry; the same if it has none."""
+        """Return a map without one entry; the same map if there is none."""
         return self.remove(key) if key in self else self
 
     def update(self, *maps: Mapping[K, V]) -> PMap[K, V]:
-        """Return a map with the entries of others too, later ones before earlier ones."""
+        """Return a map with the entries of other maps added; later ones win."""
         if len(self) <= FEW or MANY * sum(map(len, maps)) >= len(self):
             changed = dict(self._read)
             for other in maps:
                 changed.update(other)
             return PMap(changed)
-        return _of_tree(self._as_tree().update(*maps))
+        tree = self._as_tree().update(*maps)
+        return PMap(tree, tree)
 
     def _as_tree(self) -> Any:
         if self._tree is None:
@@ -107,7 +108,9 @@ class PMap(Mapping[K, V], Generic[K, V]):
             return True
         if not isinstance(other, Mapping):
             return NotImplemented
-        return len(self) == len(other) and all(key in other and _same(value, other[key]) for key, value in self.items())
+        if len(self) != len(other) or not all(key in other for key in self):
+            return False
+        return all(value is other[key] or bool(value == other[key]) for key, value in self.items())
 
     def __hash__(self) -> int:
         return hash(frozenset(self.items()))
@@ -117,14 +120,6 @@ class PMap(Mapping[K, V], Generic[K, V]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pmap, (dict(self),)
-
-
-def _same(left: Any, right: Any) -> bool:
-    return left is right or bool(left == right)
-
-
-def _of_tree(tree: Any) -> PMap[Any, Any]:
-    return PMap(tree, tree)
 
 
 def pmap(mapping: Mapping[K, V] | None = None) -> PMap[K, V]:
@@ -146,7 +141,7 @@ Owner = TypeVar("Owner")
 
 
 def derived(work: Callable[[Owner], V]) -> Callable[[Owner], V]:
-    """Let a function of one value work once for each: the result is kept in the ``derived`` dict of the value.
+    """Memoize a function of one value in the ``derived`` dict of the value.
 
     Args:
         work: the function; its result is not changed by anybody.
@@ -170,7 +165,7 @@ def derived(work: Callable[[Owner], V]) -> Callable[[Owner], V]:
 
 @singledispatch
 def text_of(value: object, **options: Any) -> str:  # noqa: ARG001
-    r"""Return a value in the text form: ``text_of.register(Type, printer)`` says how.
+    r"""Return a value in the text form; ``text_of.register(Type, printer)`` adds a type.
 
     Args:
         value: a program, a graph, a node, a diff; anything else is shown as by ``repr``.
@@ -187,23 +182,12 @@ def text_of(value: object, **options: Any) -> str:  # noqa: ARG001
 
 _LOCK = threading.Lock()
 _pauses: list[None] = []
-"""One for each block that is open, in any thread; empty while the collector is as the user left it."""
-
-
-def _forget() -> None:
-    # In a forked child, where the threads of those blocks are not.
-    if _pauses:
-        _pauses.clear()
-        gc.enable()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=lambda: (_LOCK.release(), _forget()))
+"""One entry for each open block, in any thread; empty while the collector is as the user left it."""
 
 
 @contextmanager
 def collector_paused() -> Generator[None]:
-    """Pause the garbage collector, if it is running, until the end of the block; of the last one where threads overlap.
+    """Pause the garbage collector, if it is running, until the end of the block; with threads, of the last open block.
 
     >>> with collector_paused():
     ...     gc.isenabled()
@@ -221,7 +205,6 @@ def collector_paused() -> Generator[None]:
     finally:
         if pauses:
             with _LOCK:
-                if _pauses:  # a child that was forked inside of the block has none
-                    _pauses.pop()
-                    if not _pauses:
-                        gc.enable()
+                _pauses.pop()
+                if not _pauses:
+                    gc.enable()

@@ -15,11 +15,9 @@ from typing import Any, ClassVar
 from attrs import evolve, field, frozen
 
 from .allowed import foreign_operators
-from .arguments import ByTree
-from .copying import Value
 from .displayed import Displayed, summary_of
 from .errors import ArgumentError, InvalidProgram, NamingError, Violation
-from .graph import Call, Frame, Graph, Input, Node
+from .graph import Call, Frame, Graph, Input, Node, Value
 from .names import did_you_mean, escaped, is_below, join
 from .origins import Version
 from .persistent import PMap, pmap, text_of
@@ -29,7 +27,7 @@ from .state import State
 
 @frozen
 class Module:
-    """A module of the original hierarchy: where it is and the name of its class.
+    """A module of the original hierarchy: its path and the name of its class.
 
     >>> Module("layers.0", "torch.nn.Linear").path
     'layers.0'
@@ -54,9 +52,9 @@ class CallSignature:
     ('x',)
     """
 
-    in_spec: Any = field(eq=ByTree, hash=False, repr=False)
+    in_spec: Any = field(hash=False, repr=False)
     """The pytree of ``(args, kwargs)``."""
-    out_spec: Any = field(eq=ByTree, hash=False, repr=False)
+    out_spec: Any = field(hash=False, repr=False)
     """The pytree of the result."""
     arg_names: tuple[str, ...] = ()
     shared: bool = False
@@ -65,7 +63,7 @@ class CallSignature:
 
 @frozen
 class Step:
-    """One entry of a program's trail: what ran, with which options, on which program.
+    """One entry of a program's trail: a transformation, its options, and the program before it.
 
     >>> str(Step("outline", (), Program.of({})))
     'outline()'
@@ -77,7 +75,7 @@ class Step:
 
     @cached_property
     def before(self) -> Program:
-        """The program that it ran on; made when it is asked for, where the step was done in one with the one before it."""
+        """The program before it; computed on demand if two steps ran as one."""
         before = self._before
         return before if isinstance(before, Program) else before()
 
@@ -109,21 +107,21 @@ class Program(Value, Displayed):
     call_signatures: PMap[Frame, CallSignature] = pmap()
     constraints: Constraints = field(factory=Constraints)
     facts: frozenset[str] = frozenset()
-    """What transformations have established (``"outlined"`` ...); never trusted where it can be looked up."""
+    """Facts that transformations have established (``"outlined"`` ...); not trusted if the program itself shows them."""
     trail: tuple[Step, ...] = field(default=(), repr=False)
     past: tuple[Version, ...] = field(default=(), repr=False)
-    """What is known of it before the trail, where it was read from a file; the last entry is the program as it was saved."""
+    """Its versions before the trail if it was loaded from a file; the last one is the saved program."""
     checked: bool = field(default=False, init=False, eq=False, repr=False)
     """Whether ``check`` found it valid: remembered, because a value cannot become invalid.  A copy with other fields
     starts unchecked."""
     imported: bool = field(default=False, init=False, eq=False, repr=False)
-    """Whether it is as the importer made it; a copy with other fields is not."""
+    """Whether it is unchanged since the import; a copy with other fields is not."""
 
     @classmethod
     def of(cls, graphs: Mapping[str, Graph], **fields: Any) -> Program:
         """Return a program from a plain dict of graphs and any other fields."""
         if not isinstance(graphs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ArgumentError(f'Program.of takes graphs by id, {{"": graph}}; it was given a {type(graphs).__name__}')
+            raise ArgumentError(f'Program.of takes graphs by id, {{"": graph}}; it was passed a {type(graphs).__name__}')
         return cls(pmap(graphs), **fields)
 
     @property
@@ -148,7 +146,7 @@ class Program(Value, Displayed):
 
     @property
     def inputs(self) -> tuple[tuple[Input, InputSpec], ...]:
-        """The inputs of the root, each with what it is for."""
+        """The inputs of the root, each with its spec."""
         return tuple(zip(self.main.inputs, self.signature.inputs, strict=True))
 
     def graph(self, name: str) -> Graph:
@@ -259,7 +257,7 @@ class Program(Value, Displayed):
     def with_boundary(
         self, graph: Graph, inputs: Iterable[InputSpec], outputs: Iterable[OutputSpec] | None = None, **changes: Any
     ) -> Program:
-        """Return a copy with another root graph, and what its inputs and outputs are for.
+        """Return a copy with another root graph and the specs of its inputs and outputs.
 
         Mutations of inputs count the inputs of the root; they follow those by name.
 
@@ -279,12 +277,12 @@ class Program(Value, Displayed):
         return self.with_main(graph, signature=signature)
 
     def with_graphs(self, graphs: Mapping[str, Graph], *, only: bool = False) -> Program:
-        """Return a copy in which these graphs have these ids, with no others on request; the same object if they do already."""
+        """Return a copy with these graphs under these ids, on request without all others; the same object if nothing changes."""
         changed = {name: graph for name, graph in graphs.items() if self.graphs.get(name) is not graph}
         return self.evolve(graphs=pmap(graphs) if only else self.graphs.update(changed)) if changed else self
 
     def with_state(self, *, add: Mapping[str, Any] = MappingProxyType({}), remove: Iterable[str] = ()) -> Program:
-        """Return a copy with more state, or with less.
+        """Return a copy with state added or removed.
 
         New state comes where ``state_dict`` would have it if its module had registered it last; modules on the way are listed.  A
         tensor that is state under another path is tied to it, one that shares memory with state shares it.  Nothing reads it yet:
@@ -342,7 +340,7 @@ class Program(Value, Displayed):
 
 @singledispatch
 def state_changed(program: Program, add: Mapping[str, Any], remove: Iterable[str]) -> Program:  # noqa: ARG001
-    """Return a program with other state: ``state_changes.py`` registers how, which walks the call graph.
+    """Return a program with other state; ``state_changes.py``, which needs the call graph, registers the implementation.
 
     Args:
         program: a program.

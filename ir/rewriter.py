@@ -1,4 +1,4 @@
-"""``Rewriter``: edits of one graph, written down against the nodes that are there and applied in one walk.
+"""``Rewriter``: edits of one graph, recorded by position and applied in one walk.
 
 A transformation inserts nodes before or after others, lets users use other values, and erases nodes; it never rebuilds a graph by
 hand and never sees half of its own work.  Without an edit the result is the very graph, and a node that no edit touches stays the
@@ -25,7 +25,7 @@ from .state import State, reading_place
 
 @define(eq=False)
 class Relocation:
-    """Writes paths in another way; what is written alike stays the same object.
+    """Rewrites module paths; objects whose paths do not change stay the same.
 
     >>> below = Relocation(lambda path: f"a.{path}")
     >>> below.do(Get("weight")), below.stack((Frame("b", 1),))
@@ -33,15 +33,15 @@ class Relocation:
     """
 
     way: Callable[[str], str]
-    """Gives the path as it is written in the new place."""
+    """Returns the path as it is written in the new place."""
     outer: Stack = ()
-    """The calls that are around all nodes there."""
+    """The calls around all nodes in the new place."""
     _frames: dict[Frame, Frame] = field(factory=dict, init=False)
     _stacks: dict[int, tuple[Stack, Stack]] = field(factory=dict, init=False)
-    """By the id of a stack, which is held here: hashing all frames of each node takes longer than the rest."""
+    """By the id of a stack, which is kept alive here: hashing the frames of each node is slower than all else."""
 
     def do(self, do: Do) -> Do:
-        """Return what a node does there."""
+        """Return an operation with rewritten paths."""
         if type(do) is Get:
             path = self.way(do.slot)
             return do if path == do.slot else Get(path)
@@ -51,12 +51,12 @@ class Relocation:
         return do
 
     def frame(self, frame: Frame) -> Frame:
-        """Return a call as it is named there."""
+        """Return a module call with a rewritten path."""
         path = self.way(frame.path)
         return frame if path == frame.path else Frame(path, frame.call)
 
     def stack(self, stack: Stack) -> Stack:
-        """Return the calls around a node as they are named there; nodes of one call share one tuple."""
+        """Return the rewritten stack of a node; nodes of one call share one tuple."""
         if not stack:
             return self.outer
         known = self._stacks.get(id(stack))
@@ -66,21 +66,21 @@ class Relocation:
         return known[1]
 
     def frames(self, stack: Stack) -> Stack:
-        """Return those of the calls around a node that are around it there too, as they are named there."""
+        """Return the rewritten frames of a stack, without the outer ones."""
         known = self._frames
         return tuple([known.get(frame) or known.setdefault(frame, self.frame(frame)) for frame in stack])
 
     def node(self, node: Node) -> Node:
-        """Return a node as it is written there."""
+        """Return a node with rewritten paths."""
         return node.evolve(do=self.do(node.do), stack=self.stack(node.stack))
 
     def graph(self, graph: Graph) -> Graph:
-        """Return a body as it is written there."""
+        """Return a body with rewritten paths."""
         return graph.with_nodes(map(self.node, graph.nodes))
 
 
 class Rewriter:
-    """Edits of one graph; numbers are positions of its nodes, -1 is before them, and their count stands for the output.
+    """Edits of one graph; numbers are positions of its nodes, -1 is before them, and their count is the output.
 
     Args:
         graph: stays as it is.
@@ -111,9 +111,9 @@ class Rewriter:
     def __init__(self, graph: Graph) -> None:
         self.source = graph
         self.end = len(graph.nodes)
-        """The number that stands for the output."""
+        """The number of the output."""
         self.uses: dict[int, dict[str, Arg]] = {}
-        """What users use instead, by number of the user and name of the value."""
+        """Replacements for single users, by number of the user and name of the value."""
         self._before: dict[int, list[Node]] = {}
         self._after: dict[int, list[Node]] = {}
         self._instead: dict[int, Node] = {}
@@ -137,32 +137,32 @@ class Rewriter:
         return not (self._before or self._after or self._instead or self.uses or self._everywhere or self._erased)
 
     def before(self, number: int, *nodes: Node, first: bool = False) -> None:
-        """Insert nodes before a node, behind those that were inserted there already, or first of all."""
+        """Insert nodes before a node, after those inserted there earlier, or first."""
         _insert(self._before.setdefault(number, []), nodes, first=first)
 
     def after(self, number: int, *nodes: Node, first: bool = False) -> None:
-        """Insert nodes after a node, behind those that were inserted there already, or first of all."""
+        """Insert nodes after a node and after those inserted there earlier, or directly behind the node."""
         _insert(self._after.setdefault(number, []), nodes, first=first)
 
     def use(self, number: int, name: str, arg: Arg) -> None:
-        """Let one user use something else than a value."""
+        """Replace a value for one user."""
         self.uses.setdefault(number, {})[name] = arg
 
     def replace(self, name: str, arg: Arg) -> None:
-        """Let every user use something else than a value; inserted nodes say what they mean."""
+        """Replace a value for all users but the inserted nodes."""
         self._everywhere[name] = arg
 
     def erase(self, *names: str) -> None:
-        """Take nodes out; who used them must use something else."""
+        """Remove nodes; their users must use other values."""
         self._erased.update(names)
 
     def drop(self, name: str, arg: Arg) -> None:
-        """Take a node out and let its users use something else, with what stands for that by now."""
+        """Remove a node and replace its value for all users; earlier replacements apply to the new value."""
         self._erased.add(name)
         self._everywhere[name] = replace_refs(arg, self._everywhere)
 
     def put(self, number: int, node: Node) -> None:
-        """Put a node in the place of one, under its name."""
+        """Replace a node by another one of the same name."""
         if node is not self.source.nodes[number]:
             self._instead[number] = node
 
@@ -199,30 +199,14 @@ class Rewriter:
         return found
 
     def _nodes(self) -> list[Node]:
-        before, after, instead = self._before, self._after, self._instead
-        nodes, kept = self.source.nodes, 0
-        found = [*before.get(-1, ()), *after.get(-1, ())]
-        for number in self._touched():
-            # What lies between is taken over as it is.
-            found += nodes[kept:number]
-            kept = number + 1
-            node = nodes[number]
-            found += before.get(number, ())
+        found = [*self._before.get(-1, ()), *self._after.get(-1, ())]
+        for number, node in enumerate(self.source.nodes):
+            found += self._before.get(number, ())
             if node.name not in self._erased:
-                known = self._known(number)
-                made = instead.get(number, node)
-                found.append(made.using(known) if known else made)
-            found += after.get(number, ())
-        return [*found, *nodes[kept:], *before.get(self.end, ()), *after.get(self.end, ())]
-
-    def _touched(self) -> Iterable[int]:
-        # The numbers of the nodes at which something is edited, in order; all of them where every user may use something else.
-        if self._everywhere:
-            return range(self.end)
-        position = self.position
-        erased = [position[name] for name in self._erased if name in position]
-        return sorted({number for table in (self._before, self._after, self._instead, self.uses, erased) for number in table
-                       if 0 <= number < self.end})  # fmt: skip
+                made = self._instead.get(number, node)
+                found.append(made.using(known) if (known := self._known(number)) else made)
+            found += self._after.get(number, ())
+        return [*found, *self._before.get(self.end, ()), *self._after.get(self.end, ())]
 
     def _known(self, number: int) -> Mapping[str, Arg]:
         own = self.uses.get(number)
@@ -230,7 +214,7 @@ class Rewriter:
 
 
 def with_reads(graph: Graph, state: State, sources: Mapping[str, tuple[str, Meta]]) -> tuple[Graph, frozenset[str]]:
-    """Return a graph in which each module call reads the state that it uses, before its first use, and what was used.
+    """Return a graph in which each module call reads the state that it uses before its first use, and the names that were used.
 
     Args:
         graph: the root of a flat program.

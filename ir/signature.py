@@ -1,4 +1,4 @@
-"""``Signature``: what the inputs and outputs of the root graph are for, position by position.
+"""``Signature``: the roles of the inputs and outputs of the root graph, by position.
 
 Positions, not names of values: ``signature.inputs[i]`` refers to ``root.inputs[i]`` and ``signature.outputs[i]`` of
 ``root.output[i]``, so renaming a value cannot make the two disagree.  How inputs are checked is in ``lowering/``.
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from attrs import evolve, field, frozen
 
-from .arguments import Arg, ByTree, same_arg, shown, strict_hash
+from .arguments import Arg, same_arg, shown, strict_hash
 from .expression import Expr
 
 
@@ -43,7 +43,7 @@ class NumberType:
 
 @frozen(eq=False)
 class LiteralType:
-    """An argument that was baked into the program: every call must pass this very value.
+    """An argument that was baked into the program: every call must pass this value.
 
     >>> LiteralType(1) == LiteralType(1), LiteralType(1) == LiteralType(True)
     (True, False)
@@ -71,7 +71,7 @@ class ObjectType:
 
 @frozen
 class RestType:
-    """The arguments that no other input takes: a tuple of the positional ones, or a dict of those that were given by name.
+    """The remaining arguments, as in ``*args`` or ``**kwargs``: a tuple, or a dict.
 
     >>> RestType(keywords=True) == RestType()
     False
@@ -85,7 +85,7 @@ ArgumentType = TensorType | NumberType | LiteralType | ObjectType | RestType
 
 @frozen
 class UserInput:
-    """A leaf of what the caller passes; ``argument`` is the path that messages use (``batch['ids']``).
+    """A leaf of the arguments of the caller; ``argument`` is its path in messages (``batch['ids']``).
 
     >>> UserInput(TensorType(torch.float32, (2, 3)), "x").argument
     'x'
@@ -94,7 +94,7 @@ class UserInput:
     type: ArgumentType
     argument: str = ""
     default: LiteralType | None = None
-    """What it is where the caller leaves it out; None if it must be passed."""
+    """Its default; None if it must be passed."""
     tangent_of: int | None = None
     """In a joint program: the number of the user output whose gradient the caller passes here; None for any other argument."""
     only: tuple[type, ...] | None = field(default=None, eq=False, repr=False)
@@ -124,7 +124,7 @@ class Token:
 
 @frozen
 class UserOutput:
-    """A leaf of what the caller gets back.
+    """A leaf of the result of the caller.
 
     >>> Signature(outputs=(UserOutput(),)).outputs
     (UserOutput(),)
@@ -188,7 +188,7 @@ InputSpec = UserInput | StateInput | Token
 OutputSpec = UserOutput | StateMutation | InputMutation | Token | LossOutput | StateGradient | InputGradient
 
 GIVEN: tuple[type, ...] = (UserOutput, LossOutput, StateGradient, InputGradient)
-"""The outputs that the caller gets, in their order; the others are written somewhere, or are order."""
+"""The outputs that the caller gets, in order; the others are written to state or inputs, or are tokens."""
 
 
 @frozen
@@ -206,7 +206,7 @@ class Range:
 
 @frozen
 class Constraints:
-    """What must hold for the user inputs beyond their types: ranges of symbols and guards.
+    """Requirements on the user inputs beyond their types: ranges of symbols and guards.
 
     >>> Constraints((Range("s77", 2, None),)).guards
     ()
@@ -218,7 +218,7 @@ class Constraints:
 
 @frozen
 class SunkInput:
-    """A state input that was turned into reads: where it stood, and whether anything used it.
+    """A state input that was turned into reads: its position, and whether it was used.
 
     Of the inputs that are one tensor the exporter uses one, and all reads came from that, under whatever name.
 
@@ -228,7 +228,7 @@ class SunkInput:
 
     slot: str
     behind: int = 0
-    """How many user inputs stood before it."""
+    """The number of user inputs before it."""
     used: bool = True
 
 
@@ -242,9 +242,9 @@ class Signature:
 
     inputs: tuple[InputSpec, ...] = ()
     outputs: tuple[OutputSpec, ...] = ()
-    in_spec: Any = field(default=None, eq=ByTree, hash=False, repr=False)
+    in_spec: Any = field(default=None, hash=False, repr=False)
     """The pytree of ``(args, kwargs)``; None takes the user inputs flat."""
-    out_spec: Any = field(default=None, eq=ByTree, hash=False, repr=False)
+    out_spec: Any = field(default=None, hash=False, repr=False)
     """The pytree of the result, of a joint program with the gradients behind it; None gives all of that as one flat tuple."""
     arg_names: tuple[str, ...] = ()
     """The names of the arguments of the original ``forward``, positional ones first."""
@@ -268,4 +268,4 @@ class Signature:
 
 
 OF_STATE = (StateInput, StateMutation, StateGradient, SunkInput)
-"""What names a slot."""
+"""The specs that name a slot."""

@@ -27,7 +27,7 @@ from .torch_private import FakeTensor, window_on
 
 
 class SlotKind(enum.Enum):
-    """What a slot is to ``torch.nn.Module``.
+    """The kind of a slot in a ``torch.nn.Module``.
 
     >>> SlotKind("buffer").name
     'BUFFER'
@@ -79,13 +79,13 @@ class Slot:
 PREFIXES = {SlotKind.PARAMETER: "p_", SlotKind.BUFFER: "b_", SlotKind.CONSTANT: "c_", SlotKind.MODULE: "m_"}
 
 NAME_PREFIXES = (*PREFIXES.values(), "obj_", "")
-"""What may stand before a path in the name of a value."""
+"""Prefixes of the names that the exporter makes of paths of state."""
 
 NO_WORD = re.compile("[^0-9A-Za-z]")
 
 
 def exporter_name(name: str, slot: Slot) -> str:
-    """Return what the exporter calls the value that a slot is, before it looks for clashes.
+    """Return the name that the exporter chooses for a slot, before it resolves clashes.
 
     Args:
         name: of the slot, from the root.
@@ -99,7 +99,7 @@ def exporter_name(name: str, slot: Slot) -> str:
 
 
 def path_in_names(path: str) -> str:
-    """Return a path as the exporter writes it into the names of values.
+    """Return a path as the exporter writes it in names of values.
 
     >>> path_in_names("layers.0.Up")
     'layers_0_up'
@@ -126,7 +126,7 @@ def same_value(left: Any, right: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Return whether a value is a tensor of torch's own class that is nothing but a window on memory.
+    """Return whether a value is a strided tensor of torch's own class, a plain window on memory.
 
     >>> is_plain(torch.nn.Parameter(torch.ones(1))), is_plain(torch.ones(1).to_sparse()), is_plain(3)
     (True, False, False)
@@ -163,7 +163,7 @@ def _has_no_contents(tensor: torch.Tensor) -> bool:
 
 
 def describe_tensor(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Return what a tensor is apart from its contents: type, dtype, shape, strides, device, requires_grad, and how it is read.
+    """Return a description of a tensor without its contents: type, dtype, shape, strides, device, requires_grad, lazy bits.
 
     >>> describe_tensor(torch.ones(2))[1:3], describe_tensor(torch.ones(2, dtype=torch.complex64).conj())[6:]
     ((torch.float32, (2,)), ('conj',))
@@ -178,7 +178,7 @@ def describe_tensor(tensor: torch.Tensor) -> tuple[object, ...]:
 
 
 def lazy_bits(tensor: torch.Tensor) -> tuple[str, ...]:
-    """Return what is done with the numbers in memory when a tensor is read: such a tensor shares memory with one that is not.
+    """Return the lazy operations of a tensor (conjugate, negate); it can share memory with a tensor without them.
 
     >>> lazy_bits(torch.ones(1)), lazy_bits(torch.tensor([1j]).conj()), lazy_bits(torch.tensor([1j]).conj().imag)
     ((), ('conj',), ('neg',))
@@ -223,7 +223,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def begin_of(value: Any) -> int:
-    """Return where a piece of state begins in its memory, in bytes: 0 for what does not lie in memory so.
+    """Return the offset of a piece of state in its memory, in bytes; 0 for values that are not strided tensors.
 
     >>> begin_of(torch.ones(4)[2:]), begin_of("no tensor")
     (8, 0)
@@ -253,7 +253,7 @@ class State(Mapping[str, Slot]):
 
     @cached_property
     def derived(self) -> dict[Any, Any]:
-        """What others derive from it, each once, by the function that does; all versions of a program share its state."""
+        """Memo of functions of the state (``derived``), by function; all versions of a program share it."""
         return {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> State:
@@ -304,7 +304,7 @@ class State(Mapping[str, Slot]):
         return len(self.order)
 
     def with_slots(self, added: Mapping[str, Slot]) -> State:
-        """Return the state with more slots; those of a module come behind what it and the modules below it have.
+        """Return the state with more slots; new slots of a module follow those of the module and of the modules below it.
 
         >>> slot = Slot(SlotKind.BUFFER, torch.ones(1), 0, 0)
         >>> State(("a.w", "b.w"), pmap({"a.w": slot, "b.w": slot})).with_slots({"a.v": slot}).order
@@ -343,7 +343,7 @@ class State(Mapping[str, Slot]):
 
     @cached_property
     def identities(self) -> tuple[tuple[SlotKind, tuple[int, ...]], ...]:
-        """For each slot in order, what it is besides its value: kind, persistence, and which tensor and memory it is.
+        """For each slot in order its kind, persistence, cell, storage and offset; the numbers are normalized.
 
         Tensors and memory are numbered as they are encountered, so that equal states have equal identities.  Where several
         tensors share memory, where each begins in it is said as well, in bytes from the first.
@@ -373,7 +373,7 @@ class State(Mapping[str, Slot]):
 
 
 def reading_place(state: State, slot: str, stack: Stack) -> tuple[int, str]:
-    """Return how deep in a stack a slot is read, and under which of its names.
+    """Return the depth in a stack at which a slot is read, and the name under which it is read.
 
     Args:
         state: says which names are one tensor.

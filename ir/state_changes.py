@@ -1,4 +1,4 @@
-"""Changes of the state of a program: slots that are added, and slots that go when nothing uses them.
+"""Changes of the state of a program: new slots, and removal of unused ones.
 
 ``Program.with_state`` is the public way; rules, edits and clean-up stand on the same functions.  Nothing here reads or writes a
 tensor, and no node is made: what reads new state is written by whoever adds it.
@@ -27,7 +27,7 @@ from .torch_private import FakeTensor
 
 
 def has_window(value: torch.Tensor) -> bool:
-    """Return whether the numbers of a tensor are a window on memory, whatever class it has.
+    """Return whether a tensor, of any class, is a window on memory.
 
     >>> has_window(torch.ones(2)), has_window(torch.eye(2).to_sparse())
     (True, False)
@@ -82,6 +82,10 @@ def dressed(plain: torch.Tensor, like: torch.Tensor, memo: dict[int, Any]) -> to
     return made.requires_grad_(grad) if grad or made.requires_grad else made
 
 
+COPIED = '__deepcopy__ in its class, or pass state="share" to lower and to_ep'
+PICKLED = "__reduce_ex__ in its class"
+
+
 def copy_value(name: str, value: Any, memo: dict[int, Any], *, device: torch.device | None = None) -> Any:
     """Return a copy of a piece of state that has the class and the metadata of the original.
 
@@ -99,28 +103,27 @@ def copy_value(name: str, value: Any, memo: dict[int, Any], *, device: torch.dev
     """
     if id(value) in memo:
         return memo[id(value)]
-    if isinstance(value, _handles()):
-        return value
+    if torch.distributed.is_available() and isinstance(value, torch.distributed.ProcessGroup):
+        return value  # the name of a connection
     try:
         made = _remade(value, memo, device) if isinstance(value, torch.Tensor) else copy.deepcopy(value, memo)
     except Exception as error:
         raise _refusal(name, value, f"cannot be copied ({type(error).__name__}: {str(error)[:200]})") from error
-    if type(made) is not type(value):
-        raise _refusal(name, value, f"cannot be copied: its copy is a {kind_of_state(made)}")
-    if isinstance(value, torch.Tensor) and (fault := _lost(value, made)):
+    if fault := _lost(value, made):
         raise _refusal(name, value, f"cannot be copied: {fault}")
     memo[id(value)] = made
     return made
 
 
-def _refusal(name: str, value: Any, fault: str) -> UnsupportedProgram:
-    return UnsupportedProgram(
-        f"the state {name!r} is a {kind_of_state(value)}, which {fault}; define __deepcopy__ in its class, or use it as it is: "
-        'state="share" in lower and to_ep'
-    )
+def _refusal(name: str, value: Any, fault: str, advice: str = COPIED) -> UnsupportedProgram:
+    return UnsupportedProgram(f"the state {name!r} is a {kind_of_state(value)}, which {fault}; define {advice}")
 
 
-def _lost(value: torch.Tensor, made: torch.Tensor) -> str:
+def _lost(value: Any, made: Any) -> str:
+    if type(made) is not type(value):
+        return f"its copy is a {kind_of_state(made)}"
+    if not isinstance(value, torch.Tensor):
+        return ""
     names = ("is_parameter", "dtype", "shape", "stride", "device", "requires_grad", "layout")
     told = zip(names, describe_tensor(value), describe_tensor(made), strict=False)
     skipped = {"device"} if value.is_leaf else {"device", "requires_grad"}
@@ -136,11 +139,6 @@ def kind_of_state(value: Any) -> str:
     layout = f" ({value.layout})" if isinstance(value, torch.Tensor) and value.layout is not torch.strided else ""
     kind = type(value)
     return f"{kind.__qualname__ if kind.__module__ == 'builtins' else f'{kind.__module__}.{kind.__qualname__}'}{layout}"
-
-
-def _handles() -> tuple[type, ...]:
-    # A process group is a name for a connection: whoever has it uses the same one.
-    return (torch.distributed.ProcessGroup,) if torch.distributed.is_available() else ()
 
 
 def _remade(value: torch.Tensor, memo: dict[int, Any], device: torch.device | None) -> torch.Tensor:
@@ -187,24 +185,18 @@ def check_picklable(name: str, value: Any) -> None:
         return
     kind = type(value)
     if isinstance(value, torch.nn.Parameter) and kind.__reduce_ex__ is torch.nn.Parameter.__reduce_ex__ and kind not in ORDINARY:
-        raise _unpicklable(name, value, "torch pickles it as a torch.nn.Parameter")
+        raise _refusal(name, value, "cannot be pickled (torch pickles it as a torch.nn.Parameter)", PICKLED)
     try:
         if isinstance(value, torch.Tensor):
             value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         else:
             pickle.dumps(value)
     except Exception as error:
-        raise _unpicklable(name, value, f"{type(error).__name__}: {str(error)[:200]}") from error
-
-
-def _unpicklable(name: str, value: Any, fault: str) -> UnsupportedProgram:
-    return UnsupportedProgram(
-        f"the state {name!r} is a {kind_of_state(value)}, which cannot be pickled ({fault}); define __reduce_ex__ in its class"
-    )
+        raise _refusal(name, value, f"cannot be pickled ({type(error).__name__}: {str(error)[:200]})", PICKLED) from error
 
 
 def with_slots(program: Program, added: Mapping[str, Slot]) -> Program:
-    """Return a program with more state: behind what the module and those below it have, as a module that registers it last.
+    """Return a program with more state; new slots of a module follow its others, as if registered last.
 
     Args:
         program: any valid program.
@@ -220,7 +212,7 @@ def with_slots(program: Program, added: Mapping[str, Slot]) -> Program:
 
 
 def without_slots(program: Program, gone: Iterable[str]) -> Program:
-    """Return a program without some state, and without the inputs that it was; the same object if it has none of it.
+    """Return a program without some state and its inputs; the same object if it has none of it.
 
     Args:
         program: any valid program.
@@ -238,7 +230,7 @@ def without_slots(program: Program, gone: Iterable[str]) -> Program:
 
 
 def state_uses(program: Program) -> Mapping[str, Node | None]:
-    """Return the slots that something uses, each with a node that does; None where the signature promises it or returns it.
+    """Return the used slots, each with a user; None if the signature uses it.
 
     Args:
         program: a program at any stage.  An input that nothing uses is no use of its slot.
@@ -279,7 +271,7 @@ def _changed(program: Program, add: Mapping[str, Any], remove: Iterable[str]) ->
         if kind is not slot.kind:
             raise NamingError(
                 f"{path!r} would be a {slot.kind.value} and is the same tensor as {there!r}, a {kind.value}: clone it, or "
-                f"give px.ir.Slot(px.ir.SlotKind.{kind.name}, ...)"
+                f"pass px.ir.Slot(px.ir.SlotKind.{kind.name}, ...)"
             )
     program = with_slots(program, added)
     return _with_inputs(program, added) if "state as inputs" in program.facts else program
@@ -289,27 +281,13 @@ def _without(program: Program, gone: Sequence[str]) -> Program:
     for path in gone:
         if path not in program.state:
             raise NamingError(f"no state is called {path!r}{did_you_mean(path, program.state)}")
-    renamed = _under_other_names(program, gone)
-    used = state_uses(renamed) if gone else {}
+    used = state_uses(program) if gone else {}
     for path in gone:
         if path in used:
             user = used[path]
             by = place_of(user) if user is not None else "the signature of the program"
             raise NamingError(f"the state {path!r} is used by {by}, so it cannot go: let something else be used there first")
-    return without_slots(renamed, gone)
-
-
-def _under_other_names(program: Program, gone: Sequence[str]) -> Program:
-    # An input that is a tensor with several names is called after one that stays.
-    state, specs = program.state, program.signature.inputs
-    taken = {spec.slot for spec in specs if type(spec) is StateInput}
-    others: dict[str, str] = {}
-    for path in gone:
-        left = [name for name in state.by_cell[state[path].cell] if name not in gone]
-        if path in taken and left and taken.isdisjoint(left):
-            others[path] = left[0]
-            taken.add(left[0])
-    return program.evolve(signature=program.signature.with_slots(lambda slot: others.get(slot, slot))) if others else program
+    return without_slots(program, gone)
 
 
 def _with_inputs(program: Program, added: Mapping[str, Slot]) -> Program:
@@ -332,8 +310,8 @@ def _slot(path: str, value: Any, ids: TensorIds) -> Slot:
         return ids.renumbered(value)
     if not isinstance(value, torch.Tensor):
         raise TypeError(
-            f"the state {path!r} is a {type(value).__name__}: give a torch.nn.Parameter, a tensor (a persistent buffer), or a "
-            "px.ir.Slot, which says its kind"
+            f"the state {path!r} is a {type(value).__name__}: pass a torch.nn.Parameter, a tensor (a persistent buffer), or a "
+            "px.ir.Slot of any kind"
         )
     kind = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
     return ids.slot(value, kind, persistent=True)

@@ -1,7 +1,7 @@
-"""What the functions of purefx take, and what they say to anything else: a program, a function, the arguments of a call.
+"""Argument validation of public functions: programs, exported programs, paths, functions, and the arguments of a call.
 
-One sentence at every door: who takes what, what it was given, and how that becomes what it takes.  A kind lists what people
-have in its place, with what makes one of it.  Nothing here looks into a program; ``verify`` does.
+Each error is one sentence: what the function takes, what was passed, and how to convert it.  ``verify`` checks programs
+themselves.
 """
 
 from __future__ import annotations
@@ -22,9 +22,22 @@ from .program import Program
 T = TypeVar("T")
 
 
+HINTS: Mapping[type, str] = {
+    Program: "it is imported already: go on with px.transform(program) and px.lower",
+    ExportedProgram: "px.import_ep(ep) imports it",
+    torch.fx.GraphModule: "px.import_fx(graph_module) imports it",
+    torch.nn.Module: "export it first: px.import_ep(torch.export.export(model, args))",
+    torch.fx.Graph: "px.import_fx(torch.fx.GraphModule(root, graph)) imports it",
+    Graph: 'px.Program.of({"": graph}) makes a program of it',
+    str: "px.load(path) reads a program from a file, px.parse(text) from text",
+    os.PathLike: "px.load(path) reads a program from a file",
+}
+"""What to do with a value that a function does not accept, by its type; the first type that fits counts."""
+
+
 @frozen
 class Kind(Generic[T]):
-    """What a function takes.
+    """A type that a function accepts.
 
     >>> Kind(int, "a number", {str: "int(text) makes one of it"}).taken("3", "double")
     Traceback (most recent call last):
@@ -34,57 +47,35 @@ class Kind(Generic[T]):
 
     type: type[T]
     name: str
-    ways: Mapping[type, str] = field(repr=False, factory=dict)
-    """What makes one of values of other types; the first type that fits counts."""
-    begin: str = field(repr=False, default="")
-    """What to do in any other case."""
+    hints: Mapping[type, str] = field(repr=False, factory=dict)
+    """As in ``HINTS``."""
+    otherwise: str = field(repr=False, default="")
+    """What to do with a value of a type that has no hint."""
 
     def taken(self, given: object, asked_by: str) -> T:
-        """Return what was given if it is of this kind.
+        """Return an argument if it is of this kind.
 
         Args:
-            given: what a user gave.
-            asked_by: the function that takes it.
+            given: the argument.
+            asked_by: the name of the function, for the message.
 
         Raises:
-            ArgumentError: it is something else.
+            ArgumentError: it is of another type.
         """
         if isinstance(given, self.type):
             return given
-        way = next((way for kind, way in self.ways.items() if isinstance(given, kind)), self.begin)
-        if isinstance(given, type) and issubclass(given, torch.nn.Module):
-            way = self.ways.get(torch.nn.Module, way).replace("model", f"{given.__name__}(...)")
-        raise ArgumentError(f"{asked_by} takes {self.name}, not {kind_of(given)}{'; ' if way else ''}{way}")
+        hint = next((hint for kind, hint in self.hints.items() if isinstance(given, kind)), self.otherwise)
+        raise ArgumentError(f"{asked_by} takes {self.name}, not {kind_of(given)}{'; ' if hint else ''}{hint}")
 
 
-PROGRAM = Kind(
-    Program,
-    "a purefx Program",
-    {
-        ExportedProgram: "start with px.import_ep(ep)",
-        torch.fx.GraphModule: "start with px.import_fx(graph_module)",
-        torch.nn.Module: "export it first: px.import_ep(torch.export.export(model, args))",
-        torch.fx.Graph: "start with px.import_fx(torch.fx.GraphModule(root, graph))",
-        Graph: 'px.Program.of({"": graph}) makes one of it',
-        str: "px.load(path) reads one from a file, px.parse(text) from text",
-        os.PathLike: "px.load(path) reads one from a file",
-    },
-    "start with px.import_ep(ep)",
-)
+PROGRAM = Kind(Program, "a purefx Program", HINTS, "start with px.import_ep(ep)")
 
 TWO_PROGRAMS = evolve(PROGRAM, name="two purefx Programs")
 
 EXPORTED = Kind(
     ExportedProgram,
     "a torch.export.ExportedProgram",
-    {
-        Program: "it is what import_ep gives: go on with px.transform(program) and px.lower",
-        torch.fx.GraphModule: "px.import_fx(graph_module) imports it",
-        torch.nn.Module: "export it first: torch.export.export(model, args)",
-        torch.fx.Graph: "px.import_fx(torch.fx.GraphModule(root, graph)) imports it",
-        str: "torch.export.load(path) reads one from a file",
-        os.PathLike: "torch.export.load(path) reads one from a file",
-    },
+    {**HINTS, **dict.fromkeys((str, os.PathLike), "torch.export.load(path) reads one from a file")},
     "torch.export.export(model, args) makes one",
 )
 
@@ -92,8 +83,7 @@ FX = Kind(
     torch.fx.GraphModule,
     "a torch.fx.GraphModule",
     {
-        ExportedProgram: "px.import_ep(ep) imports it",
-        Program: "it is what import_fx gives: go on with px.transform(program) and px.lower",
+        **HINTS,
         torch.nn.Module: "trace it first, with torch.fx.symbolic_trace(model) or make_fx",
         torch.fx.Graph: "torch.fx.GraphModule(root, graph) makes one of it",
     },
@@ -101,53 +91,44 @@ FX = Kind(
 )
 
 MODULE = Kind(
-    torch.nn.Module,
-    "a torch.nn.Module",
-    {
-        ExportedProgram: "it is exported: px.import_ep(ep) imports it",
-        Program: "it is what capture gives: go on with px.transform(program) and px.lower",
-        type: "give a module, not its class",
-    },
-    "write one whose forward computes it",
+    torch.nn.Module, "a torch.nn.Module", {**HINTS, type: "pass a module, not its class"}, "write one whose forward computes it"
 )
 
-NODE_NAME = Kind(str, "the name of a node", {Node: "node.name is that", torch.fx.Node: "node.name is that"})
+NODE_NAME = Kind(str, "the name of a node", {Node: "pass node.name", torch.fx.Node: "pass node.name"})
 
 
 def a_program(given: object, asked_by: str, **others: object) -> Program:
-    """Return what was given if it is a program.
+    """Return an argument if it is a program.
 
     Args:
-        given: what a user gave.
-        asked_by: the function that takes it.
-        others: its other arguments, by name: a program among them says that the order is another one.
+        given: the argument.
+        asked_by: the name of the function, for the message.
+        others: its other arguments, by name; if one of them is a program, the message shows the right order.
 
     Raises:
-        ArgumentError: it is no program; the message says what makes one of it.
+        ArgumentError: it is not a program.
 
     >>> a_program("a.purefx", "save", path=Program.of({}))
     Traceback (most recent call last):
     ...
     purefx.ir.errors.ArgumentError: save takes the program first, as in save(program, path), not a str
     """
-    if isinstance(given, Program):
-        return given
-    if any(isinstance(other, Program) for other in others.values()):
+    if not isinstance(given, Program) and any(isinstance(other, Program) for other in others.values()):
         form = f"{asked_by}(program, {', '.join(others)})"
         raise ArgumentError(f"{asked_by} takes the program first, as in {form}, not {kind_of(given)}")
     return PROGRAM.taken(given, asked_by)
 
 
 def a_path(given: Any, asked_by: str) -> Any:
-    r"""Return what was given if it can be the path of a file.
+    r"""Return an argument if it can be the path of a file.
 
     Args:
-        given: what a user gave.
-        asked_by: the function that takes it.
+        given: the argument.
+        asked_by: the name of the function, for the message.
 
     Raises:
-        ArgumentError: it is no path.
-        StoreError: no file can have it.
+        ArgumentError: it is not a path.
+        StoreError: the system allows no such path.
 
     >>> a_path("a\0b", "save")
     Traceback (most recent call last):
@@ -158,35 +139,37 @@ def a_path(given: Any, asked_by: str) -> Any:
         raise ArgumentError(f"{asked_by} takes the path of a file, not {kind_of(given)}")
     try:
         os.lstat(given)
-    except OSError:  # whether it is there is another question
+    except OSError:  # it need not exist
         pass
     except ValueError as error:
         raise StoreError(f"{asked_by}: {ascii(os.fspath(given))[:200]} cannot be the path of a file: {error}") from None
     return given
 
 
-def a_result(given: object, gave_it: str) -> Program:
-    """Return what a function of programs gave if it is a program.
+def a_result(given: object, returned_by: str) -> Program:
+    """Return the result of a function of programs if it is a program.
 
     Args:
-        given: what it gave.
-        gave_it: its name.
+        given: the result.
+        returned_by: the name of the function.
 
     Raises:
-        ArgumentError: it is no program.
+        ArgumentError: it is not a program.
 
     >>> a_result(None, "soften")
     Traceback (most recent call last):
     ...
-    purefx.ir.errors.ArgumentError: soften gave None; return a program, and the same object when there is nothing to do
+    purefx.ir.errors.ArgumentError: soften returned None; return a program, and the same object if there is nothing to do
     """
     if isinstance(given, Program):
         return given
-    raise ArgumentError(f"{gave_it} gave {kind_of(given)}; return a program, and the same object when there is nothing to do")
+    raise ArgumentError(
+        f"{returned_by} returned {kind_of(given)}; return a program, and the same object if there is nothing to do"
+    )
 
 
 def is_function(given: object) -> bool:
-    """Say whether something is a function of the user's, or stands for one: no class, no module, nothing that was exported.
+    """Return whether an argument is a function or another callable, but not a class, a module or an exported program.
 
     >>> is_function(len), is_function(3), is_function(torch.nn.ReLU()), is_function(torch.nn.ReLU)
     (True, False, False, False)
@@ -195,16 +178,16 @@ def is_function(given: object) -> bool:
 
 
 def a_function(given: object, name: str, what: str, advice: str = "") -> Callable[..., Any]:
-    """Return what was given if it is a function.
+    """Return an argument if it is a function.
 
     Args:
-        given: what a user gave.
-        name: the argument, and whose it is.
+        given: the argument.
+        name: its name, and that of the function that takes it.
         what: what it should be.
-        advice: what to do, if that is not said yet.
+        advice: what to do, unless ``what`` says it.
 
     Raises:
-        ArgumentError: it is none.
+        ArgumentError: it is not a function.
 
     >>> a_function(True, "is_bad of bisect", "a function of a program")
     Traceback (most recent call last):
@@ -217,7 +200,7 @@ def a_function(given: object, name: str, what: str, advice: str = "") -> Callabl
 
 
 def call_arguments(args: object, kwargs: object, asked_by: str) -> None:
-    """Raise unless these are the arguments of a call: a tuple and a mapping, or None.
+    """Raise ``ArgumentError`` unless ``args`` is a tuple, and ``kwargs`` a mapping or None.
 
     >>> call_arguments(torch.ones(2), None, "capture")
     Traceback (most recent call last):
@@ -232,7 +215,7 @@ def call_arguments(args: object, kwargs: object, asked_by: str) -> None:
 
 
 def kind_of(given: object) -> str:
-    """Return what something is, in a few words.
+    """Return the type of an argument in words, for messages.
 
     >>> kind_of(3), kind_of(None), kind_of(torch.nn.ReLU), kind_of(torch.fx.symbolic_trace(torch.nn.ReLU()))
     ('an int', 'None', 'the class ReLU', 'a GraphModule')

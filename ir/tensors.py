@@ -40,7 +40,7 @@ def _with_gradients(value: Any) -> tuple[object, object]:
 
 
 def numbered(slots: Mapping[str, Slot]) -> dict[str, Slot]:
-    """Return slots with their cells and storages numbered in order; a slot whose numbers are right is the same object.
+    """Return slots with cells and storages numbered in order; a slot with the right numbers is the same object.
 
     >>> numbered({"w": Slot(SlotKind.BUFFER, None, 7, 3), "v": Slot(SlotKind.BUFFER, None, 7, 3)})["v"].cell
     0
@@ -71,7 +71,7 @@ class TensorIds:
         self._cells: dict[object, int] = {}
         self._storages: dict[object, int] = {}
         self._alone: dict[object, tuple[torch.Tensor, int]] = {}
-        """The tensor that was encountered in each memory, with its cell, as long as it is the only one there."""
+        """The only tensor met so far in each memory, with its cell."""
         self._next_cell = self._next_storage = 0
         for _, slot in state.pairs if state is not None else ():
             cell, storage = _with_gradients(slot.value)
@@ -100,7 +100,7 @@ class TensorIds:
         return Slot(kind, value, cell, storage, persistent)
 
     def renumbered(self, slot: Slot) -> Slot:
-        """Return a slot with the numbers that its value has here."""
+        """Return a slot with cell and storage numbered by this table."""
         return self.slot(slot.value, slot.kind, persistent=slot.persistent)
 
 
@@ -120,19 +120,15 @@ def disagreement(known: Any, value: Any) -> str | None:
         return None
     if type(value) not in TENSORS and not isinstance(value, torch.Tensor):
         return None
-    ours, theirs = known.shape, value.shape
-    if known.dtype is value.dtype and len(ours) == len(theirs):
-        if SIZES.isdisjoint(map(type, ours)) and SIZES.isdisjoint(map(type, theirs)):
-            same = ours == theirs
-        else:
-            same = all(a == b for a, b in zip(ours, theirs, strict=True) if type(a) is int and type(b) is int)
-        if same:
-            return None
-    return f"{geometry(known)}, but the slot holds {geometry(value)}"
+    fits = known.dtype is value.dtype and _may_be_equal(known.shape, value.shape)
+    return None if fits else f"{geometry(known)}, but the slot holds {geometry(value)}"
 
 
-SIZES = frozenset({torch.SymInt})
-"""Types of sizes that are not compared: comparing one installs a guard."""
+def _may_be_equal(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
+    # Symbolic sizes are not compared: comparing one installs a guard.
+    return len(ours) == len(theirs) and all(
+        a == b for a, b in zip(ours, theirs, strict=True) if type(a) is int and type(b) is int
+    )
 
 
 def misfit(promised: TensorType, known: Any) -> str | None:
@@ -145,14 +141,12 @@ def misfit(promised: TensorType, known: Any) -> str | None:
     """
     if known is None or type(promised.shape) is not tuple:
         return None
-    if not isinstance(known, torch.Tensor):
-        return f"a {promised.dtype} of shape {promised.shape}, but was traced as a {type(known).__name__}"
-    ours, theirs = promised.shape, known.shape
-    same_rank = promised.dtype is known.dtype and len(ours) == len(theirs)
-    if same_rank and all(a == b for a, b in zip(ours, theirs, strict=True) if type(a) is int and type(b) is int):
+    is_tensor = isinstance(known, torch.Tensor)
+    if is_tensor and promised.dtype is known.dtype and _may_be_equal(promised.shape, known.shape):
         return None
-    shape = tuple(size if type(size) is int else getattr(size, "name", "?") for size in ours)
-    return f"a {promised.dtype} of shape {shape}, but was traced as {geometry(known)}"
+    shape = tuple(size if type(size) is int else getattr(size, "name", "?") for size in promised.shape)
+    traced = geometry(known) if is_tensor else f"a {type(known).__name__}"
+    return f"a {promised.dtype} of shape {shape}, but was traced as {traced}"
 
 
 def value_in(meta: Any) -> Any:
@@ -174,11 +168,11 @@ def geometry(tensor: torch.Tensor) -> str:
 
 
 NUMBERS = {"int": 1, "float": 0.5, "bool": True}
-"""What is passed for a number of which nothing is known, by kind."""
+"""Example values for unknown numbers, by kind."""
 
 
 def drawn(sizes: Sequence[int], dtype: torch.dtype, draw: torch.Generator) -> torch.Tensor:
-    """Return a tensor with drawn contents: normally distributed numbers, or zeros and ones, which most things have an index of.
+    """Return a random tensor: normally distributed, or of zeros and ones for integers, which are valid indices nearly everywhere.
 
     Args:
         sizes: its shape.

@@ -1,18 +1,18 @@
-"""``assert_law``: one law, asked of one transformation on one case, and the smallest case on which it is broken.
+"""Test one law on one case, and find the smallest case on which it is broken.
 
-``watched`` guards the function that is asked: it may change nothing that it is given.
+``watched`` guards the transformation: it may not change its argument.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
 from typing import Any
 
 import torch
-from attrs import evolve
+from attrs import evolve, frozen
 from attrs.exceptions import FrozenInstanceError
 from hypothesis import Phase, given, seed
 from hypothesis.errors import Flaky
@@ -26,17 +26,17 @@ from ..transforms import Transformation
 from .evaluate import EXACT, Tolerance, contents_of
 from .law import GENERIC, Case, Law, Transform
 from .purity import tensors_in
-from .tiers import RUN, draw_settings, runs_of, same_everywhere
+from .tiers import RUN, draw_settings, examples_of, runs_of, same_everywhere
 
-__all__ = ["LawBroken", "NoTransformation", "assert_law", "name_of", "refuses", "size_of", "smallest", "watched"]
+__all__ = ["LawBroken", "NoTransformation", "Source", "assert_law", "name_of", "refuses", "size_of", "watched"]
 
 
 class NoTransformation(PurefxError, TypeError):
-    """A function gives no program, or changes the one that it was given.
+    """A function returns no program, or changes its argument.
 
     Args:
         message: what it does, and what to do about it.
-        writes: whether it changes the program; else it gives none.
+        writes: whether it changes the program; else it returns none.
 
     >>> issubclass(NoTransformation, TypeError)
     True
@@ -48,19 +48,19 @@ class NoTransformation(PurefxError, TypeError):
 
 
 def watched(transform: Transform) -> Transform:
-    """Return a function that does the same and is looked at whenever it is called; a Transformation stays one.
+    """Return a function that does the same and checks each call; a Transformation stays one.
 
     Args:
         transform: the function from programs to programs.
 
     Raises:
-        NoTransformation: when called: it gave no program, or wrote into the one it got.
+        NoTransformation: when called: it returned no program, or wrote into its argument.
 
     >>> from purefx.ir import Graph
     >>> watched(lambda program: None)(Program.of({"": Graph((), (), ())}))
     Traceback (most recent call last):
     ...
-    purefx.laws.asking.NoTransformation: it gave None; return a program, and the same object when there is nothing to do
+    purefx.laws.asking.NoTransformation: it returned None; return a program, and the same object when there is nothing to do
     """
     if isinstance(transform, Transformation):
         return evolve(transform, apply=_watched(transform.apply))
@@ -69,9 +69,10 @@ def watched(transform: Transform) -> Transform:
 
 def _watched(transform: Callable[..., Any]) -> Callable[..., Program]:
     @wraps(transform)
-    def looked_at(program: Program, **options: Any) -> Program:
+    def checked(program: Program, **options: Any) -> Program:
         tensors = tensors_in({name: slot.value for name, slot in program.state.pairs}).items()
         before = [(name, tensor, tensor.detach().clone()) for name, tensor in tensors if not tensor.is_meta]
+        written: list[str] = []
         try:
             result = transform(program, **options)
         except (FrozenInstanceError, TypeError) as error:
@@ -83,42 +84,36 @@ def _watched(transform: Callable[..., Any]) -> Callable[..., Program]:
                 writes=True,
             ) from error
         finally:
-            written = _put_back(before)
+            for name, tensor, contents in before:
+                if not same_contents(tensor.detach(), contents):
+                    written.append(repr(name))
+                    with torch.no_grad():
+                        tensor.copy_(contents)
         if written:
             raise NoTransformation(
-                f"it writes into the tensors of {', '.join(map(repr, written))}, which all versions of the program share; "
-                "clone a tensor before you write, and give the result a state of its own",
+                f"it writes into the tensors of {', '.join(written)}, which all versions of the program share; "
+                "clone a tensor before you write, and put the clone into the state of the result",
                 writes=True,
             )
         if not isinstance(result, Program):
             what = "None" if result is None else f"a {type(result).__name__}"
-            raise NoTransformation(f"it gave {what}; return a program, and the same object when there is nothing to do")
+            raise NoTransformation(f"it returned {what}; return a program, and the same object when there is nothing to do")
         return result
 
-    return looked_at
-
-
-def _put_back(before: Iterable[tuple[str, torch.Tensor, torch.Tensor]]) -> list[str]:
-    written: list[str] = []
-    for name, tensor, contents in before:
-        if not same_contents(tensor.detach(), contents):
-            written.append(name)
-            with torch.no_grad():
-                tensor.copy_(contents)
-    return written
+    return checked
 
 
 PURE = next(law for law in GENERIC if law.name == "pure")
 
 
 class LawBroken(PurefxError, AssertionError):
-    """A transformation does not do what a law says.
+    """A law does not hold for a transformation.
 
     Args:
         message: all of it as text.
         law: the law.
         case: the program, and the seed of its variants.
-        wrong: what the law's check found.
+        wrong: the violations that the law found.
 
     >>> issubclass(LawBroken, AssertionError)
     True
@@ -131,17 +126,16 @@ class LawBroken(PurefxError, AssertionError):
         self.wrong = wrong
 
 
-def name_of(transform: Transform) -> str:
-    """Return what messages call a function.
+def name_of(transform: Any) -> str:
+    """Return the name of a function in messages.
 
     Args:
-        transform: a function or a ``Transformation``.
+        transform: a function, a ``Transformation`` or a rule.
 
     >>> name_of(lambda program: program)
     '<lambda>'
     """
-    named = transform.name if isinstance(transform, Transformation) else getattr(transform, "__name__", None)
-    return named or getattr(transform, "name", None) or repr(transform)
+    return getattr(transform, "name", None) or getattr(transform, "__name__", None) or repr(transform)
 
 
 def assert_law(transform: Transform, law: Law, case: Case) -> None:
@@ -149,12 +143,12 @@ def assert_law(transform: Transform, law: Law, case: Case) -> None:
 
     Args:
         transform: the function from programs to programs.
-        law: what should hold.
-        case: the program, and how to vary and to run it.
+        law: the law.
+        case: the program, its variants, and how to run it.
 
     Raises:
-        LawBroken: it does not, or the transformation raises; the message has the sentence, what is wrong, what was
-            done to the program, and the program.
+        LawBroken: it does not hold, or the transformation raises; the message has the sentence, what is wrong, the changes to
+            the program, and the program.
 
     >>> from purefx.ir import Graph
     >>> assert_law(lambda program: program, GENERIC[0], Case(Program.of({"": Graph((), (), ())})))
@@ -171,7 +165,7 @@ def assert_law(transform: Transform, law: Law, case: Case) -> None:
 
 
 def refuses(transform: Transform, case: Case) -> bool:
-    """Return whether a transformation says that it cannot treat the program of a case faithfully; then no law is asked.
+    """Return whether a transformation raises ``UnsupportedProgram`` for a case; no law is tested there.
 
     Args:
         transform: the function from programs to programs.
@@ -185,30 +179,30 @@ def refuses(transform: Transform, case: Case) -> bool:
         watched(transform)(case.program)
     except UnsupportedProgram:
         return True
-    except Exception:  # noqa: BLE001  the laws will tell
+    except Exception:  # noqa: BLE001  the laws report it
         return False
     return False
 
 
 def _broken(transform: Transform, law: Law, case: Case, wrong: list[str]) -> LawBroken:
     head = f"{name_of(transform)} breaks the law {law.name!r}: {law.statement}"
-    lines = [head, *wrong, *_done(transform, case.program), *_given(case), "on the program", case.program.text()]
+    lines = [head, *wrong, *_changes(transform, case.program), *_arguments(case), "on the program", case.program.text()]
     return LawBroken("\n".join(lines), law, case, tuple(wrong))
 
 
-def _done(transform: Transform, program: Program) -> list[str]:
+def _changes(transform: Transform, program: Program) -> list[str]:
     try:
         result = watched(transform)(program)
-    except Exception:  # noqa: BLE001  what it raises is reported already; there is no result to compare with
+    except Exception:  # noqa: BLE001  it is reported already
         return []
     if result is program:
         return ["it returns the program itself"]
-    changes = diff(program, result)
+    # Facts that the function establishes are noise, unless nothing else differs.
+    changes = diff(program, result.evolve(facts=program.facts)) or diff(program, result)
     return ["what it does to it:", str(changes)] if changes else ["it returns an equal program, another object"]
 
 
-def _given(case: Case) -> list[str]:
-    # The numbers that it runs with, where they are not those of every program.
+def _arguments(case: Case) -> list[str]:
     if not case.calls:
         return []
     state = [f"  {name} = {_shown(slot.value)}" for name, slot in case.program.state.pairs]
@@ -217,72 +211,74 @@ def _given(case: Case) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    plain = isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_meta
-    return (
-        repr(contents_of(value)) if plain else f"a {type(value).__name__}" if isinstance(value, torch.nn.Module) else repr(value)
-    )
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_meta:
+        return repr(contents_of(value))
+    return f"a {type(value).__name__}" if isinstance(value, torch.nn.Module) else repr(value)
 
 
-SECONDS = 30.0
-"""For real programs, each of which is exported anew while it gets smaller; programs of integers take one or two."""
+# -- sources of programs ---------------------------------------------------------------------------------------------------------
 
 
 class _TimeIsUp(KeyboardInterrupt):
     """Passes through hypothesis, which keeps other errors for later."""
 
 
-def smallest(
-    transform: Transform,
-    law: Law,
-    made: SearchStrategy[Case | None],
-    *,
-    examples: int,
-    number: int,
-    seconds: float = SECONDS,
-    tolerance: Tolerance = EXACT,
-    longest: int = RUN,
-) -> LawBroken | None:
-    """Return what is said about the smallest case found; None if none of the drawn ones breaks the law.
+@frozen
+class Source:
+    """A strategy of cases, and how many are drawn.
 
-    Args:
-        transform: the function from programs to programs.
-        law: what does not hold.
-        made: where the cases come from; None where nothing came of what was drawn.
-        examples: how many are drawn to find a first one.
-        number: draws the same cases again as ``drawn_cases`` did.
-        seconds: how long to look for smaller ones after the first.
-        tolerance: how far floating point numbers may be apart.
-        longest: how many one run of hypothesis draws, as where the cases were drawn.
-
-    >>> from .law import GENERIC
-    >>> from .tiers import cases
-    >>> smallest(lambda program: program, GENERIC[0], cases(), examples=5, number=0) is None
-    True
+    >>> from .tiers import attempts
+    >>> len(Source(attempts("toy", "flat"), 3, 0).cases())
+    3
     """
-    broken: list[LawBroken] = []
-    until: list[float] = []
 
-    def holds(case: Case | None) -> None:
-        if until and time.monotonic() > until[0]:
-            raise _TimeIsUp
-        if case is None or refuses(transform, case):
-            return
-        try:
-            assert_law(transform, law, evolve(case, tolerance=tolerance))
-        except LawBroken as error:
-            until.append(time.monotonic() + seconds)
-            broken.append(error)
-            raise
+    strategy: SearchStrategy[Case | None]
+    """None where nothing valid was drawn."""
+    count: int
+    number: int
+    """The seed."""
+    tolerance: Tolerance = EXACT
+    longest: int = RUN
+    """The length of one run of hypothesis."""
+    origin: str = ""
+    """Where the programs come from, for messages."""
+    seconds: float = 30.0
+    """Time to look for smaller cases.  Real programs are exported anew while they get smaller; toy programs take a second."""
 
-    # The errors of hypothesis say where a test failed, or that it did not fail again; ours say what the program is.
-    with suppress(LawBroken, Flaky, _TimeIsUp), same_everywhere():
-        for start, size in runs_of(examples, number, longest=longest):
-            seed(start)(draw_settings(size, Phase.generate, Phase.shrink)(given(made)(holds)))()
-    return min(broken, key=size_of, default=None)
+    def cases(self) -> list[Case]:
+        """Return the drawn cases, the same ones each time."""
+        drawn = examples_of(self.strategy, self.count, self.number, longest=self.longest)
+        return [evolve(case, tolerance=self.tolerance) for case in drawn if case is not None]
+
+    def smallest(self, transform: Transform, law: Law) -> LawBroken | None:
+        """Return the error of the smallest case found; None if none of the drawn cases breaks the law."""
+        broken: list[LawBroken] = []
+        until: list[float] = []
+
+        def holds(case: Case | None) -> None:
+            if until and time.monotonic() > until[0]:
+                raise _TimeIsUp
+            if case is None or refuses(transform, case):
+                return
+            try:
+                assert_law(transform, law, evolve(case, tolerance=self.tolerance))
+            except LawBroken as error:
+                until.append(time.monotonic() + self.seconds)
+                broken.append(error)
+                raise
+
+        # hypothesis reports where a test failed, or that it is flaky; our error has the program.
+        with suppress(LawBroken, Flaky, _TimeIsUp), same_everywhere():
+            for start, size in runs_of(self.count, self.number, longest=self.longest):
+                seed(start)(draw_settings(size, Phase.generate, Phase.shrink)(given(self.strategy)(holds)))()
+        return min(broken, key=size_of, default=None)
+
+    def __str__(self) -> str:
+        return f"The programs: {self.origin}examples={self.count}, seed={self.number}."
 
 
 def size_of(error: LawBroken) -> tuple[int, int]:
-    """Return how large the program of an error is: its nodes, and its text.
+    """Return the size of the program of an error: its nodes, and the length of its text.
 
     >>> size_of(LawBroken("nothing is shown"))
     (0, 0)

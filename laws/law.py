@@ -7,6 +7,7 @@ are made elsewhere.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,14 +21,14 @@ from ..ir.program import Program
 from ..ir.state import State
 from ..ir.text import parse
 from ..ir.verify import verify
-from ..transforms import eliminate_dead_code
+from ..transforms import Fuel, Transformation, eliminate_dead_code
 from .evaluate import EXACT, Meaning, Tolerance, meaning_differences, written_state
 from .oracles import groups, named_differences, sequence_differences
 from .purity import changes_in_process, changes_in_program, on_threads
 from .toy import toy_meaning
 from .variants import canonical, differentiable, renamed, reordered
 
-__all__ = ["GENERIC", "GRADIENTS", "Case", "Law", "Transform", "changes_what_is_live", "differs", "law", "made_anew"]
+__all__ = ["FUEL", "GENERIC", "GRADIENTS", "Case", "Law", "Transform", "changes_what_is_live", "differs", "law", "made_anew"]
 
 Transform = Callable[[Program], Program]
 
@@ -92,6 +93,12 @@ def law(statement: str, *, name: str = "") -> Callable[[Callable[[Transform, Cas
     ('no nodes', 'no graph has a node')
     """
     return lambda check: Law(name or check.__name__.strip("_").replace("_", " "), statement, check)
+
+
+def _faults(program: Program, case: Case) -> list[str]:
+    # Violations of a result, or else its differences in meaning.
+    found = [str(violation) for violation in verify(program)]
+    return found or meaning_differences(case.meaning(program), case.meaning(case.program), tolerance=case.tolerance)
 
 
 @law("the result is valid")
@@ -328,3 +335,70 @@ process: ``tests/laws/test_hash_seed.py`` asks it of all transformations in a fe
 
 GRADIENTS = _gradients
 """What holds as well where values are tensors; integers have none."""
+
+
+# -- fuel ------------------------------------------------------------------------------------------------------------------------
+
+
+def _stoppable(transform: Transform) -> Transformation:
+    if not isinstance(transform, Transformation) or not transform.takes_fuel:
+        raise TypeError("the laws of fuel need a Transformation whose function has a keyword fuel")
+    return transform
+
+
+def _count(transform: Transformation, program: Program) -> int:
+    fuel = Fuel(sys.maxsize)
+    transform.spend(program, fuel, **dict(transform.options))
+    return fuel.burnt
+
+
+def _amounts(transform: Transformation, case: Case) -> list[int]:
+    # Too little by all but one, by some, by one.
+    count = _count(transform, case.program)
+    return sorted({1, 1 + case.seed % (count - 1), count - 1}) if count > 1 else []
+
+
+@law("stopped after any rewrite, the result is valid and means the same")
+def any_fuel(transform: Transform, case: Case) -> list[str]:
+    """List the faults of results with too little fuel."""
+    stoppable, found = _stoppable(transform), list[str]()
+    for limit in _amounts(stoppable, case):
+        result = stoppable(case.program, fuel=limit)
+        found += [f"with fuel {limit}: {line}\n{result.text()}" for line in _faults(result, case)]
+    return found
+
+
+@law("fuel for all rewrites is as good as no limit, and one less is not")
+def enough_fuel(transform: Transform, case: Case) -> list[str]:
+    """Compare the results with just enough fuel, one less, and no limit."""
+    stoppable, program = _stoppable(transform), case.program
+    count = _count(stoppable, program)
+    given, expected = stoppable(program, fuel=count), stoppable(program)
+    if given != expected or given.facts != expected.facts:
+        return [f"with fuel for all of its {count} rewrites it is another program:\n{given}"]
+    one_less = stoppable(program, fuel=count - 1) if count else None
+    return [f"the last of {count} rewrites changes nothing"] if one_less == expected else []
+
+
+@law("without fuel the result is the same object")
+def no_fuel(transform: Transform, case: Case) -> list[str]:
+    """Apply the transformation without fuel."""
+    result = _stoppable(transform)(case.program, fuel=0)
+    return [] if result is case.program else [f"without fuel it changes the program:\n{result.text()}"]
+
+
+@law("stopped early it claims no fact that it establishes, and can be finished later")
+def unfinished(transform: Transform, case: Case) -> list[str]:
+    """List the claims of unfinished results, and the faults of finished ones."""
+    stoppable, found = _stoppable(transform), list[str]()
+    for limit in _amounts(stoppable, case):
+        part = stoppable(case.program, fuel=limit)
+        claimed = sorted((part.facts - case.program.facts) & stoppable.establishes)
+        found += [f"with fuel {limit} it claims to be {fact!r}" for fact in claimed]
+        whole = stoppable(part)
+        found += [f"finished after fuel {limit}: {line}\n{whole}" for line in _faults(whole, case)]
+    return found
+
+
+FUEL: tuple[Law, ...] = (any_fuel, enough_fuel, no_fuel, unfinished)
+"""The laws of every transformation that takes fuel."""

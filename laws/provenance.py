@@ -1,9 +1,7 @@
-"""The law of provenance: every node leads back to what it was made of, and to nothing else.
+"""The law of provenance: the origin of every node (``purefx.ir.origins``) is complete and right.
 
-What a node was made of is said by its origin (``purefx.ir.origins``).  That it is said is easily seen.  Whether it is true is
-seen in the flat programs before and after: a node that has the operator of what it comes from computes the same of the same, so
-what it uses must lead back, operand by operand, to what that used; and so must results.  Whether a node with another operator is
-made of all that is said, and of no more, is not judged.
+Flat programs before and after are compared.  A node with the operator of its origin computes the same, so its operands must lead
+back to the operands of the origin; results likewise.  Origins of nodes with another operator are not judged.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ __all__ = ["made_of_all", "provenance", "untold"]
 
 @law("every node leads back to what it was made of, and what it was made of to the node, or to the step that dropped it")
 def provenance(transform: Transform, case: Case) -> list[str]:
-    """Say which nodes of a result have no origin, or a wrong one."""
+    """List the nodes of a result without an origin, or with a wrong one."""
     before = tracked(case.program)
     after = transform(before)
     if after is before:
@@ -37,7 +35,7 @@ def provenance(transform: Transform, case: Case) -> list[str]:
 
 @law("what is gone was used by nothing that something else was made of")
 def made_of_all(transform: Transform, case: Case) -> list[str]:
-    """Say which nodes left nothing behind, although something was made anew of what used them."""
+    """List the nodes without successors although a new node comes from a user of theirs."""
     program = tracked(case.program)
     result = transform(program)
     before, after = _Flat.of(program), _Flat.of(result)
@@ -57,11 +55,11 @@ def made_of_all(transform: Transform, case: Case) -> list[str]:
 
 
 def untold(before: Program, after: Program) -> Iterator[str]:
-    """Say which nodes of a program lead to nothing, or to what was not there before; and what was there and cannot be found.
+    """Describe the nodes of a program without an origin, or with an origin that did not exist before.
 
     Args:
         before: a program in which everything has an origin.
-        after: what became of it.
+        after: the program after a transformation.
 
     >>> from purefx.ir import Ref
     >>> program = Program.of({"": Graph((), (Node("y", Op("toy.one")),), (Ref("y"),))})
@@ -95,7 +93,7 @@ def _origins(program: Program) -> Iterator[Origin]:
 
 @frozen(eq=False, slots=False)
 class _Flat:
-    """A program without calls: its root, and what is known of each value by name."""
+    """A program without calls: its root, and the node or input of each name."""
 
     program: Program
     graph: Graph
@@ -118,7 +116,7 @@ class _Flat:
         return frozenset([formal.name for formal, spec in self.program.inputs if type(spec) is StateInput])
 
     def origin(self, name: str) -> Origin | None:
-        """The origin of a value; None where nothing is said of it, as of what memory holds."""
+        """Return the origin of a value; None if unknown, as for the contents of memory."""
         item = self.makers[name]
         while type(item) is Node and origin_of(item.meta) is None and item.projection is not None:
             item = self.makers[item.projection[0]]
@@ -130,14 +128,14 @@ class _Flat:
         return origin is not None and origin not in left
 
     def _is_open(self, item: Node | Input) -> bool:
-        # Memory holds what others wrote, and a body of an operator gives what something in it computes.
+        # Memory holds the writes of others; the results of operators with bodies come from inside.
         if isinstance(item, Input):
             return item.name in self.written or item.name in self.state
         whole = self.makers[item.projection[0]] if item.projection is not None else item
         return type(item.do) is Get or (type(whole) is Node and type(whole.do) is Op and whole.do.effects.through_bodies)
 
     def results(self) -> list[str]:
-        """The values that the user gets, where each is one."""
+        """Return the names of user outputs; empty for outputs that are not values."""
         pairs = zip(self.graph.output, self.program.signature.outputs, strict=False) if self.program.signature.outputs else ()
         return [getattr(arg, "name", "") for arg, spec in pairs if type(spec) is UserOutput]
 
@@ -155,7 +153,7 @@ def _misled(before: _Flat, after: _Flat) -> Iterator[str]:
         odd = {one: [_odd(before, was, after, node) for was in were[one]] for one in found}
         right = [one for one, said in odd.items() if None in said]
         told.update(right)
-        # It stands for all of them: in each of the places where it does, for one of them.
+        # A node with several origins counts for one of them in each place.
         wrong.update({one: f"{node} is said to come from {one}, which {odd[one][0]}" for one in found if not right})
         wrong.update({one: f"{node} is said to come from {one}, and others are" for one in found if one not in wrong})
     yield from [f"{said}; the flat result:\n{after.graph}" for one, said in wrong.items() if one not in told]
@@ -166,12 +164,12 @@ def _misled(before: _Flat, after: _Flat) -> Iterator[str]:
 
 
 def _same(origin: Origin, op: str) -> Iterator[Imported]:
-    # What it computes the same as.  Taking results apart is no computing.
+    # The origins with the same operator, without items of results.
     yield from [one for one in _alike(origin) if one.op == op != GETITEM.name]
 
 
 def _alike(origin: Origin) -> Iterator[Imported]:
-    # Itself, or each of those that it stands for.
+    # The origin itself, or each origin that it merges.
     todo = [origin]
     while todo:
         one = todo.pop()
@@ -182,8 +180,7 @@ def _alike(origin: Origin) -> Iterator[Imported]:
 
 
 def _odd(before: _Flat, was: Node, after: _Flat, now: Node) -> str | None:
-    # What a node uses that does not lead back to what another used.  A copy of a copy may stand for both: what the second one
-    # used is what it stands for itself.
+    # The first operand that does not lead back to the operand of the origin.  A copy of a copy may stand for both.
     old, new = was.refs(), now.refs()
     own = {*_alike(origin)} if (origin := origin_of(now.meta)) is not None else set[Origin]()
     for mine, theirs in zip(old, new, strict=False) if len(old) == len(new) else ():

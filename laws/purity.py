@@ -1,6 +1,6 @@
-"""Does an action leave what it was given as it was, and the process that it runs in, also on several threads at once?
+"""Detect changes of a program, an exported program or the process by an action; run a transformation on several threads.
 
-Everything that a program holds is compared, and the settings of torch and Python.
+All parts of a program are compared, and the settings of torch and Python.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -32,11 +33,11 @@ __all__ = ["changes_in_export", "changes_in_process", "changes_in_program", "on_
 
 
 def changes_in_export(ep: ExportedProgram, action: Callable[[], object]) -> list[str]:
-    """Return what an action changed in an exported program.
+    """Return the facts that an action changed in an exported program.
 
     Args:
         ep: the exported program.
-        action: what may change it, ``lambda: import_ep(ep)``.
+        action: such as ``lambda: import_ep(ep)``.
 
     Returns:
         The names of the facts that changed: graph, signature, module calls, ranges, meta, state.
@@ -52,11 +53,11 @@ def changes_in_export(ep: ExportedProgram, action: Callable[[], object]) -> list
 
 
 def changes_in_program(program: Program, action: Callable[[], object]) -> list[str]:
-    """Return what an action changed in a program, which is a value: nothing should.
+    """Return the facts that an action changed in a program, which is a value: there should be none.
 
     Args:
         program: a program at any stage.
-        action: what may change it, ``lambda: lower(program)``.
+        action: such as ``lambda: lower(program)``.
 
     >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), (), ())})
@@ -70,12 +71,12 @@ def changes_in_program(program: Program, action: Callable[[], object]) -> list[s
 
 
 def changes_in_process(action: Callable[[], object]) -> list[str]:
-    r"""Return what an action left behind in the process, printed or warned.
+    r"""Return the settings of the process that an action changed, and what it printed or warned.
 
-    Text that goes around ``sys.stdout`` and ``sys.stderr`` is not seen.
+    Text that bypasses ``sys.stdout`` and ``sys.stderr`` is not seen.
 
     Args:
-        action: what should do nothing but give its result.
+        action: a function without side effects.
 
     >>> changes_in_process(lambda: 1)
     []
@@ -89,7 +90,7 @@ def changes_in_process(action: Callable[[], object]) -> list[str]:
         action()
         found = _changed(before, _process_facts())
     found += [f"printed {stream.getvalue()!a}" for stream in (out, err) if stream.getvalue()]
-    # That a call stays flat is said of the program, which has nodes in an order that no exporter writes.
+    # A call that stays flat is a warning about the program: its nodes are in an order that no exporter writes.
     return found + [f"warned {str(one.message)!a}" for one in warned if not isinstance(one.message, FlatCallWarning)]
 
 
@@ -200,56 +201,46 @@ def _changed(before: dict[str, object], after: dict[str, object]) -> list[str]:
 
 
 SWITCH = 1e-5
-"""Seconds that a thread has before another is asked for; normally 5 ms, in which a small program is long done."""
+"""The switch interval of threads, in seconds; the default of 5 ms is longer than a small program takes."""
 
 
 def on_threads(transform: Callable[[Program], Program], program: Program, *, threads: int = 8) -> list[Program | Exception]:
-    """Return what a transformation returns, or raises, on each of several threads at once.
+    """Return the results or exceptions of a transformation on several threads at once.
 
     Args:
         transform: the function from programs to programs.
-        program: what each thread gets: one copy of this, its derived properties forgotten.
-        threads: how many.
+        program: the argument; all threads get one copy without cached properties.
+        threads: their number.
 
     >>> empty = Program.of({"": Graph((), (), ())})
     >>> [result == empty for result in on_threads(lambda program: program, empty, threads=2)]
     [True, True]
     """
-    graphs = {name: Graph(graph.inputs, graph.nodes, graph.output) for name, graph in _items(program)}
-    fresh = program.evolve(graphs=pmap(graphs))
-    results: list[Program | Exception] = []
-    start = threading.Barrier(threads)
+    graphs = {name: Graph(graph.inputs, graph.nodes, graph.output) for name, graph in program.graphs.items()}
+    fresh, start = program.evolve(graphs=pmap(graphs)), threading.Barrier(threads)
 
-    def run() -> None:
+    def run(_: int) -> Program | Exception:
         start.wait()
         try:
-            results.append(transform(fresh))
-        except Exception as error:  # noqa: BLE001  it is what happened, and is returned
-            results.append(error)
+            return transform(fresh)
+        except Exception as error:  # noqa: BLE001  it is the outcome
+            return error
 
-    running = [threading.Thread(target=run) for _ in range(threads)]
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH)
     try:
-        for thread in running:
-            thread.start()
-        for thread in running:
-            thread.join()
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(run, range(threads)))
     finally:
         sys.setswitchinterval(before)
-    return results
-
-
-def _items(program: Program) -> list[tuple[str, Graph]]:
-    return [(name, program.graphs[name]) for name in sorted(program.graphs)]
 
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Generator[None]:
-    """Draw random numbers from a seed inside of a block, and put torch's generator back afterwards.
+    """Seed torch's generator inside of a block, and restore it afterwards.
 
-    Where no accelerator is, the generator of the CPU is the only one: ``torch.manual_seed`` would keep a traceback for each
-    device that may come, which takes longer than the programs of the laws run.
+    Without an accelerator only the generator of the CPU exists: ``torch.manual_seed`` would keep a traceback for each device that
+    may come, which takes longer than a program of the laws.
 
     Args:
         seed: of the generator.

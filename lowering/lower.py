@@ -15,12 +15,13 @@ from torch.export import FlatArgsAdapter
 
 from ..ir.arguments import Ref, bodies_in
 from ..ir.calls.call_graph import instances
+from ..ir.errors import ArgumentError
 from ..ir.graph import Get, Graph, Node, Op
 from ..ir.names import join
 from ..ir.persistent import collector_paused
 from ..ir.program import Program
 from ..ir.state import SlotKind
-from ..ir.taking import a_program
+from ..ir.taking import a_program, kind_of
 from ..ir.verify import check
 from ..transforms.convert.devices import Devices, materialise, moved_program
 from .calls.arguments import CallPlan
@@ -58,8 +59,7 @@ def lower(
     Raises:
         InvalidProgram: the program breaks invariants; all violations are listed, and nothing was made.
         UnsupportedProgram: an operator of the program has no callable behind it.
-        ValueError: an option is none of those above.
-        TypeError: ``program`` is not a Program.
+        ArgumentError: ``program`` is not a Program, or an option has another value than those above.
 
     >>> import torch, purefx as px
     >>> ep = torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),))
@@ -76,13 +76,11 @@ def lower(
 
 def _check_options(program: Program, to: str, state: str, adapter: object) -> None:
     a_program(program, "lower")
-    if to not in ("graph_module", "interpreter"):
-        raise ValueError(f'to={to!r}: it is "graph_module" or "interpreter"')
-    if state not in ("copy", "share"):
-        raise ValueError(f'state={state!r}: it is "copy" or "share"')
+    for name, value, known in (("to", to, ("graph_module", "interpreter")), ("state", state, ("copy", "share"))):
+        if value not in known:
+            raise ArgumentError(f"{name}={value!r}: pass one of {', '.join(map(repr, known))}")
     if adapter is not None and (isinstance(adapter, type) or not callable(getattr(adapter, "adapt", None))):
-        said = "a torch.export.FlatArgsAdapter, an object with `adapt`"
-        raise TypeError(f"flat_args_adapter is {said}, not a {type(adapter).__name__}")
+        raise ArgumentError(f"flat_args_adapter must be a torch.export.FlatArgsAdapter, not {kind_of(adapter)}")
 
 
 def lower_unchecked(
@@ -98,16 +96,16 @@ def lower_unchecked(
     devices = None if device is None else Devices(device)
     if devices is not None:
         program = moved_program(program, devices)
-    nested = LoweringContext(program, given, to)
-    nested.hooked = {**nested.hooked, **hooked}  # of a module that was pickled
-    bodies, codes = bodies_of(nested, reserved=RESERVED)
+    context = LoweringContext.of(program, given, to, hooked)
+    bodies, codes = bodies_of(context, reserved=RESERVED)
     classes = {name: class_of(body, to) for name, body in bodies.items()}
-    callers = [node for name in nested.program.order for node in nested.program.graphs[name].callers]
+    callers = [node for name in program.order for node in program.graphs[name].callers]
     for key in dict.fromkeys([body for node in callers for body in bodies_in(node.args, node.kwargs)]):
-        nested[key] = new_module(bound_class(classes[key], Bound, bodies[key]), Place(bodies[key], "", 0, None, nested))
+        kind = bound_class(classes[key], Bound, bodies[key])
+        context.nested[key] = new_module(kind, Place(bodies[key], "", 0, None, context))
     plan = CallPlan(program)
     cells = materialise(program, copy=copy, devices=devices)
-    made = grow(Tree(program, bodies, classes, bound_class, nested), cells, root_of(plan, codes, to))
+    made = grow(Tree(program, bodies, classes, bound_class, context), cells, root_of(plan, codes, to))
     made.__dict__["purefx_plan"] = plan
     return made
 

@@ -9,27 +9,28 @@ import linecache
 import os
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from attrs import evolve
+from torch.overrides import TorchFunctionMode
 
 from purefx.ir.effects.declared import Effects
-from purefx.ir.errors import CaptureError
+from purefx.ir.errors import CaptureError, CaptureWarning
 from purefx.ir.graph import Op
 from purefx.ir.importing import import_ep
 from purefx.ir.program import Program
 from purefx.ir.taking import EXPORTED, MODULE, a_program, call_arguments
-from purefx.ir.torch_private import ENTER_AUTOCAST, traced_joint
+from purefx.ir.torch_private import ENTER_AUTOCAST, calls_wrapped, own_functions, pytree, traced_joint
 from purefx.ir.verify import check
 from purefx.lowering import lower
 from purefx.lowering.to_ep import DIALECTS, make_ep
 from purefx.transforms import functionalize, inline, lift_state, regions_to_bodies, transform
-
-from ._dropped import Dropped
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram, FlatArgsAdapter, UnflattenedModule
@@ -42,9 +43,7 @@ LOCK = threading.RLock()
 NOT_THE_USERS = (
     f"{Path(torch.__file__).parent}{os.sep}",
     str(Path(__file__)),
-    str(Path(__file__).with_name("_dropped.py")),
     str(Path(__file__).with_name("_joint.py")),
-    str(Path(__file__).with_name("_recurrent.py")),
     f"{Path(traced_joint.__code__.co_filename).parents[1]}{os.sep}",
     "<",
 )
@@ -92,10 +91,13 @@ def capture(
     """
     MODULE.taken(module, "capture")
     call_arguments(args, kwargs, "capture")
-    dropped = Dropped(module)
+    dropped = _Dropped(module)
     with LOCK:
         try:
-            with nullcontext() if strict else dropped.watched():
+            with ExitStack() as stack:
+                if not strict:
+                    stack.enter_context(dropped)
+                    stack.enter_context(calls_wrapped(dropped.around))
                 exported = torch.export.export(
                     module,
                     args,
@@ -113,18 +115,17 @@ def capture(
 def _with_objects(program: Program, module: torch.nn.Module) -> Program:
     # The exporter names places: only the module itself knows which of them are one object, called or not.
     paths: dict[int, list[str]] = {}
-    parts = dict(module.named_modules(remove_duplicate=False))
-    for path, part in parts.items():
+    for path, part in module.named_modules(remove_duplicate=False):
         paths.setdefault(id(part), []).append(path)
-    cells = {path: cell for cell, found in enumerate(paths.values()) if len(found) > 1 for path in found}
-    if not cells:
+    shared = [found for found in paths.values() if len(found) > 1]
+    if not shared:
         return program
-    known = {each.path: each.type_name for each in program.modules}
-    types = {path: next(filter(None, map(known.get, paths[id(parts[path])])), None) for path in cells}
-    modules = [
-        evolve(each, cell=cells.get(each.path), type_name=types.get(each.path, each.type_name)) for each in program.modules
-    ]
-    return program.evolve(modules=tuple(modules))
+    known = {each.path: each for each in program.modules}
+    for cell, found in enumerate(shared):
+        type_name = next((known[path].type_name for path in found if path in known and known[path].type_name), None)
+        for path in [path for path in found if path in known]:
+            known[path] = evolve(known[path], cell=cell, type_name=type_name or known[path].type_name)
+    return program.evolve(modules=tuple(known.values()))
 
 
 def capture_message(module: torch.nn.Module, error: Exception, refuses: str = "torch.export cannot export") -> str:
@@ -161,15 +162,12 @@ def _lines(error: BaseException) -> Iterator[tuple[str, int, str]]:
         found = found.__cause__ or found.__context__
 
 
-def unflatten(
-    module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None, *, forward: ExportedProgram | None = None
-) -> UnflattenedModule:
+def unflatten(module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None) -> UnflattenedModule:
     """Return a module with the hierarchy and the call signature of the module that was exported.
 
     Args:
         module: the exported program; it is not changed, and nothing of it is kept.
         flat_args_adapter: makes arguments that are nested differently from the exported ones into the exported ones.
-        forward: where ``module`` is a joint forward and backward program, the one that it was made from, see ``import_ep``.
 
     Returns:
         An ``UnflattenedModule`` of ``InterpreterModule``s. ``lower`` makes faster ones of generated code, and has more options.
@@ -185,7 +183,7 @@ def unflatten(
     torch.Size([1, 1])
     """
     EXPORTED.taken(module, "unflatten")
-    lowered = lower(transform(import_ep(module, forward=forward)), to="interpreter", flat_args_adapter=flat_args_adapter)
+    lowered = lower(transform(import_ep(module)), to="interpreter", flat_args_adapter=flat_args_adapter)
     return cast("UnflattenedModule", lowered)
 
 
@@ -238,3 +236,53 @@ def to_ep(
         flat = regions_to_bodies(flat)  # exported programs have no markers of autocast
     flat = functionalize(lift_state(flat))
     return make_ep(flat, state=state, dialect=dialect, example_inputs=example_inputs)
+
+
+HOOKS = frozenset({torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook})
+
+
+class _Dropped(TorchFunctionMode):
+    """Notes what ``torch.export`` drops silently while it runs a module: its own backward functions, and hooks on tensors.
+
+    Dynamo (``strict=True``) runs no module.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module, self.thread = module, threading.get_ident()
+        self.functions: dict[str, None] = {}
+        self.hooks: dict[str, None] = {}
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = MappingProxyType({})
+    ) -> Any:
+        """Call the function."""
+        if func in HOOKS:
+            self.hooks[func.__name__] = None
+        return func(*args, **(kwargs or {}))
+
+    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap the function that calls modules: note the backward functions on which the results of the module depend."""
+
+        def noted(called: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            result = call(called, *args, **kwargs)
+            is_ours = called is self.module and threading.get_ident() == self.thread
+            if is_ours and not torch.compiler.is_dynamo_compiling():
+                results = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+                self.functions.update(dict.fromkeys(own_functions(results)))
+            return result
+
+        return noted
+
+    def warn(self) -> None:
+        """Warn the caller of ``capture``."""
+        hint = " (pass use_reentrant=False to torch.utils.checkpoint)" if "CheckpointFunction" in self.functions else ""
+        lost = [f"the backward of {', '.join(self.functions)}{hint}"] if self.functions else []
+        lost += [f"hooks on tensors ({', '.join(self.hooks)})"] if self.hooks else []
+        if lost:
+            text = (
+                f"torch.export drops {' and '.join(lost)} from {type(self.module).__qualname__}: in training, the program may "
+                "have other gradients than the module. To train, use px.training.capture_joint(module, args), which traces the "
+                "backward. Inference is not affected."
+            )
+            warnings.warn(text, CaptureWarning, stacklevel=3)

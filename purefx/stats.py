@@ -13,89 +13,59 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from purefx.ir.analysis.numbers import SYMBOLIC, too_much_work
-from purefx.ir.arguments import Arg, Body, Ref, thawed
+from purefx.ir.analysis.numbers import too_much_work
+from purefx.ir.arguments import Ref, thawed
 from purefx.ir.calls.call_graph import bodies_of_calls
 from purefx.ir.displayed import Displayed
 from purefx.ir.errors import ArgumentError
-from purefx.ir.graph import Call, Graph, Node, Op
-from purefx.ir.inference import CallValues
+from purefx.ir.graph import Node, Op
+from purefx.ir.inference import UNKNOWN, CallValues, ExampleValues, running
+from purefx.ir.meta import Meta
 from purefx.ir.names import escaped, join, way_to
 from purefx.ir.own_operators import tensors_of
 from purefx.ir.program import Program
 from purefx.ir.state import SlotKind
 from purefx.ir.taking import a_program
-from purefx.ir.torch_private import pytree, size_number
+from purefx.ir.torch_private import pytree
 
 __all__ = ["FlopCounter", "ModuleStats", "Row", "Stats", "Tree", "stats", "table", "tree"]
 
 
-class Unknown(Exception):
-    """A value among the arguments of an operator is not known."""
-
-
 class FlopCounter:
-    """Counts operators of one program; equal calls are counted once and remembered."""
+    """Counts the floating point operations of single nodes of one program; equal ones are counted once."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: Program) -> None:
+        self.values = ExampleValues(program)
         self._known: dict[Any, int | None] = {}
 
-    def graph(self, graph: Graph) -> list[int | None]:
-        """Return the operations of each node of a graph; None for what is not known.
+    def node(self, node: Node, metas: Mapping[str, Meta]) -> int | None:
+        """Return the operations of a node; None if they are not known.
 
         Args:
-            graph: its nodes and inputs carry fake values in meta, where known.
+            node: of any kind.
+            metas: what is known of its operands.
         """
-        values = {name: meta.get("val") for name, meta in graph.metas.items()}
-        with torch.no_grad():
-            return [self._node(node, values) for node in graph.nodes]
-
-    def _node(self, node: Node, values: Mapping[str, Any]) -> int | None:
         do = node.do
         if type(do) is not Op or do.target is None or do.effects.unknown or do.effects.through_bodies:
             return None
-
-        def leaf(part: Arg) -> Any:
-            if type(part) is Body:
-                raise Unknown
-            return _on_meta(values.get(part.name)) if type(part) is Ref else part
-
-        try:
-            args = [thawed(arg, leaf) for arg in node.args]
-            kwargs = {key: thawed(arg, leaf) for key, arg in node.kwargs}
-            key = (do.name, repr(args), repr(kwargs))
-        except (Unknown, ValueError):  # Python refuses to write integers of very many digits
+        names = node.refs()
+        known = {name: self.values.example(metas[name].get("val")) for name in names}
+        args = [thawed(arg, lambda leaf: known[leaf.name] if type(leaf) is Ref else leaf) for arg in node.args]
+        kwargs = {key: thawed(arg, lambda leaf: known[leaf.name] if type(leaf) is Ref else leaf) for key, arg in node.kwargs}
+        if any(value is None or value is UNKNOWN for value in known.values()) or too_much_work(do.target, args) is not None:
             return None
-        if too_much_work(do.target, args) is not None or not _holds_tensor((args, kwargs)):
-            return None  # what takes no tensor would fill real memory, print, or draw
-        if key not in self._known:
-            self._known[key] = _counted(do.target, args, kwargs)
-        return self._known[key]
+        if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((args, kwargs))):
+            return None  # it would fill real memory, print, or draw
+        key = (do.name, *map(self.values.memo.described, (*args, *kwargs, *kwargs.values())))
+        known = {} if None in key else self._known  # views of expanded tensors and such are counted each time
+        if key not in known:
+            with running(self.values.mode):
+                known[key] = _counted(do.target, args, kwargs)
+        return known[key]
 
 
-def _on_meta(value: Any) -> Any:
-    # A value as far as a count needs it: a tensor of its sizes, without contents.
-    if isinstance(value, torch.Tensor):
-        sizes: list[Any] = [size if type(size) is int else size_number(size) for size in value.shape]
-        if None in sizes:
-            raise Unknown
-        return torch.empty(sizes, dtype=value.dtype, device="meta")
-    if isinstance(value, SYMBOLIC):
-        value = size_number(value)
-    if isinstance(value, tuple | list):
-        # A named tuple cannot be made of a list.
-        return (list if isinstance(value, list) else tuple)([_on_meta(part) for part in value])
-    if value is None:
-        raise Unknown
-    return value
-
-
-def _holds_tensor(given: Any) -> bool:
-    return any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(given))
-
-
-def _counted(target: Any, args: list[Any], kwargs: dict[str, Any]) -> int | None:
-    from torch.utils.flop_counter import FlopCounterMode  # here, because importing it takes long and few count
+def _counted(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
+    from torch.utils.flop_counter import FlopCounterMode  # importing it takes long and few count
 
     counter = FlopCounterMode(display=False)
     try:
@@ -215,15 +185,16 @@ def stats(program: Program) -> Stats:
     ({'aten.linear.default': 1}, 16, 48)
     """
     a_program(program, "stats")
-    counter = FlopCounter()
+    counter = FlopCounter(program)
     operators: Counter[str] = Counter()
     uncounted: Counter[str] = Counter()
     counts: dict[str, list[Counts]] = {}
-    for graph, places in _places(program):
-        for node, flops in zip(graph.nodes, counter.graph(graph), strict=True):
+    for run, places in [each for runs in CallValues(program).calls.values() for each in runs]:
+        graph, times = run.body, sum(places.values())
+        for node in graph.nodes:
             if type(node.do) is not Op:
                 continue
-            times = sum(places.values())
+            flops = counter.node(node, graph.metas)
             operators[node.do.name] += times
             if flops is None:
                 uncounted[node.do.name] += times
@@ -238,24 +209,6 @@ def stats(program: Program) -> Stats:
     _, parameters, size, flops = _sums([one for each in counts.values() for one in each])
     ordered = [MappingProxyType(dict(each.most_common())) for each in (operators, uncounted)]
     return Stats(ordered[0], modules, len(program.order), parameters, size, flops, ordered[1])
-
-
-def _places(program: Program) -> list[tuple[Graph, dict[str, int]]]:
-    # How often each graph runs, by the path of the module that it runs in; once for each call that gives it other values.
-    values = CallValues(program)
-    found: dict[str, dict[int, tuple[Any, dict[str, int]]]] = {name: {} for name in reversed(program.bottom_up)}
-    found[program.root][id(values.root)] = (values.root, {"": 1})
-    for name, runs in found.items():
-        for call, places in runs.values():
-            for node in program.graphs[name].callers:
-                do = node.do
-                for callee in node.callees:
-                    run = values.inner(call, node, callee)
-                    _, counts = found[callee].setdefault(id(run), (run, {}))
-                    for path, count in places.items():
-                        place = join(path, do.instance.path) if type(do) is Call else _home(node, path)
-                        counts[place] = counts.get(place, 0) + count
-    return [(values.body(name, call), places) for name, runs in found.items() for call, places in runs.values()]
 
 
 def _home(node: Node, path: str) -> str:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from purefx._joint import capture_joint
-from purefx.ir.importing.backward import module_calls
+from purefx.ir.importing.stacks import module_calls
 from purefx.lowering.training import TrainingModule
 from purefx.transforms.training import (
     Candidate,

@@ -8,17 +8,15 @@ A body that several become is nobody's own, and is named for all of its users (`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable
 
 from ..ir.analysis.digest import own_identity
-from ..ir.calls.call_graph import Instance, heights, with_inner_instances
+from ..ir.calls.call_graph import Instance, called_at, heights, instances
 from ..ir.calls.parts import part_names
 from ..ir.graph import Call, Frame, Graph, Node
 from ..ir.names import join
 from ..ir.program import Program
-from ..ir.verify import check
-from .shared_bodies import for_all, ids_of, with_named_reads
+from .shared_bodies import bodies_before_callers, ids_of, shared_body
 from .transformation import UNLIMITED, Fuel, transformation
 
 __all__ = ["deduplicate"]
@@ -76,82 +74,56 @@ class _Classes:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.is_split = bool(part_names(program))
-        self.inner: dict[Instance, list[Instance]] = {}
-        """For each body, in calling order, those that it calls or gives to operators, in order."""
+        rank, depth = bodies_before_callers(program), heights(program)
+        self.instances = list(instances(program))
         self.calls: dict[Instance, list[int]] = {}
         """The calls of its module that run a body."""
-        rank = self._walk()
+        for name, path in self.instances:
+            for node in program.graphs[name].callers:
+                if type(do := node.do) is Call:
+                    self.calls.setdefault((do.graph, join(path, do.instance.path)), []).append(do.instance.call)
         self.classes: dict[Instance, int] = {}
         self.first: dict[tuple[str, int], int] = {}
         """For the path of a module and a class the first call that runs it."""
         numbers: dict[Hashable, int] = {}
-        depth = heights(program)
-        # Equal bodies nest equally deep: when a caller comes, every body that may be equal to one that it calls was there.
-        for instance in sorted(self.inner, key=lambda instance: (depth[instance[0]], rank[instance[0]])):
+        # Equal bodies nest equally deep: all bodies that may equal a callee are numbered before the caller.
+        for instance in sorted(self.instances, key=lambda instance: (depth[instance[0]], rank[instance[0]])):
             number = self.classes[instance] = numbers.setdefault(self._identity(instance), len(numbers))
             for call in self.calls.get(instance, ()):
                 called = instance[1], number
                 self.first[called] = min(call, self.first.get(called, call))
         self.members: dict[Hashable, dict[str, list[str]]] = {}
-        """For each class the bodies that become one, and the paths of the modules that each stands in."""
-        for instance in self.inner:
-            self.members.setdefault(self.classes[instance], {}).setdefault(instance[0], []).append(instance[1])
-        called = {name for name, path in self.inner if (name, path) in self.calls}
-        self.ids = ids_of(self.members, {module.path: module.type_name for module in program.modules}, called)
-        """The graph that stays for each class: the first one met in calling order."""
-
-    def _walk(self) -> dict[str, int]:
-        # The instances with what they call; returns the graphs with their places from the innermost outwards.
-        rank = {name: index for index, name in enumerate(self.program.bottom_up)}
-        for outer, inner in with_inner_instances(self.program):
-            self.inner[outer] = inner
-            for node in self.program.graphs[outer[0]].callers:
-                if type(do := node.do) is Call:
-                    self.calls.setdefault((do.graph, join(outer[1], do.instance.path)), []).append(do.instance.call)
-            if any(rank.get(name, math.inf) >= rank[outer[0]] for name, _ in inner):
-                check(self.program)  # a body that reaches itself or is missing stands nowhere: this raises, and says where
-        return rank
+        """For each class the equal bodies, each with the paths of the modules that run it."""
+        for name, path in self.instances:
+            self.members.setdefault(self.classes[name, path], {}).setdefault(name, []).append(path)
+        types = {module.path: module.type_name for module in program.modules}
+        self.ids = ids_of(self.members, types, {name for name, _ in self.calls})
+        """The graph that is kept for each class: the first one in calling order."""
 
     def _identity(self, instance: Instance) -> Hashable:
         name, path = instance
         if name == self.program.root:
             return "root"
-
         graph = self.program.graphs[name]
         called: list[Hashable] = []
         for node in graph.callers:
-            if type(do := node.do) is Call:
-                inner = do.graph, join(path, do.instance.path)
-                called.append((self._call(*inner), self.classes[inner]))
-            else:
-                called += [self.classes[body, path] for body in node.callees]
-        return own_identity(graph)[0], *called, self._convention(instance)
-
-    def _call(self, graph: str, path: str) -> int:
-        # The first call of the module that runs the same body.
-        return self.first[path, self.classes[graph, path]]
-
-    def _convention(self, instance: Instance) -> str:
-        # Bodies with a preserved call signature are called as it says, so it is a part of what they are.
-        signatures = self.program.call_signatures
+            for inner in called_at(node, path):
+                called.append((self.first[inner[1], self.classes[inner]] if type(node.do) is Call else None, self.classes[inner]))
+        # A preserved call signature decides how the body is called.
         calls = self.calls.get(instance)
-        known = signatures.get(Frame(instance[1], calls[0])) if calls and len(signatures) else None
-        return "" if known is None else f" {known.in_spec} {known.out_spec} {known.arg_names}"
+        signature = self.program.call_signatures.get(Frame(path, calls[0])) if calls else None
+        convention = "" if signature is None else f" {signature.in_spec} {signature.out_spec} {signature.arg_names}"
+        return own_identity(graph)[0], *called, convention
 
     def graphs(self) -> dict[str, Graph]:
-        """Return one graph for each class, its calls rewritten; the same object if nothing is."""
+        """Return one graph for each class, its calls rewritten; the same object if nothing changes."""
         found: dict[str, Graph] = {}
-        for instance in self.inner:
-            name = self.ids[self.classes[instance]]
-            if name not in found:
-                found[name] = self._rewritten(*instance)
         for key, members in self.members.items():
-            name = self.ids[key]
-            if len(members) > 1:
-                users = [(self.program.graphs[member], paths) for member, paths in members.items()]
-                found[name] = for_all(found[name], users, is_split=self.is_split)
-            elif not self.is_split and name != self.program.root:
-                found[name] = with_named_reads(found[name])
+            first, paths = next(iter(members.items()))
+            graph = self._rewritten(first, paths[0])
+            others = [self.program.graphs[member] for member in members if member != first]
+            keeps = first == self.program.root and not others
+            found[self.ids[key]] = graph if keeps else shared_body(graph, others, renamed=not self.is_split)
         return found
 
     def _rewritten(self, name: str, path: str) -> Graph:
@@ -164,5 +136,5 @@ class _Classes:
         if type(do) is not Call:
             return node.calling(lambda graph: self.ids[self.classes[graph, path]])
         inner = do.graph, join(path, do.instance.path)
-        new = Call(Frame(do.instance.path, self._call(*inner)), self.ids[self.classes[inner]])
+        new = Call(Frame(do.instance.path, self.first[inner[1], self.classes[inner]]), self.ids[self.classes[inner]])
         return node if new == do else node.evolve(do=new)

@@ -16,7 +16,7 @@ from ..ir.callables import op_name
 from ..ir.calls.call_graph import bodies_run_by
 from ..ir.effects.registered import effects_of
 from ..ir.errors import UnsupportedProgram
-from ..ir.graph import Call, Do, Graph, Node, Op
+from ..ir.graph import Call, Do, Graph, Input, Node, Op
 from ..ir.meta import Meta, freeze_meta
 from ..ir.program import Program
 from ..ir.rewriter import Rewriter
@@ -71,15 +71,13 @@ def _spread(program: Program, graph: Graph, mine: set[str], tokens: Mapping[str,
         if source and index in _given_back(program, graph.by_name.get(source), tokens):
             mine.add(node.name)
         for body in bodies_run_by(node):
-            inputs = program.graphs[body].inputs
-            taken = _leaves(node)[-len(inputs) :] if inputs else []
-            for formal, leaf in zip(reversed(inputs), reversed(taken), strict=False):
-                if type(leaf) is Ref and leaf.name in mine:
-                    tokens[body].add(formal.name)
+            passed = _passed(program, node, body)
+            tokens[body].update([formal.name for formal, leaf in passed if type(leaf) is Ref and leaf.name in mine])
 
 
-def _leaves(node: Node) -> list[Arg]:
-    # What an operator takes, in order, without its bodies.
+def _passed(program: Program, node: Node, body: str) -> list[tuple[Input, Arg]]:
+    # The inputs of a body with the operands that they get: the last ones of the operator.
+    inputs = program.graphs[body].inputs
     found: list[Arg] = []
     todo: list[Arg] = list(reversed(node.args))
     while todo:
@@ -88,7 +86,7 @@ def _leaves(node: Node) -> list[Arg]:
             todo.extend(reversed(part))
         elif type(part) is not Body:
             found.append(part)
-    return found
+    return list(zip(inputs, found[len(found) - len(inputs) :], strict=False)) if len(found) >= len(inputs) else []
 
 
 def _given_back(program: Program, node: Node | None, tokens: Tokens) -> list[int]:
@@ -128,21 +126,18 @@ def _rewritten(program: Program, name: str, tokens: Tokens) -> Graph:
 
 def _check_uses(program: Program, node: Node, bodies: Sequence[str], mine: Collection[str], tokens: Tokens) -> None:
     for body in bodies:
-        inputs = program.graphs[body].inputs
-        taken = _leaves(node)[-len(inputs) :] if inputs else []
-        for formal, leaf in zip(reversed(inputs), reversed(taken), strict=False):
+        for formal, leaf in _passed(program, node, body):
             if formal.name in tokens[body] and not (type(leaf) is Ref and leaf.name in mine):
                 raise UnsupportedProgram(
-                    f"graph {body!r} is given an effect token as {formal.name!r} in one place, and {leaf} by node {node.name}"
+                    f"graph {body!r}: {formal.name!r} is an effect token, and node {node.name} passes {leaf}"
                 )
 
 
 def _untaken(node: Node, tokens: Collection[str], gone: list[int]) -> Node:
-    meta = node.meta
-    value = meta.get("val")
+    value = node.meta.get("val")
+    meta: Meta = node.meta
     if gone and isinstance(value, tuple | list):
-        kept: Meta = freeze_meta({**meta, "val": tuple([part for index, part in enumerate(value) if index not in gone])})
-        meta = kept
+        meta = freeze_meta({**meta, "val": tuple([part for index, part in enumerate(value) if index not in gone])})
     args: Any = _without(node.args, tokens)
     return node.evolve(args=args, meta=meta)
 

@@ -8,25 +8,22 @@ module names it, as in bodies that ``deduplicate`` made, gets the name that the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 
 from attrs import define
 
 from ..ir.arguments import Arg, Body, bodies_in
-from ..ir.calls.call_graph import instances
+from ..ir.calls.call_graph import instances, times_called
 from ..ir.calls.parts import part_names
 from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Call, Frame, Get, Graph, Node, Op
-from ..ir.inference import CallValues
-from ..ir.inference.walk import Called
+from ..ir.inference import CallValues, Run
 from ..ir.names import Names, join, word_of
 from ..ir.own_operators import is_boundary
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.state import exporter_name
-from ..ir.verify import check
-from .shared_bodies import is_named_after, with_names
+from .shared_bodies import bodies_before_callers, is_named_after, with_names
 from .transformation import UNLIMITED, Fuel, transformation
 
 __all__ = ["LIMIT", "expand", "own_bodies"]
@@ -94,7 +91,8 @@ def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozens
     """
     if len(program.order) == 1:
         return program
-    counts = _counts(program)
+    bodies_before_callers(program)
+    counts = {name: count for name, count in times_called(program).items() if count}
     size = sum(count * len(program.graphs[name].nodes) for name, count in counts.items())
     if size > at_most:
         raise UnsupportedProgram(
@@ -108,19 +106,6 @@ def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozens
     return made if same else made.evolve(call_signatures=pmap(work.signatures))
 
 
-def _counts(program: Program) -> dict[str, int]:
-    # How often each graph is called in all, through whatever calls it.
-    rank = {name: index for index, name in enumerate(program.bottom_up)}
-    counts = dict.fromkeys(reversed(program.bottom_up), 0)
-    counts[program.root] = 1
-    for name in counts:
-        for inner in program.graphs[name].callees:
-            if rank.get(inner, math.inf) >= rank[name]:
-                check(program)  # a body that reaches itself or is missing has no expansion: this raises, and says where
-            counts[inner] += counts[name]
-    return counts
-
-
 @define
 class _Level:
     """One body of the result while its nodes are copied."""
@@ -129,8 +114,8 @@ class _Level:
     graph: Graph
     path: str
     """The module that it is called as."""
-    values: Called | None
-    """Its fake values in this call; None if its meta says them."""
+    values: Run
+    """Its fake values in this call."""
     rest: Iterator[int]
     """The numbers of the nodes that call bodies or give them to operators, of those that are left."""
     nodes: list[Node]
@@ -178,10 +163,10 @@ class _Expansion:
             level.nodes[number] = self._called(node, do, level) if type(do) is Call else self._given(node, level)
         return self.done
 
-    def _open(self, source: str, name: str, path: str, values: Called | None) -> None:
+    def _open(self, source: str, name: str, path: str, values: Run) -> None:
         # What is called once, or stays shared, says what it said.
         stays = self.counts[source] == 1 or source in self.keep
-        graph = self.program.graphs[source] if stays else self._own(self.values.body(source, values), path)
+        graph = self.program.graphs[source] if stays else self._own(values.body, path)
         calling = {id(node) for node in graph.callers}
         if calling:
             numbers = [number for number, node in enumerate(graph.nodes) if id(node) in calling]

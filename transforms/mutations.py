@@ -236,7 +236,7 @@ def functionalize(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
 
 class _Backwards:
-    """One walk from the last node to the first; what stays is noted as it is passed."""
+    """One walk from the last node to the first, which records the nodes that stay."""
 
     def __init__(self, program: Program, fuel: Fuel) -> None:
         self.source = program
@@ -249,7 +249,7 @@ class _Backwards:
         self.returned: list[Mutation] = []
         self.edit = Rewriter(self.graph)
         self.used: set[str] = set()
-        """Values that nodes which stay use."""
+        """Values used by nodes that stay."""
         self.written: set[object] = set()
         """Memory that nodes which stay write, after the point of the walk."""
         self.touched: set[object] = self._memory(self.graph.output_refs())

@@ -39,7 +39,7 @@ LONGEST = 60
 
 
 def trace_program(step: str, number: int, program: Program, before: Program | None = None) -> None:
-    """Write a program to the structured trace, if somebody reads it.
+    """Write a program to the structured trace, if it is enabled.
 
     Args:
         step: what made the program.
@@ -51,7 +51,7 @@ def trace_program(step: str, number: int, program: Program, before: Program | No
 
 
 def artifact_name(step: str, number: int) -> str:
-    """Return the name of an artifact: a word, whatever the step is called.
+    """Return the name of an artifact of a step, as one word.
 
     >>> artifact_name("outline", 5), artifact_name("../<lambda>", 1)
     ('purefx_5_outline', 'purefx_1_____lambda_')
@@ -135,33 +135,25 @@ def _run(program: Program, steps: Sequence[Step], *, proven: bool) -> Program:
             except AttributeError as error:
                 if error.obj is before or error.obj is Program.graph:
                     error.add_note(
-                        f"{_name(step)} was given a purefx Program; px.from_fx_pass makes a step of a pass over fx graphs"
+                        f"{_name(step)} was passed a purefx Program; px.from_fx_pass makes a step of a pass over fx graphs"
                     )
                 raise
             trace_program(_name(step), number, program, before)
     return program
 
 
-FUSED: dict[tuple[Step, ...], Step] = {
-    (outline, deduplicate): outlined_and_deduplicated,
-}
-"""Steps that are done in one where nobody looks between them: the result is the same, trail included."""
-
-
 def _fused(steps: Sequence[Step]) -> list[tuple[int, Step]]:
-    # Each step with its number; a trace shows the program after every one.
+    # Each step with its number.  Outlining and merging equal bodies are one walk with the same result, trail included; a
+    # structured trace needs the program after every step.
     found: list[tuple[int, Step]] = []
     number = 0
     while number < len(steps):
-        two = tuple(steps[number : number + 2])
-        together = None if is_traced() or not all(map(_is_plain, two)) else FUSED.get(two)
-        found.append((number + 1, steps[number] if together is None else together))
-        number += 1 if together is None else 2
+        two = steps[number : number + 2]
+        plain = all(isinstance(step, Transformation) and not step.options for step in two)
+        together = plain and not is_traced() and tuple(two) == (outline, deduplicate)
+        found.append((number + 1, outlined_and_deduplicated if together else steps[number]))
+        number += 2 if together else 1
     return found
-
-
-def _is_plain(step: Step) -> bool:
-    return isinstance(step, Transformation) and not step.options
 
 
 def check_order(program: Program, steps: Sequence[Callable[[Program], Program]]) -> None:
@@ -187,12 +179,10 @@ def check_order(program: Program, steps: Sequence[Callable[[Program], Program]])
 def _check_step(number: int, step: object) -> None:
     if is_function(step):
         return
-    advice = ""
-    if isinstance(step, str):
-        advice = "; give the transformation itself, as px.outline, and not its name"
-    elif isinstance(step, Iterable) and not callable(step):
-        advice = "; pass several one by one, as in transform(program, *steps)"
-    raise PipelineError(f"step {number} is {kind_of(step)}, and a step is a function of a program{advice}")
+    raise PipelineError(
+        f"step {number} is {kind_of(step)}, and a step is a function of a program, such as px.outline; pass several as in "
+        "px.transform(program, *steps)"
+    )
 
 
 def as_step(step: Step) -> Step:
@@ -217,11 +207,11 @@ class Rewrite:
     """
 
     number: int
-    """Which one it is, counted from 1 over the whole pipeline: the fuel that is just enough for it."""
+    """Its number, counted from 1 over the whole pipeline: the least fuel that includes it."""
     transformation: str
     """The name of the transformation that did it."""
     label: str
-    """What was rewritten."""
+    """The label of the rewrite."""
     before: Program = field(repr=False)
     after: Program = field(repr=False)
 
@@ -265,14 +255,14 @@ def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Call
     steps = tuple(map(as_step, given if isinstance(given, Iterable) and not callable(given) else (given,)))
     for number, step in enumerate(steps, 1):
         _check_step(number, step)
-    if len(steps) == 1 and not _takes_fuel(steps[0]):
+    if len(steps) == 1 and not (isinstance(steps[0], Transformation) and steps[0].takes_fuel):
         raise without_fuel(_name(steps[0]))
     for step in steps:
         if isinstance(step, Transformation) and dict(step.options).get("fuel") is not None:
-            raise FuelError(f"{step.name} has fuel bound to it, and bisect chooses how much: give it without")
+            raise FuelError(f"{step.name} has fuel bound to it, and bisect chooses how much: pass it without")
     check_order(program, steps)
     if is_bad(program):
-        raise FuelError("the program is bad already, before any rewrite: start with one for which is_bad gives False")
+        raise FuelError("the program is bad already, before any rewrite: start with one for which is_bad returns False")
     whole = _Run(program, steps, sys.maxsize)
     if not is_bad(whole.result):
         return None
@@ -296,7 +286,7 @@ def _search(program: Program, steps: Sequence[Step], whole: _Run, is_bad: Callab
 
 
 class _Run:
-    """The steps run on a program with one supply of fuel."""
+    """The steps, run on a program with one budget of fuel."""
 
     def __init__(self, program: Program, steps: Sequence[Step], limit: int) -> None:
         fuel = Fuel(limit)
@@ -314,14 +304,10 @@ class _Run:
 
 
 def _stepped(program: Program, step: Step, fuel: Fuel) -> Program:
-    if isinstance(step, Transformation) and _takes_fuel(step):
+    if isinstance(step, Transformation) and step.takes_fuel:
         return step.spend(program, fuel, **dict(step.options))
     result = a_result(step(program), _name(step))
     return result if result is program or fuel.burn("all that it does") else program
-
-
-def _takes_fuel(step: Step) -> bool:
-    return isinstance(step, Transformation) and step.takes_fuel
 
 
 def _name(step: Step) -> str:

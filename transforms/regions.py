@@ -23,7 +23,7 @@ __all__ = ["call_nodes", "dispatch", "is_check"]
 def call_nodes(
     call: Call, inputs: Iterable[str], outputs: Sequence[str], names: Names, metas: Mapping[str, Meta]
 ) -> tuple[Node, ...]:
-    """Return the nodes of a caller that give a body its inputs and take its results.
+    """Return the nodes of a caller that call a body and select its results.
 
     Args:
         call: which body, as which module call.
@@ -48,11 +48,11 @@ def call_nodes(
 
 
 HARMLESS = frozenset({"aten._assert_tensor_metadata.default"})
-"""Ordered operators that say the same wherever they stand: each cast of a decoder has one."""
+"""Ordered operators that may be reordered: each cast of a decoder has one."""
 
 
 def is_check(node: Node) -> bool:
-    """Return whether a node does nothing but assert what type a value has.
+    """Return whether a node only asserts the type of a value.
 
     >>> is_check(Node("y", Op("toy.neg")))
     False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import keyword
+import math
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
@@ -14,7 +15,6 @@ from typing import Any, TypeVar
 
 import torch
 from attrs import evolve, frozen
-from torch.fx.passes.shape_prop import TensorMetadata
 
 from ..ir.analysis.numbers import SYMBOLIC
 from ..ir.arguments import Ref
@@ -24,19 +24,19 @@ from ..ir.meta import EMPTY_META, Meta
 from ..ir.names import Names, is_identifier, stem_of, word_of
 from ..ir.origins import standing_for
 from ..ir.program import Program
-from ..ir.state import NAME_PREFIXES, path_in_names
 from ..ir.torch_private import device_of
+from ..ir.verify import check
 
 __all__ = [
     "RESERVED",
-    "Standing",
+    "EqualBody",
     "alike",
-    "for_all",
+    "bodies_before_callers",
     "ids_of",
     "is_named_after",
     "placed",
+    "shared_body",
     "value_only",
-    "with_named_reads",
     "with_names",
     "without_values",
     "word_of_operator",
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def placed(program: Program) -> frozenset[str]:
-    """Return the graphs that read state or call modules, themselves or through others: where they stand matters.
+    """Return the graphs that read state or call modules, directly or through others: they depend on their module path.
 
     Args:
         program: any program.
@@ -61,10 +61,25 @@ def placed(program: Program) -> frozenset[str]:
     return frozenset(found)
 
 
+def bodies_before_callers(program: Program) -> dict[str, int]:
+    """Return the number of each graph that the root reaches, in an order in which callees precede their callers.
+
+    Raises:
+        InvalidProgram: a body calls itself, or one that does not exist.
+
+    >>> bodies_before_callers(Program.of({"": Graph((), ())}))
+    {'': 0}
+    """
+    rank = {name: index for index, name in enumerate(program.bottom_up)}
+    if any(rank.get(inner, math.inf) >= number for name, number in rank.items() for inner in program.graphs[name].callees):
+        check(program)
+    return rank
+
+
 VALUES = ("val", "tensor_meta")
 
 OF_A_CALL = (*VALUES, "example_value", "unbacked_bindings", "custom")
-"""What meta says of one call.  The rest (stack traces, where a node came from) tells how the node came about."""
+"""Entries of meta that hold for one call.  The others (stack traces, origins) describe the history of the node."""
 
 
 def alike(left: Any, right: Any) -> bool:
@@ -85,7 +100,7 @@ def _facts(tensor: torch.Tensor) -> tuple[object, ...]:
 
 
 def common_meta(meta: Meta, others: Sequence[Meta]) -> Meta:
-    """Return meta without what it says of one call and others do not say; the same object if they say all of it.
+    """Return meta without the entries of one call that differ in others; the same object if none does.
 
     What has it stands for the others from now on, and its origin says so.
 
@@ -96,37 +111,23 @@ def common_meta(meta: Meta, others: Sequence[Meta]) -> Meta:
 
 
 def common_values(meta: Meta, others: Sequence[Meta]) -> Meta:
-    """Return meta without what it says of one call and others do not say, as ``common_meta``; its origin stays what it is.
+    """Return meta without the entries of one call that differ in others; unlike in ``common_meta``, the origin stays.
 
     >>> dict(common_values({"val": 1, "stack_trace": "a"}, [{"val": 2}]))
     {'stack_trace': 'a'}
     """
-    told = [key for key in OF_A_CALL if key in meta]
-    if told and told[0] == "val" and plainly_alike(meta["val"], [other.get("val") for other in others]):
-        # What else is said of the tensor follows, and costs more to compare.
-        follows = "tensor_meta" in meta and _is_said_of_alike(meta["tensor_meta"], others)
-        told = told[2:] if follows else told[1:]
-    gone: set[str] = set()
-    for other in others if told else ():
-        if other is not meta:
-            gone.update([key for key in told if key not in gone and not agrees(meta[key], other.get(key, UNSAID))])
-            if len(gone) == len(told):
-                break  # nothing is left that another could contradict
+    kept = [key for key in OF_A_CALL if key in meta]
+    if kept and kept[0] == "val" and plainly_alike(meta["val"], [other.get("val") for other in others]):
+        kept = kept[1:]
+    gone = {key for key in kept if not all(other is meta or agrees(meta[key], other.get(key, UNSAID)) for other in others)}
     return MappingProxyType({key: value for key, value in meta.items() if key not in gone}) if gone else meta
-
-
-def _is_said_of_alike(shown: Any, others: Sequence[Meta]) -> bool:
-    if type(shown) is not TensorMetadata:
-        return False
-    said: list[Any] = [other.get("tensor_meta") for other in others]
-    return {*map(type, said)} <= {TensorMetadata} and all(one.requires_grad is shown.requires_grad for one in said)
 
 
 UNSAID = object()
 
 
 def without_values(meta: Meta) -> Meta:
-    """Return meta without what depends on shapes; the same object if it has nothing of that.
+    """Return meta without the entries that depend on shapes; the same object if it has none.
 
     >>> dict(without_values({"val": 1, "stack_trace": "here"}))
     {'stack_trace': 'here'}
@@ -137,7 +138,7 @@ def without_values(meta: Meta) -> Meta:
 
 
 def value_only(meta: Meta) -> Meta:
-    """Return what the meta of a value says of the value alone, for those that hand it on.
+    """Return the fake value alone, as meta of nodes that pass the value on.
 
     >>> dict(value_only({"val": 1, "stack_trace": "here"}))
     {'val': 1}
@@ -146,79 +147,65 @@ def value_only(meta: Meta) -> Meta:
 
 
 RESERVED = frozenset([*keyword.kwlist, *dir(builtins)])
-"""Names that fx gives to no value: a sum is ``sum_1``."""
+"""Names that fx does not use for values: a sum is ``sum_1``."""
 
 NEUTRAL_INPUT = "arg"
 NEUTRAL_BODY = "shared"
 
 
 @frozen
-class Standing:
-    """One of several equal bodies, as far as it differs from them: what stands for its inputs and nodes."""
+class EqualBody:
+    """The inputs and nodes of a body that equals another, or other values with their names and meta."""
 
     inputs: Sequence[Input | Node]
     nodes: Sequence[Input | Node]
 
 
-User = tuple[Standing | Graph, Sequence[str]]
-"""A body that became one with others, and the paths of the modules that it stands in."""
+AnyBody = EqualBody | Graph
 
 
-def with_common_names(graph: Graph, users: Sequence[User]) -> Graph:
-    """Return a body with names that are right for all of its users; the same object if it has them.
+def with_common_names(graph: Graph, others: Sequence[AnyBody]) -> Graph:
+    """Return a body with names that fit all bodies that it stands for; the same object if it has them.
+
+    A value is named after its operator, or by the name that it has in all of them; an input without such a name is ``arg``.
 
     Args:
-        graph: the body that stays.
-        users: the bodies that it stands for.
+        graph: the body that is kept.
+        others: the equal bodies that it replaces.
 
     >>> from purefx.ir import Input
     >>> neg = Op("toy.neg")
     >>> one, other = (Graph((Input(x),), (Node(y, neg, (Ref(x),)),), Ref(y)) for x, y in (("x_1", "neg"), ("x_4", "neg_3")))
-    >>> named = with_common_names(one, [(one, ["a"]), (other, ["b"])])
-    >>> named.inputs[0].name, named.nodes[0].name, with_common_names(named, [(named, ["a"]), (other, ["b"])]) is named
+    >>> named = with_common_names(one, [other])
+    >>> named.inputs[0].name, named.nodes[0].name, with_common_names(named, [other]) is named
     ('x', 'neg', True)
     """
-    words = [frozenset([word for path in paths if path for word in (word_of(path), path_in_names(path))]) for _, paths in users]
     names = Names(RESERVED)
     known: dict[str, Ref] = {}
     for place, formal in enumerate(graph.inputs):
-        called = [other.inputs[place].name for other, _ in users]
-        known[formal.name] = Ref(names.fresh(_common(called, words) or NEUTRAL_INPUT))
+        common = _common_stem(formal.name, [other.inputs[place].name for other in others])
+        known[formal.name] = Ref(names.fresh(common or NEUTRAL_INPUT))
     for place, node in enumerate(graph.nodes):
-        known[node.name] = Ref(names.fresh(_wanted(node, place, users, words)))
+        known[node.name] = Ref(names.fresh(_wanted(node, [other.nodes[place].name for other in others])))
     return graph.renamed({old: new for old, new in known.items() if new.name != old})
 
 
-def _wanted(node: Node, place: int, users: Sequence[User], words: Sequence[frozenset[str]]) -> str:
+def _wanted(node: Node, others: Sequence[str]) -> str:
     do = node.do
     if type(do) is Get:
         return word_of(do.slot)
     what = word_of_operator(do.name) if type(do) is Op else stem_of(word_of(do.instance.path))
-    if stem_of(node.name) == what:
-        return what  # what all call it, or what it is
-    return _common([graph.nodes[place].name for graph, _ in users], words) or what
+    return _common_stem(node.name, others) or what
 
 
-def _common(called: Sequence[str], words: Sequence[frozenset[str]]) -> str | None:
-    # What all call a value, with the paths of their modules or at least without.
-    stems = [stem_of(name) for name in called]
-    if stems.count(stems[0]) < len(stems):
-        stems = [_below(stem, of) for stem, of in zip(stems, words, strict=True)]
-    return stems[0] if stems.count(stems[0]) == len(stems) else None
-
-
-def _below(stem: str, words: Iterable[str]) -> str:
-    for word in words:
-        for prefix in NAME_PREFIXES if word in stem else ():
-            rest = stem.removeprefix(f"{prefix}{word}_")
-            if rest not in (stem, ""):
-                return stem_of(word_of(rest))
-    return stem
+def _common_stem(name: str, others: Sequence[str]) -> str | None:
+    stem = stem_of(name)
+    return stem if all(stem_of(other) == stem for other in others) else None
 
 
 @lru_cache(maxsize=1024)
 def word_of_operator(name: str) -> str:
-    """Return what a value is called after its operator: of namespace, operator and overload the operator; of a function its name.
+    """Return the name of a value after its operator: without namespace and overload.
 
     >>> word_of_operator("aten.add_.Tensor"), word_of_operator("torch.relu")
     ('add_', 'relu')
@@ -228,7 +215,7 @@ def word_of_operator(name: str) -> str:
 
 
 def common_id(paths: Iterable[str], types: Mapping[str, str | None]) -> str | None:
-    """Return what a body that modules share is called: like their class, or after none of them; None if no class is known.
+    """Return the id of a body that modules share: their class, or ``shared``; None if no class is known.
 
     Args:
         paths: of the modules.
@@ -249,7 +236,7 @@ def common_id(paths: Iterable[str], types: Mapping[str, str | None]) -> str | No
 
 
 def is_named_after(name: str, slot: str) -> bool:
-    """Return whether a read is called after the state as its module names it, with or without a number.
+    """Return whether a read has the name of its slot, with or without a number.
 
     >>> is_named_after("weight_1", "weight"), is_named_after("p_lin_weight", "weight"), is_named_after("weight_scale", "weight")
     (True, False, False)
@@ -258,17 +245,8 @@ def is_named_after(name: str, slot: str) -> bool:
     return name == word or (rest != name and rest.startswith("_") and rest[1:].isdecimal())
 
 
-def word_of_read(name: str, slot: str) -> str:
-    """Return what a read is called in a body that modules share.
-
-    >>> word_of_read("p_lin_weight", "weight"), word_of_read("weight_1", "weight")
-    ('weight', 'weight_1')
-    """
-    return name if is_named_after(name, slot) else word_of(slot)
-
-
 def with_names(graph: Graph, wanted: Mapping[str, str]) -> Graph:
-    """Return a graph whose nodes have other names, numbered where those are taken; the same object if none has.
+    """Return a graph with some nodes renamed, numbered if the names are taken; the same object if none is.
 
     Args:
         graph: a body.
@@ -291,14 +269,14 @@ Item = TypeVar("Item", Node, Input)
 def ids_of(
     members: Mapping[Hashable, Mapping[str, Sequence[str]]], types: Mapping[str, str | None], called: Container[str]
 ) -> dict[Hashable, str]:
-    """Return what the bodies are called that stay.
+    """Return the ids of the bodies that are kept, by class of equal bodies.
 
-    A body that others become, which other modules have, is named after none of them; the others keep their names.
+    A body that several modules share is named after their class, or ``shared``; the others keep their ids.
 
     Args:
-        members: for each body that stays those that become it, in calling order, and the paths that each of them stands at.
+        members: for each class the equal bodies, in calling order, each with the paths of the modules that run it.
         types: the classes of the modules by path.
-        called: the bodies that module calls run; the rest are given to operators.
+        called: the bodies that module calls run; the rest are passed to operators.
 
     >>> ids_of({0: {"": [""]}, 1: {"a": ["a"], "b": ["b"]}}, {"a": "m.Block", "b": "m.Block"}, ["a", "b"])
     {0: '', 1: 'Block'}
@@ -306,7 +284,7 @@ def ids_of(
     names, ids, shared = Names(()), dict[Hashable, str](), dict[Hashable, str]()
     for key, found in members.items():
         first = next(iter(found))
-        paths = {path for standing in found.values() for path in standing} if len(found) > 1 else ()
+        paths = {path for mine in found.values() for path in mine} if len(found) > 1 else ()
         common = common_id(paths, types) if len(paths) > 1 and first in called else None
         if common is not None:
             shared[key] = common
@@ -316,44 +294,39 @@ def ids_of(
     return ids
 
 
-def for_all(graph: Graph, users: Sequence[User], *, is_split: bool = False, raw: bool = False) -> Graph:
-    """Return a body as it is right for all that become it.
+def shared_body(graph: Graph, others: Sequence[AnyBody], *, renamed: bool = True, raw: bool = False) -> Graph:
+    """Return a body with names and meta that hold for all bodies that it stands for.
 
     Args:
-        graph: the body that stays.
-        users: all of them, that one first.
-        is_split: whether parts have it: inside of those all names stay the original ones.
-        raw: whether the others show what they are given, and what their calls give, with the meta that it has outside.
+        graph: the body that is kept.
+        others: the equal bodies that it replaces; without any, only its reads are named after their slots.
+        renamed: whether values are renamed; inside parts all names stay the original ones.
+        raw: whether the inputs and calls of the others have the meta of the values outside.
 
     >>> from purefx.ir import Node, Op
     >>> one, other = (Graph((), (Node("y", Op("toy.one"), meta={"val": val, "custom": 1}),)) for val in (1, 2))
-    >>> dict(for_all(one, [(one, ["a"]), (other, ["b"])]).nodes[0].meta)
+    >>> dict(shared_body(one, [other]).nodes[0].meta)
     {'custom': 1}
-    """
-    shared = _with_common_meta(graph, [other for other, _ in users[1:]], raw=raw)
-    return shared if is_split else with_common_names(shared, users)
-
-
-def with_named_reads(graph: Graph) -> Graph:
-    """Return a body whose reads have the names of the attributes that they read; the same object if they have.
-
-    >>> with_named_reads(Graph((), (Node("p_a_w", Get("w")),), Ref("p_a_w"))).nodes[0].name
+    >>> shared_body(Graph((), (Node("p_a_w", Get("w")),), Ref("p_a_w")), []).nodes[0].name
     'w'
     """
-    return with_names(graph, {node.name: word_of_read(node.name, node.do.slot) for node in graph.nodes if type(node.do) is Get})
+    if others:
+        shared = _with_common_meta(graph, others, raw=raw)
+        return with_common_names(shared, others) if renamed else shared
+    reads = [(node.name, node.do.slot) for node in graph.nodes if type(node.do) is Get] if renamed else []
+    return with_names(graph, {name: word_of(slot) for name, slot in reads if not is_named_after(name, slot)})
 
 
-def _with_common_meta(graph: Graph, others: Sequence[Standing | Graph], *, raw: bool) -> Graph:
-    # Equal bodies have their values in one order; one that is not the same in every call would be wrong of some.
-    given = common_values if raw else common_meta
-    inputs = [_said_by_all(given, *column) for column in zip(graph.inputs, *[other.inputs for other in others], strict=True)]
+def _with_common_meta(graph: Graph, others: Sequence[AnyBody], *, raw: bool) -> Graph:
+    # Equal bodies have their values in one order.
+    def common(given: Callable[[Meta, Sequence[Meta]], Meta], item: Item, *same: Input | Node) -> Item:
+        meta = given(item.meta, [other.meta for other in same])
+        return item if meta is item.meta else evolve(item, meta=meta)
+
+    outside = common_values if raw else common_meta
+    inputs = [common(outside, *column) for column in zip(graph.inputs, *[other.inputs for other in others], strict=True)]
     nodes = [
-        _said_by_all(given if type(node.do) is Call else common_meta, node, *column)
+        common(outside if type(node.do) is Call else common_meta, node, *column)
         for node, *column in zip(graph.nodes, *[other.nodes for other in others], strict=True)
     ]
     return graph.with_nodes(nodes, inputs=tuple(inputs))
-
-
-def _said_by_all(common: Callable[[Meta, Sequence[Meta]], Meta], item: Item, *others: Input | Node) -> Item:
-    meta = common(item.meta, [other.meta for other in others])
-    return item if meta is item.meta else evolve(item, meta=meta)

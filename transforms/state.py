@@ -131,20 +131,20 @@ def lift_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
 
 class _Lifting:
-    """Works out one input for each tensor; plain lists inside, frozen at the end."""
+    """Computes one input for each tensor."""
 
     def __init__(self, source: Program) -> None:
         self.source = source
         self.state = source.state
         self.reads = [node for node in source.main.nodes if type(node.do) is Get]
         self.taken = {spec.slot: formal.name for formal, spec in source.inputs if type(spec) is StateInput}
-        """State that is an input already: the input by slot."""
+        """The inputs that are state already, by slot."""
         sunk = [place for place in source.signature.lifted if place.slot not in self.taken]
         self.places = [(place.slot, place.behind) for place in sunk]
-        """The inputs to come: the slot, and how many user inputs stand before it."""
+        """The new inputs: the slot, and the number of user inputs before it."""
         self.slots = {*self.taken, *(place.slot for place in sunk if place.used)}
         self.of_cell: dict[int, str] = {}
-        """The slot that is the input for each tensor; those that were used come first."""
+        """The slot of the input of each tensor; used ones are preferred."""
         for slot in (*self.taken, *(place.slot for place in sorted(sunk, key=lambda place: not place.used))):
             self.of_cell.setdefault(self.state[slot].cell, slot)
         self._add_unknown()

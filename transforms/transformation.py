@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from functools import cached_property, wraps
-from inspect import signature
-from typing import Any, TypeVar, cast
+from functools import cached_property
+from inspect import Parameter, signature
+from typing import Any
 
 from attrs import evolve, field, frozen
 
@@ -23,11 +23,15 @@ from ..ir.signature import InputMutation, StateInput, StateMutation, Token
 from ..ir.taking import a_program, a_result, kind_of
 from ..ir.verify import check, trust
 
-__all__ = ["ADVICE", "UNLIMITED", "Fuel", "Transformation", "observed", "takes_fuel", "transformation", "without_fuel"]
+__all__ = ["ADVICE", "UNLIMITED", "Fuel", "Transformation", "observed", "transformation", "without_fuel"]
+
+
+MISSING: Any = object()
+"""Stands for a program that was not passed."""
 
 
 class Fuel:
-    """What is left for one application of a transformation, and what has been done with it.
+    """A budget of rewrites for one application of a transformation, with a log of the rewrites done.
 
     Args:
         limit: how many rewrites may be done; without one, all.
@@ -49,7 +53,7 @@ class Fuel:
             raise FuelError(f"fuel is a number of rewrites, an int of at least 0, or None for no limit; it was {limit!r}")
         self.limit = limit
         self.refused = False
-        """Whether a rewrite was asked for and not allowed: the transformation has not run to its end."""
+        """Whether a rewrite was not allowed: the transformation is incomplete."""
         self._burnt: list[tuple[object, ...]] = []
 
     def burn(self, *label: object, graph: str = "") -> bool:
@@ -79,24 +83,12 @@ class Fuel:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What was rewritten, in order."""
+        """The rewrites, in order."""
         return tuple([" ".join(map(str, label)) for label in self._burnt])
 
 
 UNLIMITED = Fuel()
 """Without a limit nothing is counted, so one value serves all."""
-
-
-def takes_fuel(function: Callable[..., Any]) -> bool:
-    """Return whether a function has a parameter ``fuel``.
-
-    >>> takes_fuel(lambda program, *, fuel: program), takes_fuel(lambda program: program)
-    (True, False)
-    """
-    try:
-        return "fuel" in signature(function).parameters
-    except (TypeError, ValueError):
-        return False
 
 
 def without_fuel(name: str) -> FuelError:
@@ -107,8 +99,8 @@ def without_fuel(name: str) -> FuelError:
     """
     return FuelError(
         f"{name} takes no fuel, so it cannot be stopped after some rewrites.\n"
-        "Give its function a keyword `fuel: Fuel`, make it a transformation with @transformation(), and ask\n"
-        '`if fuel.burn("what is rewritten")` before each rewrite; where the answer is no, leave that place as it is.'
+        "Add a keyword `fuel: Fuel` to its function, make it a transformation with @transformation(), and call\n"
+        '`fuel.burn("what is rewritten")` before each rewrite; where it returns False, leave that place as it is.'
     )
 
 
@@ -122,23 +114,7 @@ GENERIC_LAWS = (
     "it commutes with renaming",
     "untouched graphs stay the same objects",
 )
-"""What holds for every transformation."""
-
-
-C = TypeVar("C", bound=Callable[..., Program])
-
-
-def _saying_its_name(call: C) -> C:
-    # Python says of `px.outline()` that Transformation.__call__ misses an argument.
-    @wraps(call)
-    def checked(self: Transformation, *given: Any, **options: Any) -> Program:
-        if not given and "program" not in options:
-            bound = ", ".join([f"{name}=..." for name in options])
-            step = f"{self.name}.bind({bound})" if options else f"{self.name}, not called"
-            raise ArgumentError(f"{self.name} takes a purefx Program, and was given none; as a step of px.transform write {step}")
-        return call(self, *given, **options)
-
-    return cast("C", checked)
+"""The laws of every transformation."""
 
 
 @frozen(slots=False)
@@ -155,14 +131,14 @@ class Transformation:
     name: str
     apply: Callable[..., Program] = field(repr=False)
     requires: frozenset[str] = frozenset()
-    """Facts that must hold of the program it gets."""
+    """Facts that must hold for its argument."""
     establishes: frozenset[str] = frozenset()
-    """Facts that hold of its result."""
+    """Facts that hold for its result."""
     forgets: frozenset[str] = frozenset()
     """Facts that may no longer hold."""
     inverse: str | None = None
     laws: tuple[str, ...] = ()
-    """What holds for it beyond ``GENERIC_LAWS``, one sentence each."""
+    """Its laws beyond ``GENERIC_LAWS``, one sentence each."""
     proven: bool = False
     """Its laws are part of purefx's own tests: its result on a valid program is not verified again."""
     options: tuple[tuple[str, Any], ...] = ()
@@ -172,8 +148,7 @@ class Transformation:
         told = {name: getattr(self.apply, name, None) for name in ("__doc__", "__module__", "__name__", "__qualname__")}
         self.__dict__.update(told, __wrapped__=self.apply)
 
-    @_saying_its_name
-    def __call__(self, program: Program, *given: Any, fuel: int | None = None, **options: Any) -> Program:
+    def __call__(self, program: Program = MISSING, *given: Any, fuel: int | None = None, **options: Any) -> Program:
         """Return the transformed program.
 
         Args:
@@ -187,9 +162,16 @@ class Transformation:
             UnsupportedProgram: the program has something that it cannot treat faithfully.
             PipelineError: a fact that it requires does not hold.
             FuelError: it takes no fuel, or ``fuel`` is not a number of rewrites.
-            ArgumentError: ``program`` is not a Program, or an option is given by position that is not one by position.
+            ArgumentError: ``program`` is not a Program, or a keyword-only option is passed by position.
             TypeError: an option is unknown (an ArgumentError), or has a value that its function does not take.
         """
+        if program is MISSING:
+            step = (
+                f"{self.name}.bind({', '.join([f'{name}=...' for name in options])})" if options else f"{self.name}, not called"
+            )
+            raise ArgumentError(
+                f"{self.name} takes a purefx Program, and was passed none; as a step of px.transform write {step}"
+            )
         chosen = {**dict(self.options), **(self._by_position(given, options) if given else options)}
         bound = chosen.pop("fuel", None)
         limit = bound if fuel is None else fuel
@@ -246,7 +228,7 @@ class Transformation:
         whole: bool = True,
         before: Program | Callable[[], Program] | None = None,
     ) -> Program:
-        """Return what its function gave with the facts that hold now, and with one more step in the trail.
+        """Return the result of its function with updated facts and one more step in the trail.
 
         Args:
             program: what it was given.
@@ -267,38 +249,36 @@ class Transformation:
         )
         return trust(made) if self.proven and program.checked else made
 
+    @cached_property
+    def _parameters(self) -> Mapping[str, Parameter]:
+        # The options of its function, by name.
+        return dict(list(signature(self.apply).parameters.items())[1:])
+
     def _by_position(self, given: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-        kinds = signature(self.apply).parameters.values()
-        names = [one.name for one in kinds if one.kind is one.POSITIONAL_OR_KEYWORD][1:]
+        names = [name for name, one in self._parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
         if len(given) > len(names):
             by_position = " and ".join(["a program", *names])
             raise ArgumentError(f"{self.name} takes {by_position} by position, and other options by keyword")
         twice = [name for name in names[: len(given)] if name in options]
         if twice:
-            raise ArgumentError(f"{self.name} was given {twice[0]!r} by position and by keyword")
+            raise ArgumentError(f"{self.name} was passed {twice[0]!r} by position and by keyword")
         return {**dict(zip(names, given, strict=False)), **options}
 
     def _known(self, options: Iterable[str]) -> None:
         # Raise where its function has no such option.
-        try:
-            kinds = signature(self.apply).parameters.values()
-        except (TypeError, ValueError):
-            return
-        if any(one.kind is one.VAR_KEYWORD for one in kinds):
-            return
-        known = [one.name for one in kinds if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-        for name in options:
-            if name not in known:
-                there = ", ".join([f"{one}=" for one in known[1:]]) or "none"
-                raise ArgumentError(f"{self.name} has no option {name!a}{did_you_mean(name, known[1:])}; it has {there}")
+        known = [name for name, one in self._parameters.items() if one.kind is not one.VAR_KEYWORD]
+        unknown = [name for name in options if name not in known]
+        if unknown and len(known) == len(self._parameters):
+            there = ", ".join([f"{one}=" for one in known]) or "none"
+            raise ArgumentError(f"{self.name} has no option {unknown[0]!a}{did_you_mean(unknown[0], known)}; it has {there}")
 
-    @cached_property
+    @property
     def takes_fuel(self) -> bool:
         """Whether it can be stopped after some rewrites: its function has a keyword ``fuel``."""
-        return takes_fuel(self.apply)
+        return "fuel" in self._parameters
 
     def lacks(self, facts: frozenset[str]) -> str | None:
-        """Return a fact that it requires and that does not hold; None if it can run, or would have nothing to do."""
+        """Return a required fact that does not hold; None if it can run, or has nothing to do."""
         if self.requires <= facts or (self.establishes and self.establishes <= facts):
             return None
         return min(self.requires - facts)
@@ -327,7 +307,7 @@ def transformation(
     laws: Iterable[str] = (),
     proven: bool = False,
 ) -> Callable[[Callable[..., Program]], Transformation]:
-    """Make a transformation of a function ``program, *, options -> program``; it takes the function's name.
+    """Turn a function ``program, *, options -> program`` into a transformation of the same name.
 
     The facts of the result are those that the program has which the function returns, without what is forgotten and with what is
     established; so a function that calls other transformations need not repeat what those forget.
@@ -351,7 +331,7 @@ def transformation(
     'idle'
     """
     if function is not None:  # pyright: ignore[reportUnnecessaryComparison]
-        raise ArgumentError(f"transformation makes a decorator, so call it: @transformation(); it was given {kind_of(function)}")
+        raise ArgumentError(f"transformation makes a decorator, so call it: @transformation(); it was passed {kind_of(function)}")
 
     def make(apply: Callable[..., Program]) -> Transformation:
         return Transformation(
@@ -402,4 +382,4 @@ ABSENT: dict[str, tuple[type, ...]] = {
     "mutations in place": (StateMutation, InputMutation),
     "token free": (Token,),
 }
-"""What a program does not have when a fact holds."""
+"""The operations and specs that a program lacks if a fact holds."""

@@ -10,7 +10,7 @@ tensors.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -29,8 +29,6 @@ from ..state import SlotKind, State, describe_tensor
 from ..taking import TWO_PROGRAMS, a_program
 
 OPENING = {tuple: "(", Items: "[", Record: "{", slice: ":"}
-
-CalleeKey = Callable[[Node, Call], Hashable]
 
 
 def digest(program: Program) -> str:
@@ -164,29 +162,6 @@ def _described(value: Any) -> object:
     return (type(value).__module__, type(value).__qualname__, tensors)
 
 
-def graph_digest(graph: Graph, callees: Mapping[str, str], *, instance: CalleeKey | None = None) -> str:
-    """Return the structural identity of one body, 32 hexadecimal digits.
-
-    Args:
-        graph: the body.
-        callees: the identity of every graph that it calls.
-        instance: what to write for the instance of a call; by default its relative path alone.
-    """
-    return hash_of("\n".join(map(str, graph_tokens(graph, callees, instance=instance))))
-
-
-class _Holes(dict[str, str]):
-    """Stands for the digests of callees: writes the same for all, and notes in which order they are asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def get(self, key: str, default: Any = None) -> Any:  # noqa: ARG002
-        self.names.append(key)
-        return "callee"
-
-
 @derived
 def own_identity(graph: Graph) -> tuple[str, tuple[str, ...]]:
     """Return what a body is apart from what its callees are: a hash, and their names in order, repeats kept.
@@ -195,12 +170,11 @@ def own_identity(graph: Graph) -> tuple[str, tuple[str, ...]]:
     >>> own_identity(Graph((), (Node("y", Call(Frame("m"), "body")),)))[1]
     ('body',)
     """
-    holes = _Holes()
-    tokens = graph_tokens(graph, holes)
-    return hash_of("\n".join(map(str, tokens))), tuple(holes.names)
+    callees = tuple([name for node in graph.nodes for name in node.callees])
+    return hash_of("\n".join(map(str, graph_tokens(graph, dict.fromkeys(callees, "callee"))))), callees
 
 
-def graph_tokens(graph: Graph, callees: Mapping[str, Hashable], *, instance: CalleeKey | None = None) -> list[Hashable]:
+def graph_tokens(graph: Graph, callees: Mapping[str, Hashable]) -> list[Hashable]:
     """Return one body as a flat list, equal for bodies that are equal up to names.
 
     Within one process this is as good as a digest, and costs less where it is only compared.
@@ -208,7 +182,6 @@ def graph_tokens(graph: Graph, callees: Mapping[str, Hashable], *, instance: Cal
     Args:
         graph: the body.
         callees: the identity of every graph that it calls.
-        instance: what to write for the instance of a call; by default its relative path alone.
 
     >>> from purefx.ir import Graph, Input, Node, Op, Ref
     >>> graph_tokens(Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), Ref("y")), {})
@@ -221,7 +194,7 @@ def graph_tokens(graph: Graph, callees: Mapping[str, Hashable], *, instance: Cal
         do = node.do
         if type(do) is Call:
             add("call")
-            add(repr(do.instance.path) if instance is None else instance(node, do))
+            add(repr(do.instance.path))
             add(callees.get(do.graph, do.graph))
         elif type(do) is Get:
             add("get")
@@ -302,11 +275,8 @@ def _write(arg: Any, tokens: list[Hashable], positions: Mapping[str, int], calle
             tokens.append(literal_token(part))
 
 
-class _Closing:
-    """The end of a container in the token list."""
-
-
-CLOSING = _Closing()
+CLOSING = object()
+"""The end of a container in the token list."""
 
 
 def literal_token(value: Any) -> str:

@@ -66,11 +66,11 @@ def _begun(item: T, graph: str, op: str, stack: Stack) -> T:
     return evolve(item, meta=MappingProxyType({**item.meta, ORIGIN: origin}))
 
 
-def op_name(node: Node) -> str:
+def action_of(node: Node) -> str:
     """Return what a node does, in a word or two.
 
     >>> from purefx.ir import Frame
-    >>> op_name(Node("y", Op("toy.neg"))), op_name(Node("y", Call(Frame("act"), "act"))), op_name(Node("w", Get("w")))
+    >>> action_of(Node("y", Op("toy.neg"))), action_of(Node("y", Call(Frame("act"), "act"))), action_of(Node("w", Get("w")))
     ('toy.neg', 'call act', 'get w')
     """
     match node.do:
@@ -98,7 +98,7 @@ def version_of(program: Program, step: str = "") -> Version:
         for node in program.graphs[name].nodes:
             origin = origin_of(node.meta)
             if origin is not None:
-                found.setdefault(origin, []).append(Place(name, node.name, op_name(node)))
+                found.setdefault(origin, []).append(Place(name, node.name, action_of(node)))
     given: dict[Origin, list[Place]] = {}
     for name in program.order:
         for formal in program.graphs[name].inputs:
@@ -462,14 +462,14 @@ def _place_of(program: Program, name: str, graph: str | None) -> tuple[Place, st
         graph, path = body_named(program, graph) or (graph, None)
     has = [one for one in program.order if name in program.graphs[one].by_name and graph in (None, one)]
     if len(has) > 1 and program.root not in has:
-        raise NamingError(f"{len(has)} graphs have a node {name!a}: say which with graph=, {', '.join(map(ascii, has[:SHOWN]))}")
+        raise NamingError(f"{len(has)} graphs have a node {name!a}: pass graph=, one of {', '.join(map(ascii, has[:SHOWN]))}")
     if not has:
         known = {node.name for one, node in program.nodes() if graph in (None, one)}
         where = "the program" if graph is None else f"{graph or 'the root'!a}"
         raise NamingError(f"there is no node {name!a} in {where}{did_you_mean(name, known)}")
     where = program.root if program.root in has else has[0]
     node = program.graphs[where].by_name[name]
-    return Place(where, name, op_name(node)), _path_of(node, [path] if path is not None else all_instances(program)[where])
+    return Place(where, name, action_of(node)), _path_of(node, [path] if path is not None else all_instances(program)[where])
 
 
 def _path_of(node: Node, paths: Sequence[str]) -> str | None:

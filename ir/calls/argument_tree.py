@@ -1,4 +1,4 @@
-"""``ArgumentTree``: the arguments of a function as the leaves of pytrees, in their order, and how each is called.
+"""``ArgumentTree``: the arguments of a function as leaves of pytrees, in order, with their names.
 
 Everything that turns arguments into leaves, or names a leaf, asks this: the root, calls with a preserved signature, guards.
 Nothing here unflattens: a class that is registered as a pytree may check its parts when it is made.
@@ -36,13 +36,13 @@ class ArgumentTree:
     keyword: Mapping[str, Any]
     """By name, in the order of the leaves."""
     specs: tuple[Any, ...]
-    """Those of all arguments, the positional ones first."""
+    """The pytrees of all arguments, the positional ones first."""
     labels: tuple[str, ...]
-    """What each is called in messages and by those who pass it by name."""
+    """The name of each argument, in messages and for callers that pass it by name."""
     is_flat: bool
     """Whether each argument is one leaf."""
     examples: tuple[Any, ...]
-    """What was once passed for each argument; None where that is not known."""
+    """An example of each argument; None if unknown."""
 
     @classmethod
     def of(cls, in_spec: Any, names: Sequence[str] = (), example: Any = None) -> Self:
@@ -149,7 +149,7 @@ def leaf_ranges(specs: Iterable[Any]) -> list[range]:
 
 
 FX_CONTAINERS = (torch.fx.immutable_collections.immutable_list, torch.fx.immutable_collections.immutable_dict)
-"""What fx makes of the lists and dicts among the arguments of a node."""
+"""The containers that fx uses for lists and dicts among the arguments of a node."""
 
 
 def flatten(value: Any, spec: Any, path: str) -> list[Any]:

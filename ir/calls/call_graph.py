@@ -16,14 +16,14 @@ from ..names import join, way_to
 from ..program import CallSignature, Program
 
 Instance = tuple[str, str]
-"""The id of a graph, and the path from the root of the module that it is instantiated in."""
+"""The id of a graph, and the path of the module that runs it."""
 
 Label = int
 """The number of a call of a module."""
 
 
 def bodies_of(node: Node) -> Sequence[str]:
-    """Return the graphs that a node calls, or gives to an operator that runs them.
+    """Return the graphs that a node calls or passes to an operator.
 
     >>> bodies_of(Node("y", Call(Frame("mlp"), "body"))), bodies_of(Node("y", Op("toy.neg")))
     (('body',), ())
@@ -32,7 +32,7 @@ def bodies_of(node: Node) -> Sequence[str]:
 
 
 def bodies_run_by(node: Node) -> Sequence[str]:
-    """Return the graphs that a node gives to an operator that runs them; not the one that it calls.
+    """Return the graphs that a node passes to an operator, without the one that it calls.
 
     >>> bodies_run_by(Node("y", Call(Frame("mlp"), "body")))
     ()
@@ -63,14 +63,7 @@ def inner_instances(program: Program, place: Instance) -> list[Instance]:
     >>> inner_instances(Program.of({"": Graph((), (Node("y", Call(Frame("mlp"), "body")),))}), ("", ""))
     [('body', 'mlp')]
     """
-    path = place[1]
-    found: list[Instance] = []
-    for node in program.graphs[place[0]].callers:
-        if type(do := node.do) is Call:
-            found.append((do.graph, join(path, do.instance.path)))
-        else:
-            found += called_at(node, path)
-    return found
+    return [inner for node in program.graphs[place[0]].callers for inner in called_at(node, place[1])]
 
 
 def instances(
@@ -79,55 +72,16 @@ def instances(
     """Yield a body and all bodies reachable from it, once per instance path, callers before callees.
 
     Args:
-        program: whose graphs they are; what it does not have is left out.
-        graph: where to begin, by default the root.
-        path: where that stands.
-        among: the paths that matter, and all above them; a body that stands elsewhere is yielded and looked into once, so bodies
-            that call others twice each, in a file that somebody made, do not take forever.
+        program: at any stage; missing graphs are skipped.
+        graph: the first body, by default the root.
+        path: its instance path.
+        among: the module paths that matter, with all paths above them.  Each body that is only instantiated elsewhere is visited
+            once, because the number of instances can be exponential in the number of bodies.
 
     >>> from purefx.ir import Graph
     >>> calls = tuple(Node(path, Call(Frame(path), "body")) for path in "ab")
     >>> list(instances(Program.of({"": Graph((), calls, ()), "body": Graph((), ())})))
     [('', ''), ('body', 'a'), ('body', 'b')]
-    """
-    for place, _ in with_inner_instances(program, graph, path, among=among):
-        yield place
-
-
-def body_named(program: Program, name: Any) -> tuple[str, str | None] | None:
-    """Return the body that somebody asks for, with the path of the module where it was asked for by that; None if there is none.
-
-    Args:
-        program: at any stage; one whose bodies call one another many times each does not take longer.
-        name: the id of a body, or the path of a module that runs it; anything, of which only text names something.
-
-    >>> from purefx.ir import Graph
-    >>> program = Program.of({"": Graph((), (Node("y", Call(Frame("mlp"), "Mlp")),), ()), "Mlp": Graph((), ())})
-    >>> body_named(program, "Mlp"), body_named(program, "mlp"), body_named(program, "nowhere")
-    (('Mlp', None), ('Mlp', 'mlp'), None)
-    """
-    if type(name) is not str:
-        return None
-    if name in program.graphs:
-        return name, None
-    return next((place for place in instances(program, among={"", *way_to(name)}) if place[1] == name), None)
-
-
-def with_inner_instances(
-    program: Program, graph: str | None = None, path: str = "", *, among: Collection[str] | None = None
-) -> Iterator[tuple[Instance, list[Instance]]]:
-    """Yield what ``instances`` yields, each with the bodies that it calls or passes to operators.
-
-    Args:
-        program: whose graphs they are; this and the rest as ``instances`` takes them.
-        graph: where to begin, by default the root.
-        path: where that stands.
-        among: the paths that matter, and all above them.
-
-    >>> from purefx.ir import Graph
-    >>> calls = tuple(Node(path, Call(Frame(path), "body")) for path in "ab")
-    >>> next(with_inner_instances(Program.of({"": Graph((), calls, ()), "body": Graph((), ())})))
-    (('', ''), [('body', 'a'), ('body', 'b')])
     """
     seen: set[Instance] = set()
     elsewhere: set[str] = set()
@@ -141,21 +95,35 @@ def with_inner_instances(
             if place[0] in elsewhere:
                 continue
             elsewhere.add(place[0])
-        inner = inner_instances(program, place)
-        yield place, inner
-        todo.extend(reversed(inner))
+        yield place
+        todo.extend(reversed(inner_instances(program, place)))
 
 
-def calls_from(
-    program: Program, graph: str | None = None, path: str = "", *, among: Collection[str] | None = None
-) -> Iterator[tuple[Instance, Call, str]]:
-    """Yield the module calls in and below a body: the caller, the call, and the path of the module from the root.
+def body_named(program: Program, name: Any) -> tuple[str, str | None] | None:
+    """Return the body with a name: its id, and the path of its module if the name is a path; None if there is none.
 
     Args:
-        program: whose graphs they are; this and the rest as ``instances`` takes them.
-        graph: where to begin, by default the root.
-        path: where that stands.
-        among: the paths that matter, and all above them.
+        program: at any stage.
+        name: the id of a body, or the path of a module that runs it; a value that is not a string names nothing.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), (Node("y", Call(Frame("mlp"), "Mlp")),), ()), "Mlp": Graph((), ())})
+    >>> body_named(program, "Mlp"), body_named(program, "mlp"), body_named(program, "nowhere")
+    (('Mlp', None), ('Mlp', 'mlp'), None)
+    """
+    if type(name) is not str:
+        return None
+    if name in program.graphs:
+        return name, None
+    return next((place for place in instances(program, among={"", *way_to(name)}) if place[1] == name), None)
+
+
+def calls_from(program: Program, *, among: Collection[str] | None = None) -> Iterator[tuple[Instance, Call, str]]:
+    """Yield each module call: the caller, the call, and the path of the module from the root.
+
+    Args:
+        program: at any stage.
+        among: as for ``instances``.
 
     >>> from purefx.ir import Graph
     >>> calls = tuple(Node(path, Call(Frame(path), "body")) for path in "ab")
@@ -163,7 +131,7 @@ def calls_from(
     >>> [(caller, call.graph, below) for caller, call, below in calls_from(program)]
     [(('', ''), 'body', 'a'), (('', ''), 'body', 'b')]
     """
-    for place in instances(program, graph, path, among=among):
+    for place in instances(program, among=among):
         for node in program.graphs[place[0]].callers:
             if type(do := node.do) is Call:
                 yield place, do, join(place[1], do.instance.path)

@@ -16,7 +16,6 @@ from ..effects.resolved import item_of
 from ..errors import SwapError
 from ..graph import Call, Graph, Node, Op
 from ..inference import input_given_back
-from ..meta import Meta
 from ..own_operators import GIVES, TAKES, is_boundary
 from ..program import CallSignature, Program
 from ..torch_private import pytree
@@ -25,7 +24,7 @@ from .call_graph import signatures_of_bodies
 
 @frozen
 class Convention:
-    """How one body with a preserved call signature is called."""
+    """The calling convention of a body with a preserved call signature."""
 
     signature: CallSignature
     takes: tuple[Arg, ...]
@@ -48,7 +47,7 @@ class Convention:
 
 
 def conventions(program: Program) -> dict[str, Convention]:
-    """Return how each body with a preserved call signature is called, by graph id.
+    """Return the calling convention of each body with a preserved call signature, by graph id.
 
     >>> from purefx.ir import Graph, Program
     >>> conventions(Program.of({"": Graph((), (), ())}))
@@ -147,51 +146,33 @@ def site_of(program: Program, path: str, caller: Graph, node: Node, convention: 
     if inside:
         raise SwapError(f"{where}: its argument {inside[0]} is computed inside of it; swap a module around it")
     leaves = tuple([actual[leaf.name] if type(leaf) is Ref else leaf for leaf in convention.takes])
-    same = _same(program, graph, convention, _ours(caller, actual))
-    return CallSite(path, node, call, convention, leaves, _through(convention, actual), same)
+    through = _first_places(tuple([actual.get(leaf.name) if type(leaf) is Ref else None for leaf in convention.gives]))
+    return CallSite(path, node, call, convention, leaves, through, _same(program, graph, convention, caller, actual))
 
 
 def _why_not(program: Program, call: Call, path: str) -> str:
     again = f"preserve_module_call_signature=({path!r},)"
     if any(frame.path == path for frame in program.call_signatures):
         return f"has no preserved call signature, other calls of it have; export again with {again}"
-    flat = f'; or pass signature="flat" to give the replacement the tensors {_inputs(program.graphs[call.graph])} by position'
+    inputs = ", ".join([formal.name for formal in program.graphs[call.graph].inputs])
+    flat = f'; or pass signature="flat" to pass the tensors ({inputs}) to the replacement by position'
     return f"has no preserved call signature, so its arguments and results are not known; export again with {again}{flat}"
 
 
-def _inputs(graph: Graph) -> str:
-    return f"({', '.join([formal.name for formal in graph.inputs])})"
-
-
-def _ours(caller: Graph, actual: Mapping[str, Arg]) -> dict[str, tuple[str, Meta]]:
-    # The values that are passed, each with what its caller knows of it.
-    inputs = {formal.name: formal.meta for formal in caller.inputs}
+def _same(program: Program, graph: Graph, convention: Convention, caller: Graph, actual: Mapping[str, Arg]) -> dict[int, str]:
     passed = {formal: arg.name for formal, arg in actual.items() if type(arg) is Ref}
-    return {formal: (name, inputs[name] if name in inputs else caller.by_name[name].meta) for formal, name in passed.items()}
-
-
-def _same(program: Program, graph: Graph, convention: Convention, ours: Mapping[str, tuple[str, Meta]]) -> dict[int, str]:
-    known = {formal: meta["val"] for formal, (_, meta) in ours.items() if "val" in meta}
+    known = {formal: caller.metas[name]["val"] for formal, name in passed.items() if "val" in caller.metas[name]}
     found: dict[int, str] = {}
     for number, leaf in enumerate(convention.gives):
         if type(leaf) is Ref and leaf.name in graph.by_name:
             formal = input_given_back(program, graph, leaf.name, known)
-            if formal is not None and formal in ours:
-                found[number] = ours[formal][0]
-    return found
-
-
-def _through(convention: Convention, actual: Mapping[str, Arg]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for number, leaf in enumerate(convention.gives):
-        value = actual.get(leaf.name) if type(leaf) is Ref else None
-        if type(value) is Ref:
-            found.setdefault(value.name, number)
+            if formal is not None and formal in passed:
+                found[number] = passed[formal]
     return found
 
 
 def flat_convention(graph: Graph) -> Convention:
-    """Return the convention of a body whose inputs are taken by position, and whose results are given as they are.
+    """Return the convention of a body that takes its inputs by position and returns its results as they are.
 
     >>> from purefx.ir import Input
     >>> flat_convention(Graph((Input("x"),), (), Ref("x"))).inputs
@@ -221,17 +202,11 @@ def passed_on(graph: Graph, site: CallSite, through: Through, *, is_root: bool) 
     Raises:
         SwapError: several later uses may mean either.
     """
-    if through == "refuse":
-        for why in unclear_results(graph, site, is_root=is_root):
-            raise SwapError(f'{why}; pass through="result" or through="argument" to say which, or swap a module around it')
-    if not site.through or through == "argument":
-        return frozenset()
     later = uses_of_passed(graph, site)
     if through == "refuse":
-        inputs = set() if is_root else {formal.name for formal in graph.inputs}
-        for name in site.through:
-            _check(graph, site, name, later[name], escapes=name in inputs)
-    return frozenset([name for name in site.through if later[name]])
+        for why in (*unclear_results(graph, site, is_root=is_root), *_unclear_arguments(graph, site, later, is_root=is_root)):
+            raise SwapError(f'{why}; pass through="result" or through="argument" to say which, or swap a module around it')
+    return frozenset() if through == "argument" else frozenset([name for name in site.through if later[name]])
 
 
 def uses_of_passed(graph: Graph, site: CallSite) -> Mapping[str, list[str]]:
@@ -262,21 +237,14 @@ def unclear_results(graph: Graph, site: CallSite, *, is_root: bool) -> Iterator[
         site: the call; what it returns so is in ``same``.
         is_root: whether the caller is the root.
     """
-    outputs = site.convention.outputs
-    for place, leaf in enumerate(outputs):
-        if leaf not in site.same:
-            continue
-        names = {site.node.name} if site.convention.single else _taken(graph, site.node.name, place)
-        users = [node for node in graph.nodes if not is_boundary(node)]
-        uses = [node.name for node in users for name in node.refs() if name in names]
-        given = [name for name in graph.output_refs() if name in names]
-        said = f"module {site.path!r}: the call {site.node.name} returns {site.same[leaf]}, the same object that it was given"
-        if len(uses) + len(given) > 1:
-            every: list[str] = list(dict.fromkeys([*uses, *(["the result of the caller"] if given else [])]))
-            count = len(uses) + len(given)
-            yield f"{said}, and {', '.join(every)} use it {count} times afterwards, which may mean the argument or the result"
-        elif given and not is_root:
-            yield f"{said}, and so does the module that calls it, where the program cannot tell the argument from the result"
+    for place, leaf in enumerate(site.convention.outputs):
+        if leaf in site.same:
+            names = {site.node.name} if site.convention.single else _taken(graph, site.node.name, place)
+            users = [node for node in graph.nodes if not is_boundary(node)]
+            uses = [node.name for node in users for name in node.refs() if name in names]
+            uses += ["the result of the caller" for name in graph.output_refs() if name in names]
+            escapes = not is_root and "the result of the caller" in uses
+            yield from _unclear(site, f"{site.same[leaf]}, the same object that it was given", uses, escapes=escapes)
 
 
 def _taken(graph: Graph, call: str, place: int) -> set[str]:
@@ -284,19 +252,20 @@ def _taken(graph: Graph, call: str, place: int) -> set[str]:
     return {node.name for node in users if item_of(node) == (call, place)}
 
 
-def _check(graph: Graph, site: CallSite, name: str, uses: list[str], *, escapes: bool) -> None:
+def _unclear_arguments(graph: Graph, site: CallSite, later: Mapping[str, list[str]], *, is_root: bool) -> Iterator[str]:
     # An input of the caller that its own boundary returns may mean the result as well, one level up.
+    inputs = set[str]() if is_root else {formal.name for formal in graph.inputs}
     boundaries = [node for node in graph.nodes if node.do == GIVES and not node.stack]
-    given_back = escapes and any(Ref(name) in node.args for node in boundaries)
-    if len(uses) == 1 and not given_back:
-        return
-    if not uses and not escapes:
-        return
-    said = f"module {site.path!r}: the call {site.node.name} returns {name} as it was given"
-    if uses and not given_back:
-        why = (
-            f"and {', '.join(dict.fromkeys(uses))} use it {len(uses)} times afterwards, which may mean the argument or the result"
-        )
-    else:
-        why = "and so may the module that calls it, where the program cannot tell the argument from the result"
-    raise SwapError(f'{said}, {why}; pass through="result" or through="argument" to say which, or swap a module around it')
+    for name in site.through:
+        returned = any(Ref(name) in node.args for node in boundaries)
+        escapes = name in inputs and (returned or not later[name])
+        yield from _unclear(site, f"{name} as it was given", later[name], escapes=escapes)
+
+
+def _unclear(site: CallSite, what: str, uses: list[str], *, escapes: bool) -> Iterator[str]:
+    said = f"module {site.path!r}: the call {site.node.name} returns {what}"
+    if len(uses) > 1 and not escapes:
+        users = ", ".join(dict.fromkeys(uses))
+        yield f"{said}, and {users} use it {len(uses)} times afterwards, which may mean the argument or the result"
+    elif escapes:
+        yield f"{said}, and so may the module that calls it, where the program cannot tell the argument from the result"

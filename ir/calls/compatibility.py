@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import define, field
 
 from ..arguments import Arg, Ref, same_arg
 from ..errors import SwapError
-from ..expression import Expr, InputDim, InputValue, Sym, evaluate
+from ..expression import Expr, InputDim, InputValue, Sym, evaluate, write
 from ..graph import Graph, Node
 from ..program import CallSignature, Program
 from ..signature import ArgumentType, LiteralType, NumberType, TensorType, UserInput
@@ -23,110 +22,77 @@ from ..torch_private import uncompiled
 from .argument_tree import ArgumentTree, leaf_ranges
 from .call_sites import CallSite
 
-Bounds = tuple[int | None, int | None]
-
 
 def misfits(program: Program, leaves: Sequence[Arg], values: Mapping[str, Any], outer: Program) -> Iterator[str]:
-    """Yield what of a program's inputs does not hold for some arguments.
+    """Yield the requirements of a program on its inputs that the arguments of a call do not satisfy.
+
+    Sizes of the call that are symbols satisfy only symbols, ranges that contain theirs, and guards that hold for all sizes.
 
     Args:
-        program: what is put in place of a module; it has user inputs only.
-        leaves: the arguments, one for each input.
-        values: fake values of the caller, by name, where known.
-        outer: the program of the caller, whose sizes have ranges.
-
-    >>> from purefx.ir import Program
-    >>> list(misfits(Program.of({}), (), {}, Program.of({})))
-    []
+        program: its inputs are the user's only.
+        leaves: for each input, the argument of the call.
+        values: the fake values of the caller, by name.
+        outer: the program of the call, which has the ranges of its symbols.
     """
     bounds = {found.expr.name: (found.low, found.high) for found in outer.constraints.ranges if type(found.expr) is Sym}
-    work = _Binding(bounds)
+    known: dict[Any, Any] = {}
+    """The values of the program's symbols and sizes here: numbers, or the text of a symbolic size."""
     for index, (spec, leaf) in enumerate(zip(program.signature.inputs, leaves, strict=True)):
         if type(spec) is UserInput:
-            known = values.get(leaf.name) if type(leaf) is Ref else leaf
-            said = work.leaf(index, spec.type, leaf, known)
-            yield from (f"its input {spec.argument or index} {fault}" for fault in said)
-    for found in program.constraints.ranges:
-        yield from work.range(found.expr, found.low, found.high)
-    for guard in program.constraints.guards:
-        yield from work.guard(guard)
+            value = values.get(leaf.name) if type(leaf) is Ref else leaf
+            faults = _type_faults(spec.type, leaf, value) or _size_faults(index, spec.type, value, known)
+            yield from (f"its input {spec.argument or index} {fault}" for fault in faults)
+    for span in program.constraints.ranges:
+        found: Any = known.get(span.expr)
+        low, high = (found, found) if type(found) is int else bounds.get(found, (None, None))
+        # Exporters write the range of a dynamic size from 2 on, whatever the sizes are.
+        below = span.low is not None and (span.low > 2 or type(found) is int) and (low is None or low < span.low)
+        if found is not None and (below or (span.high is not None and (high is None or high > span.high))):
+            yield f"it was exported for sizes {f'from {span.low} on' if below else f'up to {span.high}'}, and one is {found} here"
+    yield from ("it was exported under a guard that is not known to hold here" for guard in program.constraints.guards
+                if _value(guard, known) is not True)  # fmt: skip
 
 
-@define
-class _Binding:
-    bounds: Mapping[str, Bounds]
-    known: dict[Any, Any] = field(factory=dict)
-    """The values of the program's symbols and sizes here: numbers, or the text of a symbolic size."""
-
-    def leaf(self, index: int, kind: ArgumentType, leaf: Arg, value: Any) -> Iterator[str]:
-        match kind:
-            case LiteralType(value=expected):
-                if type(leaf) is Ref or not same_arg(expected, leaf):
-                    yield f"was exported as the constant {expected!r}, and is {_said(leaf)} here"
-            case TensorType():
-                if type(leaf) is not Ref:
-                    yield f"is a tensor, and the constant {leaf!r} here"
-                elif isinstance(value, torch.Tensor):
-                    yield from self._tensor(index, kind, value)
-            case NumberType(kind=number, expr=expr):
-                if type(leaf) is not Ref and type(leaf).__name__ != number:
-                    yield f"is a number ({number}), and {_said(leaf)} here"
-                self.known[InputValue(index)] = _size(value)
-                if expr is not None:
-                    yield from self._bind(expr, _size(value), "")
-            case _:
-                pass
-
-    def _tensor(self, index: int, kind: TensorType, value: torch.Tensor) -> Iterator[str]:
-        if kind.dtype is not value.dtype:
-            yield f"is a {kind.dtype}, and a {value.dtype} here"
-        if len(kind.shape) != value.dim():
-            yield f"has {len(kind.shape)} dimensions, and {value.dim()} here"
-            return
-        for dim, (expected, found) in enumerate(zip(kind.shape, value.shape, strict=True)):
-            self.known[InputDim(index, dim)] = _size(found)
-            yield from self._bind(expected, _size(found), f"in dimension {dim} ")
-
-    def _bind(self, expected: Expr, found: Any, where: str) -> Iterator[str]:
-        if type(expected) is Sym:
-            before = self.known.setdefault(expected, found)
-            if before != found:
-                yield f"{where}has the size of another one, {before}, and {found} here"
-        elif type(expected) is int and expected != found:
-            more = "; export it with that dimension dynamic" if type(found) is str else ""
-            yield f"{where}was exported for the size {expected}, and that is {found} here{more}"
-        elif type(expected) is not int and self._value(expected) != found:
-            yield f"{where}is not known to have the size that it was exported for"
-
-    def _value(self, expr: Expr) -> Any:
-        try:
-            return evaluate(expr, self.known)
-        except (KeyError, TypeError, ValueError, ZeroDivisionError):
-            return None
-
-    def range(self, expr: Expr, low: int | None, high: int | None) -> Iterator[str]:
-        found = self.known.get(expr)
-        if found is None:
-            return
-        mine = (found, found) if type(found) is int else self.bounds.get(found, (None, None))
-        below = low is not None and low > 2 and (mine[0] is None or mine[0] < low)
-        if below or (type(found) is int and low is not None and found < low):
-            yield f"it was exported for sizes from {low} on, and one is {found} here"
-        if high is not None and (mine[1] is None or mine[1] > high):
-            yield f"it was exported for sizes up to {high}, and one is {found} here"
-
-    def guard(self, guard: Expr) -> Iterator[str]:
-        held = self._value(guard)
-        if held is not True:
-            yield f"it was exported under a guard that {'does not hold' if held is False else 'is not known to hold'} here"
+def _type_faults(kind: ArgumentType, leaf: Arg, value: Any) -> list[str]:
+    is_value, here = type(leaf) is Ref, "a value" if type(leaf) is Ref else repr(leaf)
+    match kind:
+        case LiteralType(value=expected) if is_value or not same_arg(expected, leaf):
+            return [f"was exported as the constant {expected!r}, and is {here} here"]
+        case TensorType() if not is_value:
+            return [f"is a tensor, and the constant {leaf!r} here"]
+        case TensorType(dtype=dtype, shape=shape) if isinstance(value, torch.Tensor):
+            faults = [f"is a {dtype}, and a {value.dtype} here"] if dtype is not value.dtype else []
+            return faults + ([f"has {len(shape)} dimensions, and {value.dim()} here"] if len(shape) != value.dim() else [])
+        case NumberType(kind=number) if not is_value and type(leaf).__name__ != number:
+            return [f"is a number ({number}), and {here} here"]
+        case _:
+            return []
 
 
-def _size(value: Any) -> Any:
-    return value if type(value) is int or value is None else str(value)
+def _size_faults(index: int, kind: ArgumentType, value: Any, known: dict[Any, Any]) -> list[str]:
+    # Binds the symbols of one input.
+    sizes: list[tuple[Any, Expr | None, Any, str]] = []
+    if isinstance(kind, TensorType) and isinstance(value, torch.Tensor):
+        pairs = enumerate(zip(kind.shape, value.shape, strict=True))
+        sizes = [(InputDim(index, dim), size, found, f"in dimension {dim} ") for dim, (size, found) in pairs]
+    elif isinstance(kind, NumberType):
+        sizes = [(InputValue(index), kind.expr, value, "")]
+    faults: list[str] = []
+    for key, size, found, where in sizes:
+        here = known[key] = found if type(found) is int or found is None else str(found)
+        expected = here if size is None else known.setdefault(size, here) if type(size) is Sym else _value(size, known)
+        if expected != here:
+            more = "; export it with that dimension dynamic" if type(size) is int and type(here) is str else ""
+            exported = expected if size is None or type(size) is Sym else write(size)
+            faults.append(f"{where}was exported for the size {exported}, and that is {here} here{more}")
+    return faults
 
 
-def _said(leaf: Arg) -> str:
-    return "a value" if type(leaf) is Ref else repr(leaf)
+def _value(expr: Expr, known: Mapping[Any, Any]) -> Any:
+    try:
+        return evaluate(expr, known)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        return None
 
 
 def check_module(site: CallSite, module: torch.nn.Module) -> None:
@@ -158,7 +124,7 @@ def check_forward(path: str, call: Node, module: torch.nn.Module, args: Sequence
     module = uncompiled(module)  # what is compiled takes anything, and hands it on
     kind = type(module).__name__
     if getattr(type(module), "forward", None) is torch.nn.Module.forward and "forward" not in module.__dict__:
-        raise SwapError(f"module {path!r}: a {kind} has no forward, so it cannot be called; give one that has")
+        raise SwapError(f"module {path!r}: a {kind} has no forward, so it cannot be called; pass one that has")
     try:
         taken = inspect.signature(module.forward)
     except (TypeError, ValueError):
@@ -169,7 +135,7 @@ def check_forward(path: str, call: Node, module: torch.nn.Module, args: Sequence
         given = [f"{len(args)} positional", *(f"{key}=" for key in kwargs)]
         raise SwapError(
             f"module {path!r}: the call {call.name} passes {', '.join(given)}, and {kind}.forward{taken} does not "
-            f"take that ({error}); wrap it in a module that does"
+            f"accept that ({error}); wrap it in a module that does"
         ) from error
 
 
@@ -223,7 +189,7 @@ def check_structure(site: CallSite, program: Program) -> tuple[int, ...]:
     mine, given = signature.out_spec, theirs.out_spec
     if len(theirs.outputs) != mine.num_leaves if given is None else given != mine:
         said = "flat values" if given is None else print_tree(given)
-        raise SwapError(f"{where}its result is {print_tree(mine)}, the program's {said}; let it give the same structure")
+        raise SwapError(f"{where}its result is {print_tree(mine)}, the program's {said}; return the same structure")
     return order
 
 

@@ -237,12 +237,17 @@ def chain_of(program: Program, *, asked_by: str) -> Chain:
     """
     parts = frozenset(part_names(program))
     numbers: dict[str, int] = {}
-    calls: list[Node] = []
-    takes: list[tuple[Node, int, int]] = []
+    calls: list[tuple[Node, Call, tuple[Arg, ...], list[str | None]]] = []
+    makers: dict[str, tuple[int, int]] = {}
     for node in program.main.nodes:
         if type(node.do) is Call and node.do.instance.path in parts:
+            output = program.graphs[node.do.graph].output
+            several = type(output) is tuple
+            outputs: tuple[Arg, ...] = output if several else (output,)
             numbers[node.name] = len(calls)
-            calls.append(node)
+            if not several:
+                makers[node.name] = len(calls), 0
+            calls.append((node, node.do, outputs, [None] * len(outputs) if several else [node.name]))
             continue
         whole, index = node.projection or ("", 0)
         if whole not in numbers:
@@ -250,29 +255,8 @@ def chain_of(program: Program, *, asked_by: str) -> Chain:
                 f"{asked_by} takes a split program, whose root only calls its parts, and node {node.name} of the root is "
                 "in no part; begin with split_by_tags, split_by_module or split_balanced"
             )
-        takes.append((node, numbers[whole], index))
-    return _read(program, calls, takes)
-
-
-def _read(program: Program, calls: list[Node], takes: list[tuple[Node, int, int]]) -> Chain:
-    outputs: list[tuple[Arg, ...]] = []
-    given: list[list[str | None]] = []
-    makers: dict[str, tuple[int, int]] = {}
-    for number, node in enumerate(calls):
-        assert type(node.do) is Call
-        output = program.graphs[node.do.graph].output
-        several = type(output) is tuple
-        outputs.append(output if several else (output,))
-        given.append([None] * len(outputs[-1]))
-        if not several:
-            given[-1][0] = node.name
-            makers[node.name] = (number, 0)
-    for node, number, index in takes:
-        if given[number][index] is None:
-            given[number][index] = node.name
-        makers[node.name] = (number, index)
-    parts: list[PartCall] = []
-    for node, results, names in zip(calls, outputs, given, strict=True):
-        assert type(node.do) is Call
-        parts.append(PartCall(node, node.do.instance.path, node.do.graph, results, tuple(names)))
-    return Chain(tuple(parts), makers)
+        given = calls[numbers[whole]][3]
+        given[index] = given[index] or node.name
+        makers[node.name] = numbers[whole], index
+    found = [PartCall(node, do.instance.path, do.graph, outputs, tuple(given)) for node, do, outputs, given in calls]
+    return Chain(tuple(found), makers)

@@ -1,4 +1,4 @@
-"""``Effects`` of an operator and ``NodeEffects`` of a node: what a call does besides computing its result.
+"""``Effects`` of an operator and ``NodeEffects`` of a node: the side effects of a call.
 
 An operator declares effects by argument position; those of a node are resolved to names of values and slots.
 """
@@ -26,7 +26,7 @@ class ArgAt:
     name: str
 
     def find(self, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...], default: Arg = None) -> Arg:
-        """Return the argument in a call, or the default where the call leaves it out.
+        """Return the argument in a call, or the default if the call omits it.
 
         >>> ArgAt(1, "p").find((1, 0.5), ()), ArgAt(1, "p").find((1,), (("p", 0.1),))
         (0.5, 0.1)
@@ -53,7 +53,7 @@ class Unless:
     default: bool | float | None
 
     def spares(self, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...]) -> bool:
-        """Return whether the call at hand has the value that switches the effect off.
+        """Return whether a call has the value that switches the effect off.
 
         >>> Unless(ArgAt(2, "train"), False, None).spares((1, 0.5, False), ())
         True
@@ -100,7 +100,7 @@ class Effects:
     sends: tuple[ArgAt, ...] = ()
     """Arguments, among those that it aliases, whose storage no result shares: it is only read, until a result is waited for."""
     message: bool = False
-    """It talks to one other process, which does something else meanwhile: it keeps its place among all waits, so that neither
+    """It communicates with one other process: it keeps its place among all waits, so that neither
     gets stuck.  What all processes of a group do at one place may pass waits."""
     scope: int = 0
     """1 where it opens a region in which operators mean something else (a level of vmap), -1 where it closes one: no
@@ -113,16 +113,8 @@ class Effects:
         >>> PURE.acts, Effects(aliases=(ArgAt(0, "self"),)).acts, ANYTHING.acts
         (False, False, True)
         """
-        return bool(
-            self.writes
-            or self.random
-            or self.ordered
-            or self.domain
-            or self.completes
-            or self.through_bodies
-            or self.unknown
-            or self.scope
-        )
+        acts = ("writes", "random", "ordered", "domain", "completes", "through_bodies", "unknown", "scope")
+        return any(getattr(self, name) for name in acts)
 
     @cached_property
     def token(self) -> str:
@@ -142,7 +134,7 @@ def _switch(unless: Unless) -> tuple[object, ...]:
 
 
 COMMUNICATION = "communication"
-"""The domain of operators that talk to other processes: in order within their process group, on every process the same."""
+"""The domain of communication between processes: ordered within a process group, equally on all processes."""
 
 LIBRARIES = "libraries"
 """The domain of undeclared operators of other libraries: their schema does not say whether they log or count."""
@@ -156,7 +148,7 @@ ANYTHING = Effects(random=True, ordered=True, unknown=True)
 
 @frozen
 class Shared:
-    """What one of several results of a call may share storage with."""
+    """The values and slots with which one of several results of a call may share storage."""
 
     values: tuple[str, ...] = ()
     slots: tuple[str, ...] = ()
@@ -223,7 +215,7 @@ FLAGS = ("random", "ordered", "waits", "message")
 
 
 def joined(several: Sequence[NodeEffects]) -> NodeEffects:
-    """Return the effects of a run of nodes together; which result is what is not said of it.
+    """Return the joint effects of several nodes, without the effects of single results.
 
     >>> joined([NodeEffects(writes=("a",)), NodeEffects(random=True)]).writes
     ('a',)

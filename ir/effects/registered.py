@@ -1,4 +1,4 @@
-"""``effects_of``: the effects of any callable in a graph, and ``declare``, which states those of operators of other libraries.
+"""``effects_of``: the effects of any callable in a graph; ``declare``: effects of operators of other libraries.
 
 A schema states what an operator does to its operands, but not whether it logs, counts or prints.  So operators outside of
 torch's own namespaces stay ordered among themselves unless their user declares them; a callable without a schema that no table
@@ -48,7 +48,7 @@ OUT = ArgAt(sys.maxsize, "out")
 STRANGE = frozenset(
     {"set_", "set", "backward", "swap", "record_stream", "resize_", "resize_as_", "resize", "resize_as", "from_file", "index"}
 )
-"""Operators with more effects than their schema says: they replace memory, or run code that the graph does not show."""
+"""Operators with effects beyond their schema: they replace memory, or run code outside the graph."""
 
 VIEWS = frozenset({"float", "double", "half", "bfloat16", "int", "long", "short", "bool", "char", "byte", "cpu", "cuda", "type"})
 """Methods of tensors that are not operators and return the tensor itself or a converted one."""
@@ -220,7 +220,7 @@ WAITS = {
         aliases=(ArgAt(0, "tensors"),), completes=(ArgAt(0, "tensors"),)
     ),
 }
-"""Plain functions that Dynamo writes where a work is waited for."""
+"""Plain functions that Dynamo writes to wait for a work."""
 
 SCOPES = {
     "torch._functorch.predispatch._vmap_increment_nesting": 1,
@@ -230,7 +230,7 @@ SCOPES = {
 
 
 def effects_of(target: Callable[..., Any]) -> Effects:
-    """Return the effects of a callable that stands in a graph: what was declared, otherwise what is registered.
+    """Return the effects of a callable in a graph: declared ones, otherwise registered ones.
 
     Args:
         target: an ``OpOverload``, a higher-order operator, or a plain function.
@@ -244,7 +244,7 @@ def effects_of(target: Callable[..., Any]) -> Effects:
 
 
 def registered_effects(target: Callable[..., Any]) -> Effects:
-    """Return the effects of a callable as torch has them and our tables complete them, whatever was declared.
+    """Return the effects of a callable by torch's schema and our tables, without declarations.
 
     Args:
         target: an ``OpOverload``, a higher-order operator, or a plain function.
@@ -284,7 +284,7 @@ PROJECTION = Effects(aliases=(ArgAt(0, "a"),))
 
 
 def is_scalar_function(target: Callable[..., Any]) -> bool:
-    """Return whether a plain function computes on sizes and other numbers, and does nothing else.
+    """Return whether a plain function is pure and computes on sizes and other numbers.
 
     >>> is_scalar_function(operator.add), is_scalar_function(print)
     (True, False)
@@ -446,7 +446,7 @@ def is_foreign(target: Any) -> bool:
 
 
 def lacking(said: Effects, known: Effects) -> str:
-    """Return which of other effects are lacking, in words; empty if operands and random numbers are covered.
+    """Return the known effects that a declaration lacks, in words; empty if it covers operands and random numbers.
 
     >>> from .declared import ANYTHING, PURE
     >>> lacking(PURE, Effects(random=True)), lacking(ANYTHING, Effects(random=True))

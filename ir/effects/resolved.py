@@ -18,7 +18,7 @@ from .declared import NOTHING, ArgAt, Effects, NodeEffects, Shared, Unless, join
 
 
 class UnionFind:
-    """A union-find over any keys; a key that was never joined is in a set of its own.
+    """A union-find over any keys; a key that was never joined is alone in its set.
 
     >>> unions = UnionFind()
     >>> unions.join("a", "b")
@@ -74,7 +74,7 @@ def join_aliases(
 
 
 def taken_apart(graph: Graph, done: Sequence[NodeEffects]) -> set[str]:
-    """Return the names of the calls with several results of which each use takes one."""
+    """Return the names of the calls with several results whose users all select one result."""
     apart = {node.name for node, node_effect in zip(graph.nodes, done, strict=True) if node_effect.results}
     if apart:
         apart.difference_update(graph.output_refs())
@@ -85,7 +85,7 @@ def taken_apart(graph: Graph, done: Sequence[NodeEffects]) -> set[str]:
 
 
 def item_of(node: Node) -> tuple[str, int] | None:
-    """Return which result of which node a node takes; None if it does something else.
+    """Return the node and the number of the result that a node selects; None for any other node.
 
     >>> from purefx.ir import Op, Ref
     >>> item_of(Node("y", Op("operator.getitem"), (Ref("x"), 1)))
@@ -96,7 +96,7 @@ def item_of(node: Node) -> tuple[str, int] | None:
 
 
 def storages(program: Program, graph: Graph, done: list[NodeEffects], *, sent: bool = True) -> UnionFind:
-    """Return which values of a graph may share memory.
+    """Return the sets of values of a graph that may share memory.
 
     Args:
         program: its state says which slots are one storage; its signature which root inputs are state.
@@ -143,14 +143,14 @@ def views_of(program: Program, done: Sequence[NodeEffects]) -> dict[str, set[obj
 
 
 def slot_views(program: Program, slot: str) -> set[object]:
-    """Return the storage of a slot, and those of modules that hold it as they are, or that it holds."""
+    """Return the storage of a slot, and the storages entangled with it through modules."""
     _, storage = slot_storage(program, slot)
     pairs = [pair for pair in program.state.entangled if storage in pair]
     return {("storage", one) for one in {storage, *(each for pair in pairs for each in pair)}}
 
 
 def in_use(memory: UnionFind, graph: Graph, done: Sequence[NodeEffects]) -> dict[object, set[object]]:
-    """Return for the memory of what is under way the memory that is read until it is waited for.
+    """Return, for the memory of a result in flight, the memory that is read until it is waited for.
 
     Args:
         memory: what ``storages`` gives with ``sent=False``.
@@ -214,7 +214,7 @@ def summary(graph: Graph, inner: Sequence[NodeEffects]) -> NodeEffects:
 
 @define
 class _Origins:
-    """For each value the inputs and the slots that it may share memory with."""
+    """The inputs and the slots with which each value may share memory."""
 
     inputs: dict[str, set[str]]
     slots: dict[str, set[str]] = field(factory=dict)
@@ -266,7 +266,7 @@ def node_effects(program: Program, graph: Graph, *, path: str = "") -> list[Node
 
 
 def program_effects(program: Program) -> dict[str, list[NodeEffects]]:
-    """Return the resolved effects of each node of every graph, by graph id; slots are called as the graphs call them.
+    """Return the resolved effects of each node of every graph, by graph id; slots have the names that the graphs use.
 
     Args:
         program: a program at any stage; each body is looked at once.
@@ -295,23 +295,11 @@ def resolver(program: Program, graph: Graph, *, path: str = "") -> Callable[[Nod
     ()
     """
     summaries: dict[str, NodeEffects] = {}
-    for name in _bodies_first(program, graph):
+    whole = program if graph is program.main else program.with_main(graph)
+    for name in whole.bottom_up[:-1]:
         body = program.graphs[name]
         summaries[name] = summary(body, [_happening(node, program, summaries) for node in body.nodes])
     return lambda node: _from_root(_happening(node, program, summaries), path)
-
-
-def _bodies_first(program: Program, graph: Graph) -> list[str]:
-    order: dict[str, None] = {}
-    todo = [(name, False) for name in dict.fromkeys(graph.callees)]
-    while todo:
-        name, done = todo.pop()
-        if done:
-            order.setdefault(name)
-        elif name not in order and name in program.graphs:
-            todo.append((name, True))
-            todo.extend((inner, False) for inner in dict.fromkeys(program.graphs[name].callees) if inner not in order)
-    return list(order)
 
 
 def _happening(node: Node, program: Program, summaries: dict[str, NodeEffects]) -> NodeEffects:

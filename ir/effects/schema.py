@@ -1,4 +1,4 @@
-"""Effects of an operator from its schema and tags, and from tables for what neither states.
+"""Effects of an operator from its schema and tags, completed by tables.
 
 The tables list operators that silently write, alias, draw random numbers or communicate; ``make audit`` compares them with
 actual runs.
@@ -95,13 +95,13 @@ UNKNOWN = frozenset(
 """Operators that replace the storage or metadata of a tensor, or modify its attributes."""
 
 FUNCTIONAL = frozenset({"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor", "cplib"})
-"""Collectives that give a tensor to wait for, or one that was waited for."""
+"""Namespaces of collectives that return a tensor to wait for, or one that was waited for."""
 
 RAW = frozenset({"c10d", "symm_mem"})
-"""Those that write into what they are given, whatever the schema says, and give a handle or nothing."""
+"""Namespaces of collectives that write to their operands, whatever the schema says, and return a handle or nothing."""
 
 SILENT = frozenset({"mesh_get_process_group"})
-"""What only looks a group up."""
+"""Operators that only look a group up."""
 
 GROUP = "group_name"
 """The argument that names the process group; older operators spell it out as ranks, and are in order with every group.  So are
@@ -124,14 +124,14 @@ Like all of ``cuda`` (current devices and streams) they keep their order with wh
 """
 
 MESSAGES = frozenset({"isend", "irecv", "batch_p2p_ops"})
-"""What two processes say to one another; each gives the very tensor that it was given."""
+"""Messages between two processes; each operator returns its operand itself."""
 
 FILLS = {"irecv": ("tensor", "self"), "batch_p2p_ops": ("tensors",)}
-"""What is received into."""
+"""The arguments that a message is received into."""
 
 
 def is_communication(schema: Any) -> bool:
-    """Return whether an operator talks to other processes.
+    """Return whether an operator communicates with other processes.
 
     >>> import torch
     >>> from ..torch_private import schema_of
@@ -143,7 +143,7 @@ def is_communication(schema: Any) -> bool:
 
 
 def effects_of_communication(schema: Any, places: tuple[ArgAt, ...]) -> Effects:
-    """Return what such an operator does.
+    """Return the effects of a communication operator.
 
     Args:
         schema: its schema.
@@ -175,7 +175,7 @@ def effects_of_communication(schema: Any, places: tuple[ArgAt, ...]) -> Effects:
 
 @functools.cache
 def effects_of_schema(target: Any) -> Effects:
-    """Return what the schema and the tags of an operator overload say, completed by our tables.
+    """Return the effects of an operator overload by its schema and tags, completed by our tables.
 
     >>> effects_of_schema(torch.ops.aten.add_.Tensor).writes
     (ArgAt(index=0, name='self'),)

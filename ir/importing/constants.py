@@ -57,10 +57,8 @@ def has_constants(node: Node) -> bool:
     >>> has_constants(Node("y", Op("toy.neg"), ((torch.ones(1),),))), has_constants(Node("y", Op("toy.neg"), (Ref("x"), 1)))
     (True, False)
     """
-    for arg in node.args:
-        if type(arg) is not Ref and type(arg) not in PLAIN and _holds_one(arg):
-            return True
-    return bool(node.kwargs) and any(_holds_one(value) for _, value in node.kwargs)
+    operands = (*node.args, *[value for _, value in node.kwargs])
+    return any(type(arg) is not Ref and type(arg) not in PLAIN and _holds_one(arg) for arg in operands)
 
 
 def _holds_one(arg: Arg) -> bool:
@@ -69,7 +67,7 @@ def _holds_one(arg: Arg) -> bool:
 
 @frozen
 class _Use:
-    """Where a constant stands: the graph, and the module calls around it."""
+    """The place of a constant: the graph, and the module calls around it."""
 
     graph: str
     stack: Stack
@@ -120,7 +118,7 @@ def _check(leaf: Any, where: str) -> None:
 
 
 class _Lifting:
-    """Names the constants of a program, and puts reads where they stood.
+    """Names the constants of a program, and replaces them by reads.
 
     Args:
         program: the program.
@@ -181,7 +179,7 @@ class _Lifting:
         return State(tuple(slots), pmap(slots)) if len(slots) > len(state) else state
 
     def _owner(self, homes: list[str]) -> str:
-        # The innermost module around all of them that is called; nothing stands inside a module that is held as it is.
+        # The innermost module around all of them that is called; nothing can be inside a module that is kept as it is.
         found = homes[0]
         for home in homes:
             while found and home != found and not is_below(home, found):

@@ -1,6 +1,6 @@
 """Ranges and guards of an exported program, as expressions over its user inputs.
 
-sympy expressions become ``Expr`` values; what cannot be said as one is refused by name.
+sympy expressions become ``Expr`` values; sizes that have none are refused by name.
 """
 
 from __future__ import annotations

@@ -48,12 +48,19 @@ from ..taking import EXPORTED
 from ..tensors import TensorIds, cell_key, disagreement, value_in
 from ..torch_private import OpOverloadPacket
 from ..verify.findings import OBJECTS, short
-from .backward import with_backward_calls
+from .calls import (
+    check_paths,
+    frame_of,
+    is_from_region,
+    place_boundaries,
+    place_strays,
+    read_call_signatures,
+    settle_bodies,
+    with_boundaries,
+)
 from .constraints import read_constraints, type_of
-from .module_calls import check_paths, frame_of, read_call_signatures, with_boundaries
 from .reader import Front, GraphReader, Job
-from .regions import is_from_region, place_boundaries, place_strays, read_provenance, settle_bodies
-from .stacks import ExportedStacks
+from .stacks import ExportedStacks, Traced, traced_backward, with_backward_calls
 
 KINDS = {
     id(InputKind.PARAMETER): SlotKind.PARAMETER,
@@ -81,16 +88,16 @@ class ExportedFront(Front):
     """
 
     def __init__(
-        self, stacks: ExportedStacks, placed: Mapping[Any, Any], outside: Collection[str], said: Said, *, origins: bool
+        self, stacks: ExportedStacks, placed: Mapping[Any, Any], outside: Collection[str], declared: Said, *, origins: bool
     ) -> None:
-        super().__init__(said, origins=origins)
+        super().__init__(declared, origins=origins)
         self.stacks = stacks
         self.placed = placed
         self.outside = outside
         self.renamed: Mapping[str, str] = {}
         """Values of the root that alias an input: the results of in-place operators on it."""
         self.unplaced: dict[str, frozenset[str]] = {}
-        """For each graph the nodes that the exporter gave no stack."""
+        """For each graph the nodes that have no stack from the exporter."""
 
     def read(self, module: torch.fx.GraphModule) -> None:
         """Fill ``graphs``: the root under ``""``, a nested one under ``"$" + its attribute path``."""
@@ -155,8 +162,8 @@ def read_state(ep: ExportedProgram) -> State:
     saved, constants = ep.state_dict, ep.constants
     for name in (*saved, *constants):
         if type(name) is not str:
-            said, advice = f"the state has a tensor under {short(name)}, not under a name", "rename it in ep.state_dict"
-            raise InvalidProgram([Violation("well-formed", said, node="state", advice=advice)])
+            fault, advice = f"the state has a tensor under {short(name)}, not under a name", "rename it in ep.state_dict"
+            raise InvalidProgram([Violation("well-formed", fault, node="state", advice=advice)])
     tensors = saved.values() if any(map(is_lifted, constants)) else ()
     parameters = {cell_key(value)[0]: value for value in tensors if isinstance(value, torch.nn.Parameter)}
     slots: dict[str, Slot] = {}
@@ -164,12 +171,8 @@ def read_state(ep: ExportedProgram) -> State:
     for name, value in saved.items():
         for unsaved in earlier.get(name, ()) if earlier else ():
             slots[unsaved] = numbers.slot(constants[unsaved], SlotKind.BUFFER, persistent=False)
-        known = declared.get(name)
-        if known is None:
-            kind = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
-        else:
-            kind = known[0]
-        slots[name] = numbers.slot(value, kind, persistent=True)
+        usual = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
+        slots[name] = numbers.slot(value, declared.get(name, (usual,))[0], persistent=True)
     for name, value in constants.items():
         kind, persistent = declared.get(name, (SlotKind.CONSTANT, False))
         if name not in slots:
@@ -192,19 +195,12 @@ def _unsaved_before(ep: ExportedProgram) -> dict[str, list[str]]:
     # Buffers that are not saved are among the constants; only the inputs have all buffers in the order of the modules.
     found: dict[str, list[str]] = {}
     unsaved: list[str] = []
-    buffer, constants = InputKind.BUFFER, ep.constants
-    for spec in ep.graph_signature.input_specs:
-        if spec.kind is not buffer:
-            continue
-        if spec.persistent is False and spec.target in constants:
+    for spec in [spec for spec in ep.graph_signature.input_specs if spec.kind is InputKind.BUFFER]:
+        if spec.persistent is False and spec.target in ep.constants:
             unsaved.append(str(spec.target))
         elif unsaved:
-            found[str(spec.target)] = unsaved
-            unsaved = []
+            found[str(spec.target)], unsaved = unsaved, []
     return found
-
-
-STATE_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
 
 
 def read_signature(ep: ExportedProgram, root: Graph) -> Signature:
@@ -222,7 +218,7 @@ def read_signature(ep: ExportedProgram, root: Graph) -> Signature:
     paths = iter(ArgumentTree.of(in_spec, names, ep.example_inputs).paths if in_spec is not None else ())
     inputs: list[InputSpec] = []
     for spec, formal in zip(ep.graph_signature.input_specs, root.inputs, strict=True):
-        if spec.kind in STATE_KINDS:
+        if id(spec.kind) in KINDS:
             inputs.append(StateInput(str(spec.target)))
         elif spec.kind is InputKind.TOKEN:
             inputs.append(Token())
@@ -235,9 +231,9 @@ def _check_lengths(ep: ExportedProgram, root: Graph) -> None:
     specs = ep.graph_signature
     results = root.output if isinstance(root.output, tuple) else (root.output,)
     counts = (("input", len(specs.input_specs), len(root.inputs)), ("output", len(specs.output_specs), len(results)))
-    for what, said, there in counts:
-        if said != there:
-            text = f"the signature refers to {said} {what}s, the graph has {there}"
+    for what, fault, there in counts:
+        if fault != there:
+            text = f"the signature refers to {fault} {what}s, the graph has {there}"
             advice = "a pass that adds or removes one must change ep.graph_signature too"
             raise InvalidProgram([Violation(f"signature-{what}s", text, advice=advice)])
 
@@ -278,26 +274,20 @@ def _type_of(arg: Any, value: Any) -> ArgumentType:
 
 
 def import_ep(
-    ep: ExportedProgram,
-    *,
-    forward: ExportedProgram | None = None,
-    effects: Mapping[Callable[..., Any], Effects] | None = None,
-    provenance: bool = True,
+    ep: ExportedProgram, *, effects: Mapping[Callable[..., Any], Effects] | None = None, provenance: bool = True
 ) -> Program:
     """Import an exported program as an immutable value.
 
     Args:
         ep: what ``torch.export.export`` returned, before or after ``run_decompositions``; it is not changed, and its
             tensors are shared, not copied.
-        forward: where ``ep`` is a joint forward and backward program, the exported program that it was made from: torch
-            drops the module stacks when it makes the joint graph, so without it everything stays in the root.
         effects: what operators of other libraries do, as ``declare`` takes it, for this import alone: ``{op: px.PURE}``.
         provenance: whether every node remembers where it comes from, for ``history`` and ``became``.
 
     Returns:
         A flat program: one root graph that takes state and user inputs, plus the bodies of higher-order operators.  A joint
-        one returns what its graph gives, in a flat tuple: the results of ``forward`` with the loss among them, then the
-        gradients to parameters and user inputs.  The gradient of a module call is a further call of that module.
+        one returns what its graph returns, in a flat tuple: the results with the loss among them, then the gradients to
+        parameters and user inputs.  torch drops the module stacks when it makes a joint program, so its nodes are in the root.
 
     Raises:
         EffectsError: an operator is declared to do less than its schema says.
@@ -316,7 +306,7 @@ def import_ep(
     """
     EXPORTED.taken(ep, "import_ep")
     with collector_paused():
-        program = check_identifiers(_read(ep, forward, said_of(effects), provenance=provenance))
+        program = check_identifiers(_read(ep, said_of(effects), provenance=provenance))
     for formal, spec in program.inputs:
         if type(spec) is not StateInput or spec.slot not in program.state:
             continue
@@ -327,15 +317,16 @@ def import_ep(
     return program
 
 
-def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, provenance: bool) -> Program:
+def _read(ep: ExportedProgram, declared: Said, *, provenance: bool) -> Program:
     entries = [entry.fqn for entry in ep.module_call_graph]
     paths = dict.fromkeys([fqn if type(fqn) is str and "@" not in fqn else frame_of(fqn).path for fqn in entries])
     nested = [found for found in ep.graph_module.modules() if isinstance(found, torch.fx.GraphModule)]
     stacks = ExportedStacks(paths, (node for found in nested for node in found.graph.nodes))
-    traced = read_provenance(ep, forward)
+    is_joint = ep.graph_signature.backward_signature is not None
+    traced = traced_backward(ep.graph_module.graph) if is_joint else Traced({}, frozenset())
     state_kinds = (InputKind.PARAMETER, InputKind.BUFFER)
     outside = {spec.arg.name for spec in ep.graph_signature.input_specs if spec.kind not in state_kinds}
-    reader = ExportedFront(stacks, traced.stacks, outside, said, origins=provenance)
+    reader = ExportedFront(stacks, traced.stacks, outside, declared, origins=provenance)
     reader.read(ep.graph_module)
     state = read_state(ep)
     signatures, records = read_call_signatures(ep.module_call_graph)
@@ -343,7 +334,7 @@ def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, p
     root = reader.graphs[""] = with_boundaries(flat, records, reader.renamed)
     types = stacks.types
     for path in [path for path in types if path not in paths]:
-        # A module that no module of the hierarchy holds: it stays a call, at the path that the exporter gives.
+        # A module that no module of the hierarchy holds: it stays a call, at the path from the exporter.
         paths.update(dict.fromkeys(way_to(path)))
     for owner in dict.fromkeys([name.rpartition(".")[0] for name in state.order]):
         if owner not in paths:  # `run_decompositions` takes a tensor subclass apart into state of modules that it makes up

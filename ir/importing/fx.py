@@ -80,7 +80,7 @@ def read_traced_signature(module: torch.fx.GraphModule, output: Arg) -> tuple[Si
 
 _REPLAYED = {
     "_DynamoBytecodeCodeGen": ": first keep inputs = graph_module._dynamo_bytecode_flatten(*args), what the graph takes, "
-    "and afterwards restore_names(program, module, inputs=inputs) makes state of those that are tensors of the module",
+    "and afterwards restore_names(program, module, inputs=inputs) makes state of those that are tensors of the module"
 }
 """What else to do where Dynamo's bytecode is replayed around a graph."""
 
@@ -111,8 +111,8 @@ def _nested_inputs(module: torch.fx.GraphModule, info: Any) -> tuple[tuple[UserI
         raise InvalidProgram([Violation("names", "a keyword argument has a name that is not one", advice=advice)])
     count = sum(fx_node.op == "placeholder" for fx_node in module.graph.nodes)
     if count != in_spec.num_leaves:
-        said = f"its code takes {in_spec.num_leaves} leaves, the graph has {count} placeholders"
-        raise InvalidProgram([Violation("signature-leaves", said, advice="change the pytree of the code with the placeholders")])
+        fault = f"its code takes {in_spec.num_leaves} leaves, the graph has {count} placeholders"
+        raise InvalidProgram([Violation("signature-leaves", fault, advice="change the pytree of the code with the placeholders")])
     return tuple([UserInput(ObjectType(), path) for path in tree.paths]), in_spec, names
 
 
@@ -183,8 +183,8 @@ def example_values(module: torch.fx.GraphModule, inputs: Any) -> Mapping[Any, An
             pass  # what is not known without contents, and all behind it, stays unknown
         except Exception as error:
             name = next((node.name for node in copied.graph.nodes if node not in run.env), "the call")
-            said = f"the graph does not run on example_inputs: {name} raises {type(error).__name__}: {error}"
-            raise InputValueError(said) from error
+            fault = f"the graph does not run on example_inputs: {name} raises {type(error).__name__}: {error}"
+            raise InputValueError(fault) from error
     pairs = zip(module.graph.nodes, copied.graph.nodes, strict=True)
     return {fx_node: run.env[other] for fx_node, other in pairs if other in run.env}
 
@@ -233,12 +233,12 @@ def import_fx(
     FX.taken(graph_module, "import_fx")
     values = {} if example_inputs is None else example_values(graph_module, example_inputs)
     with collector_paused():
-        said = said_of(effects)
-        program = _read(graph_module, values, said) if state is None else _described(graph_module, state, said)
+        declared = said_of(effects)
+        program = _read(graph_module, values, declared) if state is None else _described(graph_module, state, declared)
         return tracked(program) if provenance else program
 
 
-def _described(module: torch.fx.GraphModule, state: Any, said: Said) -> Program:
+def _described(module: torch.fx.GraphModule, state: Any, declared: Said) -> Program:
     if not isinstance(state, torch.nn.Module | Mapping):
         raise ArgumentError(f"state is the module that was traced, or maps names to its tensors; it is not {kind_of(state)}")
     found = described(module.graph)
@@ -248,11 +248,11 @@ def _described(module: torch.fx.GraphModule, state: Any, said: Said) -> Program:
             "does not: of any other graph "
             "restore_names(import_fx(graph_module), module, inputs=...) makes state of inputs that were given tensors of it"
         )
-    return check(read_joint(module, found, state, Convention.flat(found), said))  # what the caller says of the state may be wrong
+    return check(read_joint(module, found, state, Convention.flat(found), declared))  # the state of the caller may not fit
 
 
-def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any], said: Said) -> Program:
-    reader = TracedFront(module, values, said)
+def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Said) -> Program:
+    reader = TracedFront(module, values, declared)
     root = reader.graphs[""]
     signature, leaves = read_traced_signature(module, root.output)
     reader.graphs[""] = evolve(root, output=leaves)

@@ -1,4 +1,4 @@
-"""A joint forward and backward graph of AOTAutograd becomes a flat program: its descriptors say what inputs and outputs are for.
+"""A joint forward and backward graph of AOTAutograd becomes a flat program: its descriptors are the roles of inputs and outputs.
 
 Parameters and buffers are the tensors of a module, shared; gradients and new contents of state are outputs with these roles.
 """
@@ -45,7 +45,7 @@ from .traced import Attributes, TracedFront
 
 @frozen
 class Described:
-    """The inputs and outputs of a graph, each with what its tracer says of it: its descriptor, or None where it is unused."""
+    """The inputs and outputs of a graph, each with its descriptor from the tracer, or None where it is unused."""
 
     inputs: tuple[tuple[torch.fx.Node, Any], ...]
     outputs: tuple[tuple[Any, Any], ...]
@@ -85,53 +85,39 @@ def kind(desc: Any) -> str:
     return type(desc).__name__
 
 
-SHARED = (
-    "several arguments, parameters or buffers share memory and one of them is written, which the graph replaces by one input; "
-    "give each memory of its own (clone())"
-)
-SUBCLASS = "it is a part of a tensor subclass, of which the graph has the parts alone; trace the module with plain tensors"
-SEEDED = "random numbers come from a seed that is passed (torch._functorch.config.functionalize_rng_ops); trace without it"
-WRITTEN = "what needs a gradient is written, and what is written needs one, too; write to a clone of it"
+SHARED = "several arguments, parameters or buffers share memory and one of them is written; give each its own memory (clone())"
 
-SAVED = "the graph is a forward that was cut from a joint one; import the joint one"
+WRITTEN = "what needs a gradient is written, and what is written needs one, too; write to a clone of it"
 
 REFUSED: Mapping[str, str] = {
     "ViewBase": SHARED,
     "SyntheticBase": SHARED,
-    "Subclass": SUBCLASS,
-    "Philox": SEEDED,
     "IntermediateBase": "several results are views of one tensor, which the graph returns in their place; return clones",
-    "MetadataMutation": "the sizes or strides of an argument are changed in place; use a view of it",
-    "SavedForBackwards": SAVED,
 }
 """Why a descriptor whose class begins so cannot be an input or output of a program, and what to do."""
 
 
-def refusal(desc: Any, what: str, *, named: Callable[[str], str] = str, said: str = "") -> UnsupportedProgram:
+def refusal(desc: Any, what: str, *, named: Callable[[str], str] = str, fault: str = "") -> UnsupportedProgram:
     """Return the error for an input or output that has no role.
 
     Args:
         desc: its descriptor.
         what: what it is, and where.
         named: from the name of a parameter or buffer in a descriptor to its own.
-        said: why it has none, where its kind alone does not tell.
+        fault: why it has none, if its kind does not determine it.
 
     >>> print(refusal(7, "input 0"))
-    input 0 is described as int, which is none of the descriptors that purefx knows
+    input 0 is described as int, which has no role in a program
     """
-    said = said or next((text for start, text in REFUSED.items() if kind(desc).startswith(start)), "")
-    if not said:
-        return UnsupportedProgram(f"{what} is described as {kind(desc)}, which is none of the descriptors that purefx knows")
+    fault = fault or next((text for start, text in REFUSED.items() if kind(desc).startswith(start)), "")
+    if not fault:
+        return UnsupportedProgram(f"{what} is described as {kind(desc)}, which has no role in a program")
     text = re.sub(r"get_(parameter|buffer)\('([^']*)'\)", lambda found: f"get_{found[1]}({named(found[2])!r})", desc.expr())
-    return UnsupportedProgram(f"{what} is {text}: {said}")
+    return UnsupportedProgram(f"{what} is {text}: {fault}")
 
 
-@frozen
-class Tensor:
-    """Stands for a leaf that is a tensor, where other leaves are literals."""
-
-
-TENSOR = Tensor()
+TENSOR: Any = object()
+"""A leaf that is a tensor, where other leaves are literals."""
 
 
 @frozen
@@ -164,7 +150,7 @@ def read_joint(
     found: Described,
     source: torch.nn.Module | Mapping[str, torch.Tensor],
     convention: Convention,
-    said: Said,
+    declared: Said,
     *,
     named: Callable[[str], str] = str,
 ) -> Program:
@@ -175,13 +161,13 @@ def read_joint(
         found: its inputs and outputs.
         source: has the tensors that parameters and buffers are.
         convention: how the program is called.
-        said: what operators of other libraries do.
+        declared: what operators of other libraries do.
         named: from the name of a parameter or buffer in a descriptor to that in the source.
 
     Raises:
         UnsupportedProgram: an input or output has no role in a signature; the message names it.
     """
-    reader = TracedFront(module, {}, said)
+    reader = TracedFront(module, {}, declared)
     attributes = Attributes(source) if isinstance(source, torch.nn.Module) else None
     own = _state_of(source) if attributes is None else attributes.state()
     state = _with_constants(own, reader.attributes.state())
@@ -210,14 +196,12 @@ def _state_of(tensors: Any) -> State:
 def _with_constants(state: State, constants: State) -> State:
     # What the graph reads itself: tensors that the module has in no parameter and no buffer.
     numbers = TensorIds(state)
-    slots = dict(state.pairs)
-    for name, slot in constants.pairs:
-        if name in slots:
-            raise UnsupportedProgram(
-                f"the graph reads a constant {name!r}, and the module has other state of that name; rename it"
-            )
-        slots[name] = numbers.slot(slot.value, SlotKind.CONSTANT, persistent=False)
-    return State(tuple(slots), pmap(slots)) if len(slots) > len(state) else state
+    if twice := [name for name in constants if name in state]:
+        raise UnsupportedProgram(
+            f"the graph reads a constant {twice[0]!r}, and the module has other state of that name; rename it"
+        )
+    added = {name: numbers.slot(slot.value, SlotKind.CONSTANT, persistent=False) for name, slot in constants.pairs}
+    return State((*state.order, *added), pmap({**state.slots, **added}))
 
 
 @frozen(eq=False)
@@ -271,14 +255,14 @@ class _Roles:
         """Return the slot that a descriptor of a parameter or buffer names."""
         name = self.named(desc.target)
         if name not in self.state:
-            raise UnsupportedProgram(f"{place} is {name!r}, and there is no tensor of that name; give the module that was traced")
+            raise UnsupportedProgram(f"{place} is {name!r}, and there is no tensor of that name; pass the module that was traced")
         return name
 
     def tangent(self, desc: Any, place: str) -> int:
         """Return the number of the user output that an input is the tangent of."""
         output = desc.output
         if kind(output) == "InputMutationAOTOutput":
-            raise refusal(desc, place, named=self.named, said=WRITTEN)
+            raise refusal(desc, place, named=self.named, fault=WRITTEN)
         if kind(output) != "PlainAOTOutput" or output.idx not in self.result_of:
             raise refusal(output, f"{place} is the tangent of what", named=self.named)
         return self.result_of[output.idx]
@@ -300,16 +284,12 @@ class _Roles:
         paths = ArgumentTree.of(in_spec, self.convention.names).paths
         names = Names([formal.name for formal in graph.inputs] + [node.name for node in graph.nodes])
         pairs: list[tuple[Input, InputSpec]] = []
-        for number, leaf in enumerate(self.convention.leaves):
+        for number, (leaf, path) in enumerate(zip(self.convention.leaves, paths, strict=False)):
             formal = users.get(number)
-            if formal is None:
-                pairs.append((Input(names.fresh(f"arg_{number}")), UserInput(LiteralType(leaf), paths[number])))
-            else:
-                pairs.append((formal, UserInput(type_of(formal.meta.get("val")), paths[number])))
+            leaf_type = LiteralType(leaf) if formal is None else type_of(formal.meta.get("val"))
+            pairs.append((formal or Input(names.fresh(f"arg_{number}")), UserInput(leaf_type, path)))
         behind = zip(tangents, paths[len(pairs) :], strict=True)
-        return pairs + [
-            (formal, UserInput(type_of(formal.meta.get("val")), path, tangent_of=of)) for (of, formal), path in behind
-        ]
+        return pairs + [(one, UserInput(type_of(one.meta.get("val")), path, tangent_of=of)) for (of, one), path in behind]
 
     def outputs(self, output: Arg, before: int) -> tuple[tuple[Arg, ...], tuple[OutputSpec, ...]]:
         """Return what the graph returns, and what it is for: new contents, results with literals among them, gradients.

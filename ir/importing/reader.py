@@ -47,15 +47,15 @@ class Operators:
     """One ``Op`` for each function and method; functions of one name get different ones.
 
     Args:
-        said: what operators of other libraries are declared to do.
+        declared: what operators of other libraries are declared to do.
 
     >>> operators = Operators({})
     >>> operators.function(lambda: 1).name == operators.function(lambda: 2).name
     False
     """
 
-    def __init__(self, said: Said) -> None:
-        self._said = said
+    def __init__(self, declared: Said) -> None:
+        self._declared = declared
         self._known: dict[int, tuple[Any, Op]] = {}
         self._methods: dict[Method, Op] = {}
         self._bearers: dict[str, Any] = {}
@@ -87,20 +87,20 @@ class Operators:
         while self._bearers.setdefault(name, target) is not target:
             number += 1
             name = f"{wanted}#{number}"
-        said = self._said.get(target) if self._said and type(target).__hash__ is not None else None
-        return Op(name, effects_of(target) if said is None else said, target)
+        found = self._declared.get(target) if self._declared and type(target).__hash__ is not None else None
+        return Op(name, effects_of(target) if found is None else found, target)
 
 
 class Front:
     """Reads the graphs of one graph module, those nested in it included; its methods answer what tracers spell differently.
 
     Args:
-        said: what operators of other libraries are declared to do.
+        declared: what operators of other libraries are declared to do.
         origins: whether nodes and inputs get an origin.
     """
 
-    def __init__(self, said: Said, *, origins: bool) -> None:
-        self.operators = Operators(said)
+    def __init__(self, declared: Said, *, origins: bool) -> None:
+        self.operators = Operators(declared)
         self.origins = origins
         self.graphs: dict[str, Graph] = {}
         self.todo: list[Job] = []
@@ -120,11 +120,11 @@ class Front:
                 self.graphs[job.name] = self.settled(reader, reader.graph())
 
     def settled(self, at: GraphReader, graph: Graph) -> Graph:  # noqa: ARG002
-        """Return a graph that was read, with nodes in the calls that their neighbours tell."""
+        """Return a graph that was read, with nodes in the calls of their neighbours."""
         return graph
 
     def stack(self, at: GraphReader, fx_node: Any) -> Stack | None:
-        """Return the module calls around a node; None if the tracer does not tell."""
+        """Return the module calls around a node; None if the tracer did not record them."""
         raise NotImplementedError
 
     def meta(self, fx_node: Any) -> dict[str, Any]:
@@ -185,20 +185,20 @@ class GraphReader:
         except KeyError as error:
             if not isinstance(error.args[0], FxNode):
                 raise
-            said = f"it uses {str(error.args[0].name)!r}, which no node before it in its graph defines"
-            raise self.invalid("earlier-values", said, "keep the node that makes the value, before its users") from error
+            fault = f"it uses {str(error.args[0].name)!r}, which no node before it in its graph defines"
+            raise self.invalid("earlier-values", fault, "keep the node that makes the value, before its users") from error
         return Graph(tuple(self.inputs.values()), tuple(self.nodes), self.output)
 
-    def invalid(self, rule: str, said: str, advice: str) -> InvalidProgram:
+    def invalid(self, rule: str, fault: str, advice: str) -> InvalidProgram:
         """Return the error for the node that is read."""
         name, source = str(self.user.name), source_of(self.user.meta)
-        return InvalidProgram([Violation(rule, said, graph=self.job.name, node=name, source=source, advice=advice)])
+        return InvalidProgram([Violation(rule, fault, graph=self.job.name, node=name, source=source, advice=advice)])
 
     def check_name(self, name: object, what: str) -> None:
         """Refuse what is not a name of Python."""
         if not is_identifier(name):
-            said = f"{short(name)} cannot be {what}: it is not an identifier of Python, or has invisible characters"
-            raise self.invalid("names", said, "rename it in the fx graph")
+            fault = f"{short(name)} cannot be {what}: it is not an identifier of Python, or has invisible characters"
+            raise self.invalid("names", fault, "rename it in the fx graph")
 
     def _placeholder(self, fx_node: Any) -> None:
         name = fx_node.name
@@ -227,8 +227,8 @@ class GraphReader:
             stack = self.stacks[name] = front.stack(self, fx_node)
         except (AttributeError, TypeError, ValueError) as error:
             raw = str(fx_node.meta.get("nn_module_stack"))[:80]
-            said = f"its nn_module_stack is {raw!r}, not a dict of key to (path, class)"
-            raise self.invalid("meta", said, "correct node.meta['nn_module_stack']") from error
+            fault = f"its nn_module_stack is {raw!r}, not a dict of key to (path, class)"
+            raise self.invalid("meta", fault, "correct node.meta['nn_module_stack']") from error
         stack, origin = stack or (), None
         if front.origins:
             origin = Imported(name, do.name, self.job.name, stack, fx_node.meta.get("stack_trace"))
@@ -296,11 +296,11 @@ def checked_nodes(graph: Any, name: str) -> list[Any]:
     if places == [len(nodes) - 1]:
         return nodes
     if len(places) == 1:
-        said = f"the fx graph has {nodes[places[0] + 1].name!r} after its output, where nothing runs"
+        fault = f"the fx graph has {nodes[places[0] + 1].name!r} after its output, where nothing runs"
     else:
-        said = f"the fx graph has {len(places) or 'no'} output nodes, not one"
+        fault = f"the fx graph has {len(places) or 'no'} output nodes, not one"
     advice = "let graph.output(...) be called once and be the last node"
-    raise InvalidProgram([Violation("signature-outputs", said, graph=name, node="output", advice=advice)])
+    raise InvalidProgram([Violation("signature-outputs", fault, graph=name, node="output", advice=advice)])
 
 
 def where(fx_node: Any) -> str:
@@ -311,7 +311,7 @@ def where(fx_node: Any) -> str:
 
 
 def result_of(node: Node, inputs: Container[str]) -> Ref:
-    """Return what stands for the result of a node: that of an in-place operator on an input is the input.
+    """Return the reference to the result of a node: the result of an in-place operator on an input is the input.
 
     >>> from purefx.ir.operators import op_of
     >>> import torch

@@ -28,9 +28,8 @@ from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds
 from ..torch_private import PyTreeCodeGen, generator_of_code, hooks_of, unsaved_buffers
 from ..verify.findings import short
-from .backward import traced_backward, with_backward_calls
 from .reader import Front, GraphReader, Job, where
-from .stacks import TracedStacks
+from .stacks import TracedStacks, traced_backward, with_backward_calls
 
 VALUES = (torch.Tensor, int, float, bool, complex, str, *SYMBOLIC, type(None))
 
@@ -41,11 +40,11 @@ class TracedFront(Front):
     Args:
         root: the root; it is not changed.
         values: fake values of nodes that have none in their meta.
-        said: what operators of other libraries are declared to do.
+        declared: what operators of other libraries are declared to do.
     """
 
-    def __init__(self, root: torch.fx.GraphModule, values: Mapping[Any, Any], said: Said) -> None:
-        super().__init__(said, origins=False)
+    def __init__(self, root: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Said) -> None:
+        super().__init__(declared, origins=False)
         self.root = root
         self.values = values
         self.attributes = Attributes(root)
@@ -87,7 +86,7 @@ class TracedFront(Front):
 
     def attribute(self, at: GraphReader, fx_node: Any) -> Get | Arg:
         """Return a read of state; a graph module that operators are given is a body, and None is a literal."""
-        owner, value = self._find(at, fx_node)
+        owner, value = find(at.job.module, fx_node.target)
         name = fx_node.target.rpartition(".")[2]
         if isinstance(value, torch.nn.Module):
             takers = [user for user in fx_node.users if not self._takes_bodies(user)]
@@ -109,14 +108,6 @@ class TracedFront(Front):
 
     def _takes_bodies(self, user: Any) -> bool:
         return user.op == "call_function" and bool(self.operators.function(user.target).effects.through_bodies)
-
-    def _find(self, at: GraphReader, fx_node: Any) -> tuple[torch.nn.Module, Any]:
-        # The owner of what a node names, and what it is.
-        target = fx_node.target
-        owner, value = self.attributes.find(at.job.module, target)
-        if value is MISSING:
-            raise UnsupportedProgram(f"the module has no attribute {target!r}")
-        return owner, value
 
     def _body(self, module: torch.fx.GraphModule, wanted: str, holder: torch.nn.Module, prefix: str = "") -> str:
         # The id of the graph of a nested module, which is read later.
@@ -147,7 +138,7 @@ class TracedFront(Front):
 
     def _call_module(self, at: GraphReader, fx_node: Any, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...]) -> None:
         # A call of the body where a graph shows all that the module does, else of the module as it is.
-        _, module = self._find(at, fx_node)
+        _, module = find(at.job.module, fx_node.target)
         if not isinstance(module, torch.nn.Module):
             raise UnsupportedProgram(f"{fx_node.target!r} is {short(module)}, not a module")
         path = _path(at.job, relative_path(fx_node.target))
@@ -210,15 +201,29 @@ def parameters_of(module: torch.fx.GraphModule) -> list[Parameter]:
             stars = len(fx_node.target) - len(fx_node.target.lstrip("*")) if type(fx_node.target) is str else 0
             name = fx_node.target[stars:] if stars else fx_node.target
             if stars > 2 or not is_identifier(name):
-                said = f"{short(fx_node.target)} cannot be a parameter: it is not an identifier of Python"
-                raise InvalidProgram([Violation("names", said, node=where(fx_node), advice="rename it in the fx graph")])
+                fault = f"{short(fx_node.target)} cannot be a parameter: it is not an identifier of Python"
+                raise InvalidProgram([Violation("names", fault, node=where(fx_node), advice="rename it in the fx graph")])
             rest = RestType(keywords=stars == 2) if stars else None
             found.append(Parameter(name, tuple(fx_node.args[:1]), rest))
     return found
 
 
-MISSING = object()
-"""The result of looking up a name that a module does not have."""
+def find(module: torch.nn.Module, target: str) -> tuple[torch.nn.Module, Any]:
+    """Return the module that has an attribute, and the attribute.
+
+    Raises:
+        UnsupportedProgram: there is no such attribute.
+
+    >>> find(torch.nn.Sequential(torch.nn.ReLU()), "0.inplace")
+    (ReLU(), False)
+    """
+    owner: Any = module
+    *above, last = target.split(".")
+    for part in above:
+        owner = getattr(owner, part, None) if isinstance(owner, torch.nn.Module) else None
+    if not isinstance(owner, torch.nn.Module) or not hasattr(owner, last):
+        raise UnsupportedProgram(f"the module has no attribute {target!r}")
+    return owner, getattr(owner, last)
 
 
 class Attributes:
@@ -240,16 +245,6 @@ class Attributes:
         for path, module in root.named_modules(remove_duplicate=False):
             self.modules[path] = module
             self.paths.setdefault(id(module), []).append(path)
-
-    def find(self, module: torch.nn.Module, target: str) -> tuple[torch.nn.Module, Any]:
-        """Return the module that holds an attribute, and the attribute; MISSING where there is none."""
-        owner: Any = module
-        *above, last = target.split(".")
-        for part in above:
-            owner = getattr(owner, part, MISSING)
-            if not isinstance(owner, torch.nn.Module):
-                return module, MISSING
-        return owner, getattr(owner, last, MISSING)
 
     def read(self, holder: torch.nn.Module, target: str, value: Any) -> None:
         """Remember that a graph of a module reads an attribute that need not be a parameter or a buffer."""

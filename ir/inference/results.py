@@ -6,12 +6,13 @@ Nothing here walks a graph.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
 
 from ..analysis.numbers import SYMBOLIC
-from ..arguments import Arg, Ref, thawed
+from ..arguments import Arg, Body, Ref, thawed
 from ..effects.declared import ArgAt
 from ..effects.resolved import item_of
 from ..graph import Call, Get, Graph, Node, Op
@@ -46,16 +47,15 @@ def is_runnable(node: Node) -> bool:
     return not (do.target is None or do.effects.unknown or do.effects.scope or do.effects.ordered)
 
 
-def alters(node: Node) -> int:
-    """Return 1 where a node opens a region in which operators give other types or shapes, -1 where it closes one, else 0.
+def opens_region(node: Node) -> int:
+    """Return 1 if a node opens a region in which operators return other dtypes or shapes, -1 if it closes one, else 0.
 
-    >>> alters(Node("y", Op("toy.neg")))
+    >>> opens_region(Node("y", Op("toy.neg")))
     0
     """
     do = node.do
-    if type(do) is not Op or not do.effects.scope:
-        return 0
-    return do.effects.scope if "autocast" in do.name or "vmap" in do.name else 0
+    is_region = type(do) is Op and do.effects.scope and ("autocast" in do.name or "vmap" in do.name)
+    return do.effects.scope if type(do) is Op and is_region else 0
 
 
 def values_of(graph: Graph) -> dict[str, Any]:
@@ -271,3 +271,67 @@ def _numbers(tensor: torch.Tensor) -> list[Any]:
     sizes = list(tensor.shape)
     strides = tensor.stride() if tensor.layout is torch.strided else ()
     return sizes + [1 if type(size) is int and size == 1 else stride for size, stride in zip(sizes, strides, strict=False)]
+
+
+BRANCHES: Mapping[str, slice] = {"higher_order.cond": slice(1, 3), "higher_order.while_loop": slice(1, 2)}
+"""Operators that return the results of a body, and the arguments that are those bodies."""
+
+
+def branches_of(node: Node) -> list[str]:
+    """Return the graphs whose results a node returns; none for most.
+
+    >>> from ..operators import op_of
+    >>> cond = op_of(torch.ops.higher_order.cond)
+    >>> branches_of(Node("y", cond, (Ref("p"), Body("yes"), Body("no"), ()))), branches_of(Node("y", Op("toy.neg")))
+    (['yes', 'no'], [])
+    """
+    wanted = BRANCHES.get(node.do.name) if type(node.do) is Op else None
+    return [] if wanted is None else [arg.graph for arg in node.args[wanted] if type(arg) is Body]
+
+
+def disagreement_of_branches(node: Node, graphs: Mapping[str, Graph]) -> str | None:
+    """Describe which branch of a node returns other types than the node, or than another branch; None if all agree.
+
+    Args:
+        node: of any operator.
+        graphs: those of the program.
+    """
+    known = [(f"the branch {name!r} returns", _results(graphs[name])) for name in branches_of(node) if name in graphs]
+    pairs = [(one, other, False) for one, other in pairwise(known)]  # an operator can make one dynamic size of two sizes
+    if "val" in node.meta:
+        pairs += [(one, ("its meta has", _parts(node.meta["val"])), True) for one in known]
+    for (who, mine), (other, theirs), sized in pairs:
+        if len(mine) != len(theirs) or any(_differ(*both, sized=sized) for both in zip(mine, theirs, strict=True)):
+            return f"{who} {', '.join(map(shown_value, mine))}, and {other} {', '.join(map(shown_value, theirs))}"
+    return None
+
+
+def _results(graph: Graph) -> tuple[Any, ...]:
+    parts = _parts(graph.output)
+    return tuple([graph.metas.get(arg.name, {}).get("val") if type(arg) is Ref else None for arg in parts])
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def _differ(mine: Any, theirs: Any, *, sized: bool) -> bool:
+    if not isinstance(mine, torch.Tensor) or not isinstance(theirs, torch.Tensor):
+        return False
+    if (mine.dtype, device_of(mine).type, mine.dim()) != (theirs.dtype, device_of(theirs).type, theirs.dim()):
+        return True
+    pairs = zip(mine.shape, theirs.shape, strict=True)
+    return sized and any(type(one) is type(other) is int and one != other for one, other in pairs)
+
+
+def shown_value(value: Any) -> str:
+    """Describe a fake value.
+
+    >>> shown_value(3), shown_value((1, 2)), shown_value(torch.ones(2))
+    ('the int 3', '(the int 1, the int 2)', 'a torch.float32 of shape (2,) on cpu')
+    """
+    if isinstance(value, torch.Tensor):
+        return f"a {value.dtype} of shape {tuple(value.shape)} on {device_of(value).type}"
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(shown_value, value))})" if len(value) < 5 else f"{len(value)} values"
+    return f"the {type(value).__name__} {value}"

@@ -6,7 +6,7 @@ Missing values are inferred on demand; a program that was written by hand gets s
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import cache, cached_property
 from itertools import chain
@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, ref
 import torch
 
 from ..analysis.numbers import SYMBOLIC, too_much_work
-from ..arguments import Ref, thawed
+from ..arguments import thawed
 from ..errors import UnsupportedProgram
 from ..expression import UNCOMPUTABLE, Apply, Expr, InputDim, InputValue, Sym, evaluate, symbols_in
 from ..graph import Input, Node, Op
@@ -29,11 +29,13 @@ from ..torch_private import (
     FakeTensorMode,
     OpOverload,
     autocast_is_on,
+    device_of,
     fake_of,
     fresh_bindings,
     has_fixed_sizes,
     new_shape_env,
     new_symbol,
+    pytree,
     schema_of,
     silence,
     size_number,
@@ -44,11 +46,11 @@ from ..torch_private import (
     without_overrides,
 )
 
-UNASKED: Any = object()
-"""Stands for what the memo does not know."""
+UNKNOWN: Any = object()
+"""The unknown value."""
 
 NAMESPACES = frozenset({"aten", "prims"})
-"""Whose operators are functions of what describes their operands; a library may decide by anything else."""
+"""The operators whose results depend on descriptions of their operands; a library may decide by anything else."""
 
 BY_CONTENTS = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view})
 """Tags of operators that return what depends on more, or change what they take."""
@@ -70,87 +72,54 @@ NOTHING_ELSE = (0, False, False, False)
 
 
 class Memo:
-    """What operators returned so far, by what describes their operands.
+    """What operators returned so far in one fake mode, by the descriptions of their operands.
 
-    Args:
-        mode: the fake mode of the values.
-
-    >>> from purefx.ir.inference import fresh_mode, running
     >>> from purefx.ir.operators import op_of
     >>> node, mode = Node("y", op_of(torch.ops.aten.neg.default)), fresh_mode()
     >>> memo = Memo(mode)
     >>> with running(mode):
     ...     x, y = torch.ones(2), torch.zeros(2)
-    ...     memo.keep(memo.question(node, [x], {}), -x, [x])
-    >>> memo.answer(memo.question(node, [y], {}))
+    ...     memo.keep(memo.key(node, [x], {}), -x, [x])
+    >>> memo.get(memo.key(node, [y], {}))
     FakeTensor(..., size=(2,))
     """
 
     def __init__(self, mode: Any) -> None:
-        self._mode = ref(mode)  # the mode's memo does not keep it
-        self._answers: dict[Hashable, Described] = {}
+        self._mode = ref(mode)  # the memo of a mode does not keep it alive
+        self._known: dict[Hashable, Described] = {}
 
-    @property
-    def mode(self) -> Any:
-        """The fake mode of the values."""
-        return self._mode()
-
-    def question(self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
-        """Return what is asked of an operator; None if what it returns may depend on more than descriptions.
+    def key(self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
+        """Return what the result of an operator depends on; None if descriptions of the operands are not all.
 
         Args:
             node: calls the operator.
             args: fake values and literals.
             kwargs: the same by name.
         """
-        do = node.do
-        if type(do) is not Op or do.effects.acts or do.effects.aliases:
+        target: Any = node.do.target if type(node.do) is Op else None
+        if not isinstance(target, OpOverload) or node.do.effects.acts or node.do.effects.aliases or not _is_apt(target):
             return None
-        target: Any = do.target
-        if not isinstance(target, OpOverload) or not _is_apt(target):
-            return None
-        # What a factory or a promotion gives depends on these as well.
-        given: list[Any] = [target, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
-        for part in (*args, *kwargs, *kwargs.values()):
-            described = self.described(part)
-            if described is None:
-                return None
-            given.append(described)
-        return tuple(given)
+        # The result of a factory or a promotion depends on these as well.
+        found: list[Any] = [target, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
+        found += map(self.described, (*args, *kwargs, *kwargs.values()))
+        return None if None in found else tuple(found)
 
-    def answer(self, question: Hashable | None, free: list[Any] | None = None) -> Any:
-        """Return what an operator returns, if it was asked before; ``UNASKED`` otherwise.
+    def get(self, key: Hashable | None) -> Any:
+        """Return a new result of an operator that was run with equal operands; ``UNKNOWN`` if it was not."""
+        known = None if key is None else self._known.get(key)
+        return UNKNOWN if known is None else fake_of(self._mode(), *known[1:PLAIN_FACTS])
 
-        Args:
-            question: what is asked.
-            free: values that nothing has any more; one of them is taken out and given back where it is described just so.
-        """
-        known = None if question is None else self._answers.get(question)
-        if known is None:
-            return UNASKED
-        free = free or []
-        for number, value in enumerate(free):
-            if self.described(value) == known:
-                return free.pop(number)
-        return fake_of(self.mode, *known[1:PLAIN_FACTS])
-
-    def keep(self, question: Hashable | None, value: Any, args: Sequence[Any]) -> None:
-        """Keep what an operator returned, if it is one tensor.
-
-        Args:
-            question: what was asked.
-            value: what it returned.
-            args: its operands; what shares memory with them is not kept.
-        """
-        facts = self.described(value) if question is not None and type(value) is FakeTensor else None
+    def keep(self, key: Hashable | None, value: Any, args: Sequence[Any]) -> None:
+        """Keep the result of an operator, if it is one tensor that shares no memory with the operands."""
+        facts = self.described(value) if key is not None and type(value) is FakeTensor else None
         if facts is None or facts[PLAIN_FACTS:] != NOTHING_ELSE or storage_key(value) in map(storage_key, _tensors(args)):
             return
-        if len(self._answers) >= LARGEST:
-            self._answers.clear()
-        self._answers[question] = facts
+        if len(self._known) >= LARGEST:
+            self._known.clear()
+        self._known[key] = facts
 
     def described(self, value: Any) -> Described | None:
-        """Return what describes a value: tensors of which it says the same are alike; None where that would not be all."""
+        """Return a description that equal values have in common; None if it would leave something out."""
         kind = type(value)
         if kind is FakeTensor:
             if value.fake_mode is not self._mode() or value.constant is not None or not has_fixed_sizes(value):
@@ -171,17 +140,6 @@ class Memo:
 
 
 _MEMOS: WeakKeyDictionary[Any, Memo] = WeakKeyDictionary()
-
-
-def memo_of(mode: Any) -> Memo:
-    """Return the memo of a fake mode.
-
-    >>> from purefx.ir.inference import fresh_mode
-    >>> mode = fresh_mode()
-    >>> memo_of(mode) is memo_of(mode), memo_of(mode).mode is mode
-    (True, True)
-    """
-    return _MEMOS.get(mode) or _MEMOS.setdefault(mode, Memo(mode))
 
 
 @cache
@@ -242,38 +200,29 @@ class Symbols:
         return {span.expr.name: (span.low, span.high) for span in ranges if isinstance(span.expr, Sym)}
 
     @cached_property
-    def _sizes(self) -> dict[Expr, Expr]:
-        # Every number that a guard can refer to, as an expression of symbols.
-        users = [spec.type for spec in self.program.signature.inputs if isinstance(spec, UserInput)]
-        found: dict[Expr, Expr] = {}
-        for index, kind in enumerate(users):
-            if isinstance(kind, TensorType):
-                found.update((InputDim(index, dim), size) for dim, size in enumerate(kind.shape))
-            elif isinstance(kind, NumberType) and kind.expr is not None:
-                found[InputValue(index)] = kind.expr
-        return found
-
-    @cached_property
     def _numbers(self) -> dict[str, int]:
-        names = list(dict.fromkeys(name for size in self._sizes.values() for name in symbols_in(size)))
-        tried = [self._attempt(names, step) for step in range(ATTEMPTS)]
-        return next((numbers for numbers in tried if self._meets_guards(numbers)), tried[0])
+        # The first numbers that the bounds and the guards allow; guards refer to the sizes of user inputs.
+        sizes: dict[Expr, Expr] = {}
+        for index, spec in enumerate([spec for spec in self.program.signature.inputs if isinstance(spec, UserInput)]):
+            if isinstance(spec.type, TensorType):
+                sizes.update((InputDim(index, dim), size) for dim, size in enumerate(spec.type.shape))
+            elif isinstance(spec.type, NumberType) and spec.type.expr is not None:
+                sizes[InputValue(index)] = spec.type.expr
+        names = list(dict.fromkeys(name for size in sizes.values() for name in symbols_in(size)))
+        for step in range(ATTEMPTS):
+            numbers = {name: self._allowed(name, step + place) for place, name in enumerate(names)}
+            known = {Sym(name): number for name, number in numbers.items()}
+            with suppress(KeyError, *UNCOMPUTABLE):
+                places = {place: evaluate(size, known) for place, size in sizes.items()}
+                if all(evaluate(guard, places) for guard in self.program.constraints.guards):
+                    return numbers
+        return {name: self._allowed(name, place) for place, name in enumerate(names)}
 
-    def _attempt(self, names: list[str], step: int) -> dict[str, int]:
-        numbers: dict[str, int] = {}
-        for place, name in enumerate(names):
-            low, high = self._bounds.get(name, (None, None))
-            least = max(2 if low is None else low, 2 if high is None or high >= 2 else low or 0)
-            numbers[name] = min(least + step + place, least + step + place if high is None else high)
-        return numbers
-
-    def _meets_guards(self, numbers: Mapping[str, int]) -> bool:
-        values = {Sym(name): number for name, number in numbers.items()}
-        try:
-            known = {place: evaluate(size, values) for place, size in self._sizes.items()}
-            return all(evaluate(guard, known) for guard in self.program.constraints.guards)
-        except (KeyError, *UNCOMPUTABLE):
-            return False
+    def _allowed(self, name: str, step: int) -> int:
+        # A number within the bounds of a symbol, at least 2 if they allow that: torch treats 0 and 1 as special.
+        low, high = self._bounds.get(name, (None, None))
+        least = max(2 if low is None else low, 2 if high is None or high >= 2 else low or 0)
+        return least + step if high is None else min(least + step, high)
 
 
 LOCK = threading.RLock()
@@ -287,6 +236,9 @@ class FakeValues:
     >>> FakeValues(Program.of({"": Graph((), (), ())})).is_ours(torch.ones(2))
     True
     """
+
+    trusted = True
+    """Whether the values of the meta hold without being inferred."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -302,7 +254,7 @@ class FakeValues:
     @cached_property
     def memo(self) -> Memo:
         """What operators returned so far, in this program and in others of its mode."""
-        return memo_of(self.mode)
+        return _MEMOS.setdefault(self.mode, Memo(self.mode))
 
     @cached_property
     def symbols(self) -> Symbols:
@@ -325,7 +277,7 @@ class FakeValues:
         Raises:
             UnsupportedProgram: no value can be made.
         """
-        if "val" in formal.meta and self.is_ours(formal.meta["val"]):
+        if self.has(formal):
             return formal.meta["val"]
         match spec:
             case StateInput(slot=slot):
@@ -380,57 +332,41 @@ class FakeValues:
             return False, None
         return True, list(value) if type(value) is tuple and _gives_list(node) else value
 
-    def run(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], told: Any = UNASKED) -> Any:
-        """Return what an operator returns for fake arguments, within ``running``; it raises what the operator raises.
+    def run(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return the result of an operator for fake arguments, within ``running``; it raises what the operator raises.
 
         Args:
-            node: whose value it is.
+            node: calls the operator.
             target: its callable.
             args: fake values and literals.
             kwargs: the same by name.
-            told: what meta says that it returns; given back where another value would be described just so.
         """
         work = too_much_work(target, args)
         if work is not None:
             raise UnsupportedProgram(f"node {node.name} computes {work}, and is not computed")
-        # A body that an operator runs with gradients, or under autocast, gives other values than the same one elsewhere.
-        question = None if torch.is_grad_enabled() or autocast_is_on() else self.memo.question(node, args, kwargs)
-        if (known := self.memo.answer(question, [told])) is not UNASKED:
+        # A body that an operator runs with gradients, or under autocast, has other values than elsewhere.
+        key = None if torch.is_grad_enabled() or autocast_is_on() else self.memo.key(node, args, kwargs)
+        if (known := self.memo.get(key)) is not UNKNOWN:
             return known
         writes = type(node.do) is Op and bool(node.do.effects.writes)
-        taken = [_copied(arg) for arg in args] if writes else args
-        named = {key: _copied(part) for key, part in kwargs.items()} if writes else kwargs
+        operands = [_copied(arg) for arg in args] if writes else args
+        named = {name: _copied(arg) for name, arg in kwargs.items()} if writes else kwargs
         with without_cache(self.mode) if _aliases_silently(node) else nullcontext():
-            value = target(*taken, **named)
+            value = target(*operands, **named)
         bindings = fresh_bindings(self.mode.shape_env, value)
         if bindings:
             self.bindings[node.name] = bindings
         else:
-            self.memo.keep(question, value, [*args, *kwargs.values()])
+            self.memo.keep(key, value, [*args, *kwargs.values()])
         return value
 
-    def remembered(self, node: Node, known: Callable[[str], Any], *, free: list[Any]) -> Any:
-        """Return what a node computes, if descriptions of its operands say so; ``UNASKED`` otherwise.
+    def recorded(self, value: Node | Input) -> Any:
+        """Return the value that the meta has; ``UNKNOWN`` if it has none of the program's mode."""
+        return value.meta["val"] if self.has(value) else UNKNOWN
 
-        Args:
-            node: calls an operator, in a graph that nothing but calls of modules runs, and in no region.
-            known: gives the fake value of an operand; ``UNASKED`` for one without.
-            free: values that nothing has any more; one of them is taken out and given back where it is described just so.
-        """
-
-        def leaf(arg: Any) -> Any:
-            return known(arg.name) if type(arg) is Ref else arg
-
-        args = [thawed(arg, leaf) for arg in node.args]
-        kwargs = {key: thawed(arg, leaf) for key, arg in node.kwargs}
-        question = self.memo.question(node, args, kwargs)
-        answer = self.memo.answer(question, free)
-        if question is None or answer is not UNASKED:
-            return answer
-        assert type(node.do) is Op
-        with running(self.mode), suppress(Exception):  # whoever infers the node alone says what it refuses
-            self.run(node, node.do.target, args, kwargs)
-        return self.memo.answer(question, free)
+    def has(self, value: Node | Input) -> bool:
+        """Return whether the meta of a value has a fake value of the program's mode."""
+        return "val" in value.meta and self.is_ours(value.meta["val"])
 
     def is_ours(self, value: Any) -> bool:
         """Return whether a value is of the program's mode and environment, or of none."""
@@ -440,6 +376,65 @@ class FakeValues:
             part.fake_mode is self.mode if isinstance(part, FakeTensor) else part.node.shape_env is self.mode.shape_env
             for part in _parts(value)
         )
+
+
+class ExampleValues(FakeValues):
+    """The domain of fake values at the sizes of the export, in a mode of their own: the meta is compared with them.
+
+    >>> from purefx.ir import Graph, Program
+    >>> ExampleValues(Program.of({"": Graph((), (), ())})).example((1, None))
+    (1, None)
+    """
+
+    trusted = False
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self._made: dict[int, Any] = {}
+
+    @cached_property
+    def mode(self) -> Any:
+        """A new fake mode."""
+        return FakeTensorMode()
+
+    def of_input(self, formal: Input, spec: InputSpec) -> Any:  # noqa: ARG002
+        """Return the recorded value of an input."""
+        return self.recorded(formal)
+
+    def run(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return the result of an operator for fake arguments."""
+        if type(node.do) is Op and "autocast" in node.do.name:
+            raise NotImplementedError  # torch (2.13) ignores it in the meta of strict exports
+        return super().run(node, target, args, kwargs)
+
+    def recorded(self, value: Node | Input) -> Any:
+        """Return the value that the meta has, at the sizes of the export; ``UNKNOWN`` if that is not known."""
+        return self.example(value.meta["val"]) if value.meta.get("val") is not None else UNKNOWN
+
+    def example(self, value: Any) -> Any:
+        """Return a value at the sizes of the export; ``UNKNOWN`` if only a run knows a part of it."""
+        leaves, spec = pytree.tree_flatten(value)
+        made = [self._leaf(leaf) for leaf in leaves]
+        return UNKNOWN if any(leaf is UNKNOWN for leaf in made) else pytree.tree_unflatten(made, spec)
+
+    def _leaf(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return _number(value)
+        if id(value) not in self._made:
+            if value.layout is not torch.strided or value.is_quantized:
+                return UNKNOWN
+            numbers = [*map(_number, value.shape), *map(_number, value.stride())]
+            if any(number is UNKNOWN for number in numbers):
+                return UNKNOWN
+            sizes, strides = numbers[: value.dim()], numbers[value.dim() :]
+            made = fake_of(self.mode, value.dtype, sizes, strides, device_of(value))
+            self._made[id(value)] = made, value  # which keeps its id
+        return self._made[id(value)][0]
+
+
+def _number(value: Any) -> Any:
+    number = size_number(value) if isinstance(value, SYMBOLIC) else value
+    return UNKNOWN if number is None and value is not None else number
 
 
 def _copied(arg: Any) -> Any:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
+from ..text.printer import counted
 from .styled import WORDS
 from .values import shown
 
-__all__ = ["ROWS", "Room", "code", "counted", "dim", "fold", "listed", "more", "page", "table", "text", "titled"]
+__all__ = ["ROWS", "Room", "code", "dim", "fold", "listed", "more", "page", "table", "text", "titled"]
 
 LONGEST = 240
 """Characters of a line."""
@@ -31,7 +32,6 @@ STYLE = """
 .purefx summary{cursor:pointer}
 .purefx details details{margin-left:1.2em}
 .purefx .dim{color:color-mix(in srgb,currentColor 72%,transparent)}
-.purefx .number{text-align:right}
 .purefx .add,.purefx .string,.purefx .operator{color:color-mix(in srgb,#1a9a45 50%,currentColor)}
 .purefx .gone,.purefx .effects{color:color-mix(in srgb,#e5534b 50%,currentColor)}
 .purefx .graph,.purefx .rule{color:color-mix(in srgb,#b45fd6 50%,currentColor)}
@@ -94,7 +94,7 @@ def code(line: object) -> str:
 
 
 def titled(markup: str, title: object) -> str:
-    """Return markup that says more when a pointer rests on it.
+    """Return markup with a tooltip.
 
     >>> titled("y", 'm.py:3 in "f"')
     '<span title="m.py:3 in &quot;f&quot;">y</span>'
@@ -102,18 +102,13 @@ def titled(markup: str, title: object) -> str:
     return markup if title is None else f'<span title="{text(title)}">{markup}</span>'
 
 
-def table(rows: Iterable[Sequence[str]], *, numbers: bool = False) -> str:
+def table(rows: Iterable[Sequence[str]]) -> str:
     """Return rows of cells of markup as a table; nothing for no rows.
-
-    Args:
-        rows: cells that are markup.
-        numbers: whether all but the first column have numbers.
 
     >>> table([("a", "b")])
     '<table><tr><td>a</td><td>b</td></tr></table>'
     """
-    right = '<td class="number">' if numbers else "<td>"
-    lines = [f"<tr><td>{first}</td>{''.join([f'{right}{cell}</td>' for cell in rest])}</tr>" for first, *rest in rows]
+    lines = [f"<tr>{''.join([f'<td>{cell}</td>' for cell in row])}</tr>" for row in rows]
     return f"<table>{''.join(lines)}</table>" if lines else ""
 
 
@@ -131,24 +126,26 @@ def fold(head: str, body: str, *, is_open: bool = False) -> str:
     return f"<details{' open' if is_open else ''}><summary>{head}</summary>{body}</details>" if body else f"<div>{head}</div>"
 
 
-def listed(what: str, rows: Sequence[Sequence[str]], count: int, *, heads: Sequence[str] = ()) -> str:
+def listed(what: str, lines: Sequence[str], count: int) -> str:
     """Return a list that folds under its name and its length; nothing for an empty one.
 
     Args:
         what: its name.
-        rows: those that are shown, as cells of markup.
+        lines: those that are shown, as markup.
         count: how many there are.
-        heads: names of the columns, of which all but the first have numbers.
 
-    >>> listed("steps", [("outline()",)], 2).endswith("... 1 line more, which print(...) shows</span></div></details>")
+    >>> listed("steps", ["outline()"], 2).endswith("... 1 line more, which print(...) shows</span></div></details>")
     True
     """
-    body = table([[dim(word) for word in heads], *rows] if heads else rows, numbers=bool(heads)) + more(count - len(rows), "line")
-    return fold(f"{what} {dim(f'{count:,}')}", body) if count else ""
+    return (
+        fold(f"{what} {dim(f'{count:,}')}", table([(line,) for line in lines]) + more(count - len(lines), "line"))
+        if count
+        else ""
+    )
 
 
 def more(count: int, word: str) -> str:
-    """Return a line that says what is left out; nothing where nothing is.
+    """Return a line with the number of omitted lines; nothing if none is omitted.
 
     >>> more(0, "node"), more(1234, "node")
     ('', '<div><span class="dim">... 1,234 nodes more, which print(...) shows</span></div>')
@@ -156,17 +153,8 @@ def more(count: int, word: str) -> str:
     return f"<div>{dim(f'... {counted(count, word)} more, which print(...) shows')}</div>" if count > 0 else ""
 
 
-def counted(count: int, word: str) -> str:
-    """Return a number of things.
-
-    >>> counted(1, "node"), counted(1234, "node")
-    ('1 node', '1,234 nodes')
-    """
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
-
-
 def page(*parts: str) -> str:
-    """Return markup as something that can stand by itself in a notebook.
+    """Return markup as a page of a notebook.
 
     >>> page("<b>x</b>").endswith("<b>x</b></div>")
     True

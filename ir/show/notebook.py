@@ -12,20 +12,21 @@ from typing import Any
 
 import torch
 
-from ..analysis.diff import Diff
-from ..analysis.diff_text import print_diff
+from ..analysis.diff import Diff, print_diff
 from ..calls.call_graph import instance_paths, times_called
 from ..displayed import html_of, summary_of
 from ..errors import InvalidProgram, Violation
 from ..graph import Graph, Input, Node
+from ..persistent import pmap
 from ..program import Module, Program
 from ..signature import Signature
-from ..state import Slot
+from ..state import State
 from ..text.arguments import print_arg
-from ..text.contract import INPUT, OUTPUT, RANGE, print_expr
+from ..text.contract import INPUT, OUTPUT
 from ..text.lexer import spell_path, spell_value
-from ..text.printer import print_node, print_program
-from .html import ROWS, Room, code, counted, dim, fold, listed, more, page, table, text, titled
+from ..text.printer import counted, print_node, print_program
+from ..text.state import print_state
+from .html import ROWS, Room, code, dim, fold, listed, more, page, table, text, titled
 from .values import described, safely, shown, source_line
 
 __all__ = ["diff_page", "finding_page", "graph_page", "program_page", "summary"]
@@ -37,7 +38,7 @@ BODIES = 200
 """Bodies that have a line of their own."""
 
 OPEN = 60
-"""A graph of no more nodes begins unfolded, if it is the one that somebody looks at."""
+"""The root begins unfolded if it has no more lines."""
 
 FINDINGS = 12
 
@@ -46,7 +47,7 @@ SUMMARY = 60
 
 
 def program_page(program: Program) -> str:
-    """Return a program as HTML: its bodies, each once, its state, its sizes, and what was done to it.
+    """Return a program as HTML: its bodies, each once, its state and its steps.
 
     Args:
         program: at any stage, valid or not.
@@ -56,7 +57,7 @@ def program_page(program: Program) -> str:
     """
     order, (title, *said, facts), classes = _headed(program)
     head = f"<div><b>{text(title)}</b> {', '.join(said)} {dim(facts)}</div>"
-    parts = [safely(lambda part=part: part(program), "") for part in (_state, _sizes, _steps)]
+    parts = [safely(lambda part=part: part(program), "") for part in (_state, _steps)]
     return page(head, *_bodies(program, order, classes), *parts)
 
 
@@ -155,30 +156,13 @@ def _node_row(node: Node) -> tuple[str, str]:
 
 
 def _state(program: Program) -> str:
-    cells: dict[int, str] = {}
-    state = program.state
-    return listed("state", [_slot_row(name, state.slots.get(name), cells) for name in state.order[:ROWS]], len(state.order))
-
-
-def _sizes(program: Program) -> str:
-    ranges, guards = program.constraints.ranges, program.constraints.guards
-    rows = [code(safely(lambda one=one: RANGE.write(one))) for one in ranges[:ROWS]]
-    rows += [code(safely(lambda one=one: print_expr(one))) for one in guards[: ROWS - len(rows)]]
-    return listed("sizes and guards", [(row,) for row in rows], len(ranges) + len(guards))
+    order, slots = program.state.order, program.state.slots
+    first = State(order[:ROWS], pmap({name: slots[name] for name in order[:ROWS] if name in slots}))
+    return listed("state", list(map(code, print_state(first))), len(order))
 
 
 def _steps(program: Program) -> str:
-    return listed("steps", [(text(safely(lambda step=step: str(step))),) for step in program.trail[:ROWS]], len(program.trail))
-
-
-def _slot_row(name: str, slot: Slot | None, cells: dict[int, str]) -> tuple[str, ...]:
-    if slot is None:
-        return code(safely(lambda: spell_path(name))), dim("missing"), ""
-    first = cells.setdefault(slot.cell, name)
-    tied = None if first == name else f"one tensor with {first}"
-    kind = slot.kind.value if slot.persistent else f"{slot.kind.value}, not persistent"
-    value = described(slot.value) if isinstance(slot.value, torch.Tensor) else type(slot.value).__qualname__
-    return code(spell_path(name)), dim(kind), dim(value), dim(tied)
+    return listed("steps", [text(safely(lambda step=step: str(step))) for step in program.trail[:ROWS]], len(program.trail))
 
 
 def diff_page(diff: Diff) -> str:
@@ -191,21 +175,21 @@ def diff_page(diff: Diff) -> str:
     True
     """
     head, *lines = print_diff(diff).split("\n")
-    room, sections = Room(LINES), list[tuple[str, list[str]]]()
+    room, sections = Room(LINES), list[list[str]]()
     for line in lines:
         if line[:1] in SIGNS:
-            sections[-1][1].append(line)
+            sections[-1].append(line)
         else:
-            sections.append((line, []))
-    shown = [_section(what, found, room) for what, found in sections[:BODIES]]
+            sections.append([line])
+    shown = [_section(*found, room=room) for found in sections[:BODIES]]
     return page(f"<div><b>{text(head)}</b></div>", *shown, more(len(sections) - BODIES, "section"))
 
 
 SIGNS = {"+": "add", "-": "gone", "@": "place", " ": "same"}
-"""What the first letter of a line of a diff says, as the style calls it."""
+"""The style of a line of a diff, by its first letter."""
 
 
-def _section(what: str, lines: Sequence[str], room: Room) -> str:
+def _section(what: str, *lines: str, room: Room) -> str:
     kept = lines[: room.take(len(lines))]
     rows = [(f'<span class="{SIGNS[line[0]]}">{text(line)}</span>',) for line in kept]
     return fold(code(what), table(rows) + more(len(lines) - len(kept), "line"), is_open=len(lines) <= OPEN)

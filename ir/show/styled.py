@@ -44,7 +44,7 @@ WORDS = re.compile(
 )
 
 FIRST = r"(?:\A|(?<=\n\n))"
-"""The first line of a text, and of what stands behind an empty line."""
+"""The first line of a text, and the first one after an empty line."""
 
 FORMS: dict[str, re.Pattern[str]] = {
     "program": WORDS,

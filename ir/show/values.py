@@ -1,4 +1,4 @@
-"""What is said of a value and of a node in a word or two, whichever form shows it: its type, its line, and no more than fits.
+"""Short descriptions of values and nodes, for all forms: type, source line, cut to fit.
 
 A program that is shown need not be valid, so nothing here believes a field: what cannot be printed is said to be so.
 """

@@ -29,11 +29,11 @@ from ..persistent import pmap
 from ..program import Program
 from ..state import Slot, State, same_contents
 from ..taking import kind_of
-from ..text.arguments import CONSTANTS
+from ..text.lexer import type_name
 from ..text.state import TensorFacts
 from ..torch_private import FakeTensor
 
-VERSION = 2
+VERSION = 3
 """The version of the format that is written and read."""
 
 STRUCTURE = "purefx.program"
@@ -42,13 +42,10 @@ STRUCTURE = "purefx.program"
 MARK = "purefx"
 """The one entry of the header's metadata: the version.  With two, their order would change from file to file."""
 
-KINDS: Mapping[str, str] = {
-    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
-    "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64",
-    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
-}  # fmt: skip
-
-STORED_AS_THEY_ARE: frozenset[Any] = frozenset([CONSTANTS[f"torch.{name}"] for name in KINDS.values()])
+STORED_AS_THEY_ARE: frozenset[Any] = frozenset([
+    torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64, torch.int64,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.float8_e4m3fn, torch.float8_e5m2,
+])  # fmt: skip
 """Data types that safetensors has; tensors of others are stored as bytes."""
 
 
@@ -75,15 +72,10 @@ def write_file(path: str | os.PathLike[str], structure: Mapping[str, Any], tenso
     library = _library()
     text = json.dumps(structure, separators=(",", ":")).encode("ascii")
     whole = {STRUCTURE: torch.frombuffer(bytearray(text), dtype=torch.uint8), **tensors}
-    specs = {
-        name: library.TensorSpec(
-            dtype=str(tensor.dtype).removeprefix("torch."),
-            shape=list(tensor.shape),
-            data_ptr=tensor.data_ptr(),
-            data_len=tensor.nbytes,
-        )
-        for name, tensor in whole.items()
-    }
+    specs: dict[str, Any] = {}
+    for name, tensor in whole.items():
+        place = {"data_ptr": tensor.data_ptr(), "data_len": tensor.nbytes}
+        specs[name] = library.TensorSpec(dtype=str(tensor.dtype).removeprefix("torch."), shape=list(tensor.shape), **place)
     with _replacing(path) as temporary:
         try:
             library.serialize_file(specs, str(temporary), metadata={MARK: str(VERSION)})
@@ -98,7 +90,7 @@ def _replacing(path: str | os.PathLike[str]) -> Generator[Path, None, None]:
     if not final.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {str(final.parent)!a} to save in")
     if final.is_dir():
-        raise IsADirectoryError(f"{str(final)!a} is a folder; give the name of a file")
+        raise IsADirectoryError(f"{str(final)!a} is a folder; pass the name of a file")
     if final.exists() and not final.is_file():
         raise FileExistsError(f"{str(final)!a} is not a plain file, and is not replaced")
     temporary = final.with_name(f".{final.name[:100]}.{secrets.token_hex(8)}")
@@ -125,9 +117,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 BOUND = int | float | None
 
 STRUCTURE_SHAPE: Any = {
-    "made with": dict, "program": str, "operators": [str], "storages": [(int, str, str | None, str)], "weights": bool,
+    "made with": dict, "program": str, "operators": [str], "weights": bool,
+    "storages": [(str, str, bool, str)], "begins": {str: int},
     "meta": {"keys": [[str]], "values": list, "symbols": {str: (BOUND, BOUND, BOUND)}, "graphs": {str: ([[int]], [[int]])}},
-    "origins": {"texts": [str], "origins": [list], "steps": [(int, [[int]])]},
+    "origins": {"origins": [list], "steps": [(str, [(int, [(str, str, str)])])]},
 }  # fmt: skip
 """What the structure of a file is made of."""
 
@@ -160,7 +153,7 @@ def misshapen(value: Any, shape: Any, at: str = "") -> str | None:
 
 
 class File:
-    """An open file: its structure, and its tensors when they are asked for."""
+    """An open file: its structure, and its tensors on demand."""
 
     def __init__(self, name: str, handle: Any) -> None:
         self._name = name
@@ -174,13 +167,11 @@ class File:
         Raises:
             StoreError: there is none, or it is of a later version.
         """
-        said = (self._handle.metadata() or {}).get(MARK)
-        if said is None or STRUCTURE not in self.keys:
+        version = (self._handle.metadata() or {}).get(MARK)
+        if version is None or STRUCTURE not in self.keys:
             raise StoreError(f"{self._name} is a safetensors file without a program in it")
-        if not (said.isascii() and said.isdigit() and 0 < len(said) < 10) or int(said) < 1:
-            raise StoreError(f"{self._name} does not say which version of the format it has, but {said[:40]!a}")
-        if int(said) != VERSION:
-            raise StoreError(f"{self._name} has version {int(said)} of the format, and this purefx reads {VERSION}")
+        if version != str(VERSION):
+            raise StoreError(f"{self._name} has version {version[:40]!a} of the format, and this purefx reads {VERSION}")
         raw = self.tensor(STRUCTURE)
         if raw.dtype is not torch.uint8 or raw.dim() != 1:
             raise StoreError(f"{self._name}: its structure is not text")
@@ -188,8 +179,6 @@ class File:
             found = json.loads(ctypes.string_at(raw.data_ptr(), raw.numel()).decode("ascii"), object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
             raise StoreError(f"{self._name}: its structure is not JSON ({type(error).__name__})") from error
-        if isinstance(found, dict) and found.get("origins", "") is None:  # earlier files say so that they have none
-            found["origins"] = {"texts": [], "origins": [], "steps": []}
         if (wrong := misshapen(found, STRUCTURE_SHAPE)) is not None:
             raise StoreError(f"{self._name}: its structure{wrong} is malformed")
         return found
@@ -222,10 +211,11 @@ def opened(path: str | os.PathLike[str]) -> Generator[File, None, None]:
     """
     library = _library()
     name = ascii(os.fspath(path))
+    file = Path(os.fsdecode(path))
     try:
-        _look_at(Path(os.fsdecode(path)), name)
+        _look_at(file, name)
     except FileNotFoundError as error:
-        raise _missing(Path(os.fsdecode(path))) from error
+        raise FileNotFoundError(errno.ENOENT, f"there is no such file{near_file(file)}", str(file)) from error
     try:
         handle: Any = library.safe_open(os.fspath(path), framework="pt", backend="pread")
     except library.SafetensorError as error:
@@ -235,10 +225,10 @@ def opened(path: str | os.PathLike[str]) -> Generator[File, None, None]:
 
 
 def near_file(path: Path) -> str:
-    """Return the end of a sentence that says that a file is not there: which ones of its folder have such a name, or nothing.
+    """Return ", did you mean ...?" with similar names in the folder of a missing file, or "".
 
     Args:
-        path: where it would be.
+        path: of the missing file.
 
     >>> near_file(Path("no/folder/model.purefx"))
     ''
@@ -248,14 +238,6 @@ def near_file(path: Path) -> str:
     except OSError:
         return ""
     return did_you_mean(path.name, difflib.get_close_matches(path.name, names, cutoff=0.8))  # an ending alone is not near
-
-
-def _missing(file: Path) -> FileNotFoundError:
-    folder = file.parent
-    said = f"there is no file {file.name!a} in {str(folder.absolute())!a}{near_file(file)}"
-    error = FileNotFoundError(said if folder.is_dir() else f"there is no folder {str(folder)!a} to load {file.name!a} from")
-    error.errno = errno.ENOENT  # as `open` says it
-    return error
 
 
 def _look_at(path: Path, name: str) -> None:
@@ -279,20 +261,20 @@ PLAIN_TENSORS: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter)
 
 
 @frozen
-class Place:
-    """Where the contents of a storage are."""
+class StoredMemory:
+    """Where a file has the contents of a storage."""
 
-    storage: int
-    """The number that slots have."""
+    slot: str
+    """The first slot with this memory, or the slot whose tensor is stored."""
     key: str
     """The name of the tensor in the file."""
-    slot: str | None
-    """The slot whose tensor it is; None if it is the bytes of the storage."""
+    is_whole: bool
+    """Whether it is the tensor of the slot; otherwise it is the bytes of the storage."""
     device: str
-    """Where it was."""
+    """The device that it was on."""
 
 
-def place_storages(program: Program, *, weights: bool) -> tuple[list[Place], dict[str, torch.Tensor]]:
+def store_memory(program: Program, *, weights: bool) -> tuple[list[StoredMemory], dict[str, torch.Tensor]]:
     """Return where each storage goes, and the tensors to store.
 
     Args:
@@ -300,7 +282,7 @@ def place_storages(program: Program, *, weights: bool) -> tuple[list[Place], dic
         weights: False leaves out memory that only parameters and buffers of the ``state_dict`` show.
 
     Raises:
-        UnsupportedProgram: a slot holds something that has no place in a file.
+        UnsupportedProgram: a slot holds a value that a file cannot have.
     """
     state = program.state
     shown: dict[int, list[str]] = {}
@@ -308,38 +290,33 @@ def place_storages(program: Program, *, weights: bool) -> tuple[list[Place], dic
         if isinstance(slot.value, torch.Tensor):
             shown.setdefault(slot.storage, []).append(name)
     names = Names([STRUCTURE])
-    places: list[Place] = []
+    places: list[StoredMemory] = []
     tensors: dict[str, torch.Tensor] = {}
-    for storage, slots in shown.items():
+    for number, slots in enumerate(shown.values()):
         if not weights and all(state[name].persistent for name in slots):
             continue
         for name in slots:
             _check(name, state[name])
-        tensor = state[slots[0]].value
-        if tensor.is_meta:
+        if state[slots[0]].value.is_meta:
             continue  # it has no contents
         whole = next((name for name in slots if covers(state[name].value)), None)
-        key = names.fresh(whole if whole is not None and _is_key(whole) else f"purefx.storage.{storage}")
-        places.append(Place(storage, key, whole, str(tensor.device)))
-        tensors[key] = _on_host(tensor if whole is None else state[whole].value, as_bytes=whole is None)
+        key = names.fresh(whole if whole is not None and _is_key(whole) else f"purefx.storage.{number}")
+        tensor = state[slots[0] if whole is None else whole].value
+        places.append(StoredMemory(slots[0] if whole is None else whole, key, whole is not None, str(tensor.device)))
+        tensors[key] = _on_host(tensor, as_bytes=whole is None)
     return places, tensors
 
 
 def _check(name: str, slot: Slot) -> None:
-    value = slot.value
-    faults = (
-        (isinstance(value, FakeTensor), "is a fake tensor: save the program with weights=False, or put the weights into it"),
-        (
-            type(value) not in PLAIN_TENSORS,
-            f"is a {type(value).__module__}.{type(value).__qualname__}, not a plain tensor: store what it holds",
-        ),
-        (value.is_quantized, "is quantised: store its int_repr(), and dequantise in the graph"),
-        (value.layout is not torch.strided, f"is {value.layout}: store its to_dense(), or its parts as slots of their own"),
-        (value.is_conj() or value.is_neg(), "is a lazy conjugate or negative: store value.resolve_conj().resolve_neg()"),
-    )
-    for is_wrong, fault in faults:
-        if is_wrong:
-            raise UnsupportedProgram(f"the {slot.kind.value} {name!a} {fault}")
+    value, owner = slot.value, f"the {slot.kind.value} {name!a}"
+    if isinstance(value, FakeTensor):
+        raise UnsupportedProgram(f"{owner} is a fake tensor: save the program with weights=False, or put the weights into it")
+    is_plain = type(value) in PLAIN_TENSORS and value.layout is torch.strided
+    if not is_plain or value.is_quantized or value.is_conj() or value.is_neg():
+        raise UnsupportedProgram(
+            f"{owner} is a {type_name(type(value))} of {value.dtype}, {value.layout}; a file holds plain strided tensors, "
+            "neither quantized nor lazily conjugated or negated: store it in that form, or its parts as separate slots"
+        )
 
 
 def covers(tensor: torch.Tensor) -> bool:
@@ -370,39 +347,42 @@ def _on_host(tensor: torch.Tensor, *, as_bytes: bool) -> torch.Tensor:
     return plain.cpu().contiguous()
 
 
-def read_storage(file: File, place: Place, facts: Mapping[str, TensorFacts], device: torch.device) -> torch.UntypedStorage:
+def read_storage(file: File, place: StoredMemory, facts: Mapping[str, TensorFacts], device: torch.device) -> torch.UntypedStorage:
     """Return a storage with the contents that a file has for it.
 
     Args:
         file: the file.
         place: where they are.
         facts: what the tensors of the program's slots are, by name.
-        device: where it shall be.
+        device: of the result.
 
     Raises:
-        StoreError: what is there does not fit the slot.
+        StoreError: the tensor in the file does not fit the slot.
     """
     tensor = file.tensor(place.key)
-    if place.slot is None:
+    if not place.is_whole:
         if tensor.dtype is not torch.uint8 or tensor.dim() != 1:
             raise StoreError(f"the tensor {place.key[:80]!a} in the file is not plain bytes")
         return tensor.to(device).untyped_storage()
-    wanted = facts[place.slot]
+    wanted, slot = facts[place.slot], ascii(place.slot[:80])
     if not wanted.fits(tensor):
-        found = f"{tensor.dtype} {tuple(tensor.shape)}"
-        raise StoreError(f"the slot {place.slot[:80]!a} is {wanted.dtype} {wanted.shape}, and in the file {found}")
+        raise StoreError(f"the slot {slot} is {wanted.dtype} {wanted.shape}, and in the file {_described(tensor)}")
     if wanted.stride is not None:
         if wanted.bytes_needed() > tensor.nbytes or wanted.offset:
-            raise StoreError(f"the slot {place.slot[:80]!a} reaches beyond what the file has for it")
+            raise StoreError(f"the slot {slot} reaches beyond what the file has for it")
         try:
             tensor = torch.empty_strided(wanted.shape, wanted.stride, dtype=tensor.dtype).copy_(tensor)
         except RuntimeError as error:
-            raise StoreError(f"the slot {place.slot[:80]!a} is not all of its memory, each number once") from error
+            raise StoreError(f"the slot {slot} is not all of its memory, each number once") from error
     return tensor.to(device).untyped_storage()
 
 
+def _described(value: Any) -> str:
+    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+
+
 def as_tensor(facts: TensorFacts, storage: torch.UntypedStorage, name: str) -> torch.Tensor:
-    """Return a view of a storage, a parameter if the facts say so.
+    """Return a view of a storage, a parameter if the facts are those of one.
 
     Args:
         facts: which view.
@@ -429,16 +409,18 @@ def put_in(given: Mapping[str, Any], state: State, facts: Mapping[str, TensorFac
         facts: what the tensors of the slots are, by name.
 
     Raises:
-        StoreError: a name is not a slot, a tensor does not fit, or something is in neither place.
+        StoreError: a name is not a slot, a tensor does not fit, or neither of both has a value.
     """
     if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"`state` maps names of slots to tensors, as model.state_dict() does, and is {kind_of(given)}")
-    unknown = [name for name in given if name not in state]
-    if unknown:
+    if unknown := [name for name in given if name not in state]:
         raise StoreError(f"`state` has what is not a slot of the program: {_names(unknown)}")
-    _check_fit(given, facts)
-    lacking = [name for name, slot in state.pairs if _is_lacking(slot) and not _gives(given, state, name)]
-    if lacking:
+    for name, value in given.items():
+        wanted = facts.get(name)
+        if wanted is not None and not wanted.fits(value):
+            raise StoreError(f"the slot {name[:80]!a} is {wanted.dtype} {wanted.shape}, and `state` gives {_described(value)}")
+    without = [name for name, slot in state.pairs if isinstance(slot.value, torch.Tensor) and slot.value.is_meta]
+    if lacking := [name for name in without if not any(tied in given for tied in state.by_cell[state[name].cell])]:
         raise StoreError(f"neither the file nor `state` has: {_names(lacking)}")
     slots = dict(state.pairs)
     groups: dict[int, list[str]] = {}
@@ -454,64 +436,37 @@ def _names(names: list[str]) -> str:
     return ", ".join([ascii(name[:80]) for name in names[:8]]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def _is_lacking(slot: Slot) -> bool:
-    return isinstance(slot.value, torch.Tensor) and slot.value.is_meta
-
-
-def _gives(given: Mapping[str, Any], state: State, name: str) -> bool:
-    return any(tied in given for tied in state.by_cell[state[name].cell])
-
-
-def _check_fit(given: Mapping[str, Any], facts: Mapping[str, TensorFacts]) -> None:
-    for name, value in given.items():
-        wanted = facts.get(name)
-        if wanted is not None and not wanted.fits(value):
-            kind = f"{value.dtype} {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
-            raise StoreError(f"the slot {name[:80]!a} is {wanted.dtype} {wanted.shape}, and `state` gives {kind}")
-
-
 def _group(names: list[str], given: Mapping[str, Any], state: State, facts: Mapping[str, TensorFacts]) -> dict[str, Slot]:
     """Return the slots of one storage with what is given for them."""
     if not all(name in facts for name in names):
         return {name: evolve(state[name], value=given.get(name, state[name].value)) for name in names}
     cells: dict[int, Any] = {}
     for name in names:
-        cell = state[name].cell
-        if name in given and cell in cells and not _alike(cells[cell], given[name]):
-            raise StoreError(f"{_names(list(state.by_cell[cell]))} are one tensor, and `state` gives several")
-        if name in given:
-            cells.setdefault(cell, given[name])
+        if name in given and not _same(cells.setdefault(state[name].cell, given[name]), given[name]):
+            raise StoreError(f"{_names(list(state.by_cell[state[name].cell]))} are one tensor, and `state` gives several")
     fact, value = facts[names[0]], next(iter(cells.values()))
     lies_so = (fact.strides(), fact.offset) == (value.stride(), value.storage_offset())
     if lies_so and len({state[name].cell for name in names}) == 1:
-        made = {cell: _dressed(value, fact) for cell in cells}
-    else:
-        made = _filled(names, cells, state, facts)
+        kind = torch.nn.Parameter if fact.is_parameter else torch.Tensor
+        if type(value) is not kind or value.requires_grad is not fact.requires_grad:
+            value = fact.on(value.untyped_storage())
+        return {name: evolve(state[name], value=value) for name in names}
+    made = _filled(names, cells, state, facts)
     return {name: evolve(state[name], value=made[state[name].cell]) for name in names}
 
 
-def _alike(left: torch.Tensor, right: torch.Tensor) -> bool:
-    # Strides say where numbers lie, not which they are.
+def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    # Strides do not matter here.
     return left is right or (left.device == right.device and same_contents(left, right))
-
-
-def _dressed(value: torch.Tensor, facts: TensorFacts) -> torch.Tensor:
-    if facts.is_parameter:
-        fits = type(value) is torch.nn.Parameter and value.requires_grad is facts.requires_grad
-        return value if fits else torch.nn.Parameter(value.detach(), requires_grad=facts.requires_grad)
-    fits = type(value) is torch.Tensor and value.requires_grad is facts.requires_grad
-    return value if fits else value.detach().requires_grad_(facts.requires_grad)
 
 
 def _filled(
     names: list[str], cells: Mapping[int, torch.Tensor], state: State, facts: Mapping[str, TensorFacts]
 ) -> dict[int, torch.Tensor]:
     """Return tensors in new memory, which begins as that of the file, with what is given written into it."""
-    known = [state[name].value for name in names]
-    old = next((value for value in known if not value.is_meta), None)
+    old = next((state[name].value for name in names if not state[name].value.is_meta), None)
     if old is None:
-        size = max(facts[name].bytes_needed() for name in names)
-        device = next(iter(cells.values())).device
+        size, device = max(facts[name].bytes_needed() for name in names), next(iter(cells.values())).device
         storage = torch.zeros(size, dtype=torch.uint8, device=device).untyped_storage()
     else:
         storage = old.untyped_storage().clone()
@@ -519,7 +474,6 @@ def _filled(
     with torch.no_grad():
         for cell, value in cells.items():
             made[cell].copy_(value)
-        for cell, value in cells.items():
-            if not _alike(made[cell], value.to(storage.device)):
-                raise StoreError(f"{_names(names)} share memory, and what `state` gives for them does not fit together")
+        if not all(_same(made[cell], value.to(storage.device)) for cell, value in cells.items()):
+            raise StoreError(f"{_names(names)} share memory, and what `state` gives for them does not fit together")
     return made

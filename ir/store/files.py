@@ -6,15 +6,15 @@ The file is data; nothing in it is imported or run.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import TopologicalSorter
 from typing import Any
 
 import torch
-from attrs import evolve, frozen
+from attrs import astuple, evolve
 
 from ..allowed import advice_for, told
 from ..analysis.history import line_of, versions
-from ..arguments import Arg, same_arg
 from ..errors import ArgumentError, InvalidProgram, ParseError, StoreError, UnsupportedProgram
 from ..graph import Frame, Op
 from ..identifiers import check_identifiers
@@ -23,84 +23,52 @@ from ..persistent import collector_paused, pmap
 from ..program import Program
 from ..state import Slot, State
 from ..taking import a_path, a_program
-from ..text.arguments import print_arg, read_arg
-from ..text.lexer import Cursor, Known, Target, named_types, names_of
+from ..text.lexer import Known, Target, names_of
 from ..text.parser import parse
 from ..text.printer import print_program
-from ..text.state import TensorFacts, facts_of
+from ..text.state import TensorFacts, facts_of, memory_begins
 from ..verify import check
-from .container import File, as_tensor, misshapen, opened, place_storages, put_in, read_storage, write_file
-from .container import Place as StoragePlace
+from .container import File, StoredMemory, as_tensor, misshapen, opened, put_in, read_storage, store_memory, write_file
 from .metas import read_metas, write_metas
 
 
-@frozen(eq=False)
-class Origins:
-    """What was written of the origins of a program."""
-
-    written: dict[str, Any]
-    """For JSON."""
-    numbers: Mapping[Origin, int]
-    """The number of each origin, which the meta of a node has."""
-
-
-def write_origins(program: Program) -> Origins:
-    """Return the origins of a program and where they stood after each step.
+def write_origins(program: Program) -> tuple[dict[str, Any], Mapping[Origin, int]]:
+    """Return the origins of a program and their places after each step, for JSON, and the number of each origin.
 
     Args:
         program: the program.
 
     >>> from purefx.ir import Graph
-    >>> write_origins(Program.of({"": Graph((), (), ())})).written["origins"]
-    []
+    >>> write_origins(Program.of({"": Graph((), (), ())}))
+    ({'origins': [], 'steps': []}, {})
     """
     every = versions(program)
-    order = _in_order([origin for version in every for origin in _by_place(version.places)])
+    graph: dict[Origin, tuple[Origin, ...]] = {}
+    todo = [origin for version in every for origin in _by_place(version.places)]
+    while todo:
+        graph |= {origin: origin.of for origin in todo}
+        todo = [one for origin in todo for one in origin.of if one not in graph]
+    order = list(TopologicalSorter(graph).static_order())  # each behind those that it was made of
     numbers = {origin: number for number, origin in enumerate(order)}
-    texts: dict[str, int] = {}
-
-    def text(said: str) -> int:
-        return texts.setdefault(said, len(texts))
-
-    rows = [_row(origin, numbers, text) for origin in order]
-    steps: list[list[Any]] = []
+    steps: list[tuple[str, list[Any]]] = []
     before: Mapping[Origin, tuple[Place, ...]] = {}
     for version in every if order else ():
-        places = {**dict.fromkeys(before, ()), **version.places}
-        moved = [(origin, places[origin]) for origin in order if before.get(origin, ()) != places.get(origin, ())]
-        told = [[numbers[origin], *[text(said) for place in now for said in (place.graph, place.name, place.op)]]
-                for origin, now in moved]  # fmt: skip
-        steps.append([text(version.step), told])
+        moved = [origin for origin in order if before.get(origin, ()) != version.places.get(origin, ())]
+        steps.append((version.step, [[numbers[one], list(map(astuple, version.places.get(one, ())))] for one in moved]))
         before = version.places
-    return Origins({"texts": list(texts), "origins": rows, "steps": steps}, numbers)
+    return {"origins": [_row(origin, numbers) for origin in order], "steps": steps}, numbers
 
 
 def _by_place(places: Mapping[Origin, tuple[Place, ...]]) -> list[Origin]:
     return sorted(places, key=lambda origin: [(place.graph, place.name) for place in places[origin]])
 
 
-def _in_order(origins: Iterable[Origin]) -> list[Origin]:
-    done: dict[Origin, None] = {}
-    todo = [(origin, False) for origin in reversed(list(origins))]
-    while todo:
-        origin, ready = todo.pop()
-        if origin in done:
-            continue
-        if ready:
-            done[origin] = None
-        else:
-            todo.append((origin, True))
-            todo += [(one, False) for one in reversed(origin.of) if one not in done]
-    return list(done)
-
-
-def _row(origin: Origin, numbers: Mapping[Origin, int], text: Callable[[str], int]) -> list[Any]:
+def _row(origin: Origin, numbers: Mapping[Origin, int]) -> list[Any]:
     if isinstance(origin, Made):
-        return [text(origin.by), origin.is_one, origin.is_body, [numbers[one] for one in origin.of]]
-    frames = [[text(frame.path), frame.call] for frame in origin.stack]
+        return [[numbers[one] for one in origin.of], origin.by, origin.is_one, origin.is_body]
     line = line_of(origin)
-    said = "" if line is None else f'File "{line["file"]}", line {line["line"]}, in {line["function"]}\n{line["code"]}'
-    return [text(origin.name), text(origin.op), text(origin.graph), text(said), frames]
+    trace = None if line is None else f'File "{line["file"]}", line {line["line"]}, in {line["function"]}\n{line["code"]}'
+    return [origin.name, origin.op, origin.graph, list(map(astuple, origin.stack)), trace]
 
 
 def read_origins(written: Any) -> tuple[list[Origin], tuple[Version, ...]]:
@@ -110,46 +78,33 @@ def read_origins(written: Any) -> tuple[list[Origin], tuple[Version, ...]]:
         written: what JSON had.
 
     Raises:
-        StoreError: it is not what ``write_origins`` gives.
+        StoreError: it is not what ``write_origins`` returns.
 
-    >>> read_origins({"texts": [], "origins": [], "steps": []})
+    >>> read_origins({"origins": [], "steps": []})
     ([], ())
     """
-    texts, origins = written["texts"], list[Origin]()
+    origins: list[Origin] = []
+
+    def origin(number: int) -> Origin:
+        if not 0 <= number < len(origins):
+            raise StoreError("the origins name an origin that is not there")
+        return origins[number]
+
     for row in written["origins"]:
-        origins.append(_origin(row, texts, origins))
-    return origins, tuple(_versions(written["steps"], texts, origins))
-
-
-def _at(table: Sequence[Any], number: Any) -> Any:
-    if not 0 <= number < len(table):
-        raise StoreError("the origins name what is not there")
-    return table[number]
-
-
-def _origin(row: Any, texts: Sequence[str], known: Sequence[Origin]) -> Origin:
-    if misshapen(row, (int, bool, bool, [int])) is None:
-        by, is_one, is_body, of = row
-        return Made(tuple([_at(known, number) for number in of]), _at(texts, by), is_one, is_body)
-    if misshapen(row, (int, int, int, int, [(int, int)])) is not None:
-        raise StoreError("an origin in it is malformed")
-    name, op, graph, trace, frames = row
-    stack = tuple([Frame(_at(texts, path), call) for path, call in frames])
-    return Imported(_at(texts, name), _at(texts, op), _at(texts, graph), stack, _at(texts, trace) or None)
-
-
-def _versions(steps: Sequence[Any], texts: Sequence[str], origins: Sequence[Origin]) -> Iterable[Version]:
+        if misshapen(row, ([int], str, bool, bool)) is None:
+            origins.append(Made(tuple(map(origin, row[0])), *row[1:]))
+        elif misshapen(row, (str, str, str, [(str, int)], str | None)) is None:
+            name, op, graph, frames, trace = row
+            origins.append(Imported(name, op, graph, tuple([Frame(*frame) for frame in frames]), trace))
+        else:
+            raise StoreError("an origin in it is malformed")
+    found: list[Version] = []
     places: dict[Origin, tuple[Place, ...]] = {}
-    for step, moved in steps:
-        places = dict(places)
-        for number, *said in moved:
-            words = iter([_at(texts, one) for one in said])
-            now = tuple([Place(*three) for three in zip(words, words, words, strict=True)])
-            if now:
-                places[_at(origins, number)] = now
-            else:
-                places.pop(_at(origins, number), None)
-        yield Version(_at(texts, step), places)
+    for step, moved in written["steps"]:
+        places = {**places, **{origin(number): tuple([Place(*place) for place in now]) for number, now in moved}}
+        places = {one: now for one, now in places.items() if now}
+        found.append(Version(step, places))
+    return origins, tuple(found)
 
 
 def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True, allow: Iterable[str] = ()) -> None:
@@ -184,46 +139,38 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
     """
     check_identifiers(check(a_program(program, "save", path=path)))
     a_path(path, "save")
-    refused = set(program.foreign_operators) - names_of(allow)
-    if refused:
+    if refused := set(program.foreign_operators) - names_of(allow):
         raise UnsupportedProgram(
             f"the program uses operators that a file may not name: {told(refused)[:2000]}; save(..., "
             f"allow={{{', '.join(map(ascii, sorted(refused)))[:2000]}}}) writes their names, and load needs `allow` or "
             "`operators` for them"
         )
     with collector_paused():
-        text = print_program(program, as_numbered=True)
+        text = print_program(program)
         if "opaque(" in text:
             _check_all_has_text(program, text, names_of(allow))
-        places, tensors = place_storages(program, weights=weights)
-        origins = write_origins(program)
+        places, tensors = store_memory(program, weights=weights)
+        origins, numbers = write_origins(program)
+        begins, slots = memory_begins(program.state.slots.values()), reversed(program.state.pairs)
         structure = {
             "made with": {"torch": str(torch.__version__)},
             "program": text,
-            "operators": sorted(
-                {node.do.name for _, node in program.nodes() if type(node.do) is Op and node.do.target is not None}
-            ),
-            "storages": [[place.storage, place.key, place.slot, place.device] for place in places],
+            "operators": sorted({op.name for op in _operators(program) if op.target is not None}),
+            "storages": list(map(astuple, places)),
+            "begins": {
+                name: begins[storage]
+                for storage, name in {slot.storage: name for name, slot in slots}.items()
+                if storage in begins
+            },
             "weights": weights,
-            "meta": write_metas(program, origins.numbers),
-            "origins": origins.written,
+            "meta": write_metas(program, numbers),
+            "origins": origins,
         }
         write_file(path, structure, tensors)
 
 
 def _check_all_has_text(program: Program, text: str, allow: frozenset[str]) -> None:
-    # Only where something may have no text: strings may say so too.
-    for name, slot in program.state.pairs:
-        if not isinstance(slot.value, torch.Tensor) and not _has_text(slot.value, allow):
-            raise UnsupportedProgram(
-                f"the {slot.kind.value} {name!a} is a {_kind(slot.value)}, which is not data and cannot be saved: make tensors "
-                "of what it holds, or take the operators that use it out of the program"
-            )
-    for graph, node in program.nodes():
-        for arg in (*node.args, *[value for _, value in node.kwargs]):
-            if not _has_text(arg, allow):
-                where = ascii(f"{graph or 'the root graph'} / {node.name}")
-                raise UnsupportedProgram(f"{where} takes {print_arg(arg)[:200]}, which is not data and cannot be saved")
+    # Only where a value may have no text: a string may contain `opaque(` too.
     specs = [program.signature.in_spec, program.signature.out_spec]
     for found in program.call_signatures.values():
         specs += [found.in_spec, found.out_spec]
@@ -233,11 +180,8 @@ def _check_all_has_text(program: Program, text: str, allow: frozenset[str]) -> N
         raise UnsupportedProgram(f"the program holds what is not data and cannot be saved: {error}") from error
 
 
-def _has_text(arg: Arg, allow: frozenset[str]) -> bool:
-    try:
-        return same_arg(read_arg(Cursor(print_arg(arg), Known(allow=allow))), arg)
-    except ParseError:
-        return False
+def _operators(program: Program) -> Iterator[Op]:
+    return (node.do for _, node in program.nodes() if type(node.do) is Op)
 
 
 def _named_tuples(spec: Any) -> Iterator[type]:
@@ -248,10 +192,6 @@ def _named_tuples(spec: Any) -> Iterator[type]:
             todo.extend(part.children())
             if isinstance(part.context, type):
                 yield part.context
-
-
-def _kind(value: object) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def load(
@@ -277,7 +217,7 @@ def load(
             reach files, other processes or attributes by name.
 
     Returns:
-        A valid program, equal to the one that was saved, without its trail; what ``history`` and ``became`` tell of it stays.
+        A valid program, equal to the one that was saved, without its trail; what ``history`` and ``became`` return stays.
 
     Raises:
         StoreError: no file can have this path; the file is none of ours, damaged, crafted, or of a later version; or ``state``
@@ -296,16 +236,20 @@ def load(
     >>> torch.equal(px.lower(again)(torch.ones(1, 2)), model(torch.ones(1, 2)))
     True
     """
-    known = Known(operators or {}, named_types(types), names_of(allow))
+    known = Known.of(operators, types, allow)
     with collector_paused(), opened(a_path(path, "load")) as file:
         try:
             structure = file.structure()
             program = _read_program(structure, known)
             origins, past = read_origins(structure["origins"])
             program = program.evolve(graphs=read_metas(program, structure["meta"], known, origins), past=past)
-            places = [StoragePlace(*entry) for entry in structure["storages"]]
-            facts = {name: facts_of(slot.value) for name, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)}
-            found = _read_state(file, program.state, places, facts, device)
+            begins = {program.state[name].storage: begin for name, begin in structure["begins"].items()}
+            facts = {
+                name: facts_of(slot.value).behind(begins.get(slot.storage, 0))
+                for name, slot in program.state.pairs
+                if isinstance(slot.value, torch.Tensor)
+            }
+            found = _read_state(file, program.state, [StoredMemory(*row) for row in structure["storages"]], facts, device)
             found = found if state is None else put_in(state, found, facts)
             return check_identifiers(check(program.evolve(state=found)))
         except (InvalidProgram, UnsupportedProgram, ArgumentError):
@@ -318,7 +262,7 @@ def load(
 
 
 MALFORMED = (ParseError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RuntimeError)
-"""What is raised where a file says what makes no sense."""
+"""Errors that mean that the contents of a file make no sense."""
 
 
 def _read_program(structure: dict[str, Any], known: Known) -> Program:
@@ -326,11 +270,7 @@ def _read_program(structure: dict[str, Any], known: Known) -> Program:
         program = parse(structure["program"], operators=known.operators, types=known.types.values(), allow=known.allow)
     except ParseError as error:
         raise StoreError(f"its program cannot be read: {error}") from error
-    wanted = set(structure["operators"])
-    lacking = {
-        node.do.name for _, node in program.nodes() if type(node.do) is Op and node.do.target is None and node.do.name in wanted
-    }
-    if lacking:
+    if lacking := {op.name for op in _operators(program) if op.target is None} & set(structure["operators"]):
         raise UnsupportedProgram(
             f"the program uses operators that a file may not name: {told(lacking)[:2000]}: {advice_for(lacking)[:2000]} "
             f"(saved with {ascii(structure['made with'])[:100]}, this is torch {torch.__version__})"
@@ -339,17 +279,16 @@ def _read_program(structure: dict[str, Any], known: Known) -> Program:
 
 
 def _read_state(
-    file: File, state: State, places: list[StoragePlace], facts: Mapping[str, TensorFacts], device: torch.device | str | None
+    file: File, state: State, places: list[StoredMemory], facts: Mapping[str, TensorFacts], device: torch.device | str | None
 ) -> State:
-    if len({place.storage for place in places}) != len(places):
-        raise StoreError("one storage is in it twice")
     storages: dict[int, torch.UntypedStorage] = {}
-    devices = {place.device: _device(place.device if device is None else device) for place in places}
     for place in places:
-        slot = state.slots.get(place.slot) if place.slot is not None else None
-        if place.slot is not None and (slot is None or place.slot not in facts or slot.storage != place.storage):
+        if place.slot not in facts:
             raise StoreError(f"a storage in it is that of {place.slot[:80]!a}, which is no such slot")
-        storages[place.storage] = read_storage(file, place, facts, devices[place.device])
+        storage = state[place.slot].storage
+        if storage in storages:
+            raise StoreError("one storage is in it twice")
+        storages[storage] = read_storage(file, place, facts, _device(place.device if device is None else device))
     cells: dict[int, torch.Tensor] = {}
     slots: dict[str, Slot] = {}
     for name, slot in state.pairs:

@@ -1,15 +1,16 @@
 """Meta of nodes and inputs as JSON, written and read.
 
 Every distinct value is written once, and a node has a row of indices of keys and values.  Plain data is kept; fake values are
-written as dtype, sizes, strides and device, and made again; anything else is left out, because no meta is better than wrong
+written as dtype, sizes, strides and device, and made again; other values are left out, because no meta is better than wrong
 meta.  Two nodes never share a fake tensor: passes recognize memory by the identity of its storage.
 """
 
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property, reduce
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from attrs import evolve
 
 from ..errors import StoreError, UnsupportedProgram
-from ..expression import OPERATORS, Apply, Expr, Sym, evaluate, leaves_in
+from ..expression import OPERATORS, Apply, Sym, evaluate, leaves_in
 from ..graph import Graph, Input, Node
 from ..importing.constraints import read_expression
 from ..meta import EMPTY_META, ORIGIN, Meta
@@ -34,131 +35,33 @@ from ..torch_private import (
     NodeSource,
     device_of,
     new_shape_env,
+    new_symbol,
     read_node_source,
     symbol_facts,
-    symbolic_range,
-    sympy,
-    sympy_operators,
 )
+from .container import misshapen
 
 NUMBERS: Mapping[str, Any] = {"int": torch.SymInt, "float": torch.SymFloat, "bool": torch.SymBool}
+
+INTEGERS = frozenset({int})
+
+BIG = 2**53
+"""From here on numbers in JSON are not safe with every reader."""
 
 MOST_LEAVES = 64
 """Longer expressions are refused: sympy takes its time for them."""
 
 LIMIT = 2**63
 
-
-class Symbols:
-    """Makes symbolic numbers, each expression once.
-
-    >>> str(Symbols({"s77": [4, 2, None]}).make("int", "(2 * s77) + 1"))
-    '2*s77 + 1'
-    """
-
-    def __init__(self, table: Any) -> None:
-        self._known: dict[tuple[str, str], Any] = {}
-        self._symbols: dict[str, Any] = {}
-        self._hints: dict[str, int | None] = {}
-        for name, facts in table.items():
-            self._add(name, facts)
-
-    @cached_property
-    def env(self) -> Any:
-        """The environment of the symbols."""
-        return new_shape_env()
-
-    def _add(self, name: str, facts: Any) -> None:
-        if any(fact is not None and not _is_small(fact) for fact in facts):
-            raise StoreError(f"the symbol {name[:80]!a} has no number and bounds")
-        hint, low, high = facts
-        if not (name.isascii() and name.isidentifier() and len(name) < 40) or (low or 0) > (LIMIT if high is None else high):
-            raise StoreError(f"there is no symbol {name[:80]!a} with such bounds")
-        found = symbolic_range(Sym(name), low, high)
-        assert found is not None
-        symbol, bounds = found
-        self._symbols[name], self._hints[name] = symbol, hint
-        self.env.var_to_range[symbol] = bounds
-        if hint is not None:
-            self.env.add_backed_var_to_val(symbol, hint)
-
-    def make(self, kind: str, text: str) -> Any:
-        """Return a symbolic number.
-
-        Args:
-            kind: ``"int"``, ``"float"`` or ``"bool"``.
-            text: an expression.
-
-        Raises:
-            StoreError: it is not an expression of known symbols, or too large.
-        """
-        known = self._known.get((kind, text))
-        if known is None:
-            known = self._known[kind, text] = self._make(kind, text)
-        return known
-
-    def _make(self, kind: str, text: str) -> Any:
-        cursor = Cursor(text)
-        expr = read_expr(cursor)
-        leaves = leaves_in(expr)
-        if cursor.kind != "end" or len(leaves) > MOST_LEAVES or not any(type(leaf) is Sym for leaf in leaves):
-            raise StoreError(f"a size is {text[:80]!a}, which is not an expression of a few symbols")
-        for leaf in leaves:
-            if not (leaf.name in self._hints if type(leaf) is Sym else isinstance(leaf, int | float) and _is_small(leaf)):
-                raise StoreError("a size names a symbol that the file does not list, or an absurd number")
-        hint = self._hint(expr, leaves)
-        found = self._sympy(expr)
-        if isinstance(found, sympy.Expr) is (kind == "bool"):
-            raise StoreError(f"the size {text[:80]!a} is not of type {kind}")
-        if kind == "bool":
-            return self.env.create_symboolnode(found)
-        if hint is not None and type(hint) is not (int if kind == "int" else float):
-            raise StoreError(f"the size {text[:80]!a} was {hint!r}, which is not of type {kind}")
-        return self.env.create_symintnode(found, hint=hint) if kind == "int" else self.env.create_symfloatnode(found, hint=hint)
-
-    def _hint(self, expr: Expr, leaves: list[Expr]) -> Any:
-        """Return what an expression was when the program was exported; None where only a run can say."""
-        _check_powers(expr)
-        hints = [self._hints[leaf.name] for leaf in leaves if type(leaf) is Sym]
-        if None in hints:
-            return None
-        found = evaluate(expr, {Sym(name): hint for name, hint in self._hints.items()})
-        if not _is_small(found):
-            raise StoreError("a size is too large")
-        return found
-
-    def _sympy(self, expr: Expr) -> Any:
-        if isinstance(expr, Apply):
-            operators = sympy_operators()
-            if expr.op not in operators or not any(type(leaf) is Sym for leaf in leaves_in(expr)):
-                raise StoreError(f"a size uses {expr.op[:40]!a} in a way that has no meaning")
-            return operators[expr.op](*[self._sympy(part) for part in expr.args])
-        if type(expr) is Sym:
-            return self._symbols[expr.name]
-        # By type, and never as text.
-        if type(expr) is bool:
-            return sympy.true if expr else sympy.false
-        return sympy.Integer(expr) if type(expr) is int else sympy.Float(expr)
-
-
-def _check_powers(expr: Expr) -> None:
-    if isinstance(expr, Apply):
-        if expr.op not in OPERATORS:
-            raise StoreError(f"a size uses {expr.op[:40]!a}, which is not an operator")
-        if expr.op == "**" and (type(expr.args[-1]) is not int or not 0 <= expr.args[-1] < 64):
-            raise StoreError("a size has a large or symbolic exponent")
-        for part in expr.args:
-            _check_powers(part)
-
-
-def _is_small(number: Any) -> bool:
-    return type(number) in (int, float, bool) and -LIMIT <= number <= LIMIT
-
-
-INTEGERS = frozenset({int})
-
-BIG = 2**53
-"""From here on numbers in JSON are not safe with every reader."""
+OVER_SYMBOLS: Mapping[str, Callable[..., Any]] = {
+    **{op: function for op, function in OPERATORS.items() if op != "if"},
+    "max": lambda *parts: reduce(torch.sym_max, parts),
+    "min": lambda *parts: reduce(torch.sym_min, parts),
+    "and": lambda *parts: reduce(operator.and_, parts),
+    "or": lambda *parts: reduce(operator.or_, parts),
+    "not": torch.sym_not,
+}
+"""What operators do on torch's symbolic numbers, without a guard."""
 
 
 class _Lost(Exception):
@@ -183,35 +86,29 @@ class _Writer:
         self.keys: dict[tuple[str, ...], int] = {}
         self.values: list[Any] = []
         self.symbols: dict[str, list[int | None]] = {}
-        """For each symbol the number that the exporter saw, and its bounds."""
-        self._numbers: dict[Any, int] = {}
-        self._graph_ids: dict[Any, int] = {}
+        """The number that the exporter saw for each symbol, and its bounds."""
+        self._numbers: dict[Any, int | None] = {}
 
     def rows(self, items: Iterable[Node | Input]) -> list[list[int]]:
-        """Return a row for each node or input."""
+        """Return a row for each node or input: the number of its keys, then those of the values."""
         rows: list[list[int]] = []
         for item in items:
-            numbers = {key: self._number(value) for key, value in item.meta.items()}
-            keys = tuple([key for key, number in numbers.items() if number is not None])
-            rows.append([self.keys.setdefault(keys, len(self.keys)), *[numbers[key] for key in keys]])  # type: ignore[list-item]
+            numbers = {key: number for key, value in item.meta.items() if (number := self._number(value)) is not None}
+            rows.append([self.keys.setdefault(tuple(numbers), len(self.keys)), *numbers.values()])
         return rows
 
     def _number(self, value: Any) -> int | None:
         key = _key(value)
-        number = self._numbers.get(key) if key is not None else None
-        if number is not None:
-            return number
-        try:
-            written = self._value(value, 0)
-        except _Lost:
-            return None
-        if key is None:
-            key = json.dumps(written)
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self.values)
-            self.values.append(written)
-        return number
+        if key is None or key not in self._numbers:
+            try:
+                written = self._value(value, 0)
+            except _Lost:
+                return None
+            key = json.dumps(written) if key is None else key
+            if key not in self._numbers:
+                self._numbers[key] = len(self.values)
+                self.values.append(written)
+        return self._numbers[key]
 
     def _value(self, value: Any, depth: int) -> Any:
         kind = type(value)
@@ -223,13 +120,12 @@ class _Writer:
             return [self._value(part, depth + 1) for part in value]
         if kind is MappingProxyType or kind is dict:
             return {"map": [[self._value(key, depth + 1), self._value(part, depth + 1)] for key, part in value.items()]}
-        if kind is FakeTensor:
-            return {"tensor": self._tensor(value)}
+        if kind is FakeTensor and value.layout is torch.strided:
+            sizes, strides = list(map(self._size, value.shape)), list(map(self._size, value.stride()))
+            return {"tensor": [DTYPE.write(value.dtype), sizes, strides, str(device_of(value)), value.requires_grad]}
         if kind is NodeSource:
-            return {"from": self._source(value, depth)}
-        if kind is Imported or kind is Made:
-            if value not in self.origins:
-                raise _Lost
+            return {"from": _source_row(value.to_dict())}
+        if kind in (Imported, Made) and value in self.origins:
             return {"origin": self.origins[value]}
         for name, symbolic in NUMBERS.items():
             if kind is symbolic:
@@ -239,40 +135,31 @@ class _Writer:
             raise _Lost
         return {"arg": text}
 
-    def _tensor(self, tensor: torch.Tensor) -> list[Any]:
-        if tensor.layout is not torch.strided:
-            raise _Lost
-        return [
-            DTYPE.write(tensor.dtype),
-            [self._size(size) for size in tensor.shape],
-            [self._size(step) for step in tensor.stride()],
-            str(device_of(tensor)),
-            tensor.requires_grad,
-        ]
-
     def _size(self, size: Any) -> int | str:
         return size if type(size) is int else self._symbolic(size)
 
     def _symbolic(self, number: Any) -> str:
         node = number.node
+        symbols = sorted(node.expr.free_symbols, key=str)
         try:
             expr = read_expression(node.expr)
         except UnsupportedProgram:
             raise _Lost from None
-        for symbol in sorted(node.expr.free_symbols, key=str):
+        if not all(symbol.is_integer for symbol in symbols):
+            raise _Lost
+        for symbol in symbols:
             if symbol.name not in self.symbols:
                 self.symbols[symbol.name] = list(symbol_facts(node, symbol))
         return print_expr(expr)
 
-    def _source(self, source: Any, depth: int) -> list[Any]:
-        if depth > MAX_DEPTH:
-            raise _Lost
-        info = source.node_info
-        place = (
-            None if info is None else [info.name, info.target, self._graph_ids.setdefault(info.graph_id, len(self._graph_ids))]
-        )
-        actions = [action.name.lower() for action in source.action]
-        return [source.pass_name, actions, place, [self._source(part, depth + 1) for part in source.from_node]]
+
+def _source_row(source: dict[str, Any]) -> list[Any]:
+    # The id of a graph is an address, which would differ from file to file.
+    return [*[source[key] for key in SOURCE], list(map(_source_row, source["from_node"]))]
+
+
+SOURCE = ("pass_name", "action", "name", "target")
+"""What torch keeps about where a node comes from."""
 
 
 def _key(value: Any) -> Any:
@@ -311,10 +198,7 @@ def read_metas(program: Program, written: Any, known: Known, origins: Sequence[O
         if list(map(len, rows)) != [len(graph.inputs), len(graph.nodes)]:
             raise StoreError(f"the meta of the graph {name[:80]!a} is not one row for each input and node")
         inputs = [evolve(formal, meta=reader.meta(row)) for formal, row in zip(graph.inputs, rows[0], strict=True)]
-        nodes = [
-            Node(node.name, node.do, node.args, node.kwargs, node.stack, reader.meta(row))
-            for node, row in zip(graph.nodes, rows[1], strict=True)
-        ]
+        nodes = [evolve(node, meta=reader.meta(row)) for node, row in zip(graph.nodes, rows[1], strict=True)]
         found[name] = Graph(tuple(inputs), tuple(nodes), graph.output)
     return pmap(found)
 
@@ -323,15 +207,21 @@ class _Reader:
     def __init__(self, written: Mapping[str, Any], known: Known, origins: Sequence[Origin]) -> None:
         self._known = known
         self._origins = origins
-        self._symbols = Symbols(written["symbols"])
+        self._hints: dict[Any, int | None] = {}
+        self._symbols = {name: self._symbol(name, *facts) for name, facts in written["symbols"].items()}
+        self._number = cache(self._make_number)
         self._keys = list(map(tuple, written["keys"]))
         if any(len(set(keys)) != len(keys) for keys in self._keys):
             raise StoreError("a row of the meta has a key twice")
         self._makers = [self._maker(value) for value in written["values"]]
 
     @cached_property
+    def _env(self) -> Any:
+        return new_shape_env()
+
+    @cached_property
     def _mode(self) -> Any:
-        return FakeTensorMode(shape_env=self._symbols.env, static_shapes=False)
+        return FakeTensorMode(shape_env=self._env, static_shapes=False)
 
     def meta(self, row: Any) -> Meta:
         """Return the meta of one node or input."""
@@ -342,11 +232,11 @@ class _Reader:
             return EMPTY_META
         made = {key: self._makers[number]() for key, number in zip(keys, row[1:], strict=True)}
         if ORIGIN in made and not isinstance(made[ORIGIN], Imported | Made):
-            raise StoreError("the origin in a row of the meta is none")
+            raise StoreError("the origin in a row of the meta is not one")
         return MappingProxyType(made)
 
     def _maker(self, written: Any, depth: int = 0) -> Callable[[], Any]:
-        """Return what makes a value: a new one each time where it holds a tensor."""
+        """Return a function that makes a value: a new one each time if it holds a tensor."""
         if depth > MAX_DEPTH:
             raise StoreError("a value in the meta nests too deep")
         if type(written) is list:
@@ -354,73 +244,107 @@ class _Reader:
             return lambda: tuple([part() for part in parts])
         if type(written) is not dict:
             return lambda: written
-        if len(written) != 1:
-            raise StoreError("a value in the meta is of no kind")
         ((kind, inside),) = written.items()
+        if kind not in SHAPES or misshapen(inside, SHAPES[kind]) is not None:
+            raise StoreError(f"a value in the meta is of no kind that is known, or malformed: {kind[:40]!a}")
         match kind:
             case "tensor":
-                return self._tensor(inside)
+                return self._tensor(*inside)
             case "map":
                 pairs = [(self._maker(key, depth + 1)(), self._maker(part, depth + 1)) for key, part in inside]
-                dict.fromkeys([key for key, _ in pairs])
+                dict.fromkeys([key for key, _ in pairs])  # each must be hashable
                 return lambda: MappingProxyType({key: part() for key, part in pairs})
             case "number":
-                name, text = inside
-                number = self._symbols.make(str(name), str(text)) if name in NUMBERS else None
+                found = self._number(*inside)
             case "from":
-                number = read_node_source(_source(inside))
-            case "origin" if type(inside) is int and 0 <= inside < len(self._origins):
-                number = self._origins[inside]
-            case "arg" if type(inside) is str:
-                number = self._argument(inside)
+                found = read_node_source(_source(inside))
+            case "origin":
+                found = self._origins[inside] if inside >= 0 else None
             case _:
-                raise StoreError(f"a value in the meta is of no kind that is known: {kind[:40]!a}")
-        return lambda: number
+                cursor = Cursor(inside, self._known)
+                found = read_arg(cursor)
+                if cursor.kind != "end":
+                    raise StoreError(f"a value in the meta is more than one: {inside[:80]!a}")
+        return lambda: found
 
-    def _argument(self, text: str) -> Any:
-        cursor = Cursor(text, self._known)
-        found = read_arg(cursor)
-        if cursor.kind != "end":
-            raise StoreError(f"a value in the meta is more than one: {text[:80]!a}")
-        return found
-
-    def _tensor(self, written: Any) -> Callable[[], Any]:
-        dtype_name, sizes, strides, device_name, grad = written
-        dtype, device = DTYPE.read(Cursor(str(dtype_name))), torch.device(device_name)
-        shape, steps = [self._size(size) for size in sizes], [self._size(step) for step in strides]
-        if len(shape) != len(steps) or type(grad) is not bool:
+    def _tensor(self, dtype_name: str, sizes: list[Any], strides: list[Any], device: str, grad: bool) -> Callable[[], Any]:  # noqa: FBT001  as it is written
+        dtype, at = DTYPE.read(Cursor(dtype_name)), torch.device(device)
+        shape, steps = list(map(self._size, sizes)), list(map(self._size, strides))
+        if len(shape) != len(steps):
             raise StoreError("a tensor in the meta has not as many strides as sizes")
         is_static = INTEGERS.issuperset(map(type, (*shape, *steps)))
 
         def make() -> torch.Tensor:
             if is_static:  # four times as fast as under the mode
                 plain = torch.empty_strided(shape, steps, dtype=dtype, device="meta")
-                found: torch.Tensor = FakeTensor(self._mode, plain, device)
+                found: torch.Tensor = FakeTensor(self._mode, plain, at)
             else:
-                with self._mode, self._symbols.env.suppress_guards():
-                    found = torch.empty_strided(shape, steps, dtype=dtype, device=device)
+                with self._mode, self._env.suppress_guards():
+                    found = torch.empty_strided(shape, steps, dtype=dtype, device=at)
             return found.requires_grad_() if grad else found
 
-        make()  # what torch refuses is reported now
+        make()  # report now what torch refuses
         return make
 
     def _size(self, written: Any) -> Any:
         if type(written) is int and 0 <= written < BIG:
             return written
         if type(written) is str:
-            return self._symbols.make("int", written)
-        raise StoreError("a tensor in the meta has a size that is none")
+            return self._number("int", written)
+        raise StoreError("a tensor in the meta has a size that is not one")
+
+    def _symbol(self, name: str, hint: Any, low: Any, high: Any) -> Any:
+        if any(fact is not None and not _is_small(fact) for fact in (hint, low, high)):
+            raise StoreError(f"the symbol {name[:80]!a} has no number and bounds")
+        if not (name.isascii() and name.isidentifier() and len(name) < 40) or (low or 0) > (LIMIT if high is None else high):
+            raise StoreError(f"there is no symbol {name[:80]!a} with such bounds")
+        self._hints[Sym(name)] = hint
+        return new_symbol(self._env, name, hint, -LIMIT if low is None else low, high)
+
+    def _make_number(self, kind: str, text: str) -> Any:
+        """Return a symbolic number."""
+        cursor = Cursor(text)
+        expr = read_expr(cursor)
+        leaves = leaves_in(expr)
+        symbols = [leaf for leaf in leaves if type(leaf) is Sym]
+        if cursor.kind != "end" or len(leaves) > MOST_LEAVES or not symbols:
+            raise StoreError(f"a size is {text[:80]!a}, which is not an expression of a few symbols")
+        if not all(leaf in self._hints if type(leaf) is Sym else _is_small(leaf) for leaf in leaves):
+            raise StoreError("a size names a symbol that the file does not list, or an absurd number")
+        if all(self._hints[symbol] is not None for symbol in symbols) and not _is_small(evaluate(expr, self._hints)):
+            raise StoreError("a size is too large")
+        found = self._evaluated(expr)
+        if not isinstance(found, NUMBERS[kind]):
+            raise StoreError(f"the size {text[:80]!a} is not of type {kind}")
+        return found
+
+    def _evaluated(self, expr: Any) -> Any:
+        if type(expr) is not Apply:
+            return self._symbols[expr.name] if type(expr) is Sym else expr
+        if expr.op not in OVER_SYMBOLS:
+            raise StoreError(f"a size uses {expr.op[:40]!a}, which is not an operator on sizes")
+        if expr.op == "**" and (type(expr.args[-1]) is not int or not 0 <= expr.args[-1] < 64):
+            raise StoreError("a size has a large or symbolic exponent")
+        return OVER_SYMBOLS[expr.op](*map(self._evaluated, expr.args))
 
 
-def _source(written: Any, depth: int = 0) -> dict[str, Any]:
+SHAPES: Mapping[str, Any] = {
+    "tensor": (str, [int | str], [int | str], str, bool),
+    "map": [(object, object)],
+    "number": (str, str),
+    "from": (str, str, str, str, list),
+    "origin": int,
+    "arg": str,
+}
+"""The kinds of values that are not plain JSON, and what each holds."""
+
+
+def _is_small(number: Any) -> bool:
+    return type(number) in (int, float, bool) and -LIMIT <= number <= LIMIT
+
+
+def _source(row: Any, depth: int = 0) -> dict[str, Any]:
     """Return where a node comes from, in the form in which torch reads it."""
-    pass_name, actions, place, parts = written
-    if depth > MAX_DEPTH or type(pass_name) is not str or type(parts) is not list or not set(actions) <= {"create", "replace"}:
-        raise StoreError("a value in the meta says where a node comes from, and is nonsense")
-    found: dict[str, Any] = {"pass_name": pass_name, "action": "+".join(actions)}
-    if place is not None:
-        name, target, number = place
-        if type(name) is not str or type(target) is not str or type(number) is not int:
-            raise StoreError("a value in the meta says where a node comes from, and is nonsense")
-        found |= {"name": name, "target": target, "graph_id": number}
-    return {**found, "from_node": [_source(part, depth + 1) for part in parts]}
+    if depth > MAX_DEPTH or misshapen(row, SHAPES["from"]) is not None:
+        raise StoreError("a value in the meta states where a node comes from, and is malformed")
+    return {**dict(zip(SOURCE, row, strict=False)), "graph_id": 0, "from_node": [_source(part, depth + 1) for part in row[4]]}

@@ -6,11 +6,10 @@ Both nest in each other, so they are one grammar.
 from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import torch
-from attrs import frozen
 
 from ..allowed import advice_for, registered, told
 from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, children_of, thawed
@@ -29,34 +28,20 @@ CONSTANTS: Mapping[str, Any] = {
 WORDS: Mapping[str, Any] = {"None": None, "True": True, "False": False, **CONSTANTS}
 
 
-@frozen
-class Made:
-    """A literal that is written like a call: the types of its parts, how they are taken out, and what makes it of them."""
-
-    types: tuple[type, ...]
-    parts: Callable[[Any], tuple[Arg, ...]]
-    make: Callable[..., Any]
-
-
-def _refuse(what: str) -> Arg:
-    raise ValueError(f"a value of type {what[:80]!a} was printed, but cannot be read from text")
-
-
-MADE: Mapping[str, Made] = {
-    "slice": Made((object, object, object), children_of, slice),
-    "complex": Made((float, float), lambda value: (value.real, value.imag), complex),
-    "range": Made((int, int, int), lambda value: (value.start, value.stop, value.step), range),
-    "device": Made((str,), lambda value: (str(value),), torch.device),
-    "opaque": Made((str,), lambda value: (value,), _refuse),
+CALLED: Mapping[str, tuple[type, Callable[[Any], tuple[Arg, ...]]]] = {
+    "slice": (slice, children_of),
+    "complex": (complex, lambda value: (value.real, value.imag)),
+    "range": (range, lambda value: (value.start, value.stop, value.step)),
+    "device": (torch.device, lambda value: (str(value),)),
 }
-"""What stands before ``(`` in a literal."""
+"""Literals that are written like a call: the class, and its arguments."""
 
-WORD_OF: Mapping[type, str] = {slice: "slice", complex: "complex", range: "range", torch.device: "device"}
+WORD_OF: Mapping[type, str] = {kind: word for word, (kind, _) in CALLED.items()}
 
 LEAVES: Mapping[type, Callable[[Any], str]] = {
     **dict.fromkeys((type(None), bool, float), repr),
     **dict.fromkeys((torch.dtype, torch.layout, torch.memory_format), str),
-    int: lambda value: repr(value) if abs(value) < HUGE else hex(value),
+    int: lambda value: repr(value) if abs(value) < HUGE else opaque("an integer of so many digits"),
     str: quoted,
     bytes: lambda value: f"b{quoted(value.decode('latin-1'))}",
     type(Ellipsis): lambda _: "...",
@@ -86,12 +71,12 @@ def print_arg(arg: Arg, depth: int = 0) -> str:
         return f"tree({print_tree(arg)})"
     if callable(arg) and registered(op_name(arg)) is arg:
         return f"op({quoted(op_name(arg))})"
-    return opaque(f"{kind.__module__}.{kind.__qualname__}")
+    return opaque(type_name(kind))
 
 
 def _nested(arg: Any, kind: type, depth: int) -> str:
     word = WORD_OF.get(kind)
-    inside = [print_arg(part, depth) for part in (children_of(arg) if word is None else MADE[word].parts(arg))]
+    inside = [print_arg(part, depth) for part in (children_of(arg) if word is None else CALLED[word][1](arg))]
     return _bracketed(kind, inside) if word is None else f"{word}({', '.join(inside)})"
 
 
@@ -114,7 +99,7 @@ def print_kwarg(key: str, value: Arg) -> str:
 
 
 def opaque(what: str) -> str:
-    """Return what stands for a value that has no text.
+    """Return the text of a value that cannot be read back.
 
     >>> opaque("torch.SymInt")
     'opaque("torch.SymInt")'
@@ -126,7 +111,7 @@ def read_arg(cursor: Cursor) -> Arg:
     """Read one argument.
 
     Raises:
-        ParseError: something else stands here, or it holds what has no text.
+        ParseError: it is not an argument, or it contains a value that has no text.
 
     >>> read_arg(Cursor('(x, "x", [1, -0.0], {"a": slice(0, None, None)})'))
     (Ref(name='x'), 'x', [1, -0.0], Record(items=(('a', slice(0, None, None)),)))
@@ -149,8 +134,8 @@ def read_arg(cursor: Cursor) -> Arg:
 def _read_word(cursor: Cursor) -> Arg:
     at = cursor.start
     word = cursor.advance()
-    if cursor.text == "(" and (word in MADE or word in LOOKED_UP):
-        return _read_made(cursor, word, at) if word in MADE else _read_looked_up(cursor, LOOKED_UP[word])
+    if cursor.text == "(" and (word in CALLED or word in LOOKED_UP):
+        return _read_called(cursor, word, at) if word in CALLED else _read_looked_up(cursor, LOOKED_UP[word])
     if word in WORDS:
         return WORDS[word]
     if WORD.fullmatch(word):
@@ -159,34 +144,29 @@ def _read_word(cursor: Cursor) -> Arg:
 
 
 def _read_symbol(cursor: Cursor) -> Arg:
-    match cursor.advance() if cursor.text in OPENINGS else "":
-        case "(":
-            return _read_tuple(cursor)
-        case "[":
-            with cursor.nested():
-                return Items(read_rest(cursor, read_arg, "]"))
-        case "{":
-            with cursor.nested():
-                return Record(tuple(_read_pairs(cursor, read_arg)))
-        case "@":
-            return Body(cursor.path("the name of a graph"))
-        case "...":
-            return ...
-        case _:
-            raise cursor.expected("a value")
+    if cursor.text not in OPENINGS:
+        raise cursor.expected("a value")
+    symbol = cursor.advance()
+    if symbol == "@":
+        return Body(cursor.path("the name of a graph"))
+    if symbol == "...":
+        return ...
+    with cursor.nested():
+        if symbol == "[":
+            return Items(read_rest(cursor, read_arg, "]"))
+        return _read_tuple(cursor) if symbol == "(" else Record(tuple(_read_pairs(cursor, read_arg)))
 
 
 OPENINGS = ("(", "[", "{", "@", "...")
 
 
 def _read_tuple(cursor: Cursor) -> Arg:
-    # "(1)" is refused by demanding the comma: nobody should have to know whether it is 1 or (1,).
-    with cursor.nested():
-        if cursor.skip(")"):
-            return ()
-        first = read_arg(cursor)
-        cursor.take(",")
-        return (first, *read_rest(cursor, read_arg, ")"))
+    # "(1)" is refused by demanding the comma: it could be read as 1 or as (1,).
+    if cursor.skip(")"):
+        return ()
+    first = read_arg(cursor)
+    cursor.take(",")
+    return (first, *read_rest(cursor, read_arg, ")"))
 
 
 def _read_pairs(cursor: Cursor, read: Callable[[Cursor], T]) -> list[tuple[Arg, T]]:
@@ -198,19 +178,18 @@ def _read_pairs(cursor: Cursor, read: Callable[[Cursor], T]) -> list[tuple[Arg, 
     return read_rest(cursor, pair, "}")
 
 
-def _read_made(cursor: Cursor, word: str, at: int) -> Arg:
-    found = MADE[word]
+def _read_called(cursor: Cursor, word: str, at: int) -> Arg:
     with cursor.nested():
         parts = read_list(cursor, read_arg)
-    if len(parts) != len(found.types) or not all(
-        kind in (object, type(part)) for part, kind in zip(parts, found.types, strict=True)
-    ):
-        wanted = ", ".join("any" if kind is object else kind.__name__ for kind in found.types)
-        raise cursor.error(f"expected {word}({wanted})", at=at)
     try:
-        return found.make(*parts)
-    except (TypeError, ValueError, RuntimeError) as error:
+        return CALLED[word][0](*parts)
+    except (ArithmeticError, TypeError, ValueError, RuntimeError) as error:
         raise cursor.error(f"{word}: {str(error).splitlines()[0]}", at=at) from None
+
+
+def _read_opaque(cursor: Cursor) -> Arg:
+    at = cursor.start
+    raise cursor.error(f"a value of type {cursor.string()[:80]!a} was printed, but cannot be read from text", at=at)
 
 
 def _read_looked_up(cursor: Cursor, read: Callable[[Cursor], Arg]) -> Arg:
@@ -271,7 +250,7 @@ def print_tree(spec: Any, depth: int = 0) -> str:
 
 
 def _print_type(spec: Any) -> str:
-    # The context of a named tuple is its class, which is all that there is to say.
+    # The context of a named tuple is its class.
     if isinstance(spec.context, type):
         return quoted(type_name(spec.context))
     kept = print_arg(frozen_arg(spec.context)) if pytree.SUPPORTED_NODES.get(spec.type) else opaque(type_name(type(spec.context)))
@@ -299,7 +278,7 @@ def read_tree(cursor: Cursor) -> Any:
     """Read a pytree spec.
 
     Raises:
-        ParseError: something else stands here, or a type that is neither registered here nor given.
+        ParseError: it is not a pytree spec, or its type is neither registered nor passed.
 
     >>> read_tree(Cursor("(*, [*])")) == pytree.tree_structure((1, [2]))
     True
@@ -313,13 +292,14 @@ def read_tree(cursor: Cursor) -> Any:
                 return pytree.TreeSpec(tuple, None, read_rest(cursor, read_tree, ")"))
             case "[":
                 return pytree.TreeSpec(list, None, read_rest(cursor, read_tree, "]"))
-            case "{":
-                return _read_dict(cursor, dict)
-            case "ordered":
-                cursor.take("{")
-                return _read_dict(cursor, OrderedDict)
-            case _:
+            case "custom":
                 return _read_custom(cursor, at)
+            case word:
+                if word == "ordered":
+                    cursor.take("{")
+                pairs = _read_pairs(cursor, read_tree)
+                kind = OrderedDict if word == "ordered" else dict
+                return pytree.TreeSpec(kind, [key for key, _ in pairs], [child for _, child in pairs])
 
 
 def _read_custom(cursor: Cursor, at: int) -> Any:
@@ -332,48 +312,34 @@ def _read_custom(cursor: Cursor, at: int) -> Any:
     if not kept and is_named:
         return pytree.TreeSpec(namedtuple, kind, children)  # noqa: PYI024  under this torch registers all of them
     if not kept or kind not in pytree.SUPPORTED_NODES or kind in SPELLED:
-        said = f"a pytree of the registered type {name[:200]!a} cannot be read from text: it is not registered here; "
-        raise cursor.error(said + "import what registers it, or give the class in `types`", at=at)
+        fault = f"a pytree of the registered type {name[:200]!a} cannot be read from text: it is not registered here"
+        raise cursor.error(f"{fault}; import what registers it, or pass the class in `types`", at=at)
     return pytree.TreeSpec(kind, kept[0], children)
 
 
 def _read_context(cursor: Cursor) -> Any:
     at = cursor.start
     found = read_arg(cursor)
-    odd = next((leaf for leaf in _leaves(found) if _is_no_data(leaf)), None)
-    if odd is not None:  # what a library's function is handed is data: no function, and nothing of the graph
-        raise cursor.error(f"what a pytree type keeps is data, not a {type(odd).__name__}", at=at)
+    todo = [found]
+    while todo:
+        part = todo.pop()
+        if type(part) in CONTAINERS:
+            todo.extend(children_of(part))
+        elif type(part) in (Ref, Body) or (callable(part) and not isinstance(part, type)):
+            # The context is passed to a function of a library, so it is data: no function, and nothing of the graph.
+            raise cursor.error(f"what a pytree type keeps is data, not a {type(part).__name__}", at=at)
     try:
         return thawed(found)
     except TypeError:
         raise cursor.error("a dict has no such key", at=at) from None
 
 
-def _is_no_data(leaf: Arg) -> bool:
-    return type(leaf) in (Ref, Body) or (callable(leaf) and not isinstance(leaf, type))
-
-
-def _leaves(arg: Arg) -> Iterator[Arg]:
-    todo = [arg]
-    while todo:
-        part = todo.pop()
-        if type(part) in CONTAINERS:
-            todo.extend(children_of(part))
-        else:
-            yield part
-
-
 SPELLED = (tuple, list, dict, OrderedDict)
 """Types that look like the value itself."""
 
 
-def _read_dict(cursor: Cursor, kind: type) -> Any:
-    pairs = _read_pairs(cursor, read_tree)
-    return pytree.TreeSpec(kind, [key for key, _ in pairs], [child for _, child in pairs])
-
-
-LOOKED_UP: Mapping[str, Callable[[Cursor], Arg]] = {"tree": read_tree, "op": _read_operator}
-"""What stands before ``(`` where something else than arguments is inside."""
+LOOKED_UP: Mapping[str, Callable[[Cursor], Arg]] = {"tree": read_tree, "op": _read_operator, "opaque": _read_opaque}
+"""Words before ``(`` that have something else than arguments between the brackets."""
 
 ARG: Syntax[Arg] = Syntax(print_arg, read_arg)
 

@@ -66,11 +66,9 @@ def print_frame(frame: Frame, *, above: str = "") -> str:
     >>> print_frame(Frame("layers.0", 1)), print_frame(Frame("layers.0"), above="layers")
     ('layers.0@1', '.0')
     """
-    path = frame.path
-    rest = path[len(above) + 1 :]
-    shortened = above and path.startswith(f"{above}.") and is_path(rest)
-    call = f"@{frame.call}" if frame.call else ""
-    return f"{f'.{rest}' if shortened else spell_path(path)}{call}"
+    path, rest = frame.path, frame.path[len(above) + 1 :]
+    is_below = above and path.startswith(f"{above}.") and is_path(rest)
+    return (f".{rest}" if is_below else spell_path(path)) + (f"@{frame.call}" if frame.call else "")
 
 
 def read_frame(cursor: Cursor, *, above: str = "") -> Frame:
@@ -114,18 +112,17 @@ RESULT: Syntax[ArgAt | None] = Syntax(
 )
 
 
-def _number(*others: type) -> Syntax[Any]:
-    def read(cursor: Cursor) -> Any:
-        at = cursor.start
-        found = read_arg(cursor)
-        if type(found) not in (bool, int, float, *others):
-            raise cursor.error("expected a number", at=at)
-        return found
-
-    return Syntax(print_arg, read)
+def _read_number(cursor: Cursor) -> Any:
+    at = cursor.start
+    found = read_arg(cursor)
+    if type(found) not in (bool, int, float, type(None)):
+        raise cursor.error("expected a number", at=at)
+    return found
 
 
-SWITCH = form(Unless, "{arg}={value}|{default}", arg=ARG_AT, value=_number(), default=_number(type(None)))
+SWITCH = form(
+    Unless, "{arg}={value}|{default}", arg=ARG_AT, **dict.fromkeys(("value", "default"), Syntax(print_arg, _read_number))
+)
 
 
 def _clause(name: str, syntax: Syntax[Any]) -> Syntax[Any]:
@@ -145,7 +142,7 @@ CLAUSES: Mapping[str, Syntax[Any]] = {
     **{name: _clause(name, words({name: True})) for name in ("random", "ordered", "through_bodies", "message", "unknown")},
     "scope": _clause("scope", words({"opens": 1, "closes": -1})),
 }
-"""What may be said of an operator, by field of its effects, in the order of the text."""
+"""The clauses of an operator, by field of its effects, in the order of the text."""
 
 CLAUSE = choice(*CLAUSES.values())
 
@@ -168,7 +165,7 @@ def read_effects(cursor: Cursor) -> Effects:
     """Read effects.
 
     Raises:
-        ParseError: something else stands here.
+        ParseError: the text is something else.
 
     >>> read_effects(Cursor("writes(0:self), random")) == Effects(writes=(ArgAt(0, "self"),), random=True)
     True
@@ -225,7 +222,7 @@ def read_expr(cursor: Cursor) -> Expr:
     """Read an expression.
 
     Raises:
-        ParseError: something else stands here.
+        ParseError: the text is something else.
 
     >>> read_expr(Cursor("(2 * s77) == size(#0, 1)"))
     Apply(op='==', args=(Apply(op='*', args=(2, Sym(name='s77'))), InputDim(index=0, dim=1, of='size')))
@@ -250,62 +247,42 @@ def _read_operand(cursor: Cursor) -> Expr:
             inside = read_expr(cursor)
             cursor.take(")")
             return inside
-    if cursor.kind == "string":
-        return Apply(cursor.string(), _read_operands(cursor))
     if cursor.kind == "value":
         return Sym(cursor.value())
-    name = cursor.value() if cursor.kind == "word" else ""
-    if not name:
+    is_word = cursor.kind == "word"
+    if not is_word and cursor.kind != "string":
         raise cursor.expected("a size")
-    if cursor.text != "(":
+    name = cursor.value() if is_word else cursor.string()
+    if is_word and cursor.text != "(":
         return Sym(name)
-    return _read_of_input(cursor, name) if name in OF_INPUT else Apply(name, _read_operands(cursor))
-
-
-def _read_operands(cursor: Cursor) -> tuple[Expr, ...]:
+    if is_word and name in OF_INPUT:
+        return _read_of_input(cursor, name)
     with cursor.nested():
-        return tuple(read_list(cursor, read_expr))
+        return Apply(name, tuple(read_list(cursor, read_expr)))
 
 
 def _read_of_input(cursor: Cursor, of: str) -> Expr:
     cursor.take("(")
     cursor.take("#")
     index = cursor.integer("the number of an input")
-    if of == "value":
-        cursor.take(")")
-        return InputValue(index)
-    cursor.take(",")
-    dim = cursor.integer("a dimension")
+    dim = cursor.integer("a dimension") if of != "value" and cursor.take(",") else None
     cursor.take(")")
-    return InputDim(index, dim, of)
+    return InputValue(index) if dim is None else InputDim(index, dim, of)
 
 
 EXPR: Syntax[Expr] = Syntax(print_expr, read_expr)
-
-
-def _print_symbol(expr: Expr | None) -> str:
-    text = "" if expr is None else print_expr(expr)
-    return f" ({text})" if text.startswith(BEHIND_A_TYPE) else f" {text}".rstrip()
-
-
-BEHIND_A_TYPE = ("default", "tangent")
-"""Words that may stand behind the type of an input, where a symbol may stand, too."""
-
-
-def _read_symbol(cursor: Cursor) -> Expr | None:
-    return None if cursor.kind in ("newline", "end") or cursor.text in BEHIND_A_TYPE else read_expr(cursor)
 
 
 TYPE = choice(
     LITERAL,
     form(ObjectType, "object {description}", description=string("a description")),
     form(RestType, "rest{keywords?keywords/}"),
-    form(NumberType, "number {kind}{expr}", kind=path("int, float or bool"), expr=Syntax(_print_symbol, _read_symbol)),
+    form(NumberType, "number {kind}[ = {expr}]", kind=path("int, float or bool"), expr=EXPR),
     form(TensorType, "{dtype}{shape}[ on {device}]", dtype=DTYPE, shape=listed(EXPR, "[]"), device=string("a device")),
 )
 
 ONLY: Syntax[Any] = Syntax(lambda _: "", lambda cursor: tuple(cursor.known.types.values()))
-"""The classes of an input are not written: they are those that the reader gives."""
+"""The classes of an input are not written: they are the `types` of the reader."""
 
 INPUT: Syntax[InputSpec] = choice(
     form(StateInput, "state {slot}", slot=SLOT),
@@ -337,24 +314,12 @@ OUTPUT: Syntax[OutputSpec] = choice(
 SUNK = form(SunkInput, "{slot}[ behind {behind}]{used?/unused}", slot=SLOT, behind=integer("a number of user inputs"))
 """A state input that was turned into reads."""
 
-RANGE = form(
-    Range,
-    "range {expr}[ from {low}][ to {high}]",
-    expr=EXPR,
-    low=integer("the lower bound"),
-    high=integer("the upper bound"),
-)
+RANGE = form(Range, "range {expr}[ from {low}][ to {high}]", expr=EXPR, low=integer("a bound"), high=integer("a bound"))
 """The bounds of a size."""
 
 CONSTRAINT = choice(RANGE, behind("guard ", EXPR))
 
-MODULE = form(
-    Module,
-    "{path}[: {type_name}][ cell {cell}]",
-    path=path("the path of a module"),
-    type_name=path("the name of a class"),
-    cell=integer("the number of a cell"),
-)
+MODULE = form(Module, "{path}[: {type_name}][ cell {cell}]", path=PATH, type_name=PATH, cell=integer("the number of a cell"))
 """A module of the hierarchy."""
 
 GRAPH_ID = behind("@", path("the name of a graph"))
@@ -408,8 +373,6 @@ SECTIONS: Mapping[str, Section] = {
     "constraints": Section("constraints", CONSTRAINTS, Constraints()),
 }
 """What a program has at most once, in the order of the text."""
-
-NUMBERED_STATE = Section("state", Syntax(lambda state: braced(print_state(state, as_numbered=True)), read_state), State())
 
 CALL: Mapping[str, Section] = {"names": Section("arg_names", NAMES), **SPECS}
 """What the preserved signature of a call has."""

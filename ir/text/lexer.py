@@ -20,24 +20,9 @@ from ..torch_private import pytree
 Target = Callable[..., Any]
 
 
-def resolve(name: str) -> Target | None:
-    """Return the operator that a name in a text stands for, or None.
-
-    Args:
-        name: as ``Op.name`` has it.
-
-    >>> import operator, torch
-    >>> resolve("aten.add.Tensor") is torch.ops.aten.add.Tensor, resolve("operator.getitem") is operator.getitem
-    (True, True)
-    >>> resolve("os.system") is None
-    True
-    """
-    return allowed(name)
-
-
 @frozen
 class Known:
-    """What a reader gives beside the allow-list: operators and types that a text may name, and the contents of slots.
+    """What a reader passes beside the allow-list: operators and types that a text may name, and the contents of slots.
 
     >>> Known({"toy.neg": abs}).operator("toy.neg") is abs, Known().operator("os.system") is None
     (True, True)
@@ -50,14 +35,33 @@ class Known:
     state: Mapping[str, Any] = MappingProxyType({})
     """Tensors and other values of slots, by name."""
 
+    @classmethod
+    def of(
+        cls,
+        operators: Mapping[str, Target] | None,
+        types: Iterable[type],
+        allow: Iterable[str],
+        state: Mapping[str, Any] | None = None,
+    ) -> Known:
+        """Return what a reader was called with.
+
+        Raises:
+            TypeError: ``types`` or ``allow`` hold something else than types or names.
+        """
+        kinds = list(types)
+        for kind in kinds:
+            if not isinstance(kind, type):
+                raise TypeError(f"types holds classes, not a {type(kind).__name__}")
+        return cls(operators or {}, {type_name(kind): kind for kind in kinds}, names_of(allow), state or {})
+
     def operator(self, name: str) -> Target | None:
-        """Return the operator that a name stands for, or None."""
+        """Return the operator of a name, or None."""
         if name in self.operators:
             return self.operators[name]
-        return registered(name) if name in self.allow else resolve(name)
+        return registered(name) if name in self.allow else allowed(name)
 
     def type(self, name: str) -> Any:
-        """Return the type of a pytree node that a name stands for, or None: one that is given, or registered as a node."""
+        """Return the type of a pytree node by name, or None: a passed or a registered one."""
         if name in self.types:
             return self.types[name]
         # The last one: a notebook defines and registers a class of one name again and again.
@@ -77,22 +81,6 @@ def type_name(kind: type) -> str:
     'torch.return_types.max'
     """
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def named_types(types: Iterable[type]) -> Mapping[str, type]:
-    """Return types by name.
-
-    Raises:
-        TypeError: one is not a type.
-
-    >>> dict(named_types([dict]))
-    {'builtins.dict': <class 'dict'>}
-    """
-    found = list(types)
-    for kind in found:
-        if not isinstance(kind, type):
-            raise TypeError(f"types holds classes, not a {type(kind).__name__}")
-    return {type_name(kind): kind for kind in found}
 
 
 def names_of(allow: Iterable[str]) -> frozenset[str]:
@@ -115,7 +103,7 @@ WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PATH = re.compile(r"[A-Za-z0-9_$]+(?:\.[A-Za-z0-9_$]+)*")
 
 RESERVED = frozenset({"None", "True", "False", "nan", "inf", "return"})
-"""Words that mean something where a value could stand."""
+"""Words that are not names of values."""
 
 
 def is_word(name: str) -> bool:
@@ -184,8 +172,8 @@ TOKEN = re.compile(
     r"""
     [ \t\r]*+ (?: ;[^\n]*+ )?+
     (?:
-      (?P<number> -?(?: 0x[0-9a-f]++ | [0-9]++ (?:\.[0-9]++)?+ (?:e[+-]?[0-9]++)?+ | inf | nan ) (?![A-Za-z0-9_$.]) )
-    | (?P<bytes> b" (?: [^"\\\x00-\x1f\x7f]++ | \\(?: ["\\nrt] | x[0-9a-f]{2} ) )*+ " )
+      (?P<number> -?(?: [0-9]++ (?:\.[0-9]++)?+ (?:e[+-]?[0-9]++)?+ | inf | nan ) (?![A-Za-z0-9_$.]) )
+    | (?P<bytes> b" (?: [^"\\\x00-\x1f\x7f-\U0010ffff]++ | \\(?: ["\\nrt] | x[0-9a-f]{2} ) )*+ " )
     | (?P<word> [A-Za-z0-9_$]++ (?: \.[A-Za-z0-9_$]++ )*+ )
     | (?P<below> (?: \.[A-Za-z0-9_$]++ )++ )
     | (?P<value> %"(?: [^"\\\x00-\x1f\x7f]++ | \\(?: ["\\nrt] | x[0-9a-f]{2} | u[0-9a-f]{4} | U[0-9a-f]{8} ) )*+ " )
@@ -199,14 +187,16 @@ TOKEN = re.compile(
     re.VERBOSE,
 )
 
-HUGE = 10**4000
-"""From here on integers are written in hexadecimal: Python refuses to convert so many decimal digits."""
+DIGITS = 4000
+
+HUGE = 10**DIGITS
+"""From here on integers have no text: Python refuses to convert so many decimal digits."""
 
 OPENS = {"(": 1, "[": 1, ")": -1, "]": -1}
 
 
 class Cursor:
-    """A cursor at one word of a text: ``kind`` and ``text`` say which.
+    """A cursor at one word of a text, which is ``text``, of the kind ``kind``.
 
     >>> cursor = Cursor("y = 1")
     >>> cursor.value(), cursor.take("="), cursor.number()
@@ -258,51 +248,41 @@ class Cursor:
         self._depth -= 1
 
     def skip(self, *symbols: str) -> bool:
-        """Pass one of some symbols or keywords if it stands here, and say whether it did."""
-        if self.text in symbols and self.kind in ("symbol", "word"):
+        """Pass one of some symbols or keywords if it is next, and return whether it was."""
+        is_next = self.text in symbols and self.kind in ("symbol", "word")
+        if is_next:
             self.advance()
-            return True
-        return False
+        return is_next
 
     def take(self, *symbols: str) -> str:
-        """Pass one of some symbols or keywords and return it; nothing else may stand here."""
+        """Pass one of some symbols or keywords and return it; everything else is an error."""
         if self.text in symbols and self.kind in ("symbol", "word"):
             return self.advance()
         raise self.expected(" or ".join(f"'{symbol}'" for symbol in symbols))
 
     def value(self) -> str:
         """Pass the name of a value and return it."""
-        if self.kind == "word" and is_word(self.text):
-            return self.advance()
-        if self.kind == "value":
-            return self._unquoted(2)
-        raise self.expected("the name of a value")
+        is_bare = self.kind == "word" and is_word(self.text)
+        return self.advance() if is_bare else self._unquoted("value", "the name of a value")
 
     def path(self, what: str = "a name") -> str:
         """Pass a module path, slot, graph id or operator name and return it."""
-        if self.kind in ("word", "number") and is_path(self.text):
-            return self.advance()
-        if self.kind == "string":
-            return self._unquoted(1)
-        raise self.expected(what)
+        is_bare = self.kind in ("word", "number") and is_path(self.text)
+        return self.advance() if is_bare else self._unquoted("string", what)
 
     def string(self, what: str = "a string") -> str:
-        """Pass a string in quotes and return what it stands for."""
-        if self.kind == "string":
-            return self._unquoted(1)
-        raise self.expected(what)
+        """Pass a string in quotes and return its value."""
+        return self._unquoted("string", what)
 
     def bytes(self) -> bytes:
-        """Pass a ``b"..."`` and return what it stands for."""
-        start = self.start
-        try:
-            return self._unquoted(2).encode("latin-1")
-        except UnicodeEncodeError:
-            raise self.error("bytes hold no such character", at=start) from None
+        """Pass a ``b"..."`` and return its value."""
+        return self._unquoted("bytes", "bytes").encode("latin-1")  # the lexer lets no other character pass
 
-    def _unquoted(self, prefix: int) -> str:
+    def _unquoted(self, kind: str, what: str) -> str:
+        if self.kind != kind:
+            raise self.expected(what)
         try:
-            found = unquoted(self.text[prefix:-1])
+            found = unquoted(self.text[self.text.index('"') + 1 : -1])
         except ValueError:
             raise self.error("an escape that names no character") from None
         self.advance()
@@ -310,37 +290,22 @@ class Cursor:
 
     def number(self) -> int | float:
         """Pass a number and return it: an int unless it is written with a point, an exponent, ``inf`` or ``nan``."""
-        text = self.text
-        if self.kind != "number":
-            raise self.expected("a number")
-        try:
-            if "x" in text:
-                found: int | float = int(text, 16)
-            else:
-                found = float(text) if any(mark in text for mark in ".en") else int(text)
-        except ValueError:
-            raise self.error("an integer of so many digits is written in hexadecimal") from None
-        self.advance()
-        return found
+        is_float = any(mark in self.text for mark in ".en")
+        if not is_float and len(self.text) > DIGITS + 1:
+            raise self.error("an integer of so many digits cannot be read")
+        text = self.advance()
+        return float(text) if is_float else int(text)
 
     def integer(self, what: str = "an integer") -> int:
         """Pass an integer and return it."""
-        start = self.start
-        found = self.number() if self.kind == "number" else None
-        if not isinstance(found, int):
-            raise self.error(f"expected {what}", at=start)
-        if abs(found) >= HUGE:
-            raise self.error(f"expected {what}, and an integer of so many digits is none", at=start)
-        return found
+        if self.kind != "number" or any(mark in self.text for mark in ".en"):
+            raise self.error(f"expected {what}")
+        return int(self.number())
 
     def line_end(self) -> None:
         """Pass the end of a line and any empty lines after it."""
         if self.kind not in ("newline", "end"):
             raise self.expected("the end of the line")
-        self.blank_lines()
-
-    def blank_lines(self) -> None:
-        """Pass empty lines, if there are any."""
         while self.kind == "newline":
             self.advance()
 
@@ -371,7 +336,7 @@ class Cursor:
 
 
 def read_list(cursor: Cursor, read: Callable[[Cursor], T], *, opening: str = "(", closing: str = ")") -> list[T]:
-    """Read things between brackets, with commas between them; one may stand behind the last.
+    """Read a list between brackets, with commas between the items; a comma may follow the last.
 
     >>> read_list(Cursor("(a, b,)"), Cursor.path)
     ['a', 'b']

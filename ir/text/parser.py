@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..arguments import Arg
-from ..effects.declared import ANYTHING, Effects
+from ..effects.declared import ANYTHING
 from ..effects.registered import registered_effects
 from ..graph import Call, Do, Frame, Get, Graph, Input, Kwargs, Node, Op
 from ..persistent import pmap
@@ -18,7 +18,7 @@ from ..program import CallSignature, Program
 from ..signature import Signature
 from .arguments import read_arg, read_kwarg
 from .contract import SECTIONS, SIGNATURE, read_call_signature, read_effects, read_frame, read_stack
-from .lexer import Cursor, Known, Target, named_types, names_of, read_list, spell_path
+from .lexer import Cursor, Known, Target, read_list, spell_path
 
 SOURCES = "; pass program.text(), or the text of a file: Path(name).read_text(); px.load reads what px.save wrote"
 """What to pass instead of the name of a file, or of what ``print(program)`` shows."""
@@ -58,7 +58,7 @@ def parse(
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"parse takes text, not a {type(text).__name__}")
-    return _Parser(Cursor(text, Known(operators or {}, named_types(types), names_of(allow), state or {}))).program()
+    return _Parser(Cursor(text, Known.of(operators, types, allow, state))).program()
 
 
 class _Parser:
@@ -73,10 +73,10 @@ class _Parser:
 
     def program(self) -> Program:
         cursor = self._cursor
-        cursor.blank_lines()
-        if cursor.text != "program":
+        if cursor.kind == "newline":
+            cursor.line_end()
+        if not cursor.skip("program"):
             raise cursor.expected("'program'", SOURCES)
-        cursor.advance()
         for _ in cursor.block():
             self._section()
         cursor.line_end()
@@ -156,15 +156,11 @@ class _Parser:
         return args, tuple([(key, value) for key, value in found[len(args) :] if key is not None])
 
     def _op(self, name: str) -> Op:
-        if self._cursor.skip("!"):
-            return self._make_op(name, read_effects(self._cursor))
-        op = self._ops.get(name)
-        if op is None:
-            op = self._ops[name] = self._make_op(name, None)
-        return op
-
-    def _make_op(self, name: str, effects: Effects | None) -> Op:
+        effects = read_effects(self._cursor) if self._cursor.skip("!") else None
+        if effects is None and name in self._ops:
+            return self._ops[name]
         target = self._cursor.known.operator(name)
-        if effects is None:
-            effects = ANYTHING if target is None else registered_effects(target)
-        return Op(name, effects, target)
+        if effects is not None:
+            return Op(name, effects, target)
+        self._ops[name] = Op(name, ANYTHING if target is None else registered_effects(target), target)
+        return self._ops[name]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from ..allowed import allowed
 from ..calls.parts import Part, parts
 from ..effects.registered import registered_effects
 from ..graph import Call, Get, Graph, Node, Op
@@ -15,27 +16,25 @@ from ..program import Program
 from ..state import SlotKind
 from ..taking import a_program
 from .arguments import print_arg, print_kwarg
-from .contract import NUMBERED_STATE, SECTIONS, SIGNATURE, print_call_signatures, print_effects, print_frame, print_stack
-from .lexer import is_path, quoted, resolve, spell_path, spell_value
+from .contract import SECTIONS, SIGNATURE, print_call_signatures, print_effects, print_frame, print_stack
+from .lexer import is_path, quoted, spell_path, spell_value
 from .syntax import indented
 
 KEYWORDS = frozenset({"call", "get"})
-"""Words that stand where the name of an operator could."""
+"""Words that are used like the name of an operator."""
 
 STACK_COLUMN = 64
-"""Module stacks stand in one column, unless the line is longer than this."""
+"""Module stacks are aligned in one column, unless the line is longer than this."""
 
 WIDTH = 100
 """A list of inputs longer than this is broken."""
 
 
-def print_program(program: Program, *, as_numbered: bool = False) -> str:
+def print_program(program: Program) -> str:
     """Return a program as text that ``parse`` reads back; that of equal programs is the same, but for the facts.
 
     Args:
         program: any program, valid or not.
-        as_numbered: write the numbers of cells and storages that the state has, and where tensors begin in the whole of their
-            memory, although equality does not see either: for what is written beside the text and refers to it.
 
     Returns:
         Lines of printable ASCII, the same in every process, ending with a newline.
@@ -52,9 +51,8 @@ def print_program(program: Program, *, as_numbered: bool = False) -> str:
     <BLANKLINE>
     """
     printer = _Printer()
-    sections = {**SECTIONS, "state": NUMBERED_STATE} if as_numbered else SECTIONS
     lines: list[str] = []
-    for word, section in sections.items():
+    for word, section in SECTIONS.items():
         lines += section.write(word, program.signature if word in SIGNATURE else program)
     lines += print_call_signatures(program.call_signatures)
     for name in (*program.order, *sorted(set(program.graphs) - set(program.order))):
@@ -63,7 +61,7 @@ def print_program(program: Program, *, as_numbered: bool = False) -> str:
 
 
 def print_graph(graph: Graph, *, name: str = "") -> str:
-    """Return one graph as text, as it stands in the text of a program.
+    """Return one graph as text, as in the text of a program.
 
     Args:
         graph: the graph.
@@ -97,13 +95,9 @@ class _Printer:
         self._stacks: dict[int, tuple[object, str]] = {}
 
     def graph(self, name: str, graph: Graph) -> list[str]:
-        left = [self.node(node) for node in graph.nodes]
-        lengths = [len(line) for line, node in zip(left, graph.nodes, strict=True) if node.stack]
-        column = max([length for length in lengths if length <= STACK_COLUMN], default=0)
-        lines = [
-            f"  {line:<{column}}  in {self._stack(node)}" if node.stack else f"  {line}"
-            for line, node in zip(left, graph.nodes, strict=True)
-        ]
+        rows = [(self.node(node), self._stack(node) if node.stack else "") for node in graph.nodes]
+        column = max([len(line) for line, stack in rows if stack and len(line) <= STACK_COLUMN], default=0)
+        lines = [f"  {line:<{column}}  in {stack}" if stack else f"  {line}" for line, stack in rows]
         return [*_graph_head(name, graph), *lines, f"  return {print_arg(graph.output)}", "}"]
 
     def node(self, node: Node) -> str:
@@ -126,7 +120,7 @@ class _Printer:
         if found is None:
             name = op.name
             head = name if is_path(name) and name not in KEYWORDS else quoted(name)
-            target = resolve(name)
+            target = allowed(name)
             usual = target is not None and registered_effects(target) == op.effects
             found = self._ops[id(op)] = (op, head, "" if usual else f" ! {print_effects(op.effects)}")
         return found[1], found[2]
@@ -178,8 +172,7 @@ def mermaid(program: Program) -> str:
         part1 -- z --> outputs
     """
     found = parts(a_program(program, "mermaid"))
-    counts = _operators(program)
-    boxes = [f'part{number}["{_size(program, part, counts)}"]' for number, part in enumerate(found)]
+    boxes = [f'part{number}["{_label(program, part)}"]' for number, part in enumerate(found)]
     home = dict.fromkeys([formal.name for formal in program.main.inputs], "inputs")
     number_of = {part.node.name: number for number, part in enumerate(found)}
     arrows: list[str] = []
@@ -201,23 +194,24 @@ def _arrows(home: dict[str, str], names: list[str], to: str) -> list[str]:
     return [f"{box} -- {', '.join(values)} --> {to}" for box, values in crossing.items()]
 
 
-def _size(program: Program, part: Part, counts: dict[str, int]) -> str:
-    cells = {
-        slot.cell for name, slot in program.state.pairs if name.startswith(f"{part.name}.") and slot.kind is SlotKind.PARAMETER
-    }
-    pairs = ((counts[part.graph], "operator"), (len(cells), "parameter"))
-    said = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in pairs]
-    return f"{_plain(part.name)}<br>{', '.join(said)}"
-
-
-def _operators(program: Program) -> dict[str, int]:
-    # How many operators a body runs, those of what it calls included.
-    counts: dict[str, int] = {}
+def _label(program: Program, part: Part) -> str:
+    counts: dict[str, int] = {}  # the operators that a body runs, including those of the bodies that it calls
     for name in program.bottom_up:
         graph = program.graphs[name]
         own = sum(type(node.do) is Op and node.do.name != "operator.getitem" for node in graph.nodes)
         counts[name] = own + sum(counts[inner] for inner in graph.callees)
-    return counts
+    owned = [slot for name, slot in program.state.pairs if name.startswith(f"{part.name}.")]
+    cells = {slot.cell for slot in owned if slot.kind is SlotKind.PARAMETER}
+    return f"{_plain(part.name)}<br>{counted(counts[part.graph], 'operator')}, {counted(len(cells), 'parameter')}"
+
+
+def counted(count: int, word: str) -> str:
+    """Return a number of things.
+
+    >>> counted(1, "node"), counted(1234, "node")
+    ('1 node', '1,234 nodes')
+    """
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def _plain(name: str) -> str:

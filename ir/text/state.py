@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import lru_cache, partial
+from itertools import count
 from types import MappingProxyType
 from typing import Any
 
@@ -18,8 +19,8 @@ from ..persistent import pmap
 from ..signature import LiteralType
 from ..state import Slot, SlotKind, State, begin_of
 from .arguments import ARG, CONSTANTS
-from .lexer import Cursor, spell_path
-from .syntax import PLACE, Syntax, behind, choice, form, integer, listed, path, string
+from .lexer import Cursor, spell_path, type_name
+from .syntax import PLACE, Syntax, choice, form, integer, listed, path, string
 
 SHORT: Mapping[str, torch.dtype] = {
     "f16": torch.float16, "f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "c64": torch.complex64,
@@ -82,6 +83,10 @@ class TensorFacts:
         is_number = self.dtype.is_floating_point or self.dtype.is_complex
         is_odd = min((self.offset, *self.shape, *(self.stride or ()))) < 0 or (self.requires_grad and not is_number)
         return "there is no such tensor" if is_odd else None
+
+    def behind(self, begin: int) -> TensorFacts:
+        """Return the same tensor with its offset counted from further before, in bytes."""
+        return evolve(self, offset=self.offset + begin // self.dtype.itemsize) if begin else self
 
     def on(self, storage: torch.UntypedStorage) -> torch.Tensor:
         """Return a tensor in a storage; one that is not strided gets memory of its own on the same device.
@@ -210,16 +215,18 @@ OPAQUE = form(Opaque, "opaque({type})", type=string("the name of a type"))
 
 @frozen
 class Line:
-    """A slot as it is written; cell and storage are numbers, names of slots above that show them, or None for the next number."""
+    """A slot as it is written."""
 
     kind: SlotKind
     name: str
     value: TensorFacts | LiteralType | Opaque
-    cell: str | int | None
-    storage: str | int | None
+    tied: str | None
+    """The first slot above that is the same tensor, if any."""
+    shares: str | None
+    """The first slot above with the same memory, if it is not the memory of the tied one."""
     persistent: bool
     value_at: int = 0
-    numbers_at: int = 0
+    ties_at: int = 0
 
 
 SLOT = path("the name of a slot")
@@ -227,14 +234,11 @@ SLOT = path("the name of a slot")
 LINES = {
     kind: form(
         partial(Line, kind=kind),
-        kind.value + " {name}: {value_at}{value}{numbers_at}[ {cell}][ {storage}]{persistent?persistent/not_persistent}",
+        kind.value + " {name}: {value_at}{value}{ties_at}[ tied {tied}][ shares {shares}]{persistent?persistent/not_persistent}",
         {"persistent": kind is not SlotKind.CONSTANT},
-        name=SLOT,
-        value_at=PLACE,
+        **dict.fromkeys(("name", "tied", "shares"), SLOT),
+        **dict.fromkeys(("value_at", "ties_at"), PLACE),
         value=choice(LITERAL, OPAQUE, TENSOR[kind is SlotKind.PARAMETER]),
-        numbers_at=PLACE,
-        cell=choice(behind("tied ", SLOT), behind("cell ", integer("the number of a cell"))),
-        storage=choice(behind("shares ", SLOT), behind("storage ", integer("the number of a storage"))),
     )
     for kind in SlotKind
 }
@@ -242,68 +246,34 @@ LINES = {
 LINE = choice(*LINES.values())
 
 
-class _Numbers:
-    """The slots above: which one showed a cell or a storage first, and which number comes next."""
-
-    def __init__(self) -> None:
-        self._first_of_cell: dict[int, tuple[str, int]] = {}
-        self._first_of_storage: dict[int, str] = {}
-        self._of: dict[str, tuple[int, int]] = {}
-        self._next_cell = self._next_storage = 0
-
-    def write(self, name: str, cell: int, storage: int) -> tuple[str | int | None, str | int | None]:
-        """Return how the numbers of the next slot are written."""
-        owner, expected = self._first_of_cell.get(cell, (None, self._next_storage))
-        said = owner if owner is not None or cell == self._next_cell else cell
-        sharer = None if storage == expected else self._first_of_storage.get(storage, storage)
-        self._add(name, cell, storage)
-        return said, sharer
-
-    def read(self, name: str, cell: str | int | None, storage: str | int | None) -> tuple[int, int]:
-        """Return the numbers of the next slot; a KeyError if one that it names does not stand above."""
-        number, memory = (
-            self._of[cell] if isinstance(cell, str) else (self._next_cell if cell is None else cell, self._next_storage)
-        )
-        if storage is not None:
-            memory = self._of[storage][1] if isinstance(storage, str) else storage
-        self._add(name, number, memory)
-        return number, memory
-
-    def _add(self, name: str, cell: int, storage: int) -> None:
-        self._first_of_cell.setdefault(cell, (name, storage))
-        self._first_of_storage.setdefault(storage, name)
-        self._of[name] = (cell, storage)
-        self._next_cell = max(self._next_cell, cell + 1)
-        self._next_storage = max(self._next_storage, storage + 1)
-
-
-def print_state(state: State, *, as_numbered: bool = False) -> list[str]:
+def print_state(state: State) -> list[str]:
     """Return one line for each slot, in order.
 
-    Equal states have equal lines: cells and storages are numbered as they are met, and offsets count from where the first
-    tensor in a memory begins.
+    Equal states have equal lines: a tie is written as the name of the first tied slot, and offsets count from the first
+    tensor in a memory.
 
     Args:
         state: any state, valid or not.
-        as_numbered: write the numbers and the offsets that it has.
 
     >>> slot = Slot(SlotKind.BUFFER, torch.zeros(2, 3), 7, 9)
     >>> print_state(State(("n", "m"), pmap({"n": slot, "m": slot})))
     ['buffer n: f32[2, 3]', 'buffer m: f32[2, 3] tied n']
     """
-    unlisted = sorted(set(state.slots) - set(state.order))  # an invalid state: it can be shown, not read back
+    unlisted = sorted(set(state.slots) - set(state.order))  # an invalid state can be printed, but not parsed
     shown = {name: state.slots[name] for name in (*state.order, *unlisted) if name in state.slots}
-    numbers = _Numbers()
-    cells, storages, begins = ({}, {}, {}) if as_numbered else _canonical(shown.values())
-
-    def line(name: str) -> str:
-        slot = shown[name]
-        cell, storage = cells.get(slot.cell, slot.cell), storages.get(slot.storage, slot.storage)
-        return _print_slot(name, slot, numbers.write(name, cell, storage), begins.get(slot.storage, 0))
-
+    begins = memory_begins(shown.values())
+    cells: dict[int, str] = {}
+    storages: dict[int, str] = {}
+    lines: dict[str, str] = {}
+    for name, slot in shown.items():
+        tied, shares = cells.setdefault(slot.cell, name), storages.setdefault(slot.storage, name)
+        is_new = shares == name or (tied != name and shown[tied].storage == slot.storage)
+        value = _without_contents(slot.value, begins.get(slot.storage, 0))
+        line = Line(slot.kind, name, value, None if tied == name else tied, None if is_new else shares, slot.persistent)
+        lines[name] = LINES[slot.kind].write(line)
     return [
-        *[line(name) if name in shown else f"missing {spell_path(name)}" for name in state.order],
-        *[f"unlisted {line(name)}" for name in unlisted],
+        *[lines.get(name, f"missing {spell_path(name)}") for name in state.order],
+        *[f"unlisted {lines[name]}" for name in unlisted],
     ]
 
 
@@ -313,44 +283,41 @@ def print_slot(name: str, slot: Slot) -> str:
     >>> print_slot("n", Slot(SlotKind.BUFFER, torch.zeros(2, 3), 7, 9))
     'buffer n: f32[2, 3] cell 7 storage 9'
     """
-    return _print_slot(name, slot, _Numbers().write(name, slot.cell, slot.storage), 0)
+    [line] = print_state(State((name,), pmap({name: slot})))
+    return f"{line} cell {slot.cell} storage {slot.storage}"
 
 
-def _canonical(slots: Collection[Slot]) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
-    # Cells and storages by the numbers in which they are met, and where the first tensor of each memory begins, in bytes, rounded
-    # down so that every offset stays whole; memories that begin at 0 are left out.
-    cells = {cell: number for number, cell in enumerate(dict.fromkeys([slot.cell for slot in slots]))}
-    storages = {storage: number for number, storage in enumerate(dict.fromkeys([slot.storage for slot in slots]))}
-    moved = {slot.storage for slot in slots if begin_of(slot.value)}
+def memory_begins(slots: Collection[Slot]) -> dict[int, int]:
+    """Return the byte at which the first tensor of each storage begins, where it is not 0.
+
+    It is rounded down, so that every offset from there is a whole number of elements.
+
+    >>> memory_begins([Slot(SlotKind.BUFFER, torch.zeros(4)[2:], 0, 0)])
+    {0: 8}
+    """
     held: dict[int, list[Any]] = {}
-    for slot in slots if moved else ():
-        if slot.storage in moved:
-            held.setdefault(slot.storage, []).append(slot.value)
+    for slot in slots:
+        held.setdefault(slot.storage, []).append(slot.value)
     begins: dict[int, int] = {}
     for storage, values in held.items():
         if begin := min(map(begin_of, values)):
             widest = max([value.element_size() for value in values])
             begins[storage] = begin // widest * widest
-    return cells, storages, begins
-
-
-def _print_slot(name: str, slot: Slot, numbers: tuple[str | int | None, str | int | None], begin: int) -> str:
-    value = _without_contents(slot.value, begin)
-    return LINES[slot.kind].write(Line(slot.kind, name, value, *numbers, slot.persistent))
+    return begins
 
 
 def _without_contents(value: Any, begin: int) -> TensorFacts | LiteralType | Opaque:
     if isinstance(value, torch.Tensor):
         facts = facts_of(value)
-        return evolve(facts, offset=facts.offset - begin // facts.dtype.itemsize) if begin and facts.offset else facts
-    return LiteralType(value) if type(value) in LITERALS else Opaque(f"{type(value).__module__}.{type(value).__qualname__}")
+        return facts.behind(-begin) if facts.offset else facts
+    return LiteralType(value) if type(value) in LITERALS else Opaque(type_name(type(value)))
 
 
 def read_state(cursor: Cursor) -> State:
     r"""Read the slots in a block: those that ``cursor.known`` has values for have these, others are made on the meta device.
 
     Raises:
-        ParseError: something else stands here, a given tensor is not what the text says, or a slot holds an object
+        ParseError: the text is not a state, a given tensor does not fit the text, or a slot holds an object
             that is not given.
         UnsupportedProgram: torch cannot make a tensor that is not given.
 
@@ -358,19 +325,20 @@ def read_state(cursor: Cursor) -> State:
     >>> read_state(Cursor("{ \n buffer n: f32[2] \n }", Known(state={"n": torch.ones(2)})))["n"].value
     tensor([1., 1.])
     """
-    numbers = _Numbers()
     slots: dict[str, Slot] = {}
     wanted: dict[str, tuple[int, int, TensorFacts]] = {}
+    cells, storages = count(), count()
     for _ in cursor.block():
         at = cursor.start
         line = LINE.read(cursor)
         if line.name in slots:
             raise cursor.error("a second slot of this name", at=at)
+        if any(name is not None and name not in slots for name in (line.tied, line.shares)):
+            raise cursor.error("there is no slot of this name above", at=line.ties_at)
         value = _value_of(line, cursor)
-        try:
-            cell, storage = numbers.read(line.name, line.cell, line.storage)
-        except KeyError:
-            raise cursor.error("no slot of this name stands above", at=line.numbers_at) from None
+        cell = next(cells) if line.tied is None else slots[line.tied].cell
+        memory = line.tied if line.shares is None else line.shares
+        storage = next(storages) if memory is None else slots[memory].storage
         if isinstance(value, TensorFacts):
             wanted[line.name] = (cell, storage, value)
         slots[line.name] = Slot(line.kind, value, cell, storage, line.persistent)

@@ -1,4 +1,4 @@
-"""Invertible syntax: how a kind of value is written is said once, and it is printed and parsed from that.
+"""Invertible syntax: one description of a kind of value, from which it is printed and parsed.
 
 A form is the text of a value with its fields in it, as ``assemblyFormat`` is in MLIR: printing walks it with a value,
 parsing with a cursor.  A choice is printed by the class of the value and parsed by its first keyword.
@@ -33,7 +33,7 @@ class Syntax(Generic[T]):
     of: tuple[type, ...] = ()
     """The classes of its values, for a choice; none if any other value may be written so."""
     starts: tuple[str, ...] = ()
-    """The keywords that it begins with; none if anything else may stand there."""
+    """The keywords that it begins with; none if it may begin with anything else."""
 
 
 def path(what: str) -> Syntax[str]:
@@ -66,7 +66,7 @@ def integer(what: str) -> Syntax[int]:
 PATH = path("a name")
 
 PLACE: Syntax[Any] = Syntax(lambda _: "", lambda cursor: cursor.start)
-"""Where the next word stands, for messages; it is not written."""
+"""The place of the next word, for messages; it is not written."""
 
 
 def listed(item: Syntax[T], brackets: str = "()") -> Syntax[tuple[T, ...]]:
@@ -101,7 +101,7 @@ def braced(lines: Iterable[str]) -> str:
 
 
 def indented(lines: Iterable[str]) -> list[str]:
-    """Return lines as they stand in a block.
+    """Return lines as in a block.
 
     >>> indented(["x"])
     ['  x']

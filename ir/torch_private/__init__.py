@@ -9,18 +9,9 @@ wrapped here beyond giving it a typed name.
 from __future__ import annotations
 
 from . import _release as _release  # first: a private name may be missing in another torch
-from . import fakes, graphs, joints, modes, operators, traces
 from .fakes import *
 from .graphs import *
 from .joints import *
 from .modes import *
 from .operators import *
 from .traces import *
-
-__all__: list[str] = []
-__all__ += fakes.__all__
-__all__ += graphs.__all__
-__all__ += joints.__all__
-__all__ += modes.__all__
-__all__ += operators.__all__
-__all__ += traces.__all__

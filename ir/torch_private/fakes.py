@@ -10,7 +10,6 @@ import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import cache
 from operator import attrgetter
 from typing import Any, cast
 
@@ -32,14 +31,13 @@ __all__ = [
     "FAKE_REFUSALS", "FakeTensor", "FakeTensorMode", "UnsupportedOperatorException", "autocast_is_on", "device_of", "fake_copy",
     "fake_of", "fake_on", "fresh_bindings", "has_fixed_sizes", "have_fixed_sizes", "is_refusal", "new_guards", "new_shape_env",
     "new_symbol", "per_example", "ranges_in", "silence", "size_number", "symbol_facts", "symbolic_range", "symbols_of",
-    "sympy_operators", "unguarded", "without_cache", "without_kernels", "without_overrides",
+    "unguarded", "without_cache", "without_kernels", "without_overrides",
 ]  # fmt: skip
 
 # pyright: reportPrivateUsage=false
 # Using private names in one place is what this folder is for.
 
 
-_functions: Any = Late("torch.utils._sympy.functions")
 _numbers: Any = Late("torch.utils._sympy.numbers")
 _ranges: Any = Late("torch.utils._sympy.value_ranges")
 _symbolic: Any = Late("torch.fx.experimental.symbolic_shapes")
@@ -49,7 +47,7 @@ FAKE_REFUSALS = (DataDependentOutputException, DynamicOutputShapeException, Unsu
 
 
 def autocast_is_on() -> bool:
-    """Return whether autocast is on for any device; the public way asks for one device at a time.
+    """Return whether autocast is on for any device; the public way checks one device at a time.
 
     >>> with torch.autocast("cpu"):
     ...     autocast_is_on()
@@ -80,7 +78,7 @@ def per_example(value: torch.Tensor) -> torch.Tensor:
 
 
 def device_of(tensor: Any) -> torch.device:
-    """Return the device that a tensor is on, or stands for.
+    """Return the device of a tensor, real or fake.
 
     While one thread computes what an operator gives for fake tensors, the public way says ``meta`` of all of them on each thread.
 
@@ -102,7 +100,7 @@ def fake_of(mode: Any, dtype: torch.dtype, shape: Any, stride: Any, device: torc
 
 
 def fake_on(tensor: Any, device: torch.device) -> Any:
-    """Return a fake tensor as it is, on another device: torch would ask for one that is not here.
+    """Return a fake tensor as it is, on another device: torch would need the device itself.
 
     Sizes, strides and what shares memory stay.
 
@@ -117,7 +115,7 @@ def fake_on(tensor: Any, device: torch.device) -> Any:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether an operator raised an error because fake values do not tell what it gives, and not because they are wrong.
+    """Return whether an operator raised an error because its result depends on contents, and not because its operands are wrong.
 
     >>> is_refusal(NotImplementedError()), is_refusal(RuntimeError("sizes do not match"))
     (True, False)
@@ -125,13 +123,12 @@ def is_refusal(error: BaseException) -> bool:
     # One is looked up by name: its module takes long to import, and who raises it has imported it.  An operator that was made
     # with torch.library.custom_op and has no fake kernel raises a plain RuntimeError.
     known = (*FAKE_REFUSALS, UnsupportedOperatorException, NotImplementedError)
-    if isinstance(error, known) or type(error).__name__ == "GuardOnDataDependentSymNode":
-        return True
-    return isinstance(error, RuntimeError) and str(error).startswith("There was no fake impl registered")
+    is_known = isinstance(error, known) or type(error).__name__ == "GuardOnDataDependentSymNode"
+    return is_known or (isinstance(error, RuntimeError) and str(error).startswith("There was no fake impl registered"))
 
 
 def without_cache(mode: Any) -> AbstractContextManager[None]:
-    """Keep a mode from giving what the same operator gave before, in any mode of this process; no public switch does.
+    """Keep a mode from returning cached results of an operator, from any mode of this process; no public switch does.
 
     What it gives shares memory with an operand only where the schema says that it does, so the first answer and the second
     differ for an operator that returns its operand silently.
@@ -201,12 +198,9 @@ without_overrides = torch._C.DisableTorchFunctionSubclass
 """A block in which an attribute of a tensor is read without asking its class for ``__torch_function__``: half of the time that
 reading takes.  It holds for one thread."""
 
-# pyright: reportPrivateUsage=false
-# Using private names in one place is what this folder is for.
-
 
 def size_number(size: Any) -> int | float | bool | None:
-    """Return what a symbolic number was when its program was exported; None where only a run can say.
+    """Return what a symbolic number was when its program was exported; None if only a run determines it.
 
     Its symbols are replaced by the numbers that the exporter saw; no public way to that number leaves the environment as it
     is: comparing or converting a symbolic number installs a guard.
@@ -221,18 +215,18 @@ def new_shape_env() -> Any:
     return _symbolic.ShapeEnv()
 
 
-def new_symbol(env: Any, name: str, number: int, low: int | None, high: int | None) -> torch.SymInt:
+def new_symbol(env: Any, name: str, number: int | None, low: int | None, high: int | None) -> torch.SymInt:
     """Return a symbolic integer of a given name: what torch does when it loads an exported program.
 
     Args:
         env: the environment that it lives in.
         name: of the symbol; ``u0`` is one that no input determines.
-        number: its value where a size must be decided.
+        number: its value where a size must be decided; None if no value is known.
         low: the bounds, both included; None is what sizes have.
         high: likewise.
     """
     symbol = _symbol(name)
-    is_backed = name.startswith("s")
+    is_backed = name.startswith("s") and number is not None
     if is_backed:
         env.add_backed_var_to_val(symbol, number)
     infinite = _numbers.int_oo
@@ -285,17 +279,15 @@ def symbols_of(env: Any) -> dict[str, Any]:
 
 def ranges_in(values: Iterable[Any]) -> dict[Any, Any]:
     """Return the bounds that their environment has for the symbols in fake values, in order of first occurrence."""
+    sizes: list[Any] = []
+    for part in (part for value in values for part in (value if isinstance(value, tuple | list) else (value,))):
+        is_fake = isinstance(part, FakeTensor)
+        sizes += (*part.shape, *(part.stride() if part.layout is torch.strided else ())) if is_fake else (part,)
     found: dict[Any, Any] = {}
-    for value in values:
-        for part in value if isinstance(value, tuple | list) else (value,):
-            strides = part.stride() if isinstance(part, FakeTensor) and part.layout is torch.strided else ()
-            sizes: Iterable[Any] = (*part.shape, *strides) if isinstance(part, FakeTensor) else (part,)
-            for size in sizes:
-                if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool):
-                    node = size.node
-                    known = node.shape_env.var_to_range
-                    symbols = sorted(node.expr.free_symbols, key=str)
-                    found.update((symbol, known[symbol]) for symbol in symbols if symbol in known and symbol not in found)
+    for node in [size.node for size in sizes if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool)]:
+        known = node.shape_env.var_to_range
+        symbols = sorted(node.expr.free_symbols, key=str)
+        found.update((symbol, known[symbol]) for symbol in symbols if symbol in known and symbol not in found)
     return found
 
 
@@ -336,22 +328,6 @@ def _finite(number: Any) -> int | None:
     if number is None or not getattr(number, "is_Integer", False) or abs(int(number)) >= 2**62:
         return None
     return int(number)
-
-
-@cache
-def sympy_operators() -> Mapping[str, Callable[..., Any]]:
-    """Return what makes sympy expressions as torch has them, by the names of ``purefx.ir.expression``.
-
-    >>> sympy_operators()["//"](sympy.Symbol("s0"), 2)
-    (s0//2)
-    """
-    of: Any = _functions
-    return {
-        "+": sympy.Add, "*": sympy.Mul, "**": sympy.Pow, "-": lambda a, b: a - b, "neg": lambda a: -a,
-        "//": of.FloorDiv, "/": of.IntTrueDiv, "%": of.Mod, "ceildiv": of.CeilDiv,
-        "max": of.Max, "min": of.Min, "abs": sympy.Abs, "==": sympy.Eq, "!=": sympy.Ne, "<": sympy.Lt,
-        "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge, "and": sympy.And, "or": sympy.Or, "not": sympy.Not,
-    }  # fmt: skip
 
 
 def unguarded(environment: Any, function: Callable[[], Any]) -> Any:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, TypeVar, cast
 
 import torch
-import torch._guards
 import torch.fx._symbolic_trace
 import torch.fx.graph
 import torch.fx.traceback
@@ -22,7 +20,7 @@ __all__ = [
     "EMPTY_STACK_KEY", "EXPORT_HOOKS", "NodeSource", "PyTreeCodeGen", "PyTreeInfo", "SpecViolationError",
     "TrainingIRVerifier", "Verifier", "blank_module", "buffers_dict", "checks_inputs", "child_of", "children_dict",
     "codegen_of", "fields_of", "generator_of_code", "guards_of", "hooks_of", "is_tracing", "parameters_dict", "pytree",
-    "read_node_source", "retraced_joint", "run_while_tracing", "script_class", "set_guards", "state_of", "storage_key",
+    "read_node_source", "run_while_tracing", "script_class", "set_guards", "state_of", "storage_key",
     "times_written", "uncompiled", "unsaved_buffers", "window_on", "with_hooks_of",
 ]  # fmt: skip
 
@@ -34,7 +32,7 @@ pytree: Any = torch.utils._pytree
 """The pytree library; torch has no public name for it, and exported signatures are its ``TreeSpec``."""
 
 PyTreeCodeGen: Any = torch.fx.graph._PyTreeCodeGen
-"""Makes a graph's code take and give pytrees, as the graph of ``ep.module()`` does."""
+"""Makes a graph's code accept and return pytrees, as the graph of ``ep.module()`` does."""
 
 PyTreeInfo: Any = torch.fx.graph._PyTreeInfo
 """Its argument names and specs."""
@@ -43,7 +41,7 @@ NodeSource: Any = torch.fx.traceback.NodeSource
 """What ``meta["from_node"]`` holds: which node a node was made from, and by which pass."""
 
 EMPTY_STACK_KEY = "_empty_nn_module_stack_from_metadata_hook"
-"""The key that the exporter gives to a node that no module stack is known for."""
+"""The key that the exporter writes for a node without a known module stack."""
 
 
 def fields_of(kind: type) -> tuple[str, ...]:
@@ -87,7 +85,7 @@ def run_while_tracing(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def read_node_source(written: dict[str, Any]) -> Any:
-    """Return the ``NodeSource`` that its ``to_dict`` gave; the constructor wants the node itself.
+    """Return a ``NodeSource`` from the result of ``to_dict``; the constructor needs the node itself.
 
     >>> read_node_source({"pass_name": "p", "action": "create", "name": "y", "target": "t", "graph_id": 0}).name
     'y'
@@ -154,7 +152,7 @@ def unsaved_buffers(module: torch.nn.Module) -> set[str]:
 
 
 def child_of(module: Any, name: str) -> Any:
-    """Return a child of a module, or a view that stands beside its children.
+    """Return a child of a module, or a view beside its children.
 
     ``getattr`` fails before it asks ``Module.__getattr__``, which takes five times as long.
     """
@@ -164,11 +162,10 @@ def child_of(module: Any, name: str) -> Any:
 
 def state_of(module: Any, name: str) -> Any:
     """Return a parameter or buffer of a module, or what ``getattr`` finds: a constant, something parametrized."""
-    own = module._parameters
-    if name in own:
-        return own[name]
-    own = module._buffers
-    return own[name] if name in own else getattr(module, name)
+    for own in (module._parameters, module._buffers):
+        if name in own:
+            return own[name]
+    return getattr(module, name)
 
 
 def storage_key(tensor: torch.Tensor) -> int:
@@ -216,13 +213,12 @@ def window_on(memory: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
 
 def hooks_of(module: torch.nn.Module) -> list[Callable[..., Any]]:
     """Return the hooks that run when a module is called."""
-    kinds = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return [hook for hooks in kinds for hook in hooks.values()] if any(kinds) else []
+    return [hook for name in _HOOKS if (hooks := getattr(module, name)) for hook in hooks.values()]
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _HOW = ("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs")
-"""Which of them, by number, take keyword arguments, or run after an error."""
+"""The hooks, by number, that take keyword arguments, or run after an error."""
 
 
 def with_hooks_of(module: Module, other: torch.nn.Module) -> Module:
@@ -237,14 +233,14 @@ def with_hooks_of(module: Module, other: torch.nn.Module) -> Module:
     attributes, theirs = made.__dict__, other.__dict__
     attributes.update(module.__dict__)
     for name in _HOOKS:
-        attributes[name] = {**attributes[name], **{number: _told(other, hook) for number, hook in theirs[name].items()}}
+        attributes[name] = {**attributes[name], **{number: _receiving(other, hook) for number, hook in theirs[name].items()}}
     for name in _HOW:
         attributes[name] = {**attributes[name], **theirs[name]}
     attributes["_is_full_backward_hook"] = theirs["_is_full_backward_hook"]
     return made
 
 
-def _told(module: torch.nn.Module, hook: Callable[..., Any]) -> Callable[..., Any]:
+def _receiving(module: torch.nn.Module, hook: Callable[..., Any]) -> Callable[..., Any]:
     return lambda _, *rest: hook(module, *rest)
 
 
@@ -268,7 +264,7 @@ def checks_inputs(module: Any) -> bool:
 
 
 def set_guards(ep: torch.export.ExportedProgram, guards: list[str]) -> None:
-    """Give an exported program the guards that ``ep.module()`` enforces; its constructor asks the fake values alone."""
+    """Set the guards that ``ep.module()`` enforces; the constructor takes them from the fake values alone."""
     ep._guards_code = guards
 
 
@@ -281,28 +277,3 @@ def script_class(value: Any) -> str:
 
 EXPORT_HOOKS = "torch.export._unlift"
 """Where the hooks of ``ep.module()`` come from, which check its inputs."""
-
-
-def retraced_joint(ep: torch.export.ExportedProgram) -> torch.fx.GraphModule:
-    """Return the joint forward and backward graph of an exported program, which says of each node where it comes from.
-
-    It is what ``torch.export.experimental._export_forward_backward`` makes before its second trace, which drops all meta.
-    """
-    # Importing these takes longer than all of purefx, and few programs are joint.
-    from torch._decomp import core_aten_decompositions
-    from torch._functorch.aot_autograd import _aot_export_function
-
-    module = ep.graph_module
-    values = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
-    mode = torch._guards.detect_fake_mode(values)
-
-    def run(*leaves: Any) -> Any:
-        with torch.fx.traceback.preserve_node_meta():
-            return torch.fx.Interpreter(module).run(*leaves)
-
-    with mode or nullcontext():
-        table: Any = core_aten_decompositions()
-        traced, *_ = _aot_export_function(run, tuple(values), decompositions=table, no_tangents=True, trace_joint=True)
-    joint = cast(torch.fx.GraphModule, traced)
-    joint.graph.eliminate_dead_code()
-    return joint

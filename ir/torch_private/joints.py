@@ -23,22 +23,16 @@ __all__ = [
 
 
 def is_traced() -> bool:
-    """Return whether somebody reads the structured trace of torch.
+    """Return whether the structured trace of torch has a reader.
 
-    Its logger has a handler from the beginning, which without a folder takes one record and goes; and pytest hangs its own on
-    every logger, for messages, of which a trace has none.  Neither is somebody.
+    Its logger always has a handler, which without a folder takes one record and removes itself; pytest adds a handler to every
+    logger, for messages, which a trace does not have.  Neither of them is a reader.
 
     >>> is_traced()
     False
     """
-    handlers: list[Any] = cast(Any, logs).trace_log.handlers
-    return any(map(_reads, handlers))
-
-
-def _reads(handler: Any) -> bool:
-    if type(handler) is logs.LazyTraceHandler:
-        return handler.root_dir is not None
-    return type(handler).__module__ != "_pytest.logging"
+    handlers, lazy = cast(Any, logs).trace_log.handlers, logs.LazyTraceHandler
+    return any(one.root_dir is not None if type(one) is lazy else type(one).__module__ != "_pytest.logging" for one in handlers)
 
 
 def write_artifact(name: str, text: Callable[[], str]) -> None:
@@ -46,7 +40,7 @@ def write_artifact(name: str, text: Callable[[], str]) -> None:
 
     Args:
         name: becomes the name of a file in the pages that ``tlparse`` makes.
-        text: is called if somebody reads the trace.
+        text: is called if the trace has a reader.
     """
     if is_traced():
         logs.trace_structured_artifact(name, "string", text)
@@ -57,7 +51,7 @@ TRACING = "torch.export._unlift"
 
 
 class Late:
-    """A module that is imported when something of it is asked for.
+    """A module that is imported when one of its attributes is first read.
 
     >>> fractions = Late("fractions")
     >>> fractions, fractions.Fraction(2, 4)
@@ -71,7 +65,7 @@ class Late:
         return f"Late({self._module!r})"
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what Python asks of any object is not asked of the module
+        if name.startswith("__"):  # Python looks these up on any object
             raise AttributeError(name)
         found = getattr(importlib.import_module(self._module), name)
         self.__dict__[name] = found

@@ -30,7 +30,7 @@ NEURAL_FUNCTIONS: Any = _C._nn
 """The functions that torch generates for operators of neural networks; ``torch.nn.functional`` has some of them as they are."""
 
 sees_functions: Callable[[], bool] = _C._is_torch_function_mode_enabled
-"""Says whether a ``TorchFunctionMode`` is told of calls; the public ``has_torch_function`` asks for a tuple of values besides."""
+"""Return whether a ``TorchFunctionMode`` intercepts calls; the public ``has_torch_function`` needs a tuple of values as well."""
 
 _keys: Callable[[], Any] = _C._dispatch_tls_local_include_set
 
@@ -64,7 +64,7 @@ def entry_of(overload: Any) -> Callable[..., Any]:
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the tensor that another one is a view of for autograd; None if it is none, as what ``detach`` gives.
+    """Return the tensor that another one is a view of for autograd; None if it is not a view, like the result of ``detach``.
 
     >>> x = torch.ones(2)
     >>> base_of(x[:1]) is x, base_of(x), base_of(x[:1].detach())
@@ -230,7 +230,7 @@ def restore_modes(before: Modes, opened: Iterable[Any] = ()) -> None:
 
 
 def outside_of_levels(tensor: torch.Tensor) -> torch.Tensor:
-    """Return what a tensor inside of a level of torch.func stands for: one that is mapped over has that dimension first.
+    """Return the tensor behind one inside of a level of torch.func: one that is mapped over has that dimension first.
 
     >>> torch.func.vmap(lambda x: x * outside_of_levels(x).dim())(torch.ones(2))
     tensor([1., 1.])

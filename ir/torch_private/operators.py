@@ -1,4 +1,4 @@
-"""Private names of torch for operators and plain functions: how they are found, and what they say of themselves.
+"""Private names of torch for operators and plain functions: how they are found, and their schemas.
 
 A name is given a type and a reason here, and nothing more.
 """
@@ -36,7 +36,7 @@ ASSERT_SCALAR: Any = cast(Any, torch.ops.aten)._assert_scalar.default
 """The operator that the exporter writes for assertions about sizes: a condition and a message; no public one takes a number."""
 
 SAFE_SOFTMAX: Any = cast(Any, torch.ops.aten)._safe_softmax.default
-"""The softmax of attention that torch takes apart: a row of ``-inf`` gives zeros."""
+"""The softmax of attention that torch decomposes: it returns zeros for a row of ``-inf``."""
 
 OpOverloadPacket: Any = torch._ops.OpOverloadPacket
 """The type of ``torch.ops.aten.add``."""
@@ -86,7 +86,7 @@ class Parameter:
     has_default: bool
     default: Any
     size: int | None
-    """How long a list of integers is that one number may stand for."""
+    """The length of a list of integers that may be written as one number."""
     is_written: bool
 
 
@@ -97,20 +97,11 @@ def parameters_of(target: Any) -> tuple[Parameter, ...]:
     >>> [(one.name, one.kind, one.default) for one in parameters_of(torch.ops.aten.add.Tensor)]
     [('self', 'Tensor', None), ('other', 'Tensor', None), ('alpha', 'number', 1)]
     """
-    return tuple(
-        [
-            Parameter(
-                one.name,
-                str(one.type),
-                one.kwarg_only,
-                one.has_default_value(),
-                one.default_value,
-                one.N,
-                one.alias_info is not None and one.alias_info.is_write,
-            )
-            for one in schema_of(target).arguments
-        ]
-    )
+    found: list[Parameter] = []
+    for one in schema_of(target).arguments:
+        facts = one.name, str(one.type), one.kwarg_only, one.has_default_value(), one.default_value, one.N
+        found.append(Parameter(*facts, one.alias_info is not None and one.alias_info.is_write))
+    return tuple(found)
 
 
 def allows_numbers_as_tensors(name: str) -> bool:
@@ -133,10 +124,8 @@ def is_effectful(target: Any) -> bool:
     from torch._library.effects import EffectHolder
     from torch._library.simple_registry import singleton
 
-    if isinstance(target, HigherOrderOperator):
-        name = f"{target.namespace}::{target.name()}"
-    else:
-        name = cast(str, target._name)
+    is_higher = isinstance(target, HigherOrderOperator)
+    name = f"{target.namespace}::{target.name()}" if is_higher else cast(str, target._name)
     entry = singleton.get(name)
     holder: Any = entry.effect if entry is not None else EffectHolder(name)
     return holder.effect is not None
@@ -154,7 +143,7 @@ def side_effectful() -> frozenset[Any]:
 
 
 def overload_of(op: Any) -> Any:
-    """Return the overload behind what ``torch.library.custom_op`` gives, which has no public way to it; anything else as it is.
+    """Return the overload of a ``torch.library.custom_op``, which has no public name for it; other objects as they are.
 
     >>> overload_of(print) is print
     True
@@ -244,29 +233,8 @@ def overloads_of(name: str) -> list[Any]:
 
 def builtin_functions() -> list[tuple[str, Callable[..., Any]]]:
     """Return the functions that torch generates for operators, with the names of those: ``torch.relu``, ``F.gelu``."""
-    found: list[tuple[str, Any]] = []
-    for module in (torch, cast(Any, torch._C)._nn):
-        found += [(name, value) for name, value in vars(module).items() if type(value) is type(torch.relu)]
-    return found
-
-
-def _modes() -> dict[Callable[..., Any], int]:
-    private: Any = torch._C
-    autocast: Any = torch.amp.autocast_mode
-    grad: Any = torch.autograd.grad_mode
-    return {
-        private._set_grad_enabled: 1,
-        private._functorch._vmap_increment_nesting: 1,
-        private._functorch._vmap_decrement_nesting: -1,
-        autocast._enter_autocast: 1,
-        autocast._exit_autocast: -1,
-        grad._enter_inference_mode: 1,
-        grad._exit_inference_mode: -1,
-    }
-
-
-MODES = _modes()
-"""Functions that Dynamo writes into graphs and that change what operators mean: 1 opens such a region, -1 closes one."""
+    named = [*vars(torch).items(), *vars(cast(Any, torch._C)._nn).items()]
+    return [(name, value) for name, value in named if type(value) is type(torch.relu)]
 
 
 SET_GRAD_ENABLED: Any = cast(Any, torch._C)._set_grad_enabled
@@ -279,19 +247,19 @@ EXIT_AUTOCAST: Any = cast(Any, torch.amp.autocast_mode)._exit_autocast
 """What a region under autocast ends with; it is given what the beginning returned."""
 
 
-def _of_vmap() -> tuple[Callable[..., Any], ...]:
-    predispatch: Any = torch._functorch.predispatch
-    private: Any = cast(Any, torch._C)._functorch
-    return (
-        predispatch._vmap_increment_nesting,
-        predispatch._vmap_decrement_nesting,
-        predispatch._add_batch_dim,
-        predispatch._remove_batch_dim,
-        predispatch.lazy_load_decompositions,
-        private._add_batch_dim,
-        private._remove_batch_dim,
-    )
+_functorch: Any = cast(Any, torch._C)._functorch
+_grad_modes: Any = torch.autograd.grad_mode
+_predispatch: Any = torch._functorch.predispatch
 
+MODES: dict[Callable[..., Any], int] = {
+    **dict.fromkeys((SET_GRAD_ENABLED, ENTER_AUTOCAST, _functorch._vmap_increment_nesting, _grad_modes._enter_inference_mode), 1),
+    **dict.fromkeys((EXIT_AUTOCAST, _functorch._vmap_decrement_nesting, _grad_modes._exit_inference_mode), -1),
+}
+"""Functions that Dynamo writes into graphs and that change what operators mean: 1 opens such a region, -1 closes one."""
 
-VMAP = _of_vmap()
+VMAP: tuple[Callable[..., Any], ...] = (
+    _predispatch._vmap_increment_nesting, _predispatch._vmap_decrement_nesting, _predispatch._add_batch_dim,
+    _predispatch._remove_batch_dim, _predispatch.lazy_load_decompositions,
+    _functorch._add_batch_dim, _functorch._remove_batch_dim,
+)  # fmt: skip
 """Functions on tensors that exporters write where ``torch.vmap`` begins and ends a level."""

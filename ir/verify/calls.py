@@ -6,6 +6,7 @@ inside of it that have the leaves of its pytrees.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -23,89 +24,85 @@ from ..program import CallSignature
 from ..state import SlotKind
 from ..tensors import disagreement, value_in
 from ..torch_private import checks_inputs
-from .findings import Finding, short
-from .survey import Census, Survey
+from .findings import Check, Finding, short
+from .index import GraphIndex, ProgramIndex
 
 
 @define
 class Instances:
-    """What the reads and calls of a program come to; findings by the ``id`` of a node."""
+    """The findings about reads and calls, by rule and the ``id`` of a node, and the reads of modules, by graph."""
 
-    unresolved: dict[int, Finding] = field(factory=dict)
-    """Reads that come to no slot."""
-    misshapen: dict[int, Finding] = field(factory=dict)
-    """Reads of a slot of another shape or dtype."""
-    off_map: dict[int, Finding] = field(factory=dict)
-    """Calls of modules that the hierarchy does not have."""
-    ambiguous: dict[int, Finding] = field(factory=dict)
-    """Calls with the path and number of another call, and another body."""
-    entered: dict[int, Finding] = field(factory=dict)
-    """Calls of bodies at or below the path of a module of the state."""
-    modules: dict[str, set[str]] = field(factory=dict)
-    """The reads that come to a module of the state, by graph."""
-    acting: dict[str, set[str]] = field(factory=dict)
-    """Those that come to one that may do more than to check what it is given."""
+    findings: dict[str, dict[int, Finding]] = field(factory=lambda: defaultdict(dict))
+    modules: dict[str, set[str]] = field(factory=lambda: defaultdict(set))
+    """The reads of a module of the state."""
+    acting: dict[str, set[str]] = field(factory=lambda: defaultdict(set))
+    """Those of one that may do more than check its inputs."""
 
 
 @derived
-def instances_of(survey: Survey) -> Instances:
-    """Return what the reads and calls come to, followed from the root through every instance, once."""
-    program, found = survey.program, Instances()
+def instances_of(whole: ProgramIndex) -> Instances:
+    """Follow the reads and calls from the root through every instance, once."""
+    program, found = whole.program, Instances()
     modules = set[str]() if all(map(is_part, program.modules)) else {module.path for module in program.modules}
-    paths = modules or {above for name in survey.slots for above in way_to(name)[:-1]}
+    paths = modules or {above for name in whole.slots for above in way_to(name)[:-1]}
     held = set(program.state.modules)
     bodies: dict[tuple[str, int], tuple[str, str]] = {}
-    agreed: set[int] = set()
+    fitting: set[int] = set()
     elsewhere: set[str] = set()
     seen: set[tuple[str, str]] = set()
     todo = [(program.root, "")]
     while todo:
         place = name, path = todo.pop()
-        if place in seen:
+        # Where no state is, a body is looked at once.
+        if place in seen or ((is_elsewhere := bool(path) and path not in paths) and name in elsewhere):
             continue
         seen.add(place)
-        if path and path not in paths:  # where no state is, a body is looked at once
-            if name in elsewhere:
-                continue
-            elsewhere.add(name)
-        census = survey.censuses[name]
-        _resolve(survey, census, path, found, agreed)
-        todo.extend((callee, path) for _, callee in reversed(census.bodies))
-        for index, node, do in reversed(census.calls):
-            inner, key = join(path, do.instance.path), id(node)
-            said = f"it calls {do.instance}, which is the module {inner!r}"
+        elsewhere.update([name] if is_elsewhere else [])
+        scope = whole.graphs[name]
+        _resolve(whole, scope, path, found, fitting)
+        todo.extend((callee, path) for _, callee in reversed(scope.bodies))
+        for index, node, do in reversed(scope.calls):
+            inner = join(path, do.instance.path)
+            faults: dict[str, str] = {}
             if modules and inner not in modules:
-                found.off_map.setdefault(key, census.at(index, f"{said}: program.modules has none"))
+                faults["known-modules"] = ": program.modules has none"
             if held and (holder := held_by(held, inner)):
-                found.entered.setdefault(key, census.at(index, f"{said}, and the program holds {holder!r} as it is"))
+                faults["opaque-modules"] = f", and the program holds {holder!r} as it is"
             body, caller = bodies.setdefault((inner, do.instance.call), (do.graph, name))
-            if body != do.graph and key not in found.ambiguous:
-                said = f"{said}, with the body {do.graph!r}; the same call in {caller or 'the root'} has the body {body!r}"
-                found.ambiguous[key] = census.at(index, said)
+            if body != do.graph:
+                faults["call-labels"] = f", with the body {do.graph!r}; the same call in {caller or 'the root'} has {body!r}"
+            for rule, fault in faults.items():
+                text = f"it calls {do.instance}, which is the module {inner!r}{fault}"
+                found.findings[rule].setdefault(id(node), scope.at(index, text))
             todo.append((do.graph, inner))
-    # Files of earlier versions keep the meta of one call in a shared body, so a read must fit one of the slots that it
-    # resolves to; that it fits all is asked with `infer=True`.
-    found.misshapen = {key: finding for key, finding in found.misshapen.items() if key not in agreed}
+    # Files of earlier versions keep the meta of one call in a shared body, so a read must fit one of its slots.
+    misshapen = found.findings["state-geometry"]
+    found.findings["state-geometry"] = {key: finding for key, finding in misshapen.items() if key not in fitting}
     return found
 
 
-def _resolve(survey: Survey, census: Census, path: str, found: Instances, agreed: set[int]) -> None:
-    slots, prefix = survey.slots, f"{path}." if path else ""
-    for index, node, do in census.gets:
+def _resolve(whole: ProgramIndex, scope: GraphIndex, path: str, found: Instances, fitting: set[int]) -> None:
+    slots, prefix = whole.slots, f"{path}." if path else ""
+    for index, node, do in scope.gets:
         slot = slots.get(prefix + do.slot) or slots.get(join(path, do.slot))
         if slot is None:
-            said = f"it reads {do.slot!r}, which is the slot {join(path, do.slot)!r} when called as {path or 'the root'}"
-            found.unresolved.setdefault(id(node), census.at(index, f"{said}: there is none"))
+            text = f"it reads {do.slot!r}, and the slot {join(path, do.slot)!r} does not exist in {path or 'the root'}"
+            found.findings["reads"].setdefault(id(node), scope.at(index, text))
         elif slot.kind is SlotKind.MODULE:
-            found.modules.setdefault(census.name, set()).add(node.name)
+            found.modules[scope.name].add(node.name)
             if not checks_inputs(slot.value):
-                found.acting.setdefault(census.name, set()).add(node.name)
-        elif id(node) not in agreed:
+                found.acting[scope.name].add(node.name)
+        elif id(node) not in fitting:
             difference = disagreement(value_in(node.meta), slot.value)
             if difference is None:
-                agreed.add(id(node))
+                fitting.add(id(node))
             else:
-                found.misshapen.setdefault(id(node), census.at(index, f"it reads {difference}"))
+                found.findings["state-geometry"].setdefault(id(node), scope.at(index, f"it reads {difference}"))
+
+
+def of_instances(rule: str) -> Check:
+    """Return the check of a rule about the instances of reads and calls."""
+    return lambda whole: instances_of(whole).findings[rule].values()
 
 
 def held_by(held: Collection[str], path: str) -> str:
@@ -119,44 +116,44 @@ def held_by(held: Collection[str], path: str) -> str:
     return path
 
 
-def origins(survey: Survey, census: Census, arg: Any) -> Iterator[Any]:
+def origins(whole: ProgramIndex, scope: GraphIndex, arg: Any) -> Iterator[Any]:
     """Yield where the values in an argument come from, followed into bodies and out of them.
 
     They are nodes that compute, inputs of the root, and literals; of packed values also what they hold.
 
     Args:
-        survey: the program.
-        census: the graph of the argument.
+        whole: the program.
+        scope: the graph of the argument.
         arg: an argument.
     """
-    todo, seen = [(census, arg)], set[tuple[str, str]]()
+    todo, seen = [(scope, arg)], set[tuple[str, str]]()
     while todo:
-        census, arg = todo.pop()
+        scope, arg = todo.pop()
         if type(arg) in CONTAINERS:
-            todo.extend((census, part) for part in children_of(arg))
+            todo.extend((scope, part) for part in children_of(arg))
             continue
         if type(arg) is not Ref:
             yield arg
             continue
-        if (census.name, arg.name) in seen:
+        if (scope.name, arg.name) in seen:
             continue
-        seen.add((census.name, arg.name))
-        node = census.graph.by_name.get(arg.name)
+        seen.add((scope.name, arg.name))
+        node = scope.graph.by_name.get(arg.name)
         if node is None:
-            names = [formal.name for formal in census.graph.inputs]
-            passed = _callers(survey).get(census.name, [])
+            names = [formal.name for formal in scope.graph.inputs]
+            passed = _callers(whole).get(scope.name, [])
             todo.extend((caller, call.args[names.index(arg.name)]) for caller, call in passed)
             if not passed:
-                yield census.graph.inputs[names.index(arg.name)]
+                yield scope.graph.inputs[names.index(arg.name)]
             continue
-        whole, item = node.projection or (arg.name, None)
-        maker = census.graph.by_name.get(whole, node)
+        source, item = node.projection or (arg.name, None)
+        maker = scope.graph.by_name.get(source, node)
         if type(maker.do) is not Call:
             yield node
             if type(node.do) is Op and node.do.name == PACK.name:
-                todo.extend((census, leaf) for leaf in node.args[:1])
+                todo.extend((scope, leaf) for leaf in node.args[:1])
             continue
-        body = survey.censuses[maker.do.graph]
+        body = whole.graphs[maker.do.graph]
         output: Any = body.graph.output
         if item is not None and isinstance(output, tuple) and -len(output) <= item < len(output):
             output = output[item]
@@ -164,11 +161,11 @@ def origins(survey: Survey, census: Census, arg: Any) -> Iterator[Any]:
 
 
 @derived
-def _callers(survey: Survey) -> Mapping[str, list[tuple[Census, Node]]]:
-    found: dict[str, list[tuple[Census, Node]]] = {}
-    for census in survey.censuses.values():
-        for _, node, do in census.calls:
-            found.setdefault(do.graph, []).append((census, node))
+def _callers(whole: ProgramIndex) -> Mapping[str, list[tuple[GraphIndex, Node]]]:
+    found: dict[str, list[tuple[GraphIndex, Node]]] = {}
+    for scope in whole.graphs.values():
+        for _, node, do in scope.calls:
+            found.setdefault(do.graph, []).append((scope, node))
     return found
 
 
@@ -176,89 +173,89 @@ LONGEST = 9
 """How many graphs of a circle a message names."""
 
 
-def check_known_callees(survey: Survey) -> Iterator[Finding]:
+def check_known_callees(whole: ProgramIndex) -> Iterator[Finding]:
     """Find calls and operator bodies that name no graph."""
-    for census in survey.censuses.values():
-        for index, callee in census.callees:
-            if callee not in survey.censuses:
-                yield census.at(index, f"it names the graph {callee!r}, and program.graphs has none")
+    for scope in whole.graphs.values():
+        for index, callee in scope.callees:
+            if callee not in whole.graphs:
+                yield scope.at(index, f"it names the graph {callee!r}, and program.graphs has none")
 
 
-def check_reachable(survey: Survey) -> Iterator[Finding]:
+def check_reachable(whole: ProgramIndex) -> Iterator[Finding]:
     """Find graphs that nothing reaches from the root."""
-    for name in sorted(survey.program.graphs.keys() - survey.censuses.keys()):
+    for name in sorted(whole.program.graphs.keys() - whole.graphs.keys()):
         yield Finding("nothing that the root reaches calls this graph", name)
 
 
-def check_acyclic(survey: Survey) -> Iterator[Finding]:
+def check_acyclic(whole: ProgramIndex) -> Iterator[Finding]:
     """Find a circle of calls."""
-    callees = {name: [callee for _, callee in census.callees] for name, census in survey.censuses.items()}
+    callees = {name: [callee for _, callee in scope.callees] for name, scope in whole.graphs.items()}
     try:
         TopologicalSorter(callees).prepare()
     except CycleError as error:
         circle: list[str] = error.args[1][::-1]  # each calls the next
-        first, second = survey.censuses[circle[-2]], circle[-1]
+        first, second = whole.graphs[circle[-2]], circle[-1]
         shown = [name or "the root" for name in circle]
         names = " -> ".join(shown if len(shown) <= LONGEST else [*shown[: LONGEST - 1], "...", shown[-1]])
         index = next(index for index, callee in first.callees if callee == second)
         yield first.at(index, f"graphs call one another in a circle: {names}")
 
 
-def check_arity(survey: Survey) -> Iterator[Finding]:
+def check_arity(whole: ProgramIndex) -> Iterator[Finding]:
     """Find calls that do not pass exactly the inputs of their body, by position."""
-    for census in survey.censuses.values():
-        for index, node, do in census.calls:
-            body = survey.censuses.get(do.graph)
+    for scope in whole.graphs.values():
+        for index, node, do in scope.calls:
+            body = whole.graphs.get(do.graph)
             if body is not None and (len(node.args) != len(body.graph.inputs) or node.kwargs):
                 given = len(node.args) + len(node.kwargs)
-                yield census.at(index, f"it passes {given} values; its body takes {len(body.graph.inputs)}, by position")
+                yield scope.at(index, f"it passes {given} values; its body takes {len(body.graph.inputs)}, by position")
 
 
-def check_bodies(survey: Survey) -> Iterator[Finding]:
+def check_bodies(whole: ProgramIndex) -> Iterator[Finding]:
     """Find operators that are given a graph although their effects do not say so, and bodies that return no values."""
-    for census in survey.censuses.values():
-        for index, callee in census.bodies:
-            do, output = census.graph.nodes[index].do, survey.censuses[callee].graph.output
+    for scope in whole.graphs.values():
+        for index, callee in scope.bodies:
+            do, output = scope.graph.nodes[index].do, whole.graphs[callee].graph.output
             if type(do) is not Op or not do.effects.through_bodies:
-                yield census.at(index, f"it is given the graph {callee!r}, but its effects do not go through bodies")
+                yield scope.at(index, f"it is given the graph {callee!r}, but its effects do not go through bodies")
             if type(output) not in (tuple, Items, Ref):
-                yield census.at(index, f"the graph {callee!r} that it is given returns {short(output)}, not values")
+                yield scope.at(index, f"the graph {callee!r} that it is given returns {short(output)}, not values")
 
 
-def check_boundaries(survey: Survey) -> Iterator[Finding]:
+def check_boundaries(whole: ProgramIndex) -> Iterator[Finding]:
     """Find boundaries outside preserved calls, second ones, used ones, and those with other leaves than their pytree."""
-    if {TAKES.name, GIVES.name}.isdisjoint(op.name for op, _, _ in survey.ops.values()):
+    if {TAKES.name, GIVES.name}.isdisjoint(op.name for op, _, _ in whole.ops.values()):
         return
-    program = survey.program
+    program = whole.program
     bodies, places = signatures_of_bodies(program), instance_paths(program)
-    for name, census in survey.censuses.items():
-        boundaries = {node.name for _, node in census.nodes if is_boundary(node)}
-        uses = [(index, node.refs()) for index, node in census.nodes] if boundaries else []
-        for index, used in [*uses, (len(census.graph.nodes), census.graph.output_refs())]:
+    for name, scope in whole.graphs.items():
+        boundaries = {node.name for _, node in scope.nodes if is_boundary(node)}
+        uses = [(index, node.refs()) for index, node in scope.nodes] if boundaries else []
+        for index, used in [*uses, (len(scope.graph.nodes), scope.graph.output_refs())]:
             for boundary in boundaries.intersection(used):
-                yield census.at(index, f"it uses {boundary!r}, which says what a preserved call takes or gives, and is no value")
+                yield scope.at(index, f"it uses {boundary!r}, which says what a preserved call takes or gives, and is no value")
         # The leaf of the result that each value is has to be found by its name.
-        output = census.graph.output
+        output = scope.graph.output
         if (
             name in bodies
-            and not census.is_root
+            and not scope.is_root
             and any(type(p) is not Ref for p in (output if type(output) is tuple else (output,)))
         ):
-            yield census.at(len(census.graph.nodes), "a body with a preserved call signature returns values alone")
+            yield scope.at(len(scope.graph.nodes), "a body with a preserved call signature returns values alone")
         seen: set[object] = set()
-        for index, node in census.nodes if boundaries else ():
+        for index, node in scope.nodes if boundaries else ():
             if is_boundary(node):
                 inner = node.stack[-1] if node.stack else None
                 frame = None if inner is None else Frame(join(places[name], inner.path), inner.call)
                 signature = bodies.get(name) if frame is None else program.call_signatures.get(frame)
                 key = type(node.do) is Op and node.do.name, node.stack
-                fault = _boundary_fault(node, signature, census, second=key in seen)
+                fault = _boundary_fault(node, signature, scope, second=key in seen)
                 seen.add(key)
                 if fault is not None:
-                    yield census.at(index, fault)
+                    yield scope.at(index, fault)
 
 
-def _boundary_fault(node: Node, signature: CallSignature | None, census: Census, *, second: bool) -> str | None:
+def _boundary_fault(node: Node, signature: CallSignature | None, scope: GraphIndex, *, second: bool) -> str | None:
     where, stack = str(node.stack[-1]) if node.stack else "this body", node.stack
     takes = type(node.do) is Op and node.do.name == TAKES.name
     if signature is None:
@@ -268,20 +265,20 @@ def _boundary_fault(node: Node, signature: CallSignature | None, census: Census,
     count = getattr(signature.in_spec if takes else signature.out_spec, "num_leaves", None)
     if node.kwargs or count != len(node.args):
         return f"it has {len(node.args) + len(node.kwargs)} leaves, the pytree of {where} has {count}"
-    for name in refs_in(node.args) if takes and not (census.is_root and not stack) else ():
-        maker = census.graph.by_name.get(name)  # what a call takes is there before it; reads are placed by who sinks them
+    for name in refs_in(node.args) if takes and not (scope.is_root and not stack) else ():
+        maker = scope.graph.by_name.get(name)  # what a call takes is there before it; reads are placed by who sinks them
         if maker is not None and type(maker.do) is not Get and maker.stack[: len(stack)] == stack:
             return f"it takes {name!r}, which is made in that very call"
     return None
 
 
-def check_shared(survey: Survey) -> Iterator[Finding]:
+def check_shared(whole: ProgramIndex) -> Iterator[Finding]:
     """Find calls without a signature of modules whose calls share a callable: it would answer them as another call."""
-    program = survey.program
+    program = whole.program
     paths = {frame.path for frame, signature in program.call_signatures.items() if signature.shared}
     for frame in sorted(program.call_signatures, key=str) if paths else ():
         if frame.path in paths and not program.call_signatures[frame].shared:
             yield Finding(f"{frame} shares no callable, and other calls of {frame.path} do", node="program.call_signatures")
     for frame, (name, index) in plain_calls(program, paths).items():
         text = f"{frame} has no signature, and other calls of {frame.path} share one callable"
-        yield survey.censuses[name].at(index, text)
+        yield whole.graphs[name].at(index, text)

@@ -5,16 +5,23 @@ Values of any kind can be printed, invalid ones too.
 
 from __future__ import annotations
 
+import operator
+import re
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import torch
-from attrs import field, frozen
+from attrs import field, fields, frozen, has
 
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import CONTAINERS, DEEPEST, TREES, Body, Items, Record, Ref, children_of, is_deep
-from ..graph import Graph, Node
-from ..persistent import text_of
+from ..graph import Frame, Get, Graph, Input, Node
+from ..persistent import PMap, derived, text_of
+from ..program import Program
+from ..signature import Signature
+from ..state import State
 from ..torch_private import HigherOrderOperator, OpOverload
 
 PLAIN = frozenset(
@@ -147,14 +154,14 @@ class Finding:
 
 
 Check = Callable[[Any], Iterable[Finding]]
-"""From a ``Survey`` of a program to what is wrong."""
+"""From a ``ProgramIndex`` of a program to what is wrong."""
 
 
 @frozen
 class Rule:
     """An invariant that every valid program has.
 
-    >>> Rule("no-nodes", "nothing is done", lambda survey: [], advice="remove them").name
+    >>> Rule("no-nodes", "nothing is done", lambda whole: [], advice="remove them").name
     'no-nodes'
     """
 
@@ -162,7 +169,7 @@ class Rule:
     statement: str
     """The invariant in one sentence."""
     check: Check | None = field(default=None, repr=False)
-    """None for an invariant of which the survey itself says what is wrong."""
+    """None for an invariant of which the whole itself says what is wrong."""
     advice: str = field(default="", kw_only=True)
     """What to do about a violation."""
 
@@ -171,37 +178,24 @@ AROUND = 5
 WIDTH = 120
 
 
-class Lines:
-    """Prints the neighbourhood of nodes, each graph once.
+@derived
+def _lines_of(graph: Graph) -> list[str]:
+    try:
+        return [" ".join(line.split()) for line in text_of(graph).split("\n")[:-1]]
+    except Exception:  # noqa: BLE001  garbage may refuse to be printed; that must not hide what is wrong with it
+        return []
 
-    >>> from purefx.ir import Get, Graph, Node
-    >>> Lines({"": Graph((), (Node("w", Get("weight")),), (Ref("w"),))}).around("", 0)
+
+def around(graph: Graph, at: int) -> tuple[str, ...]:
+    """Return the lines around a position of a graph; the line itself begins with ``>``.
+
+    >>> around(Graph((), (Node("w", Get("weight")),), (Ref("w"),)), 0)
     ('  graph @""() {', '> w = get weight', '  return (w,)')
     """
-
-    def __init__(self, graphs: Mapping[str, Graph]) -> None:
-        self._graphs = graphs
-        self._known: dict[str, list[str]] = {}
-
-    def around(self, name: str, at: int) -> tuple[str, ...]:
-        """Return the lines around a position of a graph; the line itself begins with ``>``."""
-        if name not in self._known:
-            try:
-                lines = text_of(self._graphs[name]).split("\n")[:-1]
-            except Exception:  # noqa: BLE001  garbage may refuse to be printed; that must not hide what is wrong with it
-                lines = []
-            self._known[name] = [" ".join(line.split()) for line in lines]
-        lines, here = self._known[name], at + 1
-        span = enumerate(lines[max(0, here - AROUND) : here + AROUND + 1], max(0, here - AROUND))
-        return tuple(
-            [f"{'>' if n == here else ' '} {line if len(line) <= WIDTH else line[: WIDTH - 3] + '...'}" for n, line in span]
-        )
-
-    def node(self, name: str, at: int) -> Node | None:
-        """Return what is at a position of a graph, or None."""
-        nodes: Any = self._graphs[name].nodes
-        found = nodes[at] if type(nodes) is tuple and 0 <= at < len(nodes) else None
-        return found if type(found) is Node else None
+    here = at + 1
+    span = enumerate(_lines_of(graph)[max(0, here - AROUND) : here + AROUND + 1], max(0, here - AROUND))
+    cut = [(number, line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}...") for number, line in span]
+    return tuple([f"{'>' if number == here else ' '} {line}" for number, line in cut])
 
 
 def source_of(meta: Any) -> str | None:
@@ -221,3 +215,151 @@ def source_of(meta: Any) -> str | None:
             code = lines[number + 1] if number + 1 < len(lines) else ""
             return f"{file.strip(chr(34))}:{line}, in {function}" + (f": {code}" if code else "")
     return lines[-1] if lines and lines[-1] else None
+
+
+LEFT_OUT = {"nodes", "graphs", "meta", "args", "kwargs", "output", "checked", "only", "_before", "past"}
+"""Fields that others look at, node by node, and such that nobody sets."""
+
+NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {
+    Frame: (lambda frame: bool(frame.path) and frame.call >= 0, "a call with a path, and a number that is not negative"),
+    Get: (lambda get: bool(get.slot), "a read of a slot"),
+    Input: (lambda formal: bool(formal.name), "an input with a name"),
+    Node: (lambda node: bool(node.name) and _has_arguments(node), "a node with a name, a tuple of args, and each keyword once"),
+    State: (
+        lambda state: len(state.order) == len(state.slots) and set(state.order) == set(state.slots),
+        "a state whose order lists every slot once",
+    ),
+    Signature: (
+        lambda signature: all(spec is None or isinstance(spec, TREES) for spec in (signature.in_spec, signature.out_spec)),
+        "a signature whose in_spec and out_spec are TreeSpecs",
+    ),
+}
+"""What values of right types must be besides."""
+
+
+def _has_arguments(node: Node) -> bool:
+    args, kwargs = node.args, node.kwargs
+    if type(args) is not tuple or type(kwargs) is not tuple or any(type(pair) is not tuple or len(pair) != 2 for pair in kwargs):
+        return False
+    return all(type(key) is str for key, _ in kwargs) and len(dict(kwargs)) == len(kwargs)
+
+
+Fault = tuple[str, Any, Any]
+"""Where in a value a part is wrong, the part, and its type or what it should be."""
+
+UNIONS = (Union, types.UnionType)
+
+
+ATOMS = frozenset({str, int, bool})
+
+
+def part_fault(value: Any, hint: Any) -> Fault | None:
+    """Return the first part of a value that is not exactly of an annotated type, or None.
+
+    >>> part_fault((1, 2), tuple[int, ...]), part_fault((1, True), tuple[int, ...])
+    (None, ('[1]', True, <class 'int'>))
+    """
+    if hint is Any:
+        return None
+    if isinstance(hint, type) and not get_args(hint):
+        return ("", value, hint) if type(value) is not hint else _field_fault(value, hint) if has(hint) else None
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in UNIONS:
+        if type(value) in args:
+            return part_fault(value, type(value))
+        others = [part_fault(value, each) for each in args if not isinstance(each, type) or get_args(each)]
+        return None if None in others else ("", value, hint)
+    if origin is Callable:
+        return None if callable(value) else ("", value, hint)
+    if type(value) is not origin or (origin is tuple and args[1:] != (...,) and len(value) != len(args)):
+        return "", value, hint
+    if origin is PMap:
+        parts = [(key, *each) for key, part in value.items() for each in ((key, args[0]), (part, args[1]))]
+    else:
+        is_alike = origin is frozenset or args[1:] == (...,)
+        parts = [(number, part, args[0] if is_alike else args[number]) for number, part in enumerate(value)]
+    for key, part, kind in parts:
+        if not (type(part) is kind and kind in ATOMS) and (fault := part_fault(part, kind)) is not None:
+            return f"[{key!r:.99}]{fault[0]}", fault[1], fault[2]
+    return None
+
+
+def _field_fault(value: Any, cls: type) -> Fault | None:
+    for name, hint in _fields_of(cls):
+        part = getattr(value, name)
+        if not (type(part) is hint and hint in ATOMS) and (fault := part_fault(part, hint)) is not None:
+            return f".{name}{fault[0]}", fault[1], fault[2]
+    fits, said = NEEDS.get(cls, (None, ""))
+    return None if fits is None or fits(value) else ("", value, said)
+
+
+@cache
+def _fields_of(cls: type) -> tuple[tuple[str, Any], ...]:
+    hints = get_type_hints(cls)
+    names = [field.name for field in fields(cls) if field.name not in LEFT_OUT and hints[field.name] is not Any]
+    return tuple([(name, hints[name]) for name in names])
+
+
+PACKAGE = re.compile(r"\b[a-z_]+\.|[a-z_.]+\.(?=[A-Z])")
+
+
+def type_fault(value: Any, hint: Any, where: str) -> str | None:
+    """Return in words which part of a value is not of an annotated type, or None.
+
+    >>> type_fault(Frame("a", "1"), Frame, "it"), type_fault(Frame("a", 1), Frame, "it")
+    ("it.call is the str '1', not int", None)
+    """
+    try:
+        fault = part_fault(value, hint)
+    except Exception as error:  # noqa: BLE001  garbage may refuse to be compared or hashed; that is reported, not raised
+        return f"{where} cannot be read: {type(error).__name__}: {error}"
+    if fault is None:
+        return None
+    path, part, kind = fault
+    wanted = kind if type(kind) is str else PACKAGE.sub("", kind.__name__ if isinstance(kind, type) else str(kind))
+    return f"{where}{path} is {short(part)}, not {wanted}"
+
+
+def frame_of(program: Program) -> tuple[Any, ...]:
+    """Return the fields of a program around its graphs; with its state, all versions of a program share them.
+
+    >>> frame_of(Program.of({}))[1]
+    ()
+    """
+    return program.signature, program.modules, program.call_signatures, program.constraints
+
+
+def is_known_frame(program: Program) -> bool:
+    """Return whether ``verify`` found nothing wrong around the graphs, in another version of a program.
+
+    >>> is_known_frame(Program.of({}))
+    False
+    """
+    known = program.state.derived.get(frame_of) if type(program.state) is State else None
+    return known is not None and all(map(operator.is_, known, frame_of(program)))
+
+
+FRAME = frozenset({"state", "signature", "modules", "call_signatures", "constraints"})
+"""The fields that versions of a program share: where they were right once, they are."""
+
+
+def frame_faults(program: Program) -> Iterator[Finding]:
+    """Find fields of a program of another type than they are declared with; the graphs themselves are not looked at.
+
+    >>> [finding.message for finding in frame_faults(Program.of({}, root=3))]
+    ['program.root is the int 3, not str']
+    """
+    known = FRAME if is_known_frame(program) else ()
+    for name, hint in _fields_of(Program):
+        fault = None if name in known else type_fault(getattr(program, name), hint, f"program.{name}")
+        if fault is not None:
+            yield Finding(fault)
+    graphs: Any = program.graphs
+    if type(graphs) is not PMap:
+        yield Finding(f"program.graphs is {short(graphs)}, not a PMap")
+        return
+    for name, graph in graphs.items():
+        if type(name) is not str or type(graph) is not Graph:
+            yield Finding(f"program.graphs has {short(graph)} under {short(name)}")
+    if type(program.facts) is frozenset and "" in program.facts:
+        yield Finding("program.facts has '', which is not a word")

@@ -5,54 +5,53 @@ Declared effects are those of the target; how many operands it takes, and of whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from attrs import evolve, fields
 
+from ..allowed import allowed
 from ..analysis.numbers import SYMBOLIC
-from ..arguments import CONTAINERS, TREES, Body, Items, Record, Ref
+from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, replace_refs
 from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import effects_of, is_foreign, lacking, registered_effects
-from ..graph import Call, Graph, Node, Op
+from ..errors import PurefxError
+from ..graph import Call, Graph, Input, Node, Op
+from ..inference import UNKNOWN, ExampleValues, Interpreter, Run, disagreement_of_branches, shown_value
 from ..own_operators import PACK, UNPACK, is_boundary, is_module_call
 from ..persistent import derived
 from ..tensors import value_in
-from ..torch_private import OpOverload, allows_numbers_as_tensors, schema_of
+from ..torch_private import OpOverload, allows_numbers_as_tensors, device_of, schema_of
 from .calls import origins
-from .findings import PLAIN, Finding, short
-from .survey import Census, Survey
+from .findings import INPUTS, PLAIN, Finding, short
+from .index import GraphIndex, ProgramIndex
 
 
-def check_operator_names(survey: Survey) -> Iterator[Finding]:
+def check_operator_names(whole: ProgramIndex) -> Iterator[Finding]:
     """Find operators that do not bear the name of their target, and one name for two targets: names decide equality."""
-    from ..text.lexer import resolve  # here, because a text is read of programs that this folder checks
-
     first: dict[str, Any] = {}
-    for op, census, index in survey.ops.values():
+    for op, scope, index in whole.ops.values():
         target: Any = op.target
         if target is None:
             # Toy programs thread tokens and take bodies by the names of torch's, and are evaluated without it.
-            if not op.effects.through_bodies and resolve(op.name) is not None:
-                yield census.at(index, f"it is named {op.name!r}, which is registered, and has no target to run")
+            if not op.effects.through_bodies and allowed(op.name) is not None:
+                yield scope.at(index, f"it is named {op.name!r}, which is registered, and has no target to run")
         elif isinstance(target, OpOverload) and op.name != str(target):
-            yield census.at(index, f"it is named {op.name!r} and runs {target}")
+            yield scope.at(index, f"it is named {op.name!r} and runs {target}")
         elif (other := first.setdefault(op.name, target)) is not target and other != target:
-            yield census.at(index, f"two different functions are named {op.name!r}")
+            yield scope.at(index, f"two different functions are named {op.name!r}")
 
 
-def check_effects(survey: Survey) -> Iterator[Finding]:
+def check_effects(whole: ProgramIndex) -> Iterator[Finding]:
     """Find operators whose effects are not those of their target; ``ordered`` may be added to them.
 
     Of an operator of another library, and of a function of which nothing is known, more may be said (``declare``), and nothing
     that contradicts its schema.
     """
-    for op, census, index in survey.ops.values():
+    for op, scope, index in whole.ops.values():
         target: Any = op.target
-        if target is None:
-            continue
-        real = effects_of(target)
+        real = op.effects if target is None else effects_of(target)
         # remove_effect_tokens writes the order that a token stood for on the operator.
         if op.effects is real or op.effects in (real, evolve(real, ordered=True)):
             continue
@@ -62,9 +61,8 @@ def check_effects(survey: Survey) -> Iterator[Finding]:
         else:
             fits = is_foreign(target) and not known.unknown and not lacking(op.effects, known)
         if not fits:
-            said, has = ({f.name: getattr(e, f.name) for f in fields(Effects)} for e in (op.effects, real))
-            differences = ", ".join(f"{key}={said[key]!r} (it has {has[key]!r})" for key in said if said[key] != has[key])
-            yield census.at(index, f"{op.name} is said to have {differences}")
+            wrong = [f.name for f in fields(Effects) if getattr(op.effects, f.name) != getattr(real, f.name)]
+            yield scope.at(index, f"the effects of {op.name} are not those of its target: {', '.join(wrong)}")
 
 
 NUMBERS: tuple[type, ...] = (int, bool, float, complex, *SYMBOLIC)
@@ -90,11 +88,36 @@ anything."""
 LITERALS = PLAIN | CONTAINERS | {Body, range}
 
 
-def check_operands(survey: Survey) -> Iterator[Finding]:
-    """Find operators that get too many or too few arguments, or such as they cannot take."""
-    for census in survey.censuses.values():
-        for index, fault in _misfits(census.graph):
-            yield census.at(index, fault)
+def check_operands(whole: ProgramIndex) -> Iterator[Finding]:
+    """Find operators that get too many or too few arguments, or such as they cannot take, also through the inputs of a body."""
+    seen: set[str] = set()
+    for scope in whole.graphs.values():
+        for index, fault in _misfits(scope.graph):
+            yield scope.at(index, fault)
+        for index, node, do in scope.calls:
+            if any(type(arg) is not Ref for arg in node.args) and (fault := _misused_literal(whole, do.graph, node.args, seen)):
+                yield scope.at(index, fault)
+
+
+def _misused_literal(whole: ProgramIndex, name: str, args: Sequence[Arg], seen: set[str]) -> str | None:
+    # The fault of an operator of a body, or below it, that gets a literal which a call passes.
+    todo = [(name, args)]
+    while todo:
+        name, args = todo.pop()
+        graph = whole.graphs[name].graph
+        passed = {formal.name: arg for formal, arg in zip(graph.inputs, args, strict=True) if type(arg) is not Ref}
+        if not passed or (key := f"{name} {passed}") in seen:
+            continue
+        seen.add(key)
+        for node in [node for node in graph.nodes if not passed.keys().isdisjoint(node.refs())]:
+            if type(node.do) is Call:
+                todo.append((node.do.graph, [passed.get(arg.name, arg) if type(arg) is Ref else arg for arg in node.args]))
+            elif type(node.do) is Op:
+                bound = tuple([replace_refs(arg, passed) for arg in node.args])
+                kwargs = tuple([(keyword, replace_refs(arg, passed)) for keyword, arg in node.kwargs])
+                if fault := fault_of(evolve(node, args=bound, kwargs=kwargs), node.do.target):
+                    return f"it passes a literal, and in {name!r} {fault}"
+    return None
 
 
 @derived
@@ -178,11 +201,11 @@ def _takes(kind: Any, value: Any, *, broadcasts: bool = False) -> bool:
     return type(value) is range or (type(value) in (str, bytes) and element.kind() in ("StringType", "IntType", "NumberType"))
 
 
-def _several(survey: Survey, node: Node) -> int | None:
+def _several(whole: ProgramIndex, node: Node) -> int | None:
     # How many results a node has; None if it has one, which is no tuple, or if that is not known.
     do = node.do
     if type(do) is Call:
-        output = survey.censuses[do.graph].graph.output
+        output = whole.graphs[do.graph].graph.output
         return len(output) if type(output) in (tuple, Items) else None
     target: Any = do.target if type(do) is Op else None
     if isinstance(target, OpOverload) and len(schema_of(target).returns) != 1:
@@ -191,34 +214,33 @@ def _several(survey: Survey, node: Node) -> int | None:
     return len(known) if type(known) in (tuple, list) else None
 
 
-def check_results(survey: Survey) -> Iterator[Finding]:
+def check_results(whole: ProgramIndex) -> Iterator[Finding]:
     """Find operators that take all results of a call or of an operator as one value, and ``getitem`` of what has no such item."""
-    several = {
-        id(op) for op, _, _ in survey.ops.values() if isinstance(op.target, OpOverload) and len(schema_of(op.target).returns) > 1
-    }
-    for census in survey.censuses.values():
-        for index, node in census.projections:
-            fault = _projection_fault(survey, census, node)
+    overloads = [op for op, _, _ in whole.ops.values() if isinstance(op.target, OpOverload)]
+    several = {id(op) for op in overloads if len(schema_of(op.target).returns) > 1}
+    for scope in whole.graphs.values():
+        for index, node in scope.projections:
+            fault = _projection_fault(whole, scope, node)
             if fault is not None:
-                yield census.at(index, fault)
-        if not several and not census.calls:
+                yield scope.at(index, fault)
+        if not several and not scope.calls:
             continue
-        whole = {node.name for _, node, do in census.calls if type(survey.censuses[do.graph].graph.output) is tuple}
-        whole.update([node.name for _, node in census.nodes if id(node.do) in several] if several else ())
-        for index, node in census.nodes if whole else ():
+        tuples = {node.name for _, node, do in scope.calls if type(whole.graphs[do.graph].graph.output) is tuple}
+        tuples.update([node.name for _, node in scope.nodes if id(node.do) in several] if several else ())
+        for index, node in scope.nodes if tuples else ():
             if type(node.do) is Op and isinstance(node.do.target, OpOverload):
-                for name in [name for name in node.refs() if name in whole]:
-                    yield census.at(index, f"it takes {name!r}, which is several results, as one value")
+                for name in [name for name in node.refs() if name in tuples]:
+                    yield scope.at(index, f"it takes {name!r}, which is several results, as one value")
 
 
-def _projection_fault(survey: Survey, census: Census, node: Node) -> str | None:
+def _projection_fault(whole: ProgramIndex, scope: GraphIndex, node: Node) -> str | None:
     if len(node.args) != 2 or node.kwargs:
         return "getitem takes a value and an item, by position"
     source, item = node.args
-    maker = census.graph.by_name.get(source.name) if type(source) is Ref else None
+    maker = scope.graph.by_name.get(source.name) if type(source) is Ref else None
     if type(source) not in (Ref, tuple, Items):
         return f"it takes an item of {short(source)}, which is not a value with items"
-    length = len(source) if isinstance(source, tuple) else None if maker is None else _several(survey, maker)
+    length = len(source) if isinstance(source, tuple) else None if maker is None else _several(whole, maker)
     is_call = maker is not None and type(maker.do) is Call
     if length is None or (type(item) in (Ref, slice) and not is_call):
         return None  # Python takes any part of a tuple
@@ -227,20 +249,20 @@ def _projection_fault(survey: Survey, census: Census, node: Node) -> str | None:
     return None
 
 
-def check_packed(survey: Survey) -> Iterator[Finding]:
+def check_packed(whole: ProgramIndex) -> Iterator[Finding]:
     """Find operators that are given an object of a registered pytree type: they could call methods of it."""
-    if not any(op.name == PACK.name for op, _, _ in survey.ops.values()):
+    if not any(op.name == PACK.name for op, _, _ in whole.ops.values()):
         return
-    for census in survey.censuses.values():
-        for index, node in census.nodes:
+    for scope in whole.graphs.values():
+        for index, node in scope.nodes:
             if type(node.do) is not Op or is_module_call(node) or is_boundary(node) or node.do.name in (PACK.name, UNPACK.name):
                 continue
             for name in node.refs():
-                maker = census.graph.by_name.get(name)
-                if node.projection is not None and maker is not None and type(maker.do) is Call and _several(survey, maker):
+                maker = scope.graph.by_name.get(name)
+                if node.projection is not None and maker is not None and type(maker.do) is Call and _several(whole, maker):
                     continue  # it takes one of the results of a call
-                if any(map(_is_object, origins(survey, census, Ref(name)))):
-                    yield census.at(index, f"it takes {name!r}, which is an object that {PACK.name} made, or holds one")
+                if any(map(_is_object, origins(whole, scope, Ref(name)))):
+                    yield scope.at(index, f"it takes {name!r}, which is an object that {PACK.name} made, or holds one")
 
 
 PLAIN_TYPES = frozenset({tuple, list, dict})
@@ -259,3 +281,56 @@ def _is_object(origin: Any) -> bool:
             return True
         todo.extend(spec.children())
     return False
+
+
+REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)
+"""The errors of operators whose arguments are wrong; assertions are torch's own."""
+
+
+def check_inferred(whole: ProgramIndex) -> Iterator[Finding]:
+    """Find nodes whose operator, or a branch of it, returns something else than their meta has, or refuses its arguments."""
+    values = ExampleValues(whole.program)
+    work = Interpreter(whole.program, lenient=True, values=values)
+    work.walk()
+    found: dict[tuple[str, str], Finding] = {}
+    for name, scope in whole.graphs.items():
+        graph = scope.graph
+        for run in work.runs.get(name, ()):
+            for place, text in _differences(run, graph, values, is_shared=name in work.shared):
+                value = (*graph.inputs, *graph.nodes)[place]
+                finding = Finding(text, name, max(INPUTS, place - len(graph.inputs)), value.name)
+                found.setdefault((name, value.name), finding)
+        for index, node in scope.nodes:
+            error = work.refusals.get((name, node.name))
+            if isinstance(error, REFUSALS) and not isinstance(error, PurefxError):
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                found[name, node.name] = scope.at(index, f"its operator refuses its arguments: {reason[:200]}")
+        for index in dict.fromkeys([index for index, _ in scope.bodies]):
+            difference = disagreement_of_branches(graph.nodes[index], whole.program.graphs)
+            if difference is not None:
+                found[name, graph.nodes[index].name] = scope.at(index, difference)
+    yield from found.values()
+
+
+def _differences(run: Run, graph: Graph, values: ExampleValues, *, is_shared: bool) -> Iterator[tuple[int, str]]:
+    # The values that differ from the meta, without those that follow from another one.
+    wrong: set[str] = set()
+    for place, (now, was) in enumerate(zip((*run.inputs, *run.nodes), (*graph.inputs, *graph.nodes), strict=True)):
+        if now is was or "val" not in was.meta or "val" not in now.meta:
+            continue
+        recorded = values.recorded(was)
+        if recorded is UNKNOWN or _facts(now.meta["val"]) == _facts(recorded):
+            continue
+        if isinstance(now, Input) or wrong.isdisjoint(now.refs()):
+            source = "a call passes" if isinstance(now, Input) else "its operator returns"
+            text = f"its meta has {shown_value(was.meta['val'])}, but {source} {shown_value(now.meta['val'])}"
+            yield place, f"{text} (calls of other sizes share the body)" if is_shared else text
+        wrong.add(now.name)
+
+
+def _facts(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_facts(part) for part in value]
+    if isinstance(value, torch.Tensor):
+        return value.dtype, device_of(value).type, *value.shape  # "cuda" is the current device, whichever that is
+    return (type(value), value) if type(value) in (int, bool) else type(value)  # floats are rounded

@@ -5,7 +5,7 @@ The signature refers to inputs, outputs and state that exist.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,7 +14,6 @@ from attrs import evolve
 from ..arguments import Body, Ref
 from ..expression import ARITIES, DEEPEST, LARGEST, UNCOMPUTABLE, Apply, InputDim, InputValue, Sym, evaluate
 from ..graph import Input, Node
-from ..persistent import derived
 from ..signature import (
     GIVEN,
     InputGradient,
@@ -35,31 +34,31 @@ from ..signature import (
 from ..state import SlotKind
 from ..tensors import disagreement, misfit, value_in
 from .calls import origins
-from .findings import INPUTS, PLAIN, Finding, depth_fault, is_argument, leaves, short
-from .survey import Survey
-from .types import part_fault
+from .findings import INPUTS, PLAIN, Finding, depth_fault, is_argument, leaves, part_fault, short
+from .index import ProgramIndex
 
 
-def check_constraints(survey: Survey) -> Iterator[Finding]:
+def check_constraints(whole: ProgramIndex) -> Iterator[Finding]:
     """Find ranges, guards and sizes over inputs, sizes or operators that do not exist, or that have no value."""
-    constraints = survey.program.constraints
-    users = [spec for spec in survey.program.signature.inputs if type(spec) is UserInput]
-    found: list[tuple[str, str | None]] = []
+    constraints = whole.program.constraints
+    users = [spec for spec in whole.program.signature.inputs if type(spec) is UserInput]
+    expressions: list[tuple[str, Any, tuple[type, ...]]] = []
     for number, span in enumerate(constraints.ranges):
+        place = f"constraints.ranges[{number}]"
+        expressions.append((place, span.expr, (Sym, InputDim, InputValue)))
         ends = [end for end in (span.low, span.high) if end is not None]
-        fault = _fault(span.expr, users, (Sym, InputDim, InputValue))
         if any(abs(end) > LARGEST for end in ends) or ends != sorted(ends):
-            fault = "nothing is in the range, or it ends at an integer of more than 64 bits"
-        found.append((f"constraints.ranges[{number}]", fault))
-    for number, guard in enumerate(constraints.guards):
-        found.append((f"constraints.guards[{number}]", _fault(guard, users, (InputDim, InputValue))))
+            yield Finding("nothing is in the range, or it ends at an integer of more than 64 bits", node=place)
+    expressions += [(f"constraints.guards[{n}]", guard, (InputDim, InputValue)) for n, guard in enumerate(constraints.guards)]
     for number, user in enumerate(users):
         for size in _sizes(user.type):
-            fault = _fault(size, users, (Sym,))
-            if fault is None and (type(size) not in (int, Sym, Apply) or (type(size) is int and size < 0)):
-                fault = f"it has the size {size!r:.99}, and sizes are whole numbers"
-            found.append((f"user input {number}", fault))
-    yield from [Finding(fault, node=place) for place, fault in found if fault is not None]
+            expressions.append((f"user input {number}", size, (Sym,)))
+            if type(size) not in (int, Sym, Apply) or (type(size) is int and size < 0):
+                yield Finding(f"it has the size {size!r:.99}, and sizes are whole numbers", node=f"user input {number}")
+    for place, expr, kinds in expressions:
+        fault = _fault(expr, users, kinds)
+        if fault is not None:
+            yield Finding(fault, node=place)
 
 
 def _sizes(kind: Any) -> tuple[Any, ...]:
@@ -112,212 +111,185 @@ def _is_there(part: Any, users: list[UserInput]) -> bool:
     return type(kind) is TensorType and 0 <= part.dim < len(kind.shape) and part.of in ("size", "stride")
 
 
-def check_facts(survey: Survey) -> Iterator[Finding]:
+def check_facts(whole: ProgramIndex) -> Iterator[Finding]:
     """Find facts that are claimed and do not hold."""
-    for fact, find in FACTS.items():
-        if fact in survey.program.facts:
-            for finding, said in find(survey):
-                yield evolve(finding, message=f"the program is said to be {fact!r}, but {said}", cause=fact)
+    for fact in FACTS & whole.program.facts:
+        for finding in _against(fact, whole):
+            yield evolve(finding, message=f"the program is said to be {fact!r}, but this is {finding.message}", cause=fact)
 
 
-def _calls(survey: Survey) -> Iterator[tuple[Finding, str]]:
-    for census in survey.censuses.values():
-        yield from [(census.at(index, ""), "this is a call") for index, _, _ in census.calls]
+FACTS = {"flat", "state as inputs", "state sunk", "token free", "mutations in place"}
+"""Facts that can be checked."""
 
 
-def _reads(survey: Survey) -> Iterator[tuple[Finding, str]]:
-    yield from [(survey.main.at(index, ""), "this reads state") for index, _, _ in survey.main.gets]
+def _against(fact: str, whole: ProgramIndex) -> Iterator[Finding]:
+    # What contradicts a fact.
+    if fact == "flat":
+        yield from [scope.at(index, "a call") for scope in whole.graphs.values() for index, _, _ in scope.calls]
+    elif fact == "state as inputs":
+        yield from [whole.main.at(index, "a read of state") for index, _, _ in whole.main.gets]
+    elif fact == "token free":
+        tokens = [(scope, index) for op, scope, index in whole.ops.values() if op.name == "higher_order.with_effects"]
+        yield from [scope.at(index, "an operator with a token") for scope, index in tokens]
+    kinds = {"state sunk": (StateInput,), "token free": (Token,), "mutations in place": (StateMutation, InputMutation)}
+    for what in ("inputs", "outputs"):
+        for number, spec in enumerate(getattr(whole.program.signature, what)):
+            if type(spec) in kinds.get(fact, ()):
+                yield Finding(f"a {type(spec).__name__}", node=f"signature.{what}[{number}]")
 
 
-def _specs(*kinds: type) -> Callable[[Survey], Iterator[tuple[Finding, str]]]:
-    def find(survey: Survey) -> Iterator[tuple[Finding, str]]:
-        for what in ("inputs", "outputs"):
-            for number, spec in enumerate(getattr(survey.program.signature, what)):
-                if type(spec) in kinds:
-                    yield Finding("", node=f"signature.{what}[{number}]"), f"this is a {type(spec).__name__}"
-        for op, census, index in survey.ops.values() if Token in kinds else ():
-            if op.name == "higher_order.with_effects":
-                yield census.at(index, ""), "this threads a token"
-
-    return find
-
-
-FACTS: Mapping[str, Callable[[Survey], Iterator[tuple[Finding, str]]]] = {
-    "flat": _calls, "state as inputs": _reads, "state sunk": _specs(StateInput), "token free": _specs(Token),
-    "mutations in place": _specs(StateMutation, InputMutation),
-}  # fmt: skip
-"""Facts that can be looked up, with what breaks them."""
-
-
-def check_inputs(survey: Survey) -> Iterator[Finding]:
+def check_inputs(whole: ProgramIndex) -> Iterator[Finding]:
     """Find that the input specs are not one for each input of the root."""
-    specs, main = survey.program.signature.inputs, survey.main
+    specs, main = whole.program.signature.inputs, whole.main
     if len(specs) != len(main.graph.inputs):
         yield Finding(f"the signature has {len(specs)} inputs, the root graph {len(main.graph.inputs)}", main.name, INPUTS)
 
 
-def check_outputs(survey: Survey) -> Iterator[Finding]:
+def check_outputs(whole: ProgramIndex) -> Iterator[Finding]:
     """Find that the root does not return a tuple with one value for each output spec."""
-    specs, main = survey.program.signature.outputs, survey.main
+    specs, main = whole.program.signature.outputs, whole.main
     output = main.graph.output
     if type(output) is not tuple or len(specs) != len(output):
         said = f"{len(output)} values" if type(output) is tuple else f"{short(output)}, not a tuple"
         yield main.at(len(main.graph.nodes), f"the signature has {len(specs)} outputs, the root graph returns {said}")
 
 
-def check_slots(survey: Survey) -> Iterator[Finding]:
+def check_slots(whole: ProgramIndex) -> Iterator[Finding]:
     """Find state in the signature that is not a slot, and inputs that are one slot twice."""
-    signature = survey.program.signature
     for what in ("inputs", "outputs", "lifted"):
         seen: set[str] = set()
-        for number, spec in enumerate(getattr(signature, what)):
+        for number, spec in enumerate(getattr(whole.program.signature, what)):
             slot = spec.slot if type(spec) in (StateInput, StateMutation, SunkInput) else None
-            if slot is None:
-                continue
-            place = f"signature.{what}[{number}]"
-            if slot not in survey.slots:
-                yield Finding(f"it is the state {slot!r}, and there is no such slot", node=place)
-            if slot in seen and what != "outputs":  # the rule "mutations" tells those
-                yield Finding(f"it is the state {slot!r} for the second time", node=place)
-            seen.add(slot)
+            if slot is not None and slot not in whole.slots:
+                yield _of(what, number, f"it is the state {slot!r}, and there is no such slot")
+            if slot in seen and what != "outputs":  # the rule "mutations" finds those
+                yield _of(what, number, f"it is the state {slot!r} for the second time")
+            seen.update([] if slot is None else [slot])
 
 
-def _outputs(survey: Survey) -> Iterator[tuple[int, Any, Any]]:
-    # The specs of the outputs with what the root returns there.
-    output: Any = survey.main.graph.output
-    for number, spec in enumerate(survey.program.signature.outputs):
+def _of(what: str, number: int, message: str) -> Finding:
+    return Finding(message, node=f"signature.{what}[{number}]")
+
+
+def _outputs(whole: ProgramIndex) -> Iterator[tuple[int, Any, Any]]:
+    # The specs of the outputs with the values that the root returns for them.
+    output: Any = whole.main.graph.output
+    for number, spec in enumerate(whole.program.signature.outputs):
         yield number, spec, output[number]
 
 
-@derived
-def _values(survey: Survey) -> dict[str, Any]:
-    graph = survey.main.graph
-    return {part.name: value_in(part.meta) for part in (*graph.inputs, *graph.nodes)}
-
-
-def _unlike(survey: Survey, value: Any, held: Any, what: str) -> str | None:
-    # How a value that the root returns, or a fake value, differs from what it belongs to.
-    known = _values(survey)[value.name] if type(value) is Ref else value
-    difference = disagreement(known, held)
+def _unlike(whole: ProgramIndex, value: Any, held: Any, what: str) -> str | None:
+    # How a value that the root returns, or a fake value, differs from the tensor that it belongs to.
+    if type(value) is Ref:
+        value = value_in(whole.main.graph.metas[value.name])
+    difference = disagreement(value, held)
     return None if difference is None else difference.replace("the slot", what)
 
 
-def check_mutations(survey: Survey) -> Iterator[Finding]:
-    """Find mutations of what is not there, second ones, and new contents that are no value, or of another shape or dtype."""
-    pairs = survey.program.inputs
-    done: set[tuple[type, Any]] = set()
-    for number, spec, value in _outputs(survey):
+def check_mutations(whole: ProgramIndex) -> Iterator[Finding]:
+    """Find mutations without a target, second ones, and new contents that are not a value, or of another shape or dtype."""
+    pairs = whole.program.inputs
+    seen: set[Any] = set()
+    for number, spec, value in _outputs(whole):
         if type(spec) is StateMutation:
-            target: Any = spec.slot  # the rule "signature-slots" says that there is none
-            known, held = True, survey.slots[target].value if target in survey.slots else None
+            target: Any = spec.slot  # the rule "signature-slots" finds that it does not exist
+            is_known, held = True, whole.slots[target].value if target in whole.slots else None
         elif type(spec) is InputMutation:
             target = spec.index
-            known = 0 <= target < len(pairs) and type(pairs[target][1]) is UserInput
-            held = value_in(pairs[target][0].meta) if known else None
+            is_known = 0 <= target < len(pairs) and type(pairs[target][1]) is UserInput
+            held = value_in(pairs[target][0].meta) if is_known else None
         else:
             continue
-        if not known:
-            fault: str | None = f"it mutates input {target!r}, which is not a user input"
-        elif (type(spec), target) in done:
-            fault = f"it is the second mutation of {target!r}"
-        elif not all(type(origin) in (Node, Input) for origin in origins(survey, survey.main, value)):
-            fault = f"the new contents of {target!r} are not a value of the graph"
-        elif (fault := _unlike(survey, value, held, "what it is written to")) is not None:
-            fault = f"the new contents of {target!r} are {fault}"
-        done.add((type(spec), target))
-        if fault is not None:
-            yield Finding(fault, node=f"signature.outputs[{number}]")
-
-
-def check_gradients(survey: Survey) -> Iterator[Finding]:
-    """Find gradients of nothing, second gradients, gradients of another shape, and gradients without one loss or tangents.
-
-    A program that gives gradients first is the backward of another one, or half of that, with what it hands to the other half
-    behind the gradients: what its gradients and tangents count is there.
-    """
-    specs = survey.program.signature.outputs
-    losses, tangents = sum(type(spec) is LossOutput for spec in specs), len(_tangents(survey))
-    gradients = sum(type(spec) in (StateGradient, InputGradient) for spec in specs)
-    if losses > 1 or (losses and tangents) or (gradients and not (losses or tangents or _is_backward(survey))):
-        said = f"there are {gradients} gradients, {losses} losses and {tangents} tangents"
-        yield Finding(said, node="signature.outputs")
-    done: set[Any] = set()
-    for number, spec, value in _outputs(survey):
-        if type(spec) not in (StateGradient, InputGradient):
-            continue
-        known, wanted = _differentiated(survey, spec)
-        what = f"the parameter {spec.slot!r}" if type(spec) is StateGradient else f"the leaf {spec.leaf} of the arguments"
-        fault = f"it is a gradient to {what}, and there is none" if not known else None
-        if known and spec in done:
-            fault = f"it is the second gradient to {what}"
-        elif known and (difference := _unlike(survey, value, wanted, what)) is not None:
-            fault = f"the gradient is {difference}"
-        done.add(spec)
-        if fault is not None:
-            yield Finding(fault, node=f"signature.outputs[{number}]")
-
-
-def _differentiated(survey: Survey, spec: Any) -> tuple[bool, Any]:
-    # Whether what a gradient is for exists, and a tensor of its shape.
-    if type(spec) is StateGradient:
-        slot = survey.slots.get(spec.slot)
-        known = slot is not None and (slot.kind is SlotKind.PARAMETER or getattr(slot.value, "requires_grad", False))
-        return known, slot.value if slot is not None else None
-    users = [formal for formal, user in survey.program.inputs if type(user) is UserInput and user.tangent_of is None]
-    if _is_backward(survey) or not 0 <= spec.leaf < len(users):
-        return _is_backward(survey) and spec.leaf >= 0, None
-    return True, value_in(users[spec.leaf].meta)
-
-
-def _is_backward(survey: Survey) -> bool:
-    given = [type(spec) for spec in survey.program.signature.outputs if type(spec) in GIVEN]
-    return given[:1] in ([StateGradient], [InputGradient]) and LossOutput not in given
-
-
-def _tangents(survey: Survey) -> list[tuple[int, Any, int]]:
-    # The inputs that are tangents: their numbers, formals, and the outputs that they are of.
-    pairs = enumerate(survey.program.inputs)
-    return [
-        (n, formal, spec.tangent_of) for n, (formal, spec) in pairs if type(spec) is UserInput and spec.tangent_of is not None
-    ]
-
-
-def check_tangents(survey: Survey) -> Iterator[Finding]:
-    """Find tangents of no user output, second tangents, tangents of another shape, and arguments behind tangents."""
-    given = [value for _, spec, value in _outputs(survey) if type(spec) is UserOutput]
-    tangents, is_backward = _tangents(survey), _is_backward(survey)
-    done: set[int] = set()
-    for number, formal, of in tangents:
         fault = None
-        if of < 0 or (of >= len(given) and not is_backward):
-            fault = f"it is the tangent of the user output {of}, and there is none"
-        elif of in done:
-            fault = f"it is the second tangent of the user output {of}"
-        elif not is_backward and type(output := given[of]) is Ref:
-            fault = _unlike(survey, value_in(formal.meta), _values(survey)[output.name], f"the user output {of}")
-        done.add(of)
+        if not is_known:
+            fault = f"it mutates input {target!r}, which is not a user input"
+        elif spec in seen:
+            fault = f"it is the second mutation of {target!r}"
+        elif not all(type(origin) in (Node, Input) for origin in origins(whole, whole.main, value)):
+            fault = f"the new contents of {target!r} are not a value of the graph"
+        elif (difference := _unlike(whole, value, held, "what it is written to")) is not None:
+            fault = f"the new contents of {target!r} are {difference}"
+        seen.add(spec)
         if fault is not None:
-            yield Finding(fault, node=f"signature.inputs[{number}]")
-    specs = survey.program.signature.inputs
-    for number in range(tangents[0][0] + 1, len(specs)) if tangents else ():
-        behind = specs[number]
-        if type(behind) is UserInput and behind.tangent_of is None:
-            yield Finding("an argument stands behind the tangents", node=f"signature.inputs[{number}]")
+            yield _of("outputs", number, fault)
 
 
-def check_types(survey: Survey) -> Iterator[Finding]:
+def check_gradients(whole: ProgramIndex) -> Iterator[Finding]:
+    """Find gradients without a target, second gradients, gradients of another shape, and gradients without a loss or tangents.
+
+    A program that returns gradients first is the backward of another one: its gradients and tangents number the values of that.
+    """
+    specs, is_backward = whole.program.signature.outputs, _is_backward(whole)
+    users = [(formal, spec) for formal, spec in whole.program.inputs if type(spec) is UserInput]
+    arguments = [formal for formal, spec in users if spec.tangent_of is None]
+    losses, tangents = sum(type(spec) is LossOutput for spec in specs), len(users) - len(arguments)
+    gradients = sum(type(spec) in (StateGradient, InputGradient) for spec in specs)
+    if losses > 1 or (losses and tangents) or (gradients and not (losses or tangents or is_backward)):
+        text = f"there are {gradients} gradients, {losses} losses and {tangents} tangents"
+        yield Finding(text, node="signature.outputs")
+    seen: set[Any] = set()
+    for number, spec, value in _outputs(whole):
+        wanted: Any = None
+        if type(spec) is StateGradient:
+            what, slot = f"the parameter {spec.slot!r}", whole.slots.get(spec.slot)
+            wanted = None if slot is None else slot.value
+            is_known = slot is not None and (slot.kind is SlotKind.PARAMETER or getattr(wanted, "requires_grad", False))
+        elif type(spec) is InputGradient:
+            what, is_own = f"the leaf {spec.leaf} of the arguments", not is_backward and 0 <= spec.leaf < len(arguments)
+            wanted = value_in(arguments[spec.leaf].meta) if is_own else None
+            is_known = is_own or (is_backward and spec.leaf >= 0)
+        else:
+            continue
+        if not is_known:
+            yield _of("outputs", number, f"it is a gradient to {what}, and there is none")
+        elif spec in seen:
+            yield _of("outputs", number, f"it is the second gradient to {what}")
+        elif (difference := _unlike(whole, value, wanted, what)) is not None:
+            yield _of("outputs", number, f"the gradient is {difference}")
+        seen.add(spec)
+
+
+def _is_backward(whole: ProgramIndex) -> bool:
+    kinds = [type(spec) for spec in whole.program.signature.outputs if type(spec) in GIVEN]
+    return kinds[:1] in ([StateGradient], [InputGradient]) and LossOutput not in kinds
+
+
+def check_tangents(whole: ProgramIndex) -> Iterator[Finding]:
+    """Find tangents of no user output, second tangents, tangents of another shape, and arguments behind tangents."""
+    results = [value for _, spec, value in _outputs(whole) if type(spec) is UserOutput]
+    is_backward, seen = _is_backward(whole), set[int]()
+    for number, (formal, spec) in enumerate(whole.program.inputs):
+        of = spec.tangent_of if type(spec) is UserInput else None
+        if of is None:
+            if seen and type(spec) is UserInput:
+                yield _of("inputs", number, "an argument comes after the tangents")
+            continue
+        fault = None
+        if of < 0 or (of >= len(results) and not is_backward):
+            fault = f"it is the tangent of the user output {of}, and there is none"
+        elif of in seen:
+            fault = f"it is the second tangent of the user output {of}"
+        elif not is_backward and type(results[of]) is Ref:
+            held = value_in(whole.main.graph.metas[results[of].name])
+            fault = _unlike(whole, value_in(formal.meta), held, f"the user output {of}")
+        seen.add(of)
+        if fault is not None:
+            yield _of("inputs", number, fault)
+
+
+def check_types(whole: ProgramIndex) -> Iterator[Finding]:
     """Find user inputs that were traced with another shape or dtype than the signature promises to the caller."""
-    main = survey.main
-    for formal, spec in survey.program.inputs:
+    main = whole.main
+    for formal, spec in whole.program.inputs:
         if type(spec) is UserInput and type(spec.type) is TensorType:
             difference = misfit(spec.type, value_in(formal.meta))
             if difference is not None:
                 yield Finding(f"the argument {spec.argument!r} is {difference}", main.name, INPUTS, formal.name)
 
 
-def check_arguments(survey: Survey) -> Iterator[Finding]:
+def check_arguments(whole: ProgramIndex) -> Iterator[Finding]:
     """Find user inputs whose type is none, or whose defaults do not fit how the program is called."""
-    signature = survey.program.signature
+    signature = whole.program.signature
     users = [(number, spec) for number, spec in enumerate(signature.inputs) if type(spec) is UserInput]
     rests: set[Any] = set()
     for number, spec in users:
@@ -360,19 +332,19 @@ def _is_literal(value: Any) -> bool:
     return depth_fault(value) is None and all(is_argument(leaf) and type(leaf) not in (Ref, Body) for leaf in leaves(value))
 
 
-def check_pytrees(survey: Survey) -> Iterator[Finding]:
+def check_pytrees(whole: ProgramIndex) -> Iterator[Finding]:
     """Find pytrees that are not of positional arguments and arguments by name, keys that are not literals, and odd names."""
-    signature = survey.program.signature
-    calls: dict[str, Any] = {f"call_signatures[{frame}]": found for frame, found in survey.program.call_signatures.items()}
+    signature = whole.program.signature
+    calls: dict[str, Any] = {f"call_signatures[{frame}]": found for frame, found in whole.program.call_signatures.items()}
     for where, found in {"signature": signature, **calls}.items():
         fault = _spec_fault(found.in_spec, found.out_spec, found.arg_names)
         if fault is not None:
             yield Finding(fault, node=where)
 
 
-def check_leaves(survey: Survey) -> Iterator[Finding]:
+def check_leaves(whole: ProgramIndex) -> Iterator[Finding]:
     """Find that the numbers of user inputs or outputs are not those of the pytrees that the caller passes and gets."""
-    signature = survey.program.signature
+    signature = whole.program.signature
     for what, kinds, spec in (("inputs", (UserInput,), signature.in_spec), ("outputs", GIVEN, signature.out_spec)):
         count = sum(type(entry) in kinds for entry in getattr(signature, what))
         if spec is not None and spec.num_leaves != count:

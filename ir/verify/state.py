@@ -5,7 +5,7 @@ Parts are modules of the root that it alone calls; a module of the state is read
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from ..tensors import disagreement, value_in
 from ..torch_private import storage_key
 from .calls import held_by, instances_of
 from .findings import INPUTS, Finding, short
-from .survey import Census, Survey
+from .index import GraphIndex, ProgramIndex
 
 
 def _of_slot(name: str, text: str) -> Finding:
@@ -38,21 +38,21 @@ KINDS: dict[SlotKind, type] = {
 }  # fmt: skip
 
 
-def check_values(survey: Survey) -> Iterator[Finding]:
+def check_values(whole: ProgramIndex) -> Iterator[Finding]:
     """Find slots without a value, parameters and buffers that are not tensor, and modules that are none."""
-    for name, slot in survey.program.state.pairs:
+    for name, slot in whole.program.state.pairs:
         if slot.value is None:
             yield _of_slot(name, "its value is missing")
         elif type(slot.value) is not torch.nn.Parameter and not isinstance(slot.value, KINDS[slot.kind]):
             yield _of_slot(name, f"it is a {slot.kind.value} and holds {short(slot.value)}")
 
 
-def check_memory(survey: Survey) -> Iterator[Finding]:
+def check_memory(whole: ProgramIndex) -> Iterator[Finding]:
     """Find slots with one cell that are not one tensor, and such that share memory without saying so, or say so and do not."""
     first: dict[int, tuple[str, Slot]] = {}
     memory: dict[int, tuple[str, int]] = {}
     declared: dict[int, tuple[str, int]] = {}
-    for name, slot in survey.program.state.pairs:
+    for name, slot in whole.program.state.pairs:
         other, tied = first.setdefault(slot.cell, (name, slot))
         if slot is not tied and (slot.storage != tied.storage or not _one_tensor(slot.value, tied.value)):
             yield _of_slot(name, f"it is tied to {other!r} (cell {slot.cell}), but they are not one tensor in one storage")
@@ -79,52 +79,42 @@ def _one_tensor(left: Any, right: Any) -> bool:
     return left.layout is not torch.strided or left.storage_offset() == right.storage_offset()
 
 
-def check_geometry(survey: Survey) -> Iterator[Finding]:
+def check_geometry(whole: ProgramIndex) -> Iterator[Finding]:
     """Find state inputs and reads whose fake value has another shape or dtype than the slot's tensor."""
-    for formal, spec in survey.program.inputs:
-        slot = survey.slots.get(spec.slot) if type(spec) is StateInput else None
+    for formal, spec in whole.program.inputs:
+        slot = whole.slots.get(spec.slot) if type(spec) is StateInput else None
         difference = None if slot is None else disagreement(value_in(formal.meta), slot.value)
         if difference is not None:
-            yield Finding(f"it is state, taken as {difference}", survey.main.name, INPUTS, formal.name)
-    yield from instances_of(survey).misshapen.values()
+            yield Finding(f"it is state, taken as {difference}", whole.main.name, INPUTS, formal.name)
+    yield from instances_of(whole).findings["state-geometry"].values()
 
 
-def check_reads(survey: Survey) -> Iterable[Finding]:
-    """Find reads that come to no slot from one of the module calls that reach them."""
-    return instances_of(survey).unresolved.values()
-
-
-def check_labels(survey: Survey) -> Iterable[Finding]:
-    """Find calls that one path and call number name, and that have different bodies."""
-    return instances_of(survey).ambiguous.values()
-
-
-def _stacks(census: Census) -> Iterator[tuple[int, Stack]]:
+def _stacks(scope: GraphIndex) -> Iterator[tuple[int, Stack]]:
     # Each stack once, with the first node that has it.
     seen: set[int] = set()
-    for index, stack in census.stacks:
+    for index, stack in scope.stacks:
         if id(stack) not in seen:
             seen.add(id(stack))
             yield index, stack
 
 
-def check_scopes(survey: Survey) -> Iterator[Finding]:
+def check_scopes(whole: ProgramIndex) -> Iterator[Finding]:
     """Find module calls of the root that are entered from two other calls; bodies of operators may be traced again."""
     around: dict[Frame, Stack] = {}
-    for index, stack in _stacks(survey.main):
+    for index, stack in _stacks(whole.main):
         for depth in range(len(stack) - 1, -1, -1):
             frame, above = stack[depth], stack[:depth]
             other = around.setdefault(frame, above)
             if other is not above:  # met before, and with it all that is around it
                 if other != above:
                     shown, theirs = (" / ".join(map(str, frames)) or "the root" for frames in (above, other))
-                    yield survey.main.at(index, f"it is inside {frame} of {shown}, but that call is made in {theirs}")
+                    yield whole.main.at(index, f"it is inside {frame} of {shown}, but that call is made in {theirs}")
                 break
 
 
-def check_module_paths(survey: Survey) -> Iterator[Finding]:
+def check_module_paths(whole: ProgramIndex) -> Iterator[Finding]:
     """Find modules that are listed twice, have no parent, a name that reads as another path, or are inside themselves."""
-    modules = survey.program.modules
+    modules = whole.program.modules
     paths: set[str] = set()
     cells: dict[int, list[str]] = {}
     for module in modules:
@@ -145,87 +135,87 @@ def check_module_paths(survey: Survey) -> Iterator[Finding]:
             yield _of_modules(f"the module {path!r} is listed, its parent is not")
 
 
-def check_known_modules(survey: Survey) -> Iterator[Finding]:
+def check_known_modules(whole: ProgramIndex) -> Iterator[Finding]:
     """Find calls of modules, nodes inside modules and state of modules that are not listed; a program may list none at all."""
-    if all(map(is_part, survey.program.modules)):
+    if all(map(is_part, whole.program.modules)):
         return
-    yield from instances_of(survey).off_map.values()
-    state, known = survey.program.state, {"", *[module.path for module in survey.program.modules]}
+    yield from instances_of(whole).findings["known-modules"].values()
+    state, known = whole.program.state, {"", *[module.path for module in whole.program.modules]}
     for name in state.order:
         owner = name.rpartition(".")[0]
         if owner not in known and not held_by(state.modules, owner):
             yield _of_slot(name, f"it is of the module {owner!r}, and program.modules has none")
-    for index, stack in _stacks(survey.main):
+    for index, stack in _stacks(whole.main):
         for frame in stack:
             if frame.path not in known:
                 known.add(frame.path)
-                yield survey.main.at(index, f"it is inside {frame}, and program.modules has no {frame.path!r}")
+                yield whole.main.at(index, f"it is inside {frame}, and program.modules has no {frame.path!r}")
 
 
-def check_parts(survey: Survey) -> Iterator[Finding]:
+def check_parts(whole: ProgramIndex) -> Iterator[Finding]:
     """Find parts that are called twice or from elsewhere, and modules and state that are in no part of a split program."""
-    modules = survey.program.modules
+    modules = whole.program.modules
     names = {module.path for module in modules if is_part(module)}
     if not names:
         return
     yield from [
         _of_modules(f"the part {name!r} is not a module of the root") for name in sorted(names) if not name or "." in name
     ]
-    for path in [*[module.path for module in modules], *survey.slots]:
+    for path in [*[module.path for module in modules], *whole.slots]:
         if path and path.partition(".")[0] not in names:
             yield _of_modules(f"the program is split, and {path!r} is in no part")
     called: set[str] = set()
-    for census in survey.censuses.values():
-        for index, _, do in census.calls:
+    for scope in whole.graphs.values():
+        for index, _, do in scope.calls:
             path = do.instance.path
-            if not census.is_root and path.startswith(FROM_ROOT) and path[1:] in names:
-                yield census.at(index, f"it calls the part {path[1:]!r}, which the root alone may")
-            elif census.is_root and path in called:
-                yield census.at(index, f"it calls the part {path!r} for the second time")
-            elif census.is_root and path in names:
+            if not scope.is_root and path.startswith(FROM_ROOT) and path[1:] in names:
+                yield scope.at(index, f"it calls the part {path[1:]!r}, which the root alone may")
+            elif scope.is_root and path in called:
+                yield scope.at(index, f"it calls the part {path!r} for the second time")
+            elif scope.is_root and path in names:
                 called.add(path)
 
 
-def check_modules(survey: Survey) -> Iterator[Finding]:
+def check_modules(whole: ProgramIndex) -> Iterator[Finding]:
     """Find modules that are used as values, calls of what is not a module, and state or bodies at a module's path."""
-    state, found = survey.program.state, instances_of(survey)
+    state, found = whole.program.state, instances_of(whole)
     held = set(state.modules)
-    if not held and not any(op.name in CALLS for op, _, _ in survey.ops.values()):
+    if not held and not any(op.name in CALLS for op, _, _ in whole.ops.values()):
         return
-    yield from found.entered.values()
-    for index, stack in _stacks(survey.main):
+    yield from found.findings["opaque-modules"].values()
+    for index, stack in _stacks(whole.main):
         # In the root every path is counted from the root; whoever outlines would make a body at that path.
         if any(held_by(held, frame.path) for frame in stack):
-            yield survey.main.at(index, f"it is inside {stack[-1]}, and a module around it is held by the program as it is")
+            yield whole.main.at(index, f"it is inside {stack[-1]}, and a module around it is held by the program as it is")
     for name, slot in state.pairs:
         above = held_by(held, name.rpartition(".")[0])
         # A tensor of the module itself may be read from outside, as eager reads `self.embed.weight`.
         if above and attribute_of(state[above].value, name[len(above) + 1 :]) is not slot.value:
             yield _of_slot(name, f"it is below {above!r}, which is a module that the program holds as it is")
-    for name, census in survey.censuses.items():
+    for name, scope in whole.graphs.items():
         modules = set(found.modules.get(name, ()))
-        taken = [formal.name for formal, spec in survey.program.inputs if type(spec) is StateInput and spec.slot in held]
-        modules.update(taken if census.is_root else ())
-        yield from _misused(census, modules, found.acting.get(name, set()))
+        taken = [formal.name for formal, spec in whole.program.inputs if type(spec) is StateInput and spec.slot in held]
+        modules.update(taken if scope.is_root else ())
+        yield from _misused(scope, modules, found.acting.get(name, set()))
 
 
-def _misused(census: Census, modules: set[str], acting: set[str]) -> Iterator[Finding]:
-    read_in = {read.name: read.stack for _, read, _ in census.gets if read.name in modules}
-    for index, node in census.nodes:
+def _misused(scope: GraphIndex, modules: set[str], acting: set[str]) -> Iterator[Finding]:
+    read_in = {read.name: read.stack for _, read, _ in scope.gets if read.name in modules}
+    for index, node in scope.nodes:
         if is_module_call(node):
             name = node.args[0].name if node.args and type(node.args[0]) is Ref else ""
             if name not in modules:
-                yield census.at(index, "its first argument is not a read of a module of the state")
+                yield scope.at(index, "its first argument is not a read of a module of the state")
             elif read_in.get(name, node.stack) != node.stack:
                 # Whoever outlines cuts between the two, and a module is nothing that bodies take or give.
-                yield census.at(index, f"it calls {name}, which is read in another module call")
+                yield scope.at(index, f"it calls {name}, which is read in another module call")
             elif node.do == CALL_GUARDS and name in acting:
                 said = f"it takes {name} for what ep.module() checks its inputs with, and that is another module"
-                yield census.at(index, f"{said}; call it with purefx.call_module")
+                yield scope.at(index, f"{said}; call it with purefx.call_module")
         for name in modules.intersection(_values_of(node)):
-            yield census.at(index, f"it uses the module {name} as a value")
-    for name in modules.intersection(census.graph.output_refs()):
-        yield census.at(len(census.graph.nodes), f"the module {name} is returned as a value")
+            yield scope.at(index, f"it uses the module {name} as a value")
+    for name in modules.intersection(scope.graph.output_refs()):
+        yield scope.at(len(scope.graph.nodes), f"the module {name} is returned as a value")
 
 
 def _values_of(node: Node) -> list[str]:

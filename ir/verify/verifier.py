@@ -6,6 +6,7 @@ A rule has a name, a statement and advice.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from attrs import evolve
 
@@ -22,10 +23,11 @@ from .calls import (
     check_known_callees,
     check_reachable,
     check_shared,
+    of_instances,
 )
-from .findings import Finding, Lines, Rule, source_of
-from .inference import check_inferred
-from .operators import check_effects, check_operands, check_operator_names, check_packed, check_results
+from .findings import Finding, Rule, around, frame_of, is_known_frame, source_of
+from .index import ProgramIndex
+from .operators import check_effects, check_inferred, check_operands, check_operator_names, check_packed, check_results
 from .signature import (
     check_arguments,
     check_constraints,
@@ -43,17 +45,13 @@ from .signature import (
 from .state import (
     check_geometry,
     check_known_modules,
-    check_labels,
     check_memory,
     check_module_paths,
     check_modules,
     check_parts,
-    check_reads,
     check_scopes,
     check_values,
 )
-from .survey import Survey
-from .types import frame_of, is_known_frame
 
 WELL_FORMED: tuple[Rule, ...] = (
     Rule("well-formed", "every field has the type that it is declared with; each slot and each keyword is listed once",
@@ -73,7 +71,7 @@ WELL_FORMED: tuple[Rule, ...] = (
     Rule("root", "the root names a graph of the program",
          advice="put the graph into program.graphs under the id that program.root says"),
 )  # fmt: skip
-"""What a program breaks of these, the survey says; where it breaks one, no other rule is asked."""
+"""What a program breaks of these, the whole says; where it breaks one, no other rule is asked."""
 
 CONNECTED: tuple[Rule, ...] = (
     Rule("known-callees", "every Call and every Body names a graph of the program", check_known_callees,
@@ -114,7 +112,7 @@ RULES: tuple[Rule, ...] = (
          check_known_modules, advice="list the module in program.modules, or correct the path or the name of the slot"),
     Rule("parts", "parts are modules of the root, which calls each once; modules and state lie in parts", check_parts,
          advice="put it below a part, or take the parts out of program.modules; join(program) does that for all"),
-    Rule("call-labels", "path and number of a call name one body", check_labels,
+    Rule("call-labels", "path and number of a call name one body", of_instances("call-labels"),
          advice="give the call a call number that the module does not have yet, or the body of the other call"),
     Rule("boundaries", "a preserved call names one leaf for each place of its pytrees, once", check_boundaries,
          advice="change purefx.takes or purefx.gives and the pytrees in program.call_signatures together"),
@@ -144,7 +142,7 @@ RULES: tuple[Rule, ...] = (
          check_memory, advice="replace all slots of a cell by one tensor, and number storages with torch_private.storage_key"),
     Rule("state-geometry", "state has the shape and dtype that the graph was traced with", check_geometry,
          advice="export again with the new shape, or correct meta['val']"),
-    Rule("reads", "a read comes to a slot from every module call that reaches it", check_reads,
+    Rule("reads", "a read comes to a slot from every module call that reaches it", of_instances("reads"),
          advice="a Get is relative to the module whose body holds it: add the slot, or correct the path"),
     Rule("constraints", "ranges, guards and sizes refer to user inputs and sizes that exist, and have a value", check_constraints,
          advice="drop the constraint with the input, renumber it, or write one that can be computed"),
@@ -197,20 +195,20 @@ def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
     """
     a_program(program, "verify")
     with collector_paused():
-        survey = Survey(program)
-        return _violations(_asked(survey, infer=infer), survey)
+        whole = ProgramIndex(program)
+        return _violations(_asked(whole, infer=infer), whole)
 
 
-def _asked(survey: Survey, *, infer: bool) -> list[Broken]:
-    malformed = [(BY_NAME[name], finding) for name, finding in survey.faults]
-    if malformed or (malformed := _broken(CONNECTED, survey)):
+def _asked(whole: ProgramIndex, *, infer: bool) -> list[Broken]:
+    malformed = [(BY_NAME[name], finding) for name, finding in whole.faults]
+    if malformed or (malformed := _broken(CONNECTED, whole)):
         return malformed
-    program, asked = survey.program, RULES[len(WELL_FORMED) + len(CONNECTED) :]
+    program, asked = whole.program, RULES[len(WELL_FORMED) + len(CONNECTED) :]
     is_known = is_known_frame(program)
-    found = _broken([rule for rule in asked if not (is_known and rule.name in OF_THE_FRAME)], survey)
+    found = _broken([rule for rule in asked if not (is_known and rule.name in OF_THE_FRAME)], whole)
     if not (is_known or any(rule.name in OF_THE_FRAME for rule, _ in found)):
         program.state.derived[frame_of] = frame_of(program)
-    return [*found, *(_broken(DEEP, survey) if infer else ())]
+    return [*found, *(_broken(DEEP, whole) if infer else ())]
 
 
 def check(program: Program, *, asked_by: str = "check") -> Program:
@@ -253,41 +251,41 @@ def trust(program: Program) -> Program:
     return program
 
 
-def _broken(rules: Iterable[Rule], survey: Survey) -> list[Broken]:
-    return [(rule, finding) for rule in rules if rule.check is not None for finding in rule.check(survey)]
+def _broken(rules: Iterable[Rule], whole: ProgramIndex) -> list[Broken]:
+    return [(rule, finding) for rule in rules if rule.check is not None for finding in rule.check(whole)]
 
 
-def _violations(found: list[Broken], survey: Survey) -> tuple[Violation, ...]:
+def _violations(found: list[Broken], whole: ProgramIndex) -> tuple[Violation, ...]:
     # In program order, and one mistake once, at its first place: the same message for a thousand nodes has one cause.
     if not found:
         return ()
-    graphs = {name: rank for rank, name in enumerate(survey.censuses)}
+    graphs = {name: rank for rank, name in enumerate(whole.graphs)}
     numbers = {name: number for number, name in enumerate(BY_NAME)}
 
     def place(broken: Broken) -> tuple[int, int, int]:
         rule, finding = broken
-        graph = -1 if finding.graph is None else graphs.get(finding.graph, len(graphs))
-        return graph, -2 if finding.at is None else finding.at, numbers.get(rule.name, len(numbers))
+        graph = -1 if finding.graph is None else graphs.get(finding.graph, len(graphs) + (finding.graph != whole.program.root))
+        return graph, -2 if finding.at is None else finding.at, numbers[rule.name]
 
     causes: dict[tuple[Rule, str], list[Finding]] = {}
     for rule, finding in sorted(found, key=place):
         causes.setdefault((rule, finding.message if finding.cause is None else finding.cause), []).append(finding)
-    lines = Lines({name: census.graph for name, census in survey.censuses.items()})
-    return tuple([_violation(rule, findings, lines) for (rule, _), findings in causes.items()])
+    return tuple([_violation(rule, findings, whole.program) for (rule, _), findings in causes.items()])
 
 
-def _violation(rule: Rule, findings: list[Finding], lines: Lines) -> Violation:
-    first, *others = [_placed(rule, finding, lines) for finding in findings[: 1 + ALSO]]
-    return evolve(first, count=len(findings), also=tuple([other.where for other in others])) if others else first
+def _violation(rule: Rule, findings: list[Finding], program: Program) -> Violation:
+    first, *others = [_placed(rule, finding, program) for finding in findings[: 1 + ALSO]]
+    return evolve(first, count=len(findings), also=tuple([other.where for other in others]))
 
 
-def _placed(rule: Rule, finding: Finding, lines: Lines) -> Violation:
+def _placed(rule: Rule, finding: Finding, program: Program) -> Violation:
     name, at = finding.graph, finding.at
     found = Violation(rule.name, finding.message, name, finding.node, name or "", advice=rule.advice)
     if name is None or at is None:
         return found
-    node = lines.node(name, at)
-    if node is not None and type(node.stack) is tuple and node.stack and type(node.stack[-1]) is Frame:
-        path = str(node.stack[-1].path)
-        found = evolve(found, path=f"{name} / {path}" if name else path)
-    return evolve(found, context=lines.around(name, at), source=source_of(getattr(node, "meta", None)))
+    graph = program.graphs[name]
+    node: Any = graph.nodes[at] if type(graph.nodes) is tuple and 0 <= at < len(graph.nodes) else None
+    stack: Any = getattr(node, "stack", None)
+    if type(stack) is tuple and stack and type(stack[-1]) is Frame:
+        found = evolve(found, path=f"{name} / {stack[-1].path}" if name else str(stack[-1].path))
+    return evolve(found, context=around(graph, at), source=source_of(getattr(node, "meta", None)))

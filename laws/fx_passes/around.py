@@ -1,15 +1,15 @@
-"""``seeds_of``: example graphs and patterns as what programs are drawn around.
+"""``seeds_of``: example graphs and patterns, and programs that are drawn around them.
 
-A pass that looks for one pattern finds it in no program that is drawn by chance.  Given the pattern on example arguments, the
-programs hold it, on operands of other types and sizes as well, with writes in between, other users, views of operands and of
-results, and sometimes with one literal changed.  How a program is built around patterns is in ``laws/rules``.
+Randomly drawn programs rarely contain the pattern of a pass.  Drawn around an example, they contain it on operands of other types
+and sizes, with writes in between, other users, views, and sometimes with one literal changed; see ``laws/rules/build.py``.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import hypothesis.strategies as st
@@ -20,15 +20,12 @@ from ...ir.program import Program
 from ...ir.torch_private import pytree
 from ...lowering import lower
 from ...transforms import Rule, RuleSet
-from ..checking import WrongQuestion
-from ..evaluate import Tolerance
+from ..checking import WrongQuestion, example_of
 from ..law import Case
-from ..rules.build import BRANCH, ROOT, Hit, Recipe, Step, build, recipes
+from ..rules.build import drawn_around
 from ..rules.checking import case_of_drawn
-from ..rules.found import is_drawable, searched
-from ..rules.instances import Instance, instance_of
-from ..rules.operands import Assignment, Operand, only_finite, quiet
-from .contract import Contract
+from ..rules.instances import Instance, instance_of, instances, is_drawable
+from ..rules.operands import Assignment, Operand
 
 __all__ = ["cases_around", "seeds_of"]
 
@@ -37,26 +34,11 @@ HOW = (
     "program) and the tuple of its example arguments"
 )
 
-EXACT = Tolerance(0.0, 0.0)
-
 OF_A_RULE = 12
 """On how many operands the pattern of a rule is drawn."""
 
-FLAT = frozenset({"flat", "mutations in place", "token free"})
-
 DTYPES = (torch.float64, torch.int64)
 """Of other operands than the example's."""
-
-WRITES, DRAWS, PRINTS, SHARES = frozenset({2, 3, 4, 6}), frozenset({7}), frozenset({9}), frozenset({5, 11})
-"""Kinds of nodes beside a pattern (``laws/rules/build.py``) that a contract may rule out."""
-
-WRITING = (2, 3, 6)
-
-OFTEN = 3
-"""In one of so many programs something is written between the nodes of a pattern that would have nothing there."""
-
-VIEWED = frozenset({7, 8, 9, 11})
-"""Ways to come by an operand as a view of something."""
 
 
 def seeds_of(around: Iterable[Any]) -> tuple[Instance, ...]:
@@ -87,25 +69,14 @@ def seeds_of(around: Iterable[Any]) -> tuple[Instance, ...]:
 def _of_rule(number: int, rule: Rule) -> list[Instance]:
     if not is_drawable(rule):
         raise WrongQuestion(f"around[{number}], {rule.name}, has no pattern: it is called with each node; {HOW}")
-    found: list[Instance] = []
-    with quiet():
-        for pattern, operands in searched(rule, 0):
-            finite = None if operands is None else only_finite(operands)
-            made = None if finite is None else instance_of(pattern, finite, rule=rule.name, variables=rule.variables)
-            found += [] if made is None else [made]
-            if len(found) >= OF_A_RULE:
-                break
-    return found
+    found = (one for one in instances(rule, number=0, finite=True) if one is not None)
+    return list(islice(found, OF_A_RULE))
 
 
 def _of_example(number: int, given: Any) -> list[Instance]:
     what = f"around[{number}]"
-    if not isinstance(given, tuple | list) or len(given) not in (2, 3):
-        raise WrongQuestion(f"{what} is a {type(given).__name__}; {HOW}")
-    source, args, kwargs = (*given, {})[:3]
-    if not isinstance(args, tuple | list) or not isinstance(kwargs, Mapping):
-        raise WrongQuestion(f"the arguments of {what} are a {type(args).__name__} and a {type(kwargs).__name__}; {HOW}")
-    leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    source, args, kwargs = example_of(what, given, HOW)
+    leaves, spec = pytree.tree_flatten((args, kwargs))
     function, name = _callable(what, source), getattr(source, "__name__", type(source).__name__)
 
     def computed(*leaves: Any) -> Any:
@@ -165,58 +136,18 @@ def _with(operands: Assignment, places: Sequence[int], change: Callable[[torch.T
 # -- programs around them --------------------------------------------------------------------------------------------------------
 
 
-def cases_around(seeds: Sequence[Instance], contract: Contract) -> st.SearchStrategy[Case | None]:
-    """Return the strategy of cases around patterns, most of them within a contract; None for what nothing came of.
+def cases_around(seeds: Sequence[Instance], barred: frozenset[str]) -> st.SearchStrategy[Case | None]:
+    """Return the strategy of cases around patterns, most of them within a contract; None if no valid program was built.
 
     Args:
         seeds: the patterns.
-        contract: what programs may do.
+        barred: what programs may not do; see ``Contract.barred``.
 
     >>> from ..tiers import examples_of
     >>> seeds = seeds_of([(lambda x: x + 0, (torch.ones(2, 3),))])
-    >>> found = examples_of(cases_around(seeds, Contract(views=False)), 3, 0)
+    >>> found = examples_of(cases_around(seeds, frozenset({"views"})), 3, 0)
     >>> any("aten.add.Tensor" in case.program.text() for case in found if case is not None)
     True
     """
-    drawn = st.one_of(recipes(), recipes(), recipes(), recipes(changed=True))
-    return drawn.map(lambda recipe: _case(_within(recipe, contract), seeds))
-
-
-def _case(recipe: Recipe, seeds: Sequence[Instance]) -> Case | None:
-    drawn = build(recipe, seeds)
-    if drawn is None:
-        return None
-    return case_of_drawn(evolve(drawn, program=drawn.program.evolve(facts=FLAT)), recipe.variant, EXACT)
-
-
-def _within(recipe: Recipe, contract: Contract) -> Recipe:
-    barred: frozenset[int] = frozenset()
-    for allowed, kinds in (
-        (contract.writes == "anywhere", WRITES),
-        (contract.random, DRAWS),
-        (contract.effects, PRINTS),
-        (contract.views, SHARES),
-    ):
-        barred |= frozenset() if allowed else kinds
-
-    def steps(given: Iterable[Step]) -> tuple[Step, ...]:
-        return tuple([evolve(one, kind=0) if one.kind in barred else one for one in given])
-
-    def hit(one: Hit) -> Hit:
-        if contract.writes == "anywhere" and not one.between and recipe.variant % OFTEN == 1:
-            place, kind, value = recipe.variant // 12 % 4, WRITING[recipe.variant // 48 % 3], recipe.variant // 3 % 4
-            one = evolve(one, between=((place, Step(kind, value)),))
-        between = tuple([(place, *steps([step])) for place, step in one.between])
-        ends_badly = (one.end == 3 and contract.writes != "anywhere") or (one.end == 2 and not contract.views)
-        feeds = one.feeds if contract.views else tuple([0 if feed in VIEWED else feed for feed in one.feeds])
-        return evolve(one, between=between, feeds=feeds, end=0 if ends_badly else one.end)
-
-    return evolve(
-        recipe,
-        before=steps(recipe.before),
-        hits=tuple(map(hit, recipe.hits)),
-        after=steps(recipe.after),
-        place=BRANCH if recipe.place == BRANCH and contract.regions else ROOT,
-        sunk=False,
-        dynamic=recipe.dynamic if contract.dynamic else 0,
-    )
+    same, near = (drawn_around(seeds, near=near, is_flat=True, barred=barred) for near in (False, True))
+    return st.one_of(same, same, same, near).map(lambda drawn: drawn and case_of_drawn(drawn))

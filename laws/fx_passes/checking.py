@@ -1,15 +1,15 @@
-"""``check_fx_pass`` and ``survey_pass``: ask a pass over fx graphs on programs that are drawn within its contract.
+"""``check_fx_pass`` and ``survey_pass``: test a pass over fx graphs on programs that are drawn within its contract.
 
-The one raises at the first law that is broken, for tests; the other counts and shows one small program for each law, for
-tables.  An exception of the pass is counted and shown, and breaks no law; a pass that raises on most programs, or changes none,
-was not checked.
+``check_fx_pass`` raises at the first broken law, for tests; ``survey_pass`` counts, and shows one small program for each law, for
+tables.  An exception of the pass is counted and shown, and breaks no law.  A pass that raises on most programs, or changes none,
+was not tested.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import hypothesis.strategies as st
@@ -18,31 +18,31 @@ from attrs import evolve, field, frozen
 from ...ir.names import escaped
 from ...ir.program import Program
 from ...lowering.fx import FxPass, Over
-from ..asking import LawBroken, size_of, smallest
+from ..asking import LawBroken, Source, size_of
 from ..checking import FEW, FewChanges, NothingChecked, WrongQuestion, ask, cases_of, check_examples, seed_of
 from ..evaluate import Tolerance
 from ..law import Case
-from ..rules.instances import Instance
 from ..tiers import Tier, attempts, examples_of, share
 from .around import cases_around, seeds_of
-from .contract import ANYTHING, Contract, lifted
-from .judge import Judge
-from .laws import laws_of
+from .contract import ANYTHING, Contract
+from .judge import Judge, laws_of
 
 __all__ = ["Finding", "PassReport", "check_fx_pass", "survey_pass"]
 
 EXAMPLES: Mapping[Tier, int] = {"aten": 100, "modules": 20}
 
 MORE = 4
-"""How many times as many are drawn where few are within the contract."""
+"""Times as many programs are drawn if few are within the contract."""
 
 SECONDS = 10.0
-"""How long smaller programs are looked for, for each law."""
+"""Time to look for smaller programs, for each law."""
+
+ADVICE = "pass programs=[(program, args)] that it rewrites, or around=[(function, args)] with an example of its pattern"
 
 
 @frozen
 class Finding:
-    """A law that a pass breaks, with the smallest program that was found.
+    """A broken law, with the smallest program that was found.
 
     >>> Finding("meaning", "outputs stay", 3).count
     3
@@ -51,9 +51,9 @@ class Finding:
     law: str
     statement: str
     count: int
-    """On how many programs this was the first law that did not hold."""
+    """Programs on which this was the first broken law."""
     error: LawBroken | None = field(default=None, repr=False)
-    """What ``check_fx_pass`` raises: the message, the smallest case, and what is wrong there."""
+    """The exception of ``check_fx_pass``: the message, the smallest case, and what is wrong there."""
 
     @property
     def program(self) -> Program | None:
@@ -63,7 +63,7 @@ class Finding:
 
 @frozen
 class PassReport:
-    """What a pass over fx graphs did to the programs that it was asked on.
+    """The outcome of a pass over fx graphs on the tested programs.
 
     >>> print(PassReport("cse", drawn=50, changed=20, right=47, raised={"KeyError": 3}, outside=9))
     cse was right on 47 of 50 programs, of which it changed 20, raised 3 (KeyError 3); 9 outside its contract
@@ -71,16 +71,16 @@ class PassReport:
 
     name: str
     drawn: int
-    """How many programs within the contract it was asked on."""
+    """Tested programs."""
     changed: int
-    """Of how many of those it made another program, in more than dead code."""
+    """Programs that it changed, in more than dead code."""
     right: int
     raised: Mapping[str, int] = field(factory=dict)
-    """How often it raised what."""
+    """Exceptions of the pass, by type."""
     refused: Mapping[str, int] = field(factory=dict)
-    """How often nothing can be said: the result holds for some sizes only, or runs and is no program."""
+    """Results that cannot be judged: they hold for some sizes only, or run and are no program."""
     outside: int = 0
-    """How many programs were drawn that are not within the contract."""
+    """Drawn programs that are not within the contract."""
     findings: tuple[Finding, ...] = ()
     seed: int = 0
     first_raised: str = field(default="", repr=False)
@@ -88,20 +88,17 @@ class PassReport:
 
     @property
     def wrong(self) -> int:
-        """On how many programs a law does not hold."""
+        """The number of programs on which a law is broken."""
         return sum(found.count for found in self.findings)
 
     def __str__(self) -> str:
+        text = f"{self.name} was right on {self.right} of {self.drawn} programs, of which it changed {self.changed}"
         laws = {found.law: found.count for found in self.findings}
-        counted = [("wrong on", laws), ("raised", self.raised), ("refused", self.refused)]
-        shown = [
-            f", {word} {sum(counts.values())} ({', '.join([f'{name} {count}' for name, count in sorted(counts.items())])})"
-            for word, counts in counted
-            if counts
-        ]
-        outside = f"; {self.outside} outside its contract" if self.outside else ""
-        told = f"{self.name} was right on {self.right} of {self.drawn} programs, of which it changed {self.changed}"
-        return escaped(f"{told}{''.join(shown)}{outside}")
+        for word, counts in (("wrong on", laws), ("raised", self.raised), ("refused", self.refused)):
+            if counts:
+                several = ", ".join([f"{name} {count}" for name, count in sorted(counts.items())])
+                text += f", {word} {sum(counts.values())} ({several})"
+        return escaped(text + (f"; {self.outside} outside its contract" if self.outside else ""))
 
 
 def check_fx_pass(
@@ -115,36 +112,36 @@ def check_fx_pass(
     programs: Iterable[Any] = (),
     around: Iterable[Any] = (),
 ) -> PassReport:
-    """Raise unless a pass over fx graphs is right on programs that are drawn within its contract, and on those given.
+    """Raise unless a pass over fx graphs is right on programs that are drawn within its contract, and on the user's own.
 
-    It is asked for a graph that runs; for outputs, mutated inputs and state over several calls, bit by bit; for random numbers
-    that are drawn independently; for the order of effects; for memory that is shared; for ``meta["val"]``; for equal results
-    from equal programs; and for what its contract claims.  The pass is given copies; right is what the program itself does.
+    The result must be a graph that runs.  Outputs, mutated inputs and state are compared over several calls, bit by bit.  Random
+    numbers must be drawn independently, and the order of effects, shared memory, ``meta["val"]`` and the claims of the contract
+    must hold.  Equal programs must have equal results.  The pass gets copies.
 
     Args:
-        a_pass: a function, a ``PassBase`` or a ``PassManager``; it may edit what it is given, or return a module or a
+        a_pass: a function, a ``PassBase`` or a ``PassManager``; it may edit its argument, or return a module or a
             ``PassResult``.
-        over: what it takes: ``"graph_module"``, ``"graph"`` or ``"exported_program"``.
-        contract: what it may assume, and what it claims; see ``purefx.laws.Contract``.
+        over: the type of its argument: ``"graph_module"``, ``"graph"`` or ``"exported_program"``.
+        contract: the assumptions and claims of the pass; see ``purefx.laws.Contract``.
         tier: ``"aten"`` are programs of real operators, ``"modules"`` generated modules that ``torch.export`` exported.
-        examples: how many programs are drawn; by default 100 of operators and 20 of modules, times the factor of the hypothesis
-            profile.  With ``programs`` it may be 0.
-        seed: draws other programs; by default always the same ones, or others each time where the profile says so.
-        programs: your own, asked first: ``(program, args)`` or ``(program, args, kwargs)``, where a program is a flat
+        examples: the number of programs to draw; by default 100 of operators and 20 of modules, times the factor of the
+            hypothesis profile.  With ``programs`` it may be 0.
+        seed: draws other programs; by default always the same ones, or others each time if the profile says so.
+        programs: your own, tested first: ``(program, args)`` or ``(program, args, kwargs)``, where a program is a flat
             ``Program``, an ``ExportedProgram`` or a ``torch.nn.Module``.
-        around: what the pass looks for: programs are drawn around it instead.  Rules, ``px.rule(pattern)``, whose operands are
-            found, and examples, ``(function, args)`` or ``(function, args, kwargs)``, where modules and programs count as well.
+        around: examples of the pattern of the pass, to draw programs around: rules, ``px.rule(pattern)``, whose operands are
+            searched, and ``(function, args)`` or ``(function, args, kwargs)``, where modules and programs count as functions.
 
     Returns:
-        On how many programs it was right, where it was wrong on none.
+        The number of programs on which it was right, if it was wrong on none.
 
     Raises:
         LawBroken: a law does not hold; the message shows the smallest program found, as text that ``purefx.parse`` reads.
         NothingChecked: the pass changed none of the programs, or raised on most of them; the message has its first traceback.
-        WrongQuestion: an argument is none that a law can be asked with.
-        FxPassError: it is no pass.
+        WrongQuestion: an argument is invalid.
+        FxPassError: ``a_pass`` is not a pass.
 
-    Warns ``FewChanges`` where less than a tenth of the programs was changed.
+    Warns ``FewChanges`` if fewer than a tenth of the programs were changed.
 
     >>> import torch
     >>> from purefx.laws.fx_passes import check_fx_pass
@@ -164,15 +161,12 @@ def check_fx_pass(
     failed = sum(report.raised.values()) + sum(report.refused.values())
     shown = f"{report}\n{report.first_raised}" if report.raised else f"{report}"
     if not report.drawn or 2 * failed > report.drawn:
-        raise NothingChecked(f"{shown}\nLittle was checked: say what the pass may assume, as contract=")
+        raise NothingChecked(f"{shown}\nLittle was tested: pass the assumptions of the pass, as contract=")
     if not report.changed:
-        raise NothingChecked(f"{shown}\nIt changed none of them, so this says nothing: {ADVICE}")
+        raise NothingChecked(f"{shown}\nIt changed none of them, so nothing was tested: {ADVICE}")
     if report.changed < FEW * report.drawn:
-        warnings.warn(f"{report}; so little was checked: {ADVICE}", FewChanges, stacklevel=2)
+        warnings.warn(f"{report}; so little was tested: {ADVICE}", FewChanges, stacklevel=2)
     return report
-
-
-ADVICE = "give programs=[(program, args)] that it rewrites, or around=[(function, args)] with what it looks for"
 
 
 def survey_pass(
@@ -188,19 +182,19 @@ def survey_pass(
     seconds: float = SECONDS,
     first_only: bool = False,
 ) -> PassReport:
-    """Return how a pass over fx graphs did on programs that are drawn within its contract, with a small one for each broken law.
+    """Test a pass over fx graphs on programs within its contract, and find a small program for each broken law.
 
     Args:
         a_pass: see ``check_fx_pass``, as for the others.
-        over: what it takes.
-        contract: what it may assume.
-        tier: where programs come from.
-        examples: how many are drawn.
+        over: the type of its argument.
+        contract: its assumptions and claims.
+        tier: the kind of programs.
+        examples: the number of programs to draw.
         seed: draws others.
         programs: the user's own.
-        around: what programs are drawn around.
-        seconds: how long smaller programs are looked for, for each law.
-        first_only: whether to stop at the first law that is broken.
+        around: examples to draw programs around.
+        seconds: the time to look for smaller programs, for each law.
+        first_only: whether to stop at the first broken law.
 
     >>> survey_pass(lambda module: None, examples=5).right
     5
@@ -211,85 +205,47 @@ def survey_pass(
         raise WrongQuestion(f"tier={tier!r}: programs over fx graphs are of {' or '.join(map(repr, EXAMPLES))}")
     judge, given, seeds = Judge(FxPass.of(a_pass, over)), cases_of(programs), seeds_of(around)
     check_examples(examples, given=bool(given))
-    drawn = Drawn(contract, tier, seeds, share(EXAMPLES[tier]) if examples is None else examples, seed_of(seed))
-    cases, outside = drawn.cases(given)
+    count, number = share(EXAMPLES[tier]) if examples is None else examples, seed_of(seed)
+    strategy = cases_around(seeds, contract.barred) if seeds else _programs(tier, contract.barred)
+    drawn = _drawn(strategy, count, number)
+    if 5 * len(_admitted(drawn, contract)) < 4 * count:
+        drawn = _drawn(strategy, MORE * count, number)
+    mine, theirs = _admitted(given, contract), _admitted(drawn, contract)
+    cases = mine + theirs[:count]
     asked = ask(judge, laws_of(judge, contract), cases, first_only=first_only)
+    origin = f"{'around the examples' if seeds else f'tier={tier!r}'}, within the contract, "
+    tolerance = Tolerance(contract.rtol, contract.atol)
+    source = Source(strategy.map(contract.admitted), count, number, tolerance, origin=origin, seconds=seconds)
     broken: dict[str, list[LawBroken]] = {}
     for error in asked.broken:
         broken.setdefault(error.law.name if error.law else "", []).append(error)
-    findings = tuple([_finding(Judge(judge.called), name, errors, drawn, seconds) for name, errors in broken.items()])
+    findings = tuple([_finding(Judge(judge.called), contract, errors, source) for errors in broken.values()])
     return PassReport(
-        judge.name, len(cases), asked.changed, asked.right, dict(judge.raised), dict(judge.refused), outside, findings,
-        drawn.number, judge.first_raised,
+        judge.name, len(cases), asked.changed, asked.right, dict(judge.raised), dict(judge.refused),
+        len(given) - len(mine) + len(drawn) - len(theirs), findings, number, judge.first_raised,
     )  # fmt: skip
 
 
-def _finding(judge: Judge, name: str, errors: Sequence[LawBroken], drawn: Drawn, seconds: float) -> Finding:
-    law = next(law for law in laws_of(judge, drawn.contract) if law.name == name)
+def _finding(judge: Judge, contract: Contract, errors: Sequence[LawBroken], source: Source) -> Finding:
     shown = min(errors, key=size_of)
-    if seconds and drawn.count:
-        made = drawn.strategy.map(drawn.admitted)
-        smaller = smallest(
-            judge, law, made, examples=drawn.count, number=drawn.number, seconds=seconds, tolerance=drawn.tolerance
-        )
-        shown = min(shown, smaller or shown, key=size_of)
-    kind = "around what was given" if drawn.seeds else f"of tier={drawn.tier!r}"
-    told = f"{shown}\nFound among programs {kind}, examples={drawn.count}, seed={drawn.number}, within the contract."
-    return Finding(law.name, law.statement, len(errors), LawBroken(told, shown.law, shown.case, shown.wrong))
+    name = shown.law.name if shown.law else ""
+    law = next(law for law in laws_of(judge, contract) if law.name == name)
+    if source.seconds and source.count:
+        shown = min(shown, source.smallest(judge, law) or shown, key=size_of)
+    return Finding(law.name, law.statement, len(errors), LawBroken(f"{shown}\n{source}", shown.law, shown.case, shown.wrong))
 
 
-@frozen
-class Drawn:
-    """Programs that are drawn within a contract.
-
-    >>> Drawn(ANYTHING, "aten", (), 3, 0).cases([])[1]
-    0
-    """
-
-    contract: Contract
-    tier: Tier
-    seeds: tuple[Instance, ...]
-    """What programs are drawn around; empty for programs of any kind."""
-    count: int
-    number: int
-
-    @property
-    def tolerance(self) -> Tolerance:
-        """How far numbers may be apart."""
-        return Tolerance(self.contract.rtol, self.contract.atol)
-
-    @property
-    def strategy(self) -> st.SearchStrategy[Case | None]:
-        """Where the cases come from, most of them within the contract."""
-        if self.seeds:
-            return cases_around(self.seeds, self.contract)
-        return attempts(self.tier, "flat", self.contract.barred)
-
-    def admitted(self, case: Case | None) -> Case | None:
-        """Return a case with the tolerance of the contract; None where its program is not within the contract."""
-        if case is None or self.contract.broken_by(case.program):
-            return None
-        case = lifted(case) if self.contract.state == "inputs" else case
-        return case and evolve(case, tolerance=self.tolerance)
-
-    def cases(self, given: Sequence[Case]) -> tuple[list[Case], int]:
-        """Return the cases within the contract, those given first, and how many are not."""
-        mine = [one for case in given if (one := self.admitted(case)) is not None]
-        drawn, found = self._drawn(self.count)
-        if 5 * len(found) < 4 * self.count:
-            drawn, found = self._drawn(MORE * self.count)
-        return mine + found[: self.count], len(given) - len(mine) + drawn - len(found)
-
-    def _drawn(self, count: int) -> tuple[int, list[Case]]:
-        # Programs of no pattern are remembered while one pass after the other is asked.
-        if self.seeds:
-            drawn = examples_of(self.strategy, count, self.number)
-        else:
-            drawn = _examples(self.tier, self.contract.barred, count, self.number)
-        made = [case for case in drawn if case is not None]
-        return len(made), [one for case in made if (one := self.admitted(case)) is not None]
+def _admitted(cases: Sequence[Case], contract: Contract) -> list[Case]:
+    tolerance = Tolerance(contract.rtol, contract.atol)
+    return [evolve(one, tolerance=tolerance) for case in cases if (one := contract.admitted(case)) is not None]
 
 
 @cache
-def _examples(tier: Tier, barred: frozenset[str], count: int, number: int) -> list[Case | None]:
-    return examples_of(attempts(tier, "flat", barred), count, number)
+def _programs(tier: Tier, barred: frozenset[str]) -> st.SearchStrategy[Case | None]:
+    return attempts(tier, "flat", barred)
+
+
+@lru_cache(maxsize=8)
+def _drawn(strategy: st.SearchStrategy[Case | None], count: int, number: int) -> list[Case]:
+    # Remembered, because one pass after the other is tested on the same programs.
+    return [case for case in examples_of(strategy, count, number) if case is not None]

@@ -1,13 +1,11 @@
-"""``Contract``: what a pass over fx graphs may assume of the programs that it is given, and what it claims of itself.
+"""``Contract``: the assumptions of a pass over fx graphs about its argument, and its claims.
 
-A pass of a compiler is written for graphs of a certain form.  Programs of another form are not drawn for it, and what it does
-to them is not held against it; what it claims beyond keeping the meaning is asked of it.
+A pass of a compiler is written for graphs of a certain form.  Programs of another form are not drawn for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from attrs import evolve, field, frozen
@@ -17,7 +15,7 @@ from ...ir.effects.declared import NodeEffects
 from ...ir.effects.resolved import node_effects
 from ...ir.graph import Node, Op
 from ...ir.program import Program
-from ...ir.signature import InputMutation, InputSpec, OutputSpec, StateInput, StateMutation, TensorType, UserInput
+from ...ir.signature import InputMutation, InputSpec, StateInput, StateMutation, TensorType, UserInput
 from ...ir.state import SlotKind, State
 from ...ir.torch_private import device_of
 from ..law import Case
@@ -30,107 +28,102 @@ Writes = Literal["anywhere", "at the end", "nowhere"]
 States = Literal["read", "inputs"]
 
 TRAINS = {"aten.dropout.default": 2, "aten.native_dropout.default": 2, "aten.batch_norm.default": 5}
-"""Which argument of an operator says that it trains."""
+"""The position of the argument that is true in training."""
 
 ALWAYS_TRAINS = frozenset({"aten._native_batch_norm_legit_functional.default", "aten._native_batch_norm_legit.default"})
 
 
 @frozen(kw_only=True)
 class Contract:
-    """What a pass may assume, and what it claims.
+    """The assumptions and claims of a pass.
 
-    By default it may assume nothing beyond a valid graph, and claims no more than that the meaning stays.
+    By default it assumes a valid graph and nothing more, and claims that the meaning stays.
 
     >>> Contract(writes="nowhere", random=False).random
     False
     """
 
     writes: Writes = field(default="anywhere", validator=in_(("anywhere", "at the end", "nowhere")))
-    """Where programs may write: ``"at the end"`` allows what compilers call the epilogue, copies of new contents into state and
-    inputs after everything else."""
+    """Where programs may write: ``"at the end"`` allows the epilogue of compilers, copies of new contents into state and inputs
+    after everything else."""
     state: States = field(default="read", validator=in_(("read", "inputs")))
-    """How programs come by parameters and buffers: ``"read"`` with ``get_attr``, or as ``"inputs"`` like any others, which is
-    how graphs of AOTAutograd have them."""
+    """How programs get parameters and buffers: ``"read"`` with ``get_attr``, or as ``"inputs"``, as in graphs of AOTAutograd."""
     random: bool = True
     """Whether programs may draw random numbers."""
     effects: bool = True
-    """Whether programs may print, assert, or do anything else whose order is seen."""
+    """Whether programs may print, assert, or have other ordered effects."""
     views: bool = True
     """Whether values may share memory: views, tied state, an output that is an input."""
     regions: bool = True
-    """Whether operators may be given graphs: branches, loops, gradient modes."""
+    """Whether operators may have bodies: branches, loops, gradient modes."""
     dynamic: bool = True
-    """Whether sizes may be known only when a program runs."""
+    """Whether sizes may be symbolic."""
     training: bool = True
     """Whether programs may do what only training does: dropout, statistics of a batch."""
     rtol: float = 0.0
-    """How far numbers may be from those before, relative to them; by default they are compared bit by bit."""
+    """Relative tolerance of numbers; by default they are compared bit by bit."""
     atol: float = 0.0
-    """How far they may be apart in any case."""
+    """Absolute tolerance of numbers."""
     aliasing: bool = True
     """Whether the pass claims that outputs share memory with inputs, state and one another as before."""
     values: bool = True
-    """Whether the pass claims that ``meta["val"]``, where a node has one, is what runs."""
+    """Whether the pass claims that ``meta["val"]`` of a node, if it has one, is right."""
     assertions: bool = True
-    """Whether the pass claims that what a program asserts is asserted still, in order; what is printed stays in any case."""
+    """Whether the pass claims that assertions stay, in order; prints stay in any case."""
 
     def broken_by(self, program: Program) -> str:
-        """Return what in a program the pass need not reckon with, in words; empty where the program is within the contract.
+        """Return why a program is outside of the contract; empty for a program within it.
 
         Args:
-            program: a flat one.
+            program: a flat program.
 
         >>> import torch, purefx as px
         >>> program = px.import_ep(torch.export.export(torch.nn.Dropout(), (torch.ones(2),)))
         >>> ANYTHING.broken_by(program), FUNCTIONAL.broken_by(program), INFERENCE.broken_by(program)
         ('', '', 'it draws random numbers')
         """
+        outputs, formals = list(program.main.output_refs()), {formal.name for formal in program.main.inputs}
+        kinds = [type(spec) for spec in program.signature.outputs]
         if not self.dynamic and (program.constraints.ranges or program.constraints.guards):
-            return "it has sizes that are known only when it runs"
+            return "it has symbolic sizes"
         if not self.regions and len(program.graphs) > 1:
-            return "its operators are given graphs"
+            return "its operators have bodies"
         if not self.views and _shares_state(program):
             return "state is tied or shares memory"
-        return self._broken_by_nodes(program) or self._broken_by_outputs(program)
-
-    def _broken_by_nodes(self, program: Program) -> str:
-        for name in program.order:
-            graph = program.graphs[name]
-            for node, does in zip(graph.nodes, node_effects(program, graph), strict=True):
-                if told := self._broken_by_node(node, does):
-                    return told
-        returns_contents = any(type(spec) in (StateMutation, InputMutation) for spec in program.signature.outputs)
-        return WRITES if self.writes == "nowhere" and returns_contents else ""
-
-    def _broken_by_node(self, node: Node, does: NodeEffects) -> str:
-        if self.writes != "anywhere" and (does.writes or does.writes_slots):
+        if not self.views and (len(set(outputs)) != len(outputs) or not formals.isdisjoint(outputs)):
+            return "an output is an input or another output"
+        if self.writes == "nowhere" and (StateMutation in kinds or InputMutation in kinds):
             return WRITES
-        if not self.random and does.random:
-            return "it draws random numbers"
-        if not self.effects and (does.ordered or does.domains):
-            return "it has effects whose order is seen"
-        if not isinstance(node.do, Op):
-            return ""
-        if not self.views and (does.aliases or does.aliases_slots) and node.do.name != "operator.getitem":
-            return "values share memory"
-        if not self.training and _trains(node, node.do.name):
-            return "it trains"
+        for graph in map(program.graphs.__getitem__, program.order):
+            for node, does in zip(graph.nodes, node_effects(program, graph), strict=True):
+                if reason := self._broken_by_node(node, does):
+                    return reason
         return ""
 
-    def _broken_by_outputs(self, program: Program) -> str:
-        if self.views:
-            return ""
-        given = list(program.main.output_refs())
-        formals = {formal.name for formal in program.main.inputs}
-        twice = len(set(given)) != len(given) or not formals.isdisjoint(given)
-        return "an output is an input or another output" if twice else ""
+    def _broken_by_node(self, node: Node, does: NodeEffects) -> str:
+        name = node.do.name if isinstance(node.do, Op) else ""
+        is_view = name not in ("", "operator.getitem") and bool(does.aliases or does.aliases_slots)
+        reasons = {
+            WRITES: self.writes != "anywhere" and (does.writes or does.writes_slots),
+            "it draws random numbers": not self.random and does.random,
+            "it has ordered effects": not self.effects and (does.ordered or does.domains),
+            "values share memory": not self.views and is_view,
+            "it trains": not self.training and _trains(node, name),
+        }
+        return next((reason for reason, holds in reasons.items() if holds), "")
 
     @property
     def barred(self) -> frozenset[str]:
-        """What is not drawn, so that most programs are within the contract."""
+        """The features that are not drawn, so that most programs are within the contract."""
         names = ("random", "effects", "regions", "training", "views", "dynamic")
         writes = {"anywhere": (), "at the end": ("writes",), "nowhere": ("writes", "new contents")}[self.writes]
         return frozenset([*writes, *[name for name in names if not getattr(self, name)]])
+
+    def admitted(self, case: Case | None) -> Case | None:
+        """Return a case as the pass gets it, its state as inputs if the contract says so; None outside of the contract."""
+        if case is None or self.broken_by(case.program):
+            return None
+        return lifted(case) if self.state == "inputs" else case
 
     def without(self, *claims: str) -> Contract:
         """Return the contract without some of its claims: ``"aliasing"``, ``"values"``, ``"assertions"``.
@@ -155,10 +148,10 @@ def _shares_state(program: Program) -> bool:
 
 
 ANYTHING = Contract()
-"""Any valid graph: what a pass must be ready for that says nothing of what it needs."""
+"""Any valid graph: for passes without assumptions."""
 
 FUNCTIONAL = Contract(writes="at the end", state="inputs", effects=False, aliasing=False)
-"""What compilers of torch give their passes: functional graphs of inputs alone, with the copies of mutated ones at the end.
+"""The graphs that compilers of torch pass to their passes: functional, state as inputs, copies into mutated inputs at the end.
 Callers restore aliases of outputs."""
 
 INFERENCE = Contract(writes="at the end", state="inputs", aliasing=False, random=False, training=False, effects=False)
@@ -167,16 +160,16 @@ INFERENCE = Contract(writes="at the end", state="inputs", aliasing=False, random
 POINTWISE = Contract(
     writes="nowhere", aliasing=False, random=False, training=False, effects=False, views=False, regions=False, dynamic=False
 )
-"""The least: graphs of operators that compute, of fixed sizes, and nothing else."""
+"""The simplest graphs: pure operators on fixed sizes."""
 
 
 # -- state as inputs -------------------------------------------------------------------------------------------------------------
 
 
 def lifted(case: Case) -> Case | None:
-    """Return a case whose state is inputs like any others; None where that is none of plain tensors, each in its own memory.
+    """Return a case whose state is user inputs; None if the state is not plain tensors, each with separate memory.
 
-    Every call is given the state as it is at first; what the program writes to it is written to those inputs.
+    Every call gets the initial state; writes to it become writes to those inputs.
 
     Args:
         case: of a flat program that takes its state as inputs.
@@ -187,45 +180,29 @@ def lifted(case: Case) -> Case | None:
     >>> [leaf.shape for leaf in found.calls[0]], len(found.program.state)
     ([torch.Size([1, 2]), torch.Size([1]), torch.Size([1, 2])], 0)
     """
-    program = case.program
-    if not program.state or not _is_plain(program):
-        return case if not program.state else None
-    places = {spec.slot: number for number, spec in enumerate(program.signature.inputs) if type(spec) is StateInput}
-    wrote = [spec.slot for spec in program.signature.outputs if type(spec) is StateMutation]
-    if not places.keys() >= set(wrote):
-        return None
-    signature = evolve(
-        program.signature,
-        inputs=tuple([_input(program, spec) for spec in program.signature.inputs]),
-        outputs=tuple([_output(places, spec) for spec in program.signature.outputs]),
-        in_spec=None,
-        out_spec=None,
-        arg_names=(),
-    )
-    made = program.evolve(signature=signature, state=State())
-    return evolve(
-        case_with_calls(made, [_leaves(program, leaves) for leaves in case.calls], seed=case.seed), tolerance=case.tolerance
-    )
-
-
-def _is_plain(program: Program) -> bool:
-    slots = [slot for _, slot in program.state.pairs]
-    tensors = all(isinstance(slot.value, torch.Tensor) and slot.kind is not SlotKind.MODULE for slot in slots)
-    return tensors and len({slot.storage for slot in slots}) == len(slots) and len(program.graphs) >= 1
-
-
-def _input(program: Program, spec: InputSpec) -> InputSpec:
-    if type(spec) is not StateInput:
-        return spec
-    value = program.state[spec.slot].value
-    return UserInput(TensorType(value.dtype, tuple(value.shape), str(device_of(value))), spec.slot)
-
-
-def _output(places: dict[str, int], spec: OutputSpec) -> OutputSpec:
-    return InputMutation(places[spec.slot]) if type(spec) is StateMutation else spec
-
-
-def _leaves(program: Program, leaves: Sequence[Any]) -> list[Any]:
-    rest = iter(leaves)
+    program, slots = case.program, dict(case.program.state.pairs)
+    if not slots:
+        return case
     specs = program.signature.inputs
-    return [program.state[spec.slot].value.detach() if type(spec) is StateInput else next(rest) for spec in specs]
+    places = {spec.slot: number for number, spec in enumerate(specs) if type(spec) is StateInput}
+    wrote = [spec.slot for spec in program.signature.outputs if type(spec) is StateMutation]
+    is_plain = all(isinstance(slot.value, torch.Tensor) and slot.kind is not SlotKind.MODULE for slot in slots.values())
+    if not is_plain or _shares_state(program) or not places.keys() >= set(wrote):
+        return None
+
+    def given(spec: InputSpec) -> InputSpec:
+        if type(spec) is not StateInput:
+            return spec
+        value = slots[spec.slot].value
+        return UserInput(TensorType(value.dtype, tuple(value.shape), str(device_of(value))), spec.slot)
+
+    outputs = [InputMutation(places[spec.slot]) if type(spec) is StateMutation else spec for spec in program.signature.outputs]
+    signature = evolve(
+        program.signature, inputs=tuple(map(given, specs)), outputs=tuple(outputs), in_spec=None, out_spec=None, arg_names=()
+    )
+    calls = []
+    for leaves in case.calls:
+        rest = iter(leaves)
+        calls.append([slots[spec.slot].value.detach() if type(spec) is StateInput else next(rest) for spec in specs])
+    made = program.evolve(signature=signature, state=State())
+    return evolve(case_with_calls(made, calls, seed=case.seed), tolerance=case.tolerance)

@@ -1,7 +1,7 @@
-"""What a program means where random numbers need not be the same ones, and what a graph module does when it is called.
+"""Compare programs up to the order of random draws; call graph modules.
 
-Two draws that a pass exchanges are as good as before; two that it merges are not, and neither is one that something else now
-depends on.  So a program is run a second time with each draw seeded by itself, and draws are counted.
+A pass may exchange two draws, but may not merge them.  So a program runs a second time with each draw seeded by itself, and the
+draws are counted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 
 from ...ir.arguments import bodies_in
 from ...ir.effects.resolved import node_effects
-from ...ir.graph import Call, Graph, Op
+from ...ir.graph import Call, Graph, Node, Op
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.torch_private import pytree, resolve_operator, schema_of, storage_key
@@ -38,12 +38,12 @@ ASSERTIONS = frozenset(
         "aten._functional_assert_async.msg",
     }
 )
-"""Operators that raise where something does not hold, and otherwise do nothing."""
+"""Operators that raise if a condition is false, and do nothing else."""
 
 
 @frozen
 class Draws:
-    """What a program means with each draw seeded by itself, and how many there are in all calls."""
+    """The meaning of a program with each draw seeded by itself, and the number of draws in all calls."""
 
     meaning: Meaning
     count: int
@@ -59,7 +59,7 @@ def is_random(program: Program) -> bool:
 
 
 def drawn_alone(program: Program, calls: Sequence[Sequence[Any]]) -> Draws:
-    """Return what a program means if every operator that draws numbers draws the same ones.
+    """Run a program with each draw seeded by itself.
 
     Args:
         program: a program of real operators at any stage, on the CPU.
@@ -68,45 +68,43 @@ def drawn_alone(program: Program, calls: Sequence[Sequence[Any]]) -> Draws:
     >>> drawn_alone(Program.of({"": Graph((), (), ())}), [()]).count
     0
     """
-    machine, count = TensorMachine(), [0]
+    count = 0
 
-    def reseeding(target: Callable[..., Any]) -> Callable[..., Any]:
-        def draw(*args: Any, **kwargs: Any) -> Any:
-            if not _is_idle(target, args, kwargs):
-                count[0] += 1
-            if not schema_of(target).is_mutable:  # numbers fill memory in its order, which is no part of what is drawn
-                args, kwargs = pytree.tree_map(_in_order, (args, kwargs))
-            with seeded(7):
-                return target(*args, **kwargs)
+    def draw(target: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        nonlocal count
+        if schema_of(target).is_mutable:
+            count += 1
+        else:
+            # `dropout(x, 0.0)` draws numbers, and returns x whatever they are.
+            count += bool(value_differences(*[_seeded(number, target, args, kwargs) for number in range(2)]))
+            # Numbers fill memory in its order, which does not matter here.
+            args, kwargs = pytree.tree_map_only(torch.Tensor, torch.Tensor.contiguous, (args, kwargs))
+        return _seeded(7, target, args, kwargs)
 
-        return draw
-
-    functions = dict(machine.functions)
-    for _, node in program.nodes():
-        if type(node.do) is Op and node.do.effects.random and node.do.target is not None and not bodies_in(node.args):
-            functions.setdefault(node.do.name, reseeding(node.do.target))
-    machine.functions = functions
+    nodes = [node for _, node in program.nodes() if type(node.do) is Op and node.do.effects.random and not bodies_in(node.args)]
+    machine = _with_functions(nodes, draw)
     with torch.no_grad():
-        return Draws(evaluate(program, calls, machine), count[0])
+        return Draws(evaluate(program, calls, machine), count)
 
 
-def _in_order(leaf: Any) -> Any:
-    return leaf.clone(memory_format=torch.contiguous_format) if isinstance(leaf, torch.Tensor) else leaf
+def _seeded(number: int, target: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    with seeded(number):
+        return target(*args, **kwargs)
 
 
-def _is_idle(target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    # `dropout(x, 0.0)` draws numbers, and gives x whatever they are.
-    if schema_of(target).is_mutable:
-        return False
-    results: list[Any] = []
-    for number in range(2):
-        with seeded(number):
-            results.append(target(*args, **kwargs))
-    return not value_differences(*results)
+def _with_functions(nodes: Sequence[Node], function: Callable[[Callable[..., Any], Any, Any], Any]) -> TensorMachine:
+    # A machine that calls a function in place of the operators of some nodes.
+    def instead(target: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: function(target, args, kwargs)
+
+    machine = TensorMachine()
+    known = {do.name: instead(do.target) for node in nodes if type(do := node.do) is Op and do.target is not None}
+    machine.functions = {**known, **machine.functions}
+    return machine
 
 
 def without_idle_draws(program: Program) -> Program:
-    """Return a program without what nothing depends on, draws of random numbers included; the same object if there is none.
+    """Return a program without unused nodes, random draws included; the same object if there are none.
 
     Args:
         program: a program at any stage.
@@ -131,7 +129,7 @@ def without_idle_draws(program: Program) -> Program:
 
 
 def asserted(program: Program, calls: Sequence[Sequence[Any]]) -> tuple[str, ...]:
-    """Return what a program asserts when it runs, in order, each once; what is true of any call is left out.
+    """Return the assertions of a run in order, each once, without those that are constant.
 
     Args:
         program: a program of real operators at any stage, on the CPU.
@@ -142,35 +140,29 @@ def asserted(program: Program, calls: Sequence[Sequence[Any]]) -> tuple[str, ...
     """
     nodes = [node for _, node in program.nodes() if type(node.do) is Op and node.do.name in ASSERTIONS]
     may_fail = [node for node in nodes if node.args[:1] != (True,)]
-    if not may_fail:
-        return ()
-    machine, heard = TensorMachine(), dict[str, None]()
+    heard: dict[str, None] = {}
 
-    def hearing(target: Callable[..., Any]) -> Callable[..., Any]:
-        def asserts(*args: Any, **kwargs: Any) -> Any:
-            heard[_statement(args, kwargs)] = None
-            return target(*args, **kwargs)
+    def hear(target: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        heard[_statement(args, kwargs)] = None
+        return target(*args, **kwargs)
 
-        return asserts
-
-    known = {node.do.name: hearing(node.do.target) for node in nodes if type(node.do) is Op and node.do.target is not None}
-    machine.functions = {**machine.functions, **known}
-    with seeded(0), torch.no_grad():
-        evaluate(program, calls, machine)
+    if may_fail:
+        with seeded(0), torch.no_grad():
+            evaluate(program, calls, _with_functions(nodes, hear))
     always = {_statement(node.args, dict(node.kwargs)) for node in nodes if node not in may_fail}
     always -= {_statement(node.args, dict(node.kwargs)) for node in may_fail}
     return tuple([statement for statement in heard if statement not in always])
 
 
 def _statement(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    # The text, or what metadata should be; the condition itself may be computed in another way.
+    # The text, or the expected metadata; the condition itself may be computed in another way.
     said = [arg for arg in (*args[1:], *kwargs.values()) if isinstance(arg, str | torch.dtype | torch.device | list | tuple)]
     return ", ".join(map(repr, said)) or "a condition"
 
 
 @frozen
 class Called:
-    """What came of one call of a graph module.
+    """The outcome of one call of a graph module.
 
     >>> Called((), {}).outputs
     ()
@@ -179,15 +171,15 @@ class Called:
     outputs: tuple[Any, ...]
     """Contents of tensors; type and text of anything else."""
     memory: Mapping[str, int]
-    """For each input, output and piece of state that is a tensor, which memory it lies in: a number of this call."""
+    """The number of the memory of each tensor among inputs, outputs and state."""
 
 
 def called(module: torch.fx.GraphModule, leaves: Sequence[Any]) -> Called:
-    """Return what a call of a graph module gives; the module and the leaves stay as they are, and nothing is printed.
+    """Call a graph module; the module and the leaves stay as they are, and nothing is printed.
 
     Args:
-        module: takes leaves and gives a tuple of leaves.
-        leaves: of the inputs.
+        module: takes leaves and returns a tuple of leaves.
+        leaves: the inputs.
 
     >>> made = called(torch.fx.symbolic_trace(lambda x: (x, x + 1)), [torch.ones(1)])
     >>> made.outputs, shared_memory(made, made)
@@ -210,7 +202,7 @@ def _called(module: torch.fx.GraphModule, given: Sequence[Any]) -> Called:
 
 
 def shared_memory(one: Called, other: Called) -> list[str]:
-    """Return which tensors share memory in one call, of those that both have: each group as one text."""
+    """Return the groups of tensors that share memory in one call, of the tensors of both."""
     return groups({name: one.memory[name] for name in sorted(one.memory.keys() & other.memory.keys())})
 
 
@@ -220,7 +212,7 @@ def _shown(value: Any) -> Contents | tuple[str, str]:
 
 @contextmanager
 def _silent(module: torch.fx.GraphModule) -> Generator[None]:
-    # The module itself is called: a copy of one of another class need not be one.
+    # The module itself is called, because copies of other classes may fail.
     graphs = [inner for inner in module.modules() if isinstance(inner, torch.fx.GraphModule)]
     nodes = [node for inner in graphs for node in inner.graph.find_nodes(op="call_function", target=PRINT)]
     for target in (_nothing, PRINT):
@@ -242,4 +234,4 @@ def _as_it_was(module: torch.nn.Module) -> Generator[None]:
 
 
 def _nothing(s: str) -> None:
-    """Take the place of what prints a text."""
+    """Replace the operator that prints a text."""

@@ -1,11 +1,12 @@
-"""``check_rule``: laws of rewrite rules, asked of programs that are drawn around a pattern.  Needs the extra ``laws``.
+"""``check_rule``: test rewrite rules against laws, on programs built around their patterns.  Needs the extra ``laws``.
 
-Operands are found by trying the pattern, torch traces it on them, and programs are built around what it traced.
+``operands`` draws values for the variables of a pattern, ``instances`` traces the pattern on them, ``build`` builds programs
+around it, ``laws`` lists the laws, ``checking`` tests them.
 """
 
 from __future__ import annotations
 
 from .checking import RuleReport, check_rule
-from .laws import LAYOUT, RULE_LAWS
+from .laws import RULE_LAWS
 
-__all__ = ["LAYOUT", "RULE_LAWS", "RuleReport", "check_rule"]
+__all__ = ["RULE_LAWS", "RuleReport", "check_rule"]

@@ -1,7 +1,7 @@
-"""``build``: a drawn recipe becomes a program around patterns, with the tensors to run it with.
+"""Build programs around instances of patterns, with the tensors to run them with.
 
-It is built node by node and run meanwhile, so that each node fits; small numbers of a recipe choose what is simple, so that a
-program that breaks a law shrinks to one operator after the other.
+A program is run while it is built, so that each node fits.  All choices are drawn, the simplest first: a program that breaks a
+law shrinks to a few operators.
 """
 
 from __future__ import annotations
@@ -24,127 +24,37 @@ from ...ir.names import Names
 from ...ir.operators import op_of
 from ...ir.persistent import pmap
 from ...ir.program import Program
-from ...ir.signature import Constraints, InputSpec, Range, Signature, StateInput, TensorType, UserInput, UserOutput
+from ...ir.signature import Constraints, Range, Signature, TensorType, UserInput, UserOutput
 from ...ir.state import Slot, SlotKind, State
 from ...ir.verify import verify
-from ...transforms import infer
+from ...transforms import infer, lift_state
 from ..evaluate import evaluate
 from ..purity import seeded
 from ..toy import GETITEM, PRINT, TensorMachine
 from .instances import Instance, changed, run_node
 from .operands import CALLS, Operand, quiet
 
-__all__ = ["Drawn", "Hit", "Recipe", "Step", "build", "recipes"]
-
-FEEDS = 12
-"""How many ways there are to come by an operand (``build.py``)."""
-
-STEPS = 12
-"""How many kinds of other nodes there are."""
-
-ENDS = 6
-"""How many ways there are to use what a pattern gives."""
-
-
-@frozen
-class Step:
-    """A node beside the patterns: what it does, and to which value."""
-
-    kind: int
-    value: int
-
-
-@frozen
-class Hit:
-    """A pattern: on which operands, where those come from, what stands between its nodes, and what becomes of its result."""
-
-    instance: int
-    feeds: tuple[int, ...]
-    between: tuple[tuple[int, Step], ...]
-    """After which of its nodes another node stands."""
-    end: int
-    changed: int
-    """Which literal is another; 0 for none."""
-
-
-@frozen
-class Recipe:
-    """All that is drawn for a program."""
-
-    before: tuple[Step, ...]
-    hits: tuple[Hit, ...]
-    after: tuple[Step, ...]
-    outputs: tuple[int, ...]
-    place: int
-    """In the root, in a body that two modules share, in a body that is called twice, in a branch."""
-    sunk: bool
-    dynamic: int
-    """Above 1 one of the sizes of the inputs is known only when it runs: in the root alone."""
-    variant: int
-
-
-def _often(usual: int, others: st.SearchStrategy[int], *, of: int) -> st.SearchStrategy[int]:
-    # The usual number most of the time.
-    return st.integers(0, of).flatmap(lambda drawn: others if drawn == of else st.just(usual))
-
-
-STEP = st.builds(Step, st.integers(0, STEPS - 1), st.integers(0, 7))
-
-FEED = st.one_of(st.just(0), st.integers(0, FEEDS - 1), st.integers(0, FEEDS - 1))
-
-BETWEEN = st.one_of(
-    st.just(()), st.just(()), st.just(()), st.lists(st.tuples(st.integers(0, 3), STEP), min_size=1, max_size=2).map(tuple)
-)
-
-
-def _hits(*, changed: bool) -> st.SearchStrategy[Hit]:
-    return st.builds(
-        Hit,
-        st.integers(0, 1 << 10),
-        st.tuples(FEED, FEED, FEED, FEED),
-        BETWEEN,
-        _often(0, st.integers(0, ENDS - 1), of=2),
-        st.integers(1, 24) if changed else st.just(0),
-    )
-
-
-OUTPUTS = st.one_of(st.just(()), st.lists(st.integers(0, 9), max_size=2).map(tuple))
-"""Half of the time nothing else is returned: of a large pattern nearly every value is an inner one, and stays for its users."""
-
-PLACES = st.sampled_from((0, 0, 0, 0, 0, 1, 1, 2, 3))
-
-
-@cache
-def recipes(*, changed: bool = False) -> st.SearchStrategy[Recipe]:
-    """Return the strategy of recipes.
-
-    Args:
-        changed: whether a literal of each pattern is another.
-
-    >>> from hypothesis import find
-    >>> found = find(recipes(), lambda recipe: True)
-    >>> len(found.hits), found.hits[0].feeds, found.place
-    (1, (0, 0, 0, 0), 0)
-    """
-    return st.builds(
-        Recipe,
-        st.one_of(st.just(()), st.lists(STEP, max_size=2).map(tuple)),
-        st.lists(_hits(changed=changed), min_size=1, max_size=3).map(tuple),
-        st.one_of(st.just(()), st.lists(STEP, max_size=3).map(tuple)),
-        OUTPUTS,
-        PLACES,
-        st.booleans(),
-        st.integers(0, 3),
-        st.integers(0, 1 << 16),
-    )
-
+__all__ = ["Drawn", "build", "drawn_around", "simplest"]
 
 aten: Any = torch.ops.aten
+
+Pick = Callable[[str, Sequence[Any]], Any]
+"""Chooses one of several values, by the name of the choice; the first value is the simplest."""
+
+
+@frozen(eq=False)
+class Drawn:
+    """A program, and the leaves of its inputs for each call."""
+
+    program: Program
+    calls: tuple[tuple[Any, ...], ...]
+    variant: int = 0
+    """The seed of the variants that laws compare it with."""
 
 
 @frozen(eq=False)
 class Given:
-    """A user input: what it is like, and the tensor that is made of it."""
+    """A user input: an operand, and the tensor that is made of it."""
 
     name: str
     operand: Operand
@@ -152,13 +62,8 @@ class Given:
     change: Callable[[torch.Tensor], torch.Tensor]
 
     def at(self, call: int, *, size: int = 0) -> torch.Tensor:
-        """Return its tensor in a call.
-
-        Args:
-            call: the number of the call.
-            size: grows with each call, wherever it is one of the sizes; by default none does.
-        """
-        operand = self.operand.grown(size, call) if size else self.operand
+        """Return the tensor for a call; dimensions of one size grow with each call, if it is not 0."""
+        operand = self.operand.grown(size, call) if size and call else self.operand
         return self.change(operand.at(call, self.index)).contiguous()
 
 
@@ -166,8 +71,8 @@ class Flow:
     """A graph while it is written.
 
     Args:
-        is_pure: whether all is passed in and nothing is written, as in the branches of ``cond``.
-        is_dynamic: whether sizes of inputs may be others in other calls, so that none is written down or in the state.
+        barred: what nodes may not do: "writes", "random", "effects", "views", "state".
+        is_dynamic: whether a size of the inputs is symbolic, so that sizes are neither written down nor in the state.
 
     >>> flow = Flow()
     >>> x = flow.given(Operand(torch.ones(2)))
@@ -175,8 +80,8 @@ class Flow:
     ('neg', None, ['neg'])
     """
 
-    def __init__(self, *, is_pure: bool = False, is_dynamic: bool = False) -> None:
-        self.is_pure = is_pure
+    def __init__(self, barred: Collection[str] = (), *, is_dynamic: bool = False) -> None:
+        self.barred = barred
         self.is_dynamic = is_dynamic
         self.names = Names([])
         self.inputs: list[Given] = []
@@ -184,84 +89,48 @@ class Flow:
         self.known: dict[str, torch.Tensor] = {}
         """The tensors of the first call, in order."""
         self.slots: dict[str, Slot] = {}
-        self.reads: dict[str, str] = {}
-        """The name of the read of each slot."""
-
-    # -- where values come from -------------------------------------------------------------------------------------------------
+        self.reads: list[Node] = []
 
     def given(self, operand: Operand, change: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.clone) -> str:
-        """Add a user input, and return its name.
-
-        Args:
-            operand: what it is like.
-            change: makes another tensor of it, of which it is a view.
-        """
+        """Add a user input, and return its name; ``change`` makes a tensor that has the operand as a view."""
         name = self.names.fresh("x")
         self.inputs.append(Given(name, operand, len(self.inputs), change))
         self.known[name] = self.inputs[-1].at(0)
         return name
 
     def read(self, operand: Operand, kind: SlotKind, *, tied: bool = False) -> str:
-        """Add a read of state, and return its name.
-
-        Args:
-            operand: what it is like.
-            kind: of the state; what cannot be trained is a buffer in place of a parameter.
-            tied: whether it is the tensor of another slot, where one is like it.
-        """
-        like = operand.value
-        others = [slot for slot in self.slots.values() if slot.value.dtype is like.dtype and slot.value.shape == like.shape]
-        number = len(self.slots)
-        slot = self.names.fresh(WORDS[kind])
+        """Add a slot like an operand and a read of it, and return its name; ``tied`` shares the cell of a slot like it."""
+        like, number = operand.value, len(self.slots)
         value: Any = operand.at(0, number + 1)
-        if kind is SlotKind.PARAMETER and (like.dtype.is_floating_point or like.dtype.is_complex):
-            value = torch.nn.Parameter(value)
-        elif kind is SlotKind.PARAMETER:
-            kind = SlotKind.BUFFER
+        if kind is SlotKind.PARAMETER:
+            is_trained = like.dtype.is_floating_point or like.dtype.is_complex
+            kind, value = (kind, torch.nn.Parameter(value)) if is_trained else (SlotKind.BUFFER, value)
+        others = [slot for slot in self.slots.values() if slot.value.dtype is like.dtype and slot.value.shape == like.shape]
         new = Slot(kind, value, number, number, persistent=kind is not SlotKind.CONSTANT)
-        self.slots[slot] = others[0] if tied and others else new
-        name = self.reads[slot] = self.names.fresh(f"{slot}_read")
-        shared = next((self.known[self.reads[other]] for other in self.reads if other != slot and self._ties(slot, other)), None)
-        self.known[name] = value.detach().clone() if shared is None else shared
+        slot = self.names.fresh(WORDS[kind])
+        self.slots[slot] = found = others[0] if tied and others else new
+        name = self.names.fresh(f"{slot}_read")
+        first = next((node for node in self.reads if self.slots[node.do.slot].cell == found.cell), None)  # type: ignore[union-attr]
+        self.known[name] = self.known[first.name] if first else found.value.detach().clone()
+        self.reads.append(Node(name, Get(slot)))
         return name
 
-    def _ties(self, one: str, other: str) -> bool:
-        return self.slots[one].cell == self.slots[other].cell
-
-    @property
-    def state(self) -> State:
-        """What it reads."""
-        return State(tuple(self.slots), pmap(self.slots))
-
-    def get_nodes(self) -> list[Node]:
-        """Return its reads of state as nodes."""
-        return [Node(name, Get(slot)) for slot, name in self.reads.items()]
-
-    # -- nodes ------------------------------------------------------------------------------------------------------------------
-
     def add(self, target: Any, *args: Any) -> str | None:
-        """Add a node, and return its name; None if the operator refuses its operands.
-
-        Args:
-            target: the operator.
-            args: names of values, and arguments as they stand.
-        """
+        """Add a node, and return its name; None if the operator refuses its operands."""
         given = tuple([Ref(arg) if isinstance(arg, str) and arg in self.known else arg for arg in args])
-        word = str(target).split(".")[1]
-        return self.put(Node(word, op_of(target), given), {})
+        return self.put(Node(str(target).split(".")[1], op_of(target), given), {})
 
     def put(self, node: Node, renamed: dict[str, str]) -> str | None:
         """Add a node of a pattern, and return its name; None if the operator refuses its operands.
 
         Args:
-            node: as it stands in the pattern.
-            renamed: what values of the pattern are called here; the new one is added.
+            node: the node of the pattern.
+            renamed: the names of values of the pattern in this graph; the new one is added.
         """
         known: dict[str, Arg] = {name: Ref(now) for name, now in renamed.items()}
         args, kwargs = replace_refs(node.args, known), replace_refs(node.kwargs, known)
-        there = Node("", node.do, args, kwargs)
         try:
-            value = run_node(there, self.known)
+            value = run_node(Node("", node.do, args, kwargs), self.known)
         except Exception:  # noqa: BLE001  whatever an operator has against its operands
             return None
         name = renamed[node.name] = self.names.fresh(node.name)
@@ -269,182 +138,268 @@ class Flow:
         self.known[name] = value
         return name
 
-    def copied(self, name: str) -> str:
-        """Add a copy of a value, contiguous and with memory of its own, and return its name."""
-        node = Node("clone", op_of(aten.clone.default), (Ref(name),), (("memory_format", torch.contiguous_format),))
-        return self.put(node, {name: name}) or name
-
     def tensors(self) -> list[str]:
-        """Return the names of its values that are tensors, the latest first."""
+        """Return the names of its tensors, the latest first."""
         return [name for name in reversed(self.known) if isinstance(self.known[name], torch.Tensor)]
 
-    def like(self, operand: Operand) -> list[str]:
-        """Return the names of its values that have the type and the sizes of an operand, the latest first."""
-        like = operand.value
-        return [n for n in self.tensors() if self.known[n].dtype is like.dtype and self.known[n].shape == like.shape]
-
     def value(self, number: int) -> str | None:
-        """Return the name of a tensor, 0 for the latest; None if there is none."""
+        """Return the name of a tensor, 0 for the latest; None if no tensor exists."""
         found = self.tensors()
         return found[number % len(found)] if found else None
 
+    def step(self, pick: Pick, kinds: Sequence[int] = range(12)) -> None:
+        """Add a node beside the patterns."""
+        does, add = STEPS[pick("step", kinds)]
+        value = self.value(pick("value", range(8)))
+        if value is not None:
+            (add if does not in self.barred else STEPS[0][1])(self, value)
 
-def supplied(flow: Flow, operand: Operand, feed: int) -> str:
-    """Return the name of a value that is like an operand.
+    def steps(self, pick: Pick, name: str, most: int) -> None:
+        """Add some nodes, or none."""
+        for _ in range(_few(pick, name, most)):
+            self.step(pick)
+
+
+def _few(pick: Pick, name: str, most: int) -> int:
+    return max(0, pick(name, range(2 * most + 1)) - most)  # none about half of the time
+
+
+def _same_shape(flow: Flow, value: str) -> str:
+    others = [name for name in flow.tensors() if name != value and flow.known[name].shape == flow.known[value].shape]
+    return others[0] if others else value
+
+
+def _write_into_part(flow: Flow, value: str) -> None:
+    if part := flow.add(aten.select.int, value, 0, 0):
+        flow.add(aten.mul_.Tensor, part, 2)
+
+
+def _print(flow: Flow, _: str) -> None:
+    flow.nodes.append(Node(flow.names.fresh("print_"), PRINT, (f"here {len(flow.nodes)}",)))
+
+
+STEPS: tuple[tuple[str, Callable[[Flow, str], Any]], ...] = (
+    ("", lambda flow, value: flow.add(aten.mul.Tensor, value, 2)),
+    ("", lambda flow, value: flow.add(aten.clone.default, value)),
+    ("writes", lambda flow, value: flow.add(aten.add_.Tensor, value, 1)),
+    ("writes", lambda flow, value: flow.add(aten.mul_.Tensor, value, 2)),
+    ("writes", lambda flow, value: flow.add(aten.copy_.default, value, _same_shape(flow, value))),
+    ("writes", _write_into_part),
+    ("views", lambda flow, value: flow.add(aten.transpose.int, value, 0, -1)),
+    ("random", lambda flow, value: flow.add(aten.rand_like.default, value)),
+    ("", lambda flow, value: flow.add(aten.add.Tensor, value, _same_shape(flow, value))),
+    ("effects", _print),
+    ("", lambda flow, value: flow.add(aten.neg.default, value)),
+    ("views", lambda flow, value: flow.add(aten.slice.Tensor, value, 0, 0, 1)),
+)
+"""Nodes beside a pattern: what they do, and how they are added."""
+
+WRITING = (2, 3, 4)
+
+WORDS = {SlotKind.PARAMETER: "w", SlotKind.BUFFER: "b", SlotKind.CONSTANT: "c"}
+"""The names of slots."""
+
+FEEDS = ("input",) * 8 + (
+    "value", "earlier value", "parameter", "buffer", "tied", "transposed", "part", "expanded", "copied", "part of a value",
+)  # fmt: skip
+"""Where an operand comes from; a new input where the way is not possible."""
+
+WITHOUT_SIZES = frozenset({"input", "value", "earlier value", "transposed", "copied", "constant", "read"})
+"""Ways that write down no size, or that the rule needs."""
+
+VIEWED = frozenset({"transposed", "part", "expanded", "part of a value"})
+
+
+def supplied(flow: Flow, operand: Operand, feed: str) -> str:
+    """Return the name of a value like an operand.
 
     Args:
-        flow: where it is wanted.
+        flow: the graph.
         operand: what is wanted.
-        feed: how to come by it; where that cannot be, it is a new input.
+        feed: where it comes from.
 
     >>> flow = Flow()
-    >>> supplied(flow, Operand(torch.ones(2, 3)), 7), flow.known["x"].shape
+    >>> supplied(flow, Operand(torch.ones(2, 3)), "transposed"), flow.known["x"].shape
     ('transpose', torch.Size([3, 2]))
     """
-    like, there = operand.value, flow.like(operand)
-    sized = like.dim() > 0
+    like, tensors = operand.value, flow.tensors()
+    there = [name for name in tensors if flow.known[name].dtype is like.dtype and flow.known[name].shape == like.shape]
     found: str | None = None
-    if flow.is_dynamic and feed not in SIZELESS:
-        return flow.given(operand)
-    match feed:
-        case 2 | 3 if there:
-            found = there[(feed - 2) % len(there)]
-        case 4 | 5 | 6 if not flow.is_pure:
-            found = flow.read(operand, SlotKind.PARAMETER if feed == 4 else SlotKind.BUFFER, tied=feed == 6)
-        case 12 if not flow.is_pure:
-            found = flow.read(operand, SlotKind.CONSTANT)
-        case 7 if like.dim() > 1:
+    is_possible = not (flow.is_dynamic and feed not in WITHOUT_SIZES) and not ("views" in flow.barred and feed in VIEWED)
+    match feed if is_possible else "input":
+        case "value" | "earlier value" if there:
+            found = there[(feed == "earlier value") % len(there)]
+        case "parameter" | "read" | "buffer" | "tied" | "constant" if "state" not in flow.barred:
+            kinds = {"parameter": SlotKind.PARAMETER, "read": SlotKind.PARAMETER, "constant": SlotKind.CONSTANT}
+            found = flow.read(operand, kinds.get(feed, SlotKind.BUFFER), tied=feed == "tied")
+        case "transposed" if like.dim() > 1:
             found = flow.add(aten.transpose.int, flow.given(operand, lambda it: it.transpose(0, -1)), 0, -1)
-        case 8 if sized:
-            longer = flow.given(operand, lambda it: torch.cat([torch.zeros_like(it[:1]), it]) if len(it) else it)
-            found = flow.add(aten.slice.Tensor, longer, 0, 1 if len(like) else 0, len(like) + 1)
-        case 9 if sized and len(like) > 1:
+        case "part" if like.dim() and len(like):
+            longer = flow.given(operand, lambda it: torch.cat([torch.zeros_like(it[:1]), it]))
+            found = flow.add(aten.slice.Tensor, longer, 0, 1, len(like) + 1)
+        case "expanded" if like.dim() and len(like) > 1:
             found = flow.add(aten.expand.default, flow.given(operand, lambda it: it[:1]), Items(like.shape))
-        case 10:
+        case "copied":
             found = flow.add(aten.clone.default, flow.given(operand))
-        case 11 if there and sized:
+        case "part of a value" if there and like.dim():
             found = flow.add(aten.slice.Tensor, there[0], 0, 0, len(like))
         case _:
             pass
-    return flow.given(operand) if found is None else found
+    return found or flow.given(operand)
 
 
-def step(flow: Flow, kind: int, number: int) -> str | None:
-    """Add a node beside the patterns, and return the name of its value; None where none was added.
+# -- programs --------------------------------------------------------------------------------------------------------------------
 
-    Args:
-        flow: where.
-        kind: what it does.
-        number: to which value, 0 for the latest.
+ROOT, SHARED, TWICE, BRANCH = PLACES = ("root", "shared", "twice", "branch")
+"""Where the patterns are: in the root, in a body of two modules, in a body that is called twice, in a branch."""
 
-    >>> flow = Flow()
-    >>> x = flow.given(Operand(torch.ones(2, 3)))
-    >>> [step(flow, kind, 0) for kind in (0, 2, 5)]
-    ['mul', 'add_', 'transpose']
-    """
-    value = flow.value(number)
-    if value is None or (flow.is_pure and kind in WRITING):
-        return None
-    other = next((name for name in flow.tensors()[number:] if flow.known[name].shape == flow.known[value].shape), value)
-    match kind:
-        case 2:
-            return flow.add(aten.add_.Tensor, value, 1)
-        case 4:
-            part = flow.add(aten.select.int, value, 0, 0)
-            return None if part is None else flow.add(aten.mul_.Tensor, part, 2)
-        case 5:
-            return flow.add(aten.transpose.int, value, 0, -1)
-        case 6:
-            return flow.add(aten.copy_.default, value, other)
-        case 7:
-            return flow.add(aten.rand_like.default, value)
-        case 8:
-            return flow.add(aten.add.Tensor, value, other)
-        case 9:
-            flow.nodes.append(Node(flow.names.fresh("print_"), PRINT, (f"here {len(flow.nodes)}",)))
-            return None
-        case 11:
-            return flow.add(aten.slice.Tensor, value, 0, 0, 1)
-        case _:
-            simple = SIMPLE.get(kind, (aten.neg.default,))
-            return flow.add(simple[0], value, *simple[1:])
+IN_BRANCHES = ("writes", "random", "effects", "state")
+"""What branches do not do here."""
 
+TREE = frozenset({"state sunk", "mutations in place", "token free"})
 
-SIMPLE: dict[int, tuple[Any, ...]] = {0: (aten.mul.Tensor, 2), 1: (aten.clone.default,), 3: (aten.mul_.Tensor, 2)}
-"""Kinds of nodes that are one operator on one value; others negate it."""
-
-READING = (4, 5, 6)
-"""Ways to come by an operand that read it from the state: a parameter, a buffer, a tied one."""
-
-CONSTANT = 12
-"""The way that reads a constant, where nothing else would do."""
-
-WORDS = {SlotKind.PARAMETER: "w", SlotKind.BUFFER: "b", SlotKind.CONSTANT: "c"}
-"""What slots are called."""
-
-SIZELESS = frozenset({0, 1, 2, 3, 7, 10})
-"""Ways to come by an operand in which no size is written down."""
-
-WRITING = frozenset({2, 3, 4, 6, 7, 9})
-"""Kinds of nodes that do more than compute."""
-
-
-FLAT, TREE = frozenset({"mutations in place", "token free"}), frozenset({"state sunk", "mutations in place", "token free"})
+FLAT = frozenset({"flat", "mutations in place", "token free"})
 
 SIZE = Sym("s0")
 
-ROOT, SHARED, TWICE, BRANCH = range(4)
 
-
-@frozen(eq=False)
-class Drawn:
-    """A program, and the tensors that it is called with."""
-
-    program: Program
-    calls: tuple[tuple[Any, ...], ...]
-
-
-def build(recipe: Recipe, pool: Sequence[Instance]) -> Drawn | None:
-    """Return the program of a recipe; None if nothing came of it that is valid and runs.
+def build(
+    pick: Pick, pool: Sequence[Instance], *, near: bool = False, is_flat: bool = False, barred: Collection[str] = ()
+) -> Drawn | None:
+    """Build a program around patterns; return None if it is not valid, or does not run.
 
     Args:
-        recipe: what was drawn.
-        pool: the patterns that it chooses from, the simplest first.
+        pick: makes all choices.
+        pool: the instances to choose from, the simplest first.
+        near: whether one literal of each pattern is changed.
+        is_flat: whether the program calls no modules and takes its state as inputs; then there are more writes inside patterns.
+        barred: what programs do not do: "writes", "random", "effects", "views", "regions", "dynamic".
     """
-    flow = Flow(is_pure=recipe.place == BRANCH, is_dynamic=recipe.place == ROOT and recipe.dynamic > 1)
+    place = pick("place", (ROOT,) * 5 + (SHARED, SHARED, TWICE, BRANCH))
+    place = ROOT if "regions" in barred or (is_flat and place != BRANCH) else place
+    is_dynamic = place == ROOT and "dynamic" not in barred and pick("dynamic", (False, False, True, True))
+    flow = Flow((*barred, *(IN_BRANCHES if place == BRANCH else ())), is_dynamic=is_dynamic)
     results: list[str] = []
     finite: set[str] = set()
     with quiet():
-        for each in recipe.before:
-            step(flow, each.kind, each.value)
-        for hit in recipe.hits:
-            results += _hit(flow, hit, pool, finite)
-        for each in recipe.after:
-            step(flow, each.kind, each.value)
-        drawn = [flow.value(number) for number in recipe.outputs] if results else []
-    outputs = [*results, *[name for name in drawn if name is not None]]
-    if not outputs:
-        return None
-    if recipe.place == BRANCH:  # results of branches lie in memory alike, and are no operands
-        with quiet():
-            outputs = [flow.copied(name) for name in outputs]
+        flow.steps(pick, "before", 2)
+        for _ in range(pick("hits", (1, 2, 3))):
+            results += _hit(flow, pick, pool, finite, near=near, is_flat=is_flat)
+        if not results:
+            return None
+        flow.steps(pick, "after", 3)
+        # Half of the time nothing else is returned: most values of a large pattern are inner ones, and would keep their users.
+        others = [flow.value(pick("output", range(10))) for _ in range(_few(pick, "outputs", 2))]
+        outputs = [*results, *[name for name in others if name is not None]]
+        if place == BRANCH:  # results of both branches need the same strides, and are not operands
+            outputs = [_copied(flow, name) for name in outputs]
     size = _growing(flow)
-    program = _with_symbol(_placed(flow, recipe, outputs), size)
+    program = _with_symbol(_placed(flow, place, outputs), size)
+    if is_flat or not pick("sunk", (False, True)):
+        program = lift_state(program) if place == ROOT else program
+    program = program.evolve(facts=FLAT) if is_flat else program
+    calls = tuple([_leaves(flow, place, call, size) for call in range(CALLS)])
     try:
         program = infer(program)
     except PurefxError:
         return None
-    if verify(program):
+    if verify(program) or (finite and not _are_finite(program, calls, finite)):
         return None
-    drawn_calls = tuple([_leaves(flow, recipe, call, size) for call in range(CALLS)])
-    if finite and not _are_finite(program, drawn_calls, finite):
-        return None
-    return Drawn(program, drawn_calls)
+    return Drawn(program, calls, pick("variant", range(1 << 16)))
+
+
+def drawn_around(pool: Sequence[Instance], **options: Any) -> st.SearchStrategy[Drawn | None]:
+    """Return the strategy of programs around patterns.
+
+    Args:
+        pool: the instances, the simplest first.
+        options: of ``build``.
+
+    >>> from hypothesis import find
+    >>> from .instances import instance_of
+    >>> found = instance_of(lambda x: torch.relu(x), [Operand(torch.ones(2))], rule="r")
+    >>> [node.name for node in find(drawn_around([found]), lambda drawn: drawn is not None).program.main.nodes]
+    ['relu', 'mul']
+    """
+
+    @st.composite
+    def drawn(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Drawn | None:
+        return build(lambda _, choices: draw(_sampled(choices)), pool, **options)
+
+    return drawn()
+
+
+_sampled = cache(st.sampled_from)
+
+
+def simplest(instance: Instance, **choices: Any) -> Drawn | None:
+    """Build the program of a pattern on inputs, which returns a function of its result; some choices may be others."""
+    return build(lambda name, several: choices.get(name, several[0]), [instance])
+
+
+def _hit(
+    flow: Flow, pick: Pick, pool: Sequence[Instance], finite: set[str], *, near: bool, is_flat: bool
+) -> list[str]:  # fmt: skip
+    # The values that are returned; none if the pattern does not run on its operands. Notes operands that have to be finite.
+    found: Instance | None = pool[pick("instance", range(len(pool)))]
+    if near and found is not None:
+        found = changed(found, pick("changed", range(24)))
+    if found is None:
+        return []
+    feeds = [pick("feed", FEEDS) if number < 4 else FEEDS[0] for number in range(len(found.leaves))]
+    pairs = zip(found.leaves, feeds, strict=True)
+    renamed = {name: supplied(flow, operand, _feed(found, name, feed)) for (name, operand), feed in pairs}
+    finite.update([renamed[name] for name, operand in found.leaves if operand.is_finite])
+    kinds, places = range(len(STEPS)), list[int]()
+    if len(found.nodes) > 1 and (pick("between", range(4)) == 3 or (is_flat and pick("written", range(3)) == 1)):
+        kinds = WRITING if is_flat else kinds
+        places = [pick("behind", range(min(4, len(found.nodes) - 1))) for _ in range(pick("steps", (1, 2)))]
+    first: str | None = None
+    for number, node in enumerate(found.nodes):
+        name = flow.put(node, renamed)
+        if name is None:
+            return []
+        first = first or name
+        for _ in range(places.count(number)):
+            flow.step(pick, kinds)
+    end = pick("end", (0,) * 10 + (0, 1, 2, 3, 4, 5))
+    return [used for result in found.results for used in _ended(flow, end, renamed[result], first or name)]
+
+
+def _feed(instance: Instance, name: str, feed: str) -> str:
+    if name in instance.constants:
+        return "constant"
+    return "read" if name in instance.from_state and feed not in ("parameter", "buffer", "tied") else feed
+
+
+def _ended(flow: Flow, end: int, result: str, first: str) -> list[str]:
+    doubled = flow.add(aten.mul.Tensor, result, 2) if end not in (1, 2, 3) else None
+    found: list[str | None] = [doubled]
+    match end:
+        case 1:
+            found = [result]
+        case 2:
+            found = [result if "views" in flow.barred else flow.add(aten.transpose.int, result, 0, -1) or result]
+        case 3:
+            if "writes" not in flow.barred:
+                flow.add(aten.add_.Tensor, result, 1)
+            found = [flow.add(aten.mul.Tensor, result, 2)]
+        case 4:
+            found.append(flow.add(aten.add.Tensor, result, result))
+        case 5:
+            found.append(flow.add(aten.mul.Tensor, first, 2))
+        case _:
+            pass
+    return [name for name in found if name is not None]
+
+
+def _copied(flow: Flow, name: str) -> str:
+    node = Node("clone", op_of(aten.clone.default), (Ref(name),), (("memory_format", torch.contiguous_format),))
+    return flow.put(node, {name: name}) or name
 
 
 def _are_finite(program: Program, calls: Sequence[Sequence[Any]], names: Collection[str]) -> bool:
-    # Operands that are computed, as an inner value of another match, may be infinite where those that are given are not, or so
-    # large that a product is.
+    # Computed operands, such as an inner value of another match, may be infinite, or so large that a product is.
     found: list[str] = []
 
     def seen(_: str, part: Any, value: Any) -> None:
@@ -452,179 +407,77 @@ def _are_finite(program: Program, calls: Sequence[Sequence[Any]], names: Collect
         if part.name in names and is_real and not bool((value.abs() <= torch.finfo(value.dtype).max ** 0.5).all()):
             found.append(part.name)
 
-    with seeded(0), torch.no_grad(), suppress(Exception):  # what does not run is left out by those who run it
+    with seeded(0), torch.no_grad(), suppress(Exception):  # a program that does not run is left out later
         evaluate(program, calls, TensorMachine(), seen=seen)
     return not found
 
 
-def _hit(flow: Flow, hit: Hit, pool: Sequence[Instance], finite: set[str]) -> list[str]:
-    # The values that are returned for it: nothing if it does not run on what it got.  Notes operands that have to be finite.
-    instance = pool[hit.instance % len(pool)]
-    found = changed(instance, hit.changed - 1) if hit.changed else instance
-    if found is None:
-        return []
-    instance = found
-    feeds = zip(instance.leaves, (*hit.feeds, *[0] * len(instance.leaves)), strict=False)
-    renamed = {name: supplied(flow, operand, _feed(instance, name, feed)) for (name, operand), feed in feeds}
-    finite.update([renamed[name] for name, operand in instance.leaves if operand.is_finite])
-    first: str | None = None
-    for number, node in enumerate(instance.nodes):
-        name = flow.put(node, renamed)
-        if name is None:
-            return []
-        first = first or name
-        for place, each in hit.between:
-            if number == place % len(instance.nodes) and number < len(instance.nodes) - 1:
-                step(flow, each.kind, each.value)
-    return [used for result in instance.results for used in _ended(flow, hit.end, renamed[result], first)]
-
-
-def _feed(instance: Instance, name: str, feed: int) -> int:
-    if name in instance.constants:
-        return CONSTANT
-    return feed if name not in instance.from_state or feed in READING else READING[0]
-
-
-def _ended(flow: Flow, end: int, result: str, first: str | None) -> list[str]:
-    match end:
-        case 1:
-            found = [result]
-        case 2:
-            found = [flow.add(aten.transpose.int, result, 0, -1) or result]
-        case 3:
-            if not flow.is_pure:
-                flow.add(aten.add_.Tensor, result, 1)
-            found = [flow.add(aten.mul.Tensor, result, 2)]
-        case 4:
-            found = [flow.add(aten.mul.Tensor, result, 2), flow.add(aten.add.Tensor, result, result)]
-        case 5:
-            found = [flow.add(aten.mul.Tensor, result, 2), None if first is None else flow.add(aten.mul.Tensor, first, 2)]
-        case _:
-            found = [flow.add(aten.mul.Tensor, result, 2)]
-    return [name for name in found if name is not None]
-
-
 def _growing(flow: Flow) -> int:
-    # The size that is a symbol: the one that most inputs have; 0 for none.
+    # The size that becomes a symbol: that of most inputs; 0 for none.  The user's operands keep their sizes.
     sizes = Counter([size for given in flow.inputs for size in given.operand.value.shape if size > 1])
-    is_said = any(given.operand.style == "given" for given in flow.inputs)  # the user says which sizes there may be
-    return max(sizes, key=lambda size: (sizes[size], size), default=0) if flow.is_dynamic and not is_said else 0
+    is_own = any(given.operand.style == "given" for given in flow.inputs)
+    return max(sizes, key=lambda size: (sizes[size], size), default=0) if flow.is_dynamic and not is_own else 0
 
 
 def _with_symbol(program: Program, size: int) -> Program:
     if not size:
         return program
-    specs = [
-        evolve(spec, type=evolve(spec.type, shape=tuple([SIZE if one == size else one for one in spec.type.shape])))
-        if type(spec) is UserInput and type(spec.type) is TensorType
-        else spec
-        for spec in program.signature.inputs
-    ]
-    signature = evolve(program.signature, inputs=tuple(specs))
+
+    def sized(spec: Any) -> Any:
+        shape = tuple([SIZE if one == size else one for one in spec.type.shape])
+        return evolve(spec, type=evolve(spec.type, shape=shape))
+
+    signature = evolve(program.signature, inputs=tuple(map(sized, program.signature.inputs)))
     return program.evolve(signature=signature, constraints=Constraints((Range(SIZE, 2, None),)))
 
 
-def _leaves(flow: Flow, recipe: Recipe, call: int, size: int) -> tuple[Any, ...]:
-    condition = [torch.tensor(call % 2 == 0)] if recipe.place == BRANCH else []
+def _leaves(flow: Flow, place: str, call: int, size: int) -> tuple[Any, ...]:
+    condition = [torch.tensor(call % 2 == 0)] if place == BRANCH else []
     return (*condition, *[given.at(call, size=size) for given in flow.inputs])
 
 
-def _placed(flow: Flow, recipe: Recipe, outputs: list[str]) -> Program:
-    match recipe.place:
-        case 0:
-            return _flat(flow, outputs, sunk=recipe.sunk)
-        case 3:
-            return _branched(flow, outputs)
-        case _:
-            return _called(flow, outputs, twice=recipe.place == TWICE)
-
-
-def _flat(flow: Flow, outputs: list[str], *, sunk: bool) -> Program:
-    users = [Input(given.name) for given in flow.inputs]
-    specs = _specs(flow)
-    result = tuple(map(Ref, outputs))
-    if sunk:
-        graph = Graph(tuple(users), (*flow.get_nodes(), *flow.nodes), result)
-        return _program({"": graph}, flow.state, specs, len(outputs), TREE if flow.slots else FLAT)
-    lifted = [Input(name) for name in flow.reads.values()]
-    graph = Graph((*lifted, *users), tuple(flow.nodes), result)
-    return _program({"": graph}, flow.state, [*map(StateInput, flow.reads), *specs], len(outputs), FLAT)
-
-
-def _specs(flow: Flow) -> list[InputSpec]:
-    found: list[InputSpec] = []
-    for given in flow.inputs:
-        value = given.at(0)
-        found.append(UserInput(TensorType(value.dtype, tuple(value.shape)), given.name))
-    return found
-
-
-def _program(graphs: dict[str, Graph], state: State, specs: Sequence[InputSpec], outputs: int, facts: frozenset[str]) -> Program:
-    signature = Signature(tuple(specs), tuple([UserOutput()] * outputs))
+def _placed(flow: Flow, place: str, outputs: list[str]) -> Program:
+    formals = tuple([Input(given.name) for given in flow.inputs])
+    args = tuple([Ref(given.name) for given in flow.inputs])
+    values = {given.name: flow.known[given.name] for given in flow.inputs}
+    body = Graph(formals, (*flow.reads, *flow.nodes), tuple(map(Ref, outputs)))
+    state, facts, graphs, count = State(tuple(flow.slots), pmap(flow.slots)), TREE, {"": body}, len(outputs)
+    if place == BRANCH:
+        condition, nodes = Input("condition"), list[Node]()
+        for number, value in enumerate([flow.known[name] for name in outputs]):
+            full = (op_of(aten.full.default), (Items(value.shape), 1), (("dtype", value.dtype),))
+            nodes.append(Node(f"other_{number}", *full))
+        other = Graph(formals, tuple(nodes), tuple([Ref(node.name) for node in nodes]))
+        call = Node("cond", op_of(torch.ops.higher_order.cond), (Ref("condition"), Body("yes"), Body("no"), args))
+        root = Graph((condition, *formals), *_taken_apart([call], count))
+        graphs, values = {"": root, "yes": body, "no": other}, {"condition": torch.tensor([True])[0], **values}
+    elif place != ROOT:
+        frames = [Frame("a"), Frame("b")] if place == SHARED else [Frame("a", 0), Frame("a", 1)]
+        calls = [Node(f"call_{number}", Call(frame, "body"), args) for number, frame in enumerate(frames)]
+        graphs = {"": Graph(formals, *_taken_apart(calls, count)), "body": body}
+        state, facts = _in_modules(state, list(dict.fromkeys(frame.path for frame in frames))), TREE | {"outlined"}
+    specs = [UserInput(TensorType(value.dtype, tuple(value.shape)), name) for name, value in values.items()]
+    signature = Signature(tuple(specs), (UserOutput(),) * len(graphs[""].output))
     return Program.of(graphs, state=state, signature=signature, facts=facts)
 
 
-def _called(flow: Flow, outputs: list[str], *, twice: bool) -> Program:
-    # Two calls of one body: of one module, or of two with state of their own.
-    body = Graph(tuple([Input(given.name) for given in flow.inputs]), (*flow.get_nodes(), *flow.nodes), tuple(map(Ref, outputs)))
-    frames = [Frame("a", 0), Frame("a", 1)] if twice else [Frame("a"), Frame("b")]
-    args: tuple[Arg, ...] = tuple([Ref(given.name) for given in flow.inputs])
+def _taken_apart(calls: Sequence[Node], count: int) -> tuple[tuple[Node, ...], tuple[Arg, ...]]:
+    # Calls with their items, and the items as outputs.
     nodes: list[Node] = []
-    for number, frame in enumerate(frames):
-        nodes.append(Node(f"call_{number}", Call(frame, "body"), args))
-        nodes += _items(f"call_{number}", len(outputs))
-    results = tuple([Ref(node.name) for node in nodes if node.do == GETITEM])
-    root = Graph(body.inputs, tuple(nodes), results)
-    state = _in_modules(flow.state, list(dict.fromkeys(frame.path for frame in frames)))
-    return _program({"": root, "body": body}, state, _specs(flow), len(results), TREE | {"outlined"})
-
-
-def _items(name: str, count: int) -> list[Node]:
-    return [Node(f"{name}_{number}", GETITEM, (Ref(name), number)) for number in range(count)]
+    for call in calls:
+        nodes += [call, *[Node(f"{call.name}_{number}", GETITEM, (Ref(call.name), number)) for number in range(count)]]
+    return tuple(nodes), tuple([Ref(node.name) for node in nodes if node.do == GETITEM])
 
 
 def _in_modules(state: State, paths: list[str]) -> State:
-    slots = {}
+    # The state of one body, for each of its modules.
+    slots: dict[str, Slot] = {}
     for number, path in enumerate(paths):
-        shift = number * len(state)
         for name, slot in state.pairs:
-            value = slot.value.detach() + number if number and slot.value.is_floating_point() else slot.value.detach().clone()
-            known = slots.get(f"{path}.{_first(state, name)}")
+            value = slot.value.detach().clone()
+            value = value + number if value.is_floating_point() else value
             value = torch.nn.Parameter(value) if isinstance(slot.value, torch.nn.Parameter) else value
+            shift = number * len(state)
+            known = slots.get(f"{path}.{state.by_cell[slot.cell][0]}")
             slots[f"{path}.{name}"] = known or evolve(slot, value=value, cell=slot.cell + shift, storage=slot.storage + shift)
     return State(tuple(slots), pmap(slots))
-
-
-def _first(state: State, name: str) -> str:
-    return state.by_cell[state[name].cell][0]
-
-
-def _branched(flow: Flow, outputs: list[str]) -> Program:
-    formals = tuple([Input(given.name) for given in flow.inputs])
-    yes = Graph(formals, tuple(flow.nodes), tuple(map(Ref, outputs)))
-    constants = [
-        Node(
-            f"other_{number}", op_of(aten.full.default), (Items(flow.known[name].shape), 1), (("dtype", flow.known[name].dtype),)
-        )
-        for number, name in enumerate(outputs)
-    ]
-    no = Graph(formals, tuple(constants), tuple([Ref(node.name) for node in constants]))
-    condition = Input("condition")
-    args = (Ref("condition"), Body("yes"), Body("no"), tuple([Ref(formal.name) for formal in formals]))
-    nodes = [Node("cond", op_of(torch.ops.higher_order.cond), args), *_items("cond", len(outputs))]
-    root = Graph((condition, *formals), tuple(nodes), tuple([Ref(node.name) for node in nodes[1:]]))
-    specs = [UserInput(TensorType(torch.bool, ()), "condition"), *_specs(flow)]
-    return _program({"": root, "yes": yes, "no": no}, State(), specs, len(outputs), TREE)
-
-
-def simplest(instance: Instance, *, feed: int = 0, end: int = 0, dynamic: int = 0) -> Drawn | None:
-    """Return the program that computes a pattern on inputs, and something of its result.
-
-    Args:
-        instance: the pattern.
-        feed: how to come by all of its operands.
-        end: what becomes of its result.
-        dynamic: above 1 one of the sizes is known only when it runs.
-    """
-    hit = Hit(0, (feed,) * len(instance.leaves), (), end, 0)
-    return build(Recipe((), (hit,), (), (), ROOT, False, dynamic, 0), [instance])  # noqa: FBT003

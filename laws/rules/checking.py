@@ -1,93 +1,104 @@
-"""``check_rule``: the laws for a rewrite rule, on programs that are drawn around what it looks for.
+"""``check_rule``: test a rewrite rule against laws, on programs that are built around its pattern.
 
-The operands of a pattern are found by trying it; programs have it in all the places where a rewrite goes wrong: other users,
-writes in between, views, state, shared bodies, branches.  A rule that matches in few of them was not checked, and that is an
-error.
+Operands of a pattern are found by running it.  The programs contain it wherever a rewrite can go wrong: with other users, writes
+in between, views, state, shared bodies, branches.  A rule that matches in few of them was not tested, which is an error.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import hypothesis.strategies as st
-from attrs import evolve, frozen
+from attrs import define, evolve, field, frozen
 
-from ...ir.graph import Graph
+from ...ir.graph import Graph, Op
 from ...ir.names import escaped
 from ...ir.program import Program
 from ...transforms import Fuel
-from ..asking import LawBroken, assert_law, smallest
-from ..checking import NothingChecked, WrongQuestion, cases_of, check_question, seed_of
+from ...transforms.rules.pattern import role
+from ..asking import LawBroken, Source, name_of
+from ..checking import NothingChecked, WrongQuestion, broken, cases_of, check_question, seed_of
 from ..evaluate import Tolerance
 from ..law import Case, Law, Transform
-from ..tiers import case_with_calls, examples_of, share
+from ..tiers import case_with_calls, share
 from ..values import false_values
-from .build import Drawn, Recipe, build, recipes
-from .found import WANTED, Found, did, found_of, is_drawable
-from .instances import Instance
-from .laws import BY_RESULT, RULE_LAWS, for_rule, on_meaning, on_state_of_both, remembering
+from .build import Drawn, drawn_around, simplest
+from .instances import Instance, instances, is_drawable
+from .laws import BY_RESULT, RULE_LAWS, for_rule, on_state_of_both, remembering
 
 __all__ = ["RuleReport", "case_of_drawn", "check_rule"]
 
 EXAMPLES = 50
-"""How many programs are drawn by default."""
+"""Programs that are drawn by default."""
 
 LONGEST = 100
-"""How many programs one run of hypothesis draws: the first of a run have nothing that a rule looks for."""
+"""Programs of one run of hypothesis: the first of a run rarely match."""
 
 LEAST = 30
-"""Fewer programs do not tell whether a rule matches in half of them."""
+"""Fewer programs do not show whether a rule matches in half of them."""
 
 NEAR = 5
-"""For so many programs there is one more in which the patterns have another literal."""
+"""One program with another literal in its patterns for so many others."""
 
 ASKED_ALL = 8
-"""On how many programs the laws are asked that apply a rule many times."""
+"""Programs for the laws that apply a rule many times."""
+
+WANTED = 20
+"""Operands on which the rule matches that are searched for, at most."""
+
+TRACED = 90
+"""Operands on which the pattern runs that are tried, at most."""
+
+VARIED: tuple[dict[str, Any], ...] = (
+    {"feed": "transposed"}, {"dynamic": True}, {"feed": "part"}, {"feed": "expanded"}, {"end": 1, "dynamic": True}, {"end": 1},
+    {"feed": "transposed", "end": 1}, {"feed": "buffer", "end": 3}, {"end": 2}, {"feed": "tied", "end": 5},
+)  # fmt: skip
+"""One other choice for a second small program of each pattern, in turn."""
 
 NOTHING = Program.of({"": Graph((), (), ())})
 
 SECONDS = 10.0
-"""How long smaller programs are looked for."""
+"""Time to look for smaller programs."""
+
+ADVICE = (
+    "Pass operands for its variables, operands=lambda draw: (torch.ones(2, 3), ...), or programs that it rewrites,\n"
+    "programs=[(program, args)]; numbers of a tensor are kept, and change places from call to call."
+)
 
 
 @frozen
 class RuleReport:
-    """What the laws were asked on, where all of them hold.
+    """The programs that were tested, if all laws hold.
 
     >>> print(RuleReport("fused", 20, drawn=50, matched=45, matches=80, near=10, near_matched=1))
     fused keeps 20 laws: it matched in 45 of 50 programs that were drawn around it (80 matches), and in 1 of 10 near misses
     """
 
     name: str
-    """Of the rule."""
     laws: int
     drawn: int
-    """How many programs were drawn around the pattern."""
+    """Programs drawn around the pattern."""
     matched: int
-    """In how many of those it was applied."""
+    """Those in which the rule was applied."""
     matches: int
-    """How often in all."""
+    """Applications in all of them."""
     near: int = 0
-    """How many programs have a pattern in which one literal is another."""
+    """Programs with one other literal in each pattern."""
     near_matched: int = 0
     given: int = 0
-    """How many programs of the user's there are."""
+    """Programs of the user."""
     given_matched: int = 0
     by_rule: Mapping[str, int] = {}
-    """How often each rule of a set was applied in drawn programs."""
+    """Applications of each rule of a set in drawn programs."""
 
     def __str__(self) -> str:
-        drawn = (
-            f"{self.matched} of {self.drawn} programs that were drawn around it ({self.matches} matches)" if self.drawn else ""
-        )
+        drawn = f"{self.matched} of {self.drawn} programs that were drawn around it ({self.matches} matches)"
         near = f"{self.near_matched} of {self.near} near misses" if self.near else ""
         given = f"{self.given_matched} of {self.given} given" if self.given else ""
-        return escaped(
-            f"{self.name} keeps {self.laws} laws: it matched in {', and in '.join(filter(None, (drawn, near, given)))}"
-        )
+        counts = ", and in ".join(filter(None, (drawn if self.drawn else "", near, given)))
+        return escaped(f"{self.name} keeps {self.laws} laws: it matched in {counts}")
 
 
 def check_rule(
@@ -103,59 +114,83 @@ def check_rule(
     finite: bool = False,
     changes_state: bool = False,
 ) -> RuleReport:
-    """Raise unless laws hold for a rule, on programs that are drawn around what it looks for, and on those given.
+    """Raise unless a rule keeps the laws, on programs drawn around its pattern and on the user's own.
 
     Args:
-        rule: a ``Rule`` or a ``RuleSet``; one without a pattern, which is a function of nodes, needs ``programs``.
-        laws: what should hold; see ``purefx.laws.rules.RULE_LAWS``.
-        examples: how many programs are drawn; by default 50, times the factor of the hypothesis profile.  With ``programs`` it
+        rule: a ``Rule`` or a ``RuleSet``; one without a pattern (``at=``) needs ``programs``.
+        laws: the laws to test; see ``purefx.laws.rules.RULE_LAWS``.
+        examples: the number of programs to draw; by default 50, times the factor of the hypothesis profile.  With ``programs`` it
             may be 0.
-        seed: draws other programs; by default always the same ones, or others each time where the profile says so.
-        operands: what the variables of the pattern may be, where it is not found or too much is: a hypothesis strategy of tuples,
-            or a function that is given ``draw`` and returns one; tensors and arguments as they stand, in the order of the
-            variables.  For a set a dict of these by the name of the rule.
-        programs: your own, asked first: ``(program, args)`` or ``(program, args, kwargs)``, where a program is a ``Program``, an
+        seed: draws other programs; by default always the same ones, or others each time if the profile says so.
+        operands: values for the variables of the pattern, if the search finds none or too many: a hypothesis strategy of tuples,
+            or a function of ``draw`` that returns one; tensors and literals in the order of the variables.  For a set, a dict of
+            these by the name of the rule.
+        programs: your own, tested first: ``(program, args)`` or ``(program, args, kwargs)``, where a program is a ``Program``, an
             ``ExportedProgram`` or a ``torch.nn.Module``.
-        rtol: how far floating point numbers may be from those before, relative to them; by default to the last bit.
-        atol: how far they may be apart in any case.
-        finite: whether numbers that are infinite, or none, are left out; of computed values that a pattern is applied to also
-            those whose square is infinite.
-        changes_state: whether the rule may bring state and drop some; then only the state counts that is there before and after.
+        rtol: relative tolerance of floating point numbers; by default they are compared bit by bit.
+        atol: absolute tolerance.
+        finite: leave out infinities and NaN, and computed operands whose square is infinite.
+        changes_state: the rule may add and drop state; then only the state that exists before and after is compared.
 
     Returns:
-        In how many programs the rule matched, where all laws hold.
+        The number of programs in which the rule matched, if all laws hold.
 
     Raises:
-        LawBroken: a law does not hold; the message shows the smallest program found, as text that ``purefx.parse`` reads, what it
-            was called with, what came out and what should have.
-        NothingChecked: the rule matched in fewer than half of the programs that were drawn around it; give ``operands``.
-        WrongQuestion: an argument is none that a law can be asked with.
+        LawBroken: a law does not hold; the message shows the smallest program found, as text that ``purefx.parse`` reads, its
+            arguments, the results and the expected results.
+        NothingChecked: the rule matched in fewer than half of the programs that were drawn around it; pass ``operands``.
+        WrongQuestion: an argument is invalid.
 
     >>> import torch, purefx as px
     >>> doubled = px.rule(lambda x: x + x, where=lambda m: m.dtype("x") == torch.float32).becomes(lambda m, x: x * 2)
     >>> print(check_rule(doubled, examples=5))  # doctest: +ELLIPSIS
-    <lambda> keeps ... laws: it matched in 5 of 5 programs that were drawn around it (... matches), and in 0 of 1 near misses
+    <lambda> keeps ... laws: it matched in 5 of 5 programs that were drawn around it (... matches), and in ... of 1 near misses
     """
     __tracebackhide__ = True
     limits = Tolerance(rtol, atol)
     asked, own, rules = _checked(rule, laws, examples, programs, operands, limits)
     once = any(getattr(each, "once", False) for each in getattr(rule, "rules", (rule,)))
     asked = for_rule(asked, once=once, changes_state=changes_state)
-    count = share(EXAMPLES) if examples is None else examples
-    number = seed_of(seed)
+    count, number = share(EXAMPLES) if examples is None else examples, seed_of(seed)
     transform = getattr(rule, "transformation", rule)
+
+    def prepared(case: Case) -> Case:
+        case = evolve(case, tolerance=limits)
+        return on_state_of_both(case, transform) if changes_state else case
+
+    def test(cases: Sequence[Case], most: int, source: Source | None = None) -> None:
+        __tracebackhide__ = True
+        if (error := _broken(transform, asked, cases, most, source)) is not None:
+            raise error.with_traceback(None) from None
+
+    by_name = operands if isinstance(operands, Mapping) else {each.name: operands for each in rules}
     wanted = min(WANTED, 4 + count // 3)
-    pools = _pools(rules, operands, number, wanted=wanted, finite=finite, exact=not limits) if count else []
-    question = _Question(transform, _name(rule), pools, number, limits, changes_state)
-    yours = [question.prepared(evolve(case, tolerance=limits)) for case in own]
-    for group in (yours, question.plain()):
-        question.ask(asked, group)
-    drawn = question.enough(count) if pools else []
-    question.ask(asked, drawn, changed=False)
-    near = question.cases(-(-count // NEAR), changed=True) if pools else []
-    question.ask(asked, near, changed=True)
-    report = question.report(asked, drawn, near, yours)
-    _check_enough(report, rules, pools)
+    found = [Found(each) for each in rules if count]
+    for each in found:
+        options = {"number": number, "operands": by_name.get(each.rule.name), "finite": finite, "exact": not limits}
+        each.search(wanted, options)
+    if any(not each.hits for each in found):
+        told = "\n".join([each.explained() for each in found if not each.hits])
+        raise NothingChecked(f"{told}\nso the laws would not be tested. {ADVICE}")
+    yours = [prepared(case) for case in own]
+    test(yours, ASKED_ALL)
+    plain = sorted([pair for each in found for pair in each.plain], key=lambda pair: pair[0].size)
+    test([prepared(case) for _, drawn in plain if (case := case_of_drawn(drawn)) is not None], ASKED_ALL // 4)
+    drawn, near = list[Case](), list[Case]()
+    if found:
+        pool = _in_turn([each.pool for each in found])
+        made, missed = (drawn_around(pool, near=near).map(lambda one: _case(one, prepared)) for near in (False, True))
+        source = Source(made, count, number, limits, LONGEST, seconds=SECONDS)
+        drawn = source.cases()
+        if 2 * sum(did(transform, case.program) > 0 for case in drawn) < len(drawn):
+            # Programs of one run are similar, so a second one is drawn before the rule counts as not matching.
+            drawn += evolve(source, count=max(count, LEAST), number=number + 1).cases()
+        test(drawn, ASKED_ALL, source)
+        source = evolve(source, strategy=missed, count=-(-count // NEAR))
+        near = source.cases()
+        test(near, ASKED_ALL // 4, source)
+    report = _report(transform, len(asked), drawn, near, yours)
+    _check_enough(report, rules, found)
     return report
 
 
@@ -166,174 +201,168 @@ def _checked(
         raise WrongQuestion(f"check_rule takes a rule, px.rule(...), and not a {type(rule).__name__}")
     ways = operands.values() if isinstance(operands, Mapping) else (operands,)
     if not all(each is None or callable(each) or isinstance(each, st.SearchStrategy) for each in ways):
-        raise WrongQuestion("operands is a strategy of tuples, or a function that is given `draw`; or a dict of these by rule")
+        raise WrongQuestion(
+            "operands is a strategy of tuples or a function of `draw` that returns one, or a dict of these by rule"
+        )
     transform, numbers = getattr(rule, "transformation", rule), (limits.rtol, limits.atol)
     own = cases_of(programs)
     asked = check_question(transform, laws, "flat", "aten", examples, given=bool(own), tolerances=numbers)
-    transform(NOTHING)  # a rule without a replacement says so
+    transform(NOTHING)  # raises if a rule has no replacement
     rules = [each for each in getattr(rule, "rules", (rule,)) if is_drawable(each)]
     if not rules and not own:
         raise WrongQuestion(
-            f"{_name(rule)} has no pattern to draw programs around; give some that it rewrites, as programs=[(program, args)]"
+            f"{name_of(rule)} has no pattern to draw programs around; pass some that it rewrites, as programs=[(program, args)]"
         )
     return asked, own, rules
 
 
-def _name(rule: Any) -> str:
-    return getattr(rule, "name", None) or getattr(rule, "__name__", repr(rule))
+# -- operands --------------------------------------------------------------------------------------------------------------------
 
 
-def _pools(rules: Sequence[Any], operands: Any, number: int, **options: Any) -> list[Found]:
-    by_name = operands if isinstance(operands, Mapping) else {each.name: operands for each in rules}
-    found = [found_of(each, number=number, operands=by_name.get(each.name), **options) for each in rules]
-    nothing = [each for each in found if not each.hits]
-    if nothing:
-        raise NothingChecked("\n".join([each.explained() for each in nothing]) + f"\nso the laws would say nothing. {ADVICE}")
-    return found
+@define
+class Found:
+    """The instances of the pattern of a rule, by whether the rule matches there."""
 
+    rule: Any
+    hits: list[Instance] = field(factory=list)
+    misses: list[Instance] = field(factory=list)
+    plain: list[tuple[Instance, Drawn]] = field(factory=list)
+    """The smallest programs in which the rule matches."""
+    tried: int = 0
+    """Attempts in which the pattern did not run."""
 
-ADVICE = (
-    "Say what its variables may be, as operands=lambda draw: (torch.ones(2, 3), ...), or give programs that it rewrites,\n"
-    "as programs=[(program, args)]; numbers of a tensor are kept, and change places from call to call."
-)
+    def search(self, wanted: int, options: Mapping[str, Any]) -> None:
+        """Search until the rule matches on enough instances."""
+        traced = 0
+        for instance in instances(self.rule, **options):
+            traced += instance is not None
+            if instance is None or (drawn := simplest(instance)) is None:
+                self.tried += 1
+            else:
+                self._sort(instance, drawn)
+            if len(self.hits) >= wanted or traced >= TRACED:
+                return
 
+    def _sort(self, instance: Instance, drawn: Drawn) -> None:
+        if not did(self.rule.transformation, drawn.program):
+            reading = next(self._from_state(instance), None)
+            if reading is None:
+                self.misses.append(instance)
+                return
+            instance, drawn = reading, simplest(reading) or drawn
+        self.hits.append(instance)
+        varied = simplest(instance, **VARIED[len(self.hits) % len(VARIED)])
+        self.plain += [(instance, each) for each in (drawn, varied) if each is not None]
 
-@frozen(eq=False)
-class _Question:
-    """One rule, and the programs that it is asked on."""
+    def _from_state(self, instance: Instance) -> Iterator[Instance]:
+        # The instance with as few operands from the state, or constant, as the rule needs to match.
+        for kind in ("from_state", "constants"):
+            names = frozenset([name for name, _ in instance.leaves])
+            if self._matches(instance, kind, names):
+                for name in sorted(names):
+                    names = names - {name} if self._matches(instance, kind, names - {name}) else names
+                yield evolve(instance, **{kind: names})
 
-    transform: Transform
-    name: str
-    pools: Sequence[Found]
-    number: int
-    tolerance: Tolerance
-    changes_state: bool = False
-
-    def prepared(self, case: Case) -> Case:
-        """Return a case that runs each program once, and knows which state counts."""
-        return on_meaning(on_state_of_both(case, self.transform) if self.changes_state else case)
+    def _matches(self, instance: Instance, kind: str, names: frozenset[str]) -> bool:
+        drawn = simplest(evolve(instance, **{kind: names}))
+        return drawn is not None and bool(did(self.rule.transformation, drawn.program))
 
     @property
     def pool(self) -> list[Instance]:
-        """The patterns that programs are made of: those of several rules take turns."""
-        pools = [each.pool for each in self.pools]
-        longest = max(map(len, pools), default=0)
-        return [pool[place] for place in range(longest) for pool in pools if place < len(pool)]
+        """The instances to draw from, the simplest first; the rule matches on most of them."""
+        hits, misses = (sorted(each, key=lambda one: one.size) for each in (self.hits, self.misses))
+        if any(role(each) == "through" for each in self.rule.pattern.parts):
+            # The first is drawn most often; it should have a view or a cast.
+            least = min([len(one.nodes) for one in hits], default=0)
+            hits.sort(key=lambda one: len(one.nodes) == least)
+        return [*hits, *misses[: len(hits) // 5]]
 
-    def plain(self) -> list[Case]:
-        """Return the cases of the patterns by themselves, the simplest first: what breaks there need not be made smaller."""
-        found = [each for pool in self.pools for each in pool.plain]
-        drawn = [each for _, each in sorted(found, key=lambda pair: pair[0].size)]
-        return [self.prepared(case) for each in drawn if (case := case_of_drawn(each, 0, self.tolerance)) is not None]
-
-    def made(self, *, changed: bool) -> st.SearchStrategy[Case | None]:
-        """Return a strategy of cases."""
-        made = recipes(changed=changed).map(partial(_case, pool=self.pool, tolerance=self.tolerance))
-        return made.map(lambda case: None if case is None else self.prepared(case))
-
-    def cases(self, count: int, *, changed: bool = False, run: int = 0) -> list[Case]:
-        """Return drawn cases, the same ones whenever it is asked; those of another run are others."""
-        drawn: list[Case | None] = examples_of(self.made(changed=changed), count, self.number + run, longest=LONGEST)
-        return [case for case in drawn if case is not None]
-
-    def enough(self, count: int) -> list[Case]:
-        """Return drawn cases; more than asked for where those do not say whether the rule matches in half of them.
-
-        Programs of one run of hypothesis are near each other, so a second run is asked before it is said that few match.
-        """
-        found = self.cases(count)
-        if 2 * sum(did(self.transform, case.program) > 0 for case in found) >= len(found):
-            return found
-        return self.cases(LEAST) if count < LEAST else [*found, *self.cases(count, run=1)]
-
-    def ask(self, laws: Sequence[Law], cases: Sequence[Case], *, changed: bool | None = None) -> None:
-        """Raise the first law that does not hold, with the smallest program."""
-        __tracebackhide__ = True
-        once = remembering(self.transform, self.name)
-        few = ASKED_ALL if changed is False else ASKED_ALL // 4
-        most = sorted(cases, key=lambda case: -did(self.transform, case.program))[:few]
-        for law in laws:
-            is_quick = law in BY_RESULT
-            for case in cases if is_quick else most:
-                try:
-                    assert_law(once if is_quick else self.transform, law, case)
-                except LawBroken as error:
-                    raise self._shown(error, law, len(cases), changed).with_traceback(None) from None
-
-    def _shown(self, error: LawBroken, law: Law, count: int, changed: bool | None) -> LawBroken:  # noqa: FBT001
-        if changed is None:
-            return error  # small already, or the user's own
-        named = self.transform if law not in BY_RESULT else _plain(self.transform, self.name)
-        found = smallest(
-            named, law, self.made(changed=changed), examples=count, number=self.number, seconds=SECONDS, tolerance=self.tolerance,
-            longest=LONGEST,
-        )  # fmt: skip
-        shown = found or error
-        shown.add_note(f"The programs: examples={count}, seed={self.number}; check_rule draws them again.")
-        return shown
-
-    def report(self, laws: Sequence[Law], drawn: Sequence[Case], near: Sequence[Case], given: Sequence[Case]) -> RuleReport:
-        """Return what was asked."""
-        counts = [[did(self.transform, case.program) for case in group] for group in (drawn, near, given)]
-        by_rule = Counter[str]()
-        for case in drawn:
-            by_rule.update(_labels(self.transform, case))
-        matched = [sum(map(bool, group)) for group in counts]
-        return RuleReport(
-            self.name, len(laws), len(drawn), matched[0], sum(counts[0]), len(near), matched[1], len(given), matched[2], by_rule
+    def explained(self) -> str:
+        """Return why the rule matches on no operands."""
+        name = self.rule.name
+        if not self.misses:
+            return f"{name}: none of {self.tried} ways to choose its variables ran"
+        first = min(self.misses, key=lambda one: one.size)
+        operators = ", ".join([node.do.name for node in first.nodes if type(node.do) is Op])
+        why = "its condition (where=) held for none of them" if self.rule.conditions else f"it looks for {self.rule.pattern!r}"
+        return (
+            f"{name} ran on {len(self.misses)} operands and matched on none; {why}. "
+            f"On {first!r} torch makes {operators} of the pattern"
         )
 
 
-def _plain(transform: Transform, name: str) -> Transform:
-    def applied(program: Any) -> Any:
-        return transform(program)
-
-    applied.__name__ = name
-    return applied
+def _in_turn(pools: Sequence[Sequence[Instance]]) -> list[Instance]:
+    return [pool[place] for place in range(max(map(len, pools))) for pool in pools if place < len(pool)]
 
 
-def _labels(transform: Any, case: Case) -> list[str]:
-    fuel = Fuel(1 << 30)
-    transform.spend(case.program, fuel)
-    return [label.removeprefix("apply ").rpartition(" at ")[0] for label in fuel.labels]
+# -- cases -----------------------------------------------------------------------------------------------------------------------
 
 
-def _case(recipe: Recipe, *, pool: Sequence[Instance], tolerance: Tolerance) -> Case | None:
-    drawn = build(recipe, pool)
-    return None if drawn is None else case_of_drawn(drawn, recipe.variant, tolerance)
+def _case(drawn: Drawn | None, prepared: Any) -> Case | None:
+    case = None if drawn is None else case_of_drawn(drawn)
+    return None if case is None else prepared(case)
 
 
-def case_of_drawn(drawn: Drawn, variant: int, tolerance: Tolerance) -> Case | None:
-    """Return the case of a program that was drawn around patterns; None where it cannot be run, or does not keep its sizes.
-
-    Args:
-        drawn: the program and its arguments.
-        variant: a seed.
-        tolerance: how far numbers may be apart.
-    """
-    case = evolve(case_with_calls(drawn.program, drawn.calls, seed=variant), tolerance=tolerance)
+def case_of_drawn(drawn: Drawn) -> Case | None:
+    """Return the case of a program around patterns; None if it does not run, or its sizes are not those of its values."""
+    case = case_with_calls(drawn.program, drawn.calls, seed=drawn.variant)
     try:
         case.meaning(case.program)
-    except Exception:  # noqa: BLE001  what a program computes in a later call may be refused
+    except Exception:  # noqa: BLE001  a later call may be refused
         return None
-    # How many parts a chunk of a growing size has differs from call to call: the exporter would not give such a program.
+    # The number of chunks of a growing size changes from call to call: the exporter would not write such a program.
     grows = bool(drawn.program.constraints.ranges)
     return None if grows and false_values(case.program, case.calls) else case
 
 
-def _check_enough(report: RuleReport, rules: Sequence[Any], pools: Sequence[Found]) -> None:
-    if report.given_matched and not report.drawn:
-        return
+def _broken(
+    transform: Transform, laws: Sequence[Law], cases: Sequence[Case], most: int, source: Source | None
+) -> LawBroken | None:  # fmt: skip
+    # Laws of one application are tested on all cases, the others on those with the most matches.
+    quick = [law for law in laws if law in BY_RESULT]
+    error = broken(remembering(transform), quick, cases, source)
+    if error is None:
+        matched = sorted(cases, key=lambda case: -did(transform, case.program))[:most]
+        error = broken(transform, [law for law in laws if law not in BY_RESULT], matched, source)
+    return error
+
+
+def did(transform: Any, program: Program) -> int:
+    """Return how often a rule is applied to a program; 1 if it raises, so that the laws are tested there."""
+    try:
+        if not hasattr(transform, "spend"):
+            return int(transform(program) is not program)
+        fuel = Fuel(1 << 30)
+        transform.spend(program, fuel)
+    except Exception:  # noqa: BLE001  whatever the rule raises
+        return 1
+    return fuel.burnt
+
+
+def _report(transform: Any, laws: int, drawn: Sequence[Case], near: Sequence[Case], given: Sequence[Case]) -> RuleReport:
+    counts = [[did(transform, case.program) for case in group] for group in (drawn, near, given)]
+    by_rule = Counter[str]()
+    for case in drawn:
+        fuel = Fuel(1 << 30)
+        transform.spend(case.program, fuel)
+        by_rule.update([label.removeprefix("apply ").rpartition(" at ")[0] for label in fuel.labels])
+    matched = [sum(map(bool, group)) for group in counts]
+    return RuleReport(
+        name_of(transform), laws, len(drawn), matched[0], sum(counts[0]), len(near), matched[1], len(given), matched[2], by_rule
+    )
+
+
+def _check_enough(report: RuleReport, rules: Sequence[Any], found: Sequence[Found]) -> None:
     if not report.drawn and not report.given_matched:
         raise NothingChecked(f"{report.name} matched in none of {report.given} programs, so nothing was checked. {ADVICE}")
     if 2 * report.matched < report.drawn:
-        tried = "; ".join([f"{each.rule.name} on {', '.join(map(repr, each.pool[:4]))}" for each in pools])
+        tried = "; ".join([f"{each.rule.name} on {', '.join(map(repr, each.pool[:4]))}" for each in found])
         raise NothingChecked(
             f"{report.name} matched in {report.matched} of {report.drawn} programs that were drawn around it, less than half, so "
             f"little was checked.\nTried were {tried} ...\n{ADVICE}"
         )
-    never = [each.name for each in rules if not report.by_rule.get(each.name)]
+    never = [each.name for each in rules if report.drawn and not report.by_rule.get(each.name)]
     if never:
         raise NothingChecked(
-            f"{', '.join(never)} never matched beside the other rules of {report.name}: they take what it looks for. {ADVICE}"
+            f"{', '.join(never)} never matched beside the other rules of {report.name}: they match first. {ADVICE}"
         )

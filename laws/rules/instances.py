@@ -1,14 +1,15 @@
-"""``Instance``: the nodes that a pattern is on some operands, as torch traces them; and the same with one thing changed.
+"""``Instance``: a pattern traced by torch on some operands; and the same with one thing changed.
 
-The function that a rule was written as runs under torch's own tracer, as the exporter would run it; so what the rule takes its
-operators to be is not asked.
+torch's tracer runs the function that the user wrote, as the exporter would; how the rule reads its own pattern does not matter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import cycle
 from typing import Any
 
+import hypothesis.strategies as st
 import torch
 from attrs import evolve, field, frozen
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -17,20 +18,27 @@ from ...ir.arguments import Arg, Items, Ref, same_arg, thawed
 from ...ir.graph import Get, Node, Op
 from ...ir.importing import import_fx
 from ...ir.torch_private import OpOverload, Parameter, parameters_of
-from .operands import Assignment, Operand, leaves_of, quiet, with_leaves
+from ..tiers import examples_of
+from .operands import Assignment, Operand, assignments, leaves_of, only_finite, quiet, ways_of, with_leaves
 
-__all__ = ["Instance", "changed", "instance_of", "run_node"]
+__all__ = ["Instance", "changed", "instance_of", "instances", "is_drawable", "run_node"]
 
-OF_NO_RESULT = frozenset(
-    {"device", "layout", "memory_format", "pin_memory", "generator", "non_blocking", "copy", "requires_grad"}
-)
+ATTEMPTS = 2500
+"""Attempts to draw operands for a rule."""
+
+GIVEN = 40
+"""Operands that are drawn from the user's strategy."""
+
+COARSE = (torch.float16, torch.bfloat16)
+
+IRRELEVANT = ("device", "layout", "memory_format", "pin_memory", "generator", "non_blocking", "copy", "requires_grad")
 """Parameters that no pattern is about."""
 
 OF_NONE: Mapping[str, Any] = {"Optional[int]": 0, "Optional[float]": 0.5, "Optional[number]": 0.5, "Optional[str]": "floor"}
-"""What stands for None in the place of an argument, by the type of the parameter."""
+"""The value that replaces None, by the type of the parameter."""
 
 WORDS = (("none", "tanh"), ("floor", "trunc"), ("mean", "sum"), ("reflect", "constant", "replicate"))
-"""Words that operators choose among."""
+"""Alternatives of string arguments."""
 
 
 @frozen(eq=False)
@@ -49,12 +57,11 @@ class Instance:
     """The tensors among the operands, each with the name that the nodes use."""
     nodes: tuple[Node, ...] = field(repr=False)
     results: tuple[str, ...]
-    """What the pattern gives: mostly one value."""
     variables: tuple[str, ...] = ()
     from_state: frozenset[str] = frozenset()
-    """The tensors that have to be read from the state: the rule asks what is in them."""
+    """Tensors that must be read from the state: the rule looks at their contents."""
     constants: frozenset[str] = frozenset()
-    """The tensors that have to be constants: those that stand in the pattern, or the rule asks what is always in them."""
+    """Tensors that must be constants: those of the pattern, or the rule asks for constants."""
 
     def __repr__(self) -> str:
         shown = [f"{name}={one!r}" for name, one in zip(self.variables, self.operands, strict=False)]
@@ -62,7 +69,7 @@ class Instance:
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """What the simplest one has least of."""
+        """The sort key: the simplest instance has the least."""
         floats = all(one.value.dtype is torch.float32 for _, one in self.leaves)
         return (not floats, sum(one.value.numel() for _, one in self.leaves), sum(one.value.dim() for _, one in self.leaves))
 
@@ -70,44 +77,114 @@ class Instance:
 def instance_of(
     pattern: Callable[..., Any], operands: Assignment, *, rule: str, variables: tuple[str, ...] = ()
 ) -> Instance | None:
-    """Return what a pattern is on operands; None if it does not run there, or gives no tensor.
+    """Trace a pattern on operands; return None if it does not run there, or returns no tensor.
 
     Args:
         pattern: the function that the rule was written as.
-        operands: what its variables are.
+        operands: the values of its variables.
         rule: the name of the rule.
         variables: their names.
     """
     leaves = [*leaves_of(operands)]
-    tensors = [one.at(0) for one in leaves]
 
     def computed(*tensors: Any) -> Any:
         return pattern(*with_leaves(operands, tensors))
 
     try:
         with quiet():
-            module = make_fx(computed, pre_dispatch=True)(*tensors)
-            program = import_fx(module)
+            program = import_fx(make_fx(computed, pre_dispatch=True)(*[one.at(0) for one in leaves]))
     except Exception:  # noqa: BLE001  whatever torch or its tracer have against it
         return None
     output = program.main.output
     results = tuple([each.name for each in (output if type(output) is tuple else (output,)) if type(each) is Ref])
     names = [formal.name for formal in program.main.inputs]
-    if not results or not all(name in program.main.by_name for name in results) or len(names) != len(leaves):
-        return None
     held = {node.name: program.state[node.do.slot].value for node in program.main.nodes if type(node.do) is Get}
-    nodes = tuple([node for node in program.main.nodes if node.name not in held])
-    if not all(isinstance(value, torch.Tensor) for value in held.values()):
+    is_usable = len(names) == len(leaves) and all(isinstance(value, torch.Tensor) for value in held.values())
+    if not results or not is_usable or not all(name in program.main.by_name for name in results):
         return None
-    given = [*zip(names, leaves, strict=True), *[(name, Operand(value.detach(), "held")) for name, value in held.items()]]
-    return Instance(rule, operands, tuple(given), nodes, results, variables, constants=frozenset(held))
+    nodes = tuple([node for node in program.main.nodes if node.name not in held])
+    constants = [(name, Operand(value.detach(), "held")) for name, value in held.items()]
+    named = (*zip(names, leaves, strict=True), *constants)
+    return Instance(rule, operands, named, nodes, results, variables, constants=frozenset(held))
+
+
+def is_drawable(rule: Any) -> bool:
+    """Return whether a rule has a pattern that programs can be drawn around.
+
+    >>> import purefx as px
+    >>> is_drawable(px.rule(lambda x: torch.relu(x))), is_drawable(px.sink_state)
+    (True, False)
+    """
+    # The function of `at=` has no variables.
+    return bool(getattr(rule, "variables", ())) and not getattr(rule, "may_leave", False)
+
+
+def instances(
+    rule: Any, *, number: int, operands: Any = None, finite: bool = False, exact: bool = True
+) -> Iterator[Instance | None]:
+    """Iterate over distinct instances of the pattern of a rule; None for each attempt that did not run.
+
+    Args:
+        rule: a rule with a pattern.
+        number: the seed.
+        operands: the user's: a strategy of tuples, or a function of ``draw`` that returns one; by default they are searched.
+        finite: whether to leave out infinities and NaN.
+        exact: whether results are compared bit by bit; a tolerance is for single precision, so coarser types are left out.
+
+    >>> import purefx as px
+    >>> next(each for each in instances(px.rule(lambda x: torch.relu(x)), number=0) if each)
+    (x=int32[2, 1])
+    """
+    seen: set[tuple[int, str]] = set()
+    drawn = _searched(rule, number) if operands is None else _given(rule, operands, number)
+    for pattern, found in drawn:
+        if found is None:
+            yield None
+            continue
+        is_coarse = not exact and operands is None and any(one.value.dtype in COARSE for one in leaves_of(found))
+        if (key := (id(pattern), repr(found))) not in seen and not is_coarse:
+            seen.add(key)
+            assignment = only_finite(found) if finite else found
+            yield instance_of(pattern, assignment, rule=rule.name, variables=rule.variables)
+
+
+Drawn = Iterator[tuple[Callable[..., Any], Assignment | None]]
+
+
+def _searched(rule: Any, number: int) -> Drawn:
+    # The alternatives of a pattern take turns.
+    sources = [(function, assignments(way, number=number + place)) for place, (way, function) in enumerate(ways_of(rule))]
+    for _, (pattern, source) in zip(range(ATTEMPTS), cycle(sources), strict=False):
+        with quiet():
+            found = next(source)
+        yield pattern, found
+
+
+def _given(rule: Any, operands: Any, number: int) -> Drawn:
+    if not isinstance(operands, st.SearchStrategy):
+        operands = st.composite(lambda draw, function: function(draw))(operands)
+    with quiet():
+        drawn = examples_of(operands, GIVEN, number, longest=GIVEN)
+    patterns = [function for _, function in ways_of(rule)]
+    for start in range(len(patterns)):  # each pattern in turn, and in the end each on all that was drawn
+        for place, values in enumerate(drawn):
+            yield patterns[(start + place) % len(patterns)], _assignment(rule, values)
+
+
+def _assignment(rule: Any, values: Any) -> Assignment:
+    def operand(value: Any) -> Operand:
+        return Operand(value.detach(), "given") if isinstance(value, torch.Tensor) else Operand(value)
+
+    def is_list(value: Any) -> bool:
+        return isinstance(value, list) and any(isinstance(one, torch.Tensor) for one in value)
+
+    named = [values[name] for name in rule.variables] if isinstance(values, Mapping) else values
+    named = named if isinstance(named, tuple | list) else (named,)
+    return [[operand(one) for one in each] if is_list(each) else operand(each) for each in named]
 
 
 def run_node(node: Node, known: Mapping[str, Any]) -> Any:
-    """Return what an operator gives for values by name.
-
-    Raises:
-        Exception: whatever the operator raises.
+    """Run an operator on values by name.
 
     >>> from ...ir.operators import op_of
     >>> run_node(Node("y", op_of(torch.ops.aten.neg.default), (Ref("x"),)), {"x": torch.ones(1)})
@@ -123,14 +200,17 @@ def run_node(node: Node, known: Mapping[str, Any]) -> Any:
     return node.do.target(*args, **{name: thawed(arg, leaf) for name, arg in node.kwargs})
 
 
-def changed(instance: Instance, place: int) -> Instance | None:
-    """Return an instance with one literal changed, or another tensor where a variable is used again; None if it has neither.
+# -- near misses -----------------------------------------------------------------------------------------------------------------
 
-    Arguments that have their defaults are literals too.
+
+def changed(instance: Instance, place: int) -> Instance | None:
+    """Change one literal, or one of several uses of a tensor; return None if the instance has neither.
+
+    Arguments at their defaults are literals too.
 
     Args:
         instance: a pattern on operands.
-        place: chooses what is changed.
+        place: selects what is changed.
 
     >>> from .operands import Operand
     >>> found = instance_of(lambda x: x.transpose(0, 1), [Operand(torch.ones(2, 2))], rule="r")
@@ -145,36 +225,32 @@ def changed(instance: Instance, place: int) -> Instance | None:
 
 
 def _with_other_literals(instance: Instance) -> Iterator[Instance]:
-    # Arguments that were left out too: a pass that drops one is right as long as all of them have their defaults.
     for number, node in enumerate(instance.nodes):
+        parameters = parameters_of(node.do.target) if type(node.do) is Op and isinstance(node.do.target, OpOverload) else ()
+        # Arguments that were left out too: a pass that drops one is right as long as all of them have their defaults.
+        given = dict(node.kwargs)
+        left_out = [one for one in parameters[len(node.args) :] if one.name in given or one.has_default]
         for position, arg in enumerate(node.args):
             if not same_arg(other := _another(arg), arg):
-                args = (*node.args[:position], other, *node.args[position + 1 :])
-                yield _with_node(instance, number, evolve(node, args=args))
-        parameters = parameters_of(node.do.target) if type(node.do) is Op and isinstance(node.do.target, OpOverload) else ()
-        named = dict(node.kwargs)
-        for one in parameters[len(node.args) :]:
-            if one.name in named or one.has_default:
-                for other in _other_values(one, named.get(one.name, one.default)):
-                    kwargs = tuple({**named, one.name: other}.items())
-                    yield _with_node(instance, number, evolve(node, kwargs=kwargs))
+                yield _with_arg(instance, number, position, other)
+        for one in left_out:
+            for other in _other_values(one, given.get(one.name, one.default)):
+                yield _with_node(instance, number, evolve(node, kwargs=tuple({**given, one.name: other}.items())))
 
 
-def _other_values(parameter: Parameter, value: Any) -> Iterator[Arg]:
-    if parameter.name in OF_NO_RESULT or "Tensor" in parameter.kind:
-        return
-    if value is None and parameter.kind in OF_NONE:
-        yield OF_NONE[parameter.kind]
-    elif parameter.name == "dtype":
-        yield torch.float64
-    elif isinstance(value, str):
-        yield from [other for group in WORDS if value in group for other in group if other != value]
-    elif not same_arg(other := _another(value), value):
-        yield other
+def _other_values(parameter: Parameter, value: Any) -> list[Arg]:
+    if parameter.name in IRRELEVANT or "Tensor" in parameter.kind:
+        return []
+    if parameter.name == "dtype":
+        return [torch.float64]
+    if isinstance(value, str):
+        return [other for group in WORDS if value in group for other in group if other != value]
+    other = OF_NONE.get(parameter.kind) if value is None else _another(value)
+    return [] if same_arg(other, value) else [other]
 
 
 def _with_other_operands(instance: Instance) -> Iterator[Instance]:
-    # The last use of a tensor that is used more than once is another tensor like it.
+    # The last use of a tensor that is used more than once becomes another tensor like it.
     for name, operand in instance.leaves:
         uses = [
             (number, position)
@@ -183,10 +259,13 @@ def _with_other_operands(instance: Instance) -> Iterator[Instance]:
             if type(arg) is Ref and arg.name == name
         ]
         if len(uses) > 1:
-            number, position = uses[-1]
-            node, other = instance.nodes[number], f"{name}_other"
-            args = (*node.args[:position], Ref(other), *node.args[position + 1 :])
-            yield evolve(_with_node(instance, number, evolve(node, args=args)), leaves=(*instance.leaves, (other, operand)))
+            found = _with_arg(instance, *uses[-1], Ref(f"{name}_other"))
+            yield evolve(found, leaves=(*instance.leaves, (f"{name}_other", operand)))
+
+
+def _with_arg(instance: Instance, number: int, position: int, arg: Arg) -> Instance:
+    node = instance.nodes[number]
+    return _with_node(instance, number, evolve(node, args=(*node.args[:position], arg, *node.args[position + 1 :])))
 
 
 def _with_node(instance: Instance, number: int, node: Node) -> Instance:

@@ -1,7 +1,7 @@
 """From the arguments of the caller to the flat inputs of the root, and from outputs to results: binding, guards, adapters.
 
-Guards are conditions on types, dtypes, shapes, baked-in values, ranges and relations of the flat inputs.  Each is described once,
-as a line of code and as what to say where it does not hold; one generated function runs all lines.
+Guards are conditions on types, dtypes, shapes, baked-in values, ranges and relations of the flat inputs.  Each is one line of
+code with a message; one generated function runs all lines.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from attrs import define, field
+from attrs import define, field, frozen
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from ...ir.analysis.numbers import SYMBOLIC
@@ -174,114 +174,109 @@ INFIX = frozenset({"-", "//", "/", "%", "==", "!=", "<", "<=", ">", ">="})
 NUMBERS = (int, float, bool, *SYMBOLIC)
 
 Got = Callable[[Any, Any], str]
-"""What is said of the value of an input that is wrong, and of what its line of code shows beside it."""
-
-Said = Callable[["LeafChecks", Sequence[Any], Any], str]
-"""What is said where a condition does not hold: of the checks, the inputs, and what the line of code shows."""
+"""Describes a wrong input: its value, and what its line of code shows beside it."""
 
 
-def _about(index: int, got: Got) -> Said:
-    def said(checks: LeafChecks, values: Sequence[Any], shown: Any) -> str:
-        return f"argument {checks.paths[index]}: expected {_expected(checks.types[index])}, {got(values[index], shown)}"
+@frozen
+class _Message:
+    """The parts of an error message about a condition; its text is written when an input is wrong."""
 
-    return said
-
-
-def _guarded(guard: Expr) -> Said:
-    def said(checks: LeafChecks, _: Sequence[Any], __: Any) -> str:
-        names = ", ".join(dict.fromkeys(checks.paths[index] for index in inputs_in(guard)))
-        return f"argument {names}: the program was exported for inputs with {write(guard, checks.paths)}"
-
-    return said
-
-
-def _beyond(text: str, wanted: str) -> Said:
-    return lambda _, __, size: f"{text} is {size}, but must be {wanted}"
+    index: int = 0
+    """The input that is wrong."""
+    got: Got | None = None
+    expr: Expr | None = None
+    """What the condition computes, which may have no value for some inputs; without ``got`` it is a guard."""
+    text: str = ""
+    """What is expected, unless it follows from the type of the input."""
 
 
 @define
 class _Writer:
     """Writes the conditions on the inputs of one program."""
 
+    paths: Sequence[str]
+    types: Sequence[ArgumentType]
     lines: list[str] = field(factory=list)
-    said: list[tuple[Said, Expr | None]] = field(factory=list)
-    """For each condition what to say where it does not hold, and what it computes."""
+    messages: list[_Message] = field(factory=list)
+    """One for each condition."""
     table: dict[str, Any] = field(factory=lambda: {"Tensor": torch.Tensor, "NUMBERS": NUMBERS, "UNCOMPUTABLE": UNCOMPUTABLE})
     symbols: dict[Sym, str] = field(factory=dict)
     sizes: dict[Expr, int] = field(factory=dict)
     """The first input that has a size which is an expression over symbols."""
     computed: list[tuple[int, str, Expr]] = field(factory=list)
-    """Sizes that are computed from symbols, which may be bound further on: the input, the size, what it must be."""
+    """Sizes that are computed from symbols, which may be bound further on: the input, the size, the expected value."""
 
-    def must(self, condition: str, said: Said, *, shown: str = "None", expr: Expr | None = None) -> None:
-        """Add a condition; what it computes may have no value for some inputs."""
-        line = f"if not ({condition}): return {len(self.said)}, {shown}"
-        if isinstance(expr, Apply | InputDim):
-            self.lines += ["try:", f"    {line}", f"except UNCOMPUTABLE as error: return {len(self.said)}, error"]
+    def must(self, condition: str, message: _Message, *, shown: str = "None") -> None:
+        """Add a condition."""
+        number = len(self.messages)
+        line = f"if not ({condition}): return {number}, {shown}"
+        if isinstance(message.expr, Apply | InputDim):
+            self.lines += ["try:", f"    {line}", f"except UNCOMPUTABLE as error: return {number}, error"]
         else:
             self.lines.append(line)
-        self.said.append((said, expr))
+        self.messages.append(message)
 
     def entry(self, value: Any) -> str:
         name = f"t{len(self.table)}"
         self.table[name] = value
         return name
 
-    def tensor(self, index: int, kind: TensorType) -> None:
-        self.must(f"isinstance(v{index}, Tensor)", _about(index, lambda value, _: f"got {_describe(value)}"))
-        dtype = f"v{index}.dtype is {self.entry(kind.dtype)}"
-        if kind.dtype.is_floating_point:
-            dtype += f" or (floating and v{index}.is_floating_point())"
-        self.must(dtype, _about(index, lambda value, _: f"got dtype {value.dtype}"))
-        if not _has_symbols(kind):
-            self.must(f"v{index}.shape == {self.entry(kind.shape)}", _about(index, _got_sizes))
-
-    def other(self, index: int, kind: ArgumentType) -> None:
+    def plain(self, index: int, kind: ArgumentType) -> None:
+        """Check the type of an input, and whatever of it is no symbol."""
         match kind:
+            case TensorType():
+                self.must(f"isinstance(v{index}, Tensor)", _Message(index, lambda value, _: f"got {_describe(value)}"))
+                dtype = f"v{index}.dtype is {self.entry(kind.dtype)}"
+                if kind.dtype.is_floating_point:
+                    dtype += f" or (floating and v{index}.is_floating_point())"
+                self.must(dtype, _Message(index, lambda value, _: f"got dtype {value.dtype}"))
+                if not _has_symbols(kind):
+                    self.must(f"v{index}.shape == {self.entry(kind.shape)}", _Message(index, _got_sizes))
             case LiteralType(value=literal):
                 condition = f"v{index} is None" if literal is None else f"{self.entry(same_arg)}({self.entry(literal)}, v{index})"
-                self.must(condition, lambda checks, values, _: other_literal(checks.paths[index], literal, values[index]))
+                text = other_literal(self.paths[index], literal)
+                self.must(condition, _Message(index, lambda value, _: f"got {_describe(value)}", text=text))
             case NumberType():
-                self.must(f"isinstance(v{index}, NUMBERS)", _about(index, lambda value, _: f"got {_describe(value)}"))
+                self.must(f"isinstance(v{index}, NUMBERS)", _Message(index, lambda value, _: f"got {_describe(value)}"))
             case _:
                 pass
 
     def symbolic(self, index: int, kind: ArgumentType) -> None:
+        """Check the symbolic sizes of an input, and bind their symbols."""
         if isinstance(kind, NumberType) and kind.expr is not None:
             self.size(index, f"v{index}", kind.expr)
         elif isinstance(kind, TensorType):
             sizes = [f"v{index}_{dim}" for dim in range(len(kind.shape))]
-            self.must(f"v{index}.dim() == {len(sizes)}", _about(index, _got_sizes))
+            self.must(f"v{index}.dim() == {len(sizes)}", _Message(index, _got_sizes))
             self.lines.append(f"{', '.join(sizes)}, = v{index}.shape")
             for name, expected in sorted(zip(sizes, kind.shape, strict=True), key=lambda pair: not isinstance(pair[1], int)):
                 self.size(index, name, expected)
 
     def size(self, index: int, name: str, expected: Expr) -> None:
         if isinstance(expected, int):
-            self.must(f"{name} == {expected:d}", _about(index, _got_sizes))
+            self.must(f"{name} == {expected:d}", _Message(index, _got_sizes))
             return
         self.sizes.setdefault(expected, index)
         if not isinstance(expected, Sym):
             self.computed.append((index, name, expected))
         elif expected in self.symbols:
-            said = _about(
-                index, lambda value, known: f"{_got_sizes(value)}, but {expected.name} is {known} in an earlier argument"
-            )
-            self.must(f"{name} == {self.symbols[expected]}", said, shown=self.symbols[expected])
+            earlier = f"but {expected.name} is {{}} in an earlier argument"
+            message = _Message(index, lambda value, known: f"{_got_sizes(value)}, {earlier.format(known)}")
+            self.must(f"{name} == {self.symbols[expected]}", message, shown=self.symbols[expected])
         else:
             self.symbols[expected] = name
 
     def constraints(self, constraints: Constraints) -> None:
         for index, name, expected in self.computed:
             if self.knows(expected):
-                said = _about(index, functools.partial(_got_computed, expected))
-                self.must(f"{name} == {self.text(expected)}", said, shown=self.text(expected), expr=expected)
+                message = _Message(index, functools.partial(_got_computed, expected), expected)
+                self.must(f"{name} == {self.text(expected)}", message, shown=self.text(expected))
         for bounds in constraints.ranges:
             if (bounds.low is not None or bounds.high is not None) and self.knows(bounds.expr):
                 self.range(bounds)
         for guard in constraints.guards:
             if guard is not True:
-                self.must(self.text(guard), _guarded(guard), expr=guard)
+                self.must(self.text(guard), _Message(expr=guard))
 
     def range(self, bounds: Range) -> None:
         # A lower bound of 2 is the exporter's assumption that a dynamic size is not 0 or 1; sizes 0 and 1 still run.
@@ -289,12 +284,12 @@ class _Writer:
         high = bounds.high if bounds.high is not None else math.inf
         wanted = f"at least {low}" if high == math.inf else f"at most {high}" if low == -math.inf else f"between {low} and {high}"
         text = write(bounds.expr)
-        index = self.sizes.get(bounds.expr)
-        said = _beyond(text, wanted)
+        index, size = self.sizes.get(bounds.expr), self.text(bounds.expr)
         if index is not None:
-            said = _about(index, lambda value, _: f"{_got_sizes(value)}, where {text} must be {wanted}")
-        size = self.text(bounds.expr)
-        self.must(f"{self.entry(low)} <= {size} <= {self.entry(high)}", said, shown=size, expr=bounds.expr)
+            message = _Message(index, lambda value, _: f"{_got_sizes(value)}, where {text} must be {wanted}", bounds.expr)
+        else:
+            message = _Message(0, lambda _, size: f"got {size}", bounds.expr, f"{text} must be {wanted}")
+        self.must(f"{self.entry(low)} <= {size} <= {self.entry(high)}", message, shown=size)
 
     def knows(self, expr: Expr) -> bool:
         return all(leaf in self.symbols for leaf in leaves_in(expr) if isinstance(leaf, Sym))
@@ -314,9 +309,9 @@ class _Writer:
             case _:
                 return self.entry(expr)
 
-    def made(self, count: int) -> Callable[[Sequence[Any], bool], tuple[int, Any] | None]:
-        names = "".join(f"v{index}, " for index in range(count))
-        body = [f"{names}= values"] if count else []
+    def made(self) -> Callable[[Sequence[Any], bool], tuple[int, Any] | None]:
+        names = "".join(f"v{index}, " for index in range(len(self.paths)))
+        body = [f"{names}= values"] if names else []
         source = "\n".join(["def check(values, floating):", *(f"    {line}" for line in [*body, *self.lines, "return None"])])
         exec(compile(source, "<purefx checks>", "exec"), self.table)  # noqa: S102  the text is ours: values are in the table
         return self.table["check"]
@@ -330,32 +325,27 @@ class LeafChecks:
         self.count = len(specs)
         self.floating = False
         self.paths = [spec.argument or f"input {index}" for index, spec in enumerate(specs)]
-        self.types = [spec.type for spec in specs]
         self.only = [
             (index, spec.only)
             for index, spec in enumerate(specs)
             if spec.only is not None and type(spec.type) in (ObjectType, RestType, LiteralType)
         ]
         """Arguments that nothing else checks, in programs from outside, and which classes they may have besides data."""
-        writer = _Writer()
-        for index, kind in enumerate(self.types):
-            if isinstance(kind, TensorType):
-                writer.tensor(index, kind)
-        for index, kind in enumerate(self.types):
-            writer.other(index, kind)
-        for index, kind in enumerate(self.types):
+        self.writer = writer = _Writer(self.paths, [spec.type for spec in specs])
+        for index, kind in enumerate(writer.types):
+            writer.plain(index, kind)
+        for index, kind in enumerate(writer.types):
             if _has_symbols(kind):
                 writer.symbolic(index, kind)
         writer.constraints(program.constraints)
-        self.said = writer.said
-        self.first_wrong = writer.made(self.count)
-        """Gives the number of the first condition that does not hold, and what it shows; None if all do."""
+        self.first_wrong = writer.made()
+        """Returns the number of the first condition that does not hold, and what it shows; None if all do."""
 
     def run(self, values: Sequence[Any]) -> None:
         """Check the inputs of one call.
 
         Raises:
-            InputValueError: the first that is wrong, by name, with what was expected.
+            InputValueError: the first wrong one, by name, with what was expected.
         """
         if self.only:
             self.only_data(values)
@@ -367,7 +357,7 @@ class LeafChecks:
         """Check that a program from an untrusted source gets no object whose methods it could call.
 
         Raises:
-            InputValueError: it is, in an argument whose type says nothing.
+            InputValueError: it does, in an argument whose type says nothing.
         """
         for index, kinds in self.only:
             odd = foreign_class(values[index], kinds)
@@ -379,13 +369,16 @@ class LeafChecks:
                 )
 
     def _explained(self, values: Sequence[Any], number: int, shown: Any) -> str:
-        said, expr = self.said[number]
-        if not isinstance(shown, UNCOMPUTABLE):
-            return said(self, values, shown)
-        assert expr is not None
-        read = ", ".join(dict.fromkeys(self.paths[index] for index in inputs_in(expr))) or "sizes"
-        text = f"argument {read}: the program was exported for inputs with {write(expr, self.paths)}, which has no value here"
-        return f"{text} ({shown})"
+        message, expr = self.writer.messages[number], self.writer.messages[number].expr
+        failed = isinstance(shown, UNCOMPUTABLE)
+        if expr is not None and (failed or message.got is None):
+            read = ", ".join(dict.fromkeys(self.paths[index] for index in inputs_in(expr))) or "sizes"
+            more = f", which has no value here ({shown})" if failed else ""
+            return f"argument {read}: the program was exported for inputs with {write(expr, self.paths)}{more}"
+        assert message.got is not None
+        name, kind = self.paths[message.index], self.writer.types[message.index]
+        text = message.text or f"argument {name}: expected {_expected(kind)}"
+        return f"{text}, {message.got(values[message.index], shown)}"
 
 
 def _has_symbols(kind: Any) -> bool:
@@ -405,17 +398,15 @@ def _describe(value: Any) -> str:
     return f"{value!r}" if isinstance(value, int | float | str | bool | type(None)) else f"a {type(value).__name__}"
 
 
-def other_literal(path: str, literal: Any, value: Any) -> str:
-    """Return what is wrong with an argument that was exported with another literal.
+def other_literal(path: str, literal: Any) -> str:
+    """Return what is expected of an argument that was exported with a literal.
 
-    >>> other_literal("mask", None, torch.ones(2))
-    'argument mask: got a Tensor, but was exported with None; export with a value'
-    >>> other_literal("causal", True, False)
-    'argument causal: expected the value True that the program was exported with, got False'
-    """
+    >>> other_literal("mask", None), other_literal("causal", True)
+    ('argument mask: expected None, which the program was exported with', 'argument causal: expected the value True that the program was exported with')
+    """  # noqa: E501
     if literal is None:
-        return f"argument {path}: got {_describe(value)}, but was exported with None; export with a value"
-    return f"argument {path}: expected the value {literal!r} that the program was exported with, got {_describe(value)}"
+        return f"argument {path}: expected None, which the program was exported with"
+    return f"argument {path}: expected the value {literal!r} that the program was exported with"
 
 
 def _expected(kind: Any) -> str:

@@ -23,7 +23,7 @@ from ...ir.own_operators import pack, unpack
 from ...ir.torch_private import is_tracing
 from .arguments import other_literal, result_builder
 
-__all__ = ["CallHandler", "CallHandlers", "PreservedCall", "answering", "edited"]
+__all__ = ["CallHandler", "CallHandlers", "PreservedCall", "edited", "handling"]
 
 SideChannel = list[Any]
 """What travels beside the arguments: call number, values for the body, and on the way back the values that it gives."""
@@ -58,7 +58,7 @@ class PreservedCall:
         """Call a module and return what the caller uses of the result."""
         args, kwargs = self.pack(leaves)
         channel: SideChannel | None = None
-        if self.writes and hasattr(child, "purefx_answers"):
+        if self.writes and hasattr(child, "purefx_handlers"):
             channel = [self.number, extra, ()]
             result = child(*args, purefx_side_channel=channel, **kwargs)
         else:
@@ -132,7 +132,8 @@ class CallHandler:
         leaves = self._leaves(args, kwargs)
         for at, literal in self.literals:
             if leaves[at] is not literal and not same_arg(literal, leaves[at]) and not is_tracing():
-                raise InputValueError(f"module {self.place.path}: {other_literal(self.tree.paths[at], literal, leaves[at])}")
+                expected = other_literal(self.tree.paths[at], literal)
+                raise InputValueError(f"module {self.place.path}: {expected}, got {leaves[at]!r}")
         convention = self.convention
         if -1 in convention.inputs and channel is None:
             raise CallError(
@@ -164,7 +165,7 @@ class CallHandlers(dict[int, CallHandler]):
         return self
 
 
-def answering(run: Callable[[torch.nn.Module, Any, list[Any]], Any]) -> Callable[..., Any]:
+def handling(run: Callable[[torch.nn.Module, Any, list[Any]], Any]) -> Callable[..., Any]:
     """Return the ``forward`` of a module with a preserved call signature.
 
     Args:
@@ -172,7 +173,7 @@ def answering(run: Callable[[torch.nn.Module, Any, list[Any]], Any]) -> Callable
     """
 
     def forward(self: Any, *args: Any, purefx_side_channel: SideChannel | None = None, **kwargs: Any) -> Any:
-        answer = self.purefx_answers.of(purefx_side_channel)
+        answer = self.purefx_handlers.of(purefx_side_channel)
         output, leaves = run(self, answer.place, answer.values(args, kwargs, purefx_side_channel))
         if purefx_side_channel is not None:
             purefx_side_channel[2] = (output,) if answer.convention.single else output
@@ -195,4 +196,4 @@ def edited(forward: Callable[..., Any], answers: CallHandlers) -> Callable[..., 
     def run(module: Any, place: Any, values: list[Any]) -> Any:
         return forward(module, *values) if place is first.place else place.body.run(module, *values)
 
-    return answering(run)
+    return handling(run)

@@ -22,7 +22,7 @@ from ..modules.context import FIRST
 from ..modules.interpreter import LoweredInterpreter, note_from_traceback, run_body
 from ..modules.module import MADE, Bound, Lowered, LoweredModule, OtherName, Place, make_class, runs_on
 from .arguments import CallPlan, adapted
-from .preserved import answering
+from .preserved import handling
 
 __all__ = ["LoweredInterpreterRoot", "LoweredRoot", "bound_class", "class_of", "root_class", "root_of"]
 
@@ -189,7 +189,7 @@ def root_of(plan: CallPlan, codes: Codes, to: str) -> type[torch.nn.Module]:
 
 def _members(body: Body, to: str) -> dict[str, Any]:
     if body.convention is not None:
-        return {"forward": answering(_run_code if to == "graph_module" else run_body)}
+        return {"forward": handling(_run_code if to == "graph_module" else run_body)}
     return {"forward": body.run} if to == "graph_module" else {}
 
 

@@ -183,12 +183,12 @@ class Codes(WeakValueDictionary[CodeType, Body]):
         """How many functions were named: none has the name of another, so no code is another's."""
 
     def body(
-        self, family: LoweringContext, name: str, graph: Graph, convention: Convention | None, sites: Mapping[str, PreservedCall]
+        self, context: LoweringContext, name: str, graph: Graph, convention: Convention | None, sites: Mapping[str, PreservedCall]
     ) -> Body:
         """Return a body with the function that runs it.
 
         Args:
-            family: of the program that it is a body of.
+            context: of the program that it is a body of.
             name: its id there.
             graph: what its code runs.
             convention: how it is called.
@@ -196,11 +196,10 @@ class Codes(WeakValueDictionary[CodeType, Body]):
         """
 
         def new_table() -> Table:
-            return Table(
-                self.reserved, family.position_dependent if len(family) else frozenset(), family
-            )  # operators are given none
+            nested = context.nested
+            return Table(self.reserved, context.position_dependent if nested else frozenset(), nested)
 
-        program = family.program
+        program = context.program
         operators = [node.do for node in graph.nodes if type(node.do) is Op]
         switches = any(may_leave_modes(do.target, unknown=do.effects.unknown) for do in operators)
         made = Body(name, program.graphs[name], program, graph, convention, sites, new_table, switches)
@@ -215,28 +214,28 @@ DEEPEST = 100
 """How many modules deep calls may nest: at most six frames each, and 400 of 1,000 are the caller's."""
 
 
-def bodies_of(family: LoweringContext, *, reserved: frozenset[str]) -> tuple[dict[str, Body], Codes]:
+def bodies_of(context: LoweringContext, *, reserved: frozenset[str]) -> tuple[dict[str, Body], Codes]:
     """Return a body for every graph that the root reaches, and those that were compiled, by the code that runs each.
 
     Args:
-        family: of the program to run, whose root takes and gives user values only; it gets the modules of nested graphs later.
+        context: of the program to run, whose root takes and gives user values only; it gets the modules of nested graphs later.
         reserved: attribute names that the module classes use themselves.
 
     Raises:
         UnsupportedProgram: an operator has no callable behind it, or modules nest too deeply.
     """
-    program = family.program
+    program = context.program
     deepest = heights(program)[program.root]
     if deepest > DEEPEST:
         raise UnsupportedProgram(f"modules nest {deepest} deep, and at most {DEEPEST} run: px.inline(program) before lowering it")
     check_runs(node for _, node in program.nodes())
     bodies: dict[str, Body] = {}
     codes = Codes(reserved)
-    called = family.conventions
+    called = context.conventions
     for name in program.order:
         graph = without_boundaries(program.graphs[name], called.get(name))
         sites = _sites(program, graph, called) if called else {}
-        bodies[name] = codes.body(family, name, graph, called.get(name), sites)
+        bodies[name] = codes.body(context, name, graph, called.get(name), sites)
     return bodies, codes
 
 

@@ -81,7 +81,7 @@ class _Builder:
     def __init__(self, place: Any, owner: torch.nn.Module, reserved: Container[str]) -> None:
         body = place.body
         self.place, self.owner, self.reserved = place, owner, reserved
-        self.graph = as_it_was(body.graph, place.bodies.before_merging(place.path, place.call))
+        self.graph = as_it_was(body.graph, place.context.before_merging(place.path, place.call))
         self.signature = body.program.signature
         self.is_root = body.name == body.program.root
         self.made = torch.fx.Graph()
@@ -100,7 +100,7 @@ class _Builder:
     def attach_body(self, name: str) -> str:
         """Put the module of a nested graph on the owner, and return the attribute's name."""
         attribute = "".join(char if char.isalnum() or char == "_" else "_" for char in name).strip("_") or "body"
-        attributes, body = self.owner.__dict__, self.place.bodies[name]
+        attributes, body = self.owner.__dict__, self.place.context.nested[name]
         while attribute in self.reserved or attributes.get(attribute, body) is not body:
             attribute += "_"
         attributes[attribute] = body
@@ -185,10 +185,10 @@ class _Builder:
         """Return the exporter's spelling of the module calls around a node."""
         found = self._stacks.get(stack)
         if found is None:
-            found = self._stacks[stack] = spelled_stack(self._frames(stack), self.place.bodies.types)
+            found = self._stacks[stack] = spelled_stack(self._frames(stack), self.place.context.types)
         return dict(found)
 
     def _frames(self, stack: Stack) -> list[tuple[str, int]]:
-        place, known = self.place, self.place.bodies.types
+        place, known = self.place, self.place.context.types
         frames = [(path, place.call if path == place.path else 0) for path in way_to(place.path) if path in known]
         return frames + [(join(place.path, frame.path), frame.call) for frame in stack]

@@ -59,7 +59,7 @@ def to_script(program: Program, *, rewrite: str = "", calls: int = 2) -> str:
     Raises:
         UnsupportedProgram: it has an operator that is not found by name, state or arguments that no text makes.
         InvalidProgram: it breaks invariants.
-        ValueError: ``rewrite`` is not the source of such a function.
+        ArgumentError: ``rewrite`` is not the source of such a function.
 
     >>> import purefx as px
     >>> program = px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)))
@@ -71,10 +71,10 @@ def to_script(program: Program, *, rewrite: str = "", calls: int = 2) -> str:
     if not isinstance(rewrite, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"rewrite is the source of a function, not {kind_of(rewrite)}; inspect.getsource(a_pass) is one")
     if rewrite and "def a_pass(" not in rewrite:
-        raise ValueError("rewrite has to define the function that the script calls: def a_pass(gm): ... return gm")
+        raise ArgumentError("rewrite must define the function that the script calls: def a_pass(gm): ... return gm")
     flat = _flat(check(program, asked_by="to_script"))
     parts = [
-        f'"""{_told(flat)}"""',
+        '"""A program, and the function `a_pass` to try on it."""',
         IMPORTS,
         *[_body(flat, name) for name in reversed(flat.bottom_up)],
         _state(flat),
@@ -124,11 +124,6 @@ def _source(function: Callable[..., Any]) -> str:
     return ARGUMENTS.sub("", inspect.getsource(function), count=1)
 
 
-def _told(program: Program) -> str:
-    count = sum(type(node.do) is Op for _, node in program.nodes())
-    return f"A program of {count} operator{'' if count == 1 else 's'}; the function `a_pass` is what is tried on it."
-
-
 def _flat(program: Program) -> Program:
     program = join(program) if "split" in program.facts else program
     flat = sink_state(inplace_mutations(remove_effect_tokens(inline(program))))
@@ -144,30 +139,24 @@ def _flat(program: Program) -> Program:
 
 
 def _state(program: Program) -> str:
-    first: dict[int, str] = {}
-    storages: dict[int, str] = {}
+    cells: dict[int, str] = {}
+    storages: set[int] = set()
     lines: list[str] = []
     for name, slot in program.state.pairs:
-        if not is_plain(slot.value):
-            raise UnsupportedProgram(f"the state {name!r} is a {kind_of_state(slot.value)}, which no script can make")
-        if slot.cell in first:
-            lines.append(f"    found[{name!r}] = found[{first[slot.cell]!r}]")
-            continue
-        if slot.storage in storages:
-            raise UnsupportedProgram(
-                f"the state {name!r} shares memory with {storages[slot.storage]!r}, which no script can make"
-            )
-        first[slot.cell] = storages[slot.storage] = name
-        lines.append(f"    found[{name!r}] = {_tensor_code(slot.value)}")
-    head = ["def state() -> dict[str, torch.Tensor]:", '    """Return the state by name; tied names are one tensor."""']
-    draw = ["    draw = torch.Generator().manual_seed(0)"] if any("draw)" in line for line in lines) else []
-    return "\n".join([*head, *draw, "    found: dict[str, torch.Tensor] = {}", *lines, "    return found"])
+        is_tied = slot.cell in cells
+        if not is_plain(slot.value) or (slot.storage in storages and not is_tied):
+            kind = f"a {kind_of_state(slot.value)}" if not is_plain(slot.value) else "a view of other state"
+            raise UnsupportedProgram(f"the state {name!r} is {kind}, which a script cannot make")
+        made = f"found[{cells[slot.cell]!r}]" if is_tied else _tensor_code(slot.value)
+        lines.append(f"    found[{name!r}] = {made}")
+        cells.setdefault(slot.cell, name)
+        storages.add(slot.storage)
+    head = ["def state() -> dict[str, torch.Tensor]:", "    draw = torch.Generator().manual_seed(0)  # noqa: F841"]
+    return "\n".join([*head, "    found: dict[str, torch.Tensor] = {}", *lines, "    return found"])
 
 
 def _tensor_code(tensor: torch.Tensor) -> str:
     made = contents_code(tensor.detach())
-    if not tensor.is_contiguous():
-        made = f"torch.empty_strided({list(tensor.shape)}, {list(tensor.stride())}, dtype={tensor.dtype}).copy_({made})"
     is_parameter = isinstance(tensor, torch.nn.Parameter)
     return f"torch.nn.Parameter({made}, requires_grad={tensor.requires_grad})" if is_parameter else made
 
@@ -196,7 +185,6 @@ def _body(program: Program, name: str) -> str:
         return f"graph.get_attr({ids[arg.graph]!r})" if type(arg) is Body else None
 
     lines = [f"def {ids[name]}(tensors: dict[str, torch.Tensor]) -> torch.fx.GraphModule:"]
-    lines += [f'    """Return {"the program" if name == program.root else "what an operator runs"} as a graph module."""']
     lines += ["    root = torch.nn.Module()", *_attributes(program, graph, ids), "    graph = torch.fx.Graph()"]
     for formal in graph.inputs:
         made = new(formal.name)
@@ -239,9 +227,8 @@ def _node(node: Node, leaf: Callable[[Arg], str | None]) -> str:
 def _arguments(program: Program) -> str:
     values = FakeValues(program)
     made = [_argument(formal.name, spec, values) for formal, spec in program.inputs if type(spec) is UserInput]
-    lines = ["def arguments(call: int) -> list[Any]:", '    """Return the arguments of a call."""']
-    draw = ["    draw = torch.Generator().manual_seed(call)"] if any("draw)" in one for one in made) else []
-    return "\n".join([*lines, *draw, "    return [", *[f"        {one}," for one in made], "    ]"])
+    lines = ["def arguments(call: int) -> list[Any]:", "    draw = torch.Generator().manual_seed(call)  # noqa: F841"]
+    return "\n".join([*lines, "    return [", *[f"        {one}," for one in made], "    ]"])
 
 
 def _argument(name: str, spec: UserInput, values: FakeValues) -> str:
@@ -249,7 +236,7 @@ def _argument(name: str, spec: UserInput, values: FakeValues) -> str:
         case TensorType(dtype=dtype, shape=shape, device=device):
             sizes = [values.symbols.example(size) for size in shape]
             if None not in sizes:
-                return f"drawn({sizes}, {dtype}, draw)" + ("" if device == "cpu" else f".to({device!r})")
+                return f"drawn({sizes}, {dtype}, draw).to({device!r})"
         case NumberType(kind=kind, expr=expr):
             number = NUMBERS[kind] if expr is None else values.symbols.example(expr)
             if number is not None:
@@ -269,11 +256,7 @@ PLAIN = (type(None), bool, int, str, bytes, range, type(Ellipsis))
 NAMED = (torch.dtype, torch.layout, torch.memory_format)
 
 
-def _nothing(arg: Arg) -> None:  # noqa: ARG001
-    return None
-
-
-def code_of(arg: Arg, leaf: Callable[[Arg], str | None] = _nothing) -> str:
+def code_of(arg: Arg, leaf: Callable[[Arg], str | None] = lambda _: None) -> str:
     """Return an argument as code.
 
     Args:
@@ -306,8 +289,8 @@ def _literal(value: Any) -> str:
         return repr(value)
     if type(value) is float:
         return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
-    if type(value) is complex:
-        return f"complex({_literal(value.real)}, {_literal(value.imag)})"
+    if type(value) is complex and math.isfinite(abs(value)):
+        return repr(value)
     if isinstance(value, NAMED):
         return str(value)
     if type(value) is torch.device:
@@ -324,17 +307,14 @@ def contents_code(tensor: torch.Tensor) -> str:
         tensor: strided, on any device.
 
     >>> contents_code(torch.tensor([[1.0, 0.1]])), contents_code(torch.ones(5, 20, dtype=torch.float16))
-    ('torch.tensor([[1.0, 0.10000000149011612]], dtype=torch.float32)', 'drawn([5, 20], torch.float16, draw)')
+    ('torch.tensor([1.0, 0.10000000149011612], dtype=torch.float32).reshape([1, 2])', 'drawn([5, 20], torch.float16, draw)')
     """
     sizes = list(tensor.shape)
     device = "" if tensor.device.type in ("cpu", "meta") else f".to({str(tensor.device)!r})"
     if tensor.numel() > LITERAL_UP_TO or tensor.is_meta or 0 in sizes:
         return f"drawn({sizes}, {tensor.dtype}, draw){device}"
-    return f"torch.tensor({_numbers(tensor.detach().cpu().tolist())}, dtype={tensor.dtype}){device}"
-
-
-def _numbers(value: Any) -> str:
-    return f"[{', '.join(map(_numbers, value))}]" if isinstance(value, list) else _literal(value)
+    numbers = [_literal(number) for number in tensor.detach().cpu().flatten().tolist()]
+    return f"torch.tensor([{', '.join(numbers)}], dtype={tensor.dtype}).reshape({sizes}){device}"
 
 
 def target_code(node: Node) -> str:

@@ -20,7 +20,7 @@ from attrs import evolve, frozen
 from torch.fx.graph import CodeGen
 from torch.fx.passes.infra.pass_base import PassResult
 
-from ...ir.errors import FxPassError, UnsupportedProgram
+from ...ir.errors import ArgumentError, FxPassError, UnsupportedProgram
 from ...ir.graph import Call
 from ...ir.importing import import_ep, import_fx
 from ...ir.program import Program
@@ -53,7 +53,7 @@ def as_fx_pass(transformation: Callable[[Program], Program], *, over: Over = "gr
         A function with the name of the transformation.
 
     Raises:
-        ValueError: ``over`` is none of the three.
+        ArgumentError: ``over`` is none of the three.
         UnsupportedProgram: when called: the graph has something that cannot be represented faithfully.
 
     >>> import torch, purefx as px
@@ -67,24 +67,23 @@ def as_fx_pass(transformation: Callable[[Program], Program], *, over: Over = "gr
     """
     chosen = FxPass.of(transformation, over)  # refuses what is none
 
+    def changed(program: Program) -> Program | None:
+        result = a_result(transformation(check(program)), chosen.name)
+        return None if result is program else result
+
     def on_module(module: torch.fx.GraphModule) -> PassResult:
-        program = check(import_fx(module))
-        result = a_result(transformation(program), chosen.name)
-        if result is program:
-            return PassResult(module, modified=False)
-        return PassResult(lower(result, state="share"), modified=True)
+        result = changed(import_fx(module))
+        made = module if result is None else lower(result, state="share")
+        return PassResult(cast("torch.fx.GraphModule", made), modified=result is not None)
 
     def on_graph(graph: torch.fx.Graph) -> None:
-        module = graph.owning_module or torch.fx.GraphModule({}, graph)
-        program = check(import_fx(module))
-        result = a_result(transformation(program), chosen.name)
-        if result is not program:
+        result = changed(import_fx(graph.owning_module or torch.fx.GraphModule({}, graph)))
+        if result is not None:
             _put_into(graph, to_fx(inline(result)))
 
     def on_exported(ep: Any) -> Any:
-        program = check(import_ep(ep))
-        result = a_result(transformation(program), chosen.name)
-        return ep if result is program else exported(result)
+        result = changed(import_ep(ep))
+        return ep if result is None else exported(result)
 
     made: Any = {"graph_module": on_module, "graph": on_graph, "exported_program": on_exported}[over]
     made.__name__ = made.__qualname__ = chosen.name
@@ -93,27 +92,17 @@ def as_fx_pass(transformation: Callable[[Program], Program], *, over: Over = "gr
 
 def _put_into(graph: torch.fx.Graph, new: torch.fx.GraphModule) -> None:
     # The placeholders stay: whoever holds the graph knows them.
-    known: dict[torch.fx.Node, torch.fx.Node] = {}
-    formals = [node for node in graph.nodes if node.op == "placeholder"]
+    owner, formals = graph.owning_module, graph.find_nodes(op="placeholder")
     for node in reversed([node for node in graph.nodes if node.op != "placeholder"]):
         graph.erase_node(node)
-    theirs = iter(formals)
+    known = dict(zip(new.graph.find_nodes(op="placeholder"), formals, strict=True))
     for node in new.graph.nodes:
-        if node.op == "placeholder":
-            known[node] = next(theirs)
-            continue
-        if node.op == "get_attr" and graph.owning_module is not None:
+        if node not in known:
             path = str(node.target)
-            if _at(graph.owning_module, path) is None:
-                _put(graph.owning_module, path, _at(new, path))
-        known[node] = graph.node_copy(node, known.__getitem__)
-
-
-def _put(module: torch.nn.Module, path: str, value: Any) -> None:
-    if isinstance(value, torch.Tensor):
-        attach(module, path, value)
-    else:
-        setattr(module, path, value)
+            if node.op == "get_attr" and owner is not None and _at(owner, path) is None:
+                value = _at(new, path)
+                (attach if isinstance(value, torch.Tensor) else setattr)(owner, path, value)
+            known[node] = graph.node_copy(node, known.__getitem__)
 
 
 def exported(program: Program) -> Any:
@@ -161,17 +150,15 @@ def from_fx_pass(a_pass: Any, *, over: Over = "graph_module", name: str | None =
             return program
         return taken_back(program, result, called.name, given=tensors)
 
-    def with_fuel(program: Program, *, fuel: Fuel) -> Program:
-        return apply(program, fuel=fuel)
-
-    def as_one(program: Program, *, fuel: Fuel) -> Program:
+    def run(program: Program, *, fuel: Fuel) -> Program:
+        if called.takes_fuel:
+            return apply(program, fuel=fuel)
         result = apply(program)
         return result if result is program or fuel.burn("run", called.name) else program
 
-    chosen = with_fuel if called.takes_fuel else as_one
-    chosen.__name__ = chosen.__qualname__ = name or called.name
-    chosen.__doc__ = getattr(a_pass, "__doc__", None)
-    return transformation(requires={"flat"})(chosen)
+    run.__name__ = run.__qualname__ = name or called.name
+    run.__doc__ = getattr(a_pass, "__doc__", None)
+    return transformation(requires={"flat"})(run)
 
 
 def paths_of(module: torch.nn.Module) -> Mapping[str, Any]:
@@ -287,10 +274,10 @@ class FxPass:
 
         Raises:
             FxPassError: it cannot be called, or is the class and no pass.
-            ValueError: ``over`` is none of the three.
+            ArgumentError: ``over`` is none of the three.
         """
         if over not in get_args(Over):
-            raise ValueError(f"over={over!r}: a pass takes one of {', '.join(map(repr, get_args(Over)))}")
+            raise ArgumentError(f"over={over!r}: pass one of {', '.join(map(repr, get_args(Over)))}")
         if isinstance(run, cls):
             return run
         if isinstance(run, type):
@@ -365,34 +352,25 @@ def seen_of(module: torch.fx.GraphModule) -> tuple[Any, ...]:
     >>> same_graph(before, seen_of(module)), same_graph(before, before)
     (False, True)
     """
-    graphs = [
-        (path, [_seen_node(node) for node in inner.graph.nodes])
-        for path, inner in module.named_modules(remove_duplicate=False)
-        if isinstance(inner, torch.fx.GraphModule)
-    ]
-    tensors = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-    return graphs, [(name, _Same(tensor), times_written(tensor)) for name, tensor in tensors]
+    alive: list[Any] = [*paths_of(module).values()]  # an id means one object as long as that is held
+
+    def same(value: Any) -> int:
+        alive.append(value)
+        return id(value)
+
+    def seen(node: torch.fx.Node) -> tuple[Any, ...]:
+        target = node.target if isinstance(node.target, str) else same(node.target)
+        return node.op, node.name, target, repr((node.args, node.kwargs)), {key: same(node.meta[key]) for key in node.meta}
+
+    inner = module.named_modules(remove_duplicate=False)
+    graphs = [(path, list(map(seen, part.graph.nodes))) for path, part in inner if isinstance(part, torch.fx.GraphModule)]
+    tensors = [(name, id(tensor), times_written(tensor)) for name, tensor in paths_of(module).items()]
+    return (graphs, tensors), alive
 
 
 def same_graph(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Return whether two looks at a graph module saw the same."""
-    return one == other
-
-
-def _seen_node(node: torch.fx.Node) -> tuple[Any, ...]:
-    target = node.target if isinstance(node.target, str) else _Same(node.target)
-    meta = {key: _Same(value) for key, value in node.meta.items()}
-    return node.op, node.name, target, repr((node.args, node.kwargs)), meta
-
-
-@frozen(eq=False)
-class _Same:
-    value: Any
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is _Same and self.value is other.value
-
-    __hash__ = None  # pyright: ignore[reportAssignmentType]
+    """Return whether two results of ``seen_of`` are equal."""
+    return bool(one[0] == other[0])
 
 
 def to_fx(program: Program) -> torch.fx.GraphModule:

@@ -76,24 +76,25 @@ def _places(target: Any) -> dict[str, int]:
     return places if normalises or drops or "rrelu" in schema.name else {}
 
 
-def warn_of_modes(family: LoweringContext, module: torch.nn.Module, *, train: bool) -> None:
+def warn_of_modes(context: LoweringContext, module: torch.nn.Module, *, train: bool) -> None:
     """Warn, once, of what a switch of modes does not reach.
 
     Args:
-        family: what the module was lowered with.
+        context: what the module was lowered with.
         module: the lowered module that is switched.
         train: the mode that it is switched to.
     """
-    written = _written_modes(family)[not train]
-    if family.said_modes or not written:
+    written = _written_modes(context)[not train]
+    if context.has_warned or not written:
         return
     place: Any = module.__dict__["purefx_place"]
-    bodies = [(body, path) for body, path in instances(family.program, place.body.name, place.path) if body in written]
-    found = [(path, op) for body, path in bodies if _stands(module, place.path, path, family) for op in written[body]]
+    bodies = [(body, path) for body, path in instances(context.program, place.body.name, place.path) if body in written]
+    present = {part.purefx_place.path for part in module.modules() if "purefx_place" in part.__dict__}  # others were replaced
+    found = [(path, op) for body, path in bodies if path in present for op in written[body]]
     names = list(dict.fromkeys(f"{path or 'the root'} ({op})" for path, op in found))
     if not names:
         return
-    family.said_modes = True
+    context.has_warned = True
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     asked, mode = ("train()", "evaluation") if train else ("eval()", "training")
     said = (
@@ -105,26 +106,15 @@ def warn_of_modes(family: LoweringContext, module: torch.nn.Module, *, train: bo
 
 
 @derived
-def _written_modes(family: LoweringContext) -> dict[bool, dict[str, tuple[str, ...]]]:
+def _written_modes(context: LoweringContext) -> dict[bool, dict[str, tuple[str, ...]]]:
     # The operators that a mode is written into, by the mode and the body.
     found: dict[bool, dict[str, tuple[str, ...]]] = {True: {}, False: {}}
-    for name, graph in family.program.graphs.items():
+    for name, graph in context.program.graphs.items():
         for node in graph.nodes:
             mode = written_mode(node)
             if mode is not None and type(node.do) is Op:
                 found[mode][name] = (*found[mode].get(name, ()), node.do.name)
     return found
-
-
-def _stands(module: torch.nn.Module, above: str, path: str, family: LoweringContext) -> bool:
-    # Whether the module at a path is still the lowered one; a user may have put another there.
-    for part in path[len(above) :].strip(".").split(".") if path != above else []:
-        found = module.__dict__["_modules"].get(part)
-        if found is None:
-            return True
-        module = found
-    place = module.__dict__.get("purefx_place")
-    return place is not None and place.bodies is family
 
 
 Places = list[tuple[dict[str, Any], str]]

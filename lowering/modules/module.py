@@ -65,12 +65,12 @@ class Lowered(Watched):
     @property
     def purefx_context(self) -> LoweringContext:
         """What this module shares with the others of its lowering."""
-        return self.purefx_place.bodies
+        return self.purefx_place.context
 
     @property
     def purefx_where(self) -> Where | None:
         """Which lowering it is of, and where."""
-        return Where(self.purefx_place.bodies, self.purefx_place.path)
+        return Where(self.purefx_place.context, self.purefx_place.path)
 
     def type_name(self) -> str | None:
         """Return the class name of the original module."""
@@ -94,7 +94,7 @@ class Lowered(Watched):
         for part in self.modules() if recurse else (self,):
             where = part.purefx_where if isinstance(part, Watched) else None  # containers that were never called have some too
             if where is not None:
-                convert_constants(part, where.family.constants.get(where.path, ()), convert)
+                convert_constants(part, where.context.constants.get(where.path, ()), convert)
         restore_ties(ties)
         return self
 
@@ -215,7 +215,7 @@ class Place:
     path: str
     call: int
     type_name: str | None
-    bodies: LoweringContext
+    context: LoweringContext
     """The modules of nested graphs, by graph id, and what else all modules of a lowering share."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Place:
@@ -310,7 +310,7 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
         ):
             names = [node.name for node in reversed(nodes)]
             cast(Any, type(self)).forward = restoring(type(self).forward, "self, *args, **kwargs", lambda: names)
-        answers = self.__dict__.get("purefx_answers")
+        answers = self.__dict__.get("purefx_handlers")
         if answers is not None:
             cast(Any, type(self)).forward = edited(cast(Any, type(self)).forward, answers)
         return code
@@ -356,7 +356,7 @@ RESERVED = (
     | ROOT_ATTRIBUTES
     | frozenset(torch.nn.Module().__dict__)
     | LAZY
-    | {"purefx_place", "purefx_answers", "graph_module", "arg_names", "_prologue_start"}
+    | {"purefx_place", "purefx_handlers", "graph_module", "arg_names", "_prologue_start"}
 )
 """Attribute names that modules use themselves; state and children may have them too, in the module's dicts."""
 

@@ -57,7 +57,7 @@ def reduce_module(module: Lowered) -> tuple[Any, ...]:
             f"{where}: its graph was edited, and an edited graph cannot be pickled; pickle the module before the "
             "edit, or keep its state_dict() and make the edit again after loading"
         )
-    bodies = {id(body) for body in module.purefx_context.values()} | set(map(id, graphs))
+    bodies = {id(body) for body in module.purefx_context.nested.values()} | set(map(id, graphs))
     state = {
         key: value
         for key, value in attributes.items()
@@ -211,7 +211,7 @@ def load_context(text: str, specs: Any, metas: Mapping[str, Any], said: Any) -> 
     root: Any = lower_unchecked(program, to, hooked=hooked)
     context: LoweringContext = root.purefx_context
     context.constants, context.ties = constants, ties
-    for module in (*root.modules(), *(found for _, found in root.purefx_hidden()), *context.values()):
+    for module in (*root.modules(), *(found for _, found in root.purefx_hidden()), *context.nested.values()):
         if "purefx_place" in module.__dict__:
             ours = {name: value for name, value in module.__dict__.copy().items() if name.startswith("purefx_")}
             context.copies[key_of(module)] = (type(module), ours)

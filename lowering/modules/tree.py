@@ -38,14 +38,14 @@ class Tree:
     classes: dict[str, type[torch.nn.Module]]
     bound: Callable[[type[torch.nn.Module], type[LaterCall], Body], type[torch.nn.Module]]
     """Makes the class of a body that runs on another module, of that of the modules that run it on their own state."""
-    nested: LoweringContext
+    context: LoweringContext
     modules: dict[str, torch.nn.Module] = field(factory=dict)
     later: dict[tuple[str, type[LaterCall]], type[torch.nn.Module]] = field(factory=dict)
     """The class of each body in later calls, and under other names."""
 
     def real(self, path: str) -> str:
         """Return the path that a module has first; most have one."""
-        return self.nested.same.get(path, path)
+        return self.context.same.get(path, path)
 
 
 def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torch.nn.Module:
@@ -60,7 +60,7 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
     types = {module.path: module.type_name for module in program.modules}
     every = calls_by_label(program)
     calls = _merged(tree, every)
-    tree.modules[""] = new_module(root, Place(tree.bodies[program.root], "", 0, types.get(""), tree.nested))
+    tree.modules[""] = new_module(root, Place(tree.bodies[program.root], "", 0, types.get(""), tree.context))
     paths = dict.fromkeys(module.path for module in program.modules if module.path)
     paths.update(dict.fromkeys(every))
     paths.update(dict.fromkeys(slot.rpartition(".")[0] for slot in program.state.order))
@@ -69,7 +69,7 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
     _share_state(tree)
     for path in calls:
         _add_views(tree, path, calls[path], types)
-    for path in every if tree.nested.same else ():
+    for path in every if tree.context.same else ():
         _add_names(tree, path, every[path])
     _give_root(tree, calls)
     _register(tree, cells)
@@ -83,7 +83,7 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
 
 def _merged(tree: Tree, calls: dict[str, dict[Label, str]]) -> dict[str, dict[Label, str]]:
     # The calls of each module, whichever of its paths they were made under.
-    if not tree.nested.same:
+    if not tree.context.same:
         return calls
     found: dict[str, dict[Label, str]] = {}
     for path, labels in calls.items():
@@ -107,16 +107,16 @@ def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types:
         if labels:
             first = min(labels)
             body = tree.bodies[labels[first]]
-            kind = _class_of(tree, body, OtherName) if place in tree.nested.hooked else tree.classes[body.name]
-            made = new_module(kind, Place(body, place, first, types.get(place), tree.nested))
-            _answer(tree, made, place, labels, first)
+            kind = _class_of(tree, body, OtherName) if place in tree.context.hooked else tree.classes[body.name]
+            made = new_module(kind, Place(body, place, first, types.get(place), tree.context))
+            _handle(tree, made, place, labels, first)
         else:
-            made = new_container(tree.nested, place)
+            made = new_container(tree.context, place)
         tree.modules[place] = made
         children_dict(tree.modules[above])[name] = made
 
 
-def _answer(tree: Tree, module: torch.nn.Module, path: str, labels: dict[Label, str], mine: Label) -> None:
+def _handle(tree: Tree, module: torch.nn.Module, path: str, labels: dict[Label, str], mine: Label) -> None:
     # A module with a preserved signature knows all calls that it answers, and how.
     convention = tree.bodies[labels[mine]].convention
     if convention is None:
@@ -125,8 +125,8 @@ def _answer(tree: Tree, module: torch.nn.Module, path: str, labels: dict[Label, 
     for label in sorted(labels) if convention.signature.shared else [mine]:
         body = tree.bodies[labels[label]]
         if body.convention is not None:
-            answers[label] = CallHandler(Place(body, path, label, None, tree.nested), body.convention)
-    module.__dict__["purefx_answers"] = answers
+            answers[label] = CallHandler(Place(body, path, label, None, tree.context), body.convention)
+    module.__dict__["purefx_handlers"] = answers
 
 
 def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: dict[str, str | None]) -> None:
@@ -144,8 +144,8 @@ def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: dict[str,
             continue
         if call != first:
             kind = _class_of(tree, body, LaterCall)
-            view = new_module(kind, Place(body, path, call, types.get(path), tree.nested))
-            _answer(tree, view, path, labels, call)
+            view = new_module(kind, Place(body, path, call, types.get(path), tree.context))
+            _handle(tree, view, path, labels, call)
             view.__dict__[FIRST] = main
             for shared in ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"):
                 view.__dict__[shared] = main.__dict__[shared]
@@ -173,7 +173,7 @@ def _class_of(tree: Tree, body: Body, how: type[LaterCall]) -> type[torch.nn.Mod
 
 def _share_state(tree: Tree) -> None:
     # A module under another name has the state and the hooks of the first.
-    for path, first in tree.nested.hooked.items():
+    for path, first in tree.context.hooked.items():
         module, main = tree.modules[path], tree.modules[first]
         if isinstance(module, OtherName):
             module.__dict__[FIRST] = main

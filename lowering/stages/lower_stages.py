@@ -14,7 +14,7 @@ from attrs import evolve, field, frozen
 
 from ...ir.arguments import Arg, Ref
 from ...ir.calls.parts import chain_of
-from ...ir.errors import InputError, StageError
+from ...ir.errors import ArgumentError, InputError, StageError
 from ...ir.program import Program
 from ...ir.signature import UserInput
 from ...ir.state_changes import copy_value
@@ -158,7 +158,7 @@ def lower_stages(
         StageError: torch cannot run the parts as stages; all reasons are listed, and nothing was made.
         UnsupportedProgram: the program is not split, or an operator has no callable behind it.
         InvalidProgram: the program breaks invariants.
-        ValueError: an option is none of those above.
+        ArgumentError: an option has another value than those above.
 
     >>> import purefx as px
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
@@ -169,12 +169,12 @@ def lower_stages(
     """
     a_program(program, "lower_stages")
     if shared not in ("error", "copy"):
-        raise ValueError(f'shared={shared!r}: it is "error" or "copy"')
+        raise ArgumentError(f'shared={shared!r}: pass "error" or "copy"')
     plan = StagePlan(check(program), chain_of(program, asked_by="lower_stages"))
     count = len(plan.chain.parts)
     wanted = range(count) if only is None else sorted(set(only))
     if any(type(index) is not int or not 0 <= index < count for index in wanted):
-        raise ValueError(f"only={only!r}: the stages are numbered 0 to {count - 1}")
+        raise ArgumentError(f"only={only!r}: pass numbers of stages, 0 to {count - 1}")
     check_stages(plan, shared=shared)
     programs = tuple([stage_program(plan, number) for number in range(count)])
     ties = _ties(plan, programs)

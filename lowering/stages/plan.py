@@ -19,7 +19,7 @@ from ...ir.calls.parts import Chain, original
 from ...ir.effects.declared import NodeEffects
 from ...ir.effects.resolved import node_effects
 from ...ir.errors import StageError, UnsupportedProgram
-from ...ir.expression import Apply, Expr, InputDim, InputValue, symbols_in
+from ...ir.expression import symbols_in
 from ...ir.graph import Frame, Graph, Input, Node
 from ...ir.importing.constraints import read_size
 from ...ir.meta import EMPTY_META, Meta
@@ -42,7 +42,7 @@ from ...ir.signature import (
     UserInput,
     UserOutput,
 )
-from ...ir.state import Slot, SlotKind, State
+from ...ir.state import SlotKind, State
 from ...ir.torch_private import FakeTensorMode, device_of, pytree
 from ..lower import lower_unchecked
 
@@ -95,15 +95,13 @@ class StagePlan:
 
     @cached_property
     def metas(self) -> Mapping[str, Meta]:
-        """What is known of each value of the root."""
-        main = self.program.main
-        found: dict[str, Meta] = {value.name: value.meta for value in (*main.inputs, *main.nodes)}
+        """The meta of each value of the root; where it has no fake value, that of the value inside the part."""
+        found = dict(self.program.main.metas)
         for part in self.chain.parts:
-            graph = self.program.graphs[part.graph]
-            inner: dict[str, Meta] = {value.name: value.meta for value in (*graph.inputs, *graph.nodes)}
+            inner = self.program.graphs[part.graph].metas
             for output, name in zip(part.outputs, part.given, strict=True):
                 if name is not None and "val" not in found[name] and type(output) is Ref:
-                    found[name] = inner.get(output.name, EMPTY_META)
+                    found[name] = inner[output.name]
         return found
 
     @cached_property
@@ -200,7 +198,7 @@ def _fake(program: Program, mode: FakeTensorMode) -> Program:
     state = program.state
     values = {slot.cell: slot.value for _, slot in state.pairs}
     fakes = {cell: mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for cell, value in values.items()}
-    slots = {name: Slot(slot.kind, fakes[slot.cell], slot.cell, slot.storage, slot.persistent) for name, slot in state.pairs}
+    slots = {name: evolve(slot, value=fakes[slot.cell]) for name, slot in state.pairs}
     return program.evolve(state=evolve(state, slots=pmap(slots)))
 
 
@@ -239,14 +237,12 @@ def _inputs(plan: StagePlan) -> Iterator[str]:
                 yield f"{slot} is an input of the root: run sink_state before the program is split"
             case Token():
                 yield f"{formal.name} is an effect token: run remove_effect_tokens before the program is split"
-            case UserInput(type=TensorType()):
+            case UserInput(type=TensorType() | LiteralType()):
                 pass
-            case UserInput(type=NumberType(kind=kind)):
+            case UserInput(type=kind):
+                number = f"a number ({kind.kind})" if type(kind) is NumberType else "not a tensor"
                 name = spec.argument or formal.name
-                yield f"the input {name} is a number ({kind}), and stages take tensors: export it as a constant or a tensor"
-            case _:
-                if formal.name not in plan.literals:
-                    yield f"the input {spec.argument or formal.name} is not a tensor, and stages take tensors"
+                yield f"the input {name} is {number}, and stages take tensors: export it as a constant or a tensor"
 
 
 def _outputs(plan: StagePlan) -> Iterator[str]:
@@ -262,20 +258,16 @@ def _outputs(plan: StagePlan) -> Iterator[str]:
 
 
 def _skips(plan: StagePlan) -> Iterator[str]:
-    made = dict.fromkeys(plan.inputs, -1)
-    made.update({name: number for name, (number, _) in plan.chain.makers.items()})
+    made = {name: number for name, (number, _) in plan.chain.makers.items()}
+    paths = [*[part.path for part in plan.chain.parts], "the caller"]  # the last is number -1
     for number, part in enumerate(plan.chain.parts):
         for name in dict.fromkeys(part.node.refs()):
-            if name not in plan.literals and made.get(name) != number - 1:
-                yield f"{part.path} takes {name} from {_maker(plan, made.get(name))}, which is not the part before it: {RELAY}"
-    last = len(plan.chain.parts) - 1
+            maker = made.get(name, -1)
+            if name not in plan.literals and maker != number - 1:
+                yield f"{part.path} takes {name} from {paths[maker]}, which is not the part before it: {RELAY}"
     for name in plan.boundaries[-1]:
-        if made.get(name) != last:
-            yield f"the result {name} is made by {_maker(plan, made.get(name))}, which is not the last part: {RELAY}"
-
-
-def _maker(plan: StagePlan, number: int | None) -> str:
-    return "the caller" if number is None or number < 0 else plan.chain.parts[number].path
+        if (maker := made.get(name, -1)) != len(plan.chain.parts) - 1:
+            yield f"the result {name} is made by {paths[maker]}, which is not the last part: {RELAY}"
 
 
 def _numbers(plan: StagePlan) -> Iterator[str]:
@@ -468,25 +460,9 @@ def _type(meta: Meta) -> ArgumentType:
 
 
 def _constraints(plan: StagePlan, number: int, specs: list[UserInput]) -> Constraints:
-    # The guards refer to the user inputs by number, of which those that are baked in are no more.
     types = [spec.type for spec in specs]
     symbols = {name for kind in types if type(kind) is TensorType for size in kind.shape for name in symbols_in(size)}
     given = plan.program.constraints
     ranges = tuple([bounds for bounds in given.ranges if symbols.issuperset(symbols_in(bounds.expr))])
-    if number:
-        return Constraints(ranges)
-    users = [formal.name for formal, spec in plan.program.inputs if type(spec) is UserInput]
-    now = {old: plan.inputs.index(name) for old, name in enumerate(users) if name in plan.inputs}
-    guards = [_renumbered(guard, now) for guard in given.guards]
-    return Constraints(ranges, tuple([guard for guard in guards if guard is not None]))
-
-
-def _renumbered(expr: Expr, now: dict[int, int]) -> Expr | None:
-    match expr:
-        case InputDim(index=index) | InputValue(index=index):
-            return evolve(expr, index=now[index]) if index in now else None
-        case Apply(op=op, args=args):
-            parts = [_renumbered(arg, now) for arg in args]
-            return None if any(part is None for part in parts) else Apply(op, tuple(parts))  # type: ignore[arg-type]
-        case _:
-            return expr
+    # Guards refer to user inputs by number: they hold for the first stage if it takes all of them.
+    return Constraints(ranges, () if number or plan.literals else given.guards)

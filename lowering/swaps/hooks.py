@@ -12,79 +12,54 @@ import torch
 
 from ...ir.calls.call_graph import calls_by_label
 from ...ir.errors import SwapError, UnsupportedProgram
-from ...ir.persistent import derived
 from ...ir.program import Program
-from ...ir.torch_private import blank_module, buffers_dict, children_dict, parameters_dict
+from ...ir.torch_private import blank_module, children_dict
 from ..modules.context import LoweringContext
 
 __all__ = ["LoweredContainer", "LoweredList", "Watched", "Where", "new_container"]
-
-
-def check_hooked(family: LoweringContext, path: str) -> None:
-    """Refuse hooks of a module that is never called in one piece.
-
-    Args:
-        family: what the module was lowered with.
-        path: the module; the root is called as it is.
-
-    Raises:
-        UnsupportedProgram: its call was cut, or its operators run inside of another body.
-    """
-    known = unhooked(family)
-    why = next((known[each] for each in family.paths_of(path) if each in known), None)
-    if why is not None:
-        raise UnsupportedProgram(f"hooks of module {path!r} cannot run: {why}")
-
-
-def check_one_body(where: Where | None) -> None:
-    """Refuse another ``forward`` of a module whose calls run different bodies: it would stand for the first of them alone.
-
-    Args:
-        where: which lowering the module is of, and where.
-
-    Raises:
-        SwapError: the calls of the module run different bodies.
-    """
-    if where is None:
-        return
-    family, first = where.family, where.family.hooked.get(where.path, where.path)
-    names = [first, *(path for path, other in family.hooked.items() if other == first)]
-    calls = calls_by_label(family.program)
-    bodies = {body for name in names for path in family.paths_of(name) for body in calls.get(path, {}).values()}
-    if len(bodies) > 1:
-        raise SwapError(
-            f"module {where.path!r} is called several times, and its calls run different bodies, so one forward cannot replace "
-            f"them; put a module in with px.swap_modules(program, {{{where.path!r}: module}}) before lowering"
-        )
-
-
-@derived
-def unhooked(family: LoweringContext) -> dict[str, str]:
-    """Return why hooks of a module cannot run, by path; modules whose hooks can run are left out.
-
-    Args:
-        family: of the program that runs.
-    """
-    found: dict[str, str] = {}
-    called = family.bodies_at
-    for path, needs in family.needs.items():
-        if needs.inside and path not in called:
-            around = needs.inside[0].caller or "the root"
-            found[path] = (
-                f"its operators run in the body of {around}, and nothing calls it; outline the "
-                "program before it is lowered (px.transform does), or hook the module around it"
-            )
-    return found
 
 
 _REPLACEMENTS = (torch.nn.Module, Program)
 
 
 class Where(NamedTuple):
-    """Which lowering a module is of, and its path there."""
+    """The lowering that a module belongs to, and its path there."""
 
-    family: LoweringContext
+    context: LoweringContext
     path: str
+
+
+def check_hooked(where: Where) -> None:
+    """Refuse hooks of a module whose operators run inside the body of another one.
+
+    Raises:
+        UnsupportedProgram: no call of the module as a whole exists.
+    """
+    context = where.context
+    for path in context.paths_of(where.path):
+        inside = context.needs[path].inside if path in context.needs and path not in context.bodies_at else ()
+        if inside:
+            raise UnsupportedProgram(
+                f"hooks of module {where.path!r} cannot run: its operators are in the body of {inside[0].caller or 'the root'}, "
+                "and nothing calls it; lower an outlined program (px.transform makes one), or hook the module around it"
+            )
+
+
+def check_one_body(where: Where | None) -> None:
+    """Refuse another ``forward`` of a module whose calls run different bodies: it would replace the first of them alone.
+
+    Raises:
+        SwapError: the calls of the module run different bodies.
+    """
+    if where is None:
+        return
+    context = where.context
+    paths, calls = context.names_of(where.path), calls_by_label(context.program)
+    if len({body for name in paths for path in context.paths_of(name) for body in calls.get(path, {}).values()}) > 1:
+        raise SwapError(
+            f"module {where.path!r} is called several times, and its calls run different bodies, so one forward cannot replace "
+            f"them; replace the module with px.swap_modules(program, {{{where.path!r}: module}}) before lowering"
+        )
 
 
 def _hooking(name: str) -> Any:
@@ -101,7 +76,7 @@ class Watched(torch.nn.Module):
 
     @property
     def purefx_where(self) -> Where | None:
-        """Which lowering it is of, and where; None for a slice of a list, which is not part of one."""
+        """The lowering that it belongs to, and its path; None for a slice of a list, which belongs to none."""
         return self.__dict__.get("purefx_at")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -124,28 +99,28 @@ class Watched(torch.nn.Module):
         # The module that has the hooks: this one, unless it is one of several objects for a module.
         where = self.purefx_where
         if where is not None and where.path:
-            check_hooked(where.family, where.path)
+            check_hooked(where)
         return self
 
     def add_module(self, name: str, module: Any) -> None:
-        """Add a child, or put another one in its place; a program is lowered.
+        """Add or replace a child; a program is lowered.
 
         Raises:
-            SwapError: the program calls that child, and this cannot stand in for it.  Nothing was done.
+            SwapError: the program calls that child, and this cannot replace it.  Nothing was changed.
         """
         super().add_module(name, LoweringContext.admitted(self, name, module))
 
     def set_submodule(self, target: str, module: Any, strict: bool = False) -> None:  # noqa: FBT001, FBT002  torch's signature
-        """Put a module, or a program, in place of another one, by its path.
+        """Replace a module, by its path, by another one or by a program.
 
         Raises:
-            SwapError: the program calls what was there, and this cannot stand in for it.  Nothing was done.
+            SwapError: the program calls that module, and this cannot replace it.  Nothing was changed.
         """
         if isinstance(module, _REPLACEMENTS) and target:
             above, _, name = target.rpartition(".")
             parent = self.get_submodule(above)
             if children_dict(parent).get(name) is not None:
-                setattr(parent, name, module)  # torch would ask the attribute what is there
+                setattr(parent, name, module)  # torch would read the attribute, which may be another one (``graph``)
                 return
         super().set_submodule(target, cast(Any, module), strict)
 
@@ -159,62 +134,53 @@ class Watched(torch.nn.Module):
             found = child
         return found
 
-    def get_parameter(self, target: str) -> torch.nn.Parameter:
-        """Return the parameter at a path, likewise."""
-        above, _, name = target.rpartition(".")
-        found = parameters_dict(self.get_submodule(above)).get(name)
-        return super().get_parameter(target) if found is None else found
-
-    def get_buffer(self, target: str) -> torch.Tensor:
-        """Return the buffer at a path, likewise."""
-        above, _, name = target.rpartition(".")
-        found = buffers_dict(self.get_submodule(above)).get(name)
-        return super().get_buffer(target) if found is None else found
-
 
 class LoweredContainer(Watched):
-    """A module that is never called, only what is in it."""
+    """A module that is never called, only its children."""
 
 
 class LoweredList(LoweredContainer, torch.nn.ModuleList):
-    """A container whose children are counted, so it is indexed like the original."""
+    """A container with numbered children, so it is indexed like the original.
+
+    If the program calls its items it gets no more: their calls are fixed in the code.
+    """
 
     def insert(self, index: int, module: Any) -> None:
-        """Refuse to insert if the program calls the items: the calls are fixed in its code.
+        """Insert a module, see the class.
 
         Raises:
             SwapError: the program calls a child.
         """
-        self._fixed()
+        self._check_open()
         super().insert(index, module)
 
     def append(self, module: Any) -> Any:
-        """Refuse to append if the program calls the items, because it would never call a new one.
+        """Append a module, see the class.
 
         Raises:
             SwapError: the program calls a child.
         """
-        self._fixed()
+        self._check_open()
         return super().append(module)
 
     def extend(self, modules: Iterable[Any]) -> Any:
-        """Refuse to append several modules likewise.
+        """Append several modules, see the class.
 
         Raises:
             SwapError: the program calls a child.
         """
-        self._fixed()
+        self._check_open()
         return super().extend(modules)
 
-    def _fixed(self) -> None:
+    def _check_open(self) -> None:
         where = self.purefx_where
-        if where is not None and where.path in where.family.needs:
+        if where is not None and where.path in where.context.needs:
             raise SwapError(
-                f"{where.path!r} cannot get another module: the program calls the {len(self)} that are in it, one by one, and "
-                "would never call a new one; add it to the original and export that again"
+                f"{where.path!r} cannot get another module: the program calls its {len(self)} modules one by one, and would "
+                "never call a new one; add it to the original and export that again"
             )
 
 
-def new_container(family: LoweringContext, path: str) -> LoweredContainer:
+def new_container(context: LoweringContext, path: str) -> LoweredContainer:
     """Return a container without children."""
-    return blank_module(LoweredContainer, purefx_at=Where(family, path))
+    return blank_module(LoweredContainer, purefx_at=Where(context, path))

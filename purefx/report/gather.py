@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from purefx.ir.analysis.history import op_name
+from purefx.ir.analysis.history import action_of
 from purefx.ir.arguments import bodies_in, refs_in
 from purefx.ir.calls.call_graph import times_called
 from purefx.ir.calls.parts import parts
@@ -93,7 +93,7 @@ class Tables:
         """Return the number of the row of a node of a program, valid or not."""
         meta = node.meta if hasattr(node.meta, "get") else EMPTY_META
         return self.nodes.add((
-            self.text(node.name), KINDS.get(type(node.do), 0), self.text(safely(lambda: op_name(node)) or "nothing"),
+            self.text(node.name), KINDS.get(type(node.do), 0), self.text(safely(lambda: action_of(node)) or "nothing"),
             self.text(safely(lambda: print_node(node))), *self._value(meta), self.text(effects and told(effects)),
             safely(lambda: tuple([self.text(frame) for frame in node.stack]), ()),
             safely(lambda: self._callees(node), ()), safely(lambda: self.names(node.refs()), ()),

@@ -64,7 +64,7 @@ def test_the_page(run: Run) -> None:
         ("split flat.purefx new.purefx --parts 2", "here: --transform"),
         ("split model.purefx model.purefx --parts 2", "is a file that is read; give the result another name"),
         ("split model.purefx no/new.purefx --parts 2", "there is no folder"),
-        ("split model.purefx . --parts 2", "is a folder; give the name of a file"),
+        ("split model.purefx . --parts 2", "is a folder; pass the name of a file"),
         ("report model.purefx --out model.purefx", "is a file that is read; give the result another name"),
         ("report model.purefx --before none.purefx", "No such file"),
     ],

@@ -150,8 +150,5 @@ def test_a_body_that_is_instantiated_very_often() -> None:
 def test_the_protocol_of_ipython() -> None:
     graph = chain(3).main
     assert list(graph._repr_mimebundle_()) == ["text/plain", "text/html"]
-    assert list(graph._repr_mimebundle_(include={"text/html", "image/png"})) == ["text/html"]
-    assert list(graph._repr_mimebundle_(exclude=["text/html"])) == ["text/plain"]
-    assert list(graph._repr_mimebundle_(include=["text/html"], exclude=["text/html"])) == []
     assert graph._repr_mimebundle_()["text/plain"] == str(graph)
     assert html_of(object()) is None

@@ -18,7 +18,7 @@ from purefx.ir.torch_private import pytree
 from tests.programs import parent
 
 __all__ = [
-    "CASES", "Again", "Blocks", "Caught", "Loss", "Nested", "Recomputed", "Writes", "calls_of", "differences", "drawn", "inside",
+    "CASES", "Again", "Blocks", "Caught", "Nested", "Recomputed", "Writes", "calls_of", "differences", "drawn", "inside",
     "tree_of",
 ]  # fmt: skip
 
@@ -43,18 +43,6 @@ class Blocks(parent(embed=linear, blocks=lambda: nn.ModuleList([Block(), Block()
         for block in self.blocks:
             x = block(x)
         return self.head(x)
-
-
-class Loss(nn.Module):
-    """A module whose first result is a loss."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        y = self.model(x)
-        return y.square().mean(), y.detach()
 
 
 class Normed(parent(conv=lambda: nn.Conv2d(2, 4, 3), norm=lambda: nn.BatchNorm2d(4))):

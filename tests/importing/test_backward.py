@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.functional_export import _dynamo_graph_capture_for_export, dynamo_graph_capture_for_export
-from torch._functorch.aot_autograd import aot_export_joint_with_descriptors, aot_export_module
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import purefx as px
-from tests.importing.joints import Blocks, Loss, Recomputed, drawn, inside, tree_of
+from tests.importing.joints import Blocks, Recomputed, drawn, inside, tree_of
 from tests.programs import parent
 
 X = drawn(2, 4)
@@ -71,13 +71,7 @@ def by_func_grad(model: nn.Module) -> px.Program:
         return px.import_fx(make_fx(gradients)(dict(model.named_parameters()), X))
 
 
-def by_export_module(model: nn.Module) -> px.Program:
-    """Trace a module that returns its loss, twice, as torch does it."""
-    with px.training.module_calls(model):
-        return px.import_fx(aot_export_module(Loss(model), (X,), trace_joint=True, output_loss_index=0)[0])
-
-
-TRACERS = (captured, by_dynamo, by_dynamo_inlined, by_notes, by_make_fx, by_func_grad, by_export_module)
+TRACERS = (captured, by_dynamo, by_dynamo_inlined, by_notes, by_make_fx, by_func_grad)
 
 
 @pytest.mark.parametrize("tracer", TRACERS, ids=lambda tracer: tracer.__name__)
@@ -86,7 +80,7 @@ def test_the_backward_of_equal_blocks_is_one_body(tracer: Callable[[nn.Module], 
     """Each block is called twice, forward and backward, and there are two bodies of blocks."""
     torch.manual_seed(0)
     program = tracer(Blocks())
-    loss = tracer in (by_make_fx, by_func_grad, by_export_module)  # which is computed and differentiated outside of the module
+    loss = tracer in (by_make_fx, by_func_grad)  # which is computed and differentiated outside of the module
     assert inside(program) > (0.9 if loss else 0.99)
     tree = px.transform(program)
     bodies = tree_of(tree)

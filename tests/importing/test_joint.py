@@ -156,25 +156,6 @@ def test_branches_have_gradients() -> None:
         assert weight.any() == (given.sum() > 0)
 
 
-REFUSED: dict[str, tuple[type[nn.Module], tuple[Any, ...], dict[str, Any], str]] = {
-    "own-tangents": (Nested, (drawn(2, 4), 1.0), {"more": {}, "tangents": ()}, "an argument of that name"),
-    "no-gradient": (nn.ReLU, (drawn(2, 4),), {}, "nothing that ReLU returns needs a gradient"),
-    "object": (Again, (object(),), {}, "neither a tensor nor a literal"),
-    "lazy": (Late, (drawn(2, 4),), {}, "'layer.weight' is made when the module is called first"),
-    "memory": (Windows, (drawn(2, 4),), {}, r"get_buffer\('(memory|window)'\).*share memory and one of them is written"),
-    "parameter": (Clipped, (drawn(2, 4),), {}, r"get_parameter\('layer.weight'\).*what needs a gradient is written"),
-    "raises": (Again, (drawn(2, 5),), {}, "AOTAutograd cannot trace Again"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.filterwarnings("ignore")
-def test_what_cannot_be_captured_is_said(name: str) -> None:
-    make, args, kwargs, said = REFUSED[name]
-    with pytest.raises(px.PurefxError, match=said):
-        px.training.capture_joint(make(), args, kwargs)
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile
 def test_it_is_captured_in_any_mode() -> None:
     """Modes around the call do not matter, and a compiled module is the module."""
@@ -184,31 +165,6 @@ def test_it_is_captured_in_any_mode() -> None:
         assert alpha_equal(px.training.capture_joint(module, args), program)
     with torch.inference_mode():
         assert alpha_equal(px.training.capture_joint(torch.compile(module), args), program)
-
-
-def test_an_exported_program_has_no_tangents() -> None:
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"tangents\[0\] is a tangent"):
-        px.to_ep(px.training.capture_joint(Blocks(), (drawn(2, 4),)))
-
-
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "none": ({}, "missing argument 'tangents'"),
-    "bare": ({"tangents": torch.ones(2, 4)}, "argument tangents: expected a tuple, got a Tensor"),
-    "shape": ({"tangents": (torch.ones(4),)}, r"argument tangents\[0\]: expected a tensor of shape \(2, 4\)"),
-    "two": ({"tangents": (torch.ones(2, 4),) * 2}, "argument tangents: expected a tuple of 1 part"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_tangents_are_said(name: str) -> None:
-    kwargs, said = WRONG[name]
-    with pytest.raises(px.PurefxError, match=said):
-        px.lower(px.training.capture_joint(Again(), (drawn(2, 4),)))(drawn(2, 4), **kwargs)
-
-
-def test_arguments_that_need_gradients_and_are_written_are_refused() -> None:
-    with pytest.raises(px.PurefxError, match=r"in-place|is written"):
-        px.training.capture_joint(Writes(), (drawn(2, 4, grad=True),))
 
 
 def test_modules_that_raise_are_over() -> None:
@@ -247,25 +203,53 @@ def test_described_graphs_are_joint_programs(name: str) -> None:
     assert all(torch.equal(value, eager.state_dict()[key]) for key, value in lowered.state_dict().items())
 
 
-BAD_STATE: dict[str, tuple[Any, str]] = {
-    "number": (3, "it is not an int"),
-    "empty": ({}, "there is no tensor of that name"),
-    "other": (Blocks(), "there is no tensor of that name"),
-    "values": ({"weight": 3, "bias": 4}, "holds the int 3"),
-    "shapes": ({"weight": torch.ones(1), "bias": torch.ones(4)}, "state"),
+X = drawn(2, 4)
+
+
+def captured(make: Any, *args: Any, **kwargs: Any) -> Any:
+    return lambda: px.training.capture_joint(make(), args, kwargs)
+
+
+def called(**kwargs: Any) -> Any:
+    return lambda: px.lower(px.training.capture_joint(Again(), (X,)))(X, **kwargs)
+
+
+def with_state(state: Any) -> Any:
+    return lambda: px.import_fx(traced(nn.Linear(4, 4), (X,)), state=state)
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "own tangents": (captured(Nested, X, 1.0, more={}, tangents=()), "an argument of that name"),
+    "no gradient": (captured(nn.ReLU, X), "nothing that ReLU returns needs a gradient"),
+    "object": (captured(Again, object()), "neither a tensor nor a literal"),
+    "lazy": (captured(Late, X), "'layer.weight' is made when the module is called first"),
+    "memory": (captured(Windows, X), r"get_buffer\('(memory|window)'\).*share memory and one of them is written"),
+    "parameter": (captured(Clipped, X), r"get_parameter\('layer.weight'\).*what needs a gradient is written"),
+    "raises": (captured(Again, drawn(2, 5)), "AOTAutograd cannot trace Again"),
+    "a written argument": (captured(Writes, drawn(2, 4, grad=True)), r"in-place|is written"),
+    "to_ep": (lambda: px.to_ep(px.training.capture_joint(Blocks(), (X,))), r"tangents\[0\] is a tangent"),
+    "no tangents": (called(), "missing argument 'tangents'"),
+    "a bare tangent": (called(tangents=torch.ones(2, 4)), "argument tangents: expected a tuple, got a Tensor"),
+    "another shape": (called(tangents=(torch.ones(4),)), r"argument tangents\[0\]: expected a tensor of shape \(2, 4\)"),
+    "two tangents": (called(tangents=(torch.ones(2, 4),) * 2), "argument tangents: expected a tuple of 1 part"),
+    "a number as state": (with_state(3), "it is not an int"),
+    "empty state": (with_state({}), "there is no tensor of that name"),
+    "other state": (with_state(Blocks()), "there is no tensor of that name"),
+    "numbers in the state": (with_state({"weight": 3, "bias": 4}), "holds the int 3"),
+    "state of other shapes": (with_state({"weight": torch.ones(1), "bias": torch.ones(4)}), "state"),
+    "no descriptions": (
+        lambda: px.import_fx(torch.fx.symbolic_trace(nn.Linear(4, 4)), state=nn.Linear(4, 4)),
+        "restore_names",
+    ),
 }
 
 
-@pytest.mark.parametrize("name", BAD_STATE)
-def test_wrong_state_is_said(name: str) -> None:
-    state, said = BAD_STATE[name]
-    with pytest.raises(px.PurefxError, match=said):
-        px.import_fx(traced(nn.Linear(4, 4), (drawn(2, 4),)), state=state)
-
-
-def test_graphs_without_descriptions_are_refused() -> None:
-    with pytest.raises(px.errors.UnsupportedProgram, match="restore_names"):
-        px.import_fx(torch.fx.symbolic_trace(nn.Linear(4, 4)), state=nn.Linear(4, 4))
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_refused_is_named(name: str) -> None:
+    call, words = REFUSED[name]
+    with pytest.raises(px.PurefxError, match=words):
+        call()
 
 
 class Views(nn.Module):

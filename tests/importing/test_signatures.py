@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -150,42 +149,6 @@ def test_fx_graphs(said: str) -> None:
         with pytest.raises(px.errors.InvalidProgram, match=said) as error:
             door()
         assert [violation.rule for violation in error.value.violations] == ["signature-outputs"]
-
-
-def test_texts() -> None:
-    text = px.import_ep(exported()).text()
-    (returned,) = re.findall(r"^    return .*\n", text, re.MULTILINE)
-    for twice in (
-        text.replace(returned, returned * 2),
-        text.replace("  gives {\n", "  gives {\n    user\n  }\n  gives {\n"),
-        text.replace('  graph @""', '  graph @""() {\n    return ()\n  }\n  graph @""'),
-    ):
-        with pytest.raises(px.errors.ParseError):
-            px.parse(twice)
-
-
-def test_signatures() -> None:
-    program = px.import_ep(exported())
-    specs, output = program.signature.outputs, program.main.output
-    assert type(output) is tuple
-    more = evolve(program.signature, outputs=(*specs, specs[-1]))
-
-    def rules(graph: px.Graph, signature: px.ir.Signature) -> set[str]:
-        return {violation.rule for violation in px.verify(program.with_main(graph, signature=signature))}
-
-    assert rules(program.main, program.signature) == set()
-    assert "signature-outputs" in rules(program.main, more)
-    assert "signature-outputs" in rules(evolve(program.main, output=(*output, output[-1])), program.signature)
-    assert "signature-outputs" in rules(evolve(program.main, output=output[-1]), program.signature)
-    assert "signature-leaves" in rules(evolve(program.main, output=(*output, output[-1])), more)
-    given = px.import_ep(exported().run_decompositions({}))
-    kinds, values = given.signature.outputs, given.main.output
-    assert type(values) is tuple
-    assert type(kinds[0]) is px.ir.StateMutation
-    twice = given.with_main(
-        evolve(given.main, output=(values[0], *values)), signature=evolve(given.signature, outputs=(kinds[0], *kinds))
-    )
-    assert "mutations" in {violation.rule for violation in px.verify(twice)}
 
 
 def test_keys_of_files(tmp_path: Path) -> None:

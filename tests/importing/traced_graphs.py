@@ -59,19 +59,7 @@ class _Drawer:
         if draw(st.booleans()):
             scale = self.graph.create_node("placeholder", "scale", (2.0,), name="scale")
             self.values.append(self.graph.call_function(torch.mul, (self.values[0], scale)))
-        self.kinds = [
-            "module",
-            "writing",
-            "unary",
-            "binary",
-            "method",
-            "attribute",
-            "chunks",
-            "item",
-            "method_2",
-            "module",
-            "writing",
-        ]
+        self.kinds = ["module", "writing"] * 2 + ["unary", "binary", "method", "attribute", "chunks", "item", "method_2"]
         self.root = root
 
     def value(self) -> Any:

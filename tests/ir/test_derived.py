@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
-
 import pytest
 import torch
 from attrs import evolve
@@ -27,39 +24,6 @@ def test_what_is_derived_is_no_part_of_a_value() -> None:
     graph, state = program.main, program.state
     assert graph.derived and not evolve(graph).derived
     assert state.derived and not evolve(state).derived
-
-
-def test_it_goes_with_the_graph() -> None:
-    base = asked(tree(8))
-    variant = asked(Variants(base).next())
-    graph = weakref.ref(variant.graphs["block 1"])
-    del variant
-    assert graph() is None, "without a collection"
-
-
-@pytest.mark.usefixtures("quick_collection")
-def test_two_thousand_variants_leave_nothing_behind() -> None:
-    base = asked(tree(8))
-    variants = Variants(base)
-
-    def search(count: int) -> None:
-        for _ in range(count):
-            asked(variants.next())
-
-    search(100)
-    gc.collect()
-    before = len(gc.get_objects())
-    search(2000)
-    gc.collect()
-    assert len(gc.get_objects()) - before < 100
-
-
-def test_the_edited_body_is_the_only_graph_that_is_looked_at() -> None:
-    base = asked(tree(16))
-    known = {name: dict(graph.derived) for name, graph in base.graphs.items()}
-    variant = asked(Variants(base).next())
-    for name, graph in variant.graphs.items():
-        assert graph is not base.graphs[name] or graph.derived == known[name]
 
 
 def test_maps_edit_alike_below_and_above_the_size_of_a_tree() -> None:

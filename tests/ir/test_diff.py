@@ -136,7 +136,7 @@ CHANGES: dict[str, tuple[px.Program, str]] = {
         "@@ entry 0\n+ a.n\n  a.m\n@@ entry 1\n- a.n",
     ),
     "contents": (with_slot("a.n", value=torch.ones(2)), "slots\n  buffer a.n: f32[2] cell 1 storage 1  ; other contents"),
-    "tie": (with_slot("a.n", cell=0, storage=0), "- buffer a.n: f32[2] cell 1 storage 1\n+ buffer a.n: f32[2]"),
+    "tie": (with_slot("a.n", cell=0, storage=0), "- buffer a.n: f32[2] cell 1 storage 1\n+ buffer a.n: f32[2] cell 0 storage 0"),
     "a slot less": (
         BASE.evolve(state=px.ir.State(("a.m",), px.ir.pmap({"a.m": BASE.state["a.m"]}))),
         "state\n@@ entry 1\n  a.m\n- a.n\nslots\n- buffer a.n: f32[2] cell 1 storage 1",

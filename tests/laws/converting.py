@@ -12,11 +12,11 @@ import torch
 from attrs import evolve
 
 from purefx.ir.arguments import Arg, Ref
-from purefx.ir.calls.call_graph import Instance, calls_from
+from purefx.ir.calls.call_graph import Instance, instances
 from purefx.ir.calls.call_sites import conventions
 from purefx.ir.errors import SwapError
 from purefx.ir.graph import Call, Get, Graph, Input
-from purefx.ir.names import FROM_ROOT, Names, is_below
+from purefx.ir.names import FROM_ROOT, Names, is_below, join
 from purefx.ir.own_operators import is_boundary
 from purefx.ir.persistent import pmap
 from purefx.ir.program import Module, Program
@@ -198,7 +198,8 @@ def _is_closed(graphs: dict[str, Graph]) -> bool:
 
 def _calls(program: Program, graph: str | None = None, path: str = "") -> list[Instance]:
     # Every body that is called below one, the root, with the path of its module, as often as bodies call it.
-    return [(call.graph, below) for _, call, below in calls_from(program, graph, path)]
+    callers = [(at, node.do) for name, at in instances(program, graph, path) for node in program.graphs[name].callers]
+    return [(do.graph, join(at, do.instance.path)) for at, do in callers if type(do) is Call]
 
 
 def own_programs(program: Program) -> tuple[dict[str, Program], Program]:

@@ -12,8 +12,7 @@ from types import MappingProxyType
 from attrs import evolve, field, frozen
 
 from purefx.ir.program import Program
-from purefx.laws.fuel import FUEL
-from purefx.laws.law import GENERIC, Case, Law, Transform
+from purefx.laws.law import FUEL, GENERIC, Case, Law, Transform
 from purefx.laws.provenance import made_of_all, provenance
 from purefx.laws.strategies.programs import split_somewhere
 from purefx.transforms import (

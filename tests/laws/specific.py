@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 from torch import Tensor
 
-from purefx.ir.analysis.digest import digest, graph_digest
+from purefx.ir.analysis.digest import digest, own_identity
 from purefx.ir.analysis.numbers import SYMBOLIC
 from purefx.ir.calls.call_graph import calls_from, signatures_of_bodies
 from purefx.ir.calls.parts import part_names
@@ -194,7 +194,9 @@ def bodies_distinct(transform: Transform, case: Case) -> list[str]:
     signatures = signatures_of_bodies(result)
     known: dict[str, str] = {}
     for name in result.bottom_up:
-        known[name] = graph_digest(result.graphs[name], known, instance=lambda _, call: f"{call.instance} {known[call.graph]}")
+        graph = result.graphs[name]
+        instances = [str(node.do.instance) for node in graph.callers if type(node.do) is Call]
+        known[name] = repr((own_identity(graph)[0], instances, [known[callee] for callee in graph.callees]))
         # Equal bodies that are called differently are two.
         known[name] += str(signatures.get(name) and (signatures[name].in_spec, signatures[name].out_spec))
     bodies = [known[name] for name in result.order if name != result.root]

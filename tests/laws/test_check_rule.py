@@ -19,7 +19,7 @@ from purefx.laws.asking import LawBroken
 from purefx.laws.checking import NothingChecked, WrongQuestion
 from purefx.laws.law import GRADIENTS
 from purefx.laws.rules import RULE_LAWS, check_rule
-from purefx.laws.rules.build import ROOT, Hit, Recipe, build
+from purefx.laws.rules.build import build
 from purefx.laws.rules.instances import instance_of
 from purefx.laws.rules.operands import Operand, only_finite
 
@@ -172,10 +172,11 @@ def test_what_a_match_computes_is_no_operand_of_the_next_where_it_is_infinite(is
     given = only_finite([Operand(torch.ones(3))]) if is_finite else [Operand(torch.ones(3))]
     instance = instance_of(hidden, given, rule="hidden", variables=("x",))
     assert instance is not None
-    latest, before = 2, 3  # the sum, which is infinite or nearly so, and the difference, which is not
-    hits = [(Hit(0, (0,), (), 1, 0), Hit(0, (feed,), (), 1, 0)) for feed in (latest, before)]
-    drawn = [build(Recipe((), each, (), (), ROOT, False, 0, 0), [instance]) for each in hits]
-    assert [each is not None for each in drawn] == [not is_finite, True]
+    # The second match gets the sum, which is infinite or nearly so, or the difference, which is not.
+    for feed, is_drawn in (("value", not is_finite), ("earlier value", True)):
+        chosen = {"hits": iter([2]), "feed": iter(["input", feed]), "end": iter([1, 1])}
+        found = build(lambda name, several, chosen=chosen: next(chosen.get(name, iter(several))), [instance])
+        assert (found is not None) == is_drawn
 
 
 def reads_floats(m: px.Match) -> bool:
@@ -296,7 +297,7 @@ def test_what_it_was_called_with_is_shown() -> None:
 
 WRONG_QUESTIONS: list[tuple[Any, dict[str, Any], str]] = [
     (3, {}, "takes a rule, px.rule"),
-    (of(lambda x: x.relu(), lambda m, x: x.clamp(0)), {"operands": 5}, "a function that is given `draw`"),
+    (of(lambda x: x.relu(), lambda m, x: x.clamp(0)), {"operands": 5}, "a function of `draw`"),
     (of(lambda x: x.relu(), lambda m, x: x.clamp(0)), {"rtol": -1}, "are numbers from 0 on"),
     (of(lambda x: x.relu(), lambda m, x: x.clamp(0)), {"examples": 0}, "a whole number above 0"),
 ]

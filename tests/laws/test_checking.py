@@ -66,9 +66,9 @@ def test_every_tier_shows_a_small_program_that_parses_back(tier: Tier) -> None:
 
 
 def test_no_program() -> None:
-    with pytest.raises(LawBroken, match=r"it gave None; return a program, and the same object when there is nothing to do"):
+    with pytest.raises(LawBroken, match=r"it returned None; return a program, and the same object when there is nothing to do"):
         check_transformation(lambda program: None)
-    with pytest.raises(LawBroken, match=r"it gave a Graph; return a program"):
+    with pytest.raises(LawBroken, match=r"it returned a Graph; return a program"):
         check_transformation(lambda program: program.main)
 
 
@@ -122,7 +122,7 @@ def test_a_changed_input(transform: Any, told: str) -> None:
         ({"laws": "meaning"}, r"laws is a list of purefx.laws.law.Law, not 'meaning'; .*law\.name == 'meaning'"),
         ({"laws": ["meaning"]}, "laws is a list"),
         ({"laws": GENERIC[0]}, r"laws is a list"),
-        ({"laws": []}, "laws is empty, so nothing would be checked"),
+        ({"laws": []}, "laws is empty, so nothing would be tested"),
         ({"laws": None}, "not None"),
         ({"examples": 0}, "a whole number above 0, not 0"),
         ({"programs": px.Program.of({})}, r"programs is a Program; write programs=\[\(program, args\)\]"),
@@ -130,7 +130,7 @@ def test_a_changed_input(transform: Any, told: str) -> None:
         ({"programs": [(nn.ReLU(), ONES)]}, r"the arguments of programs\[0\] are a Tensor and a dict"),
         ({"programs": [("relu", (ONES,))]}, r"programs\[0\] begins with a str"),
         ({"programs": [(nn.ReLU(), (ONES, ONES))]}, r"programs\[0\] cannot be exported: TypeError: too many"),
-        ({"programs": [(px.capture(nn.ReLU(), (ONES,)), ())]}, r"programs\[0\] takes the arguments \(\*\), and is given \(\)"),
+        ({"programs": [(px.capture(nn.ReLU(), (ONES,)), ())]}, r"programs\[0\] takes the arguments \(\*\), not \(\)"),
         (
             {"programs": [(px.capture(nn.Linear(2, 2), (ONES,)), (torch.ones(3),))]},
             r"programs\[0\] cannot be run .*RuntimeError",
@@ -194,7 +194,7 @@ class Wastes(parent(lin=lambda: nn.Linear(2, 2))):
 
 def test_a_change_in_dead_code_is_none() -> None:
     given = [(Wastes(), (ONES,))]
-    with pytest.raises(NothingChecked, match=r"changed none of 1 programs \(.*\) and 1 more in dead code only, so this says"):
+    with pytest.raises(NothingChecked, match=r"changed none of 1 programs \(.*\) and 1 more in dead code only, so nothing"):
         check_transformation(without_relu, laws=MEANING, examples=0, programs=given)
     report = ask_laws(without_relu, laws=MEANING, examples=0, programs=given)
     assert (report.given, report.given_changed, report.dead) == (1, 0, 1)
@@ -208,7 +208,7 @@ def test_what_changes_little_is_warned_about() -> None:
         return px.outline(program) if program is few else program
 
     few = drawn_cases("toy", "flat", 40)[7].program
-    with pytest.warns(FewChanges, match=r"seldom changed 1 of 40 programs .*so little was checked; give programs") as caught:
+    with pytest.warns(FewChanges, match=r"seldom changed 1 of 40 programs .*so little was tested; pass programs") as caught:
         report = check_transformation(seldom, laws=MEANING, examples=40)
     assert (report.drawn, report.changed, report.share) == (40, 1, 1 / 40)
     assert {one.filename for one in caught if one.category is FewChanges} == {__file__}
@@ -283,7 +283,7 @@ def test_a_tolerance() -> None:
 
 
 def test_a_stage_that_a_transformation_does_not_take() -> None:
-    told = r"functionalize requires .*\. Programs of stage='sunk' .* it takes stage='tokens' or 'flat' or 'in place'$"
+    told = r"functionalize requires .*\. The programs are of stage='sunk'; pass the stage that it takes$"
     with pytest.raises(px.errors.PipelineError, match=told):
         check_transformation(px.functionalize, stage="sunk", examples=40)
 

@@ -16,7 +16,7 @@ from purefx.ir.arguments import Ref
 from purefx.ir.graph import Call, Frame, Node, Op
 from purefx.ir.inference.results import agrees
 from purefx.ir.program import Program
-from purefx.ir.verify import types, verifier
+from purefx.ir.verify import findings, verifier
 from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import share
 from tests.laws.corruptions import CORRUPTORS
@@ -183,7 +183,7 @@ def test_an_order_that_is_carried_over_an_edit_is_found() -> None:
 
 def test_what_was_right_of_other_modules_is_found() -> None:
     def is_known(program: px.Program) -> bool:
-        return types.frame_of in program.state.derived
+        return findings.frame_of in program.state.derived
 
-    with patch.object(verifier, "is_known_frame", is_known), patch.object(types, "is_known_frame", is_known):
+    with patch.object(verifier, "is_known_frame", is_known), patch.object(findings, "is_known_frame", is_known):
         assert found()

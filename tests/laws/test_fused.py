@@ -93,7 +93,7 @@ MANY: dict[Tier, int] = {"toy": 60, "aten": 40, "modules": 12}
 
 STAGES: tuple[Stage, ...] = ("flat", "sunk", "ivals")
 
-[(STEPS, TOGETHER)] = pipeline.FUSED.items()
+STEPS, TOGETHER = (px.outline, px.deduplicate), pipeline.outlined_and_deduplicated
 
 
 @pytest.mark.parametrize("stage", STAGES)

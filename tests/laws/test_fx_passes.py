@@ -231,7 +231,7 @@ def test_a_pass_of_torch_is_right_within_its_contract_and_wrong_outside() -> Non
     assert "legalize_graph breaks the law" in str(error.value)
     case: Any = error.value.case
     assert len(case.program.main.nodes) < 7
-    assert "Found among programs around what was given, examples=20, seed=0" in str(error.value)
+    assert "The programs: around the examples, within the contract, examples=20, seed=0." in str(error.value)
 
 
 def test_a_branch_that_is_given_by_name_means_the_same() -> None:

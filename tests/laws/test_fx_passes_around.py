@@ -12,9 +12,9 @@ import purefx as px
 from purefx.laws.asking import LawBroken
 from purefx.laws.checking import WrongQuestion
 from purefx.laws.fx_passes import ANYTHING, INFERENCE, POINTWISE, Contract, check_fx_pass, survey_pass
-from purefx.laws.fx_passes.around import seeds_of
-from purefx.laws.fx_passes.checking import Drawn
+from purefx.laws.fx_passes.around import cases_around, seeds_of
 from purefx.laws.law import Case
+from purefx.laws.tiers import examples_of
 from tests.programs import exported
 
 pytest_plugins = ["pytester"]
@@ -23,9 +23,10 @@ aten: Any = torch.ops.aten
 ADDED = (lambda x, y: aten.mul.Tensor(aten.add.Tensor(x, y), 3), (torch.ones(2, 3), torch.ones(3)))
 
 
-def cases_around(contract: Contract, examples: int, around: list[Any]) -> list[Case]:
-    """Return the cases that a pass is asked on."""
-    return Drawn(contract, "aten", seeds_of(around), examples, 0).cases([])[0]
+def drawn(contract: Contract, examples: int, around: list[Any]) -> list[Case]:
+    """Return drawn cases within a contract."""
+    found = examples_of(cases_around(seeds_of(around), contract.barred), examples, 0)
+    return [case for each in found if (case := contract.admitted(each)) is not None]
 
 
 def names(program: px.Program) -> list[str]:
@@ -42,7 +43,7 @@ def test_patterns_are_tried_on_other_types_and_sizes() -> None:
 
 
 def test_programs_hold_the_pattern_and_something_around_it() -> None:
-    cases = cases_around(ANYTHING, 40, [ADDED])
+    cases = drawn(ANYTHING, 40, [ADDED])
     held = [names(case.program) for case in cases]
     assert sum({"aten.add.Tensor", "aten.mul.Tensor"} <= set(each) for each in held) > len(cases) // 2 > 10
     together = {name for each in held for name in each}
@@ -55,7 +56,7 @@ def test_programs_hold_the_pattern_and_something_around_it() -> None:
 
 @pytest.mark.parametrize("contract", [INFERENCE, POINTWISE, Contract(writes="nowhere")], ids=["inference", "plain", "no writes"])
 def test_programs_are_within_the_contract(contract: Contract) -> None:
-    cases = cases_around(contract, 20, [ADDED])
+    cases = drawn(contract, 20, [ADDED])
     assert len(cases) > 10
     assert not any(contract.broken_by(case.program) for case in cases)
 
@@ -74,14 +75,14 @@ def test_modules_and_programs_are_examples(kind: str) -> None:
     block, x = Block(), torch.ones(2, 3)
     ep = exported(block, x)
     source = {"module": block, "exported": ep, "program": px.transform(px.import_ep(ep))}[kind]
-    cases = cases_around(ANYTHING, 12, [(source, (x,))])
+    cases = drawn(ANYTHING, 12, [(source, (x,))])
     assert any("aten.linear.default" in names(case.program) and case.program.state.order for case in cases)
     assert seeds_of([(block, (x,), {"scale": 2.0})])[0].nodes[-1].args[1] == 2.0
 
 
 def test_rules_are_patterns_with_a_replacement_or_without() -> None:
     for rule in (px.rule(lambda x: torch.neg(torch.neg(x))), px.rule(lambda x: torch.neg(torch.neg(x))).becomes(lambda m, x: x)):
-        cases = cases_around(ANYTHING, 12, [rule])
+        cases = drawn(ANYTHING, 12, [rule])
         assert any(names(case.program).count("aten.neg.default") >= 2 for case in cases)
 
 
@@ -99,7 +100,7 @@ def test_a_mistake_that_hardly_any_drawn_program_shows_is_found_and_small() -> N
     found = {each.law: each for each in report.findings}
     assert "meaning" in found, "a write between what is read and its use"
     assert len(names(found["meaning"].program)) <= 4  # type: ignore[arg-type]
-    assert "around what was given" in str(found["meaning"].error)
+    assert "around the examples" in str(found["meaning"].error)
     assert survey_pass(without_double_negation, contract=INFERENCE, around=around, examples=30).wrong == 0
 
 
@@ -148,5 +149,5 @@ def test_the_fixture_of_the_plugin_lists_what_was_found(pytester: pytest.Pyteste
 
 
 def test_check_raises() -> None:
-    with pytest.raises(LawBroken, match="around what was given"):
+    with pytest.raises(LawBroken, match="around the examples"):
         check_fx_pass(without_double_negation, around=[(lambda x: torch.neg(torch.neg(x)), (torch.ones(2, 3),))], examples=30)

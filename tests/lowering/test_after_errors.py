@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import FrameType
 from typing import Any, cast
 
 import pytest
@@ -17,7 +14,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import purefx as px
 from purefx.ir.operators import op_of
-from purefx.laws.checking import check_transformation
 from purefx.laws.purity import changes_in_process
 from tests.programs import parent
 
@@ -268,66 +264,3 @@ def test_modes_are_as_before(kind: str, way: str) -> None:
         with warnings.catch_warnings():
             assert changes_in_process(act) == []
     assert raised > 3
-
-
-EP = torch.export.export(Inner(), (X,))
-PROGRAM = px.import_ep(EP)
-TREE = px.transform(PROGRAM)
-TRACED = torch.fx.symbolic_trace(nn.Linear(2, 2))
-TRAINED = nn.Linear(2, 2)
-
-DOORS: dict[str, Callable[[Path], object]] = {
-    "import_ep": lambda _: px.import_ep(EP),
-    "import_fx": lambda _: px.import_fx(TRACED),
-    "capture": lambda _: px.capture(TRAINED, (X,)),
-    "capture_joint": lambda _: px.training.capture_joint(TRAINED, (X,)),
-    "transform": lambda _: px.transform(PROGRAM),
-    "infer": lambda _: px.infer(px.bodies_to_regions(PROGRAM)),
-    "verify": lambda _: px.verify(px.inline(TREE)),
-    "fold_constants": lambda _: px.fold_constants(TREE),
-    "lower": lambda _: px.lower(TREE),
-    "training_module": lambda _: px.training_module(px.training.capture_joint(TRAINED, (X,))),
-    "to_ep": lambda _: px.to_ep(PROGRAM),
-    "report": lambda path: px.report(PROGRAM, path / "page.html"),
-    "first_difference": lambda _: px.first_difference(PROGRAM, TREE, (X,)),
-    "minimize": lambda _: px.minimize(px.inline(PROGRAM), lambda program: "sin" in program.text()),
-    "check_transformation": lambda _: check_transformation(px.outline, programs=[(EP, (X,))], examples=0),
-}
-
-OURS = tuple(str(Path(px.ir.__file__).parents[1] / folder) for folder in ("ir", "transforms", "lowering", "purefx"))
-
-
-def raising(door: Callable[[], object], number: int) -> int:
-    """Run what a door does, and raise in the call with that number of a function of the library; return how many there were."""
-    count = 0
-
-    def profile(frame: FrameType, event: str, _: object) -> None:
-        nonlocal count
-        code = frame.f_code
-        # An error in a function that puts something back is an error of ours.
-        if event == "call" and code.co_filename.startswith(OURS) and code.co_name not in ("__exit__", "restore_modes"):
-            count += 1
-            if count == number:
-                sys.setprofile(None)
-                raise Raised
-
-    sys.setprofile(profile)
-    try:
-        door()
-    except Raised:
-        assert count == number
-    finally:
-        sys.setprofile(None)
-    return count
-
-
-@pytest.mark.parametrize("name", DOORS)
-def test_doors_that_raise_leave_the_process_as_it_was(name: str, tmp_path: Path) -> None:
-    def door() -> object:
-        return DOORS[name](tmp_path)
-
-    door()
-    calls = raising(door, 0)
-    for part in range(5):
-        number = 1 + calls * part // 5
-        assert changes_in_process(lambda number=number: raising(door, number)) == []

@@ -148,7 +148,11 @@ def test_what_was_none_or_a_number_stays_so(lowered: Any, name: str) -> None:
     call({})
     with pytest.raises(px.errors.InputValueError) as caught:
         call({name: VALUES[name]})
-    wanted = "the value 1 that the program was exported with" if name == "scale" else "exported with None; export with a value"
+    wanted = (
+        "the value 1 that the program was exported with"
+        if name == "scale"
+        else "expected None, which the program was exported with, got"
+    )
     assert wanted in str(caught.value)
 
 

@@ -192,7 +192,7 @@ def test_what_is_no_pass_is_refused() -> None:
         px.from_fx_pass(RealPass)
     with pytest.raises(FxPassError, match="not a int"):
         px.from_fx_pass(3)
-    with pytest.raises(ValueError, match="over='modul'"):
+    with pytest.raises(px.errors.ArgumentError, match="over='modul'"):
         px.from_fx_pass(relu_to_tanh, over="modul")  # pyright: ignore[reportArgumentType]
     with pytest.raises(FxPassError, match="gave a str"):
         px.from_fx_pass(lambda module: module.code)(program())

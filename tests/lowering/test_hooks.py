@@ -15,21 +15,8 @@ import pytest
 import torch
 
 import purefx as px
-from tests.programs import parent
+from tests.lowering.test_one_module import KINDS, Leaf, Names, Renamed, Twice
 from tests.transforms.test_outline import CIRCLE, outlined, preserved
-
-KINDS = ["graph_module", "interpreter"]
-
-
-class Leaf(torch.nn.Module):
-    """Does one of two things, as a flag says."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.randn(2))
-
-    def forward(self, x: torch.Tensor, flag: bool = False) -> torch.Tensor:
-        return (x * self.weight).tanh() if flag else x + self.weight
 
 
 class Inner(torch.nn.Module):
@@ -114,22 +101,15 @@ def test_hooks_run_as_in_eager(seed: int) -> None:
             assert behaviour(module) == expected, to
 
 
-class Flagged(parent(c=Leaf)):
-    """Calls one module twice with different bodies."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.c(self.c(x, True), False)
-
-
-@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
-@pytest.mark.parametrize("preserved", [(), ("c",)])
+@pytest.mark.parametrize("to", KINDS)
+@pytest.mark.parametrize("preserved", [(), ("a",)])
 def test_hooks_of_later_calls(to: Any, preserved: tuple[str, ...]) -> None:
-    model, x = Flagged(), torch.ones(1, 2)
+    model, x = Twice(), torch.ones(1, 2)
     ep = torch.export.export(copy.deepcopy(model), (x,), preserve_module_call_signature=preserved)
     module = px.lower(px.transform(px.import_ep(ep)), to=to)
     said: dict[str, list[str]] = {"eager": [], "lowered": []}
     for name, one in (("eager", model), ("lowered", module)):
-        child = one.get_submodule("c")
+        child = one.get_submodule("a")
         always = child.register_forward_hook(lambda *_, to=said[name]: to.append("always"), always_call=True)
         removed = child.register_forward_hook(lambda *_, to=said[name]: to.append("removed"))
         one(x)
@@ -143,21 +123,6 @@ def test_hooks_of_later_calls(to: Any, preserved: tuple[str, ...]) -> None:
             one(x)
     assert said["lowered"] == said["eager"]
     assert said["eager"].count("removed") == 2
-
-
-class Renamed(torch.nn.Module):
-    """Calls one module under two names, with other bodies: each name is in the export, because each is of another module."""
-
-    def __init__(self, *, deep: bool = False) -> None:
-        super().__init__()
-        self.a = Flagged() if deep else Leaf()
-        self.list = torch.nn.ModuleList([self.a])
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if isinstance(self.a, Flagged):
-            x = self.a.c(self.list[0](self.a(x)), True)
-            return self.list[0](x[:, :1])
-        return self.list[0](self.list[0](self.a(x, False), True), False)
 
 
 def told(module: torch.nn.Module, paths: tuple[str, ...], x: torch.Tensor) -> list[Any]:
@@ -193,24 +158,14 @@ def test_a_hook_on_any_name_runs_for_calls_of_all(to: Any, preserved_names: tupl
 
 @pytest.mark.parametrize("to", KINDS)
 def test_a_hook_below_any_name_runs_for_calls_of_all(to: Any) -> None:
-    model, x = Renamed(deep=True), torch.ones(1, 2)
-    ep = torch.export.export(copy.deepcopy(model), (x,), strict=True)
-    module = px.lower(px.transform(px.import_ep(ep)), to=to)
-    for paths in (("a.c",), ("list.0.c",), ("a", "list.0", "list.0.c", "a.c")):
+    model, x = Names(), torch.ones(1, 2)
+    module = px.lower(px.transform(px.capture(copy.deepcopy(model), (x,))), to=to)
+    for paths in (("a.a",), ("b.a",), ("a", "b", "b.a", "a.a")):
         assert told(copy.deepcopy(module), paths, x) == told(copy.deepcopy(model), paths, x), paths
 
 
-REGISTER = (
-    "register_forward_pre_hook",
-    "register_forward_hook",
-    "register_full_backward_pre_hook",
-    "register_full_backward_hook",
-    "register_backward_hook",
-)
-
-
 @pytest.mark.parametrize("to", KINDS)
-@pytest.mark.parametrize("how", REGISTER)
+@pytest.mark.parametrize("how", ["register_forward_pre_hook", "register_forward_hook", "register_full_backward_hook"])
 def test_hooks_that_no_call_would_run_are_refused(to: Any, how: str) -> None:
     modules = tuple(map(px.ir.Module, ("", "a", "b")))
     cut: Any = px.lower(outlined(CIRCLE, flat="a b").evolve(modules=modules), to=to)

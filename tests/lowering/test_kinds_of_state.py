@@ -181,14 +181,6 @@ def test_scripts_refuse_it_and_runs_do_not_share_it(kind: str) -> None:
     assert _drawn(original) == before
 
 
-@pytest.mark.parametrize("door", ["lower", "interpreter", "to_ep", "deepcopy"])
-def test_a_copy_of_another_type_is_refused(door: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = _program(PLAIN_OUT)
-    monkeypatch.setattr(CustomTensorPlainOut, "__deepcopy__", lambda self, memo: self.elem1.clone(), raising=False)
-    with pytest.raises(UnsupportedProgram, match=r"the state 'p' is a \S+CustomTensorPlainOut, which cannot be copied"):
-        DOORS[door](program)
-
-
 CONVERSIONS: dict[str, tuple[Callable[[px.Program], px.Program], set[str]]] = {
     "to_dtype": (
         lambda program: px.to_dtype(program, torch.float64),
@@ -211,21 +203,6 @@ def test_conversions_keep_the_class_or_name_the_slot(kind: str, conversion: str)
     assert type(convert(program).state[name].value) is type(program.state[name].value)
 
 
-def test_tied_state_stays_one() -> None:
-    class Two(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.p = self.q = torch.nn.Parameter(CustomTensorPlainOut(X.clone(), X * 2))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x * (self.p * 2).sum() + (self.q * 3).sum()
-
-    program = px.import_ep(torch.export.export(Two(), (X,)))
-    for made in (px.lower(program), copy.deepcopy(px.lower(program))):
-        assert made.p is made.q
-        assert torch.equal(made(X), Two()(X))
-
-
 def test_views_of_a_subclass_and_a_plain_tensor_share_memory() -> None:
     class Views(torch.nn.Module):
         def __init__(self) -> None:
@@ -242,27 +219,6 @@ def test_views_of_a_subclass_and_a_plain_tensor_share_memory() -> None:
     assert type(module.part) is Tagged
     for _ in range(2):
         assert torch.equal(module(X), eager(X))
-
-
-def test_tensors_inside_of_modules_that_the_program_holds() -> None:
-    class Model(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = Scales(CustomTensorPlainOut(X.clone(), X * 2))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.inner(x) + 1
-
-    class Tracer(torch.fx.Tracer):
-        def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-            return isinstance(m, Scales)
-
-    model = Model()
-    module = px.lower(px.import_fx(torch.fx.GraphModule(model, Tracer().trace(model))))
-    inner: Any = module.inner
-    assert type(inner.p) is CustomTensorPlainOut
-    assert inner.p is not model.inner.p
-    assert torch.equal(module(X), model(X))
 
 
 class Locked:

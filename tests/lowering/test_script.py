@@ -169,28 +169,26 @@ def test_names_are_never_code() -> None:
     assert torch.equal(namespace["program"]({})(*args)[0], args[2] + args[3] + args[0] * args[1] - args[4])
 
 
-def test_what_no_script_can_say_is_refused() -> None:
-    program = PROGRAMS["tower"]()
-    with pytest.raises(ValueError, match="has to define the function that the script calls"):
-        px.to_script(program, rewrite="def other(gm): return gm")
+def test_refusals() -> None:
+    tower = PROGRAMS["tower"]()
+    held = tower.with_state(add={"held": px.ir.Slot(px.ir.SlotKind.CONSTANT, "text", 0, 0)})
     mine = flat([node("y", px.Op("tests.mine", target=lambda x: x), "x")], (px.Ref("y"),), "x")
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"tests.mine at node y is nothing that a script finds by name"):
-        px.to_script(mine)
-
-
-def test_what_stands_in_state_is_a_tensor() -> None:
-    modules = px.import_fx(torch.fx.symbolic_trace(Tower(1)))
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"purefx.call_module has no counterpart in torch.fx"):
-        px.to_script(modules)
-    slot = px.ir.Slot(px.ir.SlotKind.CONSTANT, "text", 0, 0)
-    held = PROGRAMS["tower"]().with_state(add={"held": slot})
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"the state 'held' is a str, which no script can make"):
-        px.to_script(held)
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"shares memory with"):
-        px.to_script(imported(Aliased(), torch.randn(1, 2)))
-    opaque = px.import_fx(torch.fx.symbolic_trace(lambda x: x + 1))
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"no text makes an argument for the input 'x'"):
-        px.to_script(opaque)
+    cases: list[tuple[px.Program, str, type[Exception], str]] = [
+        (tower, "def other(gm): return gm", px.errors.ArgumentError, "must define the function that the script calls"),
+        (mine, "", px.errors.UnsupportedProgram, r"tests.mine at node y is nothing that a script finds by name"),
+        (px.import_fx(torch.fx.symbolic_trace(Tower(1))), "", px.errors.UnsupportedProgram, r"purefx.call_module has no"),
+        (held, "", px.errors.UnsupportedProgram, "the state 'held' is a str, which a script cannot make"),
+        (imported(Aliased(), torch.randn(1, 2)), "", px.errors.UnsupportedProgram, "is a view of other state"),
+        (
+            px.import_fx(torch.fx.symbolic_trace(lambda x: x + 1)),
+            "",
+            px.errors.UnsupportedProgram,
+            "makes an argument for the input",
+        ),
+    ]
+    for program, rewrite, kind, said in cases:
+        with pytest.raises(kind, match=said):
+            px.to_script(program, rewrite=rewrite)
 
 
 def test_operators_of_libraries_are_named() -> None:

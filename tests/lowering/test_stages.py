@@ -121,9 +121,9 @@ def test_only_the_stages_that_are_asked_for_are_made(skipping: tuple[Skipping, p
     with pytest.raises(px.errors.StageError, match=r"stage 2 \(c\) was not made: give lower_stages another only="):
         stages[2]
     for wrong in ([3], [-1], ["a"]):
-        with pytest.raises(ValueError, match="the stages are numbered 0 to 2"):
+        with pytest.raises(px.errors.ArgumentError, match="numbers of stages, 0 to 2"):
             px.lower_stages(skipping[1], only=wrong)
-    with pytest.raises(ValueError, match="shared='both'"):
+    with pytest.raises(px.errors.ArgumentError, match="shared='both'"):
         px.lower_stages(skipping[1], shared="both")
     with pytest.raises(TypeError, match="takes a purefx Program"):
         px.lower_stages(None)
@@ -278,99 +278,38 @@ def test_sizes_that_depend_on_the_data_are_refused() -> None:
         px.pipeline_stage(px.lower_stages(program), 0)
 
 
-ERRORS: dict[str, tuple[str, dict[str, Any], str]] = {
-    "a skip": (
-        """
-        graph @""(x) {
-          a = call @neg(x) as s0
-          b = call @neg(a) as s1
-          c = call @two(b, a) as s2
-          return (c,)
-        }""",
-        {},
-        "s2 takes a from s0, which is not the part before it: run relay_skips",
+ERRORS: list[tuple[str, str, str]] = [
+    ("a = @neg(x); b = @neg(a); c = @two(b, a)", "c", "s2 takes a from s0, which is not the part before it: run relay_skips"),
+    ("a = @neg(x); b = @neg(a)", "a", "the result a is made by s0, which is not the last part: run relay_skips"),
+    (
+        "n = @size(x); c = @scaled(n)",
+        "c",
+        "s0 gives n, which is a number, and only tensors can be sent: run move_non_tensor_nodes",
     ),
-    "a result of an early part": (
-        """
-        graph @""(x) {
-          a = call @neg(x) as s0
-          b = call @neg(a) as s1
-          return (a,)
-        }""",
-        {},
-        "the result a is made by s0, which is not the last part: run relay_skips",
-    ),
-    "a number": (
-        """
-        graph @""(x) {
-          n = call @size(x) as s0
-          c = call @scaled(n) as s1
-          return (c,)
-        }""",
-        {},
-        "s0 gives n, which is a number, and only tensors can be sent: run move_non_tensor_nodes, then relay_skips",
-    ),
-    "a number for the caller": (
-        """
-        graph @""(x) {
-          n = call @size(x) as s0
-          return (n,)
-        }""",
-        {},
-        "the program returns n, a number, and the last stage can give tensors only",
-    ),
-    "a write into what is given": (
-        """
-        graph @""(x) {
-          a = call @neg(x) as s0
-          b = call @add_(a) as s1
-          return (b,)
-        }""",
-        {},
-        "s1 writes into a, which is its input",
-    ),
-    "an input that is a number": (
-        """
-        graph @""(x, n) {
-          b = call @neg(x) as s0
-          return (b,)
-        }""",
-        {"takes": "user x: f32[2]\nuser n: number int"},
-        "the input n is a number (int), and stages take tensors",
-    ),
+    ("n = @size(x)", "n", "the program returns n, a number, and the last stage can give tensors only"),
+    ("a = @neg(x); b = @add_(a)", "b", "s1 writes into a, which is its input"),
+    ("b = @neg(x)", "b", "the input n is a number (int), and stages take tensors"),
+]
+"""The calls of the parts, what the program returns, and the reason of the refusal."""
+
+BODIES = {
+    "neg": ("a", "aten.neg.default(a)"),
+    "two": ("a, b", "aten.add.Tensor(a, b)"),
+    "size": ("x", "aten.sym_size.int(x, 0)"),
+    "scaled": ("n", "aten.full.default([2], n)"),
+    "add_": ("a", "aten.add_.Scalar(a, 1)"),
 }
 
-BODIES = """
-    graph @neg(a) {
-      b = aten.neg.default(a)
-      return b
-    }
-    graph @two(a, b) {
-      c = aten.add.Tensor(a, b)
-      return c
-    }
-    graph @size(x) {
-      n = aten.sym_size.int(x, 0)
-      return n
-    }
-    graph @scaled(n) {
-      c = aten.full.default([2], n)
-      return c
-    }
-    graph @add_(a) {
-      b = aten.add_.Scalar(a, 1)
-      return b
-    }
-"""
 
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_what_torch_can_not_carry_is_refused_with_advice(name: str) -> None:
-    graphs, options, said = ERRORS[name]
-    text = graphs + "".join(f"\n    graph {part}" for part in BODIES.split("graph ")[1:] if part.split("(")[0].strip() in graphs)
-    program = split_tree(text, **options)
+@pytest.mark.parametrize(("calls", "result", "said"), ERRORS)
+def test_what_torch_can_not_carry_is_refused_with_advice(calls: str, result: str, said: str) -> None:
+    numbered = [f"{call.replace('@', 'call @')} as s{number}" for number, call in enumerate(calls.split("; "))]
+    takes = {"takes": "user x: f32[2]\nuser n: number int"} if "input n" in said else {}
+    text = "\n".join([f'graph @""(x{", n" if takes else ""}) {{', *numbered, f"return ({result},)", "}"])
+    for name, (formals, operator) in BODIES.items():
+        text += f"\ngraph @{name}({formals}) {{\nr = {operator}\nreturn r\n}}" if f"@{name}(" in calls else ""
     with pytest.raises(px.errors.StageError) as caught:
-        px.lower_stages(program)
+        px.lower_stages(split_tree(text, **takes))
     assert said in str(caught.value)
     assert caught.value.faults
     again = pickle.loads(pickle.dumps(caught.value))

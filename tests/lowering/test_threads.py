@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
@@ -78,62 +78,3 @@ def test_eight_threads_look_at_one_module(to: Any) -> None:
             order = [(index + number) % len(LOOKS) if number % 3 else number % 4 for index in range(8)]
             found = list(threads.map(look, order))
             assert found == [expected[index] for index in order]
-
-
-# A body is compiled when it is first called, and nobody notices.
-
-
-class Twice(torch.nn.Module):
-    """Calls one module twice, another once, and has two branches."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.up = torch.nn.Linear(2, 2)
-        self.down = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh())
-        self.register_buffer("count", torch.zeros(()))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.count.add_(1)
-        y = torch.cond(x.sum() > 0, torch.sin, torch.cos, (self.up(self.up(x)),))
-        return self.down(y) * self.count
-
-
-def lowered(to: Literal["graph_module", "interpreter"] = "graph_module") -> tuple[Twice, Any]:
-    """Return a model, and what became of it."""
-    model = Twice()
-    return model, px.lower(px.transform(px.import_ep(torch.export.export(model, (torch.ones(1, 2),)))), to=to)
-
-
-@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
-def test_dynamo_compiles_what_was_never_called(to: Literal["graph_module", "interpreter"]) -> None:
-    """One graph, without a break, equal to eager in three calls, and strict export takes it too."""
-    model, module = lowered(to)
-    graphs: list[torch.fx.GraphModule] = []
-
-    def backend(graph: torch.fx.GraphModule, _: Any) -> Any:
-        graphs.append(graph)
-        return graph.forward
-
-    whole = torch.compile(module, backend=backend, fullgraph=True)
-    expected = copy.deepcopy(model)
-    with torch.no_grad():
-        for _ in range(3):
-            x = torch.rand(1, 2)
-            assert torch.equal(whole(x), expected(x))
-    assert len(graphs) == 1
-    again = lowered(to)[1]
-    again.load_state_dict(model.state_dict())
-    x = torch.rand(1, 2)
-    assert torch.equal(torch.export.export(again, (x,), strict=True).module()(x), copy.deepcopy(model)(x))
-
-
-def test_an_error_in_the_first_call_names_its_node() -> None:
-    """The function that compiles is none of the places."""
-    _, module = lowered()
-    with pytest.raises(RuntimeError) as caught:
-        module.down(torch.ones(1, 5))
-    module.check_input_constraints = False
-    with pytest.raises(RuntimeError) as outer:
-        module(torch.ones(1, 5))
-    assert "while running up / linear (aten.linear.default)" in "".join(outer.value.__notes__)
-    assert not hasattr(caught.value, "__notes__")  # only roots add them

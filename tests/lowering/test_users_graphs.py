@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from tests.lowering.users import FORMS, KINDS, agree, lowered, mixed, mixed_args, three
-from tests.programs import Block, Tower, parent
+from tests.programs import Tower
 
 EACH = pytest.mark.parametrize("to", KINDS)
 
@@ -120,42 +120,6 @@ def test_exports_again_with_dynamic_shapes_by_name(to: str, form: str, strict: b
     again = torch.export.export(copy.deepcopy(module), args, kwargs, dynamic_shapes={"x": first, "scale": first}, strict=strict)
     assert again.graph_signature.user_inputs == ("x", "scale")
     agree(lowered(again, to), model, three(lambda: mixed_args(5 if first else 3)))
-
-
-class Nested(parent(block=Block)):
-    """Takes containers."""
-
-    def forward(self, pair: tuple[torch.Tensor, torch.Tensor], named: dict[str, torch.Tensor]) -> torch.Tensor:
-        return self.block(pair[0] + pair[1]) * named["scale"]
-
-
-class Again(parent(inner=lambda: Flagged())):
-    """Calls one module in two ways."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.inner(self.inner(x), flag=True)
-
-
-class Flagged(parent(linear=lambda: nn.Linear(4, 4))):
-    """Does what a flag says."""
-
-    def forward(self, x: torch.Tensor, flag: bool = False) -> torch.Tensor:
-        return self.linear(x).relu() if flag else self.linear(x)
-
-
-@EACH
-@pytest.mark.parametrize("model", [Nested(), Again()], ids=["nested", "later calls"])
-def test_symbolic_trace_with_flat_arguments(to: str, model: nn.Module) -> None:
-    """torch.fx.symbolic_trace gives a flat graph of operators that means the same; later calls of a module are in it."""
-    torch.manual_seed(0)
-    model.eval()
-    x = torch.randn(2, 4)
-    args: Any = ((x, x), {"scale": x}) if isinstance(model, Nested) else (x,)
-    flat = (x, x, x) if isinstance(model, Nested) else (x,)
-    module = lowered(torch.export.export(copy.deepcopy(model), args), to)
-    traced = torch.fx.symbolic_trace(module, concrete_args=tuple(cast(Any, torch.fx).PH for _ in flat))
-    assert {node.op for node in traced.graph.nodes} <= {"placeholder", "get_attr", "call_function", "output"}
-    torch.testing.assert_close(traced(*flat), copy.deepcopy(model)(*args), rtol=0, atol=0)
 
 
 def test_signature_names() -> None:

@@ -86,35 +86,12 @@ def test_conversions_reach_everything(to: str, convert: str) -> None:
         )
 
 
-class Held(nn.Module):
-    """State, and a constant in a module and in one that is called twice with other bodies."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin, self.shift = nn.Linear(2, 2), torch.tensor([3.0, 4.0])
-        self.register_buffer("n", torch.zeros(()))
-
-    def forward(self, x: torch.Tensor, *, tanh: bool = False) -> torch.Tensor:
-        self.n.add_(1)
-        x = self.lin(x) + self.shift * self.n
-        return x.tanh() * self.shift if tanh else x
-
-
-class HoldsTwice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.held, self.scale = Held(), torch.tensor([0.5, 2.0])
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.held(self.held(x), tanh=True) * self.scale
-
-
 @EACH
 @pytest.mark.parametrize("way", ["to_empty", "meta and to_empty", "a copy on meta"])
 def test_constants_keep_their_contents_where_state_is_emptied(to: str, way: str) -> None:
     """Emptied parameters are loaded again, and nobody would load a constant: eager's are attributes, which stay."""
-    model, x = HoldsTwice(), torch.randn(1, 2)
-    module = lowered(export(model, "plain", (x,)), to)
+    model, (args, kwargs) = Mixed(), mixed_args()
+    module = lowered(export(model, "plain", args, kwargs), to)
     saved = {name: value.clone() for name, value in model.state_dict().items()}
     for each in (model, module):
         if way != "to_empty":
@@ -124,9 +101,7 @@ def test_constants_keep_their_contents_where_state_is_emptied(to: str, way: str)
     for each in (model, module):
         each.to_empty(device="cpu")
         each.load_state_dict(saved)
-    for _ in range(2):
-        assert torch.equal(module(x), model(x))
-        torch.testing.assert_close(dict(module.state_dict()), dict(model.state_dict()), rtol=0, atol=0)
+    agree(module, model, three(mixed_args))
 
 
 class Writes(parent(scale=lambda: nn.Parameter(torch.ones(4)), linear=lambda: nn.Linear(4, 4))):
@@ -205,78 +180,47 @@ class Recorder(FlatArgsAdapter):
 X, Y = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 5.0])
 
 
-@pytest.fixture(scope="module")
-def pairs() -> Any:
-    """The exported program."""
-    return torch.export.export(Pairs(), (X, Y))
-
-
-@pytest.mark.parametrize("unflatten", [px.unflatten, torch.export.unflatten])
-def test_the_adapter_is_asked_as_by_torch(pairs: Any, unflatten: Any) -> None:
-    """Five arguments: both specs, the flat arguments, metadata that leads to the module, and the arguments as given."""
+def test_adapters() -> None:
+    """They are called as by torch, only where the arguments do not fit; ``lower`` accepts one as well."""
+    ep = torch.export.export(Pairs(), (X, Y))
+    for unflatten in (px.unflatten, torch.export.unflatten):
+        adapter = Recorder()
+        module = unflatten(ep, adapter)
+        assert torch.equal(module([X]), -X)
+        asked = adapter.asked
+        assert asked["target"] == ep.module_call_graph[0].signature.in_spec
+        assert asked["input"].num_leaves == 1
+        assert torch.equal(asked["flat"][0], X)
+        assert asked["metadata"]["unflattened_module"] is module
+        assert asked["obj"][0][0] is X
     adapter = Recorder()
-    module = unflatten(pairs, adapter)
-    assert torch.equal(module([X]), -X)
-    asked = adapter.asked
-    assert asked["target"] == pairs.module_call_graph[0].signature.in_spec
-    assert asked["input"].num_leaves == 1
-    assert asked["input"].children()[0].children()[0].type is list
-    assert torch.equal(asked["flat"][0], X)
-    assert asked["metadata"]["unflattened_module"] is module
-    assert len(asked["obj"]) == 1
-    assert asked["obj"][0][0] is X
-
-
-def test_an_adapter_is_not_asked_when_the_arguments_fit(pairs: Any) -> None:
-    """Also given by name; and lower takes one as well."""
-    adapter = Recorder()
-    module = px.lower(px.transform(px.import_ep(pairs)), flat_args_adapter=adapter)
+    module = px.lower(px.transform(px.import_ep(ep)), flat_args_adapter=adapter)
     assert torch.equal(module(X, y=Y), X - 2 * Y)
     assert adapter.asked == {}
-    assert torch.equal(module({"a": X}), -X)
+    for gives, said in (
+        (lambda flat: flat, "takes 2 flat arguments .x, y.; Recorder gave 1"),
+        (lambda flat: [flat[0], torch.ones(3)], r"argument y: .*got shape \(3,\)"),
+    ):
+        with pytest.raises(px.PurefxError, match=said):
+            px.unflatten(ep, Recorder(gives))([X])
 
 
-WRONG: dict[str, tuple[Any, Callable[[Any], Any], str]] = {
-    "no adapter": (None, lambda module: module([X]), "missing argument 'y'.*exported with"),
-    "too few": (None, lambda module: module(X), "missing argument 'y'"),
-    "too many": (None, lambda module: module(X, X, X), "takes 2 arguments .x, y., got 3"),
-    "unknown keyword": (None, lambda module: module(X, z=X), "unexpected argument 'z'"),
-    "too few adapted": (
-        Recorder(lambda flat: flat),
-        lambda module: module([X]),
-        "takes 2 flat arguments .x, y.; Recorder gave 1",
-    ),
-    "too many adapted": (
-        Recorder(lambda flat: flat * 3),
-        lambda module: module([X]),
-        "takes 2 flat arguments .x, y.; Recorder gave 3",
-    ),
-    "wrong shape": (
-        None,
-        lambda module: module(X, torch.ones(3)),
-        r"argument y: expected a tensor of shape \(2,\).*got shape \(3,\)",
-    ),
-    "wrong rank": (None, lambda module: module(X, torch.ones(2, 1)), r"argument y: .*got shape \(2, 1\)"),
-    "no tensor": (None, lambda module: module(X, 1.0), "argument y: .*got 1.0"),
-    "wrong dtype": (None, lambda module: module(X, Y.long()), "argument y: .*float32, got dtype torch.int64"),
-    "wrong shape adapted": (
-        Recorder(lambda flat: [flat[0], torch.ones(3)]),
-        lambda module: module([X]),
-        r"argument y: .*got shape \(3,\)",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_use_is_the_builtin_that_torch_raises(pairs: Any, case: str) -> None:
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ((([X],)), "missing argument 'y'.*exported with"),
+        ((X, X, X), "takes 2 arguments .x, y., got 3"),
+        ((X, torch.ones(3)), r"argument y: expected a tensor of shape \(2,\).*got shape \(3,\)"),
+        ((X, 1.0), "argument y: .*got 1.0"),
+    ],
+)
+def test_wrong_use_is_the_builtin_that_torch_raises(args: tuple[Any, ...], words: str) -> None:
     """A purefx error that whoever caught torch's catches too; it names the argument and what was expected."""
-    adapter, call, words = WRONG[case]
+    ep = torch.export.export(Pairs(), (X, Y))
     with pytest.raises(px.PurefxError, match=words) as caught:
-        call(px.unflatten(pairs, adapter))
-    if case == "wrong dtype":
-        return  # torch runs on, and may fail inside or promote
-    with pytest.raises(Exception) as peer:  # noqa: PT011  whatever torch raises is what is asked
-        call(torch.export.unflatten(pairs, adapter))
+        px.unflatten(ep)(*args)
+    with pytest.raises(Exception) as peer:  # noqa: PT011  whatever torch raises
+        torch.export.unflatten(ep)(*args)
     assert isinstance(caught.value, peer.type)
 
 

@@ -17,8 +17,7 @@ from attrs import frozen
 
 import purefx as px
 from purefx.laws.asking import assert_law
-from purefx.laws.fuel import FUEL
-from purefx.laws.law import GRADIENTS, Case
+from purefx.laws.law import FUEL, GRADIENTS, Case
 from purefx.laws.oracles import tensor_gradients
 from purefx.laws.toy import tensor_meaning
 from purefx.laws.values import said_values

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from attrs import evolve
 from torch import nn
 
 import purefx as px
-from purefx.ir.own_operators import is_boundary
 from purefx.laws import toy
 from purefx.laws.asking import assert_law, refuses
 from purefx.laws.law import GENERIC, Case
@@ -28,46 +26,10 @@ ASKED = [
     for stage in entry.stages
 ]
 
-REMADE = ("split_by_tags", "swap_modules", "canonicalize")
-"""Those that make other calls than before, or give values other names."""
-
 
 def cases(stage: Stage, transformation: px.Transformation) -> list[Case]:
     """Return generated programs that a transformation does not refuse."""
     return [case for case in drawn_cases("toy", stage, share(PROGRAMS), 3) if not refuses(transformation, case)]
-
-
-def with_meta(program: px.Program) -> px.Program:
-    """Return a program in which every value has meta of its own; all values are numbers, so the shapes of all agree."""
-
-    def told(value: px.Input | px.Node) -> MappingProxyType[str, object]:
-        return MappingProxyType({"val": torch.zeros((), dtype=torch.int64), "stack_trace": value.name})
-
-    graphs = {
-        name: evolve(
-            graph,
-            inputs=tuple([evolve(formal, meta=told(formal)) for formal in graph.inputs]),
-            nodes=tuple([evolve(each, meta=told(each)) for each in graph.nodes]),
-        )
-        for name, graph in program.graphs.items()
-    }
-    return program.evolve(graphs=px.ir.pmap(graphs))
-
-
-@pytest.mark.parametrize(("transformation", "stage", "exempt"), ASKED)
-def test_nodes_say_where_they_are_from(transformation: px.Transformation, stage: Stage, exempt: object) -> None:
-    """Every operator has the lines of some operator of the original; in the root one that keeps its name keeps its lines."""
-    for case in cases(stage, transformation):
-        program = with_meta(case.program)
-        result = transformation(program)
-        known = {value.name for graph in program.graphs.values() for value in (*graph.inputs, *graph.nodes)}
-        before = program.main.by_name
-        for name, each in result.nodes():
-            if type(each.do) is not px.Op or is_boundary(each) or each.do == toy.GETITEM:
-                continue
-            assert each.meta["stack_trace"] in known, f"{each.name} of {name} in\n{result}"
-            if name == result.root and transformation.name not in REMADE and getattr(before.get(each.name), "do", 0) == each.do:
-                assert each.meta["stack_trace"] == each.name
 
 
 KEYWORDS = {

@@ -10,7 +10,7 @@ import copy
 import json
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 __all__ = ["HOSTILE", "Parts", "mutated_bytes", "mutated_json", "mutated_text", "with_header"]
@@ -43,15 +43,22 @@ def _places(tokens: list[str], wanted: Callable[[str], bool]) -> list[int]:
     return [index for index, token in enumerate(tokens) if wanted(token)]
 
 
-def _number(tokens: list[str], draw: random.Random) -> None:
-    places = _places(tokens, lambda token: token[0].isdigit() or (token[0] == "-" and len(token) > 1))
-    if places:
-        tokens[draw.choice(places)] = draw.choice(NUMBERS)
+def _replaced(wanted: Callable[[str], bool], pool: Callable[[list[str]], Sequence[str]]) -> Change:
+    """Return a change of one token of a kind to one of a pool."""
+
+    def change(tokens: list[str], draw: random.Random) -> None:
+        if places := _places(tokens, wanted):
+            tokens[draw.choice(places)] = draw.choice(pool(tokens))
+
+    return change
 
 
-def _other_word(tokens: list[str], draw: random.Random) -> None:
-    places = _places(tokens, _is_word)
-    tokens[draw.choice(places)] = tokens[draw.choice(places)]
+def _is_number(token: str) -> bool:
+    return token[0].isdigit() or (token[0] == "-" and len(token) > 1)
+
+
+def _is_operator(token: str) -> bool:
+    return token.count(".") > 1 or token.startswith(("operator.", "higher_order."))
 
 
 def _near_word(tokens: list[str], draw: random.Random) -> None:
@@ -59,23 +66,6 @@ def _near_word(tokens: list[str], draw: random.Random) -> None:
     places = _places(tokens, _is_word)
     at = draw.randrange(len(places))
     tokens[places[at]] = tokens[places[max(0, min(len(places) - 1, at + draw.randint(-12, 12)))]]
-
-
-def _other_operator(tokens: list[str], draw: random.Random) -> None:
-    places = _places(tokens, lambda token: token.count(".") > 1 or token.startswith(("operator.", "higher_order.")))
-    if places:
-        tokens[draw.choice(places)] = tokens[draw.choice(places)]
-
-
-def _hostile_operator(tokens: list[str], draw: random.Random) -> None:
-    places = _places(tokens, lambda token: "." in token and token[0].isalpha())
-    if places:
-        tokens[draw.choice(places)] = draw.choice(HOSTILE)
-
-
-def _literal(tokens: list[str], draw: random.Random) -> None:
-    places = _places(tokens, lambda token: _is_word(token) or token[0].isdigit())
-    tokens[draw.choice(places)] = draw.choice(LITERALS)
 
 
 def _swapped(tokens: list[str], draw: random.Random) -> None:
@@ -102,25 +92,28 @@ def _doubled(tokens: list[str], draw: random.Random) -> None:
 def _line(tokens: list[str], draw: random.Random) -> None:
     lines = "".join(tokens).split("\n")
     at, other = draw.randrange(len(lines)), draw.randrange(len(lines))
-    match draw.randrange(5):
+    near = min(len(lines) - 1, at + 1)
+    match draw.randrange(4):
         case 0:
             del lines[at]
         case 1:
             lines.insert(at, lines[other])
         case 2:
-            lines[at], lines[other] = lines[other], lines[at]
-        case 3:
-            near = min(len(lines) - 1, at + 1)
-            lines[at], lines[near] = lines[near], lines[at]
-        case _:
             lines[at] = lines[other]
+        case _:
+            other = draw.choice((other, near))
+            lines[at], lines[other] = lines[other], lines[at]
     tokens[:] = ["\n".join(lines)]
 
 
 CHANGES: tuple[Change, ...] = (
-    _number, _other_word, _near_word, _near_word, _other_operator, _hostile_operator, _literal, _literal, _swapped, _dropped,
-    _doubled, _line, _line,
-)  # fmt: skip
+    _replaced(_is_number, lambda _: NUMBERS),
+    _replaced(_is_word, lambda tokens: list(filter(_is_word, tokens))),
+    _replaced(_is_operator, lambda tokens: list(filter(_is_operator, tokens))),
+    _replaced(lambda token: "." in token and token[0].isalpha(), lambda _: HOSTILE),
+    *[_replaced(lambda token: _is_word(token) or token[0].isdigit(), lambda _: LITERALS)] * 2,
+    *(_near_word, _near_word, _swapped, _dropped, _doubled, _line, _line),
+)
 
 
 def mutated_text(text: str, draw: random.Random) -> str:

@@ -134,9 +134,9 @@ def crafted(text: str, operators: list[str], path: Path) -> Path:
     """Write a file that ``save`` would refuse to write."""
     nodes = text.partition('graph @""')[2].count(" = ")
     structure = {
-        "made with": {"torch": "2"}, "program": text, "operators": operators, "storages": [], "weights": True,
+        "made with": {"torch": "2"}, "program": text, "operators": operators, "storages": [], "begins": {}, "weights": True,
         "meta": {"keys": [[]], "values": [], "symbols": {}, "graphs": {"": [[[0]], [[0]] * nodes]}},
-        "origins": {"texts": [], "origins": [], "steps": []},
+        "origins": {"origins": [], "steps": []},
     }  # fmt: skip
     raw = torch.frombuffer(bytearray(json.dumps(structure).encode()), dtype=torch.uint8)
     path.write_bytes(safetensors.torch.save({container.STRUCTURE: raw}, metadata={"purefx": str(container.VERSION)}))

@@ -25,7 +25,6 @@ X = torch.ones(2)
 
 @pytest.fixture(autouse=True)
 def harm(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Fail when something in this file was run."""
     done: list[str] = []
     monkeypatch.setattr(builtins, "purefx_harm", lambda: done.append("harm"), raising=False)
     yield
@@ -33,7 +32,6 @@ def harm(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def plain() -> torch.fx.GraphModule:
-    """Return a harmless module with a node of each kind."""
     root, graph = nn.Module(), torch.fx.Graph()
     root.register_buffer("b", torch.ones(2))
     root.lin = nn.Linear(2, 2)
@@ -45,13 +43,10 @@ def plain() -> torch.fx.GraphModule:
 
 
 def node(module: torch.fx.GraphModule, op: str) -> Any:
-    """Return the first node of a kind."""
     return next(node for node in module.graph.nodes if node.op == op)
 
 
 def targets(op: str, text: str) -> Callable[[torch.fx.GraphModule], None]:
-    """Return what gives a node of a kind a target."""
-
     def change(module: torch.fx.GraphModule) -> None:
         node(module, op).target = text
 
@@ -59,8 +54,6 @@ def targets(op: str, text: str) -> Callable[[torch.fx.GraphModule], None]:
 
 
 def names(text: str) -> Callable[[torch.fx.GraphModule], None]:
-    """Return what gives all nodes a name."""
-
     def change(module: torch.fx.GraphModule) -> None:
         for found in module.graph.nodes:
             found.name = text
@@ -69,8 +62,6 @@ def names(text: str) -> Callable[[torch.fx.GraphModule], None]:
 
 
 def keywords(text: str) -> Callable[[torch.fx.GraphModule], None]:
-    """Return what gives a node a keyword."""
-
     def change(module: torch.fx.GraphModule) -> None:
         node(module, "call_function").kwargs = {text: 1}
 
@@ -78,19 +69,16 @@ def keywords(text: str) -> Callable[[torch.fx.GraphModule], None]:
 
 
 def arguments(module: torch.fx.GraphModule) -> None:
-    """Give the code of a graph an argument with a name that is code."""
     spec = pytree.tree_structure(((0,), {}))
     module.graph._codegen = PyTreeCodeGen(PyTreeInfo([f"x={CODE}"], spec, None))
 
 
 def keys(module: torch.fx.GraphModule) -> None:
-    """Give the code of a graph a keyword that is code."""
     spec = pytree.tree_structure(((), {f"'+{CODE}+'": 0}))
     module.graph._codegen = PyTreeCodeGen(PyTreeInfo(["x"], spec, None))
 
 
 def children(module: torch.fx.GraphModule) -> None:
-    """Give the module a child with a name that is code."""
     module.add_module(f'"+{CODE}+"', nn.Linear(1, 1))
 
 
@@ -111,7 +99,6 @@ class CraftedText(str):
 
 
 def default(module: torch.fx.GraphModule) -> None:
-    """Give an argument a default that prints as code."""
     node(module, "placeholder").args = (Crafted(),)
 
 
@@ -145,7 +132,6 @@ def test_names_that_are_code_are_refused(change: Callable[[torch.fx.GraphModule]
 
 
 def stacks(module: torch.fx.GraphModule) -> None:
-    """Say of all nodes that they are in modules whose places are code."""
     for found in module.graph.nodes:
         found.meta["nn_module_stack"] = {f"k{CODE}": (f"L['self'].{CODE}", Crafted()), CODE: (CODE, CODE)}
         found.meta["stack_trace"] = f'  File "{CODE}", line 1, in {CODE}\n    {CODE}\n'
@@ -167,7 +153,6 @@ def constants(module: torch.fx.GraphModule) -> None:
 
 
 def tags(module: torch.fx.GraphModule) -> None:
-    """Tag a node with something that prints as code."""
     node(module, "call_function").tag = Crafted()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from torch.utils import _pytree as pytree
 
 from purefx import ir
+from purefx.ir.allowed import allowed
 from purefx.ir.errors import InvalidProgram, ParseError
 from purefx.ir.importing.exported import import_ep
 from purefx.ir.text import parse
-from purefx.ir.text.arguments import print_arg, print_tree, read_arg, read_tree
-from purefx.ir.text.contract import INFIX, print_effects, print_expr, print_stack, read_effects, read_expr, read_stack
-from purefx.ir.text.lexer import Cursor, resolve
+from purefx.ir.text.arguments import print_arg, read_arg
+from purefx.ir.text.contract import INFIX, print_expr, read_expr
+from purefx.ir.text.lexer import Cursor
 
 QUICK = settings(max_examples=60, deadline=None)
 
@@ -124,14 +125,10 @@ signatures = st.builds(
     st.lists(names, max_size=2).map(tuple),
 )
 bounds = st.builds(ir.Range, exprs, st.none() | st.integers(), st.none() | st.integers())
-call_signatures = st.builds(
-    ir.CallSignature,
-    *[st.none() | trees] * 2,
-    st.lists(names, max_size=2).map(tuple),
-    st.booleans(),
-)
+call_signatures = st.builds(ir.CallSignature, *[st.none() | trees] * 2, st.lists(names, max_size=2).map(tuple), st.booleans())
 slots = st.builds(
-    ir.Slot, st.sampled_from(ir.SlotKind), st.just(torch.ones(2)), st.integers(0, 3), st.integers(0, 3), st.booleans()
+    lambda kind, cell, persistent: ir.Slot(kind, torch.ones(2), cell, cell % 2, persistent),
+    *[st.sampled_from(ir.SlotKind), st.integers(0, 3), st.booleans()],
 )
 states = st.dictionaries(names, slots, max_size=4).map(lambda of: ir.State(tuple(of), ir.pmap(of)))
 programs = st.builds(
@@ -182,24 +179,6 @@ def test_expressions(expr: Any) -> None:
     found = at_end(print_expr(expr), read_expr)
     assert found == expr
     assert repr(found) == repr(expr)  # 1, True and 1.0 are equal to Python
-
-
-@QUICK
-@given(trees)
-def test_trees(tree: Any) -> None:
-    assert at_end(print_tree(tree), read_tree) == tree
-
-
-@QUICK
-@given(effects)
-def test_effects(found: ir.Effects) -> None:
-    assert at_end(print_effects(found), read_effects) == found
-
-
-@QUICK
-@given(stacks.filter(bool))
-def test_stacks(stack: tuple[ir.Frame, ...]) -> None:
-    assert at_end(print_stack(stack), read_stack) == stack
 
 
 @QUICK
@@ -280,16 +259,16 @@ def test_given_tensors_must_fit() -> None:
 
 
 def test_operators_are_looked_up_and_never_followed() -> None:
-    assert resolve("aten.add.Tensor") is torch.ops.aten.add.Tensor
-    assert resolve("higher_order.cond") is torch.ops.higher_order.cond
-    assert resolve("math.trunc") is math.trunc
-    assert resolve("torch.sym_max") is torch.sym_max
+    assert allowed("aten.add.Tensor") is torch.ops.aten.add.Tensor
+    assert allowed("higher_order.cond") is torch.ops.higher_order.cond
+    assert allowed("math.trunc") is math.trunc
+    assert allowed("torch.sym_max") is torch.sym_max
     for name in (
         "os.system", "builtins.eval", "builtins.__import__", "aten.add.__class__", "aten.add.op", "aten.__class__.default",
         "__class__.mro.default", "higher_order.__class__", "operator.attrgetter", "torch.load", "load_library.x.y", "",
         "a\x00.b.c", "aten.add", "aten.no_such.default", "operator.setitem",
     ):  # fmt: skip
-        assert resolve(name) is None
+        assert allowed(name) is None
 
 
 def test_an_unknown_operator_is_kept_by_name() -> None:
@@ -299,40 +278,11 @@ def test_an_unknown_operator_is_kept_by_name() -> None:
     assert [op.target for op in ops if isinstance(op, ir.Op)] == [None, None]
 
 
-def test_registered_types_are_printed_and_refused() -> None:
-    Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024  # pyright: ignore[reportUntypedNamedTuple]  as users write them
-    program = ir.Program.of({"": ir.Graph((), ())}, signature=ir.Signature(out_spec=pytree.tree_structure(Point(1, 2))))
-    assert '.Point"(*, *)' in program.text()
-    with pytest.raises(ir.ParseError, match=r"registered type '.*Point' cannot be read"):
-        parse(program.text())
-
-
-def test_reading_is_linear_in_the_number_of_nodes() -> None:
-    stack = (ir.Frame("layers"), ir.Frame("layers.0"))
-    nodes = tuple(ir.Node(f"x{number}", ir.Op("toy.add"), (ir.Ref("x"), number), stack=stack) for number in range(5000))
-    program = ir.Program.of({"": ir.Graph((ir.Input("x"),), nodes, (ir.Ref("x1"),))})
-    assert parse(program.text()) == program
-
-
-def test_a_number_without_a_symbol_has_a_default() -> None:
-    inputs = (
-        ir.UserInput(ir.NumberType("int"), "n", ir.LiteralType(3)),
-        ir.UserInput(ir.NumberType("int", ir.Sym("default")), "m"),
-    )
-    program = ir.Program.of({"": ir.Graph((ir.Input("n"), ir.Input("m")), ())}, signature=ir.Signature(inputs))
-    assert parse(program.text()) == program
-
-
 def test_comments_blank_lines_and_carriage_returns() -> None:
     text = (
         '; hand-written\n\nprogram {\r\n\n  graph @""(x,\n    y) {  ; two inputs\r\n\n    return [x,\n      y]\n  }\n\n}\n\n; end'
     )
     assert parse(text).main == ir.Graph((ir.Input("x"), ir.Input("y")), (), ir.Items([ir.Ref("x"), ir.Ref("y")]))
-
-
-def test_integers_that_python_will_not_write_in_decimal() -> None:
-    for number in (10**5000, -(10**5000), 10**4000 - 1):
-        assert at_end(print_arg(number), read_arg) == number
 
 
 def test_a_text_without_its_root_graph_is_refused() -> None:

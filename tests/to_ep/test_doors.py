@@ -1,17 +1,10 @@
-"""The tools that take an ExportedProgram take ours: ONNX, AOTInductor, torch.compile, the exporter once more.
+"""Tools that accept an ExportedProgram accept ours: torch.compile, and the exporter once more.
 
-A small rewritten model with a dynamic size goes through each door and is compared with eager.  What is not
-installed here is skipped and says so.
+A small rewritten model with a dynamic size goes through each and is compared with eager.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import io
-import os
-import shutil
-import warnings
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,10 +15,6 @@ from examples.to_ep import Mlp, tanh_gelu
 from tests.to_ep.support import imported
 
 ROWS = ({0: torch.export.Dim.DYNAMIC},)
-
-all_doors = pytest.mark.skipif("PUREFX_ALL_DOORS" not in os.environ, reason="takes minutes: set PUREFX_ALL_DOORS=1")
-
-ONNX = ("onnx", "onnxscript", "onnxruntime")
 
 
 def rewritten() -> tuple[torch.nn.Module, px.Program]:
@@ -59,44 +48,3 @@ def test_it_is_compiled() -> None:
     for rows in (3, 5):
         x = torch.randn(rows, 8)
         torch.testing.assert_close(compiled(x), module(x))
-
-
-@pytest.mark.slow
-@all_doors
-@pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs a C++ compiler, and there is no g++")
-def test_aot_inductor(tmp_path: Path) -> None:
-    module, program = rewritten()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        path: Any = torch._inductor.aoti_compile_and_package(px.to_ep(program), package_path=str(tmp_path / "model.pt2"))
-        packaged: Any = torch._inductor.aoti_load_package(path)
-    for rows in (2, 6):
-        x = torch.randn(rows, 8)
-        torch.testing.assert_close(packaged(x), module(x))
-
-
-def run_onnx(ep: torch.export.ExportedProgram, *leaves: torch.Tensor) -> list[torch.Tensor]:
-    """Export to ONNX and run that with onnxruntime."""
-    import onnxruntime  # pyright: ignore[reportMissingImports]
-
-    file = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        made: Any = torch.onnx.export(ep, dynamo=True, verbose=False)
-    made.save(file)
-    session: Any = onnxruntime.InferenceSession(file.getvalue())
-    named = {value.name: leaf.numpy() for value, leaf in zip(session.get_inputs(), leaves, strict=True)}
-    return [torch.from_numpy(value) for value in session.run(None, named)]
-
-
-needs_onnx = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ONNX), reason=f"needs {', '.join(ONNX)}: pip install purefx[onnx]"
-)
-
-
-@pytest.mark.slow
-@needs_onnx
-def test_onnx() -> None:
-    module, program = rewritten()
-    x = torch.randn(5, 8)
-    torch.testing.assert_close(run_onnx(px.to_ep(program), x)[0], module(x))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from attrs import evolve
 
 import purefx as px
 from purefx.ir.operators import op_of
@@ -14,6 +14,13 @@ from tests.programs import NEG, Block, flat
 from tests.to_ep.support import imported
 
 # What torch cannot express, or what a caller gets wrong, is told before anything is made; names of a program run nothing.
+
+
+X = torch.ones(1, 4)
+
+
+def block() -> px.Program:
+    return imported(Block(), X)
 
 
 def plain(x: torch.Tensor) -> torch.Tensor:
@@ -31,64 +38,48 @@ class Hostile:
         """Be callable, so that a program may hold it."""
 
 
-def test_options() -> None:
-    program = imported(Block(), torch.ones(1, 4))
-    with pytest.raises(TypeError, match="takes a purefx Program, not an ExportedProgram"):
-        px.to_ep(torch.export.export(Block(), (torch.ones(1, 4),)))
-    with pytest.raises(ValueError, match='"copy" or "share"'):
-        px.to_ep(program, state="none")
-    with pytest.raises(ValueError, match='None, "TRAINING" or "ATEN"'):
-        px.to_ep(program, dialect="EDGE")
+def buffer(name: str) -> px.ir.State:
+    """Return a state of one buffer."""
+    return px.ir.State((name,), px.ir.pmap({name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)}))
 
 
-@pytest.mark.parametrize(
-    "examples", [(torch.ones(1, 4),), ((), {"x": 1, "z": 2}), [(), {}], ((torch.ones(1), torch.ones(1)), {})]
-)
-def test_example_inputs_of_another_structure(examples: Any) -> None:
-    with pytest.raises(px.errors.InputError, match="example_inputs"):
-        px.to_ep(imported(Block(), torch.ones(1, 4)), example_inputs=examples)
+def one(do: px.Op, *args: Any) -> px.Program:
+    """Return a program of one operator."""
+    return flat([px.Node("y", do, args, meta={"val": torch.empty(2, device="meta")})], px.Ref("y"), "x")
 
 
-@pytest.mark.parametrize(
-    ("node", "said"),
-    [
-        (px.Node("y", px.Op("toy.neg"), (px.Ref("x"),)), "toy.neg has no callable behind it"),
-        (px.Node("y", op_of(plain), (px.Ref("x"),)), "is not an operator of torch.*custom_op"),
-        (px.Node("y", NEG, (Hostile(),)), "an argument of type .*Hostile cannot stand"),
-        (px.Node("y", op_of(torch.nn.functional.relu), (px.Ref("x"),)), "torch does not take it.*relu"),
-    ],
-)
-def test_nodes(node: px.Node, said: str) -> None:
-    if node.do == op_of(torch.nn.functional.relu):
-        node = evolve(node, meta={"val": torch.empty(2, device="meta")})
-    with pytest.raises(px.errors.UnsupportedProgram, match=said):
-        px.to_ep(flat([node], px.Ref("y"), "x"))
+def branch() -> px.Program:
+    """Return a program whose branches read state."""
+    then = px.Graph((px.Input("a"),), (px.Node("b", px.Get("n")), px.Node("c", NEG, (px.Ref("b"),))), (px.Ref("c"),))
+    cond = px.Node("y", op_of(torch.ops.higher_order.cond), (True, px.ir.Body("then"), px.ir.Body("then"), (px.Ref("x"),)))
+    program = flat([cond], px.Ref("y"), "x", state=buffer("n"))
+    return program.evolve(graphs=program.graphs.set("then", then))
 
 
-def test_state_that_a_branch_reads() -> None:
-    slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)
-    branch = px.Graph((px.Input("a"),), (px.Node("b", px.Get("n")), px.Node("c", NEG, (px.Ref("b"),))), (px.Ref("c"),))
-    cond = op_of(torch.ops.higher_order.cond)
-    nodes = [px.Node("cond", cond, (True, px.ir.Body("then"), px.ir.Body("then"), (px.Ref("x"),)))]
-    program = flat(nodes, px.Ref("cond"), "x", state=px.ir.State(("n",), px.ir.pmap({"n": slot})))
-    with pytest.raises(
-        px.errors.UnsupportedProgram, match=r"node b reads the state 'n' inside the body of an operator.*as an operand"
-    ):
-        px.to_ep(program.evolve(graphs=program.graphs.set("then", branch)))
+CODE = 'a"); __import__("os").abort(); ("'
+SPLIT = px.Node("y", op_of(torch.ops.aten.split.Tensor), (px.Ref("x"), 1))
+
+REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: px.to_ep(torch.export.export(Block(), (X,))), TypeError, "takes a purefx Program, not an ExportedProgram"),  # type: ignore[arg-type]
+    (lambda: px.to_ep(block(), state="none"), ValueError, '"copy" or "share"'),  # type: ignore[arg-type]
+    (lambda: px.to_ep(block(), dialect="EDGE"), ValueError, 'None, "TRAINING" or "ATEN"'),  # type: ignore[arg-type]
+    (lambda: px.to_ep(block(), example_inputs=(X,)), px.errors.InputError, "example_inputs"),  # type: ignore[arg-type]
+    (lambda: px.to_ep(block(), example_inputs=((), {"x": 1, "z": 2})), px.errors.InputError, "example_inputs"),
+    (lambda: px.to_ep(block(), example_inputs=((X, X), {})), px.errors.InputError, "example_inputs"),
+    (lambda: px.to_ep(one(px.Op("toy.neg"), px.Ref("x"))), px.errors.UnsupportedProgram, "toy.neg has no callable behind it"),
+    (lambda: px.to_ep(one(op_of(plain), px.Ref("x"))), px.errors.UnsupportedProgram, "is not an operator of torch.*custom_op"),
+    (lambda: px.to_ep(one(NEG, Hostile())), px.errors.UnsupportedProgram, "an argument of type .*Hostile cannot stand"),
+    (lambda: px.to_ep(one(op_of(torch.relu), px.Ref("x"))), px.errors.UnsupportedProgram, "torch does not take it.*relu"),
+    (lambda: px.to_ep(branch()), px.errors.UnsupportedProgram, r"reads the state 'n' inside the body of an operator.*operand"),
+    (lambda: px.to_ep(flat([SPLIT], px.Ref("y"), "x")), px.errors.UnsupportedProgram, r"'y' is a list.*operator\.getitem"),
+    (lambda: px.to_ep(flat([], px.Ref("x"), "x", state=buffer(CODE))), px.errors.UnsupportedProgram, "would write into code"),
+]
 
 
-def test_an_output_that_is_a_list() -> None:
-    nodes = [px.Node("y", op_of(torch.ops.aten.split.Tensor), (px.Ref("x"), 1))]
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"the value 'y' is a list.*operator\.getitem"):
-        px.to_ep(flat(nodes, px.Ref("y"), "x"))
-
-
-def test_a_name_of_state_that_is_code() -> None:
-    name = 'a"); __import__("os").abort(); ("'
-    slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)
-    program = flat([], px.Ref("x"), "x", state=px.ir.State((name,), px.ir.pmap({name: slot})))
-    with pytest.raises(px.errors.UnsupportedProgram, match="has a name that torch would write into code"):
-        px.to_ep(program)
+@pytest.mark.parametrize(("call", "kind", "said"), REFUSED)
+def test_refusals(call: Callable[[], Any], kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=said):
+        call()
 
 
 @pytest.mark.parametrize("name", ["x=__import__('os').abort()", "a\nimport os", "\u202ex", "def", "self", "torch", "1", "x.y"])

@@ -11,27 +11,18 @@ from torch import nn
 
 import purefx as px
 from purefx.errors import UnsupportedProgram
+from tests.programs import parent
 
 X = torch.arange(6.0).reshape(2, 3)
 
 
-class Wave(nn.Module):
-    """A linear layer and a sine."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-
+class Wave(parent(linear=lambda: nn.Linear(3, 3))):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x).sin()
 
 
-class Low(nn.Module):
+class Low(parent(wave=Wave, norm=lambda: nn.BatchNorm1d(3))):
     """Runs under autocast, with a region without it inside, and writes state and its argument there."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.wave, self.norm = Wave(), nn.BatchNorm1d(3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -44,40 +35,22 @@ class Low(nn.Module):
         return (y + z).float()
 
 
-class Lows(nn.Module):
+class Lows(parent(a=Low, b=Low)):
     """Two of these, one called twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = Low(), Low()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.a(x) + self.b(x) + self.a(x)
 
 
-class Mapped(nn.Module):
-    """One body under vmap and outside."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.wave = Wave()
+class Mapped(parent(wave=Wave)):
+    """One body under two levels of vmap, one, and none."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.vmap(lambda row: self.wave(self.wave(row)))(x) + self.wave(x)
+        both = torch.vmap(torch.vmap(lambda one: self.wave(one * torch.ones(3))))(x).sum(-1)
+        return torch.vmap(lambda row: self.wave(self.wave(row)))(x) + self.wave(x) + both
 
 
-class MappedTwice(nn.Module):
-    """Modules of that kind, which share bodies, and two levels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b, self.wave = Mapped(), Mapped(), Wave()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.a(x) + self.b(x) + self.a(x) + torch.vmap(torch.vmap(lambda one: self.wave(one * torch.ones(3))))(x).sum(-1)
-
-
-MODELS: dict[str, Callable[[], nn.Module]] = {"autocast": Low, "autocasts": Lows, "vmap": Mapped, "vmaps": MappedTwice}
+MODELS: dict[str, Callable[[], nn.Module]] = {"autocast": Lows, "vmap": Mapped}
 
 FORMS: dict[str, Callable[[px.Program], px.Program]] = {
     "flat": lambda program: program,

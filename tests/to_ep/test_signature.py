@@ -13,8 +13,8 @@ from torch.export.experimental import _export_forward_backward
 from torch.export.graph_signature import InputKind, OutputKind
 
 import purefx as px
-from tests.programs import ADD, NEG, Counter, Shared, exported, flat, parent
-from tests.to_ep.support import decomposed, differences, flattened, imported, loaded
+from tests.programs import ADD, NEG, Counter, exported, flat, parent
+from tests.to_ep.support import decomposed, flattened, imported, loaded
 
 
 def kinds(ep: torch.export.ExportedProgram) -> list[tuple[str, str | None]]:
@@ -22,39 +22,11 @@ def kinds(ep: torch.export.ExportedProgram) -> list[tuple[str, str | None]]:
     return [(spec.kind.name, spec.target) for spec in ep.graph_signature.output_specs]
 
 
-def test_copies_into_state_become_outputs_again() -> None:
-    program = imported(Counter(), torch.ones(2, 4), decomposed=True)
-    ep = px.to_ep(px.transform(program), dialect="ATEN")
-    assert ep.dialect == "ATEN"
-    assert kinds(ep) == [("BUFFER_MUTATION", "count"), ("USER_OUTPUT", None)]
-    assert not any(str(node.target).endswith("copy_.default") for node in ep.graph.nodes)
-
-
 def test_a_program_that_writes_in_place_is_no_aten() -> None:
     program = imported(Counter(), torch.ones(2, 4))
     assert px.to_ep(program).dialect == "TRAINING"
     with pytest.raises(px.errors.UnsupportedProgram, match=r"add_.Tensor' is not functional"):
         px.to_ep(program, dialect="ATEN")
-
-
-def test_mutations_of_state_and_of_an_input() -> None:
-    class Both(parent(n=lambda: torch.zeros(2))):
-        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            y.mul_(2)
-            self.n.add_(x)
-            return self.n + y
-
-    module = Both()
-    for program in (
-        imported(module, torch.ones(2), torch.ones(2)),
-        imported(module, torch.ones(2), torch.ones(2), decomposed=True),
-    ):
-        for made in (program, px.transform(program)):
-            ep = px.to_ep(made)
-            calls = [(torch.randn(2), torch.randn(2)) for _ in range(3)]
-            assert differences(ep, module, calls) == []
-    assert differences(decomposed(ep), module, calls) == []
-    assert kinds(ep) == [("BUFFER_MUTATION", "n"), ("USER_INPUT_MUTATION", "y"), ("USER_OUTPUT", None)]
 
 
 def test_old_contents_that_are_returned_or_swapped() -> None:
@@ -80,19 +52,6 @@ def test_old_contents_that_are_returned_or_swapped() -> None:
             name: value.tolist() for name, value in eager.state_dict().items()
         }
     assert px.to_ep(program).module()(torch.ones(2))[0].tolist() == [0, 0]
-
-
-def test_a_constant_that_is_written_is_a_mutated_buffer() -> None:
-    """Torch has no other word for the mutation of what is no parameter, and takes no such program."""
-    ids = {"w": px.ir.SlotKind.PARAMETER, "b": px.ir.SlotKind.BUFFER, "c": px.ir.SlotKind.CONSTANT}
-    values = (nn.Parameter(torch.zeros(2)), torch.zeros(2), torch.zeros(2))
-    slots = {name: px.ir.Slot(ids[name], value, at, at) for at, (name, value) in enumerate(zip(ids, values, strict=True))}
-    user = px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x")
-    signature = px.ir.Signature((*map(px.ir.StateInput, ids), user), (*map(px.ir.StateMutation, ids), px.ir.UserOutput()))
-    graph = px.Graph(tuple(map(px.Input, [*ids, "x"])), (px.Node("y", NEG, (px.Ref("x"),)),), (px.Ref("y"),) * 4)
-    program = px.Program.of({"": graph}, signature=signature, state=px.ir.State(tuple(ids), px.ir.pmap(slots)))
-    with pytest.raises(px.errors.UnsupportedProgram, match="'clone': 'b', 'clone_1': 'c'"):
-        px.to_ep(program)
 
 
 def test_every_kind_of_input_and_output() -> None:
@@ -140,28 +99,6 @@ def test_names_follow_the_nodes() -> None:
     assert ep.module()(torch.ones(2), torch.ones(2))[1].tolist() == [-1, -1]
 
 
-def test_preserved_call_signatures_name_nodes_that_exist() -> None:
-    """Also after values have other names, and torch's own unflatten keeps the boundary."""
-    module, x = Shared(), torch.randn(3, 4)
-    program = imported(module, x, preserve_module_call_signature=("items.0", "items.1"))
-    entries = {
-        entry.fqn: entry.signature
-        for entry in exported(module, x, preserve_module_call_signature=("items.0", "items.1")).module_call_graph
-    }
-    ep = px.to_ep(px.transform(program))
-    assert [entry.fqn for entry in ep.module_call_graph] == list(entries)
-    nodes = {node.name for node in ep.graph.nodes}
-    for entry in ep.module_call_graph[1:]:
-        theirs = entries[entry.fqn]
-        assert (entry.signature is None) == (theirs is None)
-        if entry.signature is not None and theirs is not None:
-            assert {arg.name for arg in (*entry.signature.inputs, *entry.signature.outputs)} <= nodes
-            assert entry.signature.in_spec == theirs.in_spec
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert torch.equal(px.unflatten(ep)(x)[0], copy.deepcopy(module)(x)[0])
-
-
 def test_effect_tokens_stay_or_become_order() -> None:
     class Prints(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -196,40 +133,14 @@ def test_joint_programs() -> None:
         joint = _export_forward_backward(forward)
     with pytest.raises(ValueError, match="treespec"):
         joint.module()(*args)
-    for program in (px.import_ep(joint), px.import_ep(joint, forward=forward)):
-        ep = px.to_ep(program)
-        assert px.import_ep(ep) == program
-        assert ep.graph_signature.backward_signature is not None
-        loss, *gradients = ep.module()(*args)
-        expected = module(*args)
-        torch.testing.assert_close(loss, expected)
-        wanted = torch.autograd.grad(expected, [*module.parameters(), args[0]])
-        for gradient, other in zip(gradients, wanted, strict=True):
-            torch.testing.assert_close(gradient, other)
-        assert px.alpha_equal(px.import_ep(px.to_ep(px.transform(program))), flattened(px.transform(program)))
-
-
-@pytest.mark.parametrize("tied", [False, True])
-def test_inputs_of_layers_that_share_a_body_are_called_as_before(tied: bool) -> None:
-    """Code that layers share says ``weight``; the signature names each parameter as the exporter does."""
-
-    class Layers(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
-            self.norms = nn.ModuleList([nn.BatchNorm1d(4) for _ in range(2)])
-            if tied:
-                self.layers[1].weight = self.layers[0].weight
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for module in (*self.layers, *self.norms):
-                x = module(x)
-            return x
-
-    shared = px.transform(imported(Layers(), torch.randn(3, 4)))
-    apart = next(step.before for step in shared.trail if step.name == "deduplicate")
-    assert "weight" in shared.graphs["Linear"].by_name
-    given, expected = px.to_ep(shared).graph_signature, px.to_ep(apart).graph_signature
-    assert given.inputs_to_parameters == expected.inputs_to_parameters
-    assert given.inputs_to_buffers == expected.inputs_to_buffers
-    assert {name[:2] for name in given.inputs_to_buffers} == {"b_"}
+    program = px.import_ep(joint)
+    ep = px.to_ep(program)
+    assert px.import_ep(ep) == program
+    assert ep.graph_signature.backward_signature is not None
+    loss, *gradients = ep.module()(*args)
+    expected = module(*args)
+    torch.testing.assert_close(loss, expected)
+    wanted = torch.autograd.grad(expected, [*module.parameters(), args[0]])
+    for gradient, other in zip(gradients, wanted, strict=True):
+        torch.testing.assert_close(gradient, other)
+    assert px.alpha_equal(px.import_ep(px.to_ep(px.transform(program))), flattened(px.transform(program)))

@@ -11,6 +11,7 @@ import io
 import pickle
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from examples.zoo import llama
 from tests.programs import parent
 
 Optimizer = Callable[[Any], torch.optim.Optimizer]
+Run = Callable[[Any, torch.Tensor], Any]
 
 SGD: Optimizer = lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)  # noqa: E731
 ADAMW: Optimizer = lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)  # noqa: E731
@@ -110,27 +112,11 @@ def test_the_loss_of_an_exported_joint_program_is_scaled_inside() -> None:
     eager = parent(up=lambda: nn.Linear(4, 8), down=lambda: nn.Linear(8, 1))
     model = type("Loss", (eager,), {"forward": lambda self, x: self.down(self.up(x).relu()).pow(2).mean()})()
     ep = torch.export.export(copy.deepcopy(model), (torch.randn(5, 4),))
-    module = px.training_module(px.import_ep(_export_forward_backward(ep), forward=ep))
+    module = px.training_module(px.import_ep(_export_forward_backward(ep)))
     x = torch.randn(5, 4)
     for each in (model, module):
         torch.autograd.backward(each(x) * 0.1)
     assert different(module, model) == []
-
-
-class Plain(parent(w=lambda: nn.Parameter(torch.ones(3)))):
-    """A loss of which the program of the backward has no node to begin with, but a constant."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (self.w * x).sum()
-
-
-def test_a_loss_whose_beginning_is_not_found_is_refused() -> None:
-    ep = torch.export.export(Plain(), (torch.ones(3),))
-    joint = px.import_ep(_export_forward_backward(ep), forward=ep)
-    one = next(node for node in joint.main.nodes if isinstance(node.do, px.Op) and node.do.name == "aten.full_like.default")
-    nodes = [evolve(node, args=(node.args[0], 2)) if node is one else node for node in joint.main.nodes]
-    with pytest.raises(px.errors.UnsupportedProgram, match="do not all begin with one node that is one like it"):
-        px.training_module(joint.with_main(evolve(joint.main, nodes=tuple(nodes))))
 
 
 PICKS: Sequence[tuple[str, ...]] = (("h",), ("y",), ("h", "y"))
@@ -161,54 +147,125 @@ class Repeats(parent(w=lambda: nn.Parameter(torch.randn(3)), b=lambda: torch.one
         return y, y, x, self.w, self.b, y[1:], y.view(3)
 
 
-@pytest.mark.parametrize("pick", [(0,), (1,), (0, 1), (2,), (3,), (5, 6), (0, 1, 2, 3, 5, 6)])
-def test_values_that_are_returned_several_times(pick: tuple[int, ...]) -> None:
-    eager = Repeats()
-    module = trained(eager, torch.randn(3, requires_grad=True))
-    drawn = torch.randn(3)
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Tanh(), nn.Linear(3, 1))
+
+
+def tied() -> nn.Module:
+    made = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    made[1].weight = made[0].weight
+    return made
+
+
+def wide() -> nn.Module:
+    return nn.Sequential(nn.Linear(33, 17), nn.Flatten(0), nn.Unflatten(0, (5, 7, 17)), nn.Linear(17, 9), nn.Flatten(0, 1))
+
+
+def of_others(module: Any, x: torch.Tensor) -> Any:
+    """Run a module with other parameters, and return their gradients."""
+    torch.manual_seed(1)
+    others = {name: torch.randn_like(value).requires_grad_() for name, value in module.named_parameters()}
+    torch.autograd.backward(torch.func.functional_call(module, others, (x,)).sum())
+    return [value.grad for value in others.values()]
+
+
+def written(module: Any, x: torch.Tensor) -> None:
+    """Write the result of a view, of which the caller sees nothing else."""
+    y = module(x)
+    y *= 3
+    torch.autograd.backward(y.sum())
+
+
+def converted(dtype: torch.dtype) -> Run:
+    return lambda module, x: torch.autograd.backward(module.to(dtype)(x.to(dtype)).sum())
+
+
+def again(module: Any, x: torch.Tensor, *, reentrant: bool) -> None:
+    torch.autograd.backward(checkpoint(module, x, use_reentrant=reentrant).sum())
+
+
+def of_results(*pick: int) -> Run:
+    return lambda module, x: torch.autograd.backward(sum(((n + 1) * (module(x)[n] ** 2).sum() for n in pick), torch.zeros(())))
+
+
+def reduced(reduce: Callable[[torch.Tensor], torch.Tensor]) -> Run:
+    """Gradients lie in memory as the reduction passes them: that of a mean is one number, seen everywhere."""
+    return lambda module, x: torch.autograd.backward(reduce(module(x)))
+
+
+PICKED = [(0,), (1,), (0, 1), (2,), (3,), (5, 6), (0, 1, 2, 3, 5, 6)]
+
+AS_EAGER: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], Run]] = {
+    **{f"results {pick}": (Repeats, (3,), of_results(*pick)) for pick in PICKED},
+    "a result is written": (lambda: nn.Linear(3, 4), (2, 5, 3), written),
+    "the gradient of a mean": (wide, (5, 7, 33), reduced(torch.mean)),
+    "the gradient of a sum": (wide, (5, 7, 33), reduced(torch.sum)),
+    "the gradient of a part": (wide, (5, 7, 33), reduced(lambda y: y[0].mean())),
+    "a kernel for contiguous gradients": (lambda: nn.Sequential(nn.Linear(8, 8), nn.GroupNorm(2, 8)), (6, 8), reduced(torch.sum)),
+    "tied": (tied, (2, 3), reduced(torch.sum)),
+    "in float64": (mlp, (2, 3), converted(torch.float64)),
+    "in bfloat16": (mlp, (2, 3), converted(torch.bfloat16)),
+    "functional_call": (mlp, (2, 3), of_others),
+    "checkpoint": (mlp, (2, 3), partial(again, reentrant=False)),
+    "reentrant checkpoint": (mlp, (2, 3), partial(again, reentrant=True)),
+}
+
+
+@pytest.mark.parametrize("case", AS_EAGER)
+def test_it_is_used_as_eager(case: str) -> None:
+    make, size, run = AS_EAGER[case]
+    eager = make()
+    module, drawn = trained(eager, torch.randn(size, requires_grad=True)), torch.randn(size)
     gradients: list[Any] = []
     for each in (module, eager):
         x = drawn.clone().requires_grad_()
-        results = each(x)
-        torch.autograd.backward(sum((number + 1) * (results[number] ** 2).sum() for number in pick))
-        gradients.append(x.grad)
-    assert same(*gradients)
+        gradients.append([*(run(each, x) or ()), x.grad])
+    assert all(map(same, *gradients))
     assert different(module, eager) == []
 
 
-def test_outputs_are_written_only_where_autograd_would_know() -> None:
-    class Flat(parent(of=lambda: nn.Linear(3, 4))):
+def test_an_outlined_program_and_an_argument_that_is_written() -> None:
+    class Writes(parent(w=lambda: nn.Parameter(torch.randn(3)))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.of(x)
+            x.add_(1)
+            return self.w * x
 
-    eager = Flat()
-    module, x = trained(eager, torch.randn(2, 5, 3)), torch.randn(2, 5, 3)
-    for each in (module, eager):
-        y = each(x)
-        y *= 3  # the result of a view, of which the caller sees nothing else
-        torch.autograd.backward(y.sum())
-    assert different(module, eager) == []
-    with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
-        trained(Repeats(), torch.randn(3, requires_grad=True))(torch.randn(3, requires_grad=True))[0].mul_(2)
-
-
-@pytest.mark.parametrize("reduce", [torch.mean, torch.sum, lambda y: y[0].mean(), lambda y: (y * 0.37).mean()])
-def test_gradients_lie_in_memory_as_eager_passes_them(reduce: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """That of a mean is one number, seen everywhere; the program was captured with another layout."""
-    eager = nn.Sequential(nn.Linear(33, 17), nn.Flatten(0), nn.Unflatten(0, (5, 7, 17)), nn.Linear(17, 9), nn.Flatten(0, 1))
-    module, x = trained(eager, torch.randn(5, 7, 33)), torch.randn(5, 7, 33)
-    for each in (module, eager):
-        torch.autograd.backward(reduce(each(x)))
-    assert different(module, eager) == []
-
-
-def test_kernels_that_need_contiguous_gradients_get_them() -> None:
-    """Autograd copies the gradient of a sum before the kernel of group norm, which reads other memory otherwise."""
-    eager = nn.Sequential(nn.Linear(8, 8), nn.GroupNorm(2, 8))
-    module, x = trained(eager, torch.randn(6, 8)), torch.randn(6, 8)
-    for each in (module, eager):
+    eager = Writes()
+    program = px.transform(px.training.capture_joint(eager, (torch.randn(3),)))
+    module, passed = px.training_module(program), [torch.zeros(3), torch.zeros(3)]
+    for each, x in zip((module, eager), passed, strict=True):
         torch.autograd.backward(each(x).sum())
+    assert torch.equal(*passed)
     assert different(module, eager) == []
+
+
+def test_refusals() -> None:
+    """Programs that are not joint or whose loss has no seed, inner hooks, writes of views, second derivatives."""
+    x = torch.randn(2, 3, requires_grad=True)
+    module = trained(mlp(), x)
+    loss = parent(w=lambda: nn.Parameter(torch.ones(3)))
+    ep = torch.export.export(type("Loss", (loss,), {"forward": lambda self, x: (self.w * x).sum()})(), (torch.ones(3),))
+    joint = px.import_ep(_export_forward_backward(ep), forward=ep)
+    one = next(node for node in joint.main.nodes if isinstance(node.do, px.Op) and node.do.name == "aten.full_like.default")
+    nodes = tuple(evolve(node, args=(node.args[0], 2)) if node is one else node for node in joint.main.nodes)
+    unseeded = joint.with_main(evolve(joint.main, nodes=nodes))
+    (gradient,) = torch.autograd.grad(module(x).pow(2).sum(), x, create_graph=True)
+    repeats = trained(Repeats(), torch.randn(3, requires_grad=True))
+    cases: list[tuple[Callable[[], Any], type[Exception], str]] = [
+        (lambda: px.training_module(px.import_ep(ep)), px.errors.ArgumentError, "takes a joint program.*capture_joint"),
+        (lambda: px.training_module(mlp()), px.errors.ArgumentError, "takes a purefx Program, not a"),  # type: ignore[arg-type]
+        (
+            lambda: px.training_module(unseeded),
+            px.errors.UnsupportedProgram,
+            "do not all begin with one node",
+        ),
+        (lambda: module.get_submodule("0").register_forward_hook(print), px.errors.UnsupportedProgram, "its operators are in"),
+        (lambda: repeats(torch.randn(3, requires_grad=True))[0].mul_(2), RuntimeError, "is a view and is being modified inplace"),
+        (lambda: torch.autograd.backward(gradient.sum()), RuntimeError, "once_differentiable"),
+    ]
+    for call, kind, said in cases:
+        with pytest.raises(kind, match=said):
+            call()
 
 
 @pytest.mark.usefixtures("quick_collection")
@@ -250,15 +307,6 @@ def test_what_a_backward_needs_is_not_changed_in_between() -> None:
             torch.autograd.backward(y.sum())
 
 
-def test_a_second_derivative_is_refused_when_it_is_asked_for() -> None:
-    module = trained(nn.Sequential(nn.Linear(3, 3), nn.Tanh()), torch.randn(2, 3, requires_grad=True))
-    x = torch.randn(2, 3, requires_grad=True)
-    (gradient,) = torch.autograd.grad(module(x).pow(2).sum(), x, create_graph=True)
-    assert gradient.requires_grad
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        torch.autograd.backward(gradient.sum())
-
-
 def test_parameters_that_are_frozen_later_cost_nothing() -> None:
     eager = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
     module = trained(eager, torch.randn(2, 3))
@@ -288,42 +336,6 @@ def test_gradients_that_the_program_does_not_have_are_refused() -> None:
         assert module(torch.randn(2, 3, requires_grad=True)).shape == (2, 1)
 
 
-def test_arguments_that_are_written() -> None:
-    class Writes(parent(w=lambda: nn.Parameter(torch.randn(3)))):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x.add_(1)
-            return self.w * x
-
-    eager = Writes()
-    module, passed = trained(eager, torch.randn(3)), [torch.zeros(3), torch.zeros(3)]
-    for each, x in zip((module, eager), passed, strict=True):
-        torch.autograd.backward(each(x).sum())
-    assert torch.equal(*passed)
-    assert different(module, eager) == []
-
-
-class Tied(nn.Module):
-    """Ties its embeddings."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
-        self.head.weight = self.embed.weight
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.head(self.embed(ids)).logsumexp(-1).sum()
-
-
-def test_ties_stay() -> None:
-    eager, ids = Tied(), torch.tensor([1, 2, 1])
-    module = trained(eager, ids)
-    for each in (module, eager, copy.deepcopy(module)):
-        assert each.get_parameter("head.weight") is each.get_parameter("embed.weight")
-        each.zero_grad()
-        torch.autograd.backward(each(ids))
-        assert different(each, eager) == [] or each is module
-
-
 def test_copies_train_by_themselves_and_are_not_pickled() -> None:
     eager = Many()
     module = trained(eager, torch.randn(4, 3))
@@ -347,17 +359,6 @@ def test_state_is_saved_and_loaded_as_the_originals() -> None:
     eager.load_state_dict(torch.load(file))
     assert different(module, other) == []
     assert different(module, eager) == []
-
-
-def test_it_is_converted_as_the_original() -> None:
-    eager = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.ReLU(), nn.Linear(3, 1))
-    module = trained(eager, torch.randn(2, 3))
-    for dtype in (torch.float64, torch.bfloat16):
-        ours, theirs, x = module.to(dtype), eager.to(dtype), torch.randn(2, 3, dtype=dtype)
-        for each in (ours, theirs):
-            each.zero_grad()
-            torch.autograd.backward(each(x).sum())
-        assert different(ours, theirs) == []
 
 
 def test_autocast_is_what_was_captured() -> None:
@@ -385,34 +386,6 @@ def test_hooks_run() -> None:
     assert torch.allclose(weight.grad, 2 * x.detach().sum(0))
 
 
-def test_hooks_of_inner_modules_are_refused() -> None:
-    module = trained(nn.Sequential(nn.Linear(3, 1)), torch.randn(2, 3))
-    with pytest.raises(px.errors.UnsupportedProgram, match="its operators run in the body of"):
-        module.get_submodule("0").register_forward_hook(print)
-
-
-def test_parameters_of_others_are_used_where_functional_call_says_so() -> None:
-    eager = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
-    module, x, gradients = trained(eager, torch.randn(2, 3)), torch.randn(2, 3), list[Any]()
-    drawn = {name: torch.randn_like(parameter) for name, parameter in eager.named_parameters()}
-    for each in (module, eager):
-        others = {name: value.clone().requires_grad_() for name, value in drawn.items()}
-        torch.autograd.backward(torch.func.functional_call(each, others, (x,)).sum())
-        gradients.append({name: value.grad for name, value in others.items()})
-    assert all(same(gradients[0][name], gradients[1][name]) for name in drawn)
-    assert all(parameter.grad is None for parameter in module.parameters())
-
-
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_it_is_computed_again_under_checkpoint(reentrant: bool) -> None:
-    eager = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
-    module, drawn = trained(eager, torch.randn(2, 3, requires_grad=True)), torch.randn(2, 3)
-    for each in (module, eager):
-        x = drawn.clone().requires_grad_()
-        torch.autograd.backward(checkpoint(each, x, use_reentrant=reentrant).sum())
-    assert different(module, eager) == []
-
-
 def test_it_is_wrapped_for_data_parallel_training() -> None:
     talk: Any = torch.distributed
     talk.init_process_group("gloo", store=talk.HashStore(), rank=0, world_size=1)
@@ -424,14 +397,6 @@ def test_it_is_wrapped_for_data_parallel_training() -> None:
         assert different(module, eager) == []
     finally:
         talk.destroy_process_group()
-
-
-def test_other_programs_are_refused() -> None:
-    program = px.import_ep(torch.export.export(nn.Linear(2, 1), (torch.ones(1, 2),)))
-    with pytest.raises(px.errors.ArgumentError, match=r"takes a joint program.*px.training.capture_joint\(module, args\) makes"):
-        px.training_module(program)
-    with pytest.raises(px.errors.ArgumentError, match="training_module takes a purefx Program, not a Linear"):
-        px.training_module(nn.Linear(2, 1))  # type: ignore[arg-type]
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN:UserWarning")  # torch says that of any use of flags
@@ -446,14 +411,6 @@ def test_operators_that_look_at_the_gradient_mode() -> None:
         for one in (eager, module):
             one(x)[0].square().sum().backward()
     assert all(torch.equal(mine.grad, theirs.grad) for mine, theirs in zip(module.parameters(), eager.parameters(), strict=True))
-
-
-def test_an_outlined_joint_program_trains_too() -> None:
-    eager, x = Model(), torch.randn(5, 4, requires_grad=True)
-    program = px.transform(px.training.capture_joint(eager, (x,)))
-    assert len(program.graphs) > 1
-    pairs = zip(steps(px.training_module(program), SGD), steps(eager, SGD), strict=True)
-    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
 
 
 COMPILERS = ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.deep)]

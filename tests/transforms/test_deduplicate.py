@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import ADD, MUL, Tower, exported, flat
+from tests.programs import MUL, Tower, exported, flat
 from tests.transforms.small import preserved, tree
 
 
@@ -38,46 +38,6 @@ def test_reads_are_called_after_the_state_of_the_module() -> None:
     assert px.parse(program.text(), state={name: program.state[name].value for name in program.state}) == program
     single = whole(nn.Sequential(nn.Linear(4, 4)), torch.ones(2, 4))
     assert reads_of(single, "0") == {"weight": "weight", "bias": "bias"}
-
-
-def blocks(reads: dict[str, str], *, paths: str = "ab") -> px.Program:
-    """Return a program of modules with equal bodies: their input is called weight, and each reads state under some names."""
-    nodes = [
-        px.Node(f"{name}_{path}", px.Get(f"{path}.{slot}"), (), (), (px.Frame(path),))
-        for path in paths
-        for name, slot in reads.items()
-    ]
-    sums = [
-        px.Node(f"{name}_{path}_sum", ADD, (px.Ref("weight"), px.Ref(f"{name}_{path}")), (), (px.Frame(path),))
-        for path in paths
-        for name in reads
-    ]
-    slots = {f"{path}.{slot}": None for path in paths for slot in reads.values()}
-    state = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), number, number) for number, name in enumerate(slots)}
-    ordered = [node for path in paths for node in (*nodes, *sums) if node.stack == (px.Frame(path),)]
-    output = tuple(px.Ref(node.name) for node in sums)
-    return px.outline(flat(ordered, output, "weight", state=px.ir.State(tuple(state), px.ir.pmap(state))))
-
-
-def test_names_of_reads_are_fresh_in_the_body() -> None:
-    """What is taken, or no name, is not given: by an input, by another read of the same state, by a keyword."""
-    program = px.deduplicate(blocks({"u": "weight", "v": "weight", "k": "class", "g": "get", "d": "sub.0"}))
-    assert reads_of(program, "a") == {
-        "weight_1": "weight", "weight_2": "weight", "_class": "class", "get": "get", "sub_0": "sub.0",
-    }  # fmt: skip
-    assert px.verify(program) == ()
-    assert px.deduplicate(program) is program
-    state = {name: program.state[name].value for name in program.state}
-    assert px.parse(program.text(), state=state, allow=program.foreign_operators) == program
-    more = px.inline(program)
-    assert px.verify(more) == ()
-    assert [name for name in reads_of(more, "") if "_b_" in name] == [
-        "b_b_weight",
-        "b_b_weight_1",
-        "b_b_class",
-        "b_b_get",
-        "b_b_sub_0",
-    ]
 
 
 TWO_CALLS = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from types import MappingProxyType
 
 import pytest
@@ -13,7 +12,6 @@ import purefx as px
 from purefx.ir.meta import Meta
 from purefx.ir.operators import op_of
 from purefx.laws import toy
-from purefx.laws.toy import toy_meaning
 from tests.transforms.small import USER, buffers, number, program, ref
 
 # Bodies and calls, and what all transformations share: small programs, each the smallest that one mistake would change.
@@ -60,22 +58,6 @@ def test_fake_values_hold_where_arguments_and_state_have_those_shapes(slot: tupl
     assert ("val" in second.nodes[1].meta) == (slot == argument == (2,))
 
 
-def test_a_call_that_stays_flat_beside_one_that_is_whole() -> None:
-    """`a` needs what the root makes of its own result; `b`, which stands between its nodes, is one call."""
-    a, b = (px.Frame("a"),), (px.Frame("b"),)
-    nodes = [
-        px.Node("b0", toy.NEG, (ref("x"),), stack=b), px.Node("a0", toy.NEG, (ref("x"),), stack=a),
-        px.Node("r0", toy.EMIT, (ref("a0"), "t")), px.Node("b1", toy.NEG, (ref("b0"),), stack=b),
-        px.Node("r1", toy.NEG, (ref("a0"),)), px.Node("a1", toy.NEG, (ref("r1"),), stack=a),
-    ]  # fmt: skip
-    modules = tuple(px.ir.Module(path) for path in ("", "a", "b"))
-    flat = program(nodes, (ref("a1"), ref("b1")), {"x": USER}, modules=modules)
-    result = px.outline(flat)
-    assert sorted(name for name in result.order if name) == ["b"]
-    assert [node.name for node in result.graphs["b"].nodes] == ["b0", "b1"]
-    assert toy_meaning(result) == toy_meaning(flat)
-
-
 def test_who_took_a_fact_away_is_named() -> None:
     nodes = [px.Node("y", toy.NEG, (ref("s"),), stack=(px.Frame("a"),))]
     modules = (px.ir.Module(""), px.ir.Module("a"))
@@ -90,32 +72,6 @@ def test_who_took_a_fact_away_is_named() -> None:
 WITH_EFFECTS = op_of(torch.ops.higher_order.with_effects)
 
 MAX = torch.ops.aten.max.dim
-
-
-def test_a_name_that_a_read_would_take_is_left_to_its_owner() -> None:
-    nodes = [px.Node("s_1", toy.NEG, (ref("s"),), stack=(px.Frame("a"),)), px.Node("y", toy.ADD, (ref("s"), ref("s_1")))]
-    flat = program(nodes, (ref("y"),), {"s": "a.n"}, state=buffers("a.n"), modules=(px.ir.Module(""), px.ir.Module("a")))
-    names = [node.name for node in px.sink_state(flat).main.nodes]
-    assert len(set(names)) == len(names) == 4
-    assert px.verify(px.sink_state(flat)) == ()
-
-
-def test_swapped_buffers_swap_and_come_back_without_clones() -> None:
-    inputs = {"s": "n", "t": "m"}
-    flat = program(
-        [], (ref("t"), ref("s")), inputs, (px.ir.StateMutation("n"), px.ir.StateMutation("m")), state=buffers("n", "m")
-    )
-    written = px.inplace_mutations(flat)
-    assert [node.do for node in written.main.nodes] == [toy.CLONE, toy.CLONE, toy.COPY_, toy.COPY_]
-    assert toy_meaning(written) == toy_meaning(flat)
-    assert px.functionalize(written) == flat
-
-
-@pytest.mark.parametrize("after", [toy.NEG, toy.VIEW])
-def test_a_write_that_is_read_later_stays_in_place(after: px.Op) -> None:
-    nodes = [px.Node("c", toy.NEG, (ref("x"),)), px.Node("w", toy.COPY_, (ref("s"), ref("c"))), px.Node("y", after, (ref("s"),))]
-    flat = program(nodes, (ref("y"),), {"s": "n", "x": USER}, state=buffers("n"))
-    assert px.functionalize(flat) is flat
 
 
 def test_returned_mutations_stand_before_what_the_user_gets_state_first() -> None:
@@ -169,36 +125,3 @@ def test_an_operator_of_two_results_gives_both() -> None:
     assert (first.do.name, first.do.effects.ordered, first.do.target) == ("aten.max.dim", True, MAX)
     assert [(node.name, node.args) for node in rest] == [("v0", (ref("w"), 0)), ("v1", (ref("w"), 1))]
     assert result.main.output == (ref("v0"), ref("v1"))
-
-
-def test_an_operator_of_one_result_is_that_result() -> None:
-    result = px.remove_effect_tokens(threaded("value", target=torch.ops.aten.cumsum.default))
-    (only,) = result.main.nodes
-    assert (only.name, only.meta["val"]) == ("w", "value")
-    assert result.main.output == (ref("w"),)
-    assert result.signature.outputs == (px.ir.UserOutput(),)
-
-
-def test_an_operator_without_result_has_no_value() -> None:
-    flat = threaded(target=torch.ops.aten._assert_async.default)
-    (only,) = px.remove_effect_tokens(flat).main.nodes
-    assert only.meta["val"] is None
-
-
-def test_a_token_that_is_a_value_of_the_program_is_unthreaded_as_well() -> None:
-    result = px.remove_effect_tokens(threaded("value", target=torch.ops.aten.cumsum.default, token=False))
-    assert [node.do.name for node in result.main.nodes if isinstance(node.do, px.Op)] == ["aten.cumsum.default"]
-    assert result.main.output == (ref("token"), ref("w"))
-
-
-def test_a_threaded_function_that_is_no_operator_gives_one_value() -> None:
-    result = px.remove_effect_tokens(threaded("value", target=operator.neg))
-    assert [node.name for node in result.main.nodes] == ["w"]
-    assert result.main.output == (ref("w"),)
-
-
-def test_a_threaded_operator_keeps_its_keywords() -> None:
-    flat = threaded("largest", "where")
-    nodes = (evolve(flat.main.nodes[0], args=flat.main.nodes[0].args[:3], kwargs=(("dim", ref("x")),)), *flat.main.nodes[1:])
-    result = px.remove_effect_tokens(flat.with_main(evolve(flat.main, nodes=nodes)))
-    assert (result.main.nodes[0].args, result.main.nodes[0].kwargs) == ((ref("x"),), (("dim", ref("x")),))

@@ -74,11 +74,6 @@ def chooses(name: str, true: str, false: str) -> str:
     return "\n".join([f"graph @{name}(x) {{", *lines, "}"])
 
 
-def reads(name: str, slot: str = "n") -> str:
-    """Return the text of a branch that gives what a slot holds."""
-    return f'graph @"{name}"(v) {{\nn = get {slot}\nreturn (n,)\n}}'
-
-
 GRAPHS = f"""
     graph @""(x) {{
       y = call @a(x) as a
@@ -122,29 +117,3 @@ def test_branches_are_named_from_the_root() -> None:
         "return (w_1,)",
     ]
     assert result.graphs["$f"] is program.graphs["$f"]
-
-
-def test_branches_of_the_root_stay_as_they_are() -> None:
-    """They stood in the root before."""
-    root = """
-        graph @""(x) {
-          y = higher_order.cond(x, @"$t", @"$t", (x,))
-          z = operator.getitem(y, 0)
-          u = call @a(z) as a
-          w = call @b(u) as b
-          return (w,)
-        }
-        graph @a(x) {
-          n = get n
-          return n
-        }
-    """
-    program = tree(
-        "\n".join([root, reads("$t", "a.n"), chooses("b", "$b", "$b"), reads("$b")]),
-        "state {\nbuffer a.n: f32[2]\nbuffer b.n: f32[2]\n}",
-    )
-    result = px.inline(program)
-    assert px.verify(result) == ()
-    slots = {name: node.do.slot for name, node in result.nodes() if isinstance(node.do, px.Get)}
-    assert {slot for name, slot in slots.items() if name.startswith("$t")} == {"a.n"}
-    assert {slot for name, slot in slots.items() if name.startswith("$b")} == {"b.n"}

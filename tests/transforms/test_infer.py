@@ -65,7 +65,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     run = FakeValues.run
 
     def counted(self: FakeValues, node: px.Node, *rest: Any) -> Any:
-        names.append(node.name)
+        if type(self) is FakeValues:  # not that of verify, to which the tests pass what they import
+            names.append(node.name)
         return run(self, node, *rest)
 
     monkeypatch.setattr(FakeValues, "run", counted)

@@ -94,35 +94,6 @@ def test_a_view_of_the_state_is_a_view_of_a_copy() -> None:
     assert result.main.by_name["clone"].meta == {"stack_trace": "m"}
 
 
-def test_a_version_is_in_the_state_until_the_next_one_is() -> None:
-    """The first is read by the second call, which makes the second; whoever uses it later keeps the value."""
-    program = calling(
-        """
-        t = purefx.takes(x)  in c
-        n = get c.n  in c
-        m = aten.add.Tensor(n, 1)  in c
-        g = purefx.gives(x)  in c
-        t1 = purefx.takes(x)  in c@1
-        k = aten.add.Tensor(m, 1)  in c@1
-        g1 = purefx.gives(x)  in c@1
-        z = aten.mul.Tensor(m, k)
-        t2 = purefx.takes(x)  in c@2
-        l = aten.add.Tensor(k, 1)  in c@2
-        n2 = get c.n  in c@2
-        s = aten.copy_.default(n2, l)  in c@2
-        g2 = purefx.gives(x)  in c@2
-        return (z,)
-        """,
-        preserved("c@1"),
-        preserved("c@2"),
-    )
-    fuel = px.Fuel(9)
-    result = px.insert_ivals.spend(program, fuel).main.by_name
-    assert fuel.labels == ("read k from c.n", "read m from c.n")
-    assert result["z"].args[0] == px.Ref("m")
-    assert [result[ref].do for name in ("z", "k", "l") for ref in result[name].refs() if ref != "m"] == [px.Get("c.n")] * 3
-
-
 STORED = """
     t = purefx.takes(x)  in c
     n = get c.n  in c

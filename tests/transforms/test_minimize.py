@@ -18,7 +18,7 @@ from torch import nn
 import purefx as px
 from purefx.laws import example_args
 from purefx.laws.toy import tensor_meaning
-from purefx.transforms.minimize.search import weight
+from purefx.transforms.minimize.search import cost
 from tests.programs import Block, Tower, exported
 
 Rewrite = Callable[[px.Program], px.Program]
@@ -67,7 +67,7 @@ def check(program: px.Program, wrong: Callable[[px.Program], bool]) -> px.ir.Pro
     left = found.program
     assert px.verify(left, infer=True) == ()
     assert wrong(left)
-    assert weight(left) <= weight(program)
+    assert cost(left) <= cost(program)
     assert px.minimize(program, wrong) == found, "it is deterministic"
     again = px.minimize(left, wrong)
     assert again.steps == () and str(again) == str(found) == left.text()
@@ -158,22 +158,6 @@ def test_a_graph_that_was_traced_without_examples() -> None:
     assert names(left) == ["method.relu"] and not len(left.state)
 
 
-def test_inputs_that_are_written_stay_written() -> None:
-    class Writes(nn.Module):
-        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            x.add_(y.sin())
-            return x.cos() * y
-
-    program = imported(Writes(), torch.randn(3), torch.randn(3), decomposed=True)
-
-    def lost(program: px.Program) -> px.Program:
-        specs = [px.ir.UserOutput() if isinstance(spec, px.ir.InputMutation) else spec for spec in program.signature.outputs]
-        return program.with_boundary(program.main, program.signature.inputs, specs, in_spec=None, out_spec=None)
-
-    left = check(program, is_wrong(lost))
-    assert [type(spec) for spec in left.signature.outputs] == [px.ir.InputMutation] and not names(left)
-
-
 def test_time_is_kept() -> None:
     asked: list[float] = []
 
@@ -186,12 +170,12 @@ def test_time_is_kept() -> None:
     found = px.minimize(program, slowly, seconds=0.1)
     assert found.seconds < 1 and found.tried == len(asked) <= 6
     assert found.steps[-1] == "the time was up"
-    assert px.verify(found.program) == () and weight(found.program) <= weight(program)
+    assert px.verify(found.program) == () and cost(found.program) <= cost(program)
 
 
 def test_what_is_not_wrong_is_refused() -> None:
     program = imported(Block(), torch.randn(2, 4))
-    with pytest.raises(px.errors.MinimizeError, match=r"there is nothing to reduce: is_wrong.program. has to be true"):
+    with pytest.raises(px.errors.MinimizeError, match=r"there is nothing to reduce: is_wrong.program. has to return True"):
         px.minimize(program, lambda program: False)
     with pytest.raises(px.errors.MinimizeError, match=r"is_wrong raised KeyError for the given program: 'x'; .* catch it"):
         px.minimize(program, lambda program: {}["x"])
@@ -226,25 +210,6 @@ def test_a_size_that_matters_stays_and_others_go() -> None:
 
     left = check(imported(Chain(), torch.randn(64, 48)), over_twenty)
     assert shapes(left) == [(1, 24)]
-
-
-def test_state_gets_small_with_what_it_meets() -> None:
-    class Heads(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(64, 64)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.linear(x).view(2, 5, 4, 16).transpose(1, 2)
-
-    def reads(program: px.Program) -> bool:
-        parameters = [slot for _, slot in program.state.pairs if slot.kind is px.ir.SlotKind.PARAMETER]
-        return names(program)[:2] == ["aten.linear.default", "aten.view.default"] and len(parameters) == 2
-
-    left = check(imported(Heads(), torch.randn(2, 5, 64)), reads)
-    assert shapes(left) == [(1, 1, 1)]
-    assert {tuple(slot.value.shape) for _, slot in left.state.pairs} == {(1, 1), (1,)}
-    assert all(isinstance(slot.value, nn.Parameter) for _, slot in left.state.pairs)
 
 
 def test_dtypes_become_the_usual_ones() -> None:

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import exported, parent
 
 SET_GRAD = "torch._C._set_grad_enabled"
 X = torch.linspace(-2, 2, 16).reshape(4, 4)
@@ -136,33 +135,6 @@ def test_graphs_of_torch_compile_mean_the_same() -> None:
             torch.stack([one.float().sum() for one in outputs if one.requires_grad]).sum().backward()
         torch.testing.assert_close([one.grad for one in mine], [one.grad for one in theirs], rtol=0, atol=0)
         torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
-
-
-def quiet(self: Any, x: torch.Tensor) -> torch.Tensor:
-    """Run without gradients in the middle."""
-    y = self.up(x)
-    with torch.no_grad():
-        z = self.up(self.act(y))
-    return z + self.down(y)
-
-
-def test_exported_programs_mean_the_same_at_every_stage() -> None:
-    module = parent(up=lambda: nn.Linear(4, 4), down=lambda: nn.Linear(4, 4), act=nn.ReLU)
-    model = type("Quiet", (module,), {"forward": quiet})()
-    first = px.import_ep(exported(copy.deepcopy(model), X))
-    for program in (first, px.transform(first), px.transform(px.bodies_to_regions(first))):
-        flat = px.bodies_to_regions(program)
-        assert not [node for _, node in flat.nodes() if "wrap_with" in getattr(node.do, "name", "")]
-        for result in (flat, px.regions_to_bodies(flat), px.transform(px.inline(px.regions_to_bodies(flat)))):
-            assert px.verify(result, infer=True) == ()
-            lowered = px.lower(px.transform(result) if result is not flat or program is first else result)
-            eager = copy.deepcopy(model)
-            given, expected = lowered(X), eager(X)
-            torch.testing.assert_close(given, expected, rtol=0, atol=0)
-            given.sum().backward()
-            expected.sum().backward()
-            for name, one in eager.named_parameters():
-                torch.testing.assert_close(lowered.get_parameter(name).grad, one.grad, rtol=0, atol=0)
 
 
 def test_a_body_that_runs_in_two_modes_is_left() -> None:

@@ -9,8 +9,6 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.operators import op_of
-from purefx.laws import toy
-from purefx.laws.toy import toy_meaning
 from tests.programs import ADD, NEG
 
 # Mutations in place: a write never overtakes a read, and what is handed out keeps its contents.
@@ -121,25 +119,6 @@ def test_a_value_that_a_branch_writes_later_is_not_returned() -> None:
 # Buffers that are not saved: by name and by module, tied ones, and what is refused.
 
 
-def sent_into_state() -> px.Program:
-    nodes = (
-        px.Node("sent", toy.SEND, (px.Ref("x"), "g0")),
-        px.Node("there", toy.WAIT, (px.Ref("sent"),)),
-    )
-    slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.tensor(1), 0, 0)
-    inputs = (px.ir.StateInput("s"), px.ir.UserInput(px.ir.TensorType(torch.int64, ()), "x"))
-    signature = px.ir.Signature(inputs, (px.ir.StateMutation("s"),))
-    graph = px.Graph((px.Input("s"), px.Input("x")), nodes, (px.Ref("sent"),))
-    return px.Program.of({"": graph}, state=px.ir.State(("s",), px.ir.pmap({"s": slot})), signature=signature)
-
-
-def test_what_is_sent_is_copied_behind_the_wait() -> None:
-    program = sent_into_state()
-    inplace = px.inplace_mutations(program)
-    assert [node.name for node in inplace.main.nodes] == ["sent", "there", "copy_"]
-    assert toy_meaning(inplace) == toy_meaning(program)
-
-
 def test_what_is_said_of_a_clone_is_how_it_lies_in_memory() -> None:
     """Of a slice it has strides of its own; the slice's were said of it."""
 
@@ -163,10 +142,3 @@ def test_state_that_nobody_writes_is_handed_out_itself() -> None:
     written = px.inplace_mutations(mutating(nodes, outputs))
     assert written.main.output == (px.Ref("bn"), px.Ref("clone"))
     assert px.functionalize(written) == mutating(nodes, outputs)
-
-
-def test_a_copy_before_the_wait_is_not_given_back() -> None:
-    inplace = px.inplace_mutations(sent_into_state())
-    sent, there, copy = inplace.main.nodes
-    early = inplace.with_main(inplace.main.with_nodes([sent, copy, there]))
-    assert toy_meaning(px.functionalize(early)) == toy_meaning(early)

@@ -240,15 +240,13 @@ def test_a_preserved_module_gives_all_that_it_returned(paths: str | list[str]) -
 
 def test_nothing_inside_of_a_preserved_module_can_be_observed() -> None:
     ep = torch.export.export(Several(), (X,), preserve_module_call_signature=("block",))
-    with pytest.raises(
-        px.errors.UnsupportedProgram, match=r"block.up cannot be observed: it stands in block, whose call signature"
-    ):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"block.up is inside of block, whose call signature"):
         px.observe(px.transform(px.import_ep(ep)), "block.up")
 
 
 def test_bodies_stay_shared() -> None:
     program = px.transform(px.import_ep(exported(nn.Sequential(Block(), Block(), Block()), X)))
-    assert len(px.observe(program, "2.up").order) == len(program.order)
+    assert len(px.observe(program, "*.up").order) == len(program.order)
 
 
 def test_what_is_observed_can_be_observed_again() -> None:
@@ -267,7 +265,7 @@ def test_modules_in_bodies_of_operators_are_refused(paths: Any, transform: Any) 
     module = Quiet()
     program = transform(px.import_ep(exported(module, X)))
     with pytest.raises(
-        px.errors.UnsupportedProgram, match=r"front.0 runs inside of \S+, whose body gives nothing else: observe the module"
+        px.errors.UnsupportedProgram, match=r"front.0 runs inside of \S+, whose body returns nothing else: observe the module"
     ):
         px.observe(program, paths)
     eager, seen = hooked(module)
@@ -284,35 +282,9 @@ def test_state_between_two_calls_is_no_value() -> None:
     flat = px.import_ep(ep.run_decompositions({}))
     for program in (flat, px.transform(flat)):
         with pytest.raises(
-            px.errors.UnsupportedProgram, match=r"norm writes norm\.\w+, which is written in several calls, so here"
+            px.errors.UnsupportedProgram, match=r"norm writes norm\.\w+, which is written in several calls, so intermediate"
         ):
             px.observe(program, "norm")
-
-
-class Meddling(nn.Module):
-    """Writes what an inner module has written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm1d(4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.norm(x)
-        assert self.norm.running_mean is not None
-        self.norm.running_mean.mul_(0.5)
-        return y * 2
-
-
-def test_state_that_is_written_outside_is_no_value() -> None:
-    ep = exported(nn.Sequential(Meddling()), X)
-    assert list(px.lower(px.observe(px.import_ep(ep), "0*"))(X)[1]) == ["0", "0.norm"]
-    flat = px.import_ep(ep.run_decompositions({}))
-    for program in (flat, px.transform(flat)):
-        assert list(px.lower(px.observe(program, "0"))(X)[1]) == ["0"]
-        with pytest.raises(
-            px.errors.UnsupportedProgram, match=r"norm writes 0.norm\.running_mean, which is written outside of it as well"
-        ):
-            px.observe(program, "0.*")
 
 
 @pytest.mark.parametrize("stage", ["flat", "in place", "ivals", "deduplicated"])
@@ -371,7 +343,7 @@ def test_drawn_modules_are_what_hooks_see(tree: ModuleTree) -> None:
 @pytest.mark.parametrize("paths", ["nowhere", ["item", "0"], "1.upp"])
 def test_a_glob_that_matches_nothing(paths: Any) -> None:
     program = px.import_ep(exported(nn.Sequential(Block(), Block()), X))
-    with pytest.raises(px.errors.NamingError, match=r"observe: no module '\S+' is called that gives a value"):
+    with pytest.raises(px.errors.NamingError, match=r"observe: no called module matches '\S+'"):
         px.observe(program, paths)
 
 

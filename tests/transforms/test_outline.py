@@ -9,19 +9,12 @@ import purefx as px
 from purefx.ir.own_operators import GIVES, TAKES
 from purefx.ir.torch_private import pytree
 from tests.programs import ADD, NEG, calls, flat, node
-from tests.transforms.small import lines, number, preserved, shown, told, tree
+from tests.transforms.small import preserved, shown, tree
 
 # Outlining: by call identity and dependencies, whatever the order of the nodes.
 
 
 A, B = px.Frame("a"), px.Frame("b")
-
-
-def test_consecutive_calls_stay_two() -> None:
-    """pytorch#132993: two calls of one module back to back are two calls."""
-    nodes = [node("y", NEG, "x", stack=(A,)), node("z", NEG, "y", stack=(px.Frame("a", 1),))]
-    program = px.outline(flat(nodes, px.Ref("z"), "x"))
-    assert calls(program) == ["a", "a@1"]
 
 
 def flatly(program: px.Program, *names: str) -> px.Program:
@@ -123,50 +116,6 @@ def test_of_two_preserved_calls_that_need_one_another_none_is_whole() -> None:
             outlined(*program)
 
 
-@pytest.mark.parametrize("sections", [(), (preserved("m"),)], ids=["plain", "preserved"])
-def test_circles_inside_a_call_stay_inside(sections: tuple[str, ...]) -> None:
-    """The call around them stays whole, whether its signature is preserved or not."""
-    inside = CIRCLE.replace("in a", "in m / .a").replace("in b", "in m / .b")
-    result = outlined(inside, *sections, flat="m.a m.b")
-    assert calls(result) == ["m"]
-    assert calls(result, "m") == []
-
-
-def test_runs_that_alternate_are_brought_together_where_the_first_stands() -> None:
-    nodes = """
-        p = aten.neg.default(x)  in b
-        q = aten.abs.default(x)  in a
-        o = aten.sin.default(x)
-        r = aten.neg.default(p)  in b
-        s = aten.add.Tensor(r, q)  in a
-        u = aten.add.Tensor(o, s)
-        return (u,)
-    """
-    assert [line.partition(" = ")[0] for line in lines(outlined(nodes))[:-1]] == ["r", "s", "o", "u"]
-
-
-TWO_RESULTS = """
-    graph @""(x) {
-      z = aten.neg.default(x)  in a
-      m = aten.abs.default(x)  in a
-      b = aten.sin.default(m)  in a
-      u = aten.add.Tensor(b, z)
-      v = aten.add.Tensor(u, b)
-      return (v,)
-    }
-"""
-
-
-def test_a_call_is_told_the_values_that_it_gives() -> None:
-    program = told(tree(TWO_RESULTS), {"z": number((2,)), "b": number((3,)), "v": number((4,))})
-    nodes = px.outline(program).main.by_name
-    value = nodes["a"].meta["val"]
-    assert [tuple(part.shape) for part in value] == [(2,), (3,)]
-    assert [tuple(nodes[name].meta["val"].shape) for name in "zb"] == [(2,), (3,)]
-    assert isinstance(nodes["v"].meta["val"], torch.Tensor)
-    assert px.outline(tree(TWO_RESULTS)).main.by_name["a"].meta["val"] == (None, None)
-
-
 @pytest.mark.parametrize("frame", ["c", "c@1"])
 def test_calls_that_are_outlined_already_are_named_in_the_module(frame: str) -> None:
     """With their number; and so are reads."""
@@ -197,36 +146,6 @@ def test_calls_that_are_outlined_already_are_named_in_the_module(frame: str) -> 
         "return u",
     ]
     assert result.graphs["c"] is program.graphs["c"]
-
-
-def test_what_a_call_takes_of_the_state_is_read_outside() -> None:
-    """And what its operators take, inside."""
-    program = px.parse("""program {
-      state {
-        buffer c.n: f32[2]
-      }
-      takes {
-        state c.n
-        user x: f32[2]
-      }
-      gives {
-        user
-      }
-      signature c {
-        names (n)
-        in_spec ((*,), {})
-        out_spec *
-      }
-      graph @""(pn, x) {
-        t = purefx.takes(pn)  in c
-        y = aten.add.Tensor(x, pn)  in c
-        g = purefx.gives(y)  in c
-        return (y,)
-      }
-    }""")
-    assert lines(px.sink_state(program))[:4] == [
-        "pn = get c.n", "t = purefx.takes(pn) in c", "pn_1 = get c.n in c", "y = aten.add.Tensor(x, pn_1) in c",
-    ]  # fmt: skip
 
 
 def test_branches_that_go_into_a_body_are_named_in_it() -> None:

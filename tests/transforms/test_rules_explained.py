@@ -51,9 +51,9 @@ def used(module: Applied, x: torch.Tensor) -> Any:
 
 LEFT: list[tuple[px.RuleSet, Callable[..., Any], str]] = [
     (EVEN, used, "other nodes use its inner values: neg by exp; keeps_inner=True keeps these values for them"),
-    (EVEN, written, "what stands between its nodes, or writes what they use, has to stay where it is"),
+    (EVEN, written, "a node between its nodes, or a write to their operands, cannot be moved"),
     (rule(lambda x: torch.neg(torch.neg(x)), lambda m, x: x), lambda module, x: torch.neg(torch.neg(x)),
-     "the new value would share other memory than the old one, and somebody can see that"),
+     "the new value would alias other memory than the old one, and this is observable"),
     (rule(lambda x: torch.abs(x), lambda m, x: x, where=lambda m: m.dtype("x") == torch.int8), lambda module,
      x: torch.abs(x).exp(), "its condition does not hold, or is not proven"),
     (px.rule(at=torch.abs)(lambda m: None), lambda module, x: torch.abs(x), "the rule leaves it as it is"),

@@ -33,9 +33,7 @@ def test_one_branch_with_another_type_is_refused(model: nn.Module) -> None:
     wider = px.rule(lambda x: torch.relu(x.sin())).becomes(lambda m, x: x.sin().double().clamp_min(0))
     kept = px.rule(lambda x: torch.relu(x.sin())).becomes(lambda m, x: x.sin().double().clamp_min(0).to(x.dtype))
     for program in stages(model):
-        with pytest.raises(
-            px.errors.RuleError, match=r"<lambda> at node relu.* in the body '.*(true|body).*': the replacement has another type"
-        ) as caught:
+        with pytest.raises(px.errors.RuleError, match=r"<lambda>: a replacement has another type") as caught:
             wider(program)
         assert "torch.float64 of shape (3, 4)" in str(caught.value)
         result = kept(program)

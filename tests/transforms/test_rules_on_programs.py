@@ -180,7 +180,7 @@ def test_the_meaning_is_kept(rule: px.RuleSet) -> None:
 
 
 # A value inside that others use would only be computed twice (tests/transforms/test_rules.py).
-@pytest.mark.parametrize("condition", ["is_movable", "shares_alike"])
+@pytest.mark.parametrize("condition", ["_is_movable", "shares_alike"])
 def test_a_condition_left_out_is_found(condition: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Legality, condition, lambda *_: True)
 

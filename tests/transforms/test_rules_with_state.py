@@ -290,7 +290,7 @@ def test_a_read_of_state_is_of_its_version_at_that_place_or_an_error() -> None:
         expected = torch.relu(X) * (eager.w + 1) + 3
         torch.testing.assert_close(px.lower(_by_state("w")(program))(X), expected)
     versions = px.import_ep(torch.export.export(Counted(), (X,)).run_decompositions())
-    with pytest.raises(px.errors.RuleError, match="a read of 'w' would give its contents before the call"):
+    with pytest.raises(px.errors.RuleError, match="a read of 'w' would return its contents before the call"):
         _by_state("w")(versions)
     other = _by_state("other")(versions)
     torch.testing.assert_close(px.lower(px.transform(other))(X), torch.relu(X) + 3)

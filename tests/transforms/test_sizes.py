@@ -61,31 +61,6 @@ def test_a_size_that_leaves_is_computed_again_for_each_use(stack: str) -> None:
     assert px.insert_ivals(result) is result
 
 
-def test_what_is_computed_from_sizes_is_computed_again_with_them() -> None:
-    """Each number once, in an order in which it can be computed."""
-    result = px.insert_ivals(
-        sized("""
-        t = purefx.takes(x)  in c
-        n = aten.sym_size.int(x, 0)  in c
-        h = operator.add(n, n)  in c
-        o = operator.floordiv(h, 2)  in c
-        g = purefx.gives(x)  in c
-        z = aten.view.default(x, (n,))
-        u = aten.expand.default(z, (o, h, n))
-        return (u,)
-        """)
-    )
-    assert lines(result)[2:] == [
-        "n_1 = aten.sym_size.int(x, 0)",
-        "z = aten.view.default(x, (n_1,))",
-        "h_1 = operator.add(n_1, n_1)",
-        "o_1 = operator.floordiv(h_1, 2)",
-        "u = aten.expand.default(z, (o_1, h_1, n_1))",
-        "return (u,)",
-    ]
-    assert result.main.by_name["h_1"].meta["val"] == SIZE * 2
-
-
 STAYS = {
     "no tensor has it": OUT.replace("n = aten.sym_size.int(x, 0)", "k = aten.sym_size.int(x, 0)").replace("(n,)", "(k,)"),
     "an operator of more than numbers": OUT.replace("n = aten.sym_size.int(x, 0)", "n = aten._local_scalar_dense.default(x)"),

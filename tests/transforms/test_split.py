@@ -6,14 +6,12 @@ text or by name.
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import ADD, ADD_, NEG, Counter, Tower, exported, flat, node, parent
+from tests.programs import ADD, ADD_, NEG, Tower, exported, flat, node, parent
 
 SUNK = px.DEFAULT[:3]
 
@@ -26,23 +24,6 @@ def by_first_letter(of: px.Node) -> str:
 def lines(program: px.Program, graph: str = "") -> list[str]:
     """Return the text of a graph line by line, one blank between words."""
     return [" ".join(line.split()) for line in str(program.graphs[graph]).splitlines()]
-
-
-def assert_like_eager(program: px.Program, module: nn.Module, *calls: tuple[object, ...]) -> None:
-    """Run a lowered split program and eager's copy; outputs and state must agree to the last bit after every call."""
-    assert px.verify(program) == ()
-    lowered, eager = px.lower(program), copy.deepcopy(module)
-    went = px.where_went(program).state
-    for args in calls:
-        torch.manual_seed(0)
-        given = lowered(*args)
-        torch.manual_seed(0)
-        expected = eager(*args)
-        assert torch.equal(given, expected)
-        mine, theirs = lowered.state_dict(), eager.state_dict()
-        for name, value in theirs.items():
-            assert all(torch.equal(mine[now], value) for now in went[name])
-        assert len(mine) == sum(len(went[name]) for name in theirs)
 
 
 def test_the_example_of_the_documentation() -> None:
@@ -109,18 +90,6 @@ def test_a_write_is_a_dependency() -> None:
     nodes = [node("a1", NEG, "x"), node("b", ADD_, "x", 1), node("a2", NEG, "x")]
     with pytest.raises(px.errors.PartitionError, match=r"node 'a2' has the tag 'a'.*node 'b'[\s\S]*reads what 'b' writes"):
         px.split_by_tags(flat(nodes, (px.Ref("a1"), px.Ref("a2")), "x"), ("a", "b"), tag_of=by_first_letter)
-
-
-def test_a_buffer_that_two_parts_share_counts_over_calls() -> None:
-    class Twice(parent(a=Counter, lin=lambda: nn.Linear(4, 4))):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.lin(self.a(x)) * self.a.count + self.a(x)
-
-    module, x = Twice(), torch.randn(3, 4)
-    base = px.transform(px.import_ep(exported(module, x)))
-    program = px.split_by_tags(base, ("p", "q"), tag_of=lambda of: "p" if px.Frame("a") in of.stack else "q")
-    assert px.where_went(program).state["a.count"] == ("p.a.count", "q.a.count")
-    assert_like_eager(program, module, (x,), (x + 1,), (x,))
 
 
 def test_a_region_is_in_one_part() -> None:

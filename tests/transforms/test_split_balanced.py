@@ -76,25 +76,6 @@ def test_the_size_of_a_parameter_is_its_bytes() -> None:
     assert first_part(sized(slot(0, buffer, 100), slot(1, parameter, 1), slot(2, parameter, 9)), 2) == ["n0", "n1"]
 
 
-def test_what_bodies_of_operators_read_counts() -> None:
-    """16 bytes in the second of four nodes, and 4 in the last."""
-    body = px.Graph((px.Input("x"),), (px.Node("w", px.Get("s0")), node("y", ADD, "x", "w")), px.Ref("y"))
-    region = px.Op("toy.region", px.Effects(through_bodies=True))
-    nodes = [
-        node("a", NEG, "x"),
-        px.Node("b", region, (px.ir.Body("$body"), px.Ref("a"))),
-        node("c", NEG, "b"),
-        px.Node("v", px.Get("s1")),
-        node("d", ADD, "c", "v"),
-    ]
-    kind = px.ir.SlotKind.PARAMETER
-    state = px.ir.State(("s0", "s1"), px.ir.pmap({"s0": slot(0, kind, 4), "s1": slot(1, kind, 1)}))
-    base = flat(nodes, px.Ref("d"), "x", state=state, facts=frozenset({"flat", "state sunk"}))
-    program = base.evolve(graphs=base.graphs.set("$body", body))
-    assert px.verify(program) == ()
-    assert first_part(program, 2) == ["a", "b"]
-
-
 def test_it_is_not_cut_inside_of_a_region() -> None:
     opens, shuts = (px.Op(f"toy.{name}", px.Effects(scope=scope)) for name, scope in (("open", 1), ("shut", -1)))
     nodes = [node("a", NEG, "x"), px.Node("o", opens), node("b", NEG, "a"), node("c", NEG, "b"), px.Node("s", shuts)]

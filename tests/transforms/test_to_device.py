@@ -113,16 +113,6 @@ def test_on_the_meta_device_it_computes_what_the_moved_module_does(case: str, tr
         assert state == [(name, META, value.requires_grad) for name, value in module.state_dict(keep_vars=True).items()]
 
 
-@pytest.mark.parametrize("case", MODULES)
-def test_back_with_its_state_it_is_the_program(case: str) -> None:
-    program = imported(MODULES[case], X)
-    back = px.to_device(px.to_device(program, "meta").evolve(state=program.state), "cpu")
-    assert back == program
-    assert devices_of(back) == {"cpu"}
-    results = [pytree.tree_leaves(px.lower(each)(X)) for each in (back, program) if case != "linear"]  # which draws
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(*results, strict=True))
-
-
 def test_a_mapping_moves_all_at_once() -> None:
     nodes = [
         px.Node(name, op_of(torch.ops.aten.zeros.default), (px.ir.Items([4]),), (("device", torch.device(at)),))

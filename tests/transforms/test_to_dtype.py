@@ -129,27 +129,6 @@ def test_it_computes_what_the_converted_module_does(case: str, dtype: torch.dtyp
     same_as_eager(module, *args, dtype=dtype)
 
 
-def test_what_is_tied_or_shares_memory_still_does() -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = nn.Linear(4, 4, bias=False)
-            self.b = nn.Linear(4, 4, bias=False)
-            self.b.weight = self.a.weight
-            self.register_buffer("whole", torch.zeros(4))
-            self.register_buffer("part", self.get_buffer("whole")[:2])
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.get_buffer("part").add_(1)
-            return self.b(self.a(x)) + self.get_buffer("whole")
-
-    lowered: Any = px.lower(converted(Tied(), X))
-    assert lowered.a.weight is lowered.b.weight
-    lowered(X.to(BF16))
-    assert lowered.whole.tolist() == [1, 1, 0, 0]
-    assert lowered.whole.dtype is BF16
-
-
 def test_keep() -> None:
     """A norm may have wider parameters than what it is given; a linear layer may not."""
     module = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))

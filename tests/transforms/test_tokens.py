@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import pytest
@@ -10,9 +9,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx.ir.operators import op_of
 from tests.programs import exported
-from tests.transforms.small import ref
 
 # Tokens that order nothing any more: they go out of signatures, operands, results and meta, and nothing else does.
 
@@ -91,51 +88,3 @@ def test_tokens_go_out_of_the_bodies_of_operators(to: Any, capfd: pytest.Capture
         capfd.readouterr()
         torch.testing.assert_close(module(torch.ones(2)), torch.ones(2).sin().add(1).sin() + 1)
         assert capfd.readouterr().out.split() == ["before", "inside", "inside", "after"]
-
-
-def op(target: Any) -> px.Op:
-    return op_of(target)
-
-
-def getitem(name: str, source: str, index: int) -> px.Node:
-    return px.Node(name, op(operator.getitem), (ref(source), index))
-
-
-def says(text: str, *, token: str = "t", x: str = "x") -> tuple[px.Node, ...]:
-    """Return the nodes of a body that prints, threaded as torch does it, and then computes ``y``."""
-    printing = px.Node("said", op(torch.ops.higher_order.with_effects), (ref(token), torch.ops.aten._print.default, text))
-    return printing, getitem("t1", "said", 0), px.Node("y", op(torch.ops.aten.neg.default), (ref(x),))
-
-
-def program_of(root: px.Graph, bodies: dict[str, px.Graph]) -> px.Program:
-    user = px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x")
-    signature = px.ir.Signature((px.ir.Token(), user), (px.ir.Token(), px.ir.UserOutput()))
-    return px.Program.of({"": root, **bodies}, signature=signature)
-
-
-def branches() -> px.Program:
-    """Return a ``cond`` of which one branch prints and the other only hands the token through, inside another ``cond``."""
-    inputs = (px.Input("t"), px.Input("x"))
-    loud = px.Graph(inputs, says("loud"), (ref("t1"), ref("y")))
-    quiet = px.Graph(inputs, (px.Node("y", op(torch.ops.aten.abs.default), (ref("x"),)),), (ref("t"), ref("y")))
-    cond = op(torch.ops.higher_order.cond)
-
-    def choice(then: str, other: str) -> tuple[px.Node, ...]:
-        total = px.Node("total", op(torch.ops.aten.sum.default), (ref("x"),))
-        positive = px.Node("positive", op(torch.ops.aten.gt.Scalar), (ref("total"), 0))
-        args = (ref("positive"), px.ir.Body(then), px.ir.Body(other), (ref("t"), ref("x")))
-        chosen = px.Node("chosen", cond, args)
-        return total, positive, chosen, getitem("t1", "chosen", 0), getitem("y", "chosen", 1)
-
-    outer = px.Graph(inputs, choice("$loud", "$quiet"), (ref("t1"), ref("y")))
-    root = px.Graph(inputs, choice("$outer", "$quiet"), (ref("t1"), ref("y")))
-    return program_of(root, {"$outer": outer, "$loud": loud, "$quiet": quiet})
-
-
-def test_a_body_that_takes_a_token_here_and_a_value_there_is_refused() -> None:
-    program = branches()
-    nodes = program.main.nodes
-    other = px.Node("wrong", nodes[2].do, (*nodes[2].args[:3], (ref("x"), ref("x"))))
-    twice = program.with_main(px.Graph(program.main.inputs, (*nodes, other), program.main.output))
-    with pytest.raises(px.errors.UnsupportedProgram, match="is given an effect token as 't' in one place"):
-        px.remove_effect_tokens(twice)

@@ -1,4 +1,4 @@
-"""Joint forward and backward programs: loss and gradients are eager's, the forward is the module tree, the backward calls of it.
+"""Joint forward and backward programs: loss and gradients are eager's.
 
 A case is a module whose first result is the loss; torch makes the joint program of its export, and what that gives
 back is compared with eager's loss and autograd's gradients.
@@ -103,17 +103,15 @@ class Case:
 
     make: Callable[[], nn.Module]
     arguments: Callable[[], tuple[torch.Tensor, ...]]
-    calls: dict[str, int]
-    """For the modules that are called: how often the joint program calls them, forward and backward."""
 
 
 CASES = {
-    "perceptron": Case(Perceptron, lambda: (leaf(2, 4), torch.randn(2, 3)), {"up": 2, "down": 2, "loss": 2}),
-    "transformer": Case(Transformer, lambda: (leaf(2, 3, 4),), {"blocks.0": 2, "blocks.1": 2, "blocks.1.qkv": 2}),
-    "twice": Case(Twice, lambda: (leaf(2, 3, 4),), {"block": 4, "block.norm": 4, "block.out": 4}),
-    "batch norm": Case(Normalized, lambda: (torch.randn(4, 2, 5),), {"conv": 2, "norm": 2}),
-    "old buffer": Case(Counting, lambda: (leaf(2, 4),), {"scale": 2, "out": 2}),
-    "tied": Case(Tied, lambda: (torch.tensor([1, 3, 0]),), {"embed": 2, "head": 2}),
+    "perceptron": Case(Perceptron, lambda: (leaf(2, 4), torch.randn(2, 3))),
+    "transformer": Case(Transformer, lambda: (leaf(2, 3, 4),)),
+    "twice": Case(Twice, lambda: (leaf(2, 3, 4),)),
+    "batch norm": Case(Normalized, lambda: (torch.randn(4, 2, 5),)),
+    "old buffer": Case(Counting, lambda: (leaf(2, 4),)),
+    "tied": Case(Tied, lambda: (torch.tensor([1, 3, 0]),)),
 }
 
 
@@ -128,8 +126,8 @@ class Joint:
 
     @cached_property
     def program(self) -> px.Program:
-        """The joint program, imported; that traces the forward again, which takes most of the time."""
-        return px.import_ep(self.joint, forward=self.forward)
+        """The joint program, imported."""
+        return px.import_ep(self.joint)
 
 
 def exported(name: str, *, strict: bool) -> Joint:
@@ -184,18 +182,6 @@ def test_loss_and_gradients_are_those_of_eager(joint: Joint, to: Any) -> None:
         torch.testing.assert_close(module.state_dict()[name], value)
 
 
-def test_the_hierarchy_is_that_of_the_module_and_backward_calls_come_after_the_loss(joint: Joint) -> None:
-    program = px.transform(joint.program)
-    module = px.lower(program)
-    names = [name for name, _ in joint.eager.named_modules()]
-    assert [name for name, _ in module.named_modules() if "@" not in name] == names
-    flat = px.inline(program)
-    for path, count in joint.case.calls.items():
-        calls = {frame.call for node in flat.main.nodes for frame in node.stack if frame.path == path}
-        assert calls == set(range(count)), path
-    assert all(not node.stack for node in program.main.nodes)
-
-
 def test_the_signature_says_what_the_gradients_are_of(joint: Joint) -> None:
     program = joint.program
     kinds = [type(spec) for spec in program.signature.outputs]
@@ -217,21 +203,3 @@ def test_provenance_in_the_meta_is_taken_where_there_is_any() -> None:
     program = px.import_ep(joint.joint)
     assert {frame for node in program.main.nodes for frame in node.stack} == {px.Frame("loss"), px.Frame("loss", 1)}
     assert program.main.by_name["full_like"].stack == (px.Frame("loss", 1),)
-
-
-def test_a_forward_that_does_not_belong_to_it_is_refused() -> None:
-    one, other = exported("perceptron", strict=False), exported("twice", strict=False)
-    with pytest.raises(px.errors.UnsupportedProgram, match="their inputs differ"):
-        px.import_ep(one.joint, forward=other.forward)
-    with pytest.raises(px.errors.UnsupportedProgram, match="their inputs differ"):
-        px.import_ep(one.joint, forward=one.joint)
-    with pytest.raises(px.errors.UnsupportedProgram, match="this one has no backward"):
-        px.import_ep(one.forward, forward=one.forward)
-
-
-def test_preserved_call_signatures_are_refused() -> None:
-    joint = exported("perceptron", strict=False)
-    entries = joint.joint.module_call_graph  # torch's own check does not let such a program be made
-    entries[1].signature = entries[0].signature
-    with pytest.raises(px.errors.UnsupportedProgram, match="without preserve_module_call_signature"):
-        px.import_ep(joint.joint, forward=joint.forward)

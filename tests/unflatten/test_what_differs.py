@@ -164,7 +164,7 @@ def other_dtypes() -> None:
 def asked_first() -> None:
     torchs, ours = modules(Residual, ("n",))
     before = ours.n
-    with pytest.raises(px.errors.SwapError, match="does not take that"):
+    with pytest.raises(px.errors.SwapError, match="does not accept that"):
         ours.n = nn.Bilinear(3, 3, 3)
     assert ours.n is before
     torchs.n = nn.Bilinear(3, 3, 3)

@@ -5,9 +5,7 @@ When a torch release moves one, this file fails and names it.
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import logging
 import subprocess
 import sys
 import weakref
@@ -42,17 +40,6 @@ def test_guards_are_where_we_put_them() -> None:
     assert ep.module()(torch.ones(6, 2)).shape == (6, 2)
     with pytest.raises(AssertionError, match="Guard failed"):
         ep.module()(torch.ones(5, 2))
-
-
-def test_writes_are_counted() -> None:
-    """Those through a view and under ``no_grad`` too."""
-    a = torch.zeros(4)
-    counts = [torch_private.times_written(a)]
-    with torch.no_grad():
-        for write in (lambda: a.add_(1), lambda: a[1:].mul_(2), lambda: a.copy_(torch.ones(4))):
-            write()
-            counts.append(torch_private.times_written(a))
-    assert counts == sorted(set(counts))
 
 
 def test_graph_modules_can_be_subclassed_as_ours_is() -> None:
@@ -152,27 +139,6 @@ def test_modes_can_be_kept_from_what_operators_gave_before() -> None:
             x = torch.ones(2, 5)
             assert torch_private.storage_key(lift(x)) == torch_private.storage_key(x)
     assert mode.cache_enabled is True
-
-
-def test_the_structured_trace_has_readers() -> None:
-    """Without a folder its first handler is nobody; a record has the name and the text of an artifact."""
-    logs: Any = importlib.import_module("torch._logging._internal")
-    trace = logging.getLogger("torch.__trace")
-    before = list(trace.handlers)
-    trace.handlers[:] = [*before, logs.LazyTraceHandler(None)]
-    assert not torch_private.is_traced()
-    records: list[Any] = []
-    reader: Any = logging.Handler()
-    reader.emit = records.append
-    trace.handlers[:] = [reader]
-    try:
-        assert torch_private.is_traced()
-        torch_private.write_artifact("purefx_test", lambda: "text")
-    finally:
-        trace.handlers[:] = before
-    (record,) = [record for record in records if "artifact" in record.metadata]
-    assert record.metadata["artifact"] == {"name": "purefx_test", "encoding": "string"}
-    assert record.payload == "text"
 
 
 def test_what_torch_registers_late_is_known() -> None:

@@ -40,7 +40,7 @@ from purefx.ir import (
     UserInput,
     UserOutput,
     pmap,
-)  # fmt: skip
+)  # fmt: skip  # isort: skip
 from purefx.ir.calls.parts import PART
 from purefx.ir.effects.registered import effects_of
 from purefx.ir.own_operators import GIVES, TAKES

@@ -14,15 +14,14 @@ from typing import Any
 
 import pytest
 import torch
-from attrs import evolve
 from torch import nn
 
 import purefx as px
 from purefx.ir.operators import op_of
 from purefx.ir.verify import verify
 from tests.programs import Counter, exported
-from tests.verify.changes import with_graph, with_node
-from tests.verify.test_exported import EXPORTS, Controlled, dynamic
+from tests.verify.corruptors import with_node
+from tests.verify.test_exported import dynamic
 
 aten = torch.ops.aten
 
@@ -64,7 +63,7 @@ def test_wrong_meta_is_told(wrong: px.Node) -> None:
     assert verify(program) == ()
     (violation,) = verify(program, infer=True)
     assert (violation.rule, violation.node) == ("inferred-meta", "y")
-    assert violation.message.startswith("its meta says ")
+    assert violation.message.startswith("its meta has ")
 
 
 REFUSED = {
@@ -87,15 +86,6 @@ def test_what_an_operator_refuses_is_told_in_its_words(refused: px.Node, said: s
     assert said in violation.message
 
 
-def test_a_violation_shows_both_sides() -> None:
-    (violation,) = verify(program_of(WRONG["shape"]), infer=True)
-    expected = (
-        "its meta says a torch.float32 of shape (2, 3) on cpu, but its operator returns a torch.float32 of shape (3, 2) on cpu"
-    )
-    assert violation.message == expected
-    assert "to do: correct meta['val']" in str(violation)
-
-
 def chosen(*branches: px.Node, val: Any = None) -> px.Program:
     """Return a program that gives what one of two operators gives."""
     call = px.Node("y", COND, (px.Ref("p"), px.ir.Body("yes"), px.ir.Body("no"), (X,)), (), (), {"val": val} if val else {})
@@ -114,9 +104,9 @@ def test_branches_that_disagree_are_told() -> None:
     for other, said in ((double, "torch.float64"), (row, r"shape \(3,\)")):
         (violation,) = verify(chosen(plain, other), infer=True)
         assert (violation.rule, violation.node) == ("inferred-meta", "y")
-        assert re.search(f"the branch 'yes' gives .*, and the branch 'no' gives .*{said}", violation.message)
+        assert re.search(f"the branch 'yes' returns .*, and the branch 'no' returns .*{said}", violation.message)
     (violation,) = verify(chosen(turned, turned, val=(torch.ones(2, 3),)), infer=True)
-    assert "gives a torch.float32 of shape (3, 2) on cpu, and its meta says a torch.float32 of shape (2, 3)" in violation.message
+    assert "returns a torch.float32 of shape (3, 2) on cpu, and its meta has a torch.float32 of shape (2, 3)" in violation.message
     assert verify(chosen(plain, turned), infer=True) == verify(chosen(plain, plain, val=(torch.ones(2, 3),)), infer=True) == ()
 
 
@@ -139,11 +129,6 @@ def logged() -> Iterator[list[logging.LogRecord]]:
     yield handler.buffer
     for logger in loggers:
         logger.removeHandler(handler)
-
-
-def test_what_torch_logs_is_seen(logged: list[logging.LogRecord]) -> None:
-    logging.getLogger("torch._subclasses.fake_tensor").error("failed while attempting to run meta for aten.neg.default")
-    assert logged
 
 
 @pytest.mark.parametrize("silent", SILENT.values(), ids=list(SILENT))
@@ -177,7 +162,7 @@ def test_dynamic_sizes_get_no_guards() -> None:
     with val.fake_mode:
         wrong = torch.empty(val.shape[0], 4)  # "cat" has two of them
     found = verify(with_node("cat", meta={"val": wrong})(program), infer=True)
-    assert [(violation.rule, violation.node) for violation in found] == [("inferred-meta", "cat"), ("inferred-meta", "add")]
+    assert [(violation.rule, violation.node) for violation in found] == [("inferred-meta", "cat")]
     assert len(env.guards) == before[0]
 
 
@@ -200,25 +185,3 @@ def test_surroundings_play_no_role() -> None:
     program = px.import_ep(exported(Counter(), torch.ones(2, 4)))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert verify(program, infer=True) == ()
-
-
-def test_bodies_under_autocast_are_passed_over() -> None:
-    program = px.import_ep(torch.export.export(Controlled(), (torch.ones(2, 4),)))
-    assert any("autocast" in node.do.name for _, node in program.nodes() if isinstance(node.do, px.Op))
-    assert verify(program, infer=True) == ()
-
-
-@pytest.mark.parametrize("name", EXPORTS)
-def test_every_stage_infers_what_its_meta_says(name: str) -> None:
-    program = px.import_ep(EXPORTS[name]())
-    for step in px.DEFAULT:
-        program = step(program)
-        assert verify(program, infer=True) == (), step.name
-
-
-def test_garbage_is_not_inferred_and_not_raised() -> None:
-    program = program_of(WRONG["shape"])
-    for value in (None, 3, [1], {"val": 1}, print, px.Ref("nowhere")):
-        for field in ("args", "kwargs", "meta", "do"):
-            broken = evolve(program.main.nodes[0], **{field: value})
-            assert all(str(violation) for violation in verify(with_graph(program, "", nodes=(broken,)), infer=True))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...ir.errors import NamingError
-from ...ir.inference import Propagation
+from ...ir.inference import Interpreter
 from ...ir.names import did_you_mean
 from ...ir.program import Program
 from ..transformation import transformation
@@ -70,7 +70,7 @@ def infer(program: Program, *, changed: Iterable[str] | Program | None = None) -
     >>> px.infer(program) is program
     True
     """
-    return Propagation(program, _changed(program, changed)).program()
+    return Interpreter(program, _changed(program, changed)).program()
 
 
 def _changed(program: Program, changed: object) -> frozenset[tuple[str, str]]:

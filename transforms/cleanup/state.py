@@ -20,7 +20,7 @@ from ...ir.errors import NamingError, PipelineError, UnsupportedProgram
 from ...ir.graph import Call, Get, Graph
 from ...ir.importing.constants import with_constants
 from ...ir.importing.traced import Attributes
-from ...ir.names import FROM_ROOT, did_you_mean, is_path, join, relative
+from ...ir.names import FROM_ROOT, did_you_mean, is_dotted_path, join, relative
 from ...ir.persistent import pmap
 from ...ir.program import Module, Program
 from ...ir.rewriter import Relocation
@@ -178,7 +178,7 @@ def original_of(source: torch.nn.Module | Mapping[str, Any]) -> Original:
         raise TypeError(f"restore_names takes {said}, not {short(source)}")
     slots: dict[str, Slot] = {}
     for name, value in source.items():
-        if not is_path(name):
+        if not is_dotted_path(name):
             raise NamingError(f"{short(name)} cannot be the name of state: names are separated by dots, without quotes")
         if not isinstance(value, torch.Tensor | torch.ScriptObject):
             raise NamingError(f"{name!r} is {short(value)}, and names are given to tensors and script objects")
@@ -191,7 +191,7 @@ def _original_of(module: torch.nn.Module) -> Original:
     attributes = Attributes(module)
     for path, holder in attributes.modules.items():
         for name, value in vars(holder).items():
-            if isinstance(value, torch.Tensor | torch.ScriptObject) and is_path(name):
+            if isinstance(value, torch.Tensor | torch.ScriptObject) and is_dotted_path(name):
                 attributes.constants.setdefault(join(path, name), value)
     return Original(dict(attributes.state().pairs), tells_kinds=True, modules=attributes.hierarchy({}))
 

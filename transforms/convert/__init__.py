@@ -5,7 +5,7 @@ Nothing here runs a program.
 
 from __future__ import annotations
 
-from .to_device import to_device
+from .devices import to_device
 from .to_dtype import to_dtype
 
 __all__ = ["to_device", "to_dtype"]

@@ -1,13 +1,13 @@
-"""Devices and memory: where each device of a program goes, and the tensors of a state made anew.
+"""``to_device``, and copies of the state of a program that keep ties, shared memory and overlaps.
 
-The one place that says which operands of a node name a device.  State is copied or shared, moved, tied and aliased exactly as in
-the program; opaque modules are copied together.
+No operator runs: fake values are described anew on their new devices.
 """
 
 from __future__ import annotations
 
 import copy as copying
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -15,23 +15,35 @@ from typing import Any
 import torch
 from attrs import define, evolve, field, frozen
 
-from ...ir.arguments import CONTAINERS, children_of, with_children
+from ...ir.arguments import map_leaves
 from ...ir.errors import UnsupportedProgram
-from ...ir.graph import Graph, Node, Op
+from ...ir.graph import Graph, Input, Node, Op
+from ...ir.meta import Meta
 from ...ir.own_operators import tensors_of
 from ...ir.program import Program
-from ...ir.state import Slot, SlotKind
+from ...ir.signature import LiteralType, TensorType, UserInput
+from ...ir.state import SlotKind, State
 from ...ir.state_changes import as_plain, copy_value, dressed, has_window
-from ...ir.torch_private import FakeTensor, OpOverload, device_of, fake_on, parameters_of, storage_key, window_on
+from ...ir.torch_private import (
+    FakeTensor,
+    OpOverload,
+    device_of,
+    fake_on,
+    parameters_of,
+    pytree,
+    storage_key,
+    window_on,
+)  # fmt: skip
+from ..transformation import transformation
 
-__all__ = ["Devices", "materialise", "moved_arg", "moved_program", "names_device_type"]
+__all__ = ["Devices", "materialise", "moved_program", "to_device"]
 
 CPU = torch.device("cpu")
 
 
 @frozen
 class Devices:
-    """Says where each device goes: all to one, or some of them each to its own.
+    """Maps devices: all to one, or some of them each to another.
 
     >>> devices = Devices.of({"cuda:0": "cuda:1", "cuda": "cpu"})
     >>> [str(devices[torch.device(name)]) for name in ("cuda:0", "cuda:7", "cpu")]
@@ -39,49 +51,55 @@ class Devices:
     """
 
     everything: torch.device | None = None
-    """Where all devices go."""
+    """The target of all devices."""
     pairs: Mapping[torch.device, torch.device] = field(factory=lambda: MappingProxyType({}))
-    """Where some go; a device without an index stands for all of its type that are not said themselves."""
+    """The targets of some; a device without an index stands for all of its type that are no keys themselves."""
 
     @classmethod
     def of(cls, given: object) -> Devices:
-        """Return what a device, its name, or a mapping of devices means.
+        """Return the map that a device, its name, or a mapping of devices means.
 
         Raises:
             TypeError: it is none of these.
-            ValueError: torch knows no such device.
+            ValueError: torch does not know the device.
         """
         if isinstance(given, Mapping):
-            keys = {device_said(key): _with_index(device_said(value)) for key, value in given.items()}  # type: ignore[misc]
-            return cls(None, MappingProxyType(keys))
-        return cls(_with_index(device_said(given)))
+            return cls(None, MappingProxyType({_device(key): _with_index(_device(value)) for key, value in given.items()}))
+        return cls(_with_index(_device(given)))
 
     def __getitem__(self, device: torch.device) -> torch.device:
-        if self.everything is not None:
-            made = self.everything
-        else:
+        made = self.everything
+        if made is None:
             exact = self.pairs.get(device) or self.pairs.get(_with_index(device))
             made = exact or self.pairs.get(torch.device(device.type), device)
         return device if made == device else made
 
+    def target(self, tensor: torch.Tensor) -> torch.device | None:
+        """Return the device that a tensor moves to; None if it stays."""
+        device = device_of(tensor)
+        made = self[device]
+        return None if made is device else made
 
-def device_said(given: object) -> torch.device:
-    """Return a device that is given as such or by name.
+    def argument(self, arg: Any) -> Any:
+        """Return an argument with its devices mapped; the same object if none differs."""
+        return map_leaves(arg, lambda leaf: self[leaf] if isinstance(leaf, torch.device) else leaf)
 
-    >>> device_said("cuda:1"), device_said("cpu:0")
-    (device(type='cuda', index=1), device(type='cpu'))
-    """
+
+STAYING = Devices.of({})
+
+
+def _device(given: object) -> torch.device:
     if not isinstance(given, str | torch.device):
         raise TypeError(f"a device is a torch.device or its name, such as 'cuda:0', not {given!r}")
     try:
         device = torch.device(given)
     except RuntimeError as error:
-        raise ValueError(f"{given!r} is no device ({str(error).splitlines()[0]}); say 'cpu', 'cuda:0' or 'meta'") from error
+        raise ValueError(f"{given!r} is no device ({str(error).splitlines()[0]}); pass 'cpu', 'cuda:0' or 'meta'") from error
     return torch.device(device.type) if device.type in ("cpu", "meta") else device
 
 
 def _with_index(device: torch.device) -> torch.device:
-    # "cuda" is the current device; tensors on it say its number.
+    # "cuda" is the current device; tensors on it have its number.
     index: Any = device.index
     if index is not None or device.type in ("cpu", "meta"):
         return device
@@ -90,166 +108,112 @@ def _with_index(device: torch.device) -> torch.device:
     return torch.device(device.type, torch.accelerator.current_device_index() if is_here else 0)
 
 
-DEVICE_TYPE_OPERATORS = frozenset({"higher_order.wrap_with_autocast", "torch.amp.autocast_mode._enter_autocast"})
-"""Operators whose first argument names a device type as a string."""
-
-
-def names_device_type(node: Node) -> bool:
-    """Return whether the first argument of a node is the type of the devices for which it changes something.
-
-    >>> names_device_type(Node("y", Op("toy.neg")))
-    False
-    """
-    return type(node.do) is Op and node.do.name in DEVICE_TYPE_OPERATORS and bool(node.args) and type(node.args[0]) is str
+WITH_DEVICE_TYPE = frozenset({"higher_order.wrap_with_autocast", "torch.amp.autocast_mode._enter_autocast"})
+"""Operators whose first argument is a device type as a string."""
 
 
 def moved_program(program: Program, devices: Devices) -> Program:
-    """Return the program with every device that its nodes say replaced; the same object if none differs.
+    """Return the program with the devices in the arguments of its nodes mapped; the same object if none differs.
 
     >>> from purefx.ir import Graph, Node, Op, Program
     >>> node = Node("a", Op("aten.arange.default"), (4,), (("device", torch.device("cpu")),))
     >>> moved_program(Program.of({"": Graph((), (node,))}), Devices.of("meta")).main.nodes[0].kwargs
     (('device', device(type='meta')),)
     """
-    return program.with_graphs({name: _moved_graph(program.graphs[name], devices) for name in program.order})
-
-
-def _moved_graph(graph: Graph, devices: Devices) -> Graph:
-    made = graph.with_nodes([_moved_node(node, devices) for node in graph.nodes])
-    output = moved_arg(graph.output, devices)
-    return made if output is graph.output else evolve(made, output=output)
+    graphs: dict[str, Graph] = {}
+    for name in program.order:
+        graph = program.graphs[name]
+        made, output = graph.with_nodes([_moved_node(node, devices) for node in graph.nodes]), devices.argument(graph.output)
+        graphs[name] = made if output is graph.output else evolve(made, output=output)
+    return program.with_graphs(graphs)
 
 
 def _moved_node(node: Node, devices: Devices) -> Node:
-    args, kwargs = moved_arg(node.args, devices), moved_arg(node.kwargs, devices)
-    if names_device_type(node):
-        args = (devices[torch.device(args[0])].type, *args[1:])
+    args, kwargs = devices.argument(node.args), devices.argument(node.kwargs)
+    if type(node.do) is Op and node.do.name in WITH_DEVICE_TYPE and type(args[0]) is str:
+        args = (_autocast_device(node.name, args[0], devices), *args[1:])
     elif type(node.do) is Op and _makes_tensors(node.do.target):
-        # A device that is not said is the CPU, of which alone memory can be pinned.
+        # The default device is the CPU, of which alone memory can be pinned.
         known = dict(kwargs)
         if known.get("device") is None and devices[CPU] is not CPU:
             known["device"] = devices[CPU]
         if known.get("pin_memory") is True and torch.device(known.get("device") or CPU).type != "cpu":
             known["pin_memory"] = False
-        made = tuple(known.items())
-        kwargs = kwargs if made == kwargs else made
+        kwargs = kwargs if tuple(known.items()) == kwargs else tuple(known.items())
     return node.evolve(args=args, kwargs=kwargs)
+
+
+def _autocast_device(name: str, kind: str, devices: Devices) -> str:
+    target = devices[torch.device(kind)].type
+    if target != kind and not torch.amp.is_autocast_available(target):
+        raise UnsupportedProgram(
+            f"{name} is a region under autocast of {kind!r}, and there is no autocast on {target!r}: export the module there, or "
+            "without autocast"
+        )
+    return target
 
 
 @cache
 def _makes_tensors(target: Any) -> bool:
-    # Whether an operator makes tensors out of none, on a device that it takes by name.
+    # Whether an operator takes no tensor, and a device by name.
     parameters = parameters_of(target) if isinstance(target, OpOverload) else ()
     by_name = any(one.name == "device" and one.kwarg_only for one in parameters)
     return by_name and not any("Tensor" in one.kind for one in parameters)
 
 
-def moved_arg(arg: Any, devices: Devices) -> Any:
-    """Return an argument with the devices in it replaced; the same object if none differs.
-
-    >>> moved_arg((1, torch.device("cpu")), Devices.of("meta"))
-    (1, device(type='meta'))
-    """
-    if isinstance(arg, torch.device):
-        return devices[arg]
-    if type(arg) not in CONTAINERS:
-        return arg
-    return with_children(arg, [moved_arg(part, devices) for part in children_of(arg)])
-
-
 @define
-class StorageViews:
-    """What became of memory that several tensors look at.
+class Copies:
+    """Copies of tensors and modules that share memory as the originals do.
 
-    >>> a, windows = torch.ones(4), StorageViews(copy=True)
-    >>> windows.window(a).zero_() is a, windows.window(a[1:]).tolist(), a.tolist()
+    >>> a, copies = torch.ones(4), Copies(True, STAYING)
+    >>> copies.tensor("a", a).zero_() is a, copies.tensor("b", a[1:]).tolist(), a.tolist()
     (False, [0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0])
     """
 
     copy: bool
-    devices: Devices | None = None
-    """Where they go; None leaves them."""
+    """Whether to copy what does not move."""
+    devices: Devices
     memories: dict[int, torch.Tensor] = field(factory=dict)
     """The new memory, by the key of the old."""
     memo: dict[int, Any] = field(factory=dict)
-    """What became of the rest, as ``copy.deepcopy`` has it."""
+    """The copies, as ``copy.deepcopy`` keeps them."""
 
-    def goes_to(self, tensor: torch.Tensor) -> torch.device | None:
-        """Return the device that a tensor moves to; None if it stays."""
-        if self.devices is None:
-            return None
-        device = device_of(tensor)
-        made = self.devices[device]
-        return None if made == device else made
+    def tensor(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        """Return the copy of a tensor; itself if it neither moves nor is to be copied."""
+        device = self.devices.target(value)
+        if device is None and not self.copy:
+            return value
+        if not has_window(value):
+            return copy_value(name, value, self.memo, device=device)
+        plain = as_plain(value)
+        if isinstance(plain, FakeTensor):
+            plain = plain.clone() if device is None else fake_on(plain, device)
+        else:
+            plain = self._window(plain, device)
+        return dressed(plain, value, self.memo)
 
-    def window(self, plain: torch.Tensor) -> torch.Tensor:
-        """Return what stands for a tensor, which is strided and needs no gradient."""
+    def _window(self, plain: torch.Tensor, device: torch.device | None) -> torch.Tensor:
         key = storage_key(plain)
-        memory = self.memories.get(key)
-        if memory is None:
+        if key not in self.memories:
             whole = torch.empty(0, dtype=torch.uint8, device=plain.device).set_(plain.untyped_storage())
-            device = self.goes_to(plain)
-            memory = self.memories[key] = whole.to(device) if device is not None else whole.clone() if self.copy else whole
-        return window_on(memory.untyped_storage(), plain)
+            self.memories[key] = whole.clone() if device is None else whole.to(device)
+        return window_on(self.memories[key].untyped_storage(), plain)
 
-
-def copied_modules(
-    modules: Sequence[tuple[str, torch.nn.Module]], tensors: Iterable[tuple[Any, Any]], windows: StorageViews
-) -> list[torch.nn.Module]:
-    """Return the modules to register.
-
-    Args:
-        modules: the modules, each with its slot.
-        tensors: what the program has in slots of its own, and what became of it.
-        windows: what became of memory that several look at, and whether to copy and to move; without a copy modules are new
-            only where one must move.
-
-    Raises:
-        UnsupportedProgram: Python cannot copy a module.
-
-    >>> linear = torch.nn.Linear(2, 2)
-    >>> [copied] = copied_modules([("a", linear)], [(linear.weight, "new")], StorageViews(copy=True))
-    >>> copied.__dict__["_parameters"]["weight"]
-    'new'
-    """
-    memo = windows.memo | {id(old): new for old, new in tensors}
-    held = [(name, tensor) for name, module in modules for tensor in tensors_of(module)]
-    if not windows.copy and all(windows.goes_to(tensor) is None for _, tensor in held):
-        return [module for _, module in modules]
-    several = _seen_twice([tensor for _, tensor in held]) | windows.memories.keys()
-    for name, tensor in held:
-        device = windows.goes_to(tensor)
-        if id(tensor) in memo:
-            continue
-        if not has_window(tensor):
-            copy_value(name, tensor, memo, device=device)
-        elif isinstance(tensor, FakeTensor):
-            memo[id(tensor)] = tensor if device is None else dressed(as_plain(tensor).to(device), tensor, memo)
-        elif device is not None or storage_key(tensor) in several:
-            memo[id(tensor)] = dressed(windows.window(as_plain(tensor)), tensor, memo)
-    return [_copied(name, module, memo) for name, module in modules]
-
-
-def _seen_twice(tensors: Iterable[torch.Tensor]) -> set[int]:
-    # Memory that several tensors look at: copying tensor by tensor would part them.
-    seen: dict[int, int] = {}
-    twice: set[int] = set()
-    for tensor in tensors:
-        if has_window(tensor):
-            key = storage_key(tensor)
-            if seen.setdefault(key, id(tensor)) != id(tensor):
-                twice.add(key)
-    return twice
-
-
-def _copied(name: str, module: torch.nn.Module, memo: dict[int, Any]) -> torch.nn.Module:
-    try:
-        return copying.deepcopy(module, memo)
-    except Exception as error:
-        raise UnsupportedProgram(
-            f"the module {type(module).__qualname__} at {name!r} cannot be copied ({type(error).__name__}: {error}); "
-            'lower with state="share" to use it as it is, or give it a __deepcopy__'
-        ) from error
+    def module(self, name: str, module: torch.nn.Module) -> torch.nn.Module:
+        """Return the copy of a module; itself if nothing in it moves and it is not to be copied."""
+        held = list(tensors_of(module))
+        if not self.copy and not any(map(self.devices.target, held)):
+            return module
+        for tensor in held:
+            if id(tensor) not in self.memo:
+                self.memo[id(tensor)] = self.tensor(name, tensor)
+        try:
+            return copying.deepcopy(module, self.memo)
+        except Exception as error:
+            raise UnsupportedProgram(
+                f"the module {type(module).__qualname__} at {name!r} cannot be copied ({type(error).__name__}: {error}); "
+                'lower with state="share" to use it as it is, or define __deepcopy__ in its class'
+            ) from error
 
 
 def materialise(program: Program, *, copy: bool, devices: Devices | None = None) -> dict[int, Any]:
@@ -257,8 +221,8 @@ def materialise(program: Program, *, copy: bool, devices: Devices | None = None)
 
     Args:
         program: whose state it is.
-        copy: make new tensors; otherwise the program's own are used.
-        devices: where they go; None leaves them.
+        copy: make new tensors; otherwise those that do not move are the program's own.
+        devices: the map of devices; None leaves them.
 
     Returns:
         Tensors, parameters, modules and other objects by cell.
@@ -266,62 +230,159 @@ def materialise(program: Program, *, copy: bool, devices: Devices | None = None)
     Raises:
         UnsupportedProgram: a module that the program holds cannot be copied.
     """
-    shared = _shared_storages(program) if copy or devices is not None else frozenset()
-    windows = StorageViews(copy, devices)
-    cells: dict[int, Any] = {}
-    modules: dict[int, tuple[str, torch.nn.Module]] = {}
-    for name, slot in program.state.pairs:
-        if slot.cell in cells or slot.cell in modules:
+    copies, cells = Copies(copy, devices or STAYING), dict[int, Any]()
+    for name, slot in sorted(program.state.pairs, key=lambda pair: pair[1].kind is SlotKind.MODULE):
+        if slot.cell in cells:
             continue
+        value = slot.value
         if slot.kind is SlotKind.MODULE:
-            modules[slot.cell] = (name, slot.value)
+            made = copies.module(name, value)
+        elif isinstance(value, torch.Tensor):
+            made = copies.memo[id(value)] = copies.tensor(name, value)
+            if slot.kind is SlotKind.PARAMETER and not isinstance(made, torch.nn.Parameter):
+                made = torch.nn.Parameter(made, requires_grad=value.requires_grad)
+        elif isinstance(value, torch.device):
+            made = copies.devices[value]
         else:
-            cells[slot.cell] = _value(name, slot, windows, shared)
-    if modules and (copy or devices is not None):
-        tensors = [(slot.value, cells[slot.cell]) for _, slot in program.state.pairs if slot.cell in cells]
-        copies = copied_modules(list(modules.values()), tensors, windows)
-        return cells | dict(zip(modules, copies, strict=True))
-    return cells | {cell: module for cell, (_, module) in modules.items()}
+            made = copy_value(name, value, copies.memo) if copy else value
+        cells[slot.cell] = made
+    return cells
 
 
-def _shared_storages(program: Program) -> frozenset[int]:
-    cells: dict[int, int] = {}
-    shared: set[int] = set()
-    for _, slot in program.state.pairs:
-        if cells.setdefault(slot.storage, slot.cell) != slot.cell:
-            shared.add(slot.storage)
-    return frozenset(shared).union(*program.state.entangled)
+@transformation(
+    proven=True,
+    laws=[
+        "on the meta device every value is what is said of it",
+        "back from the meta device everything is where it was",
+        "state that was tied, or shared memory, still does",
+        "a program of that device is the same object",
+    ],
+)
+def to_device(program: Program, device: torch.device | str | Mapping[Any, Any]) -> Program:
+    """Move a program to a device: its state, its inputs, and every device in it.
+
+    Before::
+
+        takes: user x: f32[4, 8];  parameter weight: f32[8, 8]
+        w = get weight                                                      # on cpu
+        y = aten.linear.default(x, w)
+        n = aten.arange.default(4, device=device("cpu"), pin_memory=False)
+
+    After ``to_device(program, "cuda:1")``::
+
+        takes: user x: f32[4, 8] on cuda:1;  parameter weight: f32[8, 8] on cuda:1
+        w = get weight                                                      # on cuda:1
+        y = aten.linear.default(x, w)
+        n = aten.arange.default(4, device=device("cuda:1"), pin_memory=False)
+
+    A trace does not distinguish ``torch.zeros(3)`` from ``torch.zeros(3, device=x.device)``, nor ``x.cpu()`` from
+    ``x.to(y.device)``.  So all devices move, also those that the code of the module names, and the device types of regions under
+    autocast.  No operator runs: sizes and strides of values stay.  State on the meta device has no contents.
+
+    Args:
+        program: a program at any stage.
+        device: a device or its name, to which everything moves; or a mapping of devices, which all move at once.  A key without
+            an index (``"cuda"``) stands for all of its type that are not keys themselves; devices that are no key stay.  A target
+            without an index is the current one.
+
+    Returns:
+        The moved program, with new state where it moved; the same object if nothing does.
+
+    Raises:
+        UnsupportedProgram: the device is not on this machine and there are contents to move; contents are missing (moving from
+            meta); or there is no autocast on the other device.
+        ValueError: torch does not know the device.
+        TypeError: ``device`` is no device, name or mapping.
+
+    >>> import purefx as px
+    >>> program = px.import_ep(torch.export.export(torch.nn.Linear(2, 3), (torch.ones(1, 2),)))
+    >>> moved = px.to_device(program, "meta")
+    >>> moved.state["weight"].value.device, moved.main.nodes[-1].meta["val"].device
+    (device(type='meta'), device(type='meta'))
+    >>> px.lower(moved)(torch.ones(1, 2, device="meta")).shape
+    torch.Size([1, 3])
+    """
+    devices = Devices.of(device)
+    moved = moved_program(program, devices)
+    state, memo = _moved_state(program, devices)
+    signature = evolve(program.signature, inputs=tuple([_moved_input(spec, devices) for spec in program.signature.inputs]))
+    graphs: dict[str, Graph] = {}
+    for name in moved.order:
+        graph = moved.graphs[name]
+        nodes = [node.evolve(meta=_moved_meta(node.meta, devices, memo)) for node in graph.nodes]
+        graphs[name] = graph.with_nodes(nodes, inputs=tuple([_moved_formal(one, devices, memo) for one in graph.inputs]))
+    made = moved.with_graphs(graphs)
+    if made is program and state is program.state and signature == program.signature:
+        return program
+    return made.evolve(state=state, signature=signature)
 
 
-def _value(name: str, slot: Slot, windows: StorageViews, shared: frozenset[int]) -> Any:
-    value = slot.value
-    if isinstance(value, torch.device) and windows.devices is not None:
-        return windows.devices[value]
-    if not isinstance(value, torch.Tensor):
-        return copy_value(name, value, windows.memo) if windows.copy else value
-    device = windows.goes_to(value)
-    is_shared, moves = slot.storage in shared, device is not None
-    if not (is_shared or moves or windows.copy) and (
-        isinstance(value, torch.nn.Parameter) or slot.kind is not SlotKind.PARAMETER
-    ):
+def _moved_input(spec: Any, devices: Devices) -> Any:
+    if not isinstance(spec, UserInput):
+        return spec
+    kind, default = spec.type, spec.default
+    if isinstance(kind, TensorType):
+        kind = evolve(kind, device=str(devices[torch.device(kind.device)]))
+    elif isinstance(kind, LiteralType):
+        kind = LiteralType(devices.argument(kind.value))
+    return evolve(spec, type=kind, default=default and LiteralType(devices.argument(default.value)))
+
+
+def _moved_state(program: Program, devices: Devices) -> tuple[State, dict[int, Any]]:
+    # The state, and the copy of each tensor that moved, by the id of the original.
+    going = {slot.cell: name for name, slot in program.state.pairs if _moves(slot.value, devices)}
+    if not going:
+        return program.state, {}
+    with _refusing(f"the state {', '.join(map(repr, going.values()))} cannot be moved"):
+        made = materialise(program, copy=False, devices=devices)
+    slots = [(name, slot) for name, slot in program.state.pairs if slot.cell in going]
+    changed = {name: evolve(slot, value=made[slot.cell]) for name, slot in slots}
+    return State(program.state.order, program.state.slots.update(changed)), {id(slot.value): made[slot.cell] for _, slot in slots}
+
+
+def _moves(value: Any, devices: Devices) -> bool:
+    if isinstance(value, torch.device):
+        return devices[value] is not value
+    tensors = tensors_of(value) if isinstance(value, torch.nn.Module) else [value] if isinstance(value, torch.Tensor) else []
+    return any(map(devices.target, tensors))
+
+
+@contextmanager
+def _refusing(words: str) -> Iterator[None]:
+    try:
+        with torch.no_grad():
+            yield
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UnsupportedProgram(
+            f"{words} ({reason}): tensors need contents and their device on this machine, or move to the meta device"
+        ) from error
+
+
+def _moved_formal(formal: Input, devices: Devices, memo: dict[int, Any]) -> Input:
+    meta = _moved_meta(formal.meta, devices, memo)
+    return formal if meta is formal.meta else evolve(formal, meta=meta)
+
+
+def _moved_meta(meta: Meta, devices: Devices, memo: dict[int, Any]) -> Meta:
+    # Tensors that several values share stay shared.
+    leaves, tree = pytree.tree_flatten(meta.get("val"))
+    made = [_described(leaf, devices, memo) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    if all(one is other for one, other in zip(made, leaves, strict=True)):
+        return meta
+    return MappingProxyType({**meta, "val": pytree.tree_unflatten(made, tree)})
+
+
+def _described(value: Any, devices: Devices, memo: dict[int, Any]) -> torch.Tensor:
+    device = devices.target(value)
+    if device is None:
         return value
-    if not has_window(value):
-        return copy_value(name, value, windows.memo, device=device) if moves or windows.copy else value
-    plain = as_plain(value)
-    if device is not None and isinstance(plain, FakeTensor):
-        plain = fake_on(plain, device)
-    elif is_shared or ((moves or windows.copy) and not _is_whole(plain)):
-        plain = windows.window(plain)
-    elif moves:
-        plain = plain.to(device)
-    elif windows.copy:
-        plain = plain.clone()
-    made = dressed(plain, value, windows.memo)
-    if slot.kind is SlotKind.PARAMETER and not isinstance(made, torch.nn.Parameter):
-        return torch.nn.Parameter(made, requires_grad=value.requires_grad)
-    return made
-
-
-def _is_whole(plain: torch.Tensor) -> bool:
-    # A clone of it lies in memory as it does: nothing overlaps, and there is nothing around it that a view could reach.
-    return type(plain) is FakeTensor or (plain.is_contiguous() and plain.nbytes == plain.untyped_storage().nbytes())
+    if id(value) not in memo:
+        with _refusing(f"a value of layout {value.layout} cannot be described on {device}"):
+            if isinstance(value, FakeTensor) and value.layout is torch.strided:
+                memo[id(value)] = fake_on(value, device)
+            elif value.is_meta:  # it has no contents to copy
+                memo[id(value)] = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+            else:
+                memo[id(value)] = value.to(device)
+    return memo[id(value)]

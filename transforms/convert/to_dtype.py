@@ -14,16 +14,16 @@ from typing import Any
 import torch
 from attrs import evolve
 
-from ...ir.arguments import CONTAINERS, Arg, Ref, bodies_in, children_of, with_children
+from ...ir.arguments import Ref, bodies_in, map_leaves
 from ...ir.calls.parts import part_names
 from ...ir.errors import UnsupportedProgram
-from ...ir.graph import Call, Get, Graph, Input, Node, Op
-from ...ir.inference import Propagation, running
+from ...ir.graph import Call, Get, Graph, Node, Op
+from ...ir.inference import Interpreter
 from ...ir.program import Program
+from ...ir.rewriter import Rewriter
 from ...ir.signature import TensorType, UserInput
 from ...ir.state import Slot, SlotKind, State
 from ...ir.state_changes import as_plain, dressed, has_window, kind_of_state
-from ...ir.torch_private import FakeTensor
 from ..cleanup import infer
 from ..deduplicate import deduplicate
 from ..inline import inline
@@ -31,12 +31,12 @@ from ..outline import outline
 from ..regions import is_check
 from ..transformation import transformation
 
-__all__ = ["said", "to_dtype"]
+__all__ = ["to_dtype"]
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 REINTERPRETS = frozenset({"aten.view.dtype"})
-"""Operators to which a dtype says how to read memory, which is no cast."""
+"""Operators whose dtype argument is a reinterpretation of memory, not a cast."""
 
 ONE_DTYPE = frozenset({
     "linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "einsum", "bilinear", "addr",
@@ -46,17 +46,17 @@ ONE_DTYPE = frozenset({
 """Operators of aten that refuse operands of several floating dtypes, though most of their fake kernels do not."""
 
 NORMS = frozenset({"layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "batch_norm"})
-"""Operators whose parameters may be wider than what they are given, and not narrower."""
+"""Operators whose parameters may be wider than their input, and not narrower."""
 
 
 class Casts:
-    """Finds which casts give the new dtype: those that an operator behind them demands.
+    """Finds which casts return the new dtype: those that an operator behind them demands.
 
     Args:
-        program: a flat program whose state and inputs have the new types; values behind them are worked out again.
+        program: a flat program whose state and inputs have the new types; the types behind them are inferred again.
         old: the dtype that it computed in.
         new: the dtype that state and inputs have now.
-        follow: globs of modules or nodes whose casts give the new dtype.
+        follow: globs of modules or nodes whose casts return the new dtype.
 
     >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), (), ())})
@@ -65,14 +65,11 @@ class Casts:
     """
 
     def __init__(self, program: Program, old: torch.dtype, new: torch.dtype, follow: tuple[str, ...]) -> None:
-        self.program = program
-        self.old = old
-        self.new = new
-        self.follow = follow
+        self.program, self.old, self.new, self.follow = program, old, new, follow
         self.refusing: dict[tuple[str, str], list[str]] = {}
-        """The operators that get both dtypes, with the operands that are of the old one."""
+        """The operators that would get both dtypes, with their operands of the old one."""
         self.owners: dict[str, list[tuple[str, Node]]] = {}
-        """The nodes that run each body of an operator, with the graphs that they stand in."""
+        """The nodes that run each body of an operator, with their graphs."""
         for name, node in program.nodes():
             for body in bodies_in(node.args, node.kwargs):
                 self.owners.setdefault(body, []).append((name, node))
@@ -83,22 +80,30 @@ class Casts:
         Raises:
             UnsupportedProgram: an operator gets both dtypes, and no cast is before it.
         """
+        nodes = list(self.program.nodes())
         changed = {(self.program.root, formal.name) for formal in self.program.main.inputs}
-        changed |= {(name, node.name) for name, node in self.program.nodes() if type(node.do) is Get or is_check(node)}
-        changed |= self._flip({(name, node.name) for name, node in self.program.nodes() if self._follows(node)})
+        changed |= {(name, node.name) for name, node in nodes if type(node.do) is Get or is_check(node)}
+        changed |= self._flip({(name, node.name) for name, node in nodes if self._follows(node)})
         while True:
-            self.program = Propagation(self.program, frozenset(changed), lenient=True).program()
-            self.refusing = {
-                (name, node.name): wide for name, node in self.program.nodes() if (wide := self._too_wide(name, node))
-            }
+            self.program = Interpreter(self.program, frozenset(changed), lenient=True).program()
+            found = [((name, node.name), self._too_wide(name, node)) for name, node in self.program.nodes()]
+            self.refusing = {place: wide for place, wide in found if wide}
             if not self.refusing:
                 return self.program
-            changed = {
-                cast for (graph, _), wide in self.refusing.items() for ref in wide if (cast := self._cast_before(graph, ref))
-            }
-            if not changed:
+            pairs = [(graph, ref) for (graph, _), wide in self.refusing.items() for ref in wide]
+            casts = {cast for pair in pairs if (cast := self._cast_before(*pair))}
+            if not casts:
                 raise self._refused()
-            self._flip(changed)
+            changed = self._flip(casts)
+
+    def _is_cast(self, node: Node) -> bool:
+        if type(node.do) is not Op or node.do.name in REINTERPRETS or is_check(node) or dtype_in(node.meta) is not self.old:
+            return False
+        return self._converted(node) is not node
+
+    def _converted(self, node: Node) -> Node:
+        args, kwargs = map_leaves((node.args, node.kwargs), lambda leaf: self.new if leaf is self.old else leaf)
+        return node.evolve(args=args, kwargs=kwargs)
 
     def _follows(self, node: Node) -> bool:
         names = (node.name, *(frame.path for frame in node.stack))
@@ -107,32 +112,30 @@ class Casts:
     def _flip(self, casts: set[tuple[str, str]]) -> set[tuple[str, str]]:
         for name in {name for name, _ in casts}:
             graph = self.program.graphs[name]
-            nodes = [self._flipped(node) if (name, node.name) in casts else node for node in graph.nodes]
+            nodes = [self._converted(node) if (name, node.name) in casts else node for node in graph.nodes]
             self.program = self.program.with_graphs({name: graph.with_nodes(nodes)})
         return casts
-
-    def _flipped(self, node: Node) -> Node:
-        return node.evolve(args=said(node.args, self.old, self.new), kwargs=said(node.kwargs, self.old, self.new))
 
     def _refused(self) -> UnsupportedProgram:
         (graph, name), wide = next(iter(self.refusing.items()))
         return UnsupportedProgram(
-            f"{graph or 'the root'} / {name} gets {self.old} and {self.new}, and would refuse them, as in eager after "
+            f"{graph or 'the root'} / {name} would get {self.old} and {self.new}, which it refuses, as in eager mode after "
             f"module.to({self.new}): {wide[0]!r} is {self.old}, and no cast is before it; convert what it is "
             "made of (a constant of the forward, for example), or keep the module that uses it"
         )
 
     def _too_wide(self, name: str, node: Node) -> list[str]:
-        short = short_name(node.do.name) if type(node.do) is Op else ""
+        short = short_name(node)
         if short not in ONE_DTYPE and short not in NORMS:
             return []
         metas = self.program.graphs[name].metas
-        given = {ref: dtype_in(metas[ref]) for ref in node.refs()}
-        wide = [ref for ref, dtype in given.items() if dtype is self.old] if self.new in given.values() else []
+        operands = {ref: dtype_in(metas[ref]) for ref in node.refs()}
+        wide = [ref for ref, dtype in operands.items() if dtype is self.old] if self.new in operands.values() else []
         return wide if short in ONE_DTYPE else [ref for ref in wide if ref == node.refs()[0]]
 
     def _cast_before(self, graph: str, name: str) -> tuple[str, str] | None:
-        # The nearest one on any way to a value, through values of the old dtype; what refuses its own operands is settled first.
+        # The nearest one on any way to a value, through values of the old dtype; operators that refuse their own operands are
+        # settled first.
         todo, seen = [(graph, name)], {(graph, name)}
         for place, value in todo:
             node = self.program.graphs[place].by_name.get(value)
@@ -149,23 +152,16 @@ class Casts:
         if node is None:
             found = [(outer, ref) for outer, owner in self.owners.get(place, ()) for ref in owner.refs()]
         else:
-            found = [(place, ref) for ref in node.refs()]
-            for inner in bodies_in(node.args, node.kwargs):
-                found += [(inner, ref) for ref in self.program.graphs[inner].output_refs()]
-        return [each for each in dict.fromkeys(found) if self._may_be_old(*each)]
-
-    def _may_be_old(self, place: str, name: str) -> bool:
-        val = self.program.graphs[place].metas[name].get("val")
-        return not isinstance(val, torch.Tensor) or val.dtype is self.old
-
-    def _is_cast(self, node: Node) -> bool:
-        if type(node.do) is not Op or node.do.name in REINTERPRETS or is_check(node) or dtype_in(node.meta) is not self.old:
-            return False
-        return said((node.args, node.kwargs), self.old, self.new) != (node.args, node.kwargs)
+            inside = [
+                (body, ref) for body in bodies_in(node.args, node.kwargs) for ref in self.program.graphs[body].output_refs()
+            ]
+            found = [*((place, ref) for ref in node.refs()), *inside]
+        vals = {each: self.program.graphs[each[0]].metas[each[1]].get("val") for each in found}
+        return [each for each, val in vals.items() if not isinstance(val, torch.Tensor) or val.dtype is self.old]
 
 
 def dtype_in(meta: Mapping[str, Any]) -> torch.dtype | None:
-    """Return the floating dtype that meta says, or None.
+    """Return the floating dtype of the value that meta describes, or None.
 
     >>> dtype_in({"val": torch.ones(1)}), dtype_in({"val": torch.ones(1).int()})
     (torch.float32, None)
@@ -174,25 +170,14 @@ def dtype_in(meta: Mapping[str, Any]) -> torch.dtype | None:
     return val.dtype if isinstance(val, torch.Tensor) and val.dtype in FLOATS else None
 
 
-def short_name(name: str) -> str:
-    """Return the name of an operator of aten without library and overload; "" for others.
+def short_name(node: Node) -> str:
+    """Return the name of an operator of aten without library and overload; "" for other nodes.
 
-    >>> short_name("aten.to.dtype"), short_name("toy.neg")
+    >>> short_name(Node("y", Op("aten.to.dtype"))), short_name(Node("y", Op("toy.neg")))
     ('to', '')
     """
-    library, _, rest = name.partition(".")
+    library, _, rest = (node.do.name if type(node.do) is Op else "").partition(".")
     return rest.partition(".")[0] if library == "aten" else ""
-
-
-def said(arg: Arg, old: torch.dtype, new: torch.dtype) -> Arg:
-    """Return what is said of the old dtype, said of the new one.
-
-    >>> said((1, torch.float32), torch.float32, torch.float64)
-    (1, torch.float64)
-    """
-    if arg is old:
-        return new
-    return with_children(arg, [said(part, old, new) for part in children_of(arg)]) if type(arg) in CONTAINERS else arg
 
 
 @transformation(
@@ -264,38 +249,33 @@ def to_dtype(
     if state is program.state and signature == program.signature:
         return program
     is_tree = any(type(node.do) is Call for _, node in program.nodes())
-    flat = inline(program) if is_tree else program
+    flat = (inline(program) if is_tree else program).evolve(state=state, signature=signature)
+    flat = flat.with_graphs({name: _without_identities(flat.graphs[name]) for name in flat.order})
     old = _dtype_of(program)
-    flat = flat.evolve(state=state, signature=signature).with_graphs({name: _open(flat, name) for name in flat.order})
     found = infer(_settled(Casts(flat, old, dtype, _globs(follow)).run(), old, dtype))
     if not is_tree:
         return found
     tree = outline(found)
     tree = deduplicate(tree) if "deduplicated" in program.facts else tree
-    return tree.with_graphs({name: program.graphs[name] for name in tree.order if _is_as_before(program, tree, name)})
+    same = [name for name in tree.order if name in program.graphs and _types(tree.graphs[name]) == _types(program.graphs[name])]
+    return tree.with_graphs({name: program.graphs[name] for name in same if tree.graphs[name] == program.graphs[name]})
 
 
-def _is_as_before(before: Program, after: Program, name: str) -> bool:
-    old, new = before.graphs.get(name), after.graphs[name]
-    if old is None or old != new:
-        return False
-    return all(dtype_in(mine) is dtype_in(theirs) for mine, theirs in zip(old.metas.values(), new.metas.values(), strict=True))
+def _types(graph: Graph) -> list[torch.dtype | None]:
+    return list(map(dtype_in, graph.metas.values()))
 
 
 def _globs(given: str | Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _is_float(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype in FLOATS
-
-
 def _dtype_of(program: Program) -> torch.dtype:
-    # What the program computes in: the floating dtype of most of its state, or of its inputs.
-    state = Counter(slot.value.dtype for _, slot in program.state.pairs if _is_float(slot.value))
+    # The dtype that the program computes in: the floating dtype of most of its state, or of its inputs.
+    state = [dtype_in({"val": slot.value}) for _, slot in program.state.pairs]
     types = [spec.type for spec in program.signature.inputs if isinstance(spec, UserInput)]
-    inputs = Counter(each.dtype for each in types if isinstance(each, TensorType) and each.dtype in FLOATS)
-    return next(iter((state or inputs).most_common(1)), (torch.float32, 0))[0]
+    inputs = [each.dtype for each in types if isinstance(each, TensorType) and each.dtype in FLOATS]
+    counts = Counter([dtype for dtype in state if dtype]) or Counter(inputs)
+    return next(iter(counts.most_common(1)), (torch.float32, 0))[0]
 
 
 def _converted_input(spec: Any, dtype: torch.dtype) -> Any:
@@ -307,21 +287,30 @@ def _converted_input(spec: Any, dtype: torch.dtype) -> Any:
 def _converted_state(program: Program, dtype: torch.dtype, keep: tuple[str, ...]) -> State:
     slots = dict(program.state.pairs)
     if any(slot.kind is SlotKind.MODULE for slot in slots.values()):
-        raise UnsupportedProgram("to_dtype cannot look into modules that a program holds as they are; convert before importing")
+        raise UnsupportedProgram("to_dtype cannot convert modules that a program calls as they are; convert before importing")
     kept = {slot.cell for name, slot in slots.items() if _is_kept(name, keep)}
-    goes = {name for name, slot in slots.items() if slot.cell not in kept and _is_to_convert(slot, dtype)}
+    goes = {name: slot for name, slot in slots.items() if slot.cell not in kept and _is_to_convert(slot, dtype)}
     if not goes:
         return program.state
-    memories: dict[int, list[str]] = {}
-    for name, slot in slots.items():
-        memories.setdefault(slot.storage, []).append(name)
-    made: dict[int, Any] = {}
-    for names in memories.values():
-        _convert({name: slots[name] for name in names}, goes, dtype, made)
-    return State(
-        program.state.order,
-        program.state.slots.update({name: evolve(slots[name], value=made[slots[name].cell]) for name in goes}),
-    )
+    memories: dict[int, dict[int, torch.Tensor]] = {}
+    for slot in slots.values():
+        memories.setdefault(slot.storage, {})[slot.cell] = slot.value
+    cells, made = {slot.cell for slot in goes.values()}, dict[int, Any]()
+    for name, slot in goes.items():
+        if slot.cell in made:
+            continue
+        shared = memories[slot.storage]
+        if len(shared) == 1:
+            made[slot.cell] = _cast(name, slot.value, dtype)
+        elif shared.keys() <= cells and len({value.dtype for value in shared.values()}) == 1:
+            made |= _cast_together(shared, dtype)
+        else:
+            names = ", ".join([repr(name) for name, other in slots.items() if other.storage == slot.storage])
+            raise UnsupportedProgram(
+                f"{names} share memory, and to_dtype would convert only some of them; keep all of them, or none"
+            )
+    changed = {name: evolve(slot, value=made[slot.cell]) for name, slot in goes.items()}
+    return State(program.state.order, program.state.slots.update(changed))
 
 
 def _is_kept(name: str, keep: tuple[str, ...]) -> bool:
@@ -329,88 +318,48 @@ def _is_kept(name: str, keep: tuple[str, ...]) -> bool:
 
 
 def _is_to_convert(slot: Slot, dtype: torch.dtype) -> bool:
-    return slot.kind is not SlotKind.CONSTANT and _is_float(slot.value) and slot.value.dtype is not dtype
+    return slot.kind is not SlotKind.CONSTANT and dtype_in({"val": slot.value}) not in (None, dtype)
 
 
-def _convert(slots: dict[str, Slot], goes: set[str], dtype: torch.dtype, made: dict[int, Any]) -> None:
-    # The tensors of one memory.
-    cells = {slot.cell: slot.value for slot in slots.values()}
-    chosen = {slots[name].cell for name in slots if name in goes}
-    if not chosen:
-        return
-    if len(cells) > 1 and (len({value.dtype for value in cells.values()}) > 1 or chosen != set(cells)):
-        raise UnsupportedProgram(
-            f"{', '.join(map(repr, slots))} share memory, and to_dtype would convert only some of them; keep all of them, or none"
-        )
-    whole = None
-    for cell, value in cells.items():
-        plain = as_plain(value) if has_window(value) else value.detach()
-        if len(cells) == 1:
-            plain = _cast(next(iter(slots)), plain, dtype)
-        else:
-            if whole is None:
-                count = plain.untyped_storage().nbytes() // plain.element_size()
-                whole = torch.as_strided(plain, (count,), (1,), 0).to(dtype)
-            plain = torch.as_strided(whole, plain.shape, plain.stride(), plain.storage_offset())
-        made[cell] = dressed(plain, value, {})
+def _cast_together(shared: Mapping[int, torch.Tensor], dtype: torch.dtype) -> dict[int, torch.Tensor]:
+    first = as_plain(next(iter(shared.values())))
+    count = first.untyped_storage().nbytes() // first.element_size()
+    whole = torch.as_strided(first, (count,), (1,), 0).to(dtype)
+    views = {cell: torch.as_strided(whole, one.shape, one.stride(), one.storage_offset()) for cell, one in shared.items()}
+    return {cell: dressed(view, shared[cell], {}) for cell, view in views.items()}
 
 
 def _cast(name: str, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    plain, reason = as_plain(value) if has_window(value) else value.detach(), ""
     try:
-        made = value.to(dtype)
+        made = plain.to(dtype)
+        reason = f"its .to returns a {kind_of_state(made)}" if type(made) is not type(plain) else ""
     except (RuntimeError, TypeError) as error:
-        raise _unconvertible(name, value, f"{type(error).__name__}: {str(error)[:200]}") from error
-    if type(made) is not type(value):
-        raise _unconvertible(name, value, f"its .to gives a {kind_of_state(made)}")
-    return made
-
-
-def _unconvertible(name: str, value: torch.Tensor, fault: str) -> UnsupportedProgram:
-    said = f"the state {name!r} is a {kind_of_state(value)}, which to_dtype cannot convert ({fault})"
-    return UnsupportedProgram(f"{said}; name it in keep=, or convert the module before exporting it")
-
-
-def _open(program: Program, name: str) -> Graph:
-    # Inputs have their new types, checks of types are filled in again when all types are known.
-    graph = _without_identities(program.graphs[name])
-    inputs, nodes = graph.inputs, [_with_dtype(node, None) if is_check(node) else node for node in graph.nodes]
-    if name == program.root:
-        specs = [spec for _, spec in program.inputs]
-        inputs = tuple([_typed(formal, spec, program) for formal, spec in zip(inputs, specs, strict=True)])
-    return graph.with_nodes(nodes, inputs=inputs)
+        made, reason = plain, f"{type(error).__name__}: {str(error)[:200]}"
+    if reason:
+        raise UnsupportedProgram(
+            f"the state {name!r} is a {kind_of_state(plain)}, which to_dtype cannot convert ({reason}); name it in keep=, or "
+            "convert the module before exporting it"
+        )
+    return dressed(made, value, {})
 
 
 def _without_identities(graph: Graph) -> Graph:
-    # A cast that gave its operand back is one tensor with it: where the trace uses the cast outside of the module call that made
-    # it, and the call itself uses it, others were given the operand.
-    said, instead = graph.metas, dict[str, dict[str, Ref]]()
-    for node in graph.nodes:
-        if type(node.do) is not Op or short_name(node.do.name) != "to" or not node.stack:
+    # A cast to the same dtype returns its operand: users outside of the module call of the cast use the operand, if the call
+    # itself uses the cast, too.  Checks of dtypes are open until all types are known.
+    metas, edit = graph.metas, Rewriter(graph)
+    for number, node in enumerate(graph.nodes):
+        if is_check(node):
+            edit.put(number, _with_dtype(node, None))
+        if short_name(node) != "to" or not node.stack or dtype_in(node.meta) is None:
             continue
         [operand, *_] = node.refs()
-        before = dtype_in(said[operand])
-        users = [graph.by_name[user] for user in graph.users.get(node.name, ())]
-        outside = [user for user in users if user.stack[: len(node.stack)] != node.stack]
-        if before is not None and before is dtype_in(node.meta) and 0 < len(outside) < len(users):
+        users = graph.users.get(node.name, ())
+        outside = [user for user in users if graph.by_name[user].stack[: len(node.stack)] != node.stack]
+        if dtype_in(metas[operand]) is dtype_in(node.meta) and 0 < len(outside) < len(users):
             for user in outside:
-                instead.setdefault(user.name, {})[node.name] = Ref(operand)
-    return graph.with_nodes([node.using(instead[node.name]) if node.name in instead else node for node in graph.nodes])
-
-
-def _typed(formal: Input, spec: Any, program: Program) -> Input:
-    val = formal.meta.get("val")
-    if not isinstance(val, FakeTensor) or not val.is_floating_point():
-        return formal
-    if isinstance(spec, UserInput):
-        wanted = spec.type.dtype if isinstance(spec.type, TensorType) else val.dtype
-    else:
-        slot = program.state.slots.get(getattr(spec, "slot", ""))
-        wanted = slot.value.dtype if slot is not None and isinstance(slot.value, torch.Tensor) else val.dtype
-    if val.dtype is wanted:
-        return formal
-    with running(val.fake_mode):
-        made = val.to(wanted)
-    return evolve(formal, meta={**formal.meta, "val": made})
+                edit.use(edit.position[user], node.name, Ref(operand))
+    return edit.graph()
 
 
 def _with_dtype(node: Node, dtype: torch.dtype | None) -> Node:
@@ -421,26 +370,17 @@ def _with_dtype(node: Node, dtype: torch.dtype | None) -> Node:
 
 
 def _settled(program: Program, old: torch.dtype, new: torch.dtype) -> Program:
-    # Checks say the dtypes that are there; what is as large as the old dtype can be is as large as the new one can be.
+    # Checks get the inferred dtypes; the largest and smallest numbers of the old dtype become those of the new one.
     limits = {getattr(torch.finfo(old), end): getattr(torch.finfo(new), end) for end in ("min", "max")}
     graphs: dict[str, Graph] = {}
     for name in program.order:
-        graph = program.graphs[name]
-        metas, nodes = graph.metas, list[Node]()
-        for node in graph.nodes:
+        edit = Rewriter(program.graphs[name])
+        for number, node in enumerate(edit.source.nodes):
             if is_check(node):
-                [ref] = node.refs()[:1]
-                val = metas[ref].get("val")
-                node = _with_dtype(node, val.dtype if isinstance(val, torch.Tensor) else None)
+                val = edit.source.metas[node.refs()[0]].get("val")
+                edit.put(number, _with_dtype(node, val.dtype if isinstance(val, torch.Tensor) else None))
             elif dtype_in(node.meta) is new:
-                args, kwargs = _limited((node.args, node.kwargs), limits)
-                node = node.evolve(args=args, kwargs=kwargs)
-            nodes.append(node)
-        graphs[name] = graph.with_nodes(nodes)
+                pair = map_leaves((node.args, node.kwargs), lambda leaf: limits.get(leaf, leaf) if type(leaf) is float else leaf)
+                edit.put(number, node.evolve(args=pair[0], kwargs=pair[1]))
+        graphs[name] = edit.graph()
     return program.with_graphs(graphs)
-
-
-def _limited(arg: Any, limits: dict[float, float]) -> Any:
-    if type(arg) is float:
-        return limits.get(arg, arg)
-    return with_children(arg, [_limited(part, limits) for part in children_of(arg)]) if type(arg) in CONTAINERS else arg

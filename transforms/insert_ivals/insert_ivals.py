@@ -17,7 +17,7 @@ import torch
 from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import Ref
 from ...ir.effects.resolved import node_effects, storages
-from ...ir.graph import Get, Graph, Node, Stack
+from ...ir.graph import Graph, Node, Stack
 from ...ir.inference import clone_value
 from ...ir.meta import Meta
 from ...ir.operators import op_of
@@ -25,10 +25,9 @@ from ...ir.origins import made_of
 from ...ir.own_operators import is_boundary, user_stack
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
-from ...ir.state import reading_place
 from ..transformation import UNLIMITED, Fuel, transformation
-from .sizes import Again, sizes_again
-from .versions import BoundaryValue, Chain, Leaves, boundary_values, chains, used_as_given
+from .sizes import sizes_again
+from .versions import BoundaryValue, Chain, Leaves, StateReads, boundary_values, chains, used_as_given
 
 __all__ = ["insert_ivals"]
 
@@ -104,15 +103,9 @@ class _Insertion:
         self.leaves = leaves
         self.edit = Rewriter(self.graph)
         self.sizes_left: set[str] = set()
-        """Sizes that are computed again somewhere, and may have no use left."""
+        """Recomputed sizes, which may have no users left."""
         self.numbers: frozenset[str] = frozenset()
-        self.reads: dict[tuple[str, Stack], tuple[str, int]] = {}
-        """The reads that are there, by slot and place: the value, and the number of the node."""
-        for number, node in enumerate(self.graph.nodes):
-            if type(node.do) is Get:
-                self.reads.setdefault((node.do.slot, node.stack), (node.name, number))
-        self.readers: dict[tuple[str, Stack], tuple[Node, int]] = {}
-        """The reads that are added, each with the number of its first user."""
+        self.reads = StateReads(program, self.edit)
         self.written: dict[object, list[int]] = {}
         """For each memory the numbers of the nodes that write to it."""
         self.find: Callable[[object], object] = lambda key: key
@@ -123,8 +116,7 @@ class _Insertion:
         edit = self.edit
         if edit.idle:
             return self.source
-        for node, number in self.readers.values():
-            edit.before(number, node, first=True)
+        self.reads.insert()
         edit.erase(*self._unused())
         return self.source.with_main(edit.graph())
 
@@ -146,14 +138,11 @@ class _Insertion:
         return gone
 
     def sizes(self) -> None:
-        """Compute sizes again in the calls that use them."""
-        found = sizes_again(self.source, self.leaves, self.edit, self._allows)
+        """Recompute sizes in the calls that use them."""
+        found = sizes_again(self.source, self.leaves, self.edit, self.fuel)
         if found is not None:
             self.sizes_left.update(found.again)
             self.numbers = frozenset(found.numbers)
-
-    def _allows(self, again: Again) -> bool:
-        return self.fuel.burn("compute", again.size, "again in", again.scope[-1] if again.scope else "the root")
 
     def versions(self, crossed: Sequence[BoundaryValue]) -> None:
         """Write versions of state to the state, and read them there."""
@@ -227,16 +216,7 @@ class _Insertion:
     def _reader(self, chain: Chain, stack: Stack, number: int) -> str:
         if chain.slot is None:
             return chain.target
-        depth, name = reading_place(self.source.state, chain.slot, stack)
-        place = (name, stack[:depth])
-        there = self.reads.get(place)
-        if there is not None and there[1] < number:
-            return there[0]
-        made, first = self.readers.get(place) or (None, number)
-        if made is None:
-            made = Node(self.edit.names.fresh(chain.target), Get(name), (), (), stack[:depth], self._meta(chain.target))
-        self.readers[place] = (made, min(first, number))
-        return made.name
+        return self.reads.read(self.graph.by_name[chain.target], chain.slot, number, stack)
 
     def _copied(self, name: str) -> Meta:
         meta = self._meta(name)

@@ -9,7 +9,7 @@ often equal only by that assertion.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -27,9 +27,10 @@ from ...ir.origins import made_of, origin_only
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
+from ..transformation import Fuel
 from .versions import Leaves
 
-__all__ = ["Again", "sizes_again"]
+__all__ = ["sizes_again"]
 
 SIZE = op_of(torch.ops.aten.sym_size.int)
 FLOORDIV = op_of(operator.floordiv)
@@ -42,38 +43,25 @@ Home = tuple[str, Frame | None]
 
 
 @frozen
-class Again:
-    """A use of a size that is computed again."""
-
-    size: str
-    used: int
-    """The number of the node that uses it; the number of nodes for the output of the root."""
-    scope: Stack
-    """The call that it is computed in."""
-    at: int
-    """The number of the node that it is computed in front of."""
-
-
-@frozen
 class _Place:
-    """A dimension of a tensor that a call can see."""
+    """A dimension of a tensor that is visible in a call."""
 
     tensor: str
     dim: int
     made: int
     """The number of the node that makes the tensor, and all of the call inside this one that it comes from; -1 for an input."""
     factor: int = 1
-    """How often the size is in it: the exporter writes ``n`` where a module divided ``2*n`` by two."""
+    """The multiple of the size: the exporter writes ``n`` if a module divided ``2*n`` by two."""
 
 
-def sizes_again(program: Program, leaves: Leaves, edit: Rewriter, allows: Callable[[Again], bool]) -> Sizes | None:
-    """Return the sizes of a flat program that are computed again; None where there are none.
+def sizes_again(program: Program, leaves: Leaves, edit: Rewriter, fuel: Fuel) -> Sizes | None:
+    """Recompute sizes of a flat program in other calls; returns None if there are none.
 
     Args:
         program: the flat program.
         leaves: what its preserved calls take and give.
         edit: the edits of its root, to which those are added.
-        allows: says of each use in turn whether it may be rewritten.
+        fuel: a rewrite is one use.
     """
     nodes = program.main.nodes
     numbers = _sizes(nodes)
@@ -83,7 +71,7 @@ def sizes_again(program: Program, leaves: Leaves, edit: Rewriter, allows: Callab
         return None
     found = Sizes(program, leaves, edit, numbers)
     for number, stack, size in found.uses():
-        found.rewrite(number, stack, size, allows)
+        found.rewrite(number, stack, size, fuel)
     return found
 
 
@@ -103,7 +91,7 @@ def _leaves_a_call(node: Node, numbers: Mapping[str, Node]) -> bool:
 
 
 class Sizes:
-    """Computes sizes again in other calls; each once for each call."""
+    """Recomputes sizes in other calls, at most once for each call."""
 
     def __init__(self, program: Program, leaves: Leaves, edit: Rewriter, numbers: Mapping[str, Node]) -> None:
         graph = program.main
@@ -137,7 +125,7 @@ class Sizes:
             if name in self.numbers and self.numbers[name].stack:
                 yield len(self.nodes), (), name
 
-    def rewrite(self, number: int, stack: Stack, size: str, allows: Callable[[Again], bool]) -> None:
+    def rewrite(self, number: int, stack: Stack, size: str, fuel: Fuel) -> None:
         """Recompute a size in the innermost possible call around a use, if that changes the interface of a call."""
         made = self.numbers[size].stack
         shared = len(common_prefix([made, stack]))
@@ -151,16 +139,13 @@ class Sizes:
             # As it was computed, if that can be, so that equal modules stay equal.
             new = self._computed(size, scope, at, read=False) or self._computed(size, scope, at, read=True)
             if new is not None:
-                if allows(Again(size, number, scope, at)):
-                    self._accept(size, number, scope, at, new)
+                if fuel.burn("compute", size, "again in", scope[-1] if scope else "the root"):
+                    for key, node in new.items():
+                        self.known[key] = at, Ref(node.name)
+                        self.edit.before(at, node)
+                    self.edit.use(number, size, self.known[size, scope[-1] if scope else None][1])
+                    self.again.add(size)
                 return
-
-    def _accept(self, size: str, number: int, scope: Stack, at: int, new: dict[Home, Node]) -> None:
-        for key, node in new.items():
-            self.known[key] = at, Ref(node.name)
-            self.edit.before(at, node)
-        self.edit.use(number, size, self.known[size, scope[-1] if scope else None][1])
-        self.again.add(size)
 
     def _look_around(self) -> None:
         for name, (_, stack) in self.made.items():

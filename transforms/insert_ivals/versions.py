@@ -94,7 +94,7 @@ COPY = "aten.copy_.default"
 
 @frozen
 class Chain:
-    """The versions of one piece of state in one run: the last one is stored by a ``copy_`` that is there."""
+    """The versions of one piece of state in one run; a ``copy_`` stores the last one."""
 
     target: str
     """A read of the state, or the user input that is written."""
@@ -231,21 +231,52 @@ def used_as_given(program: Program, leaves: Leaves, crossed: Sequence[BoundaryVa
     return work.program()
 
 
+class StateReads:
+    """Reads of state that are added to a graph, at most one for each slot and module call."""
+
+    def __init__(self, program: Program, edit: Rewriter) -> None:
+        self.state = program.state
+        self.edit = edit
+        reads = [(node, node.do.slot, number) for number, node in enumerate(program.main.nodes) if type(node.do) is Get]
+        self.there = {(slot, node.stack): (node.name, number) for node, slot, number in reversed(reads)}
+        """The first read of each slot in each place: the value, and the number of the node."""
+        self.added: dict[tuple[str, Stack], tuple[Node, int]] = {}
+        """The reads that are added, each with the number of its first user."""
+
+    def read(self, like: Node, slot: str, number: int, stack: Stack) -> str:
+        """Return a read of a slot for the node with a number, in the call that a stack names; named and described as another."""
+        depth, name = reading_place(self.state, slot, stack)
+        place = (name, stack[:depth])
+        there = self.there.get(place)
+        if there is not None and there[1] < number:
+            return there[0]
+        if place not in self.added:
+            fresh = self.edit.names.fresh(like.name)
+            self.added[place] = Node(fresh, Get(name), (), (), stack[:depth], like.meta), number
+        node, first = self.added[place]
+        self.added[place] = node, min(first, number)
+        return node.name
+
+    def insert(self) -> None:
+        """Insert the added reads before their first users."""
+        for node, number in self.added.values():
+            self.edit.before(number, node, first=True)
+
+
 class _Objects:
     def __init__(self, program: Program, leaves: Leaves) -> None:
         self.source = program
         self.graph = program.main
         self.leaves = leaves
         self.edit = Rewriter(program.main)
-        self.read: dict[tuple[str, Stack], str] = {}
-        """The reads that were added, by slot and place."""
+        self.reads = StateReads(program, self.edit)
 
     @cached_property
     def values(self) -> dict[str, Any]:
         return values_of(self.graph)
 
     def use(self, name: str, number: int, stack: Stack, fuel: Fuel) -> None:
-        """Make a use refer to the argument that a value is, if the calls that hide it have that argument."""
+        """Replace a use of a value by the argument that is the same object, if the calls that hide it take that argument."""
         made = self.graph.by_name[name].stack
         giving = self._giving(name, made, stack)
         if number < len(self.graph.nodes) and is_given(self.graph.nodes[number]):
@@ -257,7 +288,7 @@ class _Objects:
             return
         node = self.graph.by_name.get(found)
         if node is not None and type(node.do) is Get and self.leaves.hides(found, node.stack, stack):
-            found = self._again(node, node.do.slot, number, stack)
+            found = self.reads.read(node, node.do.slot, number, stack)
         self.edit.use(number, name, Ref(found))
 
     def _object(self, name: str, stack: Stack) -> str | None:
@@ -291,14 +322,7 @@ class _Objects:
         mine, theirs = self.values.get(operand), self.values.get(name)
         return mine is None or theirs is None or alike(mine, theirs)
 
-    def _again(self, node: Node, slot: str, number: int, stack: Stack) -> str:
-        depth, name = reading_place(self.source.state, slot, stack)
-        place = (name, stack[:depth])
-        if place not in self.read:
-            self.read[place] = self.edit.names.fresh(node.name)
-            self.edit.before(number, Node(self.read[place], Get(name), (), (), stack[:depth], node.meta))
-        return self.read[place]
-
     def program(self) -> Program:
-        """Return the program with what is used instead; the same object where nothing is."""
+        """Return the program with the replaced uses; the same object if there are none."""
+        self.reads.insert()
         return self.source if self.edit.idle else self.source.with_main(self.edit.graph())

@@ -1,12 +1,12 @@
-"""``without``: a program without some nodes of its root: what they gave becomes inputs, what they took becomes outputs.
+"""``without``: a program without some nodes of its root; their results become inputs, their operands become outputs.
 
-What is cut off may have meant something else than what stands in its place: an input shares no memory with another one, whatever
-the value that it stands for did.  Whether that matters is for the caller to find out; here a valid program is made, or none.
+The program is valid, and may compute something else: an input shares no memory with another one, though the value that it
+replaces did.  The caller tests whether that matters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -39,14 +39,11 @@ from ..transformation import observed
 __all__ = ["claiming_less", "type_of", "with_interface", "without", "without_unused"]
 
 STAYS = (UserOutput, StateMutation, InputMutation)
-"""Outputs that mean the same of a part; gradients and losses are values like others there, and tokens order nothing."""
+"""Outputs that keep their kind in a part; gradients and losses become plain values, and tokens order nothing."""
 
 
 def type_of(value: Any) -> TensorType | None:
-    """Return the type of an input that takes such a tensor; None for what no input can stand for.
-
-    Args:
-        value: a tensor, fake or not.
+    """Return the type of an input for a tensor, fake or not; None for other values.
 
     >>> type_of(torch.ones(2, 3))
     TensorType(dtype=torch.float32, shape=(2, 3), device='cpu')
@@ -57,13 +54,13 @@ def type_of(value: Any) -> TensorType | None:
 
 
 def without(program: Program, gone: Collection[str]) -> Program | None:
-    """Return a program without some nodes of its root, or None if nothing can stand for what they gave.
+    """Return a program without some nodes of its root, or None if no input can replace one of their results.
 
-    Of new inputs the type is said, and no fake value; ``infer`` works those out, and whether others still hold.
+    New inputs have types and no fake values; ``infer`` computes those.
 
     Args:
         program: any valid program; its root may call modules.
-        gone: nodes of the root.  Results that are taken of them one by one go as well, and reads of state that nothing uses then.
+        gone: nodes of the root.  Their projections go as well, and reads of state that nothing uses then.
 
     >>> from purefx.ir import Op, Signature
     >>> nodes = (Node("y", Op("toy.neg"), (Ref("x"),), meta={"val": torch.ones(2)}), Node("z", Op("toy.exp"), (Ref("y"),)))
@@ -96,7 +93,7 @@ def without(program: Program, gone: Collection[str]) -> Program | None:
         for arg, spec in pairs
         if type(arg) is not Ref or arg.name not in lost
     ]
-    # What the nodes that are gone used of the others is returned.
+    # Operands of the nodes that are gone are returned.
     used = {name for node in graph.nodes if node.name in lost for name in node.refs()}
     for node in nodes:
         is_tensor = "val" not in node.meta or isinstance(node.meta["val"], torch.Tensor)
@@ -117,19 +114,19 @@ def _stands_for(program: Program, node: Node) -> TensorType | ObjectType | float
     elif "val" not in node.meta and any(
         type(spec) is UserInput and type(spec.type) is ObjectType for spec in program.signature.inputs
     ):
-        return ObjectType()  # traced without examples: nothing says what a value is
+        return ObjectType()  # traced without examples: types of values are unknown
     number = size_number(value) if isinstance(value, SYMBOLIC) else value
     return number if type(number) in (int, float, bool) else type_of(value)
 
 
 def with_interface(program: Program, main: Graph, inputs: Sequence[InputSpec], outputs: Sequence[OutputSpec]) -> Program:
-    """Return a program with another root and what its inputs and outputs are for, called without pytrees.
+    """Return a program with another root and signature, called without pytrees; guards, which count the inputs, go.
 
     Args:
-        program: where the rest comes from; guards, which count the inputs, go.
+        program: the source of the rest.
         main: the root.
-        inputs: for each of its inputs what it is for.
-        outputs: for each of its outputs; mutations count the inputs of the program as it was.
+        inputs: the specs of its inputs.
+        outputs: the specs of its outputs; mutations count the inputs of the program as it was.
     """
     users = [evolve(spec, default=None) if type(spec) is UserInput and spec.default is not None else spec for spec in inputs]
     made = program.with_boundary(main, users, outputs, in_spec=None, out_spec=None, arg_names=(), lifted=())
@@ -140,10 +137,7 @@ def with_interface(program: Program, main: Graph, inputs: Sequence[InputSpec], o
 
 
 def claiming_less(program: Program) -> Program:
-    """Return a program that has no history, and says of itself only what can be looked up.
-
-    Args:
-        program: any program.
+    """Return a program without history, with the facts that can be observed in it.
 
     >>> claiming_less(Program.of({"": Graph((), ())}, facts=frozenset({"outlined"}))).facts >= {"outlined"}
     False
@@ -159,28 +153,19 @@ def without_unused(program: Program, *, only: Collection[str] | None = None) -> 
         program: any valid program.
         only: the inputs that may go; by default all.
     """
-    program = program.with_graphs({name: _without_unused_reads(program.graphs[name]) for name in program.order})
+    for name in program.order:
+        graph = program.graphs[name]
+        used = {*graph.users, *graph.output_refs()}
+        nodes = [node for node in graph.nodes if type(node.do) is not Get or node.name in used]
+        program = program.with_graphs({name: graph.with_nodes(nodes)})
     graph, specs = program.main, program.signature
     used = {*graph.users, *graph.output_refs()}
     mutated = {graph.inputs[spec.index].name for spec in specs.outputs if type(spec) is InputMutation}
-    pairs = [
-        (formal, spec)
-        for formal, spec in program.inputs
-        if formal.name in used or formal.name in mutated or not (only is None or formal.name in only)
-    ]
+    kept = {*used, *mutated, *([] if only is None else {formal.name for formal in graph.inputs} - set(only))}
+    pairs = [pair for pair in program.inputs if pair[0].name in kept]
     if len(pairs) < len(graph.inputs):
         main = graph.with_nodes(graph.nodes, inputs=tuple([formal for formal, _ in pairs]))
         program = with_interface(program, main, [spec for _, spec in pairs], specs.outputs)
     left = program.pruned()
-    return without_slots(left, _unused_slots(left))
-
-
-def _without_unused_reads(graph: Graph) -> Graph:
-    used = {*graph.users, *graph.output_refs()}
-    return graph.with_nodes([node for node in graph.nodes if type(node.do) is not Get or node.name in used])
-
-
-def _unused_slots(program: Program) -> list[str]:
-    uses: Mapping[str, Any] = state_uses(program)
-    taken = {spec.slot for spec in program.signature.inputs if type(spec) is StateInput}
-    return [name for name in program.state if name not in uses and name not in taken]
+    taken = {spec.slot for spec in left.signature.inputs if type(spec) is StateInput}
+    return without_slots(left, [name for name in left.state if name not in taken.union(state_uses(left))])

@@ -1,6 +1,6 @@
-"""``Search``: the program as far as it is reduced, the questions that were asked, and how large a program is.
+"""``Search``: the reduced program so far, the candidates that were tested, and the cost of a program.
 
-A candidate is tested if it is valid, smaller, and was not tested before; who proposes it does not check that.
+A candidate is tested if it is valid, smaller, and was not tested before.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ...ir.signature import LiteralType, StateInput, TensorType, UserInput
 from ...ir.verify import verify
 from ..cleanup import infer
 
-__all__ = ["Search", "TimeIsUp", "literals_in", "operators_in", "weight"]
+__all__ = ["Search", "TimeIsUp", "cost", "literals_in", "operators_in"]
 
 USUAL = frozenset({torch.float32, torch.int64, torch.bool})
-"""What a program is written in that says nothing else."""
+"""The dtypes of simple programs."""
 
 
 def operators_in(program: Program) -> int:
-    """Return how many operators a program has, those in bodies once for each body.
+    """Return the number of operators of a program, counted once for each body.
 
     >>> from purefx.ir import Graph
     >>> operators_in(Program.of({"": Graph((), (Node("y", Op("toy.neg")), Node("w", Get("w")))) }))
@@ -36,11 +36,11 @@ def operators_in(program: Program) -> int:
     return sum(type(node.do) is Op for _, node in program.nodes())
 
 
-def weight(program: Program) -> tuple[int, ...]:
-    """Return how large a program is; the smaller of two is the one to show.
+def cost(program: Program) -> tuple[int, ...]:
+    """Return the cost of a program, by which programs are compared.
 
     >>> from purefx.ir import Graph
-    >>> weight(Program.of({"": Graph((), ())})) < weight(Program.of({"": Graph((), (Node("y", Op("toy.neg")),))}))
+    >>> cost(Program.of({"": Graph((), ())})) < cost(Program.of({"": Graph((), (Node("y", Op("toy.neg")),))}))
     True
     """
     kinds = [type(node.do) for _, node in program.nodes()]
@@ -102,20 +102,20 @@ def _description(program: Program) -> int:
 Predicate = Callable[[Program], bool]
 
 Change = Callable[[Program], Program | None]
-"""Makes a candidate of the program as it is; None, or an error of ours, says that there is none."""
+"""Returns a candidate made of the program; None, or a ``PurefxError``, if there is none."""
 
 
 class TimeIsUp(Exception):
-    """No more questions."""
+    """The time limit is reached."""
 
 
 class Search:
-    """A reduction that is under way.
+    """A reduction in progress.
 
     Args:
-        program: where it starts; valid.
-        is_wrong: the question.
-        seconds: after these no more questions are asked.
+        program: the valid program to start with.
+        is_wrong: the predicate.
+        seconds: the time limit.
 
     >>> from purefx.ir import Graph, Node, Op
     >>> nodes = tuple(Node(name, Op("toy.neg"), (1,)) for name in "ab")
@@ -129,46 +129,46 @@ class Search:
     def __init__(self, program: Program, is_wrong: Predicate, *, seconds: float) -> None:
         self.program = program
         self.best = program
-        """The smallest one that is wrong."""
+        """The smallest wrong program."""
         self.steps: list[str] = []
         self.tried = 0
         self._is_wrong = is_wrong
         self._met: set[Program] = {program}
-        """Programs that it was at, or that are not wrong."""
+        """The programs that were tested."""
         self._began = time.monotonic()
         self._ends = self._began + seconds
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """The time since the start."""
         return time.monotonic() - self._began
 
     def begin(self) -> None:
-        """Ask about the program itself.
+        """Test the program itself.
 
         Raises:
-            MinimizeError: it is not wrong, or the question fails on it.
+            MinimizeError: it is not wrong, or the predicate raises.
         """
         self.tried += 1
-        advice = "is_wrong(program) has to be true of the program that is given, before anything is cut away"
+        advice = "is_wrong(program) has to return True for the program that you pass"
         try:
             wrong = bool(self._is_wrong(self.program))
         except Exception as error:
             said = f"is_wrong raised {type(error).__name__} for the given program: {error}"
-            raise MinimizeError(f"{said}; {advice}. Where raising is what is wrong, catch it and return True") from error
+            raise MinimizeError(f"{said}; {advice}. If the exception is the fault, catch it and return True") from error
         if not wrong:
-            raise MinimizeError(f"there is nothing to reduce: {advice}; make its arguments from the program that it is given")
+            raise MinimizeError(f"there is nothing to reduce: {advice}; make the arguments from the program that it gets")
 
-    def offer(self, told: str, change: Change, *, larger: bool = False) -> bool:
-        """Go on with a candidate if it is wrong as well.
+    def offer(self, step: str, change: Change, *, larger: bool = False) -> bool:
+        """Test a candidate, and continue with it if it is wrong, too.
 
         Args:
-            told: what was done, for the list of steps.
+            step: the change, for the list of steps.
             change: makes the candidate.
-            larger: whether it may be larger, because others that it leads to are not.
+            larger: whether it may be larger, because later candidates are not.
 
         Raises:
-            TimeIsUp: there is no time to ask.
+            TimeIsUp: the time limit is reached.
         """
         if time.monotonic() > self._ends:
             raise TimeIsUp
@@ -180,14 +180,14 @@ class Search:
         if candidate is None or not self._asked(candidate):
             return False
         self.program = candidate
-        self.steps.append(told)
-        if weight(candidate) < weight(self.best):
+        self.steps.append(step)
+        if cost(candidate) < cost(self.best):
             self.best = candidate
         return True
 
     def _valid(self, made: Program, *, larger: bool) -> Program | None:
-        # Types of values that a change took away are worked out last: only of a valid program can they be.
-        if not larger and weight(made) >= weight(self.program):
+        # Types that a change dropped are inferred last, because inference needs a valid program.
+        if not larger and cost(made) >= cost(self.program):
             return None
         if made in self._met or verify(made):
             return None
@@ -198,7 +198,7 @@ class Search:
         self.tried += 1
         try:
             wrong = bool(self._is_wrong(candidate))
-        except Exception:  # noqa: BLE001  whatever it says, it is another fault than the one that is searched for
+        except Exception:  # noqa: BLE001  it is another fault than the one that is searched for
             wrong = False
         self._met.add(candidate)
         return wrong

@@ -1,6 +1,6 @@
 """Simpler types and operators: smaller sizes, usual dtypes, default arguments, small numbers.
 
-Each function takes the search and proposes candidates; ``infer`` decides whether operators take what they then get.
+Each function takes the search and proposes candidates; ``infer`` rejects those whose operators refuse their operands.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from ...ir.arguments import CONTAINERS, Arg, Body, Ref, children_of, refs_in, with_children
+from ...ir.arguments import Arg, Body, Ref, map_leaves, refs_in
 from ...ir.expression import Apply, Sym
 from ...ir.graph import Graph, Input, Node, Op
-from ...ir.inference import FakeValues
-from ...ir.inference.walk import without_value
+from ...ir.inference import FakeValues, without_value
 from ...ir.program import Program
 from ...ir.signature import Constraints, TensorType, UserInput
-from ...ir.state import Slot, State
+from ...ir.state import State
 from .cutting import with_interface
 from .search import Search, literals_in
 
@@ -35,7 +34,7 @@ def _same(value: Any) -> Any:
 
 @frozen
 class Changes:
-    """What stands in place of sizes, dtypes and literals, wherever they stand.
+    """Maps for all sizes, dtypes and literals of a program.
 
     >>> import purefx as px
     >>> program = px.import_ep(torch.export.export(torch.nn.Linear(2, 3), (torch.ones(1, 2),)))
@@ -66,31 +65,21 @@ class Changes:
 
     def _graph(self, graph: Graph) -> Graph:
         inputs = tuple([Input(formal.name, without_value(formal.meta)) for formal in graph.inputs])
-        nodes = [
-            Node(
-                node.name,
-                node.do,
-                mapped(node.args, self.literal),
-                mapped(node.kwargs, self.literal),
-                node.stack,
-                without_value(node.meta),
-            )
-            for node in graph.nodes
-        ]
+        nodes: list[Node] = []
+        for node in graph.nodes:
+            args, kwargs = mapped((node.args, node.kwargs), self.literal)
+            nodes.append(node.evolve(args=args, kwargs=kwargs, meta=without_value(node.meta)))
         return Graph(inputs, tuple(nodes), graph.output)
 
     def _state(self, state: State) -> State | None:
         cells: dict[int, set[int]] = {}
         for _, slot in state.pairs:
             cells.setdefault(slot.storage, set()).add(slot.cell)
-        made: dict[int, Any] = {}
-        slots: dict[str, Slot] = {}
-        for name, slot in state.pairs:
-            value = made[slot.cell] if slot.cell in made else made.setdefault(slot.cell, self._tensor(slot.value))
-            if value is not slot.value and len(cells[slot.storage]) > 1:
-                return None
-            slots[name] = slot if value is slot.value else evolve(slot, value=value)
-        return State(state.order, state.slots.update(slots))
+        made = {slot.cell: self._tensor(slot.value) for _, slot in state.pairs}
+        changed = {name: evolve(slot, value=made[slot.cell]) for name, slot in state.pairs if made[slot.cell] is not slot.value}
+        if any(len(cells[slot.storage]) > 1 for slot in changed.values()):
+            return None
+        return State(state.order, state.slots.update(changed))
 
     def _tensor(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
@@ -104,34 +93,24 @@ class Changes:
         return part.requires_grad_(value.requires_grad)
 
 
-def mapped(arg: Arg, leaf: Map) -> Any:
-    """Return an argument with other literals.
-
-    Args:
-        arg: any argument.
-        leaf: gives what stands in place of a literal; may return it unchanged.
+def mapped(arg: Any, leaf: Map) -> Any:
+    """Return an argument with its literals mapped.
 
     >>> mapped((Ref("x"), (1, 2)), lambda literal: literal + 1)
     (Ref(name='x'), (2, 3))
     """
-    if type(arg) in CONTAINERS:
-        return with_children(arg, [mapped(part, leaf) for part in children_of(arg)])
-    return arg if type(arg) in (Ref, Body) else leaf(arg)
+    return map_leaves(arg, lambda part: part if type(part) in (Ref, Body) else leaf(part))
 
 
 def use_usual_types(search: Search) -> None:
-    """Put numbers in the place of symbolic sizes, compute in single precision and with long integers.
-
-    Args:
-        search: what is reduced.
-    """
-    search.offer("put numbers in the place of symbols", _with_numbers)
+    """Replace symbolic sizes by numbers, and dtypes by float32 and int64."""
+    search.offer("replace symbols by numbers", _with_numbers)
     for dtype, usual in USUAL.items():
 
         def change(value: Any, dtype: torch.dtype = dtype, usual: torch.dtype = usual) -> Any:
             return usual if value is dtype else value
 
-        search.offer(f"{usual} in the place of {dtype}", Changes(dtype=change, literal=change).program)
+        search.offer(f"replace {dtype} by {usual}", Changes(dtype=change, literal=change).program)
 
 
 def _with_numbers(program: Program) -> Program | None:
@@ -144,15 +123,11 @@ def _with_numbers(program: Program) -> Program | None:
 
 
 def shrink_sizes(search: Search) -> None:
-    """Make sizes smaller, each wherever it stands, the largest first; alone, with literals, with its multiples.
-
-    Args:
-        search: what is reduced.
-    """
+    """Make sizes smaller, each everywhere, the largest first; alone, with equal literals, with its multiples."""
     for size in sorted(_sizes(search.program), reverse=True):
         for less in dict.fromkeys((1, 2, 3, size // 2)):
             if 0 < less < size and any(
-                search.offer(f"make sizes of {size} {less}", changes.program) for changes in _resizing(size, less)
+                search.offer(f"replace size {size} by {less}", changes.program) for changes in _resizing(size, less)
             ):
                 break
 
@@ -160,13 +135,13 @@ def shrink_sizes(search: Search) -> None:
 def _sizes(program: Program) -> set[int]:
     shapes = [spec.type.shape for spec in program.signature.inputs if type(spec) is UserInput and type(spec.type) is TensorType]
     shapes += [tuple(slot.value.shape) for _, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)]
-    # A literal may be a factor of a size: views say those that belong together.
+    # A literal may be a factor of a size, as in views.
     shapes += [tuple(literals_in(node)) for _, node in program.nodes()]
     return {size for shape in shapes for size in shape if type(size) is int and 1 < size < LARGEST}
 
 
 LARGEST = 2**31
-"""Larger numbers among arguments mean the end."""
+"""Larger numbers among arguments mean the end of a dimension."""
 
 
 def _resizing(size: int, less: int) -> Iterator[Changes]:
@@ -188,17 +163,13 @@ USUAL: Mapping[Any, torch.dtype] = {
 
 
 def simplify_literals(search: Search) -> None:
-    """Leave out arguments that have defaults, and make numbers small, one by one.
-
-    Args:
-        search: what is reduced.
-    """
+    """Drop arguments that have defaults, and make numbers small, one by one."""
     for name in search.program.order:
         for at in [node.name for node in search.program.graphs[name].nodes if type(node.do) is Op]:
-            # Those of a node begin again after each that was a success.
+            # Start again with a node after each success.
             while any(
-                search.offer(f"{told} of {at}", partial(_with_node, name=name, made=made))
-                for told, made in _simpler(search.program.graphs[name].by_name[at])
+                search.offer(f"{step} of {at}", partial(_with_node, name=name, made=made))
+                for step, made in _simpler(search.program.graphs[name].by_name[at])
             ):
                 pass
 
@@ -210,13 +181,13 @@ def _with_node(program: Program, *, name: str, made: Node) -> Program:
 
 def _simpler(node: Node) -> Iterator[tuple[str, Node]]:
     for number, (key, _) in enumerate(node.kwargs):
-        yield f"leave out {key}", node.evolve(kwargs=(*node.kwargs[:number], *node.kwargs[number + 1 :]))
+        yield f"drop {key}", node.evolve(kwargs=(*node.kwargs[:number], *node.kwargs[number + 1 :]))
     if node.args and not refs_in(node.args[-1:]):
-        yield f"leave out argument {len(node.args) - 1}", node.evolve(args=node.args[:-1])
+        yield f"drop argument {len(node.args) - 1}", node.evolve(args=node.args[:-1])
     for place, literal in enumerate(literals_in(node)):
         for simple in SIMPLE.get(type(literal), ()):
             if simple != literal:
-                yield f"{simple} in the place of {literal}", _with_literal(node, place, simple)
+                yield f"replace {literal} by {simple}", _with_literal(node, place, simple)
 
 
 SIMPLE: Mapping[type, tuple[Any, ...]] = {bool: (False,), int: (0, 1, 2), float: (1.0, 2.0, 0.5)}
@@ -228,5 +199,4 @@ def _with_literal(node: Node, place: int, simple: Any) -> Node:
     def leaf(literal: Arg) -> Arg:
         return simple if next(places) == place else literal
 
-    args = mapped(node.args, leaf)
-    return node.evolve(args=args, kwargs=mapped(node.kwargs, leaf))
+    return node.evolve(args=mapped(node.args, leaf), kwargs=mapped(node.kwargs, leaf))

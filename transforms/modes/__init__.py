@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from .to_bodies import regions_to_bodies
-from .to_regions import bodies_to_regions
+from .regions import bodies_to_regions, regions_to_bodies
 
 __all__ = ["bodies_to_regions", "regions_to_bodies"]

@@ -1,7 +1,7 @@
-"""In which gradient mode each graph of a program runs, and what it leaves open.
+"""The two forms of a region in which operators run in another mode, and the gradient mode of each node.
 
-A marker sets the mode for everything that runs after it, in callers too, until the next one; the operator with a body sets it
-for its body only.
+A marker sets the mode for all nodes that run after it, in callers too, until the next one; an operator with a body sets it for
+its body only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...ir.operators import op_of
 from ...ir.program import Program
 from ...ir.torch_private import ENTER_AUTOCAST, EXIT_AUTOCAST, SET_GRAD_ENABLED
 
-__all__ = ["ENTER", "EXIT", "PLACES", "SET_GRAD", "WITH_AUTOCAST", "WITH_GRAD", "Mode", "Modes", "is_op", "wrapped"]
+__all__ = ["BODY_AT", "ENTER", "EXIT", "SET_GRAD", "WITH_AUTOCAST", "WITH_GRAD", "Mode", "Modes", "is_op", "name_of", "wrapped"]
 
 _hop: Any = torch.ops.higher_order
 
@@ -29,37 +29,45 @@ WITH_GRAD = op_of(_hop.wrap_with_set_grad_enabled)
 WITH_AUTOCAST = op_of(_hop.wrap_with_autocast)
 """The markers, and the operators with a body."""
 
-PLACES = {WITH_GRAD.name: 1, WITH_AUTOCAST.name: 4}
+BODY_AT = {WITH_GRAD.name: 1, WITH_AUTOCAST.name: 4}
 """Which argument of those operators is the body; literals are before it, operands after it."""
 
 KEPT = "kept"
-"""A graph that leaves the mode as it found it."""
+"""The exit mode of a graph that leaves the mode unchanged."""
 
 Mode = bool | None
-"""A gradient mode; None if it is not known."""
+"""A gradient mode; None if it is unknown."""
 
 
 def is_op(node: Node, *ops: Op) -> bool:
-    """Return whether a node calls one of some operators.
+    """Return whether a node calls one of these operators.
 
     >>> is_op(Node("y", SET_GRAD, (False,)), SET_GRAD, ENTER), is_op(Node("y", Op("toy.neg")), SET_GRAD)
     (True, False)
     """
-    return type(node.do) is Op and node.do.name in [op.name for op in ops]
+    return name_of(node) in [op.name for op in ops]
+
+
+def name_of(node: Node) -> str:
+    """Return the name of the operator of a node; "" for calls and reads.
+
+    >>> name_of(Node("y", Op("toy.neg")))
+    'toy.neg'
+    """
+    return node.do.name if type(node.do) is Op else ""
 
 
 def wrapped(node: Node) -> str | None:
-    """Return the body that a node runs in another mode; None for any other node, and for one that is not written so.
+    """Return the body that a node runs in another mode; None for any other node, and for arguments of another form.
 
     >>> wrapped(Node("y", WITH_GRAD, (False, Body("inner")))), wrapped(Node("y", SET_GRAD, (False,)))
     ('inner', None)
     """
-    if not is_op(node, WITH_GRAD, WITH_AUTOCAST) or node.kwargs:
+    place = BODY_AT.get(name_of(node))
+    if place is None or node.kwargs or len(node.args) <= place or (place == 1 and type(node.args[0]) is not bool):
         return None
-    place = PLACES[node.do.name] if type(node.do) is Op else 0
-    body = node.args[place] if place < len(node.args) else None
-    says = type(node.args[0]) is bool or not is_op(node, WITH_GRAD)
-    return body.graph if type(body) is Body and says else None
+    body = node.args[place]
+    return body.graph if type(body) is Body else None
 
 
 class Modes:
@@ -67,7 +75,7 @@ class Modes:
 
     Args:
         program: the program.
-        grad: the mode that its root runs in.
+        grad: the mode of its caller.
 
     >>> from purefx.ir import Graph
     >>> Modes(Program.of({"": Graph((), (Node("n", SET_GRAD, (False,)),), ())}), grad=True).before("")
@@ -77,21 +85,23 @@ class Modes:
     def __init__(self, program: Program, *, grad: bool) -> None:
         self.program = program
         self.exits: dict[str, Mode | str] = {}
-        """What each graph leaves the mode at."""
+        """The mode after each graph."""
         self.levels: dict[str, tuple[int, int]] = {}
-        """How many other regions each graph closes that it did not open, and leaves open."""
+        """How many other regions each graph closes without opening them, and how many it leaves open."""
         for name in program.bottom_up:
-            nodes = program.graphs[name].nodes
-            found: Mode | str = KEPT
+            nodes, mode = program.graphs[name].nodes, KEPT
             for node in nodes:
-                found = self._after(node, found)
-            self.exits[name] = found
-            self.levels[name] = leveled(self.level(node) for node in nodes)
+                mode = self._after(node, mode)
+            self.exits[name] = mode
+            self.levels[name] = leveled(map(self.level, nodes))
         self.entries: dict[str, Mode] = {program.root: grad}
-        """What each graph runs in; None where that is not one mode."""
+        """The mode before each graph; None if callers differ."""
         for name in reversed(program.bottom_up):
             for node, mode in zip(program.graphs[name].nodes, self.before(name), strict=False):
-                self._enter(node, mode)
+                inside = node.args[0] if is_op(node, WITH_GRAD) and node.args else mode
+                known = inside if type(inside) is bool else None
+                for body in bodies_of(node):
+                    self.entries[body] = known if self.entries.get(body, known) is known else None
 
     def before(self, name: str) -> list[Mode]:
         """Return the mode before each node of a graph, and after the last one."""
@@ -102,30 +112,21 @@ class Modes:
         return found
 
     def level(self, node: Node) -> tuple[int, int]:
-        """Return how many regions a node closes and how many it opens; a gradient mode is none of them."""
-        do = node.do
+        """Return how many regions a node closes and how many it opens; markers of gradient modes do not count."""
         if is_op(node, SET_GRAD):
             return 0, 0
-        if type(do) is Op and do.effects.scope:
-            return int(do.effects.scope < 0), int(do.effects.scope > 0)
-        found = [self.levels[body] for body in bodies_of(node)]
-        return max(found, default=(0, 0))
+        if type(node.do) is Op and node.do.effects.scope:
+            return int(node.do.effects.scope < 0), int(node.do.effects.scope > 0)
+        return max([self.levels[body] for body in bodies_of(node)], default=(0, 0))
 
-    def _after(self, node: Node, mode: Mode | str) -> Mode | str:
+    def _after(self, node: Node, mode: Any) -> Any:
         if is_op(node, SET_GRAD):
-            value = node.args[0] if len(node.args) == 1 and not node.kwargs else None
-            return value if type(value) is bool else None
+            return node.args[0] if len(node.args) == 1 and type(node.args[0]) is bool else None
         if type(node.do) is Op and "inference_mode" in node.do.name:
-            return None  # it turns gradients off, and on again as they were
+            return None  # it turns gradients off, and restores them
         if is_op(node, WITH_GRAD):
             return mode
-        left = {self.exits[body] for body in bodies_of(node)}
-        if left <= {mode, KEPT}:
+        left = {self.exits[body] for body in bodies_of(node)} - {KEPT, mode}
+        if not left:
             return mode
-        return left.pop() if len(left) == 1 else None  # of several bodies one runs
-
-    def _enter(self, node: Node, mode: Mode) -> None:
-        inside = node.args[0] if is_op(node, WITH_GRAD) and node.args else mode
-        known = inside if type(inside) is bool else None
-        for body in bodies_of(node):
-            self.entries[body] = known if self.entries.get(body, known) is known else None
+        return left.pop() if len(left) == 1 and len(bodies_of(node)) == 1 else None  # of several bodies one runs

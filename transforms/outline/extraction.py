@@ -32,7 +32,7 @@ class MovedBodies:
         self.program = program
         self.names = names
         self.graphs: dict[str, Graph] = {}
-        """Those that are written anew."""
+        """The rewritten bodies."""
         self._known: dict[tuple[str, str], str] = {}
         self._first: dict[str, str] = {}
         self._todo: list[tuple[str, str]] = []
@@ -69,7 +69,7 @@ class MovedBodies:
 
 
 def inside_of(path: str) -> Relocation:
-    """Return how the body of a module writes what the root names.
+    """Return the relocation of paths from the root into the body of a module.
 
     >>> from purefx.ir import Get
     >>> inside_of("a").do(Get("a.weight"))
@@ -102,18 +102,18 @@ class Scope:
         self.entered: set[Frame] = set()
         """The calls inside it that were begun."""
         self.inputs: dict[str, None] = {}
-        """Values that it takes from outside, by first use: equal layers must be equal bodies."""
+        """Its inputs, by first use: equal layers must be equal bodies."""
         self.received: set[str] = set()
         """Values that a call inside it returned."""
         self.outputs: dict[str, None] = {}
-        """Values made inside it that are used outside; in the order in which they are made once the walk is finished."""
+        """Its outputs; in the order of their nodes once the walk is finished."""
         self.calls: tuple[Node, ...] = ()
         """The nodes of its parent that call it."""
         self._inside: Relocation | None = None
 
     @property
     def inside(self) -> Relocation:
-        """How its body writes what the root names."""
+        """The relocation of paths from the root into its body."""
         if self._inside is None:
             self._inside = inside_of(self.path)
         return self._inside
@@ -162,7 +162,7 @@ class Walk:
         self._rest: Stack = ()
         """The calls around the nodes that stay flat in the current call."""
         self._homes: dict[str, Scope] = dict.fromkeys(self.values, self.root)
-        """For each value where it is made."""
+        """The scope that makes each value."""
         self._take(nodes)
         if not self.returned:
             self._finish()

@@ -1,4 +1,4 @@
-"""``outline`` and then ``deduplicate``, in one walk: equal calls are recognised before bodies are made of them, and one is made.
+"""``outline`` and ``deduplicate`` in one walk: calls are interned before bodies are made, and one body is made for each class.
 
 A call is written as the tokens of the body that it would have (``deduplicate.py`` says of what), from the scopes of the walk; the
 first of equal ones becomes a body, and the others only say what is true of all.  What comes out is what the two transformations
@@ -18,7 +18,7 @@ from ...ir.names import Names, relative
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ..deduplicate import deduplicate
-from ..shared_bodies import Standing, for_all, ids_of, placed, with_named_reads
+from ..shared_bodies import EqualBody, ids_of, placed, shared_body
 from .extraction import Scope, Walk
 from .outline import outline, walked
 
@@ -57,7 +57,7 @@ def _is_plain(walk: Walk) -> bool:
 
 
 class _Merging:
-    """Groups the calls of a walk, and the bodies of its operators, by the body that they become.
+    """The intern table of a walk: classes of equal calls and of equal bodies of operators.
 
     Args:
         walk: one in which no body reads state or calls a module.
@@ -82,7 +82,7 @@ class _Merging:
             called = scope.path, number
             self.same[called] = min(self.same.get(called, scope.number), scope.number)
         self.members: dict[int, dict[Scope | str, list[str]]] = {}
-        """What becomes each class, in calling order, and the paths of the modules that each stands in."""
+        """The members of each class, in calling order, each with the paths of its modules."""
         for one, path in self._calling_order():
             self.members.setdefault(self.classes[one], {}).setdefault(one, []).append(path)
 
@@ -165,7 +165,7 @@ class _Merging:
         types = {module.path: module.type_name for module in self.source.modules}
         ids = ids_of(standing, types, frozenset(names.values()))
         made = self._made(ids)
-        graphs = {ids[ROOT]: walk.main(), **{ids[number]: self._for_all(made[number], number) for number in self.members}}
+        graphs = {ids[ROOT]: walk.main(), **{ids[number]: self._shared(made[number], number) for number in self.members}}
         bodies = {one: ids[number] for one, number in self.classes.items() if isinstance(one, str)}
         return {name: _with_bodies(graph, bodies) for name, graph in graphs.items()} if bodies else graphs
 
@@ -187,14 +187,11 @@ class _Merging:
     def _stays(self, one: Scope | str) -> bool:
         return next(iter(self.members[self.classes[one]])) is one
 
-    def _for_all(self, graph: Graph, number: int) -> Graph:
-        members = self.members[number]
-        if len(members) == 1:
-            return with_named_reads(graph)
-        users = [(self._standing(one), paths) for one, paths in members.items()]
-        return for_all(graph, [(graph, users[0][1]), *users[1:]], raw=number not in self.of_operators)
+    def _shared(self, graph: Graph, number: int) -> Graph:
+        others = [self._equal(one) for one in list(self.members[number])[1:]]
+        return shared_body(graph, others, raw=number not in self.of_operators)
 
-    def _standing(self, one: Scope | str) -> Standing | Graph:
+    def _equal(self, one: Scope | str) -> EqualBody | Graph:
         if not isinstance(one, Scope):
             return self.source.graphs[str(one)]
         values = self.walk.values
@@ -206,7 +203,7 @@ class _Merging:
                 nodes.extend(entry.calls)
             else:
                 nodes.extend([values[name] for name in entry.outputs])
-        return Standing([values[name] for name in one.inputs], nodes)
+        return EqualBody([values[name] for name in one.inputs], nodes)
 
 
 ROOT = "root"

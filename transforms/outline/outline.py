@@ -24,11 +24,11 @@ from .extraction import Walk
 __all__ = ["outline", "walked"]
 
 Item = Hashable
-"""What a level is made of: a frame (a module call), or the number of a node that stands for itself."""
+"""An item of a level: a frame (a module call), or the number of a node."""
 
 
 Edges = dict[Item, dict[Item, None]]
-"""For each item those that come before it."""
+"""The predecessors of each item."""
 
 
 def gather(program: Program, flat: Collection[Frame]) -> tuple[list[Node], list[Frame]]:
@@ -62,16 +62,15 @@ def _arrange(
     run: list[int], depth: int, stacks: list[Stack], before: list[list[int]], whole: Collection[Frame], flat: dict[Frame, None]
 ) -> list[tuple[list[int], bool]]:
     items = {number: _item(number, depth, stacks) for number in run}
-    if not _is_one_run_each(run, items):
+    edges = _item_edges(run, items, before)
+    while torn := _torn(edges, whole):
+        flat.update(torn)
+        for number in run:
+            if items[number] in torn:
+                stacks[number] = (*stacks[number][:depth], *stacks[number][depth + 1 :])
+                items[number] = _item(number, depth, stacks)
         edges = _item_edges(run, items, before)
-        while torn := _torn(edges, whole):
-            flat.update(torn)
-            for number in run:
-                if items[number] in torn:
-                    stacks[number] = (*stacks[number][:depth], *stacks[number][depth + 1 :])
-                    items[number] = _item(number, depth, stacks)
-            edges = _item_edges(run, items, before)
-        run = _sorted_by_item(run, items, edges)
+    run = _sorted_by_item(run, items, edges)
     pieces: list[tuple[list[int], bool]] = []
     last: Item = None
     for number in run:
@@ -100,19 +99,6 @@ def _torn(edges: Edges, whole: Collection[Frame]) -> dict[Frame, None]:
     return torn
 
 
-def _is_one_run_each(run: Sequence[int], items: dict[int, Item]) -> bool:
-    seen: set[Item] = set()
-    last: Item = None
-    for number in run:
-        item = items[number]
-        if item is not last and item != last:
-            if item in seen:
-                return False
-            seen.add(item)
-            last = item
-    return True
-
-
 def _item_edges(run: list[int], items: dict[int, Item], before: list[list[int]]) -> Edges:
     edges: Edges = {}
     for number in run:
@@ -132,7 +118,7 @@ def _sorted_by_item(run: list[int], items: dict[int, Item], edges: Edges) -> lis
     sorter = TopologicalSorter(edges)
     sorter.prepare()
     ready: list[int] = []
-    """The first members of the items that can come."""
+    """The first members of the ready items."""
     order: list[int] = []
     while sorter.is_active():
         for item in sorter.get_ready():

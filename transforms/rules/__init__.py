@@ -6,8 +6,8 @@ rewrites it.
 
 from __future__ import annotations
 
+from .match import Match
 from .pattern import any_of, module, through
-from .place import Match
 from .rule import Rule, RuleSet, rule
 
 __all__ = ["Match", "Rule", "RuleSet", "any_of", "module", "rule", "through"]

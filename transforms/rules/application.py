@@ -7,7 +7,7 @@ go apart where their instances disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
 from typing import Any
@@ -20,7 +20,7 @@ from ...ir.calls.call_graph import Instance, all_instances, called_at, inner_ins
 from ...ir.errors import InvalidProgram, RuleError
 from ...ir.graph import Call, Graph, Node, Op, common_prefix, place_of
 from ...ir.importing.constants import with_constants
-from ...ir.inference import CallValues, FakeValues, branches_of, disagreement_of_branches
+from ...ir.inference import CallValues, FakeValues, disagreement_of_branches, values_of
 from ...ir.inference.values import LOCK
 from ...ir.names import Names
 from ...ir.own_operators import is_boundary
@@ -28,30 +28,49 @@ from ...ir.program import Program
 from ..cleanup import infer
 from ..transformation import Fuel
 from .draft import Draft, meta_of, origin_of_match
-from .explanation import CONDITION, MEMORY, UNCHANGED, Left, RewriteLog, conditions_hold, note_place, note_rules
-from .legality import Legality, Placement
-from .matching import Found, root_of
+from .explanation import CONDITION, MEMORY, UNCHANGED, Left, RewriteLog, note_place, note_rules
+from .legality import Legality
+from .match import Match
+from .matching import Found, Search, root_of
 from .new_state import NewState, as_staged
-from .pattern import Through
-from .place import Match, Places, Scope
-from .several import ways
+from .pattern import Through, role
 from .trace import Template, Unknown, described
 
 __all__ = ["Application"]
 
 
+class Places:
+    """The instances of the graphs of a program, and the values of their calls, worked out on demand."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.calls = CallValues(program)
+
+    @cached_property
+    def paths(self) -> Mapping[str, tuple[str, ...]]:
+        """The modules that each graph is the body of."""
+        return all_instances(self.program)
+
+    @cached_property
+    def has_regions(self) -> bool:
+        """Whether operators run bodies or open regions: then these decide about values as well, and values are inferred."""
+        several = [do for name in self.program.order for do in self.program.graphs[name].distinct if type(do) is Op]
+        return any(do.effects.scope or do.effects.through_bodies for do in several)
+
+
 @frozen(eq=False)
 class _Answer:
-    """What a rule puts in the place of a match, for one instance of the graph."""
+    """The replacement of a match, for one instance of the graph."""
 
     place: Match
     nodes: Sequence[Node]
     results: Sequence[Ref]
-    has_tensors: bool
+    sources: Sequence[Any]
+    """The operands in the program."""
     values_are_known: bool
 
     def code(self, like: _Answer) -> object:
-        """What is written, whatever the new nodes are called: instances that have it alike share it."""
+        """Return the nodes and the new state, whatever the nodes are called: instances with equal ones share them."""
         named = dict(zip([node.name for node in self.nodes], map(Ref, [node.name for node in like.nodes]), strict=False))
         notes = self.place.notes
         state = [(name, new.kind, new.persistent) for name, new in notes.added.items()]
@@ -66,12 +85,12 @@ class Sweep:
         work: the rules, and the program.
         name: the id of the graph.
         places: the instances of the graphs.
-        calls: the values of each call.
     """
 
-    def __init__(self, work: Application, name: str, places: Places, calls: CallValues) -> None:
-        self.work, self.name, self.places, self.calls = work, name, places, calls
+    def __init__(self, work: Application, name: str, places: Places) -> None:
+        self.work, self.name, self.places = work, name, places
         self.program, self.fuel, self.state, self.hits = work.program, work.fuel, work.state, work.hits[name]
+        self.fakes = work.fakes
         self.graph = work.program.graphs[name]
         self.classes: Mapping[str, int] = {}
         """Where instances disagree, the class of each: the walk ends there, and goes on when they are apart."""
@@ -84,26 +103,36 @@ class Sweep:
         """Whether a match waits for values that are inferred behind the walk."""
         self.left: list[Left] | None = None
         """What was left alone, and why; None where nobody asks."""
+        self._present = {id(do.target) for do in self.graph.distinct if type(do) is Op}
+        """The operators of the graph, and of the nodes that are made."""
+        self._rules: dict[int, Sequence[Any]] = {}
+        self._at: dict[int, Mapping[str, Any]] = {}
 
-    @cached_property
+    @property
     def paths(self) -> tuple[str, ...]:
-        """The instances of the graph: who has not to tell them apart does not ask."""
-        return self.places.of(self.name)
+        """The instances of the graph."""
+        return self.places.paths[self.name]
 
     @cached_property
     def draft(self) -> Draft:
         """The graph as it is by now."""
         return Draft(self.graph)
 
-    @cached_property
-    def legality(self) -> Legality:
-        """What may be done."""
-        return Legality(self.program, self.name, lambda: self.paths, self.draft.values)
+    def node_of(self, name: str) -> Node | None:
+        """Return the current node of a value; None for an input."""
+        return self.draft.nodes.get(name)
+
+    def values_at(self, instance: int) -> Mapping[str, Any]:
+        """Return the fake values at one instance, by name; those that differ between its calls are left out."""
+        if instance not in self._at:
+            several = [values_of(graph) for graph in self.places.calls.at(self.name, self.paths[instance])]
+            self._at[instance] = several[0] if len(several) == 1 else {}
+        return self._at[instance]
 
     @cached_property
-    def placement(self) -> Placement:
-        """Where what replaces a match may stand."""
-        return Placement(self.draft, self.legality)
+    def legality(self) -> Legality:
+        """The checks of matches and replacements."""
+        return Legality(self.program, self.name, self.draft, lambda: self.paths)
 
     def run(self, *, is_top_down: bool = False) -> Graph:
         """Return the graph after the rules; the same object if none matched.
@@ -122,36 +151,35 @@ class Sweep:
         if not candidates or not self.draft.known:
             return self.graph
         self.has_values = self.draft.has_values
-        self.at_fixpoint = self._at_fixpoint(candidates)
+        nodes, new = self.draft.nodes, [name for names in self.draft.made.values() for name in names]
+        again = [name for name in (*candidates, *new) if name in nodes and id(root_of(nodes[name])) in self.work.by_id]
+        self.at_fixpoint = not self.is_waiting and not again
         made = self.draft.graph()
-        for name in ("legality", "placement", "_scope"):  # they know the walk: without them it is freed at once
-            self.__dict__.pop(name, None)
+        self.__dict__.pop("legality", None)  # it refers to the walk, which is freed at once without it
         return made
-
-    def _at_fixpoint(self, candidates: Iterable[str]) -> bool:
-        # Whether no node is left at which a rule could match: what another walk would find.
-        nodes, made = self.draft.nodes, [name for names in self.draft.made.values() for name in names]
-        return not self.is_waiting and not any(
-            name in nodes and id(root_of(nodes[name])) in self.work.by_id for name in (*candidates, *made)
-        )
 
     def _rewritten(self, name: str, at: str) -> list[str]:
         # The names of the nodes that are new, where a rule matched.
         node = self.draft.nodes[name]
-        for rule in self.work.by_id.get(id(root_of(node)), ()):
+        search = Search(self.node_of, self.work.arguments)
+        for rule in self._rules_at(id(root_of(node))):
             if rule.once and self.hits.is_by(rule.name, name):
                 continue
-            for found in ways(rule.pattern, node, self._node_of, lambda value: self._users_of(value, at)):
+            for found in search.results(rule.pattern, node, lambda value: self._users_of(value, at)):
                 if (made := self._applied(rule, found, at)) is not None:
                     return made
         return []
 
-    def _node_of(self, name: str) -> Node | None:
-        return self.draft.nodes.get(name)
+    def _rules_at(self, root: int) -> Sequence[Any]:
+        # The rules for a root whose other operators the graph has as well.
+        if root not in self._rules:
+            several = self.work.by_id.get(root, ())
+            self._rules[root] = [rule for rule in several if not any(map(self._present.isdisjoint, rule.needs))]
+        return self._rules[root]
 
     def _users_of(self, name: str, at: str) -> list[Node]:
         # Those that the walk has come to.
-        nodes, position = self.draft.nodes, self.draft.edit.position
+        nodes, position = self.draft.nodes, self.draft.position
         users = [nodes[user] for user in self.graph.users.get(name, ()) if user in nodes]
         return [user for user in users if position[user.name] < position[at] and name in user.refs()]
 
@@ -179,21 +207,21 @@ class Sweep:
         return [node.name for node in made if node.name in self.draft.nodes and before == root.name]
 
     def _possible(self, rule: Any, found: Found, at: str) -> tuple[dict[str, Node], str] | None:
-        # The nodes that go with a match if nothing else uses them, and where what replaces it stands; None where it may not be.
-        stands = self.placement.of(found, at, keeps_inner=rule.keeps_inner)
-        return self._leave(rule, found, stands) if callable(stands) else stands
+        # The nodes that go with a match if nothing else uses them, and the node before which the replacement goes.
+        place = self.legality.place_of(found, at, keeps_inner=rule.keeps_inner)
+        return self._leave(rule, found, place) if isinstance(place, str) else place
 
-    def _leave(self, rule: Any, found: Found, why: Callable[[], str]) -> None:
+    def _leave(self, rule: Any, found: Found, why: str) -> None:
         if self.left is not None:
-            self.left.append(Left(rule.name, found.nodes[0], why(), self.name))
+            self.left.append(Left(rule.name, found.nodes[0], why, self.name))
 
-    # -- what is put there ------------------------------------------------------------------------------------------------------
+    # -- replacements -----------------------------------------------------------------------------------------------------------
 
     def _answers(self, rule: Any, found: Found, at: str) -> list[_Answer | None]:
-        # What the rule puts there: for the first instance, and for the others where it asked which one it is.
-        names = self.draft.edit.names
+        # The replacement for the first instance, and for the others where it depends on the instance.
+        names = self.draft.names
         place, first = self._answer(rule, found, at, 0, names)
-        if not place.notes.asked or len(self.paths) == 1:
+        if not place.notes.by_instance or len(self.paths) == 1:
             return [first]
         taken = [node.name for node in first.nodes] if first is not None else []
         others = [self._answer(rule, found, at, number, names.without(taken))[1] for number in range(1, len(self.paths))]
@@ -205,73 +233,57 @@ class Sweep:
         return answers
 
     def _answer(self, rule: Any, found: Found, at: str, instance: int, names: Names) -> tuple[Match, _Answer | None]:
-        # None where a condition does not hold, the rule builds nothing, or what it builds may not stand there.
-        place = Match(self._scope, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
-        if rule.conditions and not conditions_hold(rule, place):
-            return place, self._leave(rule, found, lambda: CONDITION)
+        # None where a condition does not hold, the replacement is None, or it is not legal.
+        place = Match(self, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
         try:
-            answer = self._written(rule, place, names)
-        except Unknown:
-            if self.draft.has_values:
-                raise
-            self.is_waiting = True
-            return place, self._leave(rule, found, lambda: UNCHANGED)
+            if not place.holds(rule.where):
+                return place, self._leave(rule, found, CONDITION)
+            traced = self._template(rule, place)
         except Exception as error:
+            if isinstance(error, Unknown) and not self.draft.has_values:
+                self.is_waiting = True
+                return place, self._leave(rule, found, UNCHANGED)
             note_place(error, rule.name, place)
             raise
-        if answer is None:
-            return place, self._leave(rule, found, lambda: UNCHANGED)
-        if len(place.found.nodes) > len(found.nodes) and self._possible(rule, place.found, at) is None:
-            return place, None
-        roots, nodes, results = place.roots, answer.nodes, answer.results
-        if [result.name for result in results] == [root.name for root in roots]:
-            return place, self._leave(rule, found, lambda: UNCHANGED)
-        self.legality.check_effects(rule.name, place, nodes, any_effects=rule.any_effects)
-        if not self.legality.shares_alike(roots, place.found.distinct, nodes, results):
-            return place, self._leave(rule, found, lambda: MEMORY)
-        return place, answer
-
-    def _written(self, rule: Any, place: Match, names: Names) -> _Answer | None:
-        # The nodes that a rule writes for a match; None where it leaves that as it is.
-        found = self._template(rule, place)
-        if found is None:
-            return None
-        template, sources = found
-        root = place.found.nodes[0]
-        meta = meta_of(root, origin_of_match(place, rule.name))
-        nodes, results = template.at(root, place.stack, sources, names, meta)
+        if traced is None:
+            return place, self._leave(rule, found, UNCHANGED)
+        template, sources = traced
+        root, roots = place.found.nodes[0], place.roots
+        nodes, results = template.at(root, place.stack, sources, names, meta_of(root, origin_of_match(place, rule.name)))
         if type(root.do) is Call:
             check_call(place, nodes)
-        has_tensors = any(isinstance(source, torch.Tensor) for source in sources)
-        return _Answer(place, nodes, results, has_tensors, template.values_are_known)
+        if len(place.found.nodes) > len(found.nodes) and self._possible(rule, place.found, at) is None:
+            return place, None
+        if [result.name for result in results] == [root.name for root in roots]:
+            return place, self._leave(rule, found, UNCHANGED)
+        self.legality.check_effects(rule.name, place, nodes, any_effects=rule.any_effects)
+        if not self.legality.shares_alike(roots, place.found.distinct, nodes, results):
+            return place, self._leave(rule, found, MEMORY)
+        return place, _Answer(place, nodes, results, sources, template.values_are_known)
 
     def _template(self, rule: Any, place: Match) -> tuple[Template, Sequence[Any]] | None:
         # What a rule writes, and its operands.  It is kept for operands that are alike, unless the rule asked for more.
         values = [place.found.values.get(name) for name in rule.variables]
+        chosen = [value for part, value in place.found.values.items() if role(part) == "any_of"]
         refs = [*dict.fromkeys(refs_in(tuple(values), ()))]
         names = {name: f"{number}" for number, name in enumerate(refs)}
-        key = rule, tuple([_described(value, place, names) for value in values])
+        key = rule, tuple(chosen), tuple([_described(value, place, names) for value in values])
         if key in self.work.templates:
             template = self.work.templates[key]
             return template, [*map(Ref, refs), *template.sources[len(refs) :]]
         place.notes.looked = bool(place.operands.sources) or any(isinstance(value, Through) for value in values)
         given = [place.given(value) for value in values]
         looked, place.notes.looked = place.notes.looked, False
-        template = place.traced(lambda: rule.replacement(place, *given), rule)
+        template = place.traced(rule, given)
         if template is None:
             return None
         if not looked and not place.notes.looked:
             self.work.templates[key] = template
         return template, template.sources
 
-    @cached_property
-    def _scope(self) -> Scope:
-        graph = self.program, self.name, lambda: self.paths, self.draft.values, self.draft.nodes.get
-        return Scope(*graph, self.state, self.calls, self.legality.is_changed, self.work.values)
-
     def _note_state(self, answers: Sequence[_Answer | None]) -> None:
         given = [each for each in answers if each is not None]
-        self.has_tensors |= any(each.has_tensors for each in given)
+        self.has_tensors |= any(isinstance(source, torch.Tensor) for each in given for source in each.sources)
         if not any(each.place.notes.added or each.place.notes.dropped for each in given):
             return
         noted = [None if each is None else each.place.notes for each in answers]
@@ -285,10 +297,13 @@ class Sweep:
         draft, roots = self.draft, [root.name for root in answer.place.roots]
         span = [node.name for node in draft.span(inner, answer.place.root.name, at)] if len(roots) > 1 else roots
         results = dict(zip(roots, answer.results, strict=True))
-        made = draft.checked(answer.nodes, results, are_known=self.name not in self.places.decided and answer.values_are_known)
+        made = draft.checked(answer.nodes, results, are_known=answer.values_are_known and not self.places.has_regions)
         draft.insert(made, before)
+        if more := {id(node.do.target) for node in made if type(node.do) is Op} - self._present:
+            self._present |= more
+            self._rules.clear()
         new = [node.name for node in made]
-        draft.stand([result for result in answer.results if result.name not in new], answer.place, rule.name)
+        draft.note_replaced([result for result in answer.results if result.name not in new], answer.place, rule.name)
         for root in sorted(roots, key=span.index, reverse=True):
             draft.replace(root, results[root], inner)
 
@@ -313,8 +328,10 @@ class Application:
         self.by_id = {id(root): several for root, several in rules.items()}  # an operator of torch takes long to give its hash
         self.fuel = fuel
         self.state = NewState(program)
-        self.values = FakeValues(program)
+        self.fakes = FakeValues(program)
         self.templates: dict[Any, Template] = {}
+        self.arguments: dict[int, Any] = {}
+        """The arguments of nodes by parameter, by the id of the node, which is held here."""
         self.hits = {name: RewriteLog(name, program.graphs[name]) for name in program.order}
 
     def run(self) -> Program:
@@ -323,14 +340,14 @@ class Application:
         with LOCK:  # torch has one recorder for all threads
             while todo and not self.fuel.refused:
                 todo = self._walk(todo)
-        check_branches(self.before, self.program, self.hits)
-        return as_staged(self.program.pruned()) if any(each.found for each in self.hits.values()) else self.before
+        rules = [hit.rule for each in self.hits.values() for hit in each.found]
+        check_branches(self.before, self.program, rules)
+        return as_staged(self.program.pruned()) if rules else self.before
 
     def _walk(self, todo: Iterable[str]) -> list[str]:
         # A match makes another one possible behind it; so graphs that changed are walked again, if anything is left in them.
         program, places = self.program, Places(self.program)
-        calls = CallValues(program)
-        walks = [Sweep(self, name, places, calls) for name in todo]
+        walks = [Sweep(self, name, places) for name in todo]
         for walk in walks if self.explains else ():
             walk.left = self.left[walk.name] = []
         graphs = {walk.name: walk.run(is_top_down=self.is_top_down) for walk in walks}
@@ -361,41 +378,22 @@ class Application:
         return list(versions)
 
 
-def check_branches(before: Program, after: Program, hits: Mapping[str, RewriteLog]) -> None:
-    """Check that branches in which rules matched still give the same.
-
-    Args:
-        before: the program before the rules.
-        after: the program after them, with its values.
-        hits: what matched in each graph.
+def check_branches(before: Program, after: Program, rules: Sequence[str]) -> None:
+    """Check that the branches of an operator still return values of the same types, if they did before the rules.
 
     Raises:
         RuleError: they do not.
     """
-    for name in after.order:
+    for name in after.order if rules else ():
         for node in after.graphs[name].callers:
-            bodies = [each for body in branches_of(node) for each in _below(after, body) if each in hits]
-            taken = [(each, hit) for each in bodies for hit in hits[each].found]
-            difference = disagreement_of_branches(node, after.graphs) if taken else None
+            difference = disagreement_of_branches(node, after.graphs)
             was = before.graphs[name].by_name.get(node.name) if name in before.graphs else None
-            if difference is None or (was is not None and disagreement_of_branches(was, before.graphs) is not None):
-                continue
-            shown = [f"{hit.rule} at {place_of(hit.root)} in the body {each!r}" for each, hit in taken]
-            raise RuleError(
-                f"{'; '.join(shown[:3])}: the replacement has another type or size. Of {place_of(node)} in {name!r}\n"
-                f"{difference}. Cast the result (`.to(x.dtype)`), or match in each of the branches."
-            )
-
-
-def _below(program: Program, body: str) -> list[str]:
-    # A body and all that it calls.
-    found, todo = dict[str, None](), [body]
-    while todo:
-        name = todo.pop()
-        if name not in found:
-            found[name] = None
-            todo += list(program.graphs[name].callees)
-    return [*found]
+            if difference is not None and (was is None or disagreement_of_branches(was, before.graphs) is None):
+                wrote = ", ".join(dict.fromkeys(rules))
+                raise RuleError(
+                    f"{wrote}: a replacement has another type or size.\nOf {place_of(node)} in {name!r} "
+                    f"{difference}. Cast the result (`.to(x.dtype)`), or match in each of the branches."
+                )
 
 
 def _described(value: Any, place: Match, names: Mapping[str, str]) -> Any:
@@ -444,48 +442,29 @@ def specialised(program: Program, graph: str, classes: Mapping[str, Hashable]) -
     >>> [node.do.graph for node in made.main.nodes], dict(versions)
     (['f', 'z', 'f'], {'z': 'f'})
     """
-    work = _Versions(program, graph, classes)
-    graphs = {new: work.graph(new) for new in work.instances}
-    return program.with_graphs(graphs), {new: old for new, old in work.source.items() if new != old}
+    paths, names = all_instances(program), Names(program.graphs)
+    version: dict[Instance, str] = {}
+    source: dict[str, Instance] = {}
+    for name in program.bottom_up:
+        groups: dict[Hashable, list[str]] = {}
+        for path in paths[name]:
+            # The class of an instance, or the versions that it calls.
+            called = tuple([version[each] for each in inner_instances(program, (name, path)) if each in version])
+            groups.setdefault(classes[path] if name == graph else called, []).append(path)
+        if name != graph and not any(groups):
+            continue
+        for number, several in enumerate(groups.values()):
+            new = name if number == 0 else names.fresh(several[0] if len(several) == 1 and several[0] else name)
+            source[new] = name, several[0]
+            version.update({(name, path): new for path in several})
 
+    def made(name: str, path: str) -> Graph:
+        body = program.graphs[name]
+        found = {}
+        for node in body.callers:
+            called = dict(called_at(node, path))
+            found[node.name] = node.calling(lambda inner, called=called: version.get((inner, called[inner]), inner))
+        return body.with_nodes([found.get(node.name, node) for node in body.nodes])
 
-class _Versions:
-    """Which version of each body stands where."""
-
-    def __init__(self, program: Program, graph: str, classes: Mapping[str, Hashable]) -> None:
-        self.program = program
-        self.names = Names(program.graphs)
-        self.source: dict[str, str] = {}
-        """The body that each version is one of."""
-        self.instances: dict[str, list[str]] = {}
-        """Where each version stands."""
-        self.version: dict[Instance, str] = {}
-        """The version at each instance of a body that has some."""
-        paths = all_instances(program)
-        for name in program.bottom_up:
-            keys = {path: classes[path] if name == graph else self._calls((name, path)) for path in paths[name]}
-            if name == graph or any(keys.values()):
-                self._add(name, keys)
-
-    def _calls(self, place: Instance) -> tuple[str, ...]:
-        # The versions that a body calls at one instance; its own class.
-        return tuple([self.version[each] for each in inner_instances(self.program, place) if each in self.version])
-
-    def _add(self, name: str, keys: Mapping[str, Hashable]) -> None:
-        by_class: dict[Hashable, list[str]] = {}
-        for path, key in keys.items():
-            by_class.setdefault(key, []).append(path)
-        for number, paths in enumerate(by_class.values()):
-            new = name if number == 0 else self.names.fresh(paths[0] if len(paths) == 1 and paths[0] else name)
-            self.source[new], self.instances[new] = name, paths
-            self.version.update({(name, path): new for path in paths})
-
-    def graph(self, new: str) -> Graph:
-        """Return a version: the body, calling the versions that stand below its first instance."""
-        source, path = self.program.graphs[self.source[new]], self.instances[new][0]
-        callers = {id(node) for node in source.callers}
-        return source.with_nodes([self._retargeted(node, path) if id(node) in callers else node for node in source.nodes])
-
-    def _retargeted(self, node: Node, path: str) -> Node:
-        callees = dict(called_at(node, path))
-        return node.calling(lambda graph: self.version.get((graph, callees[graph]), graph))
+    graphs = {new: made(*old) for new, old in source.items()}
+    return program.with_graphs(graphs), {new: old for new, (old, _) in source.items() if new != old}

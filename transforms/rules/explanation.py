@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from attrs import field, frozen
 
 from ...ir.errors import InvalidProgram, RuleError
 from ...ir.graph import Graph, Node, place_of
 from ...ir.program import Program
-from ...ir.torch_private import unguarded
-from .place import Match
+from .match import Match
 
 __all__ = [
     "BETWEEN",
@@ -23,16 +22,15 @@ __all__ = [
     "Hit",
     "Left",
     "RewriteLog",
-    "conditions_hold",
     "note_place",
     "note_rules",
-]  # fmt: skip
+]
 
 MANY = 64
 """How many matches there may be for each node of a graph."""
 
 LONGEST = 1024
-"""How many matches in a row may be on nodes that the match before made."""
+"""How many matches in a row may be on nodes that the previous match made."""
 
 
 @frozen(eq=False)
@@ -58,8 +56,7 @@ class RewriteLog:
     """
 
     def __init__(self, name: str, graph: Graph, made: Mapping[str, Hit] | None = None) -> None:
-        self.where = f"the body {name!r}" if name else "the root"
-        self.most = MANY * (len(graph.nodes) + 1) + LONGEST
+        self.name, self.most = name, MANY * (len(graph.nodes) + 1) + LONGEST
         self.found: list[Hit] = []
         self.made: dict[str, Hit] = dict(made or {})
         """The match that each node that is new was made by."""
@@ -81,17 +78,16 @@ class RewriteLog:
         if hit.depth > LONGEST or len(self.found) > self.most:
             names = ", ".join(dict.fromkeys([each.rule for each in self.found[-8:]]))
             raise RuleError(
-                f"the rules come to no end in {self.where}: {names} matched {len(self.found)} times, last at {hit.root.name}:\n"
-                f"  {hit.root}\nOne of them builds what another, or itself, looks for; say in `where=` when it is enough, or\n"
-                "once=True for a rule that leaves alone what it has made."
+                f"the rules come to no end in {self.name or 'the root'}: {names} matched {len(self.found)} times, last at\n"
+                f"  {hit.root}\nOne of them matches what another, or itself, wrote; pass a condition (where=) or once=True."
             )
 
 
 TWO_NODES = "one value of the pattern is two nodes, which do more than compute it"
-BETWEEN = "what stands between its nodes, or writes what they use, has to stay where it is"
+BETWEEN = "a node between its nodes, or a write to their operands, cannot be moved"
 CONDITION = "its condition does not hold, or is not proven"
 UNCHANGED = "the rule leaves it as it is"
-MEMORY = "the new value would share other memory than the old one, and somebody can see that"
+MEMORY = "the new value would alias other memory than the old one, and this is observable"
 
 
 @frozen
@@ -130,36 +126,24 @@ class Explanation:
     """The places that were left alone, and why."""
 
     def __str__(self) -> str:
-        counts = {hit.rule: sum(each.rule == hit.rule for each in self.replaced) for hit in self.replaced}
+        counts = Counter([hit.rule for hit in self.replaced])
         done = ", ".join([f"{rule} {count} times" if count > 1 else f"{rule} once" for rule, count in counts.items()])
-        lines = [f"replaced: {done}" if done else "nothing was replaced"]
-        lines += [f"left: {each}" for each in self.left]
-        return "\n".join(lines)
+        return "\n".join([f"replaced: {done}" if done else "nothing was replaced", *[f"left: {each}" for each in self.left]])
 
 
 def note_place(error: Exception, rule: str, place: Match) -> None:
-    """Say in which rule an error was raised, and at which match.
+    """Note on an error the rule and the match.
 
     Args:
         error: of a condition or a replacement.
         rule: its name.
         place: the match that they were called with.
     """
-    where = f" in the body {place.graph!r}" if place.graph else ""
-    error.add_note(f"in rule {rule}, at {place.place}{where}")
-
-
-def conditions_hold(rule: Any, place: Match) -> bool:
-    """Return whether the conditions of a rule hold at a match; their errors say where that is."""
-    try:
-        return bool(unguarded(place.scope.environment, lambda: all(condition(place) for condition in rule.conditions)))
-    except Exception as error:
-        note_place(error, rule.name, place)
-        raise
+    error.add_note(f"in rule {rule}, at {place.place}" + (f" in the body {place.graph!r}" if place.graph else ""))
 
 
 def note_rules(error: InvalidProgram, hits: Mapping[str, RewriteLog]) -> None:
-    """Say which rules wrote the nodes that an error finds fault with, or what stands before them.
+    """Note on an error the rules that wrote the invalid nodes, or the last rule before them.
 
     Args:
         error: about the program after the rules.
@@ -169,9 +153,8 @@ def note_rules(error: InvalidProgram, hits: Mapping[str, RewriteLog]) -> None:
         found = hits.get(violation.graph or "")
         if found is None or not found.found:
             continue
-        hit = found.made.get(violation.node or "")
+        hit, last = found.made.get(violation.node or ""), found.found[-1]
         if hit is not None:
             error.add_note(f"rule {hit.rule} wrote node {violation.node}, in the place of {place_of(hit.root)}")
         else:
-            last = found.found[-1]
             error.add_note(f"after rule {last.rule}, at last at {place_of(last.root)}")

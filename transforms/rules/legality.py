@@ -1,4 +1,4 @@
-"""``Legality``: whether a match may be replaced by the nodes that a rule built; ``Placement``: where those go.
+"""``Legality``: whether a match may be replaced by the nodes of a replacement, and the place of those.
 
 A match is refused where something between its nodes conflicts with them (``ir/effects/dependencies.py``), where others use its
 inner values, unless those may stay for them, and where the replacement has other effects or shares other memory.
@@ -25,14 +25,13 @@ from ...ir.program import Program
 from ...ir.torch_private import OpOverload, schema_of
 from ..memory import Memory, handed_out, is_view
 from ..regions import is_check
-from .arguments import arranged
 from .draft import Draft
 from .explanation import BETWEEN, TWO_NODES
-from .matching import Found
-from .place import Match
-from .several import spot
+from .match import Match
+from .matching import Found, operands_of
+from .operators import arranged
 
-__all__ = ["Legality", "Placement"]
+__all__ = ["Legality"]
 
 WITHOUT_SHARING: Mapping[str, Any] = {"aliases": (), "aliases_slots": (), "results": (), "reads_slots": ()}
 
@@ -46,33 +45,28 @@ class Legality:
     Args:
         program: the program of the graph.
         name: the id of the graph.
-        places: gives its instances.
-        values: the fake values of the graph, by name.
+        draft: the graph as it is by now.
+        paths: returns its instances.
     """
 
-    def __init__(self, program: Program, name: str, places: Callable[[], tuple[str, ...]], values: Mapping[str, Any]) -> None:
-        self.program = program
-        self.name = name
+    def __init__(self, program: Program, name: str, draft: Draft, paths: Callable[[], tuple[str, ...]]) -> None:
+        self.program, self.name, self.draft, self.paths = program, name, draft, paths
         self.graph = program.graphs[name]
-        self.places = places
-        self.values = values
 
-    def is_movable(self, inner: Collection[str], position: Mapping[str, int], at: str) -> bool:
-        """Return whether all nodes of a match can stand where the last one does: nothing between must come after one of them.
-
-        Args:
-            inner: the nodes of the match.
-            position: the number of each node of the graph.
-            at: the node of the graph where the match is replaced.
-        """
+    def _is_movable(self, inner: Collection[str], at: str) -> bool:
+        # Whether all nodes of a match can be computed where the last one is: no node between must come after one of them.
+        position = self.draft.position
         if len(inner) == 1 or not self.is_acting:
             return True
         if any(name not in position for name in inner):
-            return False  # what is new has no relation to others yet: the next walk sees it
+            return False  # new nodes have no relation to others yet: the next walk sees it
         first, last = min(position[name] for name in inner), position[at]
-        if not any(map(self.acts, self.graph.nodes[first : last + 1])):
+        acting = [node for node in self.graph.nodes[first : last + 1] if self.acts(node)]
+        if not acting:
             return True
-        if self._is_written_outside(first, last):
+        written = {key for node in acting if node.name not in inner for key in self._sets.touched(self.does(node))}
+        # A view of an inner value that stays may be written in between.
+        if self._is_written_outside(first, last) or not written.isdisjoint(map(self._sets.find, inner)):
             return False
         moved = [name for name in inner if not is_check(self.graph.nodes[position[name]])]  # those go with the match
         between = [(name, self.graph.nodes[number]) for name in moved for number in self._after[position[name]] if number < last]
@@ -102,9 +96,7 @@ class Legality:
         Raises:
             RuleError: it does not, and the rule does not say that it may.
         """
-        gone, new = _without_kept(
-            [node for node in place.found.distinct if self.acts(node)], [node for node in made if self.acts(node)]
-        )
+        gone, new = _without_kept(*([node for node in nodes if self.acts(node)] for nodes in (place.found.distinct, made)))
         if not gone and not new:
             return
         before, after = ([self.does(node) for node in nodes] for nodes in (gone, new))
@@ -162,7 +154,7 @@ class Legality:
             return False
         given = arranged(target, node.args, dict(node.kwargs)) or {}
         operand = given.get("self")
-        value = self.values.get(operand.name) if type(operand) is Ref else None
+        value = self.draft.value(operand.name) if type(operand) is Ref else None
         dtype = given.get("dtype")
         return isinstance(value, torch.Tensor) and isinstance(dtype, torch.dtype) and value.dtype is not dtype
 
@@ -202,7 +194,7 @@ class Legality:
     def _after(self) -> Mapping[int, set[int]]:
         # Which nodes must come after each, wherever the graph stands.
         found: dict[int, set[int]] = {number: set() for number in range(len(self.graph.nodes))}
-        for path in self.places():
+        for path in self.paths():
             for after, earlier in enumerate(dependencies(self.program, self.graph, path=path)):
                 for before in earlier:
                     found[before].add(after)
@@ -214,45 +206,10 @@ class Legality:
         nodes = self.graph.by_name
         return handed_out(self.graph, lambda name: self.does(nodes[name]).aliases if name in nodes else ())
 
+    # -- the place of a replacement ---------------------------------------------------------------------------------------------
 
-def _without_kept(gone: Sequence[Node], new: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-    # The nodes of a match and those of its replacement, without those that the replacement keeps, as m.value does.
-    rest, left = list(new), list[Node]()
-    for node in gone:
-        same = [each for each in rest if each.do == node.do and same_arg((each.args, each.kwargs), (node.args, node.kwargs))]
-        if same:
-            rest.remove(same[0])
-        else:
-            left.append(node)
-    return left, rest
-
-
-def _code(node: Node) -> object:
-    return node.do, node.args, node.kwargs
-
-
-def _said(does: NodeEffects) -> str:
-    # The effects of a node beside its result, in words; empty if it has none.
-    ordered = [f"is in order in {' '.join(key) or 'everything'}" for key in does.domains]
-    told = {"writes": does.writes or does.writes_slots, "draws random numbers": does.random, "is in order": does.ordered}
-    told.update(dict.fromkeys(ordered, True), completes=does.completes)
-    return ", ".join([words for words, holds in told.items() if holds])
-
-
-class Placement:
-    """Where matches stand in a graph that is rewritten.
-
-    Args:
-        draft: the graph as it is by now.
-        legality: what may be done in it.
-    """
-
-    def __init__(self, draft: Draft, legality: Legality) -> None:
-        self.draft = draft
-        self.legality = legality
-
-    def of(self, found: Found, at: str, *, keeps_inner: bool) -> tuple[dict[str, Node], str] | Callable[[], str]:
-        """Return the nodes that go with a match if nothing else uses them, and the node before which what replaces them stands.
+    def place_of(self, found: Found, at: str, *, keeps_inner: bool) -> tuple[dict[str, Node], str] | str:
+        """Return the nodes that go with a match if nothing else uses them, and the node before which the replacement goes.
 
         Args:
             found: the match.
@@ -260,26 +217,18 @@ class Placement:
             keeps_inner: whether inner values that others use stay for them.
 
         Returns:
-            Both, or where the match may not be taken what says why.
+            Both, or the reason why the match is not replaced.
         """
         if len(found.nodes) == 1:
             root = found.nodes[0]
             return {root.name: root}, root.name
-        inner = self._whole(found)
-        if inner is None:
-            inner = self._inner(found)
-            if not self._is_free(found, inner, keeps_inner=keeps_inner):
-                return lambda: self._used(found, inner, keeps_inner=keeps_inner)
-        if not self.legality.is_one(found):
-            return lambda: TWO_NODES
+        inner = self._inner(found)
+        if not self._is_free(found, inner, keeps_inner=keeps_inner):
+            return self._used(found, inner, keeps_inner=keeps_inner)
+        if not self.is_one(found):
+            return TWO_NODES
         before = self._spot(found, inner, at)
-        return (lambda: BETWEEN) if before is None else (inner, before)
-
-    def _whole(self, found: Found) -> dict[str, Node] | None:
-        # The nodes of a match whose inner values nothing else uses, as is nearly always so; None otherwise.
-        draft, inner = self.draft, {node.name: node for node in found.nodes}
-        roots = [root.name for root in found.roots]
-        return None if any(name not in roots and draft.is_used_beyond(name, inner) for name in inner) else inner
+        return BETWEEN if before is None else (inner, before)
 
     def _used(self, found: Found, inner: Mapping[str, Node], *, keeps_inner: bool) -> str:
         # The other users of inner values, and whether an option keeps these values for them.
@@ -291,15 +240,17 @@ class Placement:
         return f"other nodes use its inner values: {'; '.join(said)}{'' if keeps_inner else advice}"
 
     def _spot(self, found: Found, inner: Mapping[str, Node], at: str) -> str | None:
-        # The node before which what replaces a match stands: the last of the match, or for several results another.
-        position = self.draft.edit.position
+        # The node before which the replacement goes: the last of the match, or for several results another.
         if not found.several:
-            return found.nodes[0].name if self.legality.is_movable(inner, position, at) else None
+            return found.nodes[0].name if self._is_movable(inner, at) else None
         span = self.draft.span(inner, found.nodes[0].name, at)
-        if any(self.legality.acts(node) for node in span if node.name not in inner):
+        if any(self.acts(node) for node in span if node.name not in inner):
             return None
-        place = spot(span, inner, found)
-        return None if place is None else span[place].name
+        # Before the first other user of a result, and behind all operands.
+        roots, used = {root.name for root in found.roots}, operands_of(found)
+        users = [number for number, node in enumerate(span) if node.name not in inner and not roots.isdisjoint(node.refs())]
+        place = users[0] if users else len(span) - 1
+        return None if any(node.name in used for node in span[place:]) else span[place].name
 
     def _inner(self, found: Found) -> dict[str, Node]:
         # The nodes of a match; and what torch asserts about the types of inner values, and results of them that nothing uses,
@@ -326,9 +277,33 @@ class Placement:
         if not keeps_inner:
             return not kept
         users = [user for name in inner.keys() - roots for user in self._others(name, inner)]
-        if any(self.legality.acts(user) and not is_check(user) for user in users):
+        if any(self.acts(user) and not is_check(user) for user in users):
             return False
         return len(roots) == 1 or roots.isdisjoint(computed_of(kept, inner))
 
     def _others(self, name: str, inner: Collection[str]) -> list[Node]:
         return [self.draft.nodes[user] for user in self.draft.users(name) if user not in inner]
+
+
+def _without_kept(gone: Sequence[Node], new: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+    # The nodes of a match and those of its replacement, without those that the replacement keeps, as m.value does.
+    rest, left = list(new), list[Node]()
+    for node in gone:
+        same = [each for each in rest if each.do == node.do and same_arg((each.args, each.kwargs), (node.args, node.kwargs))]
+        if same:
+            rest.remove(same[0])
+        else:
+            left.append(node)
+    return left, rest
+
+
+def _code(node: Node) -> object:
+    return node.do, node.args, node.kwargs
+
+
+def _said(does: NodeEffects) -> str:
+    # The effects of a node beside its result, in words; empty if it has none.
+    ordered = [f"is in order in {' '.join(key) or 'everything'}" for key in does.domains]
+    told = {"writes": does.writes or does.writes_slots, "draws random numbers": does.random, "is in order": does.ordered}
+    told.update(dict.fromkeys(ordered, True), completes=does.completes)
+    return ", ".join([words for words, holds in told.items() if holds])

@@ -1,14 +1,16 @@
 """Matching: the ways in which a value of a graph is a part of a pattern, and the values of the variables there.
 
-Arguments are compared as the schema of the operator orders them; operands that commute are tried in both orders.  What depends on
-values (sizes, constants, indices) is checked when the operators are found (``holds``).
+Arguments are compared in the order of the schema; operands that commute are tried in both orders.  Conditions that depend on
+values (sizes, constants, indices) are checked when the operators are found (``holds``).
+
+Several results are found from the last of them that a walk over the graph comes to: the others are users of known values.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from math import copysign
 from typing import Any, cast
 
@@ -16,23 +18,26 @@ import torch
 from attrs import evolve, field, frozen
 from torch import fx
 
-from ...ir.arguments import Arg, Items, Ref, same_arg
+from ...ir.arguments import Arg, Items, Ref, refs_in, same_arg
 from ...ir.effects.resolved import item_of
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
 from ...ir.state import same_contents
-from ...ir.torch_private import OpOverload, Parameter, parameters_of, unguarded
-from .arguments import arranged, as_taken
-from .pattern import INDEXING, Part, Pattern, Through, is_arithmetic, looks_through, operator_of, role, shown
+from ...ir.torch_private import OpOverload, Recorder
+from .operators import arranged
+from .pattern import INDEXING, Part, Pattern, Through, inner, is_arithmetic, looks_through, operator_of, role, shown, subparts
 
-__all__ = ["Found", "NodeOf", "has_conditions", "holds", "match", "root_of", "roots_of"]
+__all__ = ["Found", "Search", "check_results", "holds", "needs", "root_of", "roots_of"]
 
 NodeOf = Callable[[str], Node | None]
+
+Pairs = Sequence[tuple[Part, Arg]]
+"""Parts, and the arguments that they have to match."""
 
 
 @frozen
 class Found:
-    """What variables are, and which nodes the operators of a pattern are, the outermost first."""
+    """The values of the variables, and the nodes that the operators of a pattern are, the outermost first."""
 
     values: Mapping[Any, Any] = field(factory=dict)
     """Of variables by name, of other parts by the part."""
@@ -44,7 +49,7 @@ class Found:
 
     @cached_property
     def distinct(self) -> tuple[Node, ...]:
-        """The nodes, each once, in however many places of the pattern it stands."""
+        """The nodes, each once, in however many places of the pattern it occurs."""
         return tuple({node.name: node for node in self.nodes}.values())
 
     @property
@@ -60,9 +65,9 @@ class Found:
         """Return the use of the value that a part was found as; None if it was found as no node."""
         return next((Ref(there.name) for each, there in zip(self.parts, self.nodes, strict=True) if each is part), None)
 
-    def with_node(self, node: Node, part: Part) -> Found:
-        """Return it with one more node."""
-        return Found(self.values, (*self.nodes, node), (*self.parts, part), self.several)
+    def with_nodes(self, nodes: Sequence[Node], part: Part) -> Found:
+        """Return it with more nodes."""
+        return Found(self.values, (*self.nodes, *nodes), (*self.parts, *[part] * len(nodes)), self.several)
 
     def with_value(self, key: Any, value: Any) -> Found:
         """Return it with one more value."""
@@ -72,37 +77,30 @@ class Found:
 NOWHERE = Found()
 
 
-def match(part: Part, value: Arg, node_of: NodeOf, found: Found = NOWHERE) -> Iterator[Found]:
-    """Find the ways in which a value of a graph is a part of a pattern.
+class Search:
+    """A search for patterns from one node of a graph.
+
+    Alternatives that fail whatever the variables are, are left out first.  Otherwise each alternative of an outer part would
+    search its inner parts again, to fail at the same place.
 
     Args:
-        part: of the pattern.
-        value: a use of a value, or an argument as it stands.
-        node_of: the node that computes a value; None for an input.
-        found: what is known already.
+        node_of: returns the node that computes a value; None for an input.
+        arguments: what is known of the arguments of nodes, by id.
 
     >>> from purefx.ir.operators import op_of
     >>> y = Node("y", op_of(torch.ops.aten.add.Tensor), (Ref("a"), 1))
     >>> added = Pattern.of(lambda x: x + 1)
-    >>> [dict(each.values) for each in match(added.results[0], Ref("y"), {"y": y}.get)]
+    >>> [dict(each.values) for each in Search({"y": y}.get).match(added.results[0], Ref("y"))]
     [{'x': Ref(name='a')}]
     """
-    return _Search(node_of).match(part, value, found)
 
-
-class _Search:
-    """One search: alternatives are left out first that fail whatever the variables are.
-
-    Otherwise each alternative of an outer part would look for all that is in it again, to fail at the same place.
-    """
-
-    def __init__(self, node_of: NodeOf) -> None:
+    def __init__(self, node_of: NodeOf, arguments: dict[int, Any] | None = None) -> None:
         self.node_of = node_of
+        self._arguments: dict[int, Any] = {} if arguments is None else arguments
         self._possible: dict[tuple[int, str], bool] = {}
-        self._pairs: dict[tuple[int, str], list[list[tuple[Part, Arg]]]] = {}
 
-    def match(self, part: Part, value: Arg, found: Found) -> Iterator[Found]:
-        """Find the ways in which a value is a part."""
+    def match(self, part: Part, value: Arg, found: Found = NOWHERE) -> Iterator[Found]:
+        """Find the ways in which a value is a part, with what is found already."""
         kind = role(part)
         if kind == "operator" and self._may_be_number(part, value):
             kind = "amount"
@@ -112,18 +110,18 @@ class _Search:
             case "variable":
                 yield from _same(part.target, value, found)
             case "any_of":
-                chosen = found.values.get(part)  # one that stands in several places is the same one in all of them
+                chosen = found.values.get(part)  # one that occurs in several places is the same one in all of them
                 for number, each in enumerate(part.args):
                     if chosen in (None, number) and self.is_possible(each, value):
                         yield from self.match(each, value, found.with_value(part, number))
-            case "operator" | "item" | "call":
-                node = self._node(value)
+            case "operator" | "item" | "call" | "module":
+                node = self.node_of(value.name) if type(value) is Ref else None
                 if node is not None and found.has(node, part):
                     yield found  # a value that the pattern uses in several places
                 elif node is not None:
                     ways = self._ways(part, node)
                     for pairs in ways if len(ways) == 1 else [each for each in ways if self._are_possible(each)]:
-                        yield from self._all(pairs, found.with_node(node, part))
+                        yield from self._all(pairs, found.with_nodes([node], part))
             case "index":
                 yield from self._index(part, value, found)
             case "amount":
@@ -133,37 +131,31 @@ class _Search:
                     yield found.with_value(part, (*found.values.get(part, ()), value))
             case "through":
                 yield from self._through(part, value, found)
-            case "module":
-                node = self.node_of(value.name) if type(value) is Ref else None
-                if node is not None and type(node.do) is Call:
-                    yield found if found.has(node, part) else found.with_node(node, part)
             case "list":
                 if (pairs := _paired(part, value)) is not None:
                     yield from self._all(pairs, found)
             case _:
-                if same_arg(part, value):
+                if same_arg(part, value) or is_same_number(part, value):
                     yield found
 
     def _index(self, part: fx.Node, value: Arg, found: Found) -> Iterator[Found]:
-        # The operators of an index are those of a chain; whether they are those of this index is asked when they are found.
+        # The operators of an index are those of a chain; `holds` compares them with those that torch calls for this index.
         nodes: tuple[Node, ...] = ()
         while (node := self._node(value)) is not None and getattr(_target(node), "overloadpacket", None) in INDEXING:
             nodes, value = (*nodes, node), node.args[0]
-            if part in found.values and not same_arg(found.values[part], (value, nodes)):
-                continue
-            more = Found({**found.values, part: (value, nodes)}, (*found.nodes, *nodes), (*found.parts, *[part] * len(nodes)))
-            yield from self.match(part.args[0], value, more)
+            if part not in found.values or same_arg(found.values[part], (value, nodes)):
+                yield from self.match(part.args[0], value, found.with_value(part, (value, nodes)).with_nodes(nodes, part))
 
     def _through(self, part: fx.Node, value: Arg, found: Found) -> Iterator[Found]:
-        # One that stands in several places is the same value in all of them, with one chain.
+        # One that occurs in several places is the same value in all of them, with one chain.
         if part in found.values:
             yield from _same(part, value, found)
             return
         whole, chain = part.args[:2]
         for each, nodes in self._chains(part, value):
-            more = Found({**found.values, part: value}, (*found.nodes, *nodes), (*found.parts, *[part] * len(nodes)))
+            more = found.with_value(part, value).with_nodes(nodes, part)
             for bound in [more] if chain is None else _same(cast("Any", chain).target, Through(nodes), more):
-                yield from self.match(whole, each, evolve(bound, several=found.several))
+                yield from self.match(whole, each, bound)
 
     def _chains(self, part: fx.Node, value: Arg) -> list[tuple[Arg, tuple[Node, ...]]]:
         # The values behind one, the furthest first, each with the nodes that lead to it.
@@ -178,25 +170,25 @@ class _Search:
             case "any_of":
                 return any(self.is_possible(each, value) for each in part.args)
             case "operator" if not self._may_be_number(part, value):
-                return type(value) is Ref and self._is_called(part, value)
+                return type(value) is Ref and self._is_called(part, value.name)
             case "through":
                 return any(self.is_possible(part.args[0], each) for each, _ in self._chains(part, value))
             case "list":
                 pairs = _paired(part, value)
                 return pairs is not None and self._are_possible(pairs)
             case "literal":
-                return same_arg(part, value)
+                return same_arg(part, value) or is_same_number(part, value)
             case _:
                 return True
 
-    def _is_called(self, part: Part, value: Ref) -> bool:
-        key = id(part), value.name
+    def _is_called(self, part: Part, name: str) -> bool:
+        key = id(part), name
         if key not in self._possible:
-            node = self._node(value)
+            node = self.node_of(name)
             self._possible[key] = node is not None and any(self._are_possible(each) for each in self._ways(part, node))
         return self._possible[key]
 
-    def _are_possible(self, pairs: list[tuple[Part, Arg]]) -> bool:
+    def _are_possible(self, pairs: Pairs) -> bool:
         return all(self.is_possible(part, value) for part, value in pairs)
 
     def _may_be_number(self, part: Part, value: Arg) -> bool:
@@ -210,13 +202,27 @@ class _Search:
         node = self.node_of(value.name) if type(value) is Ref else None
         return node if node is not None and type(node.do) is Op else None
 
-    def _ways(self, part: Part, node: Node) -> list[list[tuple[Part, Arg]]]:
-        key = id(part), node.name
-        if key not in self._pairs:
-            self._pairs[key] = ways_of(part, node)
-        return self._pairs[key]
+    def _ways(self, part: Any, node: Node) -> Sequence[Pairs]:
+        # The pairs that have to match for a node to be a part: in one way, two, or none.
+        kind, target = role(part), _target(node)
+        if kind == "module":
+            return [[]] if type(node.do) is Call else []
+        if kind == "item":
+            item = item_of(node)
+            return [[(part.args[0], Ref(item[0]))]] if item is not None and item[1] == part.args[1] else []
+        wanted = operator_of(part)
+        if id(target) not in wanted.orders:
+            wanted.orders[id(target)] = _orders(wanted, target)
+        orders = wanted.orders[id(target)]
+        if kind == "call" or not orders:
+            return [[]] if orders else []
+        if id(node) not in self._arguments:
+            given = arranged(target, node.args, dict(node.kwargs)) or {}
+            self._arguments[id(node)] = node, {name: _spelled_out(name, value) for name, value in given.items()}
+        given = self._arguments[id(node)][1]
+        return [[(each, given[name]) for name, each in order] for order in orders] if given else []
 
-    def _all(self, pairs: list[tuple[Part, Arg]], found: Found) -> Iterator[Found]:
+    def _all(self, pairs: Pairs, found: Found) -> Iterator[Found]:
         # Each pair in order; where one does not match, the pairs before it are tried in other ways.
         ways: list[Iterator[Found]] = [iter([found])]
         while ways:
@@ -228,6 +234,91 @@ class _Search:
             else:
                 ways.append(self.match(*pairs[len(ways) - 1], found))
 
+    # -- several results --------------------------------------------------------------------------------------------------------
+
+    def results(self, pattern: Pattern, node: Node, users_of: Callable[[str], Sequence[Node]]) -> Iterator[Found]:
+        """Find the ways in which a node is the result of a pattern, or the last of several.
+
+        Args:
+            pattern: of a rule.
+            node: of the graph.
+            users_of: returns the nodes that use a value and may be one of the other results, in order.
+        """
+        if not pattern.is_tuple:
+            yield from self.match(pattern.results[0], Ref(node.name))
+            return
+        for number, each in enumerate(pattern.results):
+            if root_of(node) in roots_of(each):
+                for found in self.match(each, Ref(node.name)):
+                    yield from self._with_others(pattern.results, {number: node}, found, users_of)
+
+    def _with_others(self, parts: Sequence[Part], roots: Mapping[int, Node], found: Found, users_of: Any) -> Iterator[Found]:
+        if len(roots) == len(parts):
+            results = tuple([roots[number] for number in range(len(parts))])
+            if operands_of(found).isdisjoint([root.name for root in results]):  # operands of a replacement are not replaced by it
+                yield evolve(found, several=results)
+            return
+        taken = {node.name for node in roots.values()}
+        for number, part in enumerate(parts):
+            if number not in roots and (names := _candidates(part, found, users_of, {})) is not None:
+                for name in names:
+                    node = self.node_of(name)
+                    if node is not None and name not in taken:
+                        for more in self.match(part, Ref(name), found):
+                            yield from self._with_others(parts, {**roots, number: node}, more, users_of)
+                return
+
+
+def _candidates(part: Any, found: Found, users_of: Any, done: dict[int, Any]) -> list[str] | None:
+    # The values that may be a part, as users of what is known; None where nothing in it is.
+    if id(part) in done:
+        return cast("list[str] | None", done[id(part)])
+    there = found.values.get(part.target) if role(part) == "variable" else found.node_of(part)
+    result: list[str] | None = [there.name] if type(there) is Ref else None
+    if result is None and role(part) in ("operator", "item", "index", "any_of", "list"):
+        several = [_candidates(each, found, users_of, done) for each in inner(part)]
+        known = [names for names in several if names is not None]
+        if role(part) == "any_of":
+            result = None if None in several else [name for names in known for name in names]
+        elif known and role(part) == "list":
+            result = known[0]
+        elif known:
+            nearest = min(([users_of(name) for name in names] for names in known), key=lambda users: sum(map(len, users)))
+            wanted = set(roots_of(part))
+            result = [*dict.fromkeys([node.name for users in nearest for node in users if root_of(node) in wanted])]
+    done[id(part)] = result
+    return result
+
+
+def operands_of(found: Found) -> set[str]:
+    """Return the names of the values that variables are."""
+    return set(refs_in(tuple(found.values.values()), ()))
+
+
+def check_results(name: str, parts: Sequence[Part]) -> None:
+    """Check that the results of a pattern can be found together.
+
+    Raises:
+        RuleError: one of them occurs twice, is no operator, or has no value in common with the others.
+    """
+    for each in parts:
+        list(roots_of(each))
+    if len({id(part) for part in parts}) < len(parts):
+        raise RuleError(f"{name} returns one value twice: return it once, and let the replacement return one value for it")
+    values = [{each for each in subparts(part) if role(each) in ("variable", "operator", "item", "index")} for part in parts]
+    apart = [
+        part
+        for part, own in zip(parts, values, strict=True)
+        if all(own.isdisjoint(other) for other in values if other is not own)
+    ]
+    if apart and len(parts) > 1:
+        raise RuleError(
+            f"{name} also looks for {shown(apart[-1])}, which has no value in common with the others: write two rules"
+        )
+
+
+# -- operators and their arguments -----------------------------------------------------------------------------------------------
+
 
 def _same(key: Any, value: Any, found: Found) -> Iterator[Found]:
     if key not in found.values:
@@ -236,7 +327,7 @@ def _same(key: Any, value: Any, found: Found) -> Iterator[Found]:
         yield found
 
 
-def _paired(part: Sequence[Part], value: Any) -> list[tuple[Part, Arg]] | None:
+def _paired(part: Sequence[Part], value: Any) -> Pairs | None:
     # The items of a list with those of another; `*rest` is any number of them.
     if not isinstance(value, list | tuple):
         return None
@@ -272,8 +363,24 @@ def roots_of(part: Part) -> Iterator[Any]:
             raise RuleError(f"a rule looks for operators, and {shown(part)} is not one: it would match everywhere")
 
 
+def needs(pattern: Pattern) -> Collection[frozenset[int]]:
+    """Return the operators without which a pattern matches nowhere: sets of ids, and a graph needs one of each set."""
+    found: dict[Any, set[frozenset[int]]] = {}
+    for part in pattern.graph.nodes:
+        operands = [found[each] for each in part.all_input_nodes]
+        is_called = role(part) == "operator" and not is_arithmetic(part)
+        found[part] = set().union(*operands) if is_called or role(part) in ("item", "index", "through") else set()
+        if is_called:
+            found[part].add(frozenset(map(id, operator_of(part).overloads)))
+        elif role(part) == "any_of" and all(isinstance(each, fx.Node) for each in part.args):
+            found[part] = set.intersection(*operands)
+            if all(role(each) == "operator" and not is_arithmetic(each) for each in part.args):
+                found[part].add(frozenset([id(one) for each in part.args for one in operator_of(each).overloads]))
+    return set().union(*[found.get(part, ()) for part in pattern.results])
+
+
 def root_of(node: Node) -> Any:
-    """Return what rules are indexed by: the overload that a node calls, ``getitem``, ``Call``, or None for anything else."""
+    """Return the key of a node in the index of rules: its overload, ``getitem``, ``Call``, or None for anything else."""
     if type(node.do) is Call:
         return Call
     target = _target(node)
@@ -283,8 +390,6 @@ def root_of(node: Node) -> Any:
 def _target(node: Node) -> Any:
     return node.do.target if type(node.do) is Op else None
 
-
-# -- the arguments of an operator ------------------------------------------------------------------------------------------------
 
 COMMUTING: Mapping[str, tuple[str, str]] = {
     "transpose": ("dim0", "dim1"),
@@ -299,78 +404,26 @@ WITHOUT_MEANING = frozenset({"cudnn_enable", "cudnn_enabled"})
 """Parameters that choose a kernel: torch fills them in from a global switch, which the exporter turns off."""
 
 LEFT_OUT: Mapping[str, Any] = {"pin_memory": False, "layout": torch.strided, "device": torch.device("cpu")}
-"""What torch writes for arguments that were left out, where the schema says None."""
-
-NUMBERS = frozenset({int, float})
-
-_Planned = tuple[Any, int | None, Any, Callable[[Any], Any] | None]
-"""What a parameter has to be; the number of the argument that it gets, or else its default; and how that is taken."""
+"""The value that torch writes for an argument that was left out, where the schema says None."""
 
 
-@frozen
-class _Mark:
-    """The number of an argument, where it is asked which parameter gets it."""
-
-    number: int
+def _spelled_out(name: str, value: Any) -> Any:
+    return LEFT_OUT.get(name) if value is None else value
 
 
-def ways_of(part: fx.Node, node: Node) -> list[list[tuple[Part, Arg]]]:
-    """Return what has to match for a node to be a part: pairs of parts and arguments, in one way, two, or none.
-
-    Args:
-        part: an operator, one of its results, or an operator whatever its arguments are.
-        node: calls an operator.
-    """
-    target = _target(node)
-    if role(part) == "item":
-        item = item_of(node)
-        return [[(part.args[0], Ref(item[0]))]] if item is not None and item[1] == part.args[1] else []
-    wanted = operator_of(part)
-    if role(part) == "call":
-        return [[]] if target in wanted.overloads else []
-    args = (*node.args, *[value for _, value in node.kwargs]) if node.kwargs else node.args
-    names = [name for name, _ in node.kwargs]
-    plan = wanted.plans.get((id(target), len(args), *names))
-    if plan is None:
-        if target not in wanted.overloads:
-            return []
-        plan = wanted.plans[id(target), len(args), *names] = _plan(wanted, target, len(args), names)
-    ways: list[list[tuple[Part, Arg]]] = []
-    for order in plan:
-        ways.append([])
-        for each, at, value, taken in order:
-            if at is not None:
-                value = args[at] if taken is None else taken(args[at])
-            if type(each) in NUMBERS and is_same_number(each, value):
-                each = value
-            ways[-1].append((each, value))
-    return ways
-
-
-def _plan(wanted: Any, target: Any, count: int, names: Sequence[str]) -> list[list[_Planned]]:
-    # How nodes that give so many arguments, the last of them by these names, are compared, in each order of the operands.
-    parts, marks, by_position = wanted.overloads[target], [_Mark(number) for number in range(count)], count - len(names)
-    given = arranged(target, marks[:by_position], dict(zip(names, marks[by_position:], strict=True)))
-    if given is None:
+def _orders(wanted: Any, target: Any) -> list[list[tuple[str, Part]]]:
+    # The argument of each parameter of an overload, in each order of the operands; nothing if the pattern has another operator.
+    if target not in wanted.overloads:
         return []
+    parts = wanted.overloads[target]
     orders = [parts]
     one, other = COMMUTING.get(wanted.name, ("", ""))
     if one in parts and other in parts and parts[one] is not parts[other] and same_arg(parts.get("alpha", 1), 1):
         orders.append({**parts, one: parts[other], other: parts[one]})
-    parameters = [one for one in parameters_of(target) if one.name not in WITHOUT_MEANING]
-    return [[_planned(each[one.name], given[one.name], one) for one in parameters] for each in orders]
+    return [[(name, _spelled_out(name, each)) for name, each in order.items() if name not in WITHOUT_MEANING] for order in orders]
 
 
-def _planned(part: Part, given: Any, parameter: Parameter) -> _Planned:
-    taken = None if "Tensor" in parameter.kind else partial(_taken, parameter=parameter)
-    part = part if taken is None else taken(part)
-    if type(given) is _Mark:
-        return part, given.number, None, taken
-    return part, None, given if taken is None else taken(given), None
-
-
-def _taken(value: Any, parameter: Parameter) -> Any:
-    return LEFT_OUT.get(parameter.name) if value is None else as_taken(value, parameter)
+NUMBERS = frozenset({int, float})
 
 
 def is_same_number(one: Any, other: Any) -> bool:
@@ -383,26 +436,13 @@ def is_same_number(one: Any, other: Any) -> bool:
 # -- what depends on values ------------------------------------------------------------------------------------------------------
 
 
-def has_conditions(pattern: Pattern) -> bool:
-    """Return whether anything about a match of a pattern is left for ``holds`` to check."""
-    parts = [part for part in pattern.parts if isinstance(part, fx.Node)]
-    asked = ("amount", "item", "index", "tensor", "module")
-    return any(role(part) in asked or _numbers(part) or (role(part) == "operator" and is_arithmetic(part)) for part in parts)
-
-
-def _numbers(part: Any) -> list[Any]:
-    # The numbers among the arguments of a part or a node.
-    args = [*part.args, *dict(part.kwargs).values()]
-    return [each for arg in args for each in (arg if isinstance(arg, list | tuple) else [arg]) if type(each) in NUMBERS]
-
-
 def holds(m: Any) -> bool:
     """Return whether the values of a match are those of the pattern: sizes, constants, indices, types of numbers, modules.
 
     Args:
         m: the match.
     """
-    return bool(unguarded(m.scope.environment, lambda: all(_parts_hold(m))))
+    return all(_parts_hold(m))
 
 
 def _parts_hold(m: Any) -> Iterator[bool]:
@@ -418,7 +458,7 @@ def _parts_hold(m: Any) -> Iterator[bool]:
                 yield all(_is_known(m, part, each) for each in value)
     for part, node in zip(found.parts, found.nodes, strict=True):
         if role(part) == "module":
-            m.notes.asked |= len(m.scope.paths) > 1
+            m.notes.by_instance |= len(m.scope.paths) > 1
             yield part.meta["module"].is_at(node, m.scope.paths[m.instance], m.program)
         elif role(part) == "operator" and (numbers := _numbers(part)):
             # A number of another type is the same beside floating-point tensors alone.
@@ -427,12 +467,25 @@ def _parts_hold(m: Any) -> Iterator[bool]:
             yield not is_retyped or any(map(_is_floating, [m.val(Ref(name)) for name in node.refs()]))
 
 
+def _numbers(part: Any) -> list[Any]:
+    # The numbers among the arguments of a part or a node.
+    args = [*part.args, *dict(part.kwargs).values()]
+    return [each for arg in args for each in (arg if isinstance(arg, list | tuple) else [arg]) if type(each) in NUMBERS]
+
+
 def _is_known(m: Any, part: Part, value: Any) -> bool:
     wanted, values = _computed(part, m), value if isinstance(value, list | tuple) else [value]
     wanted = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
     if len(values) != len(wanted) or not all(map(_is_same_fact, wanted, map(m.val, values))):
         return False
-    m.notes.reads.update(_computed_by(m, values))
+    # The nodes that compute numbers go with a match that nobody else uses.
+    todo = [*values]
+    while todo:
+        value = todo.pop()
+        node = m.scope.node_of(value.name) if type(value) is Ref and value.name not in m.notes.reads else None
+        if node is not None and not isinstance(m.val(value), torch.Tensor):
+            m.notes.reads[value.name] = None
+            todo += map(Ref, node.refs())
     return True
 
 
@@ -443,7 +496,7 @@ def _is_same_fact(known: Any, value: Any) -> bool:
 
 
 def _computed(part: Part, m: Any) -> Any:
-    # What a part is where it matched: of a value its fake value, of a number what it is; None if that is not known.
+    # The value of a part where it matched: a fake value, or a number; None if it is not known.
     while role(part) == "any_of":
         part = part.args[m.found.values[part]] if part in m.found.values else None
     if not isinstance(part, fx.Node):
@@ -468,40 +521,32 @@ def _computed(part: Part, m: Any) -> Any:
         return None
 
 
-def _computed_by(m: Any, values: Sequence[Any]) -> dict[str, None]:
-    # The nodes that compute numbers: those go with a match that nobody else uses.
-    todo, found = [*values], dict[str, None]()
-    while todo:
-        value = todo.pop()
-        node = m.scope.node_of(value.name) if type(value) is Ref and value.name not in found else None
-        if node is not None and not isinstance(m.val(value), torch.Tensor):
-            found[value.name] = None
-            todo += map(Ref, node.refs())
-    return found
-
-
 def _is_index(m: Any, part: fx.Node, value: Arg, nodes: Sequence[Node]) -> bool:
     # Whether nodes are the operators that torch calls for an index of a value.
     whole, index = m.val(value), _computed(part.args[1], m)
     if not isinstance(whole, torch.Tensor):
         return False
+    recorder = Recorder()
     try:
-        calls = m.scope.recorded(lambda given: given[index], whole)
+        with recorder.recording():
+            with recorder.paused():
+                operand = whole.detach()
+            recorder.operand(operand)[index]
     except (IndexError, TypeError, RuntimeError):
         return False
+    calls = [call for call in recorder.calls() if isinstance(call.meta.get("val"), torch.Tensor)]
     return len(calls) == len(nodes) and all(
-        target == _target(node) and _literals(target, args, kwargs, m) == _literals(target, node.args, dict(node.kwargs), m)
-        for (target, args, kwargs), node in zip(calls, reversed(nodes), strict=True)
+        call.target == _target(node)
+        and _literals(call.target, call.args, call.kwargs, lambda arg: arg.meta["val"] if isinstance(arg, fx.Node) else arg)
+        == _literals(call.target, node.args, dict(node.kwargs), m.val)
+        for call, node in zip(calls, reversed(nodes), strict=True)
     )
 
 
-def _literals(target: Any, args: Any, kwargs: Any, m: Any) -> list[Any]:
+def _literals(target: Any, args: Any, kwargs: Any, number: Callable[[Any], Any]) -> list[Any]:
     # The arguments behind the value, with numbers in place of uses.
-    given = arranged(target, args, kwargs) or {}
-    values = [m.val(each) if type(each) is Ref else each for each in [*given.values()][1:]]
-    return [
-        [*each] if isinstance(each, list | tuple) else str(each) if isinstance(each, torch.SymInt) else each for each in values
-    ]
+    given = [number(each) for each in [*(arranged(target, args, kwargs) or {}).values()][1:]]
+    return [str(each) if isinstance(each, torch.SymInt) else each for each in given]
 
 
 def _is_floating(value: Any) -> bool:

@@ -48,7 +48,6 @@ class NewState:
         self.state = program.state
         self.added: dict[str, Slot] = {}
         self.dropped: dict[str, None] = {}
-        self._replaceable: dict[frozenset[SlotKind], frozenset[int]] = {}
 
     @cached_property
     def _ids(self) -> TensorIds:
@@ -83,16 +82,22 @@ class NewState:
             buffers: whether persistent buffers count as well, though others may be loaded.
             parameters: whether parameters count as well, though they are trained and loaded.
         """
-        kinds = frozenset([SlotKind.BUFFER] * buffers + [SlotKind.PARAMETER] * parameters)
-        value = self.tensor(slot)
+        value, state = self.tensor(slot), self.state
         if value is None:
             return None
-        if kinds not in self._replaceable:
-            self._replaceable[kinds] = _replaceable(self.program, kinds)
-        storage = (self.added.get(slot) or self.state[slot]).storage
-        new = [each for each in self.added.values() if each.storage == storage]
-        is_replaceable = storage in self._replaceable[kinds] or any(_is_replaceable(each, kinds) for each in new)
-        return None if is_replaceable else value
+        storage = (self.added.get(slot) or state[slot]).storage
+        trained = [
+            state[spec.slot].storage
+            for spec in self.program.signature.outputs
+            if type(spec) is StateGradient and spec.slot in state
+        ]
+        if storage in trained or any(storage in several for several in state.entangled):
+            return None
+        for other in (*[each for _, each in state.pairs], *self.added.values()):
+            is_loaded = other.kind is SlotKind.BUFFER and other.persistent and not buffers
+            if other.storage == storage and (is_loaded or (other.kind is SlotKind.PARAMETER and not parameters)):
+                return None
+        return value
 
     def free(self, owner: str, word: str, paths: Iterable[str], taken: Iterable[str] = ()) -> str:
         """Return a name for a slot that is free at all instances of a body, as the body writes it.
@@ -137,23 +142,7 @@ class NewState:
             tied = {name for slot in self.dropped if slot in state.slots for name in state.by_cell[state[slot].cell]}
             program = without_slots(program, tied - state_uses(program).keys())
             self.program, self.state = program, program.state
-        self._replaceable = {}
         return program
-
-
-def _is_replaceable(slot: Slot, kinds: frozenset[SlotKind]) -> bool:
-    # Whether another tensor may be trained or loaded into a slot, as those see it who hold the program.
-    is_kept = slot.kind is SlotKind.PARAMETER or (slot.kind is SlotKind.BUFFER and slot.persistent)
-    return is_kept and slot.kind not in kinds
-
-
-def _replaceable(program: Program, kinds: frozenset[SlotKind]) -> frozenset[int]:
-    # The storages that are trained or loaded under some name, or that something outside of the program changes.
-    state = program.state
-    found = {slot.storage for _, slot in state.pairs if _is_replaceable(slot, kinds)}
-    trained = [spec.slot for spec in program.signature.outputs if type(spec) is StateGradient]
-    found.update([state[slot].storage for slot in trained if slot in state])
-    return frozenset(found.union(*state.entangled))
 
 
 def parameter_of(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Patterns: torch code that ``torch.fx`` traces, and what each node of the traced graph stands for in a program.
+"""Patterns: torch code that ``torch.fx`` traces, and the role of each node of the traced graph.
 
 A part of a pattern is a node of its graph, a list of parts, or a literal.  ``matching`` finds parts in programs.
 """
@@ -19,22 +19,13 @@ from torch.fx.proxy import TraceError
 
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
-from ...ir.names import did_you_mean, join
+from ...ir.names import join
 from ...ir.program import Program
-from ...ir.taking import kind_of
-from ...ir.torch_private import (
-    OpOverload,
-    OpOverloadPacket,
-    builtin_functions,
-    overload_of,
-    overloads_of,
-    parameters_of,
-    schema_of,
-)
-from .arguments import arranged, takes_sizes
+from ...ir.torch_private import OpOverload, builtin_functions, overloads_of, schema_of
+from .operators import INSTEAD, arranged, operator_named, takes_sizes
 
 __all__ = [
-    "ModuleCall", "Operator", "Pattern", "Through", "any_of", "module", "operator_named", "pattern_at", "role", "shown",
+    "ModuleCall", "Operator", "Pattern", "Through", "any_of", "module", "operator_of", "pattern_at", "role", "shown",
     "subparts", "through",
 ]  # fmt: skip
 
@@ -46,21 +37,18 @@ PYTHON: Mapping[str, str] = {
 }  # fmt: skip
 """Operators of Python that have another name in aten."""
 
-EQUIVALENT: Mapping[str, str] = {f"bitwise_{name}": f"__{name}__" for name in ("and", "or", "xor")}
-"""``x & y`` is exported as ``aten.__and__``, ``torch.bitwise_and(x, y)`` under its own name."""
-
 CASTS: Mapping[str, torch.dtype] = {
-    "float": torch.float32, "double": torch.float64, "half": torch.float16, "bfloat16": torch.bfloat16, "int": torch.int32,
-    "long": torch.int64, "bool": torch.bool, "short": torch.int16, "char": torch.int8, "byte": torch.uint8,
-    "cfloat": torch.complex64, "cdouble": torch.complex128,
-}  # fmt: skip
+    **{name: getattr(torch, name) for name in ("float", "double", "half", "bfloat16", "int", "long", "bool", "short")},
+    "char": torch.int8,
+    "byte": torch.uint8,
+    "cfloat": torch.complex64,
+    "cdouble": torch.complex128,
+}
 
 ATTRIBUTES: Mapping[str, str] = {"T": "numpy_T", "mT": "mT", "H": "matrix_H", "mH": "mH", "real": "real", "imag": "imag"}
 
 FACTS = frozenset({"shape", "dtype", "device", "ndim", "size", "numel", "nelement", "dim"})
-"""What the pattern asks of a value: it is known where the pattern matches."""
-
-INSTEAD = "compute a new one (x + 1 for x.add_(1), torch.where or index_put for x[i] = y), and use that"
+"""Properties of a value that are known where the pattern matches."""
 
 INDEXING = tuple(getattr(torch.ops.aten, name) for name in ("select", "slice", "unsqueeze", "index"))
 """The operators that torch exports for an index."""
@@ -70,7 +58,7 @@ INDEXING = tuple(getattr(torch.ops.aten, name) for name in ("select", "slice", "
 
 
 class Unanswered(RuleError, TypeError):
-    """Code asks what is known only where a rule matches, or when the program runs."""
+    """The pattern depends on a fact that is known only where a rule matches, or when the program runs."""
 
 
 class Value(fx.Proxy):
@@ -78,13 +66,13 @@ class Value(fx.Proxy):
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Record a function of torch; one that is written in Python is run, and what it calls is recorded."""
+        """Record a function of torch; run one that is written in Python, to record the functions that it calls."""
         if isinstance(function, FunctionType):
             return _followed(function, args, kwargs or {})
         return super().__torch_function__(function, types, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """Return a method, or what an attribute computes."""
+        """Return a method, or the value of an attribute."""
         if name in TYPICAL and cast("Any", self.tracer).is_following:
             return TYPICAL[name]
         if name in ATTRIBUTES:
@@ -96,9 +84,7 @@ class Value(fx.Proxy):
         if name in ("shape", "dtype", "device", "ndim"):
             return self.tracer.create_proxy("call_function", getattr, (self, name), {})
         if name.startswith("__") or not (name in FACTS or overloads_of(name)):
-            raise AttributeError(
-                f"a pattern cannot ask a value for {name!r}: it is not an operator, and nothing is computed; use `where=`"
-            )
+            raise AttributeError(f"a value of a pattern has no {name!r}: it is not an operator of torch; use `where=`")
         return lambda *args, **kwargs: self.tracer.create_proxy("call_method", name, (self, *args), kwargs)
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
@@ -120,7 +106,7 @@ class Value(fx.Proxy):
 
 
 def _followed(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    # torch's Python functions hand a value that is not a tensor to its class; here their bodies run.
+    # torch's Python functions pass a value that is not a tensor to its class; here their bodies run.
     tracer: Any = next(each.tracer for each in subparts(*args, *kwargs.values()) if isinstance(each, Value))
     before, tracer.is_following = tracer.is_following, True
     try:
@@ -129,21 +115,20 @@ def _followed(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, 
     except (TypeError, TraceError) as error:
         known = {name for name, _ in builtin_functions()}
         names = [name for name in function.__code__.co_names if name in known and overloads_of(name)]
-        calls = ", ".join([f"torch.ops.aten.{name}" for name in names[:4]])
         raise RuleError(
-            f"{function.__name__} computes with facts that a pattern does not know ({str(error).partition(chr(10))[0]});\n"
-            f"write the operator that it calls in the program, such as {calls or 'torch.ops.aten.<name>'}"
+            f"{function.__name__} depends on facts that a pattern does not know ({str(error).partition(chr(10))[0]});\n"
+            f"write the operator that it calls in the program, such as torch.ops.aten.{names[0] if names else '<name>'}"
         ) from error
     finally:
         tracer.is_following = before
 
 
 class _Rank:
-    """How many dimensions a value has, where torch's functions ask: some."""
+    """The unknown number of dimensions of a value, which torch's functions compare with 0."""
 
     def __eq__(self, other: object) -> bool:
         if other != 0:
-            raise TypeError("how many dimensions a value has is known only where the rule matches")
+            raise TypeError("the number of dimensions of a value is known only where the rule matches")
         return False
 
     __hash__ = None  # type: ignore[assignment]
@@ -152,7 +137,7 @@ class _Rank:
 TYPICAL: Mapping[str, Any] = {
     "layout": torch.strided, "device": torch.device("cpu"), "is_sparse": False, "ndim": _Rank(), "dim": _Rank,
 }  # fmt: skip
-"""What values are taken to be where torch's functions ask them."""
+"""What torch's functions see of a value."""
 
 
 def _without_overrides(function: FunctionType) -> Callable[..., Any]:
@@ -187,9 +172,9 @@ def through(part: Any, chain: Any = None, *, views: bool = True, casts: bool = F
     """Return a value that matches another one, or views and casts of it, however many.
 
     Args:
-        part: what stands at the end of the chain.
+        part: the value at the end of the chain.
         chain: a variable that is the chain: in the replacement ``chain(y)`` is the same views and casts of ``y``.
-        views: whether it looks through operators that give all elements in another order or shape (``view``, ``transpose``,
+        views: whether it looks through operators that return all elements in another order or shape (``view``, ``transpose``,
             ``expand``, ``contiguous``).
         casts: whether it looks through casts to another type.
 
@@ -200,7 +185,7 @@ def through(part: Any, chain: Any = None, *, views: bool = True, casts: bool = F
         RuleError: it would look through nothing, or the chain is not a variable.
     """
     if not views and not casts:
-        raise RuleError("px.through looks through views, casts or both: say views=True or casts=True")
+        raise RuleError("px.through looks through views, casts or both: pass views=True or casts=True")
     if not isinstance(part, fx.Proxy):
         return part  # a pattern that is run on tensors
     if chain is not None and not (isinstance(chain, fx.Proxy) and chain.node.op == "placeholder"):
@@ -210,17 +195,12 @@ def through(part: Any, chain: Any = None, *, views: bool = True, casts: bool = F
 
 def _rest(*_: Any) -> Any:
     # Any number of items of a list: `[x, *rest]`.
-    raise AssertionError("matching takes it apart")
-
-
-def _call(*_: Any) -> Any:
-    # An operator or a module, whatever its arguments are.
-    raise AssertionError("matching takes it apart")
+    raise AssertionError("never called: it is the target of a node of a pattern")
 
 
 @frozen
 class ModuleCall:
-    """A call of a module, whatever it is called with."""
+    """A call of a module, whatever its arguments are."""
 
     glob: str | None
     type_name: str | None
@@ -228,7 +208,7 @@ class ModuleCall:
     __name__ = "module"
 
     def is_at(self, node: Node, path: str, program: Program) -> bool:
-        """Return whether a node of a body, which stands at a path from the root, calls a module that is meant."""
+        """Return whether a node of the body of a module calls a matching module; the path is that of the body."""
         if type(node.do) is not Call:
             return False
         called = join(path, node.do.instance.path)
@@ -239,10 +219,10 @@ class ModuleCall:
 
 
 def module(where: Any) -> ModuleCall:
-    """Return what ``px.rule(at=...)`` takes to look at calls of modules, in a tree.
+    """Return the ``at=`` of a rule that matches calls of modules, in a tree.
 
     Args:
-        where: the path of a module from the root, in which ``*`` and ``?`` stand for any characters; or a class of modules.
+        where: the path of a module from the root, in which ``*`` and ``?`` match any characters; or a class of modules.
 
     >>> module("layers.*.mlp").glob, module(torch.nn.Linear).type_name
     ('layers.*.mlp', 'torch.nn.modules.linear.Linear')
@@ -272,15 +252,14 @@ class _Tracer(fx.Tracer):
         return Value(node, self)
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
-        results = (
-            {len(schema_of(one).returns) for one in operator_of(obj.node).overloads} if role(obj.node) == "operator" else {1}
-        )
-        if results != {1}:
-            return iter([cast("Any", obj)[number] for number in range(max(results))])
-        if role(obj.node) not in ("variable", "amount"):
+        kind = role(obj.node)
+        count = max([len(schema_of(one).returns) for one in operator_of(obj.node).overloads]) if kind == "operator" else 1
+        if count > 1:
+            return iter([cast("Any", obj)[number] for number in range(count)])
+        if kind not in ("variable", "amount"):
             raise RuleError(
-                "how many results there are is not known in a rule: write parts[0], parts[1], or a, b = parts; any number of\n"
-                "values is a variable of its own: torch.cat([x, *rest])"
+                "the number of results is not known in a rule: write parts[0], parts[1], or a, b = parts; any number of\n"
+                "values is a variable: torch.cat([x, *rest])"
             )
         return iter([self.create_proxy("call_function", _rest, (obj,), {})])
 
@@ -303,10 +282,10 @@ class Pattern:
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Pattern:
-        """Return the pattern that a function is.
+        """Return the pattern that a function computes.
 
         Raises:
-            RuleError: the function asks for what only a run knows, or one of its operators is unknown.
+            RuleError: the function depends on facts that only a run knows, or one of its operators is unknown.
         """
         name, tracer = getattr(function, "__name__", "the pattern"), _Tracer()
         variables = variables_of(function)
@@ -341,10 +320,9 @@ def pattern_at(operators: Any) -> Pattern:
     >>> pattern_at([torch.relu, torch.ops.aten.gelu.default])
     any_of(relu(...), gelu(...))
     """
-    graph, several = fx.Graph(), operators if isinstance(operators, list | tuple) else [operators]
-    calls = []
-    for each in several:
-        calls.append(graph.call_function(_call, ()))
+    graph, calls = fx.Graph(), list[fx.Node]()
+    for each in operators if isinstance(operators, list | tuple) else [operators]:
+        calls.append(graph.call_function(pattern_at, ()))
         if isinstance(each, ModuleCall):
             calls[-1].meta.update(role="module", module=each)
         else:
@@ -363,7 +341,7 @@ def variables_of(function: Callable[..., Any]) -> list[str]:
         parameters = inspect.signature(function).parameters.values()
     except ValueError as error:  # of many functions that are written in C
         name = getattr(function, "__name__", "it")
-        raise RuleError(f"{name} does not say what its parameters are; call it in a function: lambda x: {name}(x)") from error
+        raise RuleError(f"{name} has no signature that Python can read; call it in a function: lambda x: {name}(x)") from error
     if any(one.kind is not one.POSITIONAL_OR_KEYWORD or one.default is not one.empty for one in parameters):
         raise RuleError("each parameter of a rule is a variable: no defaults, no *args; a variable matches a list as well")
     return [one.name for one in parameters]
@@ -379,26 +357,24 @@ class Operator:
     name: str
     overloads: Mapping[Any, Mapping[str, Part]]
     """The argument of each parameter of an overload."""
-    plans: dict[Any, Any] = field(factory=dict, init=False)
-    """How nodes are compared with it (``matching.py``)."""
+    orders: dict[Any, Any] = field(factory=dict, init=False)
+    """The arguments in each order of the operands, by overload (``matching.py``)."""
 
 
 def role(part: Part) -> str:
-    """Return what a part of a pattern stands for: a variable, a tensor, an operator, an item, an index, an amount ..."""
+    """Return the role of a part of a pattern: a variable, a tensor, an operator, an item, an index, an amount ..."""
     if not isinstance(part, fx.Node):
         return "list" if isinstance(part, list | tuple) else "literal"
     if "role" not in part.meta:
         part.meta["role"] = _role(part)
         if part.meta["role"] == "operator":
             part.meta["operator"] = _operator(part)
-    return str(part.meta["role"])
+    return cast("str", part.meta["role"])
 
 
 def operator_of(part: Part) -> Operator:
     """Return the operator of a part whose role is that, or a call of any."""
-    assert role(part) in ("operator", "call")
-    found: Operator = part.meta["operator"]
-    return found
+    return cast("Operator", part.meta["operator"])
 
 
 SPECIAL: Mapping[Any, str] = {any_of: "any_of", through: "through", _rest: "rest", getattr: "amount"}
@@ -420,9 +396,8 @@ def _role(part: fx.Node) -> str:
 
 
 def _is_python(part: fx.Node) -> bool:
-    return getattr(part.target, "__module__", "") in ("_operator", "math") and not any(
-        isinstance(each, torch.Tensor) for each in part.args
-    )
+    is_plain = getattr(part.target, "__module__", "") in ("_operator", "math")
+    return is_plain and not any(isinstance(each, torch.Tensor) for each in part.args)
 
 
 def is_arithmetic(part: Part) -> bool:
@@ -433,8 +408,7 @@ def is_arithmetic(part: Part) -> bool:
         return False
     if "arithmetic" not in part.meta:  # a value that is used twice is looked at once
         part.meta["arithmetic"] = all(map(is_arithmetic, part.args))
-    found: bool = part.meta["arithmetic"]
-    return found
+    return cast("bool", part.meta["arithmetic"])
 
 
 def _operator(part: fx.Node) -> Operator:
@@ -445,7 +419,7 @@ def _operator(part: fx.Node) -> Operator:
             target = f"bitwise_{'left' if target == 'lshift' else 'right'}_shift"
         target = PYTHON.get(target, target)
     name, overloads = operator_named(target)
-    fitting = {one: found for one in overloads if (found := _given(one, args, part.kwargs)) is not None}
+    fitting = {one: found for one in overloads if (found := _fitting(one, args, part.kwargs)) is not None}
     if not fitting:
         if "out" in part.kwargs:
             raise RuleError(f"{name}(out=...) writes into a value, and a rule writes none: {INSTEAD}")
@@ -454,74 +428,16 @@ def _operator(part: fx.Node) -> Operator:
     return Operator(name, fitting)
 
 
-def _given(overload: Any, args: Sequence[Part], kwargs: Mapping[str, Part]) -> dict[str, Part] | None:
+def _fitting(overload: Any, args: Sequence[Part], kwargs: Mapping[str, Part]) -> dict[str, Part] | None:
+    # The argument of each parameter.  Which of several overloads a program calls is seen where it is matched.
     found = arranged(overload, args, kwargs)
     if found is None and len(args) > 2 and takes_sizes(overload):
         found = arranged(overload, (args[0], [*args[1:]]), kwargs)  # x.reshape(2, 3) is x.reshape([2, 3])
-    if found is None:
-        return None
-    return found if all(_fits(found[one.name], one.kind) for one in parameters_of(overload)) else None
-
-
-def _fits(part: Part, kind: str) -> bool:
-    # Whether a literal can be what a parameter takes.  Which of several overloads a program calls is seen where it is matched.
-    match role(part):
-        case "list":
-            return "List[" in kind
-        case "amount" if part.target is getattr and part.args[1] == "shape":
-            return "List[" in kind
-        case "literal" if part is None:
-            return kind.startswith("Optional")
-        case "literal" if type(part) in (int, float, bool, complex):
-            return any(word in kind for word in ("Tensor", "number", "int", "float", "bool", "complex")) and "List[" not in kind
-        case "literal" if isinstance(part, str | torch.device):
-            return "str" in kind or "Device" in kind
-        case "literal":
-            return "int" in kind and "List[" not in kind  # a dtype, a layout
-        case "tensor":
-            return "Tensor" in kind
-        case _:
-            return True
-
-
-def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
-    """Return the name of an operator, and its overloads that compute a new value.
-
-    >>> operator_named(torch.relu)
-    ('relu', [<OpOverload(op='aten.relu', overload='default')>])
-
-    Raises:
-        RuleError: no such operator exists.
-    """
-    function = overload_of(function)
-    if isinstance(function, OpOverload):
-        name, overloads = schema_of(function).name.partition("::")[2], [function]
-    elif isinstance(function, OpOverloadPacket):
-        name, overloads = function.__name__, [getattr(function, overload) for overload in function.overloads()]
-    else:
-        name = function if isinstance(function, str) else getattr(function, "__name__", str(function))
-        several = [*overloads_of(name), *overloads_of(EQUIVALENT.get(name, ""))]
-        overloads = [one for one in several if _computes_tensors(one)]
-    if not overloads:
-        near = did_you_mean(name, dir(torch.ops.aten))
-        if isinstance(function, torch.nn.Module) or (isinstance(function, type) and issubclass(function, torch.nn.Module)):
-            raise RuleError(
-                f"{kind_of(function)} is not an operator; px.module(its path or its class) stands for calls of a module"
-            )
-        raise RuleError(f"{name!r} is not an operator of aten{near}; write torch.ops.<library>.<operator>")
-    found = [one for one in overloads if not any(each.is_written for each in parameters_of(one))]
-    if not found:
-        raise RuleError(f"{name} writes into its arguments, and a rule looks for values and builds such: {INSTEAD}")
-    return name, found
-
-
-def _computes_tensors(overload: Any) -> bool:
-    kinds = [each.kind for each in parameters_of(overload)], [str(each.type) for each in schema_of(overload).returns]
-    return all(any("Tensor" in kind for kind in several) for several in kinds)
+    return found
 
 
 def inner(part: Part) -> Sequence[Part]:
-    """Return what a part is made of."""
+    """Return the parts that a part is made of."""
     if isinstance(part, fx.Node):
         return [*part.args, *part.kwargs.values()]
     if isinstance(part, slice):
@@ -546,17 +462,17 @@ def shown(part: Part, depth: int = 6) -> str:
         return f"[{', '.join([shown(each, depth) for each in part])}]"
     if not isinstance(part, fx.Node):
         return repr(part)
-    match role(part):
-        case "variable":
-            return str(part.target)
-        case "call" | "module":
-            return f"{part.meta['operator'].name if 'operator' in part.meta else 'module'}(...)"
-        case "item":
-            return f"{shown(part.args[0], depth - 1)}[{part.args[1]}]" if depth else "..."
-        case _ as kind:
-            name = part.meta["operator"].name if kind == "operator" else getattr(part.target, "__name__", part.target)
-            given = [*part.args, *part.kwargs.values()]
-            return f"{name}({', '.join([shown(each, depth - 1) for each in given])})" if depth else "..."
+    kind = role(part)
+    if kind == "variable":
+        return str(part.target)
+    name = part.meta["operator"].name if "operator" in part.meta else getattr(part.target, "__name__", part.target)
+    if kind in ("call", "module"):
+        return f"{name if kind == 'call' else 'module'}(...)"
+    if not depth:
+        return "..."
+    if kind == "item":
+        return f"{shown(part.args[0], depth - 1)}[{part.args[1]}]"
+    return f"{name}({', '.join([shown(each, depth - 1) for each in inner(part)])})"
 
 
 # -- views and casts -------------------------------------------------------------------------------------------------------------
@@ -566,7 +482,7 @@ VIEWS = frozenset([f"aten.{name}" for name in (
     "movedim", "numpy_T", "permute", "ravel", "reshape", "reshape_as", "squeeze", "swapaxes", "swapdims", "t", "transpose",
     "unflatten", "unsqueeze", "view", "view_as",
 )])  # fmt: skip
-"""Operators that give the elements of their operand in another order or shape, all of them: no selection, no conjugate."""
+"""Operators that return the elements of their operand in another order or shape, all of them: no selection, no conjugate."""
 
 CASTING = frozenset({"aten.to.dtype", "aten._to_copy.default", "aten.type_as.default"})
 
@@ -588,7 +504,7 @@ class Through:
     nodes: tuple[Node, ...] = field(eq=lambda nodes: tuple([(node.do, node.args[1:], node.kwargs) for node in nodes]))
     """The outermost first."""
     value: Callable[[Any], Any] = field(eq=False, default=lambda arg: arg)
-    """Gives an argument of the program as an operand of the replacement."""
+    """Returns the operand of the replacement for an argument of the program."""
 
     def __call__(self, value: Any) -> Any:
         """Return the same views and casts of another value."""

@@ -1,30 +1,28 @@
-"""``rule``: a pattern and what stands in its place, written as two functions; ``RuleSet``: several of them, applied together.
+"""``rule``: a pattern and its replacement, written as two functions; ``RuleSet``: several of them, applied together.
 
-Both are values that can be called with a program, like any transformation.  How terms match is in ``matching.py``, and when a
-match may be taken in ``legality.py``.
+Both are values that can be called with a program, like any transformation.  ``matching.py`` finds patterns, and ``legality.py``
+decides whether a match is rewritten.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Never, cast
 
 from attrs import field, frozen
 
-from ...ir.copying import Value
 from ...ir.errors import ArgumentError, RuleError
+from ...ir.graph import Value
 from ...ir.persistent import collector_paused
 from ...ir.program import Program
-from ...ir.taking import a_function, a_program, kind_of
+from ...ir.taking import a_function, a_program
 from ..transformation import UNLIMITED, Fuel, Transformation
 from .application import Application
 from .explanation import Explanation
-from .matching import has_conditions, holds, roots_of
+from .match import Match
+from .matching import check_results, needs, roots_of
 from .pattern import Pattern, pattern_at, role, variables_of
-from .place import Match
-from .several import check_results
 
 __all__ = ["Rule", "RuleSet", "rule"]
 
@@ -54,10 +52,8 @@ class RuleSet(Value):
     """Whether values are tried from the results of a graph to its inputs."""
 
     def __attrs_post_init__(self) -> None:
-        given: Any = self.rules
-        wrong = [each for each in given if not isinstance(each, Rule)] if isinstance(given, list | tuple) else [given]
-        if wrong:
-            raise ArgumentError(f"RuleSet takes a tuple of rules, made by px.rule, not {kind_of(wrong[0])}; a + b is one of two")
+        if not isinstance(self.rules, list | tuple) or not all(isinstance(each, Rule) for each in self.rules):
+            raise ArgumentError("RuleSet takes a tuple of rules, made by px.rule; a + b is a set of two")
 
     def __add__(self, other: RuleSet) -> RuleSet:
         """Return the rules of both, these first; top-down if one of the two is."""
@@ -85,20 +81,20 @@ class RuleSet(Value):
         return RuleSet(self.rules, is_top_down=True)
 
     def __call__(self, program: Program, *, fuel: int | None = None) -> Program:
-        """Return the program with what the rules look for replaced.
+        """Return the program with all matches of the rules replaced.
 
         Args:
             program: any valid program; it is not changed.
             fuel: how many matches may be replaced, by default all.
 
         Raises:
-            RuleError: a replacement does not fit where it matched, has other effects, or the rules come to no end.
+            RuleError: a replacement does not fit where it matched, has other effects, or the rules undo each other forever.
             InvalidProgram: an operator of a replacement refuses its operands.
         """
         return self.transformation(program, fuel=fuel)
 
     def explain(self, program: Program) -> Explanation:
-        """Return what the rules do to a program, and where they leave what they look for alone, with the reason for each place.
+        """Return the replaced and the skipped matches, with the reason for each skipped one.
 
         Args:
             program: any valid program; it is not changed.
@@ -168,16 +164,15 @@ class Rule(RuleSet):
     written: Callable[..., Any]
     """The function that it was written as."""
     pattern: Pattern = field(repr=False)
-    """What it looks for."""
     variables: tuple[str, ...]
     replacement: Callable[..., Any] | None = None
-    conditions: tuple[Callable[[Match], bool], ...] = field(default=(), repr=False)
+    where: Callable[[Match], bool] | None = field(default=None, repr=False)
     keeps_inner: bool = False
     """Whether inner values that others use stay for them; otherwise such a place is left as it is."""
     any_effects: bool = False
-    """Whether what it builds may draw, or be ordered, where what it looks for is not, or the other way round."""
+    """Whether the replacement may draw, or be ordered, where the pattern is not, or the other way round."""
     once: bool = False
-    """Whether it leaves alone what it has made itself."""
+    """Whether it does not match its own results."""
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "rules", (self,))
@@ -187,17 +182,22 @@ class Rule(RuleSet):
         """The name of the function that it was written as."""
         return self.written.__name__
 
+    @cached_property
+    def needs(self) -> Collection[frozenset[int]]:
+        """The operators without which it matches nowhere: a graph needs one of each set, by id."""
+        return needs(self.pattern)
+
     @property
     def may_leave(self) -> bool:
         """Whether its function may return None to leave a match as it is."""
         return self.written is self.replacement
 
     def becomes(self, replacement: Callable[..., Any]) -> Rule:
-        """Say what stands in the place of the pattern, once; a decorator that returns the rule.
+        """Set the replacement of the pattern, once; a decorator that returns the rule.
 
         Args:
-            replacement: is called with the match and what each variable is, in the order of the pattern; it returns a value,
-                written with those, with functions of torch and with ``m.call``.
+            replacement: is called with the match and the value of each variable, in the order of the pattern; it returns a value,
+                computed with those, with functions of torch and with ``m.call``.
 
         Raises:
             RuleError: its parameters are not ``m`` and the variables of the pattern, or there is a replacement already.
@@ -207,8 +207,8 @@ class Rule(RuleSet):
         if given[1:] != self.variables:
             raise RuleError(f"{self.name}.becomes takes ({', '.join(('m', *self.variables))}), not ({', '.join(given)})")
         if self.replacement is not None:
-            raise RuleError(f"{self.name} has a replacement already: what stands in one place is one thing; write another rule")
-        object.__setattr__(self, "replacement", replacement)  # said once, below the pattern; from then on the rule is complete
+            raise RuleError(f"{self.name} has a replacement already; write another rule")
+        object.__setattr__(self, "replacement", replacement)  # set once, below the pattern; from then on the rule is complete
         return self
 
 
@@ -250,7 +250,7 @@ def rule(
 
     Raises:
         RuleError: the pattern needs values that only a run knows, has no operator, or does not use a parameter.
-        ArgumentError: an argument has another type, or a replacement is passed too.
+        ArgumentError: an argument has another type.
 
     >>> import torch, purefx as px
     >>> @px.rule
@@ -268,8 +268,7 @@ def rule(
     """
     if more:
         raise ArgumentError(
-            f"px.rule takes a pattern alone, and is given {1 + len(more)} values; a replacement comes behind it:\n"
-            "px.rule(pattern).becomes(replacement), where the replacement takes the match, and then what the pattern takes"
+            "px.rule takes a pattern alone; pass the replacement to becomes: px.rule(pattern).becomes(replacement)"
         )
 
     def make(function: Callable[..., Any]) -> Rule:
@@ -278,23 +277,16 @@ def rule(
         traced = Pattern.of(function) if at is None else pattern_at(at)
         if unused := {*traced.variables} - {each.target for each in traced.parts if role(each) == "variable"}:
             raise RuleError(f"{function.__name__} does not use {', '.join(sorted(unused))}: nothing would bind it")
-        for each in traced.results:
-            list(roots_of(each))
         check_results(function.__name__, traced.results)
         return Rule(
             function,
             traced,
             traced.variables,
             None if at is None else function,
-            conditions=(*((holds,) if has_conditions(traced) else ()), *(() if where is None else (where,))),
+            where=where,
             keeps_inner=keeps_inner,
             any_effects=any_effects,
             once=once,
         )
 
     return make if pattern is None else make(pattern)
-
-
-# What ``help`` shows: the options, without the types of annotations.
-OPTIONS = [each.replace(annotation=each.empty) for each in inspect.signature(rule).parameters.values() if each.name != "more"]
-rule.__dict__["__signature__"] = inspect.Signature(OPTIONS)

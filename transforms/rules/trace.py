@@ -163,13 +163,12 @@ class Operands:
             placeholder = [*self._recorder.graph.nodes][before]
             self._placeholders[placeholder.name] = len(self._placeholders)
 
-    def traced(self, function: Callable[[], Any], count: int, place: str, *, may_leave: bool) -> Template | None:
+    def traced(self, function: Callable[[], Any], count: int, *, may_leave: bool) -> Template | None:
         """Return what a function computes of operands; None if it returns None.
 
         Args:
             function: torch code.
             count: how many results it has; 0 for one that is not in a tuple.
-            place: for messages.
             may_leave: whether None means that the match stays as it is.
 
         Raises:
@@ -185,12 +184,12 @@ class Operands:
             if made is None and may_leave:
                 return None
             if count and (not isinstance(made, list | tuple) or len(made) != count):
-                raise RuleError(f"{place}: a replacement of {count} results returns a tuple of as many, not {made!r}")
-            return self._template([self._result(each, place) for each in (cast("Any", made) if count else [made])])
+                raise RuleError(f"a replacement of {count} results returns a tuple of as many, not {made!r}")
+            return self._template([self._result(each) for each in (cast("Any", made) if count else [made])])
         finally:
             self._recorder = None
 
-    def _result(self, value: Any, place: str) -> fx.Node:
+    def _result(self, value: Any) -> fx.Node:
         assert self._recorder is not None
         node = self._recorder.node_of(value)
         if node is None and isinstance(value, list | tuple) and value:  # all results of one operator
@@ -199,7 +198,7 @@ class Operands:
             if len(wholes) == len(value) and len(set(wholes)) == 1:
                 node = wholes[0]  # type: ignore[assignment]
         if node is None:
-            raise RuleError(f"{place}: a replacement returns one value that it computes or was given, not {value!r}")
+            raise RuleError(f"a replacement returns one value that it computes or was given, not {value!r}")
         return cast("fx.Node", node)
 
     def _template(self, results: Sequence[fx.Node]) -> Template:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from ...ir.torch_private import device_of
 from ..rules import any_of
-from ..rules.place import Match
+from ..rules.match import Match
 from ..rules.rule import Rule, RuleSet
 from .layout import alike, is_float, layout, named, turned
 

@@ -20,7 +20,7 @@ from ...ir.arguments import Ref
 from ...ir.graph import Op
 from ...ir.torch_private import SAFE_SOFTMAX, device_of
 from ..rules import any_of
-from ..rules.place import Match
+from ..rules.match import Match
 from ..rules.rule import Rule, RuleSet, rule
 
 __all__ = ["attention"]
@@ -180,7 +180,7 @@ def _number(m: Match, variable: str) -> float:
 def _factor(m: Match) -> float | None:
     # What the scores are multiplied by: once for each operator of the match that scales.
     number, factor = _number(m, "scale"), 1.0
-    for name in [node.do.name for node in m.nodes if type(node.do) is Op]:
+    for name in [node.do.name for node in m.found.distinct if type(node.do) is Op]:
         if name.startswith(("aten.mul.", "aten.div.")):
             factor *= number if name.startswith("aten.mul.") else 1 / number if number else math.nan
     return factor if math.isfinite(factor) else None

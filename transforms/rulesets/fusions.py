@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ...ir.arguments import Ref
 from ..rules import any_of
-from ..rules.place import Match
+from ..rules.match import Match
 from ..rules.rule import Rule, RuleSet, rule
 from .layout import alike, is_float, named
 

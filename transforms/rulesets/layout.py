@@ -13,7 +13,7 @@ import torch
 
 from ...ir.arguments import Ref
 from ..rules import any_of
-from ..rules.place import Match
+from ..rules.match import Match
 from ..rules.rule import Rule, RuleSet, rule
 
 __all__ = ["alike", "is_float", "layout", "named", "turned"]

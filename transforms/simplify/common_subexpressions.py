@@ -1,7 +1,7 @@
-"""``eliminate_common_subexpressions``: what is computed twice from the same values is computed once.
+"""``eliminate_common_subexpressions``: compute equal values once.
 
-Two nodes are one where they do the same with the same operands, nothing has been written to those in between, and nobody can tell
-that their results share memory.  Each graph is walked in the order of its nodes, with a number for each state of each memory.
+Two nodes are merged if operator and operands are equal, nothing writes the operands in between, and it is unobservable that their
+results share memory.  Each graph is walked in the order of its nodes, with a number for each version of each memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...ir.rewriter import Rewriter
 from ..memory import Memory, computes, state_of_inputs
 from ..shared_bodies import placed
 from ..transformation import UNLIMITED, Fuel, transformation
-from .liveness import with_boundaries
+from .dead_code import with_boundaries
 
 __all__ = ["eliminate_common_subexpressions"]
 
@@ -35,7 +35,7 @@ __all__ = ["eliminate_common_subexpressions"]
     ],
 )
 def eliminate_common_subexpressions(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Compute once what is computed twice from the same values.
+    """Merge nodes that compute the same from the same values.
 
     Before::
 
@@ -48,12 +48,11 @@ def eliminate_common_subexpressions(program: Program, *, fuel: Fuel = UNLIMITED)
         a = aten.exp.default(x)
         y = aten.add.Tensor(a, a)
 
-    Nodes are one where operator and operands are the same, literals to the last bit, nothing between them writes what they read,
-    and they do nothing but compute: what draws, is in order or communicates stays, and so do results that somebody writes.  Two
-    results become one tensor, so they stay two where both are handed out: returned, or given back by a body.  Calls of bodies
-    without effects are operators in this.  Nodes in a region (autocast, vmap) are compared with those of the same region, nodes
-    in calls with a preserved signature with those of the same call, and bodies each by itself.  Reads of state stay; those of one
-    tensor are one operand under any name.
+    Nodes are merged if operator and operands are equal, literals to the last bit, if nothing between them writes what they read,
+    and if they are pure: random, ordered and communicating operators stay, and so do results that are written.  Two results that
+    are both returned, from the program or a body, stay distinct tensors.  Calls of bodies without effects are merged, too.  Nodes
+    in a region (autocast, vmap) are compared within the region, nodes in calls with a preserved signature within the call, and
+    each body by itself.  Reads of state stay; those of one tensor are equal operands under any name.
 
     Args:
         program: a program at any stage.
@@ -72,7 +71,7 @@ def eliminate_common_subexpressions(program: Program, *, fuel: Fuel = UNLIMITED)
     while True:
         effects, facts = program_effects(program), _Facts(program)
         graphs = {name: _Walk(program, name, effects[name], facts, fuel).run() for name in program.bottom_up}
-        # What is one value now may let others be one: their memory is not that of something written any more.
+        # Merged values may allow other merges: their memory is no longer written.
         merged = program.with_graphs(graphs)
         if merged is program:
             return program.pruned()
@@ -80,7 +79,7 @@ def eliminate_common_subexpressions(program: Program, *, fuel: Fuel = UNLIMITED)
 
 
 class _Facts:
-    """What all graphs of a program have in common for this."""
+    """The facts that all graphs of a program share."""
 
     def __init__(self, program: Program) -> None:
         self.placed = placed(program)
@@ -104,9 +103,9 @@ class _Walk:
         self.first: dict[object, str] = {}
         """The first node that computes something, by what it computes."""
         self.known: dict[str, Ref] = {}
-        """For a node that goes, the one that stays; for a read of state, a name of the tensor."""
+        """The substitute of each node that goes; for a read of state, a name of the tensor."""
         self.versions: Counter[object] = Counter()
-        """How often each memory has been written so far."""
+        """The number of writes to each memory so far."""
 
     def run(self) -> Graph:
         """Return the graph with each value computed once; the same object if that holds."""
@@ -124,14 +123,14 @@ class _Walk:
         return self.edit.graph()
 
     def _cell(self, read: Get) -> object:
-        # Which state a body reads under two names, the place of the body decides.
+        # In a body, two names may be one tensor in some calls only.
         slot = self.program.state.slots.get(read.slot) if self.is_root else None
         return read.slot if slot is None else slot.cell
 
     def _is_free(self, node: Node) -> bool:
         do = node.do
         if is_boundary(node) or node.meta.get("unbacked_bindings"):
-            return False  # the sizes that such a node makes are in the types of other values
+            return False  # its sizes are in the types of other values
         return type(do) is not Call or not (do.graph in self.facts.preserved or do.instance.path in self.facts.parts)
 
     def _compare(self, node: Node, does: NodeEffects) -> None:
@@ -151,7 +150,7 @@ class _Walk:
 
     def _key(self, node: Node, does: NodeEffects) -> object:
         do = node.do
-        if type(do) is Call:  # where a body stands matters if it reads state; which call it is does not
+        if type(do) is Call:  # the path matters if the body reads state; the number of the call does not
             do = Call(Frame(do.instance.path if do.graph in self.facts.placed else ""), do.graph)
         refs = node.refs()
         same = Node("", do, node.args, node.kwargs).using(self.known)

@@ -1,15 +1,17 @@
-"""``fold_constants``: operators on constants run once, now, and their results are constants.
+"""``fold_constants``: run operators on constants, and keep their results as constants.
 
-Nodes whose operands are all known are run in order on the tensors of the state; those of them that something else uses become
-constants of the program, and what only they used goes.
+Nodes whose operands are all known run in order on the tensors of the state.  Those with other users become constants of the
+program.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
+from attrs import define, field
 
 from ...ir.analysis.numbers import computed_of
 from ...ir.arguments import Arg, Ref, bodies_in, map_refs, thawed
@@ -37,10 +39,10 @@ __all__ = ["fold_constants"]
 LIMIT = 1 << 20
 
 RUN = frozenset({"aten", "prims"})
-"""The libraries whose operators are run; those of others may look at what no schema tells."""
+"""The libraries whose operators are run; others may read what their schema does not name."""
 
 UNDEFINED = ("empty", "new_empty", "_empty")
-"""How operators are called whose results have no contents yet."""
+"""Names of operators whose results have no contents yet."""
 
 
 @transformation(
@@ -53,7 +55,7 @@ UNDEFINED = ("empty", "new_empty", "_empty")
     ],
 )
 def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = False, fuel: Fuel = UNLIMITED) -> Program:
-    """Compute what depends on constants alone, and keep the results as constants.
+    """Compute the values that depend on constants alone, and keep them as constants.
 
     Before::
 
@@ -69,21 +71,20 @@ def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = F
     The contents of constants and buffers are known if no node writes them and no result is or aliases them; so are results of
     operators on literals (``zeros``, ``arange``).  Folding assumes that nobody writes or loads them later, in the lowered module
     or in a tensor that it shares: load first, then fold.  Parameters are trained and loaded, so they are not folded unless
-    ``parameters=True``.  Operators of torch are run on the CPU, without gradients, where they
-    do nothing but compute and always give the same; the result has the dtype, sizes and strides that the operator gives.  What
-    is written, returned, or a view of state stays computed, and so does what is large.  In a body that several modules share,
-    only what is the same tensor in all of them is known: ``expand`` before folds the rest.
+    ``parameters=True``.  Operators of torch run on the CPU, without gradients, if they are pure and deterministic.  Values that
+    are written, returned, large, or views of state stay computed.  In a body that several modules share, only a tensor that is
+    the same in all of them is known: call ``expand`` before to fold the rest.
 
     Args:
         program: a program at any stage, with the contents of its state.
         limit: how many bytes a result may have.
         parameters: whether parameters are constants too. It assumes that nobody trains, loads or writes them later; those
-            that the program returns, aliases or gives gradients of are computed as before.
+            that the program returns, aliases or returns gradients of are computed as before.
         fuel: a rewrite is one node that becomes a constant; bodies before their callers, the last first.
 
     Returns:
-        The program with constants in its state, which ``state_dict`` does not have.  In a flat program that takes its state as
-        inputs they are reads all the same; ``lift_state`` makes inputs of them.
+        The program with constants in its state, which ``state_dict`` does not contain.  They are reads, also in a flat program
+        that takes its state as inputs; ``lift_state`` turns them into inputs.
 
     >>> import torch, purefx as px
     >>> class Scaled(torch.nn.Module):
@@ -96,18 +97,18 @@ def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = F
     """
     effects = program_effects(program)
     known = _Known(program, effects, parameters=parameters)
-    typed = infer(program)  # what an operator gives says how large it is, before it runs
+    typed = infer(program)  # for the sizes of results before they are computed
     graphs, origins = dict[str, Graph](), dict[int, Meta]()
     for name in program.bottom_up:
         memory, said = Memory(program, name, effects[name]), values_of(typed.graphs[name])
-        folding = _Folding(program, name, memory, known, said, limit, fuel)
+        folding = _Folding(program, name, program.graphs[name], memory, known, said, limit, fuel)
         graphs[name] = folding.run()
         origins |= folding.origins
     return with_constants(program.with_graphs(graphs), origins=origins)
 
 
 class _Known:
-    """Which state is constant."""
+    """The constant state."""
 
     def __init__(self, program: Program, effects: Mapping[str, list[NodeEffects]], *, parameters: bool) -> None:
         self.program = program
@@ -129,7 +130,7 @@ class _Known:
         return found.union(*state.entangled)
 
     def read(self, graph: str, slot: str) -> Any:
-        """Return the constant that a read gives wherever its graph stands; None if it is not one."""
+        """Return the constant that a read returns in all calls of its graph; None if it is not one."""
         state = self.program.state
         found = {state[name].cell: state[name] for place in self.places[graph] if (name := join(place, slot)) in state}
         return self._value(found.popitem()[1]) if len(found) == 1 else None
@@ -152,36 +153,27 @@ def _has_contents(value: object) -> bool:
     return plain and tensor.device.type == "cpu" and not tensor.is_conj() and not tensor.is_neg()
 
 
+@define
 class _Folding:
     """Folds one graph."""
 
-    def __init__(
-        self,
-        program: Program,
-        name: str,
-        memory: Memory,
-        known: _Known,
-        said: Mapping[str, Any],
-        limit: int,
-        fuel: Fuel,
-    ) -> None:
-        self.program = program
-        self.name = name
-        self.graph = program.graphs[name]
-        self.memory = memory
-        self.known = known
-        self.said = said
-        self.limit = limit
-        self.fuel = fuel
-        self.values: dict[str, Any] = {}
-        """The tensors that are known, by name."""
-        self.origins: dict[int, Meta] = {}
-        """What each new constant was computed of, by the ``id`` of its tensor."""
+    program: Program
+    name: str
+    graph: Graph
+    memory: Memory
+    known: _Known
+    said: Mapping[str, Any]
+    limit: int
+    fuel: Fuel
+    values: dict[str, Any] = field(factory=dict)
+    """The known tensors, by name."""
+    origins: dict[int, Meta] = field(factory=dict)
+    """The origin of each new constant, by the ``id`` of its tensor."""
 
     def run(self) -> Graph:
-        """Return the graph with tensors in place of what is computed of constants; the same object if there is nothing."""
+        """Return the graph with tensors in place of values computed from constants; the same object if it has none."""
         if self.name in self.known.handed and not any(type(node.do) is Get for node in self.graph.nodes):
-            return self.graph  # such a body is given its state
+            return self.graph  # state is an operand of such a body
         if self.name == self.program.root:
             for formal, spec in self.program.inputs:
                 self._keep(formal.name, self.known.given(spec.slot) if type(spec) is StateInput else None)
@@ -201,7 +193,7 @@ class _Folding:
         return _result(node, do, self.values, self.said.get(node.name)) if type(do) is Op and runs else None
 
     def _is_sure(self, node: Node, do: Op) -> bool:
-        # It does nothing but compute, always gives the same, and that is small.
+        # It is pure and deterministic, and its result is small.
         if not computes(self.memory.effects[node.name]) or self.memory.is_written(node.name) or is_boundary(node):
             return False
         if node.projection is not None:
@@ -215,8 +207,6 @@ class _Folding:
         parts = said if isinstance(said, tuple | list) else (said,)
         small = all(isinstance(part, torch.Tensor) and _bytes(part) <= self.limit for part in parts)
         return small and not name.startswith(UNDEFINED) and tagged.isdisjoint(target.tags)
-
-    # -- what of it becomes a constant ------------------------------------------------------------------------------------------
 
     def _folded(self) -> Graph:
         edit, gone = Rewriter(self.graph), set[str]()
@@ -241,25 +231,19 @@ class _Folding:
         value = self.values[node.name]
         if type(node.do) is Get or not isinstance(value, torch.Tensor) or node.name in self.memory.given:
             return False
-        if self.memory.is_outside(node.name) or any(
-            is_boundary(self.graph.by_name[user]) for user in self.graph.users[node.name]
-        ):
-            return False
-        return value.untyped_storage().nbytes() <= self.limit
+        named = any(is_boundary(self.graph.by_name[user]) for user in self.graph.users[node.name])
+        return not (named or self.memory.is_outside(node.name)) and value.untyped_storage().nbytes() <= self.limit
 
 
 def _bytes(said: torch.Tensor) -> float:
     sizes = list(said.shape)
     if not all(type(size) is int for size in sizes) or device_of(said).type != "cpu":
         return float("inf")
-    count = 1
-    for size in sizes:
-        count *= size
-    return count * said.element_size()
+    return math.prod(sizes) * said.element_size()
 
 
 def _result(node: Node, do: Op, values: Mapping[str, Any], said: Any) -> Any:
-    # What the operator gives, if it is what is said of it.
+    # The result of the operator, if it has the inferred type.
     def known(ref: Any) -> Arg:
         return values[ref.name] if type(ref) is Ref else ref
 
@@ -269,15 +253,14 @@ def _result(node: Node, do: Op, values: Mapping[str, Any], said: Any) -> Any:
     try:
         with torch.no_grad():
             found = do.target(*args, **kwargs)
-    except Exception:  # noqa: BLE001  what it refuses here it refuses when the program runs
+    except Exception:  # noqa: BLE001  it raises when the program runs, too
         return None
     if node.projection is not None:
         return found
     mine, theirs = _parts(found), _parts(said)
     fits = len(mine) == len(theirs) and all(map(_has_contents, mine))
-    return (
-        found if fits and [describe_tensor(one)[1:5] for one in mine] == [describe_tensor(one)[1:5] for one in theirs] else None
-    )
+    same = fits and all(describe_tensor(one)[1:5] == describe_tensor(other)[1:5] for one, other in zip(mine, theirs, strict=True))
+    return found if same else None
 
 
 def _parts(value: Any) -> tuple[Any, ...]:

@@ -1,28 +1,198 @@
-"""``eliminate_dead_code``: what neither an output nor an effect needs goes, in all bodies at once.
+"""``eliminate_dead_code``: drop what neither an output nor an effect needs, in all bodies at once.
 
-What is needed is told by ``liveness``; here the rest is taken out: nodes, results and inputs of bodies with what calls pass for
-them, bodies that nothing calls any more, and on request state and modules.
+``Liveness`` marks the needed values, from the outputs and the effects of the root on.  The rest is dropped: nodes, results and
+inputs of bodies with the arguments of their calls, bodies without calls, and on request state and modules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Any
 
-from ...ir.arguments import Ref
+from attrs import evolve
+
+from ...ir.arguments import Arg, Ref, bodies_in, refs_in
 from ...ir.calls.call_graph import module_calls
-from ...ir.calls.parts import PART
+from ...ir.calls.parts import PART, part_names
+from ...ir.effects.declared import NodeEffects
+from ...ir.effects.resolved import program_effects
 from ...ir.graph import Call, Graph, Node
 from ...ir.meta import Meta
 from ...ir.names import way_to
+from ...ir.own_operators import is_boundary
 from ...ir.program import Module, Program
 from ...ir.rewriter import Rewriter
-from ...ir.signature import StateGradient, StateInput, StateMutation
 from ...ir.state_changes import state_uses, without_slots
+from ..memory import Memory, computes
 from ..transformation import UNLIMITED, Fuel, transformation
-from .liveness import Liveness, results_of
 
-__all__ = ["eliminate_dead_code"]
+__all__ = ["Liveness", "eliminate_dead_code", "with_boundaries"]
+
+
+def results_of(graph: Graph) -> tuple[Arg, ...]:
+    """Return the results of a body as a tuple.
+
+    >>> from purefx.ir import Ref
+    >>> results_of(Graph((), (), (Ref("x"), Ref("y")))), results_of(Graph((), (), Ref("x")))
+    ((Ref(name='x'), Ref(name='y')), (Ref(name='x'),))
+    """
+    return graph.output if type(graph.output) is tuple else (graph.output,)
+
+
+class Liveness:
+    """The needed values of a whole program.
+
+    >>> from purefx.ir import Input, Op, Ref
+    >>> nodes = tuple(Node(name, Op("toy.neg"), (Ref("x"),)) for name in "ab")
+    >>> sorted(Liveness(Program.of({"": Graph((Input("x"),), nodes, (Ref("b"),))})).values[""])
+    ['b', 'x']
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.effects = program_effects(program)
+        self.parts = frozenset(part_names(program))
+        self.preserved = with_boundaries(program)
+        """The bodies that contain boundaries of preserved calls, themselves or in others."""
+        self.values: defaultdict[str, set[str]] = defaultdict(set)
+        """The inputs and nodes of each graph that are needed, by name."""
+        self.results: defaultdict[str, set[int]] = defaultdict(set)
+        """The results of each body that are needed."""
+        self.fixed: set[str] = {program.root}
+        """The graphs whose inputs and results all stay: the root, and bodies of operators."""
+        self.calls: defaultdict[str, set[str]] = defaultdict(set)
+        """The calls that are needed, by the graph that they are in."""
+        self._sites: defaultdict[str, list[tuple[str, Node]]] = defaultdict(list)
+        # The same by body, each with its caller.
+        self._memory: dict[str, Memory] = {}
+        self._writers: dict[str, dict[object, list[str]]] = {}
+        # For each graph the nodes that write memory which nothing outside sees, by that memory.
+        self._todo: list[tuple[Any, ...]] = [(self._enter, program.root)]
+        self._need(program.root, program.main.output_refs())
+        while self._todo:
+            step, *args = self._todo.pop()
+            step(*args)
+
+    def _need(self, graph: str, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.values[graph]:
+                self.values[graph].add(name)
+                self._todo.append((self._look_at, graph, name))
+
+    def _look_at(self, graph: str, name: str) -> None:
+        node = self.program.graphs[graph].by_name.get(name)
+        self._touch(graph, name)
+        if node is None:
+            number = [formal.name for formal in self.program.graphs[graph].inputs].index(name)
+            for caller, site in self._sites[graph]:
+                self._pass(caller, (site.args[number],))
+        elif type(node.do) is Call:
+            self._need_call(graph, node)
+            for number in range(len(results_of(self.program.graphs[node.do.graph]))):
+                self._need_result(node.do.graph, number)
+        elif (item := self._item(graph, node)) is not None:
+            call, number = item
+            self._need_call(graph, call)
+            self._need_result(call.callees[0], number)
+        else:
+            self._pass(graph, (node.args, node.kwargs))
+            for body in bodies_in(node.args, node.kwargs):
+                self.fixed.add(body)
+                self._todo.append((self._enter, body))
+                inner = self.program.graphs[body]
+                self._need(body, [*inner.output_refs(), *[formal.name for formal in inner.inputs]])
+
+    def _item(self, graph: str, node: Node) -> tuple[Node, int] | None:
+        # The call of which a node takes one result, and its number.
+        whole, index = node.projection or ("", 0)
+        call = self.program.graphs[graph].by_name.get(whole)
+        if call is None or type(call.do) is not Call:
+            return None
+        output = self.program.graphs[call.do.graph].output
+        count = len(output) if type(output) is tuple else 0
+        return (call, index % count) if -count <= index < count else None
+
+    def _need_call(self, graph: str, node: Node) -> None:
+        if node.name in self.calls[graph]:
+            return
+        (callee,) = node.callees
+        self.calls[graph].add(node.name)
+        self._sites[callee].append((graph, node))
+        self._todo.append((self._enter, callee))
+        needed = self.values[callee]
+        formals = zip(self.program.graphs[callee].inputs, node.args, strict=True)
+        self._pass(graph, tuple([arg for formal, arg in formals if formal.name in needed]))
+
+    def _need_result(self, callee: str, number: int) -> None:
+        if number not in self.results[callee]:
+            self.results[callee].add(number)
+            self._need(callee, refs_in((results_of(self.program.graphs[callee])[number],)))
+
+    def _pass(self, graph: str, args: tuple[Arg, ...]) -> None:
+        names = refs_in(args)
+        self._need(graph, names)
+        for name in names:
+            self._touch(graph, name)
+
+    # -- effects ----------------------------------------------------------------------------------------------------------------
+
+    def _enter(self, name: str) -> None:
+        # Mark the effects of a graph.
+        if name in self._writers:
+            return
+        writers = self._writers[name] = defaultdict(list)
+        graph, effects = self.program.graphs[name], self.effects[name]
+        if any(does.writes for does in effects):
+            self._memory[name] = Memory(self.program, name, effects)
+        for node, does in zip(graph.nodes, effects, strict=True):
+            if self._acts(node, does) or self._is_seen(name, does):
+                self._need_node(name, node)
+            elif does.writes:
+                for memory in self._memory[name].touched(does):
+                    writers[memory].append(node.name)
+        for used in list(self.values[name]):  # what was marked before it was known who writes
+            self._touch(name, used)
+
+    def _need_node(self, graph: str, node: Node) -> None:
+        # Only the effects of a call, until a result is needed.
+        if type(node.do) is Call:
+            self._todo.append((self._need_call, graph, node))
+        else:
+            self._need(graph, (node.name,))
+
+    def _acts(self, node: Node, does: NodeEffects) -> bool:
+        do = node.do
+        if type(do) is Call and (do.graph in self.preserved or do.instance.path in self.parts):
+            return True
+        if is_boundary(node) or not self.preserved.isdisjoint(bodies_in(node.args, node.kwargs)):
+            return True
+        return not computes(evolve(does, writes=()))
+
+    def _is_seen(self, graph: str, does: NodeEffects) -> bool:
+        return bool(does.writes) and self._memory[graph].reaches_outside(does)
+
+    def _touch(self, graph: str, name: str) -> None:
+        # Writers of memory that a needed node reads are needed.
+        writers = self._writers.get(graph)
+        if writers:
+            for writer in writers.pop(self._memory[graph].find(name), ()):
+                self._need_node(graph, self.program.graphs[graph].by_name[writer])
+
+
+def with_boundaries(program: Program) -> frozenset[str]:
+    """Return the bodies that contain boundaries of preserved calls, themselves or in others.
+
+    >>> with_boundaries(Program.of({"": Graph((), (), ())}))
+    frozenset()
+    """
+    found: set[str] = set()
+    for name in program.bottom_up if len(program.call_signatures) else ():
+        graph = program.graphs[name]
+        if any(map(is_boundary, graph.nodes)) or not found.isdisjoint(graph.callees):
+            found.add(name)
+    return frozenset(found)
 
 
 @transformation(
@@ -48,21 +218,20 @@ def eliminate_dead_code(program: Program, *, state: bool = False, fuel: Fuel = U
         y = call mlp -> mlp (x)
         return y
 
-    Writes, random draws (they move the generator on), operators in order (assertions, prints, communication, operators of
-    other libraries), regions and operators with unknown effects stay, with all that they need; a write stays unless it is to
-    memory that neither the caller, nor the state, nor anything that is needed sees.  A body that several calls share keeps the
-    inputs and results that one of them needs.  The inputs and outputs of the program, of operators' bodies and of calls with a
-    preserved signature stay; so do parts of a split program.
+    Writes, random draws (they advance the generator), ordered operators (assertions, prints, communication, operators of other
+    libraries), regions and operators with unknown effects stay, with all that they need.  A write is dropped if neither the
+    caller, nor the state, nor a needed value sees the memory.  A body that several calls share keeps the inputs and results that
+    one of them needs.  The inputs and outputs of the program, of operators' bodies and of calls with a preserved signature stay;
+    so do parts of a split program.
 
     Args:
         program: a program at any stage.
-        state: whether state that nothing reads goes, with the modules that are neither called nor hold any: then the
-            ``state_dict`` of the lowered module has fewer entries, and a checkpoint of the whole model is no longer loaded
-            with ``strict=True``.  By default state and modules stay.
-        fuel: a rewrite is all that nothing needs, or one piece of state that goes.
+        state: whether to drop unused state, and the modules that are neither called nor hold any.  The ``state_dict`` of the
+            lowered module then has fewer entries, and a checkpoint of the whole model no longer loads with ``strict=True``.
+        fuel: a rewrite is all dead code, or one piece of state.
 
     Returns:
-        The program with what is needed.
+        The program without dead code.
 
     >>> import purefx as px
     >>> nodes = tuple(px.Node(name, px.Op("toy.neg"), (px.Ref("x"),)) for name in "ab")
@@ -71,7 +240,7 @@ def eliminate_dead_code(program: Program, *, state: bool = False, fuel: Fuel = U
     ['b']
     """
     result = program
-    # What goes may be all that joined two memories: then a write to one of them is not seen any more.
+    # A dropped node may have joined two memories: then a write to one of them is no longer seen.
     while (smaller := _without_dead(result, fuel)) is not result:
         result = smaller
     return _without_state(result, fuel) if state else result
@@ -80,7 +249,7 @@ def eliminate_dead_code(program: Program, *, state: bool = False, fuel: Fuel = U
 def _without_dead(program: Program, fuel: Fuel) -> Program:
     found = Liveness(program)
     made = program.with_graphs({name: _Sweep(program, name, found).run() for name in program.order}).pruned()
-    if made is program or fuel.burn("remove what nothing needs", f"({_size(program) - _size(made)} nodes)"):
+    if made is program or fuel.burn("remove dead code", f"({_size(program) - _size(made)} nodes)"):
         return made
     return program
 
@@ -89,11 +258,8 @@ def _size(program: Program) -> int:
     return sum(len(program.graphs[name].nodes) for name in program.order)
 
 
-# -- taking it out --------------------------------------------------------------------------------------------------------------
-
-
 class _Sweep:
-    """Takes out of one graph what is not needed."""
+    """Drops the dead code of one graph."""
 
     def __init__(self, program: Program, name: str, found: Liveness) -> None:
         self.program = program
@@ -104,7 +270,7 @@ class _Sweep:
         self.edit = Rewriter(self.graph)
 
     def run(self) -> Graph:
-        """Return what is left of the graph; the same object if that is all."""
+        """Return the graph without dead code; the same object if it has none."""
         graph, edit, calls = self.graph, self.edit, self.found.calls[self.name]
         edit.erase(*[node.name for node in graph.nodes if node.name not in self.needed and node.name not in calls])
         for number, node in enumerate(graph.nodes if calls else ()):
@@ -122,17 +288,17 @@ class _Sweep:
         )
 
     def _left(self, body: str) -> list[int] | None:
-        # The results that a body still gives, if they are fewer than before.
+        # The needed results of a body, if they are fewer than before.
         results, needed = results_of(self.program.graphs[body]), self.found.results[body]
         return None if body in self.found.fixed or len(needed) == len(results) else sorted(needed)
 
     def _is_one(self, body: str) -> bool:
-        # Whether a body gives its one result itself from now on.
+        # Whether a body returns its one result without a tuple from now on.
         left, results = self._left(body), results_of(self.program.graphs[body])
         return left is not None and len(left) == 1 and type(results[left[0]]) is Ref
 
     def _adjust(self, number: int, call: Node) -> None:
-        # What a call passes and is given back, as its body takes and gives it from now on.
+        # The arguments and results of a call, as its body takes and returns them from now on.
         assert type(call.do) is Call
         body, edit = call.do.graph, self.edit
         formals, needed = self.program.graphs[body].inputs, self.found.values[body]
@@ -160,7 +326,7 @@ class _Sweep:
 
 
 def _meta_of_some(meta: Meta, left: list[int], *, one: bool) -> Meta:
-    # Of a call that gives fewer results; what is known of it besides their values stays.
+    # Of a call that returns fewer results.
     known = meta.get("val") if left or "val" not in meta else ()
     if type(known) is not tuple or not all(number < len(known) for number in left):
         return meta
@@ -172,33 +338,13 @@ def _meta_of_some(meta: Meta, left: list[int], *, one: bool) -> Meta:
 
 
 def _without_state(program: Program, fuel: Fuel) -> Program:
-    program = _without_inputs(program, fuel)
-    used = {*state_uses(program), *[spec.slot for spec in program.signature.inputs if type(spec) is StateInput]}
-    state = program.state
+    state, used = program.state, state_uses(program)
     gone = {name for name in state.order if name not in used and fuel.burn("remove state", name)}
     kept = {name: slot for name, slot in state.pairs if name not in gone}
     modules = _modules_used(program, kept, fuel)
     if not gone and len(modules) == len(program.modules):
         return program
     return without_slots(program, gone).evolve(modules=modules)
-
-
-def _without_inputs(program: Program, fuel: Fuel) -> Program:
-    # Inputs that are state, which nothing uses.
-    graph = program.main
-    written = {spec.slot for spec in program.signature.outputs if isinstance(spec, StateMutation | StateGradient)}
-    used = {*graph.users, *graph.output_refs()}
-    gone = {
-        formal.name
-        for formal, spec in program.inputs
-        if type(spec) is StateInput and formal.name not in used and spec.slot not in written
-        if fuel.burn("remove input", formal.name)
-    }
-    if not gone:
-        return program
-    kept = [(formal, spec) for formal, spec in program.inputs if formal.name not in gone]
-    root = graph.with_nodes(graph.nodes, inputs=tuple([formal for formal, _ in kept]))
-    return program.with_boundary(root, [spec for _, spec in kept])
 
 
 def _modules_used(program: Program, slots: Mapping[str, object], fuel: Fuel) -> tuple[Module, ...]:

@@ -1,16 +1,18 @@
-"""``remove_noops``: operators that give their operand, to the last bit, are their operand.
+"""``remove_noops``: drop operators that return their operand, equal to the last bit.
 
-A table says for each operator when it gives back what it takes.  Sizes are compared as expressions; strides of an input are known
-only when the program runs, so a copy goes only where its operand is fresh memory.
+A table has a rule for each operator.  Sizes are compared as expressions; strides of an input are known only when the program
+runs, so a copy goes only if its operand is fresh memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import torch
+from attrs import frozen
 
 from ...ir.arguments import Arg, Ref
 from ...ir.effects.declared import NodeEffects
@@ -37,7 +39,7 @@ __all__ = ["remove_noops"]
     ],
 )
 def remove_noops(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Remove operators that give what they take.
+    """Remove operators that return their operand.
 
     Before::
 
@@ -52,18 +54,20 @@ def remove_noops(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         b = aten.exp.default(x)
         y = aten.neg.default(b)
 
-    These are: ``view``, ``reshape``, ``expand`` to the sizes that are there, ``permute``, ``transpose`` and ``slice`` that change
-    nothing, two ``transpose``, ``t`` or ``permute`` that undo one another, ``to`` of the dtype and device that are there,
-    ``dropout`` that drops nothing, ``clone`` and ``_to_copy`` of fresh memory, and of fresh memory ``mul`` and ``div`` by one and
-    ``sub`` of zero, ``add`` of zero for whole numbers alone (-0.0 + 0 is 0.0).  ``detach`` stays: it says where gradients end.
+    These are:
 
-    The program's dtypes are taken at their word: a module that is made ``half()`` after it was lowered has no casts to float
-    where they changed nothing before.  A program with regions as nodes (a level of vmap) stays as it is: there sizes are not what
-    values say.  Memory that anybody writes stays as it is, and a tensor that is returned stays another one than the operand, if
-    that is an input, state, or returned too.
+    - ``view``, ``reshape`` and ``expand`` to the same sizes; ``permute``, ``transpose`` and ``slice`` that change nothing
+    - ``to`` the same dtype and device; ``dropout`` that drops nothing
+    - ``clone`` and ``_to_copy`` of fresh memory
+    - of fresh memory ``mul`` and ``div`` by one, ``sub`` of zero, and ``add`` of zero to integers (-0.0 + 0 is 0.0)
+
+    ``detach`` stays, because it ends gradients.  A module that is made ``half()`` after lowering lacks the casts to float that
+    changed nothing before.  A program with regions as nodes (a level of vmap) stays as it is: fake values have other sizes there.
+    Memory that is written stays as it is.  A returned tensor stays distinct from the operand if that is an input, state, or
+    returned, too.
 
     Args:
-        program: a program at any stage, with fake values; where a value is missing, what depends on its sizes stays.
+        program: a program at any stage, with fake values; operators on values without one stay.
         fuel: a rewrite is one node that goes; bodies before their callers, in order.
 
     Returns:
@@ -84,7 +88,7 @@ def remove_noops(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         result = program.with_graphs({name: _Walk(program, name, effects[name], fuel).run() for name in program.bottom_up})
         if result is program:
             return program
-        program = result  # what was written or returned through a view that is gone may be free now
+        program = result  # a value that was written or returned through a dropped view may be free now
 
 
 class _Walk:
@@ -98,7 +102,7 @@ class _Walk:
         self.values = values_of(self.graph)
         self.edit = Rewriter(self.graph)
         self.known: dict[str, Ref] = {}
-        """What stands for the nodes that go."""
+        """The substitutes of the nodes that go."""
 
     def run(self) -> Graph:
         """Return the graph without operators that do nothing; the same object if it has none."""
@@ -107,8 +111,8 @@ class _Walk:
             if found is None:
                 continue
             source = self.known.get(found.name, found)
-            told = "remove", node.name, "of", source.name
-            if self._is_unseen(node.name, source.name) and self.fuel.burn(*told, graph=self.name):
+            is_unseen = self._is_unseen(node.name, source.name)
+            if is_unseen and self.fuel.burn("remove", node.name, "of", source.name, graph=self.name):
                 self.edit.drop(node.name, source)
                 self.known[node.name] = source
                 if node.name in self.memory.given:
@@ -116,7 +120,7 @@ class _Walk:
         return self.edit.graph()
 
     def _same_as(self, node: Node) -> Ref | None:
-        # The value that a node gives.
+        # The value that a node returns.
         target: Any = node.do.target if type(node.do) is Op else None
         if not isinstance(target, OpOverload) or not computes(self.memory.effects[node.name]):
             return None
@@ -128,13 +132,9 @@ class _Walk:
         step = _Step(self, node, given, source, self.values.get(source.name), self.values.get(node.name))
         return rule(step)
 
-    def maker(self, name: str) -> Node | None:
-        """Return the node that makes a value, behind nodes that are gone."""
-        return self.graph.by_name.get(self.known.get(name, Ref(name)).name)
-
     def is_fresh(self, name: str) -> bool:
         """Return whether a value is the result of an operator that makes new memory, laid out as the operator does."""
-        node = self.maker(name)
+        node = self.graph.by_name.get(self.known.get(name, Ref(name)).name)
         if node is None or type(node.do) is not Op or not isinstance(node.do.target, OpOverload):
             return False
         does = self.memory.effects[node.name]
@@ -148,23 +148,23 @@ class _Walk:
             return False
         if name not in memory.given:
             return True
-        # What is handed out is a tensor of its own: not an input or state, and not handed out by another way.
+        # A returned tensor is a separate one: not an input or state, and not returned twice.
         made = self.graph.by_name.get(source)
         users = self.graph.users.get(source, ())
         only = users == (name,) and source not in self.graph.output_refs()
         return only and made is not None and type(made.do) is not Get
 
 
+@frozen
 class _Step:
-    """What a rule sees of a node: its arguments by name, the operand, and both values."""
+    """The view of a rule on a node: its arguments by name, the operand, and both values."""
 
-    def __init__(self, walk: _Walk, node: Node, given: Mapping[str, Arg], source: Ref, before: Any, after: Any) -> None:
-        self.walk = walk
-        self.node = node
-        self.given = given
-        self.source = source
-        self.before = before
-        self.after = after
+    walk: _Walk
+    node: Node
+    given: Mapping[str, Arg]
+    source: Ref
+    before: Any
+    after: Any
 
     @property
     def is_alike(self) -> bool:
@@ -184,7 +184,7 @@ class _Step:
 
 
 Rule = Callable[[_Step], Ref | None]
-"""Returns the value that a node gives; None if it is another."""
+"""Returns the operand that a node returns; None if the result differs."""
 
 
 def _arguments(node: Node, target: Any) -> dict[str, Arg]:
@@ -204,40 +204,20 @@ def _slice(step: _Step) -> Ref | None:
     return step.source if whole and step.is_alike else None
 
 
-def _dims(step: _Step, node: Node, given: Mapping[str, Arg]) -> tuple[int, ...] | None:
-    # Where each dimension of the result comes from.
-    value = step.walk.values.get(node.name)
-    rank = value.dim() if isinstance(value, torch.Tensor) else None
-    dims: Any = given.get("dims", (0, 1) if "dim0" not in given else (given["dim0"], given["dim1"]))
-    if rank is None or not all(type(dim) is int for dim in dims):
+def _same_order(step: _Step) -> Ref | None:
+    if not isinstance(step.before, torch.Tensor):
         return None
-    order = list(range(rank))
-    if "dims" in given:
-        return tuple([dim % rank for dim in dims])
-    if rank > 1 or ("dim0" in given and rank):
-        one, other = (dim % rank for dim in dims)
-        order[one], order[other] = other, one
-    return tuple(order)
-
-
-def _reordered(step: _Step) -> Ref | None:
-    mine = _dims(step, step.node, step.given)
-    if mine is None or not isinstance(step.before, torch.Tensor):
+    rank: Any = step.before.dim()
+    dims: Any = step.given.get("dims", (step.given.get("dim0", 0), step.given.get("dim1", 1)))
+    if not all(type(dim) is int for dim in dims):
         return None
-    if mine == tuple(range(len(mine))):
-        return step.source
-    inner = step.walk.maker(step.source.name)
-    target: Any = inner.do.target if inner is not None and type(inner.do) is Op else None
-    if inner is None or RULES.get(str(target)) is not _reordered:
-        return None
-    given = _arguments(inner, target)
-    theirs, source = _dims(step, inner, given), given["self"]
-    undone = theirs is not None and [theirs[dim] for dim in mine] == list(range(len(mine)))
-    return source if undone and type(source) is Ref else None
+    if "dims" in step.given:
+        return step.source if [dim % rank for dim in dims] == list(range(rank)) else None
+    return step.source if rank < 2 or (dims[0] - dims[1]) % rank == 0 else None
 
 
 def _cast(step: _Step) -> Ref | None:
-    # Without a copy, `to` gives its operand where that is of the type already.
+    # Without a copy, `to` returns its operand if that has the type already.
     free = (
         not step.given.get("copy")
         and not step.given.get("pin_memory")
@@ -257,21 +237,14 @@ def _drops_nothing(step: _Step) -> Ref | None:
     return step.source if none else None
 
 
-def _by_one(step: _Step) -> Ref | None:
-    return _exact(step, step.given["other"], 1)
-
-
-def _less_zero(step: _Step) -> Ref | None:
-    return _exact(step, step.given["other"], 0)
-
-
 def _plus_zero(step: _Step) -> Ref | None:
     whole = isinstance(step.before, torch.Tensor) and not step.before.is_floating_point()
-    return _exact(step, step.given["other"], 0) if whole else None
+    return _exact(step, neutral=0) if whole else None
 
 
-def _exact(step: _Step, number: Arg, neutral: int) -> Ref | None:
-    # Of complex numbers the parts are multiplied crosswise, and infinity times zero is no number; -0.0 is not neutral to minus.
+def _exact(step: _Step, *, neutral: int) -> Ref | None:
+    # Not for complex numbers, where infinity times zero is NaN; x - (-0.0) is not x for x = -0.0.
+    number = step.given["other"]
     plain = type(number) in (int, float) and number == neutral and str(number) in (f"{neutral}", f"{neutral}.0")
     exact = plain and step.given.get("alpha", 1) == 1 and step.is_alike and not step.before.is_complex()
     return step.source if exact and step.is_fresh else None
@@ -281,12 +254,12 @@ RULES: Mapping[str, Rule] = MappingProxyType({
     **dict.fromkeys(["aten.view.default", "aten.reshape.default", "aten._unsafe_view.default"], _same_sizes),
     **dict.fromkeys(["aten.expand.default", "aten.alias.default"], _same_sizes),
     "aten.slice.Tensor": _slice,
-    **dict.fromkeys(["aten.permute.default", "aten.transpose.int", "aten.t.default"], _reordered),
+    **dict.fromkeys(["aten.permute.default", "aten.transpose.int", "aten.t.default"], _same_order),
     **dict.fromkeys(["aten.to.dtype", "aten.to.device", "aten.to.dtype_layout"], _cast),
     **dict.fromkeys(["aten.clone.default", "aten._to_copy.default"], _copy),
     **dict.fromkeys(["aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default"], _drops_nothing),
-    **dict.fromkeys(["aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar"], _by_one),
-    **dict.fromkeys(["aten.sub.Tensor", "aten.sub.Scalar"], _less_zero),
+    **dict.fromkeys(["aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar"], partial(_exact, neutral=1)),
+    **dict.fromkeys(["aten.sub.Tensor", "aten.sub.Scalar"], partial(_exact, neutral=0)),
     **dict.fromkeys(["aten.add.Tensor", "aten.add.Scalar"], _plus_zero),
 })  # fmt: skip
-"""When an operator gives its first operand, or what that was made of."""
+"""When an operator returns its first operand."""

@@ -1,18 +1,18 @@
 """Bodies with redirected calls, the bodies of programs that replace a module, and state and modules after a swap.
 
-Each graph is rewritten in one walk.  Leaves are packed into the pytrees of the original.
+Each graph is rewritten in one walk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import define, evolve, frozen
+from attrs import evolve, frozen
 
-from ...ir.arguments import Arg, Items, Record, Ref, refs_in, replace_refs
+from ...ir.arguments import Arg, Items, Ref, replace_refs
 from ...ir.calls.argument_tree import ArgumentTree, leaf_ranges
 from ...ir.calls.call_sites import CallSite
 from ...ir.calls.parts import is_part, with_listed
@@ -34,7 +34,7 @@ from ..pipeline import transform
 from ..shared_bodies import without_values
 
 __all__ = [
-    "Changes",
+    "Decision",
     "Graft",
     "Swap",
     "checked_interface",
@@ -47,40 +47,6 @@ __all__ = [
     "rewritten",
     "stands_for",
 ]
-
-PLAIN_KEYS = (str, int, bool, type(None))
-
-Emit = Callable[[str, Op, tuple[Arg, ...]], Ref]
-"""Adds a node with a preferred name, and returns its value."""
-
-
-@define
-class Packing:
-    """Makes arguments in one graph."""
-
-    emit: Emit
-
-    def arguments(self, in_spec: Any, leaves: Sequence[Arg]) -> tuple[tuple[Arg, ...], tuple[tuple[str, Arg], ...]]:
-        """Return the positional and the keyword arguments that leaves make up."""
-        tree = ArgumentTree.of(in_spec)
-        parts = self._parts(tree.specs, leaves)
-        count = len(tree.positional)
-        return tuple(parts[:count]), tuple(zip(tree.keyword, parts[count:], strict=True))
-
-    def _parts(self, specs: Sequence[Any], leaves: Sequence[Arg]) -> list[Arg]:
-        pairs = zip(specs, leaf_ranges(specs), strict=True)
-        return [self.argument(spec, leaves[numbers.start : numbers.stop]) for spec, numbers in pairs]
-
-    def argument(self, spec: Any, leaves: Sequence[Arg]) -> Arg:
-        """Return one argument.  Nesting is what a caller of the original wrote, so it is shallow."""
-        if spec.is_leaf():
-            return leaves[0]
-        if spec.type not in (tuple, list, dict) or not all(type(key) in PLAIN_KEYS for key in spec.context or ()):
-            return self.emit("packed", PACK, (Items(leaves), spec))
-        parts = self._parts(spec.children(), leaves)
-        if spec.type is dict:
-            return Record(tuple(zip(spec.context, parts, strict=True)))
-        return Items(parts) if spec.type is list else tuple(parts)
 
 
 def covering(paths: Container[str], name: str) -> str | None:
@@ -125,36 +91,31 @@ def stands_for(program: Program, path: str, slot: str, by: torch.nn.Module | Pro
 
 
 def new_state(state: State, arrivals: Mapping[str, Mapping[str, Slot]]) -> State:
-    """Return the state with that of what was swapped in.
+    """Return the state after a swap: the slots of a replacement are where the first of the original's were.
 
     Args:
         state: the state before.
-        arrivals: for each swapped module, the slots that come, by name.
+        arrivals: the slots of each replacement, by name.
     """
-    numbers = TensorIds(state)  # those that go too: what comes may be the same tensor
-    stays = {name: covering(arrivals, name) for name in state.order}
-    # A name that was there before keeps its place; new ones come where the first of their module was.
-    waiting = {path: {new: slot for new, slot in slots.items() if new not in state} for path, slots in arrivals.items()}
-    slots: dict[str, Slot] = {}
-    for name, path in stays.items():
+    numbers = TensorIds(state)  # of removed slots too: a replacement may have the same tensor
+    waiting, slots = dict(arrivals), dict[str, Slot]()
+    for name in state.order:
+        path = covering(arrivals, name)
         if path is None:
             slots[name] = state[name]
-            continue
-        slots.update({new: numbers.renumbered(slot) for new, slot in waiting.pop(path, {}).items()})
-        if name in arrivals[path]:
-            slots[name] = numbers.renumbered(arrivals[path][name])
+        else:
+            slots.update({new: numbers.renumbered(slot) for new, slot in waiting.pop(path, {}).items()})
     for rest in waiting.values():
         slots.update({new: numbers.renumbered(slot) for new, slot in rest.items()})
     return State(tuple(slots), pmap(slots))
 
 
 def new_modules(program: Program, arrivals: Mapping[str, tuple[Module, ...]]) -> tuple[Module, ...]:
-    """Return the hierarchy with that of what was swapped in; a program that lists none beside its parts lists none then."""
+    """Return the hierarchy after a swap; if a program lists only its parts, it does not change."""
     if all(is_part(module) for module in program.modules):
         return program.modules
-    found: list[Module] = []
-    waiting = dict(arrivals)
-    around = {outer for path in arrivals for outer in way_to(path)}  # what holds a replacement is no longer one with its alias
+    found, waiting = list[Module](), dict(arrivals)
+    around = {outer for path in arrivals for outer in way_to(path)}  # a module around a replacement differs from its alias
     for module in program.modules:
         path = covering(arrivals, module.path)
         stays = evolve(module, cell=None) if module.path in around and module.cell is not None else module
@@ -258,110 +219,86 @@ class Swap:
 
     site: CallSite
     origin: Meta
-    """What the call was made of, for nodes that take its place."""
+    """What the call was made of, for nodes that replace it."""
     graft: Graft | None
-    """The program that stands in; None for a module that the program then holds."""
+    """The program that replaces the module; None for a module that the program then holds."""
     order: tuple[int, ...] = ()
     """For a program, the leaf that each of its inputs is."""
     through: frozenset[str] = frozenset()
-    """Values that the original returned as they were, and that mean its result from here on."""
+    """Values that the original returned unchanged, and that mean its result from here on."""
     kept: Mapping[int, str] = MappingProxyType({})
     """Leaves of the result that were an argument, and mean that: the value, by leaf."""
     called: str = ""
-    """For a module, which one is called and how, for the error about another result."""
+    """For a module, its name and the signature of the call, for the error about another result."""
 
 
 @frozen(eq=False)
-class Changes:
-    """The changes of one body at one instance."""
+class Decision:
+    """The changes of one body at one place, besides those of its callees."""
 
     swaps: Mapping[str, Swap]
     """By name of the call."""
-    callees: Mapping[tuple[str, str], str]
-    """What a called body has become, by name of the node and the body."""
     slots: Mapping[str, str]
-    """What is read instead, by name of the read."""
+    """The slots that are read instead, by name of the read."""
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for decisions that make the same graph."""
+        swaps = [(name, id(swap.graft), swap.order, swap.through, tuple(swap.kept.items())) for name, swap in self.swaps.items()]
+        return tuple(swaps), tuple(self.slots.items())
 
 
-def rewritten(graph: Graph, changes: Changes) -> Graph:
-    """Return a graph with its calls swapped."""
-    return _Rewriting(graph, changes).run()
+def rewritten(graph: Graph, decision: Decision, callees: Mapping[tuple[str, str], str]) -> Graph:
+    """Return a graph with its calls swapped.
+
+    Args:
+        graph: a body.
+        decision: its changes.
+        callees: the new id of a called body, by name of the node and the body.
+    """
+    return _Rewriting(graph, decision, callees).run()
 
 
 class _Rewriting:
-    def __init__(self, graph: Graph, changes: Changes) -> None:
-        self.graph = graph
-        self.changes = changes
+    def __init__(self, graph: Graph, decision: Decision, callees: Mapping[tuple[str, str], str]) -> None:
+        self.graph, self.decision, self.callees = graph, decision, callees
         self.names = graph.names()
         self.nodes: list[Node] = []
         self.known: dict[str, Arg] = {}
-        """What stands for values from the point of the walk on."""
+        """The values that replace others from this point of the walk on."""
         self.results: dict[str, list[Arg]] = {}
-        """What stands for the parts of a call that gave several."""
-        self.parts: set[str] = set()
-        """Nodes that were added and only take something apart."""
-        self.modules: dict[tuple[str, Stack], str] = {}
+        """The values that replace the parts of a call with several results."""
+        self.modules: dict[tuple[str, Stack], Ref] = {}
         """The reads of modules, by slot and place."""
-        self.at: Node = graph.nodes[0]
-        self.packing = Packing(self._add)
 
     def run(self) -> Graph:
         for node in self.graph.nodes:
-            self.at = node
-            swap = self.changes.swaps.get(node.name)
-            if swap is not None:
-                self._swap(node, swap)
-            elif not self._is_part(node):
+            name, index = node.projection or ("", 0)
+            if node.name in self.decision.swaps:
+                self._swap(node, self.decision.swaps[node.name])
+            elif name in self.results:
+                self.known[node.name] = self.results[name][index]
+            else:
                 self.nodes.append(self._carried(node))
-        known = self._known()
-        output = replace_refs(self.graph.output, known)
-        return Graph(self.graph.inputs, self._used(output), output)
-
-    def _used(self, output: Arg) -> tuple[Node, ...]:
-        # A container of which nothing is used need not be unpacked.
-        used = set(refs_in((output,)))
-        kept: list[Node] = []
-        for node in reversed(self.nodes):
-            if node.name in used or node.name not in self.parts:
-                used.update(node.refs())
-                kept.append(node)
-        return tuple(reversed(kept))
+        return Graph(self.graph.inputs, tuple(self.nodes), replace_refs(self.graph.output, self._known()))
 
     def _known(self) -> dict[str, Arg]:
         return self.known | {name: tuple(parts) for name, parts in self.results.items()}
 
-    def _add(self, wish: str, op: Op, args: tuple[Arg, ...]) -> Ref:
-        name = self.names.fresh(wish)
-        self.parts.add(name)
-        meta = MappingProxyType({**without_values(self.at.meta), **self.changes.swaps[self.at.name].origin})
-        self.nodes.append(Node(name, op, args, (), self.at.stack, meta))
-        return Ref(name)
-
     def _carried(self, node: Node) -> Node:
-        # A node that stays, with what stands for the values that it uses.
+        # A node that stays, with the values that it uses from here on.
         node = node.using(self.known)
         if self.results and not self.results.keys().isdisjoint(node.refs()):
             node = node.using(self._known())
-        callees, do = self.changes.callees, node.do
-        if type(do) is Get and node.name in self.changes.slots:
-            return node.evolve(do=Get(self.changes.slots[node.name]))
-        return node.calling(lambda graph: callees.get((node.name, graph), graph))
-
-    def _is_part(self, node: Node) -> bool:
-        # One of several results of a swapped call is there already, or is given the name that it had.
-        name, index = node.projection or ("", 0)
-        if name not in self.results:
-            return False
-        self.known[node.name] = self.results[name][index]
-        return True
+        if node.name in self.decision.slots:
+            return node.evolve(do=Get(self.decision.slots[node.name]))
+        return node.calling(lambda graph: self.callees.get((node.name, graph), graph))
 
     def _swap(self, node: Node, swap: Swap) -> None:
         site, convention = swap.site, swap.site.convention
         leaves = [self.known.get(leaf.name, leaf) if type(leaf) is Ref else leaf for leaf in site.leaves]
-        wanted = self._wanted(node, swap)
-        given = (
-            self._to_module(node, site, leaves, wanted) if swap.graft is None else self._to_program(node, swap, leaves, wanted)
-        )
+        making = _Making(node, swap, self, self._wanted(node, swap))
+        given = making.module_call(leaves) if swap.graft is None else making.program_call(swap.graft, leaves)
         given.update({leaf: self.known.get(name, Ref(name)) for leaf, name in swap.kept.items()})
         if convention.single:
             self.known[node.name] = given[convention.outputs[0]]
@@ -370,7 +307,7 @@ class _Rewriting:
         self.known.update({name: given[site.through[name]] for name in swap.through})
 
     def _wanted(self, node: Node, swap: Swap) -> dict[int, Node | None]:
-        # The leaves of the result that somebody uses, each with the node whose name and meta it takes over.
+        # The leaves of the result that are used, each with the node whose name and meta it inherits.
         convention = swap.site.convention
         found: dict[int, Node | None] = dict.fromkeys(swap.site.through[name] for name in sorted(swap.through))
         if convention.single:
@@ -379,58 +316,60 @@ class _Rewriting:
         parts = {user.projection[1]: user for user in reversed(users) if user.projection is not None}
         return found | {leaf: parts.get(place) for place, leaf in enumerate(convention.outputs)}
 
-    def _leaf(self, site: CallSite, whole: Ref, place: int, like: Node | None) -> Ref:
-        if like is None:
-            return self._add(_wish(site), GETITEM, (whole, place))
-        self.parts.add(like.name)
-        self.nodes.append(Node(like.name, GETITEM, (whole, place), (), self.at.stack, like.meta))
-        return Ref(like.name)
 
-    def _to_module(self, node: Node, site: CallSite, leaves: list[Arg], wanted: dict[int, Node | None]) -> dict[int, Arg]:
-        swap, signature = self.changes.swaps[node.name], site.convention.signature
-        module = self._read(site)
-        args, kwargs = self.packing.arguments(signature.in_spec, leaves)
-        name = self.names.fresh(_wish(site))
-        meta = MappingProxyType({**without_values(node.meta), **swap.origin})
-        self.nodes.append(Node(name, CALL_MODULE, (Ref(module), *args), kwargs, node.stack, meta))
-        if not wanted:
+@frozen(eq=False)
+class _Making:
+    """The nodes that replace one call."""
+
+    node: Node
+    swap: Swap
+    walk: _Rewriting
+    wanted: dict[int, Node | None]
+
+    def _add(self, wish: str, op: Op | Get | Call, args: tuple[Arg, ...], like: Node | None = None, kwargs: Any = ()) -> Ref:
+        meta: Meta = MappingProxyType({**without_values(self.node.meta), **self.swap.origin}) if like is None else like.meta
+        name = self.walk.names.fresh(wish) if like is None else like.name
+        self.walk.nodes.append(Node(name, op, args, kwargs, self.node.stack, meta))
+        return Ref(name)
+
+    @property
+    def _word(self) -> str:
+        return word_of(self.swap.site.path.rpartition(".")[2])
+
+    def module_call(self, leaves: Sequence[Arg]) -> dict[int, Arg]:
+        """Call a module that the program holds; return the leaves of its result."""
+        site, signature, modules = self.swap.site, self.swap.site.convention.signature, self.walk.modules
+        key = (site.call.instance.path, self.node.stack)
+        if key not in modules:
+            modules[key] = self._add(f"{self._word}_module", Get(key[0]), ())
+        tree = ArgumentTree.of(signature.in_spec)
+        pairs = zip(tree.specs, leaf_ranges(tree.specs), strict=True)
+        parts = [self._argument(spec, leaves[numbers.start : numbers.stop]) for spec, numbers in pairs]
+        count = len(tree.positional)
+        kwargs = tuple(zip(tree.keyword, parts[count:], strict=True))
+        result = self._add(self._word, CALL_MODULE, (modules[key], *parts[:count]), kwargs=kwargs)
+        taken = (result, signature.out_spec, self.swap.called)
+        if not self.wanted:
             return {}
-        taken = (Ref(name), signature.out_spec, swap.called)
         if signature.out_spec.is_leaf():
-            like = wanted[0]
-            if like is None:
-                return {0: self._add(_wish(site), UNPACK, taken)}
-            self.nodes.append(Node(like.name, UNPACK, taken, (), node.stack, like.meta))
-            return {0: Ref(like.name)}
-        whole = self._add("leaves", UNPACK, taken)
-        return {number: self._leaf(site, whole, number, wanted[number]) for number in sorted(wanted)}
+            return {0: self._add(self._word, UNPACK, taken, self.wanted[0])}
+        return self._parts(self._add("leaves", UNPACK, taken), {number: number for number in sorted(self.wanted)})
 
-    def _read(self, site: CallSite) -> str:
-        slot, stack = site.call.instance.path, self.at.stack
-        found = self.modules.get((slot, stack))
-        if found is None:
-            found = self.modules[slot, stack] = self.names.fresh(f"{_wish(site)}_module")
-            self.nodes.append(Node(found, Get(slot), (), (), stack))
-        return found
+    def _argument(self, spec: Any, leaves: Sequence[Arg]) -> Arg:
+        return leaves[0] if spec.is_leaf() else self._add("packed", PACK, (Items(leaves), spec))
 
-    def _to_program(self, node: Node, swap: Swap, leaves: list[Arg], wanted: dict[int, Node | None]) -> dict[int, Arg]:
-        graft, site = swap.graft, swap.site
-        assert graft is not None
-        frame = Frame(site.call.instance.path, site.call.instance.call)
-        args = tuple([leaves[leaf] for leaf in swap.order])
-        single = len(graft.outputs) == 1
-        like = wanted.get(graft.outputs[0]) if single else None
-        name = self.names.fresh(_wish(site)) if like is None else like.name
-        meta = without_values(node.meta) if like is None else like.meta
-        self.nodes.append(Node(name, Call(frame, graft.root), args, (), node.stack, meta))
+    def _parts(self, whole: Ref, places: Mapping[int, int]) -> dict[int, Arg]:
+        # The leaves that are used, of the result that has each at a place.
+        items = [(leaf, place) for leaf, place in places.items() if leaf in self.wanted]
+        return {leaf: self._add(self._word, GETITEM, (whole, place), self.wanted[leaf]) for leaf, place in items}
+
+    def program_call(self, graft: Graft, leaves: Sequence[Arg]) -> dict[int, Arg]:
+        """Call the body of a program; return the leaves of its result."""
+        call = Call(self.swap.site.call.instance, graft.root)
+        args = tuple([leaves[leaf] for leaf in self.swap.order])
         given: dict[int, Arg] = dict(enumerate(graft.program.main.output))  # the constants stay
-        if single:
-            return given | {graft.outputs[0]: Ref(name)}
-        for place, number in enumerate(graft.outputs):
-            if number in wanted:
-                given[number] = self._leaf(site, Ref(name), place, wanted[number])
-        return given
-
-
-def _wish(site: CallSite) -> str:
-    return word_of(site.path.rpartition(".")[2])
+        if len(graft.outputs) == 1:
+            (leaf,) = graft.outputs
+            return given | {leaf: self._add(self._word, call, args, self.wanted.get(leaf))}
+        whole = self._add(self._word, call, args)
+        return given | self._parts(whole, {leaf: place for place, leaf in enumerate(graft.outputs)})

@@ -6,14 +6,14 @@ replace those of the original in the caller; everything else stays the same obje
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Container, Hashable, Mapping
 from typing import Any, Literal
 
 import torch
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from ...ir.analysis.history import made_of_value
-from ...ir.calls.call_graph import Instance, called_at, calls_by_label, inner_instances
+from ...ir.calls.call_graph import Instance, called_at, calls_by_label, instances
 from ...ir.calls.call_sites import Convention, Through, conventions, flat_convention, passed_on, site_of
 from ...ir.calls.compatibility import check_module, check_program, described_call
 from ...ir.calls.parts import with_listed
@@ -27,7 +27,7 @@ from ...ir.signature import StateGradient
 from ...ir.state import Slot, SlotKind
 from ..transformation import UNLIMITED, Fuel, transformation
 from .bodies import (
-    Changes,
+    Decision,
     Graft,
     Swap,
     covering,
@@ -92,40 +92,16 @@ def _check_outermost(found: Mapping[str, Replacement]) -> None:
             )
 
 
-def instances(program: Program, swapped: Mapping[str, Any]) -> list[Instance]:
-    """Return the instances of bodies, callees first; those of swapped modules are left out.
+def places(program: Program, swapped: Container[str]) -> list[Instance]:
+    """Return the instances of bodies outside of swapped modules, callees first.
 
     >>> from purefx.ir import Graph, Program
-    >>> instances(Program.of({"": Graph((), ())}), {})
+    >>> places(Program.of({"": Graph((), ())}), {})
     [('', '')]
     """
-    done: dict[Instance, None] = {}
-    opened: set[Instance] = set()
-    todo = [((program.root, ""), False)]
-    while todo:
-        place, closing = todo.pop()
-        if closing:
-            done.setdefault(place)
-        elif place not in opened:
-            opened.add(place)
-            todo.append((place, True))
-            inner = inner_instances(program, place)
-            todo.extend((found, False) for found in reversed(inner) if covering(swapped, found[1]) is None)
-    return list(done)
-
-
-@frozen(eq=False)
-class Decision:
-    """What is done in one body at one place, besides what its callees have become."""
-
-    swaps: dict[str, Swap]
-    slots: dict[str, str]
-
-    @property
-    def key(self) -> Hashable:
-        """Equal for decisions that give the same graph."""
-        swaps = [(name, id(swap.graft), swap.order, swap.through, tuple(swap.kept.items())) for name, swap in self.swaps.items()]
-        return tuple(swaps), tuple(self.slots.items())
+    order = {name: number for number, name in enumerate(program.bottom_up)}
+    found = [place for place in instances(program) if covering(swapped, place[1]) is None]
+    return sorted(found, key=lambda place: order[place[0]])
 
 
 def new_graphs(program: Program, decisions: Mapping[Instance, Decision], names: Names) -> dict[str, Graph]:
@@ -163,7 +139,7 @@ def new_graphs(program: Program, decisions: Mapping[Instance, Decision], names: 
         if key not in made:
             made[key] = names.fresh(name) if name in taken else name
             taken.add(name)
-            graphs[made[key]] = graph if same else rewritten(graph, Changes(decision.swaps, callees, decision.slots))
+            graphs[made[key]] = graph if same else rewritten(graph, decision, callees)
         ids[place] = made[key]
     return graphs
 
@@ -264,7 +240,7 @@ class _Swapping:
     def program_after(self) -> Program:
         """Return the program with the replacements."""
         program = self.program
-        decisions = {place: self._decision(place) for place in instances(program, self.requests)}
+        decisions = {place: self._decision(place) for place in places(program, self.requests)}
         calls = calls_by_label(program)
         for path in self.requests:
             if path not in calls:

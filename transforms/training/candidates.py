@@ -16,9 +16,7 @@ from attrs import frozen
 
 from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import Ref, refs_in
-from ...ir.expression import Apply, Expr
 from ...ir.graph import Get, Node, Op, Stack
-from ...ir.importing.constraints import read_size
 from ...ir.meta import Meta
 from ...ir.own_operators import is_boundary
 from ...ir.signature import InputMutation, StateInput, StateMutation
@@ -26,7 +24,7 @@ from ...ir.torch_private import size_number
 from ..memory import computes, is_view
 from .phases import GRADIENTS, Shape, tangents
 
-__all__ = ["Candidate", "Table", "base_name", "bytes_of", "example_bytes", "is_heavy"]
+__all__ = ["Candidate", "Table", "base_name", "example_bytes", "is_heavy"]
 
 
 @frozen
@@ -390,17 +388,3 @@ def example_number(size: Any) -> int:
         return size
     known = size_number(size) if isinstance(size, SYMBOLIC) else size
     return 1 if known is None else int(known)
-
-
-def bytes_of(value: Any) -> Expr:
-    """Return how many bytes a value takes, as an expression of its sizes.
-
-    >>> bytes_of(torch.ones(2, 3)), bytes_of(7)
-    (24, 8)
-    """
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-        return example_bytes(value)
-    sizes = [read_size(size) for size in value.shape]
-    known = prod([size for size in sizes if type(size) is int]) * value.element_size()
-    unknown = [size for size in sizes if type(size) is not int]
-    return Apply("*", (known, *unknown)) if unknown and known else known

@@ -15,7 +15,7 @@ from attrs import field, frozen
 
 from ...ir.arguments import Arg, Ref
 from ...ir.errors import ArgumentError, NamingError, PartitionError
-from ...ir.expression import Expr, inputs_in
+from ...ir.expression import inputs_in
 from ...ir.graph import Frame, Get, Graph, Input, Node
 from ...ir.importing.constraints import read_size
 from ...ir.names import did_you_mean
@@ -41,7 +41,7 @@ from ..cleanup import infer
 from ..effect_tokens import remove_effect_tokens
 from ..inline import inline
 from ..minimize.cutting import claiming_less, type_of, with_interface
-from .candidates import Candidate, Table, bytes_of, example_bytes
+from .candidates import Candidate, Table, example_bytes
 from .phases import Shape, clone_of, is_joint, tangents, with_saved_copies
 from .policies import LiveAcross, Policy, live_across, save_all
 
@@ -52,7 +52,7 @@ __all__ = ["TANGENTS", "Partition", "Saved", "partition_joint", "without_tangent
 class Saved:
     """A value that the forward keeps for the backward.
 
-    >>> Saved("relu", "intermediate", 16, 16).counted
+    >>> Saved("relu", "intermediate", 16).counted
     16
     """
 
@@ -61,10 +61,8 @@ class Saved:
     kind: str
     """``"input"``: an argument of the caller; ``"state"``; ``"intermediate"``: a tensor that was computed; ``"size"``: a number;
     ``"object"``: anything else."""
-    bytes: Expr = field(repr=str)
-    """What it takes, as an expression of sizes."""
-    example: int
-    """The same at the sizes of the example."""
+    bytes: int
+    """Its size in memory, at the sizes of the example."""
     call: Frame | None = None
     """The innermost module call that it is computed in."""
     copied: bool = False
@@ -73,7 +71,7 @@ class Saved:
     @property
     def counted(self) -> int:
         """What is kept in memory for it, at the sizes of the example: nothing for what its owner keeps anyway."""
-        return 0 if self.kind in ("input", "state") and not self.copied else self.example
+        return 0 if self.kind in ("input", "state") and not self.copied else self.bytes
 
 
 @frozen
@@ -125,7 +123,7 @@ def partition_joint(program: Program, *, policy: Policy | None = None) -> Partit
     >>> import torch
     >>> from purefx import training
     >>> joint = training.capture_joint(torch.nn.Tanh(), (torch.ones(2, requires_grad=True),))
-    >>> [(one.name, one.kind, one.example) for one in partition_joint(joint).saved]
+    >>> [(one.name, one.kind, one.bytes) for one in partition_joint(joint).saved]
     [('tanh', 'intermediate', 8)]
     """
     rule: Policy = save_all() if policy is None else a_function(policy, "policy", *A_POLICY)
@@ -175,7 +173,7 @@ def _described(halves: _Cut, table: Table, name: str) -> Saved:
     state = type(spec) is StateInput or (node is not None and type(node.do) is Get)
     kind = "state" if state else "input" if type(spec) is UserInput else table.kind_of(name)
     call = node.stack[-1] if node is not None and node.stack else None
-    return Saved(name, kind, bytes_of(value), example_bytes(value), call, table.changes_outside(name))
+    return Saved(name, kind, example_bytes(value), call, table.changes_outside(name))
 
 
 class _Cut:

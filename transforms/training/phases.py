@@ -181,10 +181,9 @@ class Shape:
 
     def _belongs(self, node: Node, number: int, found: Collection[int]) -> bool:
         # One of several results stands with the node that gives them; what nothing needs stands with its operands.
-        if node.projection is not None or is_boundary(node):
-            return all(before in found for before in self.edges[number])
         dead = node.name not in self.graph.users and node.name not in self.graph.output_refs()
-        return dead and all(before in found for before in self.edges[number])
+        follows = dead or node.projection is not None or is_boundary(node)
+        return follows and all(before in found for before in self.edges[number])
 
     def numbers(self, names: Iterable[str]) -> list[int]:
         """Return where nodes stand; inputs stand nowhere."""
@@ -271,14 +270,11 @@ class Shape:
                 if depth < 0:
                     break
             if depth:
+                first = next(node for node, does in zip(self.graph.nodes, self.effects, strict=True) if does.scope != (0, 0))
                 raise PartitionError(
                     "a region (autocast, a gradient mode, vmap) begins in one half and ends in the other: "
-                    f"{_first_region(self.graph.nodes, self.effects)}; regions_to_bodies makes bodies of gradient modes"
+                    f"{place_of(first)}; regions_to_bodies makes bodies of gradient modes"
                 )
-
-
-def _first_region(nodes: Sequence[Node], effects: Sequence[NodeEffects]) -> str:
-    return next(place_of(node) for node, does in zip(nodes, effects, strict=True) if does.scope != (0, 0))
 
 
 def _closure(sources: Sequence[Sequence[int]], numbers: Iterable[int]) -> set[int]:

@@ -1,126 +1,44 @@
-"""``Match``: where a rule matched, what a condition or a replacement can ask there, and what it can make.
+"""``Match``: the nodes and values that a rule matched, for its condition and its replacement, and the state that these add.
 
-A body that several modules share is rewritten once where they all agree.  A rule that asks which of them it is (``m.path``,
-``m.tensor``, new state) is asked for each; where the answers differ, the body gets one version for each (``application.py``).
+A body that several modules share is rewritten once where they all agree.  A rule that depends on the module (``m.path``,
+``m.tensor``, new state) is applied for each; where the results differ, the body gets one version for each (``application.py``).
 """
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import torch
 from attrs import Factory, define, evolve, field, frozen
 
 from ...ir.arguments import Arg, Items, Ref
-from ...ir.calls.call_graph import all_instances, bodies_of
 from ...ir.errors import NamingError, PurefxError, RuleError
 from ...ir.graph import Call, Get, Node, Op, Stack, place_of
-from ...ir.inference import CallValues, FakeValues, values_of
 from ...ir.names import did_you_mean, join, nested
 from ...ir.program import Program
 from ...ir.signature import StateInput, StateMutation
 from ...ir.state import SlotKind
-from ...ir.torch_private import FAKE_REFUSALS, FakeTensor, Recorder, unguarded
-from .arguments import arranged
-from .matching import Found, has_conditions, holds, match
-from .new_state import Addition, NewState, parameter_of
+from ...ir.torch_private import FAKE_REFUSALS, FakeTensor, unguarded
+from .matching import Found, Search, holds
+from .new_state import Addition, parameter_of
+from .operators import arranged
 from .pattern import Pattern, Through
 from .trace import KEPT, Operands, Template, Unknown
 
-__all__ = ["Match", "Places", "Scope"]
+__all__ = ["Match"]
 
 COPYING = frozenset([f"aten.{name}.default" for name in ("lift_fresh_copy", "lift_fresh", "detach_", "detach", "alias", "clone")])
 """Operators that the exporter puts behind a tensor that was made in the program, and others that keep its contents."""
 
 
-class Places:
-    """The instances of the graphs of a program, worked out on demand."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    @cached_property
-    def _all(self) -> Mapping[str, tuple[str, ...]]:
-        return all_instances(self.program)
-
-    def of(self, graph: str) -> tuple[str, ...]:
-        """Return the modules that a graph is the body of."""
-        return self._all[graph]
-
-    @cached_property
-    def decided(self) -> frozenset[str]:
-        """The graphs in which more decides about values than the operators and their operands.
-
-        Operators run them, or what they call them from, or regions are opened in them.
-        """
-        program, found = self.program, set[str]()
-        for name in reversed(program.bottom_up):
-            graph = program.graphs[name]
-            found.update([body for node in graph.callers if name in found or type(node.do) is Op for body in bodies_of(node)])
-            if any(type(do) is Op and do.effects.scope for do in graph.distinct):
-                found.add(name)
-        return frozenset(found)
-
-
-@frozen(eq=False)
-class Scope:
-    """One graph while it is rewritten."""
-
-    program: Program
-    graph: str
-    places: Callable[[], tuple[str, ...]] = field(repr=False)
-    known: Mapping[str, Any] = field(repr=False)
-    """The fake values of the graph, by name."""
-    node_of: Callable[[str], Node | None] = field(repr=False)
-    """Returns the current node of a value; None for an input."""
-    state: NewState = field(repr=False)
-    calls: CallValues = field(repr=False)
-    """The fake values of each call, where those that share the graph have others."""
-    is_changed: Callable[[str], bool] = field(repr=False)
-    """Says whether something writes the memory of a value."""
-    values: FakeValues = field(repr=False)
-    _at: dict[int, Mapping[str, Any]] = field(factory=dict, repr=False, init=False)
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The modules that the graph is the body of, from the root."""
-        return self.places()
-
-    @property
-    def environment(self) -> Any:
-        """The constraints on symbolic sizes; None where all sizes are numbers."""
-        return self.values.mode.shape_env
-
-    def recorded(self, function: Callable[[Any], Any], value: torch.Tensor) -> list[tuple[Any, Any, Any]]:
-        """Return the operators that a function calls on a value, with their arguments."""
-        recorder = Recorder()
-        with recorder.recording():
-            with recorder.paused():
-                given = value.detach()
-            function(recorder.operand(given))
-        calls = recorder.calls()
-        return [
-            (node.target, [_plain(arg) for arg in node.args], dict(node.kwargs))
-            for node in calls
-            if isinstance(node.meta.get("val"), torch.Tensor)
-        ]
-
-    def values_at(self, instance: int) -> Mapping[str, Any]:
-        """Return the fake values at one instance, by name; those that differ between its calls are left out."""
-        if instance not in self._at:
-            several = [values_of(graph) for graph in self.calls.at(self.graph, self.paths[instance])]
-            self._at[instance] = several[0] if len(several) == 1 else {}
-        return self._at[instance]
-
-
 @define(eq=False)
 class Notes:
-    """What was asked and made at one match, for one instance."""
+    """What was read and made at one match, for one instance."""
 
-    asked: bool = False
-    """Whether the instance was asked for."""
+    by_instance: bool = False
+    """Whether the result may differ between the modules that share the body."""
     added: dict[str, Addition] = Factory(dict)
     """New state, by the name that the body writes."""
     dropped: dict[str, None] = Factory(dict)
@@ -129,12 +47,17 @@ class Notes:
     generators: list[torch.Tensor] = Factory(list)
     """The states of torch's generators when the replacement was called, or brought new state the last time."""
     looked: bool = False
-    """Whether a replacement asked more than what its operands are: it may write something else elsewhere."""
+    """Whether a replacement depends on more than its operands: it may write something else elsewhere."""
+
+
+class _Arguments(dict[str, Any]):
+    def __missing__(self, name: str) -> Any:
+        raise NamingError(f"the operator has no parameter {name!r}{did_you_mean(name, self)}")
 
 
 @frozen(eq=False)
 class Match:
-    """Where a rule matched: what its variables are there, and the nodes that its operators are.
+    """A match of a rule: the values of its variables, and the nodes that its operators are.
 
     Conditions on sizes hold where the program's own constraints prove them.
 
@@ -145,7 +68,8 @@ class Match:
     [False, True]
     """
 
-    scope: Scope = field(repr=False)
+    scope: Any = field(repr=False)
+    """The graph while it is rewritten (``application.Sweep``)."""
     stack: Stack = field(repr=False)
     """The module calls around the match, below the module of the body."""
     instance: int = field(repr=False)
@@ -156,32 +80,31 @@ class Match:
     operands: Operands = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "operands", Operands(self.scope.values))
+        object.__setattr__(self, "operands", Operands(self.scope.fakes))
 
     # -- where it is ------------------------------------------------------------------------------------------------------------
 
     @property
     def program(self) -> Program:
         """The program before the rewrite."""
-        return self.scope.program
+        return self.scope.program  # type: ignore[no-any-return]
 
     @property
     def graph(self) -> str:
         """The id of the graph; a body that several modules share is rewritten once."""
-        return self.scope.graph
+        return self.scope.name  # type: ignore[no-any-return]
 
     @property
     def path(self) -> str:
         """The module that is called here, from the root; each of them in turn where they share a body."""
-        self.notes.asked = self.notes.looked = True
+        self.notes.by_instance = self.notes.looked = True
         return self.paths[self.instance]
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The modules that share what is written here, from the root."""
+        """The modules that share the code here, from the root."""
         self.notes.looked = True
-        owner = self._owner
-        return tuple([join(path, owner) for path in self.scope.paths]) if owner else self.scope.paths
+        return tuple([join(path, self._owner) if self._owner else path for path in self.scope.paths])
 
     @property
     def _owner(self) -> str:
@@ -219,23 +142,29 @@ class Match:
         Raises:
             NamingError: the rule has no such variable.
         """
-        self.notes.looked = True
         values = self.found.values
         if variable not in values and variable not in self.variables:
             raise NamingError(f"the rule has no variable {variable!r}{did_you_mean(variable, self.variables)}")
-        return values.get(variable)
+        found: Arg = values.get(variable)
+        self.notes.looked |= isinstance(found, Ref | tuple)
+        return found
 
     def given(self, arg: Arg) -> Any:
         """Return an argument as an operand of a replacement; a value of the program needs a fake value."""
         if type(arg) is Ref:
-            value = self._val(arg)
-            if value is None:
-                raise Unknown(f"{self.place}: the value of {arg.name} is not known; apply px.infer before the rule")
-            return self.operands.of(arg, value)
+            return self.operands.of(arg, self._known(arg))
         if isinstance(arg, tuple):
             given = [self.given(one) for one in arg]
             return given if type(arg) is Items else type(arg)(given)
         return evolve(arg, value=self.given) if isinstance(arg, Through) else arg
+
+    def _known(self, arg: Ref) -> Any:
+        value = self._val(arg)
+        if value is None:
+            made = self.scope.hits.made.get(arg.name)
+            advice = "apply px.infer before the rule" if made is None else f"rule {made.rule} made it; pass once=True to px.rule"
+            raise Unknown(f"{self.place}: the value of {arg.name} is not known: {advice}")
+        return value
 
     def arg(self, what: Any) -> Any:
         """Return the argument behind a variable, a value, or the name of a value.
@@ -244,11 +173,16 @@ class Match:
             NamingError: nothing has that name.
         """
         self.notes.looked = True
+        return self._arg(what)
+
+    def _arg(self, what: Any) -> Any:
         if type(what) is not str:
             source = self.operands.source_of(what)
+            self.notes.looked |= type(what) is Ref
             return what if source is None else source
         if what in self.found.values or what in self.variables:
             return self.found.values.get(what)
+        self.notes.looked = True
         graph = self.program.graphs[self.graph]
         if self.scope.node_of(what) is None and what not in {formal.name for formal in graph.inputs}:
             where = f"the body {self.graph!r}" if self.graph else "the program"
@@ -258,7 +192,7 @@ class Match:
 
     def val(self, what: Any) -> Any:
         """Return the fake value of a value, or of the name of one; None if unknown; anything else is returned as it is."""
-        arg = self.arg(what)
+        arg = self._arg(what)
         value = self._val(arg)
         # In a replacement its sizes are computed with.
         return self.given(arg) if type(arg) is Ref and value is not None and self.operands.are_recorded else value
@@ -266,9 +200,9 @@ class Match:
     def _val(self, arg: Any) -> Any:
         if type(arg) is not Ref:
             return arg
-        known = self.scope.known.get(arg.name)
+        known = self.scope.draft.value(arg.name)
         if known is None and len(self.scope.paths) > 1:  # it may be known of each instance: they differ there
-            self.notes.asked = True
+            self.notes.by_instance = True
             known = self.scope.values_at(self.instance).get(arg.name)
         return known
 
@@ -287,7 +221,7 @@ class Match:
         slot = self._slot(what)
         if slot is None:
             return None
-        self.notes.asked = True
+        self.notes.by_instance = True
         return join(self.scope.paths[self.instance], slot)
 
     def _slot(self, what: Any) -> str | None:
@@ -321,7 +255,7 @@ class Match:
             node = self.scope.node_of(arg.name)
             if node is not None:
                 passed[arg.name] = None
-            if self.scope.is_changed(arg.name):
+            if self.scope.legality.is_changed(arg.name):
                 return None
             if node is None or type(node.do) is not Op or node.do.name not in COPYING:
                 break
@@ -332,12 +266,9 @@ class Match:
 
     @property
     def value(self) -> Any:
-        """The value of the root as it was, for a rule that makes something of it; its operator stays (pass ``once=True``)."""
+        """The value of the root as it was, which its operator still computes (pass ``once=True`` to the rule)."""
         self.notes.looked = True
-        value = self._val(Ref(self.root.name))
-        if value is None:
-            raise Unknown(f"{self.place}: its value is not known; apply px.infer before the rule")
-        return self.operands.of(KEPT, value)
+        return self.operands.of(KEPT, self._known(Ref(self.root.name)))
 
     @property
     def arguments(self) -> Mapping[str, Any]:
@@ -348,65 +279,78 @@ class Match:
             found: Mapping[str, Any] = dict(zip([each.name for each in self.program.graphs[do.graph].inputs], args, strict=True))
         else:
             found = (arranged(do.target, args, dict(self.root.kwargs)) if type(do) is Op else None) or {}
-        return {name: self.given(arg) for name, arg in found.items()}
+        return _Arguments({name: self.given(arg) for name, arg in found.items()})
 
     def match(self, pattern: Callable[..., Any], what: Any) -> tuple[Any, ...] | None:
         """Match one of the values further: its operators are part of the match from then on.
 
         Args:
             pattern: plain torch code over variables, as of a rule.
-            what: a value that the rule was given.
+            what: an operand of the replacement.
 
         Returns:
             The value of each variable, in order; None where the pattern does not match.
         """
         traced = Pattern.of(pattern)
-        for found in match(traced.results[0], self.arg(what), self.scope.node_of):
+        for found in Search(self.scope.node_of).match(traced.results[0], self.arg(what)):
             place = Match(self.scope, self.stack, self.instance, found, traced.variables)
-            if has_conditions(traced) and not holds(place):
-                self.notes.asked |= place.notes.asked
-                continue
-            self.notes.asked |= place.notes.asked
-            self.notes.reads.update(place.notes.reads)
-            here, more = {node.name for node in self.found.nodes}, self.found
-            for node, part in zip(found.nodes, found.parts, strict=True):
-                more = more if node.name in here else more.with_node(node, part)
-            object.__setattr__(self, "found", more)  # the match is made while the rule looks
-            return tuple([self.given(found.values[name]) for name in traced.variables])
+            is_match = unguarded(self.scope.fakes.mode.shape_env, lambda place=place: holds(place))
+            self.notes.by_instance |= place.notes.by_instance
+            if is_match:
+                self.notes.reads.update(place.notes.reads)
+                here, more = {node.name for node in self.found.nodes}, self.found
+                for node, part in zip(found.nodes, found.parts, strict=True):
+                    more = more if node.name in here else more.with_nodes([node], part)
+                object.__setattr__(self, "found", more)  # the match grows while the replacement runs
+                return tuple([self.given(found.values[name]) for name in traced.variables])
         return None
 
-    def traced(self, replacement: Callable[[], Any], rule: Any) -> Template | None:
-        """Return what a replacement computes at the match; None where it leaves the match as it is.
+    def traced(self, rule: Any, given: Sequence[Any]) -> Template | None:
+        """Return what the replacement of a rule computes of operands; None where it leaves the match as it is.
 
         Raises:
-            RuleError: it computes with the contents of a value, or torch refuses its operands.
+            RuleError: it depends on the contents of a value, or it fails.
         """
         names = [name for node in self.found.nodes for name in (node.name, *node.refs())]
-        if len(self.scope.paths) > 1 and any(self.scope.known.get(name) is None for name in names):
+        if len(self.scope.paths) > 1 and any(self.scope.draft.value(name) is None for name in names):
             self.scope.values_at(self.instance)  # worked out now: while the replacement is recorded nothing else may run
         self.notes.generators = generator_states()
+        count, may_leave = len(self.found.several), rule.may_leave
+
+        def trace() -> Any:
+            return (self.operands.traced(lambda: rule.replacement(self, *given), count, may_leave=may_leave),)
+
         try:
-            count, may_leave = len(self.found.several), rule.may_leave
-            made = unguarded(
-                self.scope.environment, lambda: (self.operands.traced(replacement, count, self.place, may_leave=may_leave),)
-            )
+            made = unguarded(self.scope.fakes.mode.shape_env, trace)
+        except PurefxError:
+            raise
         except FAKE_REFUSALS as error:
-            raise RuleError(
-                f"{self.place}: the replacement computes with the contents of a value, which only a run knows"
-            ) from error
-        except RuntimeError as error:
-            if isinstance(error, PurefxError):
-                raise
-            raise RuleError(f"{self.place}: the replacement cannot be computed: {error}") from error
+            raise RuleError("the replacement depends on the contents of a value, which only a run knows") from error
+        except Exception as error:
+            raise RuleError(f"the replacement raised {_told(error, rule.replacement)}") from error
         has_constants = any(isinstance(source, torch.Tensor) for source in self.operands.sources)
         if has_constants and not all(map(torch.equal, self.notes.generators, generator_states())):
             raise RuleError(
-                f"{self.place}: the replacement draws a tensor now, so each run would have the same numbers; draw when the\n"
-                "program runs (torch.rand_like(x), or m.call(torch.ops.aten.rand, [3, 4]) with any_effects=True), or use m.buffer"
+                "the replacement draws a tensor now, so each run would have the same numbers; draw when the program runs\n"
+                "(torch.rand_like(x), or m.call(torch.ops.aten.rand, [3, 4]) with any_effects=True), or use m.buffer"
             )
         if made is None and not may_leave:
             raise RuleError("a comparison of sizes is decided only when the program runs: look at them in `where=`")
         return None if made is None else made[0]  # what is not proven does not hold
+
+    def holds(self, where: Callable[[Match], bool] | None) -> bool:
+        """Return whether the values are those of the pattern, and a condition holds.
+
+        Raises:
+            RuleError: the condition fails.
+        """
+        try:
+            is_true = unguarded(self.scope.fakes.mode.shape_env, lambda: holds(self) and (where is None or bool(where(self))))
+        except PurefxError:
+            raise
+        except Exception as error:
+            raise RuleError(f"where= raised {_told(error, where)}") from error
+        return bool(is_true)  # a comparison that is not proven is false
 
     # -- what is made -----------------------------------------------------------------------------------------------------------
 
@@ -447,13 +391,13 @@ class Match:
         return self._new(name, SlotKind.BUFFER, _checked(name, value).detach(), persistent=persistent)
 
     def read(self, name: str) -> Any:
-        """Return state that is there: an attribute of the module that is called here, or ``"/a.b"`` from the root.
+        """Return state of the program: an attribute of the module that is called here, or ``"/a.b"`` from the root.
 
         Raises:
-            RuleError: there is no such state, or the program returns its new contents instead of writing them.
+            RuleError: no such state exists, or the program returns its new contents instead of writing them.
         """
         slot = nested(self._owner, name)
-        self.notes.asked = self.notes.looked = True
+        self.notes.by_instance = self.notes.looked = True
         found = join(self.scope.paths[self.instance], slot)
         check_current(self.program, found)
         return self.operands.of_state(Get(slot), self.program.state[found].value)
@@ -470,7 +414,7 @@ class Match:
         self.notes.dropped[slot] = self.notes.reads[arg.name] = None
 
     def _new(self, name: str, kind: SlotKind, value: torch.Tensor, *, persistent: bool = True) -> Any:
-        self.notes.asked = self.notes.looked = True
+        self.notes.by_instance = self.notes.looked = True
         slot = self.scope.state.free(self._owner, name, self.scope.paths, self.notes.added)
         self.notes.added[slot] = Addition(kind, value, persistent)
         self.notes.generators = generator_states()
@@ -483,13 +427,12 @@ def _checked(name: str, value: Any) -> torch.Tensor:
     return value
 
 
-def _plain(arg: Any) -> Any:
-    # An argument of a recorded operator; a symbolic number in place of the node that computes it.
-    if isinstance(arg, list | tuple):
-        return [_plain(each) for each in arg]
-    return (
-        arg.meta.get("val", arg) if isinstance(arg, torch.fx.Node) and not isinstance(arg.meta.get("val"), torch.Tensor) else arg
-    )
+def _told(error: Exception, function: Any) -> str:
+    # The error of a function of the user, with the line in it.
+    file = getattr(getattr(function, "__code__", None), "co_filename", None)
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    where = f"\n  File {lines[-1].filename!r}, line {lines[-1].lineno}: {lines[-1].line}" if lines else ""
+    return f"{type(error).__name__}: {error}{where}"
 
 
 def generator_states() -> list[torch.Tensor]:
@@ -502,7 +445,7 @@ def check_current(program: Program, slot: str) -> None:
     """Check that a read of state returns its current contents, wherever the read is.
 
     Raises:
-        RuleError: there is no such state; or the program returns its new contents, and computes with versions of them.
+        RuleError: no such state exists; or the program returns its new contents, and computes with versions of them.
     """
     state = program.state
     if slot not in state:
@@ -511,6 +454,6 @@ def check_current(program: Program, slot: str) -> None:
     returned = {state[spec.slot].storage for spec in outputs if type(spec) is StateMutation and spec.slot in state}
     if state[slot].storage in returned:
         raise RuleError(
-            f"a read of {slot!r} would give its contents before the call: the program returns the new contents instead of\n"
+            f"a read of {slot!r} would return its contents before the call: the program returns the new contents instead of\n"
             "writing them. Apply the rule before run_decompositions or after px.transform, or match the value with a variable."
         )

@@ -1,0 +1,482 @@
+"""The abstract interpreter: one walk over the calls of a program, with fake values in place of tensors.
+
+A graph is walked once for each distinct set of operands and state, called a run.  The meta of a shared body keeps what all of its
+runs have in common; ``CallValues`` has the values of each.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import torch
+from attrs import define, evolve, field
+
+from ..analysis.numbers import SYMBOLIC
+from ..arguments import Arg, Body, Ref, thawed
+from ..calls.call_graph import bodies_of
+from ..errors import InvalidProgram, UnsupportedProgram, Violation
+from ..graph import Call, Get, Graph, Input, Node, Op
+from ..meta import Meta, freeze
+from ..names import join
+from ..program import Program
+from ..signature import RestType, Token, UserInput
+from ..tensors import disagreement
+from ..torch_private import FakeTensor, OpOverload, device_of, is_refusal
+from .results import agrees, depends_on_contents, is_runnable, opens_region
+from .values import UNKNOWN, FakeValues, gives_nothing, running
+
+GETITEM = "operator.getitem"
+
+Item = TypeVar("Item", Node, Input)
+
+
+@define(eq=False)
+class Run:
+    """A graph with the values that it has in one call, or in several calls that pass equal ones."""
+
+    source: Graph
+    graph: str = ""
+    operands: Sequence[Any] = ()
+    inputs: list[Input] = field(factory=list)
+    """The inputs and nodes with the values of this run."""
+    nodes: list[Node] = field(factory=list)
+    result: Any = UNKNOWN
+    changed: bool = False
+    """Whether a value differs from the meta."""
+    symbols: frozenset[str] = frozenset()
+    """The symbols that its operators made, for sizes that only a run knows."""
+    depends: bool = False
+    """Whether sizes depend on the contents of tensors: then each call has sizes of its own."""
+    reads: dict[str, Any] = field(factory=dict)
+    """The descriptions of the state that it reads, by the path from its module."""
+    inner: dict[tuple[str, str], list[Run]] = field(factory=dict)
+    """The runs of the bodies that its nodes call or pass to operators, by node and body."""
+
+    @property
+    def body(self) -> Graph:
+        """The graph with the values of this run; the same object where its meta has them."""
+        source = self.source
+        same = all(map(operator.is_, self.inputs, source.inputs)) and all(map(operator.is_, self.nodes, source.nodes))
+        return source if same else Graph(tuple(self.inputs), tuple(self.nodes), source.output)
+
+
+class Interpreter:
+    """Infers the values of one program.
+
+    Args:
+        program: the program.
+        changed: graph and name of the values whose meta cannot be trusted.
+        lenient: whether the value of an operator that refuses its arguments is unknown; otherwise that is an error.
+        values: the domain; by default the fake values of the program, with its symbolic sizes.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        changed: frozenset[tuple[str, str]] = frozenset(),
+        *,
+        lenient: bool = False,
+        values: FakeValues | None = None,
+    ) -> None:
+        self.source = program
+        self.changed = changed
+        self.lenient = lenient
+        self.values = FakeValues(program) if values is None else values
+        self.refusals: dict[tuple[str, str], Exception] = {}
+        """The errors of operators that refuse their arguments, by graph and node."""
+        self.slots = dict(program.state.slots.items())
+        self.runs: dict[str, list[Run]] = {}
+        """The runs of each graph."""
+        self.memory: dict[str, list[Run]] = {}
+        """Those that hold for all calls that pass equal values."""
+        self._as_recorded: dict[str, Run] = {}
+        self.shared = shared_bodies(program)
+        self.missing = self._above({name for name in program.order if self._is_missing(name)})
+        """Graphs in which a value has to be inferred, or below which."""
+        self.open = self._above(self.shared | self.missing)
+        """Graphs to walk: these, and shared bodies, whose calls may pass other values than the meta has."""
+
+    def program(self) -> Program:
+        """Return the program with values; the same object if none is missing or wrong."""
+        source = self.source
+        if source.root not in self.open:
+            return source
+        self.walk()
+        graphs = {name: _merged(source.graphs[name], runs) for name, runs in self.runs.items()}
+        graphs = {name: graph for name, graph in graphs.items() if graph is not source.graphs[name]}
+        return source.evolve(graphs=source.graphs.update(graphs)) if graphs else source
+
+    def walk(self) -> Run:
+        """Walk the program from its root, and return the run of that."""
+        with running(self.values.mode):
+            return self.run(self.source.root, [self._operand(formal, spec) for formal, spec in self.source.inputs], "")
+
+    def _above(self, names: set[str] | frozenset[str]) -> set[str]:
+        found = set(names)
+        for name in self.source.bottom_up:
+            if not found.isdisjoint(self.source.graphs[name].callees):
+                found.add(name)
+        return found
+
+    def _is_missing(self, name: str) -> bool:
+        graph = self.source.graphs[name]
+        if not self.values.trusted or (self.changed and any((name, value) in self.changed for value in graph.metas)):
+            return True
+        return any(not self.values.has(value) and _has_value(value) for value in (*graph.inputs, *graph.nodes))
+
+    def _operand(self, formal: Input, spec: Any) -> Any:
+        kept = formal if (self.source.root, formal.name) not in self.changed else Input(formal.name)
+        if type(spec) is Token or (type(spec) is UserInput and type(spec.type) is RestType):
+            return kept.meta.get("val", UNKNOWN)
+        try:
+            return self.values.of_input(kept, spec)
+        except (UnsupportedProgram, KeyError):  # a running module keeps no state in its program
+            return UNKNOWN
+
+    def run(self, name: str, operands: Sequence[Any], path: str) -> Run:
+        """Return the run of a graph.
+
+        Args:
+            name: the graph.
+            operands: the values of its inputs.
+            path: the module that it is the body of, to which its reads are relative.
+        """
+        memory = self.memory.setdefault(name, [])
+        for known in memory:
+            reads_alike = all(self.described(join(path, slot)) == read for slot, read in known.reads.items())
+            if reads_alike and agrees(operands, known.operands):
+                return known
+        run = Run(self.source.graphs[name], name, operands)
+        try:
+            _Walk(self, run, path).walk()
+        except Exception:  # the arguments of an operator are refused
+            self.as_recorded(name)
+            raise
+        self.runs.setdefault(name, []).append(run)
+        if not (run.symbols or run.depends):  # otherwise each call has sizes of its own
+            memory.append(run)
+        return run
+
+    def as_recorded(self, name: str) -> Run:
+        """Return the run of a graph that has the values of its meta, for calls that are not followed."""
+        if name not in self._as_recorded:
+            graph = self.source.graphs[name]
+            run = self._as_recorded[name] = Run(graph, name, (), list(graph.inputs), list(graph.nodes))
+            self.runs.setdefault(name, []).append(run)
+            run.inner = {(node.name, body): [self.as_recorded(body)] for node in graph.callers for body in bodies_of(node)}
+        return self._as_recorded[name]
+
+    def described(self, slot: str) -> Any:
+        """Return what the values of reads depend on in a slot."""
+        value = self.slots[slot].value if slot in self.slots else None
+        if not isinstance(value, torch.Tensor):
+            return id(value)
+        strides = value.stride() if value.layout is torch.strided else ()
+        return value.dtype, device_of(value), value.layout, value.shape, strides
+
+
+def _has_value(value: Node | Input) -> bool:
+    if type(value) is Input:
+        return True
+    return not gives_nothing(value) and (type(value.do) is Call or is_runnable(value))
+
+
+def _merged(source: Graph, runs: list[Run]) -> Graph:
+    if len(runs) == 1:
+        return runs[0].body
+    inputs = [_common(formal, [run.inputs[place] for run in runs]) for place, formal in enumerate(source.inputs)]
+    nodes = [_common(node, [run.nodes[place] for run in runs]) for place, node in enumerate(source.nodes)]
+    return Run(source, inputs=inputs, nodes=nodes).body
+
+
+def _common(source: Item, items: Sequence[Item]) -> Item:
+    # The value that all runs agree on; none if they do not, since it would be wrong for some.
+    first = items[0]
+    if all(item is first for item in items):
+        return first
+    values = [item.meta.get("val", UNKNOWN) for item in items]
+    if all(value is not UNKNOWN for value in values) and all(agrees(value, values[0]) for value in values[1:]):
+        return source if any(item is source for item in items) else first
+    return evolve(source, meta=without_value(source.meta)) if "val" in source.meta else source
+
+
+def shared_bodies(program: Program) -> frozenset[str]:
+    """Return the graphs that more than one call runs, and those below them.
+
+    >>> shared_bodies(Program.of({"": Graph((), (), ())}))
+    frozenset()
+    """
+    users = Counter(body for name in program.order for body in program.graphs[name].callees)
+    found = {name for name, count in users.items() if count > 1}
+    for name in reversed(program.bottom_up):
+        if name in found:
+            found.update(program.graphs[name].callees)
+    return frozenset(found)
+
+
+@define
+class _Walk:
+    """The walk of one run, node by node: a node is evaluated if it has no value, or if an operand is new or changed."""
+
+    owner: Interpreter
+    call: Run
+    path: str
+    known: dict[str, Any] = field(factory=dict)
+    new: set[str] = field(factory=set)
+    """Values that the meta does not have."""
+    moved: set[str] = field(factory=set)
+    """Values that differ from the meta."""
+    region: int = 0
+    """The number of open regions in which operators return other values."""
+
+    def walk(self) -> None:
+        call, graph = self.call, self.call.source
+        call.inputs = [self._input(formal, value) for formal, value in zip(graph.inputs, call.operands, strict=True)]
+        for node in graph.nodes:
+            call.nodes.append(self._node(node))
+        call.changed, call.result = bool(self.moved), self.resolved(graph.output)
+
+    def _input(self, formal: Input, value: Any) -> Input:
+        recorded = self.owner.values.recorded(formal)
+        # The operand, not an equal value of the meta: a tensor remembers the sizes that only a run knows.
+        self.known[formal.name] = recorded if value is UNKNOWN else value
+        if value is UNKNOWN or (recorded is not UNKNOWN and agrees(value, recorded)):
+            return formal
+        (self.moved if "val" in formal.meta else self.new).add(formal.name)
+        return evolve(formal, meta=_with_value(formal.meta, value))
+
+    def _node(self, node: Node) -> Node:
+        owner, do, bodies = self.owner, node.do, bodies_of(node)
+        recorded, is_changed = self.owner.values.recorded(node), self._is_changed(node)
+        is_new = recorded is UNKNOWN or not owner.values.trusted or (bool(self.new) and not self.new.isdisjoint(node.refs()))
+        if type(do) is Op and not (is_changed or is_new or bodies or do.effects.writes or do.effects.scope):
+            self.known[node.name] = recorded
+            return node  # nearly all nodes
+        if gives_nothing(node):
+            return node
+        self.region += opens_region(node)
+        value = recorded
+        if is_changed or is_new or not (owner.open if type(do) is Call else owner.missing).isdisjoint(bodies):
+            value = self._value(node)
+        for body in bodies:
+            if (node.name, body) not in self.call.inner:
+                self.call.inner[node.name, body] = [owner.as_recorded(body)]
+        return self._kept(node, recorded, value, is_changed=is_changed)
+
+    def _is_changed(self, node: Node) -> bool:
+        owner, do = self.owner, node.do
+        if type(do) is Get:
+            path = join(self.path, do.slot)
+            self.call.reads[do.slot] = owner.described(path)
+            # In a shared body, each module has a tensor of its own.
+            slot = owner.slots.get(path) if self.call.graph in owner.shared else None
+            if slot is not None and disagreement(node.meta.get("val"), slot.value) is not None:
+                return True
+        if self.moved and not self.moved.isdisjoint(node.refs()):
+            return True
+        return bool(owner.changed) and (self.call.graph, node.name) in owner.changed
+
+    def _kept(self, node: Node, recorded: Any, value: Any, *, is_changed: bool) -> Node:
+        # Return the node with its value, the same object if that is recorded.
+        bindings = self.owner.values.bindings.pop(node.name, None)
+        symbols = frozenset(map(str, bindings or ()))
+        below = node.do.instance.path if type(node.do) is Call else ""
+        for run in [run for body in bodies_of(node) for run in self.call.inner[node.name, body]]:
+            self.call.reads.update({join(below, slot): read for slot, read in run.reads.items()})
+            self.call.depends |= run.depends
+            symbols |= run.symbols
+            is_changed |= run.changed
+            if run.depends:
+                symbols = symbols.union(_unbacked_in(run.result))
+        self.call.symbols |= symbols
+        if _is_unknown(value) and recorded is not UNKNOWN and not is_changed:
+            value = recorded
+        is_known = value is not UNKNOWN and recorded is not UNKNOWN
+        if value is recorded or (is_known and agrees(value, recorded, symbols)):
+            self._learn(node, recorded)
+            return node
+        self._learn(node, value)
+        is_new = not is_changed and ("val" not in node.meta or _fills(value, recorded))
+        (self.new if is_new else self.moved).add(node.name)
+        return evolve(node, meta=without_value(node.meta) if value is UNKNOWN else _with_value(node.meta, value, bindings))
+
+    def _learn(self, node: Node, value: Any) -> None:
+        if type(node.do) is Call and type(value) is tuple:
+            value = tuple([UNKNOWN if part is None else part for part in value])
+        self.known[node.name] = value
+        target: Any = node.do.target if type(node.do) is Op else None
+        if isinstance(target, OpOverload) and torch.Tag.inplace_view in target.tags and type(node.args[0]) is Ref:
+            self.known[node.args[0].name] = value  # it has another shape from here on, under its old name
+            self.moved.add(node.args[0].name)
+
+    def _value(self, node: Node) -> Any:
+        do, owner = node.do, self.owner
+        if type(do) is Get:
+            slot = owner.slots.get(join(self.path, do.slot))  # a running module keeps no state in its program
+            return UNKNOWN if slot is None or not isinstance(slot.value, torch.Tensor) else owner.values.of_state(slot.value)
+        if self.region:
+            return UNKNOWN
+        if type(do) is Call:
+            operands = [self.resolved(arg) for arg in node.args]
+            return _with_gaps(self._called(node, do.graph, operands, join(self.path, do.instance.path)))
+        return self._operator(node, do) if is_runnable(node) else UNKNOWN
+
+    def _called(self, node: Node, body: str, operands: Sequence[Any], path: str) -> Any:
+        run = self.owner.run(body, operands, path)
+        runs = self.call.inner.setdefault((node.name, body), [])
+        if all(run is not other for other in runs):
+            runs.append(run)
+        return run.result
+
+    def _operator(self, node: Node, do: Op) -> Any:
+        args = [self.resolved(arg, node) for arg in node.args]
+        if do.name == GETITEM and type(args[0]) is tuple and type(args[1]) is int:
+            return args[0][args[1]] if -len(args[0]) <= args[1] < len(args[0]) else UNKNOWN  # the others may be unknown
+        kwargs = {key: self.resolved(arg, node) for key, arg in node.kwargs}
+        if any(_is_unknown(arg) for arg in (*args, *kwargs.values())):
+            return UNKNOWN
+        self.call.depends |= depends_on_contents(node)
+        try:
+            return self.owner.values.run(node, do.target, args, kwargs)
+        except InvalidProgram:
+            raise
+        except Exception as error:
+            if is_refusal(error) or do.effects.through_bodies:
+                return UNKNOWN
+            self.owner.refusals[self.call.graph, node.name] = error
+            if self.owner.lenient:
+                return UNKNOWN
+            raise self._refused(node, error) from error
+
+    def _refused(self, node: Node, error: Exception) -> InvalidProgram:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        text = f"its operator does not accept the values of its arguments: {reason}"
+        path = node.stack[-1].path if node.stack else self.path
+        lines = str(node.meta.get("stack_trace") or "").strip().splitlines()
+        source, advice = lines[-2].strip() if len(lines) > 1 else None, "fix the node, or its operands"
+        return InvalidProgram([Violation("inferred-meta", text, self.call.graph, node.name, path, (), source, advice)])
+
+    def resolved(self, arg: Arg, node: Node | None = None) -> Any:
+        """Return an argument as operators accept it: values, literals, and for the bodies that a node passes, functions."""
+
+        def leaf(part: Arg) -> Any:
+            if type(part) is Body:
+                assert node is not None
+                return lambda *operands: self._called(node, part.graph, operands, self.path)
+            value = self.known.get(part.name, UNKNOWN) if type(part) is Ref else part
+            # A tracer or a user may have put a real tensor into the meta.
+            is_real = isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
+            return self.owner.values.of_state(value) if is_real else value
+
+        return thawed(arg, leaf)
+
+
+def _unbacked_in(value: Any) -> set[str]:
+    # The symbols in a value for sizes that only a run knows.
+    parts = value if isinstance(value, tuple | list) else (value,)
+    sizes = [size for part in parts for size in (part.shape if isinstance(part, torch.Tensor) else (part,))]
+    return {name for size in sizes if isinstance(size, SYMBOLIC) for name in re.findall(r"\bu\d+", str(size))}
+
+
+def _with_gaps(value: Any) -> Any:
+    # The result of a call, None for the parts that are not known.
+    if type(value) is not tuple or not any(part is UNKNOWN for part in value):
+        return value
+    return UNKNOWN if all(part is UNKNOWN for part in value) else tuple([None if part is UNKNOWN else part for part in value])
+
+
+def _fills(value: Any, recorded: Any) -> bool:
+    # Whether a value only adds results of a call that were not known.
+    if not (type(value) is type(recorded) is tuple and len(value) == len(recorded)):
+        return False
+    return all(old is None or agrees(new, old) for new, old in zip(value, recorded, strict=True))
+
+
+def _is_unknown(arg: Any) -> bool:
+    if isinstance(arg, tuple | list):
+        return any(map(_is_unknown, arg))
+    if type(arg) is dict:
+        return any(map(_is_unknown, arg.values()))
+    return arg is UNKNOWN
+
+
+OF_VALUES = ("val", "tensor_meta", "unbacked_bindings")
+"""The keys of meta that describe the value."""
+
+
+def without_value(meta: Meta) -> Meta:
+    """Return meta without the description of the value.
+
+    >>> dict(without_value({"val": 1, "stack_trace": "here"}))
+    {'stack_trace': 'here'}
+    """
+    return MappingProxyType({key: value for key, value in meta.items() if key not in OF_VALUES})
+
+
+def _with_value(meta: Meta, value: Any, bindings: Any = None) -> Meta:
+    made = {**without_value(meta), "val": freeze(value)}
+    return MappingProxyType({**made, "unbacked_bindings": bindings} if bindings else made)
+
+
+class CallValues(Interpreter):
+    """The values of each call of a program, where those that share a body have others than its meta.
+
+    Args:
+        program: a program at any stage.
+
+    >>> from purefx.ir import Graph, Program
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> CallValues(program).root.body is program.main
+    True
+    """
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program, lenient=True)
+
+    @cached_property
+    def root(self) -> Run:
+        """The run of the root; as recorded if no body is shared, or the program has no values."""
+        has_values = any("val" in part.meta for part in (*self.source.main.inputs, *self.source.main.nodes))
+        return self.walk() if self.shared and has_values else self.as_recorded(self.source.root)
+
+    def inner(self, run: Run, node: Node, body: str) -> Run:
+        """Return the run of a body that a node calls or passes to an operator; as recorded if there are several.
+
+        Args:
+            run: that of the graph of the node.
+            node: of that graph.
+            body: the name of the body.
+        """
+        found = run.inner.get((node.name, body), ())
+        return found[0] if len(found) == 1 else self.as_recorded(body)
+
+    @cached_property
+    def calls(self) -> dict[str, list[tuple[Run, dict[str, int]]]]:
+        """The runs of each graph, callers first, with the number of times that each module executes it."""
+        found: dict[str, dict[int, tuple[Run, dict[str, int]]]] = {name: {} for name in reversed(self.source.bottom_up)}
+        found[self.source.root][id(self.root)] = self.root, {"": 1}
+        for name, runs in found.items():
+            for run, places in runs.values():
+                for node in self.source.graphs[name].callers:
+                    for body in node.callees:
+                        inner = self.inner(run, node, body)
+                        counts = found[body].setdefault(id(inner), (inner, {}))[1]
+                        for path, count in places.items():
+                            place = join(path, node.do.instance.path) if type(node.do) is Call else path
+                            counts[place] = counts.get(place, 0) + count
+        return {name: list(runs.values()) for name, runs in found.items()}
+
+    def at(self, name: str, path: str) -> list[Graph]:
+        """Return a graph with the values of each run of it in a module.
+
+        Args:
+            name: the graph.
+            path: the module.
+        """
+        return [run.body for run, places in self.calls.get(name, ()) if path in places] or [self.source.graphs[name]]

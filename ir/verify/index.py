@@ -1,0 +1,273 @@
+"""The indices of a program and of its graphs that the rules look at, and the local rules: those about one value of one graph.
+
+Local rules are checked in one walk; its findings are kept with the graph, which cannot change.  The other rules are checked for
+well-formed programs only, so they need no guards against garbage.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import torch
+from attrs import define, frozen
+
+from ..analysis.numbers import SYMBOLIC
+from ..arguments import Body, Items, Record, Ref
+from ..graph import Call, Get, Graph, Input, Node, Op, Stack
+from ..names import FROM_ROOT
+from ..persistent import derived
+from ..program import Program
+from ..state import Slot
+from ..torch_private import FakeTensor
+from .findings import INPUTS, PLAIN, Finding, depth_fault, frame_faults, is_argument, leaves, short, type_fault
+
+GETITEM = "operator.getitem"
+
+Fault = tuple[str, Finding]
+"""The name of a rule, and a finding."""
+
+
+@frozen
+class Parts:
+    """The parts of a graph that rules look at, with the positions of their nodes."""
+
+    callees: list[tuple[int, str]]
+    calls: list[tuple[int, Node, Call]]
+    gets: list[tuple[int, Node, Get]]
+    bodies: list[tuple[int, str]]
+    """The graphs that are passed to operators."""
+    projections: list[tuple[int, Node]]
+    stacks: list[tuple[int, Stack]]
+    """Each stack that is not empty, once for each run of nodes with it."""
+    ops: dict[int, tuple[Op, int]]
+    """Every distinct ``Op`` object by ``id``, with its first node."""
+
+
+@derived
+def _parts_of(graph: Graph) -> Parts:
+    parts = Parts([], [], [], [], [], [], {})
+    last: Stack = ()
+    for index, node in enumerate(graph.nodes):
+        do = node.do
+        if type(do) is Call:
+            parts.calls.append((index, node, do))
+        elif type(do) is Get:
+            parts.gets.append((index, node, do))
+        else:
+            parts.ops.setdefault(id(do), (do, index))
+            if do.name == GETITEM:
+                parts.projections.append((index, node))
+        if node.callees:
+            parts.callees.extend([(index, name) for name in node.callees])
+        if node.stack is not last:
+            last = node.stack
+            parts.stacks.extend([(index, last)] if last else [])
+    operators = {index for index, node, _ in parts.calls}
+    parts.bodies.extend([pair for pair in parts.callees if pair[0] not in operators])
+    return parts
+
+
+class GraphIndex:
+    """A graph of a program with its parts."""
+
+    def __init__(self, name: str, graph: Graph, *, is_root: bool) -> None:
+        self.name, self.graph, self.is_root = name, graph, is_root
+        parts = _parts_of(graph)
+        self.callees, self.calls, self.gets, self.bodies = parts.callees, parts.calls, parts.gets, parts.bodies
+        self.projections, self.stacks, self.ops = parts.projections, parts.stacks, parts.ops
+
+    @property
+    def nodes(self) -> Iterator[tuple[int, Node]]:
+        """The nodes with their positions."""
+        return iter(enumerate(self.graph.nodes))
+
+    def at(self, index: int, message: str, cause: str | None = None) -> Finding:
+        """Return a finding about a node, or about the output, whose position is behind that of the last node."""
+        return _finding(self.name, self.graph, index, message, cause)
+
+
+def _finding(name: str, graph: Graph, index: int, message: str, cause: str | None = None) -> Finding:
+    node: Any = getattr(graph.nodes[index], "name", None) if index < len(graph.nodes) else "output"
+    return Finding(message, name, index, node if type(node) is str else f"node {index}", cause)
+
+
+class ProgramIndex:
+    """A program as the rules see it.
+
+    Args:
+        program: the program; any of its fields may be garbage.
+
+    >>> from purefx.ir import Graph, Program
+    >>> list(ProgramIndex(Program.of({"": Graph((), (), ())})).graphs)
+    ['']
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.faults: list[Fault] = [("well-formed", finding) for finding in frame_faults(program)]
+        """Broken local rules; if there is one, no other rule is checked."""
+        self.ops: dict[int, tuple[Op, GraphIndex, int]] = {}
+        """Every distinct ``Op`` object by ``id``, with the graph and the position of its first node."""
+        self.graphs: dict[str, GraphIndex] = {}
+        """The graphs that the root reaches, callers first."""
+        self.derived: dict[Any, Any] = {}
+        """What several rules derive from it."""
+        if self.faults:
+            return
+        right = {True: set[int](), False: set[int]()}
+        for name, graph in program.graphs.items():
+            self.faults.extend(_faults(graph, name, right[is_root := name == program.root], is_root=is_root))
+        if program.root not in program.graphs:
+            self.faults.append(("root", Finding(f"the root is {program.root!r}, and program.graphs has no such graph")))
+        todo = [] if self.faults else [program.root]
+        while todo:
+            name = todo.pop()
+            if name in program.graphs and name not in self.graphs:
+                each = self.graphs[name] = GraphIndex(name, program.graphs[name], is_root=name == program.root)
+                for key, (op, index) in each.ops.items():
+                    self.ops.setdefault(key, (op, each, index))
+                todo.extend([callee for _, callee in reversed(each.callees)])
+
+    @cached_property
+    def slots(self) -> dict[str, Slot]:
+        """The state by name."""
+        return dict(self.program.state.pairs)
+
+    @property
+    def main(self) -> GraphIndex:
+        """The root graph."""
+        return self.graphs[self.program.root]
+
+
+def _faults(graph: Graph, name: str, right: set[int], *, is_root: bool) -> list[Fault]:
+    key = _faults, is_root
+    if key not in graph.derived:
+        found = list(_check_graph(graph, name, right, is_root=is_root))
+        if found:
+            return found
+        graph.derived[key] = ()
+    return []
+
+
+def _check_graph(graph: Graph, name: str, right: set[int], *, is_root: bool) -> Iterator[Fault]:
+    if type(graph.inputs) is not tuple or type(graph.nodes) is not tuple:
+        yield "well-formed", Finding(f"its inputs are {short(graph.inputs)}, its nodes {short(graph.nodes)}, not tuples", name)
+        return
+    at = _At(graph, is_root, right, {})
+    values = (*graph.inputs, *graph.nodes, Node("output", Op("return"), (graph.output,)))
+    for index, value in enumerate(values[:-1], -len(graph.inputs)):
+        if type(key := getattr(value, "name", None)) is str:
+            at.where.setdefault(key, index)
+    for index, value in enumerate(values, -len(graph.inputs)):
+        found: list[tuple[str, str]] = []  # those before an exception too
+        try:
+            found.extend(_value_faults(value, index, at))
+        except Exception as error:  # noqa: BLE001  garbage that cannot be compared, hashed or printed is reported, not raised
+            found.append(("well-formed", f"it cannot be read: {type(error).__name__}: {error}"))
+        for rule, message in found:
+            if index < 0:
+                key = getattr(value, "name", index)
+                yield rule, Finding(f"input {key}: {message}", name, INPUTS, getattr(value, "name", None))
+            else:
+                yield rule, _finding(name, graph, index, message)
+
+
+@define
+class _At:
+    """A graph whose local rules are checked."""
+
+    graph: Graph
+    is_root: bool
+    right: set[int]
+    """The ids of operators and stacks in which nothing is wrong; the program holds them."""
+    where: dict[str, int]
+    """The position of each value; those of inputs are negative.  Malformed nodes count: their users are not to blame."""
+
+
+def _value_faults(value: Any, index: int, at: _At) -> Iterator[tuple[str, str]]:
+    # The rules that an input, a node, or the output as one, breaks, with messages.
+    is_output, right = index == len(at.graph.nodes), at.right
+    if index < 0 or not _is_plain_node(value, right):
+        if (fault := type_fault(value, Input if index < 0 else Node, "it")) is not None:
+            yield "well-formed", fault
+            return
+        if index >= 0:
+            right.add(id(value.do))
+    first = at.where.get(value.name, index)
+    if first != index and not is_output:
+        taken = f"node {first}" if first >= 0 else f"input {first + len(at.graph.inputs)}"
+        yield "unique-names", f"the name {value.name!r} is taken already by {taken}"
+    yield from [("meta", message) for message in _meta_faults(value.meta)]
+    if index < 0:
+        return
+    if type(value.do) is Get and (value.args or value.kwargs):
+        yield "well-formed", "a read takes no arguments"
+    for arg in (*value.args, *[part for _, part in value.kwargs]):
+        if type(arg) is not Ref and type(arg) not in PLAIN and (fault := depth_fault(arg)) is not None:
+            yield "argument-kinds", f"among its arguments is {short(arg)}: {fault}"
+        for leaf in leaves(arg):
+            if type(leaf) is Ref and type(leaf.name) is str:
+                if (later := at.where.get(leaf.name, index + 1) - index) >= 0:
+                    yield _reference_fault(leaf.name, later if leaf.name in at.where else None)
+            elif not is_argument(leaf) or (is_output and type(leaf) is Body):
+                yield "argument-kinds", f"among {'what the graph returns' if is_output else 'its arguments'} is {short(leaf)}"
+    if value.stack and id(value.stack) not in right:
+        if (fault := _stack_fault(value.stack, is_root=at.is_root)) is not None:
+            yield "stacks", fault
+        else:
+            right.add(id(value.stack))
+
+
+def _is_plain_node(node: Any, right: set[int]) -> bool:
+    # Whether nearly all types of a node are right: its operator and its stack are those of another node.
+    if type(node) is not Node or id(node.do) not in right or type(node.args) is not tuple or node.kwargs != ():
+        return False
+    return type(node.name) is str and bool(node.name) and (node.stack == () or id(node.stack) in right)
+
+
+def _reference_fault(name: str, later: int | None) -> tuple[str, str]:
+    if later is None:
+        return "defined-values", f"it uses {name!r}, which its graph does not define"
+    return "earlier-values", f"it uses {name!r}, {f'which is defined {later} nodes later' if later else 'its own result'}"
+
+
+def _stack_fault(stack: Stack, *, is_root: bool) -> str | None:
+    if len(set(stack)) < len(stack):
+        return f"its stack enters {next(frame for frame in stack if stack.count(frame) > 1)} twice"
+    for frame in stack if is_root else ():
+        if frame.path.startswith(FROM_ROOT):
+            return f"its stack has {frame}: in the root every path is counted from the root already"
+    return None
+
+
+PLAIN_VALUES = frozenset({FakeTensor, torch.Tensor, torch.nn.Parameter, int, bool, float, str, type(None), *SYMBOLIC})
+"""Types of ``val`` that need no second look."""
+
+ABSURD: tuple[type, ...] = (
+    type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, torch.nn.Module, set, frozenset,
+    Ref, Body, Record, Node, Graph, Input, Op, Call, Get,
+)  # fmt: skip
+"""Types that no node can return: code, modules, unordered sets and parts of a program."""
+
+
+def _meta_faults(meta: Any) -> Iterator[str]:
+    # Meta that is not a mapping from strings, and values in it that no node can have.
+    if not isinstance(meta, Mapping):
+        yield f"meta is {short(meta)}, not a mapping"
+        return
+    yield from [f"meta has the key {short(key)}, not a string" for key in meta if type(key) is not str]
+    todo: list[Any] = [] if type(meta.get("val")) in PLAIN_VALUES else [meta["val"]]
+    opened: set[int] = set()
+    while todo:
+        part = todo.pop()
+        if isinstance(part, ABSURD):
+            yield f"meta['val'] {'is' if part is meta['val'] else 'holds'} {short(part, width=90)}"
+            break
+        if isinstance(part, tuple | list | Items | Mapping) and id(part) not in opened:
+            opened.add(id(part))  # a list can hold itself
+            todo.extend(part.values() if isinstance(part, Mapping) else part)  # type: ignore[reportUnknownMemberType]
+    if not isinstance(meta.get("stack_trace"), str | None):
+        yield f"meta['stack_trace'] is {short(meta['stack_trace'])}, not text"
