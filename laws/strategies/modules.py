@@ -47,9 +47,6 @@ __all__ = ["ModuleTree", "module_trees"]
 aten: Any = torch.ops.aten
 higher_order: Any = torch.ops.higher_order
 
-REPEATED = 2
-"""The style in which one module has two names."""
-
 EAGER = Style(is_functional=False, is_strict=False)
 
 BUILTINS: tuple[Callable[[], nn.Module], ...] = (
@@ -199,18 +196,14 @@ class Root(Block):
         """The call that begins, and the values of its arguments."""
         self.returned: list[Value] = []
         """The results of the call that ended."""
-        self.windows = drawn = windows(recipe.slots)
-        if recipe.style == REPEATED:  # one module with two names
-            self.add_module("d", Block(self))
-            self.add_module("e", self.d)
-            self.windows = drawn = [window for window in drawn if not window.name.startswith("e.")]
+        self.windows = windows(recipe.slots)
         called = dict.fromkeys(_called(self.visits, ""))
-        for path in sorted({path for path, _ in called} | {window.name.rpartition(".")[0] for window in drawn}):
+        for path in sorted({path for path, _ in called} | {window.name.rpartition(".")[0] for window in self.windows}):
             self._module(path)
         for path, number in called:
             if number is not None:
                 self._module(_layer_path(path, number).rpartition(".")[0]).add_module(str(number), BUILTINS[number]())
-        self._hold(drawn)
+        self._hold(self.windows)
 
     def _module(self, path: str) -> nn.Module:
         found: nn.Module = self
@@ -240,7 +233,6 @@ class Root(Block):
 
     def state(self, path: str) -> Iterator[Value]:
         """Iterate over the state of a module, as it is now."""
-        path = "d" if path == "e" and self.recipe.style == REPEATED else path
         for window in self.windows:
             if is_below(window.name, path):
                 owner, _, letter = window.name.rpartition(".")

@@ -179,7 +179,7 @@ def recipes() -> st.SearchStrategy[Recipe]:
 # -- state -----------------------------------------------------------------------------------------------------------------------
 
 
-PATHS = ("a", "a.c", "a.c.self", "b", "b.c", "d", "e")
+PATHS = ("a", "a.c", "a.c.self", "b", "b.c", "d")
 """Modules that can be called; the call of ``a.c`` from the root skips ``a``."""
 
 SHAPES: tuple[tuple[str, tuple[int, ...], str], ...] = (
