@@ -174,7 +174,7 @@ def same_as_eager(case: Case, way: str) -> None:
             continue
         swapped = px.lower(program, to=to)
         said = "used outside of it" if case.crosses is not None and case.crosses in way else None
-        said = "would not be asked" if way in case.passes else said
+        said = "would ignore a replacement" if way in case.passes else said
         for path in case.preserved:
             with pytest.raises(SwapError, match=said) if said else contextlib.nullcontext():
                 swapped.set_submodule(path, copy.deepcopy(eager.get_submodule(path)))

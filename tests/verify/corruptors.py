@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from attrs import evolve, frozen
-from tests.laws.corruptions.corruptor import with_graph, with_item, with_specs
 
 from purefx import ir
 from purefx.ir.calls.parts import PART
@@ -20,7 +19,8 @@ from purefx.ir.operators import op_of
 from purefx.ir.own_operators import CALL_MODULE, PACK, is_boundary
 from purefx.ir.signature import SunkInput
 from purefx.ir.torch_private import pytree
-from tests.laws.corruptions import corruptor
+from tests.laws import corruptions
+from tests.laws.corruptions import with_graph, with_item, with_specs
 from tests.verify.programs import GETITEM
 
 __all__ = ["VARIANTS", "Corruptor", "with_graph", "with_node"]
@@ -108,7 +108,7 @@ def with_call_signature(in_spec: Any, out_spec: Any) -> Corruption:
 
 def with_slot(name: str, /, **changes: Any) -> Corruption:
     """Return a corruption that changes fields of one slot."""
-    return lambda program: corruptor.with_slot(program, name, **changes)
+    return lambda program: corruptions.with_slot(program, name, **changes)
 
 
 def module_read_elsewhere(program: ir.Program) -> ir.Program:
