@@ -1,6 +1,6 @@
-"""``evaluate``: what a program means, by running it one node after the other.
+"""``evaluate``: the meaning of a program, found by running its nodes in order.
 
-``Contents`` holds what a value is, so that meanings compare bit by bit or within a tolerance.
+``Contents`` holds the contents of a tensor, so that meanings are compared bit by bit or within a tolerance.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LISTED = 4
 
 @frozen
 class Tolerance:
-    """How far numbers may be from what is expected: ``|given - expected| <= atol + rtol * |expected|``.
+    """How far numbers may be from the expected ones: ``|given - expected| <= atol + rtol * |expected|``.
 
     >>> bool(Tolerance(atol=1e-6)), bool(Tolerance())
     (True, False)
@@ -73,12 +73,12 @@ USUAL = Tolerance(rtol=1e-5, atol=1e-6)
 
 
 def hint(given: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> str:
-    """Return the end of a sentence about numbers that are compared exactly and that a usual tolerance would allow; or nothing.
+    """Return a remark where numbers that are compared exactly differ by less than a usual tolerance; otherwise an empty text.
 
     Args:
-        given: what came out.
-        expected: what should have.
-        tolerance: what is allowed.
+        given: the result.
+        expected: the expected one.
+        tolerance: the allowed difference.
 
     >>> hint(torch.tensor(1.0), torch.tensor(1.000001), EXACT), hint(torch.tensor(1.0), torch.tensor(2.0), EXACT)
     (' (allowed by rtol=1e-05, atol=1e-06)', '')
@@ -112,7 +112,7 @@ class Contents(NamedTuple):
 
 
 def contents_of(tensor: torch.Tensor) -> Contents:
-    r"""Return what a strided tensor holds.
+    r"""Return the contents of a strided tensor.
 
     Args:
         tensor: on the CPU, with contents.
@@ -185,7 +185,7 @@ def apart(given: torch.Tensor, expected: torch.Tensor) -> tuple[int, float]:
 
 @frozen
 class Meaning:
-    """What is seen of a program over several calls.
+    """The observable results of a program over several calls.
 
     >>> Meaning((), (), (), ()) == Meaning((), (), (), ())
     True
@@ -213,15 +213,15 @@ def evaluate(
     seen: Callable[[str, Input | Node, Any], object] | None = None,
     leaves_alone: frozenset[str] | None = None,
 ) -> Meaning:
-    """Return what a program means.
+    """Run a program and return its meaning.
 
     Args:
         program: a valid program at any stage.
         calls: the leaves of the user inputs, for each call.
-        machine: a new ``TensorMachine`` or ``ToyMachine``: it runs operators, and knows what values are.
+        machine: a new ``TensorMachine`` or ``ToyMachine``: it runs operators and copies values.
         seen: is called with every input and node that gets a value, and its graph.
         leaves_alone: where it is not None, the caller writes into the results of each call before the next, and so into
-            state that is returned, but for the state of these names and what shares memory with it.
+            state that is returned, but for the state of these names and state that shares memory with it.
 
     Raises:
         KeyError: an operator has neither a function of the machine nor a target.
@@ -259,7 +259,7 @@ def _is_same(before: Any, after: Any) -> bool:
 
 
 def _state_names(program: Program) -> dict[str, str]:
-    # State is called as before the program was split: where a tensor is kept is not part of what a program means.
+    # State is named as before the program was split: the place of a tensor is not part of the meaning.
     names = frozenset(part_names(program))
     return {original(slot, names): slot for slot in program.state}
 
@@ -393,8 +393,8 @@ def meaning_differences(
     """Return how two meanings differ, one sentence for each fact; empty means equal.
 
     Args:
-        given: what a rewritten program means.
-        expected: what the original means.
+        given: the meaning of a rewritten program.
+        expected: the meaning of the original.
         what: the facts to compare, by default all.
         tolerance: how far floating point numbers may be apart; by default not at all, to the last bit.
 

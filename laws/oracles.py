@@ -1,6 +1,6 @@
-"""Is a lowered module the same as the eager one?  Structure, behaviour over several calls, and gradients.
+"""Compares a lowered module with the eager one: structure, behaviour over several calls, gradients.
 
-Every oracle says what differs, and where.
+Every oracle returns the differences and their places as text.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class GradientMachine(TensorMachine):
     def __init__(self) -> None:
         super().__init__()
         self.leaves: dict[str, torch.Tensor] = {}
-        """What gradients are asked of, by what messages call it."""
+        """The tensors that need gradients, by their names in messages."""
         self.count = 0
 
     def load(self, state: State) -> dict[str, Any]:
@@ -68,12 +68,12 @@ class GradientMachine(TensorMachine):
         return value.clone() if isinstance(value, torch.Tensor) else value
 
     def shown(self, saved: Any) -> Any:
-        """Return what was saved: the caller goes back from it."""
+        """Return the value, from which the caller computes gradients."""
         return saved
 
 
 def tensor_gradients(program: Program, calls: Sequence[Sequence[Any]], *, seed: int = 0) -> Mapping[str, Any]:
-    """Return the gradients of everything that comes out, for each parameter and input; None for what nothing depends on.
+    """Return the gradients of all outputs, for each parameter and input; None where no output depends on it.
 
     Args:
         program: a program of real operators at any stage, on the CPU; its state is not changed.
@@ -129,12 +129,12 @@ def assert_same_as_eager(
     """Raise unless a module is the same as eager in everything that a user can see.
 
     Args:
-        module: what ``lower`` made.
+        module: the lowered module.
         eager: the original; in the mode (``train`` or ``eval``) that it was exported in.
         calls: arguments for several calls in a row; state is compared after the last.
         rtol: relative tolerance of floating values; by default they are compared bit by bit.
         atol: absolute tolerance.
-        checks: which oracles to ask.
+        checks: the oracles to use.
 
     Raises:
         AssertionError: they differ; the message lists every difference.
@@ -158,7 +158,7 @@ def structure_differences(module: torch.nn.Module, eager: torch.nn.Module) -> li
     """Return how the module trees and the state differ: names, order, ties, aliasing, persistence, gradients wanted.
 
     Args:
-        module: what ``lower`` made.
+        module: the lowered module.
         eager: the original.
 
     Returns:
@@ -201,7 +201,7 @@ def behaviour_differences(
     """Return how outputs, mutated inputs and, after all calls, state differ.
 
     Args:
-        module: what ``lower`` made.
+        module: the lowered module.
         eager: the original.
         calls: arguments for several calls in a row; each call starts both sides with the same random seed.
         rtol: relative tolerance of floating values; by default they are compared bit by bit.
@@ -230,7 +230,7 @@ def gradient_differences(
     """Return how the gradients of the sum of all floating outputs differ, accumulated over the calls.
 
     Args:
-        module: what ``lower`` made.
+        module: the lowered module.
         eager: the original.
         calls: arguments for several calls in a row.
         rtol: relative tolerance; by default gradients are compared bit by bit.
@@ -250,8 +250,8 @@ def value_differences(given: Any, expected: Any, *, rtol: float = 0.0, atol: flo
     """Return how two pytrees differ: structure, types, dtypes, shapes, devices, contents.  NaN equals itself.
 
     Args:
-        given: what came out.
-        expected: what should have.
+        given: the result.
+        expected: the expected one.
         rtol: relative tolerance of floating tensors; by default they are compared bit by bit (-0.0 is not 0.0).
         atol: absolute tolerance.
         where: how the sentences begin.
@@ -348,7 +348,7 @@ def groups(keys: Mapping[str, int]) -> list[str]:
 
 
 def sequence_differences(what: str, given: Sequence[str], expected: Sequence[str], *, shown: int = 5) -> list[str]:
-    """Return how two lists of texts differ: what is missing, what is too much, and where the order first differs.
+    """Return how two lists of texts differ: missing and additional entries, and the first difference of order.
 
     >>> sequence_differences("keys", ["a", "b"], ["b", "c"])
     ['keys: missing c', 'keys: invented a']

@@ -1,4 +1,4 @@
-"""``cases``: where the programs come from that laws are asked of, in three tiers from toy to real, and hypothesis profiles.
+"""``cases``: the programs that laws are checked on, in three tiers from toy to real, and hypothesis profiles.
 
 A profile says how many are drawn.
 """
@@ -132,7 +132,7 @@ EXAMPLES = MappingProxyType({"toy": 200, "aten": 50, "modules": 10})
 """The default number of programs that a law is checked on."""
 
 VARIANTS = st.integers(0, 1 << 16).map(lambda drawn: drawn + 1)
-"""Seeds of cases.  0 is drawn often, and a law with an aim is asked of a case with the seed 0 as it is."""
+"""Seeds of cases.  0 would be drawn often, and a case with the seed 0 skips the aim of a law."""
 
 
 def stages_of(tier: Tier) -> tuple[Stage, ...]:
@@ -178,12 +178,12 @@ def cases(tier: Tier = "toy", stage: Stage = "flat") -> st.SearchStrategy[Case]:
 
 
 def attempts(tier: Tier, stage: Stage, barred: frozenset[str] = frozenset()) -> st.SearchStrategy[Case | None]:
-    """Return a strategy of cases, None where our own passes refuse to take what was drawn to the stage.
+    """Return a strategy of cases; None where a pass refuses the drawn program before the stage.
 
     Args:
         tier: see ``cases``.
         stage: see ``cases``.
-        barred: what programs of operators may not do; see ``exported_programs``.
+        barred: features that programs of operators do not have; see ``exported_programs``.
 
     >>> attempts("toy", "flat").is_empty
     False
@@ -213,10 +213,10 @@ def _of_modules(tree: ModuleTree, variant: int) -> Source:
 
 
 def case_of(source: Source, *, tier: Tier, stage: Stage) -> Case | None:
-    """Return the case of a drawn program at a stage; None where our own passes refuse to take it there.
+    """Return the case of a drawn program at a stage; None where a pass refuses the program.
 
     Args:
-        source: what was drawn.
+        source: the drawn program.
         tier: see ``cases``.
         stage: see ``cases``.
 
@@ -292,14 +292,14 @@ def _remembered(run: Callable[..., Any], program: Program) -> Callable[..., Any]
 
 @cache
 def drawn_cases(tier: Tier, stage: Stage, examples: int, number: int = 0) -> tuple[Case, ...]:
-    """Return cases, the same ones whenever it is asked.
+    """Return cases, always the same ones.
 
-    Drawing a program takes longer than asking a law of it, so all stages of a tier are made of the same drawn programs.
+    Drawing a program takes longer than checking a law, so all stages of a tier share the drawn programs.
 
     Args:
         tier: see ``cases``.
         stage: see ``cases``.
-        examples: how many; less where hypothesis finds no more, or where our own passes refuse some.
+        examples: how many; fewer where hypothesis finds no more, or where a pass refuses some.
         number: another number draws others.
 
     >>> drawn_cases("toy", "flat", 3) is drawn_cases("toy", "flat", 3)
@@ -351,11 +351,11 @@ def runs_of(count: int, number: int, *, longest: int = RUN) -> Iterator[tuple[in
 
 
 def examples_of(strategy: SearchStrategy[Drawn], count: int, number: int, *, longest: int = RUN) -> list[Drawn]:
-    """Return examples of a strategy, the same ones whenever it is asked.
+    """Return examples of a strategy, always the same ones.
 
     Args:
-        strategy: what they are drawn from.
-        count: how many; there are less where hypothesis finds no more.
+        strategy: of the examples.
+        count: how many; fewer where hypothesis finds no more.
         number: another number draws others.
         longest: how many one run of hypothesis draws.
 
@@ -383,7 +383,7 @@ def examples_of(strategy: SearchStrategy[Drawn], count: int, number: int, *, lon
 def same_everywhere() -> Generator[None]:
     """Draw the same from one seed whatever modules the process has.
 
-    Hypothesis collects the literals of the user's modules and draws them too, so a literal of a script changes what is drawn.
+    Hypothesis collects the literals of the user's modules and draws them too, so a literal of a script would change the programs.
 
     >>> with same_everywhere():
     ...     providers.HypothesisProvider._local_constants.integers
@@ -399,7 +399,7 @@ def same_everywhere() -> Generator[None]:
 
 
 def draw_settings(examples: int, *phases: Phase) -> settings:
-    """Return the settings under which cases are drawn: nothing is kept on disk, and no program is too slow.
+    """Return the settings for drawing cases: without a database and without limits of time.
 
     Args:
         examples: how many are drawn.

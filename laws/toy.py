@@ -136,7 +136,7 @@ class TensorMachine:
 def tensor_meaning(
     program: Program, calls: Sequence[Sequence[Any]], *, seed: int = 0, leaves_alone: frozenset[str] | None = None
 ) -> Meaning:
-    """Return what a program of real operators means, bit for bit.
+    """Return the meaning of a program of real operators, bit for bit.
 
     Args:
         program: a program at any stage, on the CPU; its state is not changed.
@@ -162,19 +162,19 @@ PAIR = Op("toy.pair", Effects(aliases=(A, B)))
 """A tuple of its two arguments themselves."""
 ADD_ = Op("toy.add_", Effects(writes=(A,), returns=(A,), aliases=(A,)))
 RAND = Op("toy.rand", Effects(random=True, random_unless=(Unless(ArgAt(2, "train"), value=False, default=True),)))
-"""``rand(a, tag, train)``: ``a`` plus what is drawn; ``a`` itself when ``train`` is False."""
+"""``rand(a, tag, train)``: ``a`` plus a random number; ``a`` itself if ``train`` is False."""
 EMIT = Op("toy.emit", Effects(ordered=True))
-"""``emit(a, tag)``: what ``a`` holds is seen outside."""
+"""``emit(a, tag)``: writes the contents of ``a`` outside."""
 COND = Op("toy.cond", Effects(through_bodies=True))
-"""``cond(a, then, else, (operands))``: what one of the bodies does, depending on ``a``."""
+"""``cond(a, then, else, (operands))``: runs one of the bodies, depending on ``a``."""
 ENTER, LEAVE = Op("toy.enter", Effects(ordered=True, scope=1)), Op("toy.leave", Effects(ordered=True, scope=-1))
-"""The boundaries of a region in which ``neg``, ``add`` and ``mul`` give something else, as operators do under a vmap."""
+"""The boundaries of a region in which ``neg``, ``add`` and ``mul`` have other results, as operators do under a vmap."""
 SEND = Op("toy.send", Effects(domain=COMMUNICATION, group=ArgAt(1, "group")))
-"""``send(a, group)``: what a group gives back for ``a``, as one of torch's functional collectives; a number to wait for."""
+"""``send(a, group)``: the result of a collective over a group, which must be waited for."""
 WAIT = Op("toy.wait", Effects(aliases=(A,), completes=(A,)))
-"""``wait(a)``: ``a``, when what was sent is there."""
+"""``wait(a)``: ``a``, when the collective is complete."""
 COUNT = Op("toy.count", Effects(domain=LIBRARIES))
-"""``count(a)``: ``a`` plus how often it was called, which no schema says."""
+"""``count(a)``: ``a`` plus the number of calls, a hidden side effect."""
 COPY_ = op_of(torch.ops.aten.copy_.default)
 CLONE = op_of(torch.ops.aten.clone.default)
 PRINT = op_of(resolve_operator("aten", "_print", "default"))
@@ -184,7 +184,7 @@ GROUPS = ("g0", "g1")
 """The process groups of generated programs."""
 
 UNSENT = -1
-"""What is in memory until what was sent there is waited for."""
+"""The contents of the result of a collective before the wait."""
 
 
 class ToyMachine(TensorMachine):
@@ -256,7 +256,7 @@ class ToyMachine(TensorMachine):
 
 
 def toy_meaning(program: Program, *, calls: int = 3, leaves_alone: frozenset[str] | None = None) -> Meaning:
-    """Return what a toy program means, over some calls with different numbers.
+    """Return the meaning of a toy program over some calls with different numbers.
 
     Args:
         program: a program of toy operators at any stage.

@@ -247,10 +247,10 @@ class Flow:
         """The bodies of higher-order operators, by attribute."""
         self.token: torch.fx.Node | None = None
         self.fakes: Counter[str] = Counter()
-        """How many fake values of each kind are in use: no two nodes of a graph have one, as in what the exporter writes."""
+        """How many fake values of each kind are in use: each node of an exported graph has its own."""
 
     def fake(self, kind: Any) -> Any:
-        """Return a fake value of a kind that nothing else in this graph has; a number is itself, None is None."""
+        """Return an unused fake value of a kind; numbers and None are returned as they are."""
         if type(kind) is not Kind or kind.dtype is None:
             return kind.val if type(kind) is Kind else kind
         self.fakes[kind.text] += 1
@@ -281,12 +281,12 @@ class Flow:
         raise NotImplementedError
 
     def emit(self, target: Callable[..., Any], *args: Any, of: Value | None = None, **kwargs: Any) -> Any:
-        """Add a node; return its value, a tuple of values, None if it gives nothing, or where it cannot be.
+        """Add a node; return its value or a tuple of values, None if it has no result or does not accept its operands.
 
         Args:
             target: the operator.
             args: values and literals; lists of them.
-            of: the value whose memory the result lives in; it has its own by default.
+            of: the value whose memory the result aliases; by default it has its own.
             kwargs: the same by name.
         """
         result = infer(target, _kinds(args), _kinds(kwargs))
@@ -298,7 +298,7 @@ class Flow:
         return result and self.parts(made, result, [of] * len(result))
 
     def parts(self, made: torch.fx.Node, kinds: Sequence[Kind], owners: Sequence[Value | None]) -> list[Value]:
-        """Add the projections of a node that gives several results, each in memory of its own or in its owner's."""
+        """Add the projections of a node with several results, each in its own memory or in that of its owner."""
         found: list[Value] = []
         for index, (kind, owner) in enumerate(zip(kinds, owners, strict=True)):
             node = self.node(operator.getitem, (made, index), {}, kind)
@@ -314,7 +314,7 @@ class Flow:
         return made
 
     def body(self, name: str, module: torch.fx.GraphModule) -> Any:
-        """Keep the body of a higher-order operator; return what stands for it among the arguments."""
+        """Keep the body of a higher-order operator; return the argument that refers to it."""
         self.modules[name] = module
         return self.graph.get_attr(name)
 
@@ -335,7 +335,7 @@ class Flow:
         if value.kind.dtype is None:
             self.numbers.append(value)
         elif value.kind.dtype is not torch.bool:
-            # Few operators take truth values; those that do are handed them where they are made.
+            # Few operators accept truth values; those get them where they are made.
             self.values.append(value)
         return value
 

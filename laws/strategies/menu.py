@@ -317,7 +317,7 @@ def _add_cond(flow: Flow, p: Value, q: Value, *numbers: int) -> Value:
 
 @cache
 def _branch(number: int, p: Kind, q: Kind) -> torch.fx.GraphModule:
-    # It takes two operands and returns one value of the kind of the first: nothing else would be a branch beside another one.
+    # Two operands and one result of the kind of the first, so that any two branches fit together.
     def fill(flow: Flow, a: Value, b: Value) -> list[Value]:
         if number == 5:
             return [_add_cond(flow, a, b, 2, 1)]

@@ -47,9 +47,6 @@ __all__ = ["ModuleTree", "module_trees"]
 aten: Any = torch.ops.aten
 higher_order: Any = torch.ops.higher_order
 
-REPEATED = 2
-"""The style in which one module has two names."""
-
 EAGER = Style(is_functional=False, is_strict=False)
 
 BUILTINS: tuple[Callable[[], nn.Module], ...] = (
@@ -71,7 +68,7 @@ RANDOM = re.compile(rf"NodeRecipe\(kind=(?:14|15|{COND}|{LAYER}),")
 
 
 def _cond(condition: Any, yes: Callable[..., Any], no: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    # Outside of an exporter `torch.cond` compiles both branches first, which takes longer than all the rest of a case.
+    # Outside of an exporter `torch.cond` compiles both branches first, which is slower than the rest of a case.
     if torch.compiler.is_exporting():
         return torch.cond(condition, yes, no, operands)
     return yes(*operands) if bool(condition) else no(*operands)
@@ -123,7 +120,7 @@ class _Running(MenuFlow):
         return value in self.used
 
     def order(self, target: Any, text: str) -> None:
-        """Print nothing: the exporter drops what takes no tensor."""
+        """Print nothing: the exporter drops operators without tensors."""
 
     def item(self, node: NodeRecipe) -> None:
         """Run one drawn node."""
@@ -199,18 +196,14 @@ class Root(Block):
         """The call that begins, and the values of its arguments."""
         self.returned: list[Value] = []
         """The results of the call that ended."""
-        self.windows = drawn = windows(recipe.slots)
-        if recipe.style == REPEATED:  # one module with two names
-            self.add_module("d", Block(self))
-            self.add_module("e", self.d)
-            self.windows = drawn = [window for window in drawn if not window.name.startswith("e.")]
+        self.windows = windows(recipe.slots)
         called = dict.fromkeys(_called(self.visits, ""))
-        for path in sorted({path for path, _ in called} | {window.name.rpartition(".")[0] for window in drawn}):
+        for path in sorted({path for path, _ in called} | {window.name.rpartition(".")[0] for window in self.windows}):
             self._module(path)
         for path, number in called:
             if number is not None:
                 self._module(_layer_path(path, number).rpartition(".")[0]).add_module(str(number), BUILTINS[number]())
-        self._hold(drawn)
+        self._hold(self.windows)
 
     def _module(self, path: str) -> nn.Module:
         found: nn.Module = self
@@ -240,7 +233,6 @@ class Root(Block):
 
     def state(self, path: str) -> Iterator[Value]:
         """Iterate over the state of a module, as it is now."""
-        path = "d" if path == "e" and self.recipe.style == REPEATED else path
         for window in self.windows:
             if is_below(window.name, path):
                 owner, _, letter = window.name.rpartition(".")
@@ -290,12 +282,6 @@ def _root(names: tuple[str, ...], keywords: frozenset[str]) -> type[Root]:
     return type("Root", (Root,), {"forward": forward, "__module__": __name__})
 
 
-QUIET = (
-    (".*LeafSpec", FutureWarning),  # torch copies its own specs
-    ("The .grad attribute of a Tensor that is not a leaf", UserWarning),
-)
-
-
 @frozen
 class ModuleTree(PrintedWhole):
     """A generated module, with the arguments of three calls in a row.
@@ -323,7 +309,7 @@ class ModuleTree(PrintedWhole):
 
     @property
     def calls(self) -> Calls:
-        """Return the arguments of three calls, new ones each time it is asked."""
+        """Return the arguments of three calls, new ones each time."""
         found = [self.users.call(number) for number in range(3)]
         for leaf in pytree.tree_leaves(found) if self.grads else ():
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
@@ -345,7 +331,7 @@ class ModuleTree(PrintedWhole):
         return RANDOM.search(repr(self.recipe)) is not None
 
     def build(self) -> nn.Module:
-        """Return a new module; all that are built have the same numbers and share nothing."""
+        """Return a new module; all of them have equal weights and share no memory."""
         keywords = frozenset(self._arguments([None] * len(self.users.leaves))[1])
         with seeded(0):
             root = _root(self.users.names, keywords)(self.recipe)
@@ -357,15 +343,14 @@ class ModuleTree(PrintedWhole):
         """Export a new module with the arguments of the first call.
 
         Args:
-            decomposed: in the form that ``run_decompositions({})`` gives: functional.
+            decomposed: whether to apply ``run_decompositions({})``, which makes it functional.
 
         Raises:
             Exception: an error of the exporter.
         """
         args, kwargs = self.calls[0]
         with warnings.catch_warnings():
-            for message, category in QUIET:
-                warnings.filterwarnings("ignore", message=message, category=category)
+            warnings.simplefilter("ignore")  # torch copies its own deprecated pytree specs
             with seeded(0), torch.no_grad():
                 self.build()(*self.calls[0][0], **self.calls[0][1])  # so that kinds are known, and none is inferred while tracing
             ep = torch.export.export(

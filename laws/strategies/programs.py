@@ -101,7 +101,7 @@ def _split_somewhere(program: Program) -> Program:
 
 
 split_somewhere: Transformation = evolve(split_by_tags, apply=_split_somewhere)
-"""``split_by_tags`` with tags that are drawn by what the operators of the program are: the same for variants of it."""
+"""``split_by_tags`` with tags that depend on the operators alone: variants of a program have the same."""
 
 
 Stage = Literal["tokens", "flat", "in place", "sunk", "ivals", "outlined", "deduplicated", "split", "tree"]
@@ -122,8 +122,8 @@ def programs(stage: Stage = "flat") -> st.SearchStrategy[Program]:
     """Return a strategy of valid programs of toy operators, which shrink by dropping module calls.
 
     Args:
-        stage: ``"tokens"`` threads tokens through ordered effects, ``"flat"`` is what import gives without them, the next
-            five are what the default pipeline makes of it; ``"split"`` is split at drawn places; ``"tree"`` draws outlined
+        stage: ``"tokens"`` threads tokens through ordered effects, ``"flat"`` is an imported program without them, the next
+            five are stages of the default pipeline; ``"split"`` is split at drawn places; ``"tree"`` draws outlined
             programs directly, with shared bodies.
 
     >>> from hypothesis import Phase, find, settings
@@ -143,7 +143,7 @@ def programs(stage: Stage = "flat") -> st.SearchStrategy[Program]:
             for step in PASSES.get(stage, ()):
                 program = step(program)
         except UnsupportedProgram:
-            reject()  # a write that had to be put behind another module can cut a preserved call, which outline says
+            reject()  # a write that moves behind another module can cut a preserved call, which outline refuses
         return program
 
     return flat.map(passed)

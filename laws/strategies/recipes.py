@@ -179,7 +179,7 @@ def recipes() -> st.SearchStrategy[Recipe]:
 # -- state -----------------------------------------------------------------------------------------------------------------------
 
 
-PATHS = ("a", "a.c", "a.c.self", "b", "b.c", "d", "e")
+PATHS = ("a", "a.c", "a.c.self", "b", "b.c", "d")
 """Modules that can be called; the call of ``a.c`` from the root skips ``a``."""
 
 SHAPES: tuple[tuple[str, tuple[int, ...], str], ...] = (
@@ -380,7 +380,7 @@ def ranges() -> dict[Any, Any]:
 
 @cache
 def users(number: int, *, is_dynamic: bool) -> Users:
-    """Return the user inputs that a number stands for.
+    """Return the user inputs of a number.
 
     >>> users(0, is_dynamic=False).names, [name for name, _ in users(2, is_dynamic=False).leaves]
     (('x',), ['x', 'y_q'])

@@ -41,7 +41,7 @@ ENTRIES: tuple[tuple[Op, str], ...] = (
     (toy.GETITEM, ""), (toy.COND, ""), (toy.ENTER, ""), (toy.SEND, "a"), (toy.COPY_, "ab"), (toy.ADD_, "rn"),
     (toy.MUL, "an"), (toy.VIEW, "a"), (toy.RAND, "at"), (toy.ADD_, "an"), (toy.COUNT, "a"), (toy.ENTER, ""),
 )  # fmt: skip
-"""The menu: operators and their operands, where ``a`` and ``b`` are values, ``r`` is what the node before reads, ``n`` a number
+"""The menu: operators and their operands.  ``a`` and ``b`` are values, ``r`` is an operand of the previous node, ``n`` a number
 and ``t`` a tag.  Operators without operands here choose their own."""
 
 RESULTS = {toy.EMIT: 0, toy.PRINT: 0, toy.PAIR: 2, toy.COND: 1, toy.ENTER: 0, toy.LEAVE: 0}
@@ -129,7 +129,7 @@ class ToyFlow(Flow):
         self.frames = outside
 
     def _just_read(self) -> Ref:
-        # A write to what was just read: its reader may not move behind it.
+        # A write to a value that was just read: its reader may not move behind it.
         refs = self.nodes[-1].refs() if self.nodes and not is_boundary(self.nodes[-1]) else ()
         known = {value.node.name for value in (*self.values, *self.given)}
         return next((Ref(name) for name in refs if name in known), self.value(0).node)
@@ -188,8 +188,12 @@ class TreeFlow(ToyFlow):
         self.add(Call(Frame(relative, number), body), self.value(visit.number).node)
 
     def _interned(self, graph: Graph, prefix: str) -> str:
-        known = next((name for name, other in self.graphs.items() if other == graph), None)
-        return known or (self.graphs.setdefault(f"{prefix}{len(self.graphs)}", graph) and f"{prefix}{len(self.graphs) - 1}")
+        for name, other in self.graphs.items():
+            if other == graph:
+                return name
+        name = f"{prefix}{len(self.graphs)}"
+        self.graphs[name] = graph
+        return name
 
     def _enter_or_leave(self, second: int) -> None:
         self.add(toy.NEG, self.value(second).node)

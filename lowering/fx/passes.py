@@ -304,9 +304,7 @@ class FxPass:
         """
         given = self.run(ep, **options)
         if given is not None and not isinstance(given, torch.export.ExportedProgram):
-            raise FxPassError(
-                f"the pass {self.name} returned a {type(given).__name__}; it must return an ExportedProgram"
-            )
+            raise FxPassError(f"the pass {self.name} returned a {type(given).__name__}; it must return an ExportedProgram")
         return ep if given is None else given
 
     def _module(self, given: Any, module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -16,11 +16,12 @@ import torch.fx
 from hypothesis import strategies as st
 from torch.fx.node import map_arg
 
+from purefx.ir.effects.schema import FUNCTIONAL, RAW
 from purefx.ir.importing import import_fx
 from purefx.ir.program import Program
 from purefx.ir.torch_private import FakeTensorMode, resolve_operator
 
-__all__ = ["GROUP_NAMES", "LENGTH", "SIZE", "talk", "talking_programs"]
+__all__ = ["GROUP_NAMES", "LENGTH", "SIZE", "operators", "talk", "talking_programs"]
 
 GROUP_NAMES = ("0", "1", "2")
 """The groups of generated programs; all of them have the same two processes."""
@@ -42,6 +43,15 @@ def talk(name: str) -> Any:
     """
     import_module("torch.distributed._functional_collectives")  # registers the operators
     return resolve_operator("_c10d_functional", name, "default")
+
+
+def operators() -> list[Any]:
+    """Return all overloads of the namespaces that talk, those that torch registers late too."""
+    for name in ("_functional_collectives", "_symmetric_memory", "tensor.experimental._context_parallel._cp_custom_ops"):
+        import_module(f"torch.distributed.{name}")
+    names = [name.replace("::", ".").split(".") for name in sorted(torch._C._dispatch_get_all_op_names())]
+    found = [resolve_operator(space, name, (*rest, "default")[0]) for space, name, *rest in names if space in FUNCTIONAL | RAW]
+    return [each for each in found if each is not None]
 
 
 @st.composite

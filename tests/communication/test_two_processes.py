@@ -15,13 +15,11 @@ from torch.utils import _pytree as pytree
 
 import purefx as px
 from purefx.ir.effects.registered import effects_of
-from purefx.ir.effects.schema import FUNCTIONAL, RAW
-from purefx.ir.torch_private import resolve_operator
 from purefx.laws.strategies.programs import legal_tags
 from purefx.laws.tiers import examples_of
 from purefx.laws.variants import reordered
 from tests.communication.pair import Ran, both
-from tests.communication.talking import talking_programs
+from tests.communication.talking import operators, talking_programs
 
 import_module("torch.distributed._functional_collectives")
 
@@ -91,15 +89,6 @@ VALUES: dict[str, Any] = {
     "reduce_op": "sum", "reduceOp": "sum", "group_name": "0", "pg_name": "0", "group_size": 2, "tag": "", "ranks": [0, 1],
     "src": 0, "output_split_sizes": [2, 2], "input_split_sizes": [2, 2], "gather_dim": 0, "shard_dim": 1, "seq_dim": 0,
 }  # fmt: skip
-
-
-def operators() -> list[Any]:
-    """Return all overloads of the namespaces that talk, those that torch registers late too."""
-    for name in ("_functional_collectives", "_symmetric_memory", "tensor.experimental._context_parallel._cp_custom_ops"):
-        import_module(f"torch.distributed.{name}")
-    names = [name.replace("::", ".").split(".") for name in sorted(torch._C._dispatch_get_all_op_names())]
-    found = [resolve_operator(space, name, (*rest, "default")[0]) for space, name, *rest in names if space in FUNCTIONAL | RAW]
-    return [each for each in found if each is not None]
 
 
 def sharing(names: list[str]) -> list[tuple[str, bool]]:

@@ -24,7 +24,7 @@ from purefx.ir.effects.schema import WAITS as WAITS_OF_TORCH
 from purefx.ir.operators import op_of
 from purefx.ir.torch_private import resolve_operator
 from purefx.laws.variants import reordered
-from tests.communication.test_two_processes import operators
+from tests.communication.talking import operators
 from tests.upstream.audit_effects import overloads
 
 for module in (

@@ -37,7 +37,7 @@ from purefx.transforms import (
     sink_state,
 )
 from purefx.transforms.mutations import COPY
-from tests.laws.partition import again_coarser, as_one, had_one_read_each, resplit, split_again, split_and_joined
+from tests.laws.partition import as_one, had_one_read_each, split_again, split_and_joined
 from tests.laws.specific import is_gathered
 
 __all__ = ["INVERSES", "PAIRS", "PairLaw"]
@@ -98,23 +98,6 @@ def _undoes(
         return back(forth(case.program)), case.program
 
     return PairLaw(f"{back.name} after {forth.name}", statement, (forth.name, back.name), stages, equation, condition)
-
-
-def _again(
-    back: Transformation,
-    forth: Transformation,
-    *stages: Stage,
-    condition: Callable[[Program], bool] = _always,
-    where: str = "",
-) -> PairLaw:
-    statement = f"what {forth.name} makes is the same after {back.name} and {forth.name} once more{where and ', where '}{where}"
-
-    def equation(case: Case) -> tuple[Program, Program]:
-        once = forth(case.program)
-        return forth(back(once)), once
-
-    name = f"{forth.name} after {back.name} after {forth.name}"
-    return PairLaw(name, statement, (forth.name, back.name, forth.name), stages, equation, condition)
 
 
 def _commute(first: Transformation, second: Transformation, *stages: Stage) -> PairLaw:
@@ -194,21 +177,6 @@ def returns_all(program: Program) -> bool:
     return all(type(node.do) is not Op or node.do.name != "aten.copy_.default" for node in functionalize(program).main.nodes)
 
 
-def returns_all_that_it_writes(program: Program) -> bool:
-    """Say the same of what ``inplace_mutations`` makes of a program."""
-    return returns_all(inplace_mutations(program))
-
-
-def mutates_in_place(program: Program) -> bool:
-    """Return whether a program returns no new contents: those come in any order, and may be the old ones."""
-    return not any(type(spec) in (InputMutation, StateMutation) for spec in program.signature.outputs)
-
-
-def copies_nothing(program: Program) -> bool:
-    """Return whether a program has no ``copy_``: one of its own may stand anywhere after what it waits for, and in any call."""
-    return all(node.do != COPY for node in program.main.nodes)
-
-
 def copies_stand_first(program: Program) -> bool:
     """Return whether each ``copy_`` stands right behind what it waits for, and in the call of that, as one does that was made."""
     done = node_effects(program, program.main)
@@ -261,15 +229,9 @@ INVERSES: tuple[PairLaw, ...] = (
 ORDERS: tuple[PairLaw, ...] = (
     PairLaw("split_by_tags with one tag", "split by one tag it is one body with all nodes in order", ("split_by_tags", "join"),
             ("sunk", "deduplicated"), as_one, exact=True),
-    PairLaw("coarser split_by_tags", "split again by coarser tags it has its nodes in the same order", ("split_by_tags", "join"),
-            ("sunk",), again_coarser, exact=True),
-    PairLaw("split_by_tags after split_by_tags", "a split program is split as if it were joined first, where that moves no node",
-            ("split_by_tags", "split_by_tags"), ("sunk", "deduplicated"), resplit, exact=True),
-    _again(inline, outline, "flat", "sunk"),
-    _again(functionalize, inplace_mutations, "flat", where="it has no copy of its own and every copy can be given back",
-           condition=lambda program: copies_nothing(program) and returns_all_that_it_writes(program)),
-    _again(inplace_mutations, functionalize, "in place", where="it gave back nothing and every copy can be given back",
-           condition=lambda program: mutates_in_place(program) and returns_all(program)),
+    PairLaw("outline after inline after outline", "an outlined program is the same after inline and outline",
+            ("outline", "inline", "outline"), ("flat", "sunk"),
+            lambda case: (outline(inline(outline(case.program))), outline(case.program))),
     _commute(remove_effect_tokens, inplace_mutations, "tokens"),
     _commute(remove_effect_tokens, sink_state, "tokens"),
     _commute(remove_effect_tokens, deduplicate, "tokens"),

@@ -20,14 +20,13 @@ from purefx.ir.names import join as joined_path
 from purefx.ir.program import Program
 from purefx.ir.signature import GIVEN
 from purefx.laws.law import Case, Transform
-from purefx.laws.strategies.programs import Tagging, legal_tags, split_somewhere
+from purefx.laws.strategies.programs import legal_tags, split_somewhere
 from purefx.transforms import inline, join, split_by_tags
 from purefx.transforms.partition.cut import one_read_each
 from tests.laws.aimed import law
 from tests.laws.aims import split_across_sizes
 
 __all__ = [
-    "again_coarser",
     "as_one",
     "joins",
     "names_move",
@@ -35,7 +34,6 @@ __all__ = [
     "no_parts",
     "nodes_stay",
     "parts_tight",
-    "resplit",
     "split_again",
     "split_and_joined",
     "state_placed",
@@ -170,28 +168,6 @@ def as_one(case: Case) -> tuple[Program, Program]:
     return flat.with_main(evolve(flat.main, nodes=nodes)), flat
 
 
-def again_coarser(case: Case) -> tuple[Program, Program]:
-    """Return the program split and then split by coarser tags, and the program split once, both joined."""
-    fine = legal_tags(case.program, seed=case.seed, all_tagged=True)
-    once = split_by_tags(case.program, fine[0], tag_of=fine[1])
-    wide = coarser(fine)
-    return join(split_by_tags(once, wide[0], tag_of=wide[1])), join(once)
-
-
-def resplit(case: Case) -> tuple[Program, Program]:
-    """Return a split program split by other tags, and the same with joining it before.
-
-    What was outlined is outlined again by ``join``, which may bring nodes of a call together; then nothing is compared.
-    """
-    first, second = (legal_tags(case.program, seed=case.seed + number) for number in (0, 1))
-    once = split_by_tags(case.program, first[0], tag_of=first[1])
-    joined = join(once)
-    left, right = ([node.name for node in inline(program).main.nodes] for program in (joined, once))
-    if left != [name for name in right if name in frozenset(left)]:  # second reads, which each part makes for itself, are gone
-        return once, once
-    return split_by_tags(once, second[0], tag_of=second[1]), split_by_tags(joined, second[0], tag_of=second[1])
-
-
 SIZE = "aten.sym_size.int"
 
 
@@ -276,18 +252,6 @@ def _numbers_that_cross(program: Program) -> list[str]:
         if node.name in used and made is not None and _is_number(made):
             found.append(f"{node.name} is a number, and crosses")
     return found
-
-
-def coarser(tagging: Tagging) -> Tagging:
-    """Return the tags with each two neighbours as one."""
-    tags, tag_of = tagging
-    wide = {tag: "_".join(tags[number // 2 * 2 : number // 2 * 2 + 2]) for number, tag in enumerate(tags)}
-
-    def of(node: Node) -> str | None:
-        tag = tag_of(node)
-        return None if tag is None else wide[tag]
-
-    return tuple(dict.fromkeys(wide.values())), of
 
 
 def in_order_of(nodes: Sequence[Node], wanted: Sequence[Node]) -> tuple[Node, ...]:

@@ -72,7 +72,7 @@ from tests.laws.partition import (
     straight,
     tensors_stay,
 )
-from tests.laws.shared_names import INFERRED, named_for_all
+from tests.laws.shared_names import INFERRED
 from tests.laws.simplifying import (
     all_needed,
     boundary_stays,
@@ -177,7 +177,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(
         deduplicate,
         ("outlined", "tree"),
-        (bodies_distinct, expands, one_body_a_label, reads_named, named_for_all),
+        (bodies_distinct, expands, one_body_a_label, reads_named),
     ),
     Entry(dispatch, ("deduplicated", "flat"), (graphs_stay, one_callable), aim=crossing),
     Entry(expand, ("deduplicated", "tree"), (digest_stays, one_call_a_body, one_body_a_label)),

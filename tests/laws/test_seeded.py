@@ -1,7 +1,7 @@
-"""Seeded mistakes are found by the law that each breaks: laws and strategies are judged together by what they find.
+"""Seeded mistakes are found by the law that each breaks, on generated programs.
 
-A mistake must be a transformation that works: one that only raises would be found by any test.  What single passes could get
-wrong is for the mutants (``make mutants``).
+A mistake must be a transformation that works: one that only raises would be found by any test.  Mistakes of single passes are
+left to the mutants (``make mutants``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MISTAKES: list[Mistake] = []
 
 
 def mistake(stage: Stage, law: str) -> Callable[[Callable[[px.Program], px.Program]], Callable[[px.Program], px.Program]]:
-    """Say of a function that it is wrong, on which programs, and which law finds that."""
+    """Register a function as a mistake, with the stage of the programs and the law that finds it."""
 
     def kept(function: Callable[[px.Program], px.Program]) -> Callable[[px.Program], px.Program]:
         MISTAKES.append((function, stage, law))
@@ -77,6 +77,8 @@ def exchanged(program: px.Program, op: px.Op) -> px.Program:
 mistake("flat", "effects")(lambda program: exchanged(program, toy.PRINT))
 mistake("flat", "effects")(lambda program: exchanged(program, toy.COND))
 mistake("flat", "effects")(lambda program: without_unused(program, toy.EMIT))
+mistake("sunk", "effects")(lambda program: exchanged(program, toy.RAND))
+mistake("sunk", "effects")(lambda program: without_unused(program, toy.RAND))
 mistake("in place", "meaning")(lambda program: without_unused(program, toy.ADD_))
 mistake("flat", "no-op")(lambda program: program.evolve())
 mistake("flat", "idempotent")(lambda program: program.evolve(facts=program.facts | {f"pass {len(program.facts)}"}))
@@ -93,6 +95,16 @@ def hoists_pure_operators(program: px.Program) -> px.Program:
                 place -= 1
         nodes.insert(place, node)
     return with_nodes(program, nodes)
+
+
+@mistake("flat", "meaning")
+def forgets_a_mutation(program: px.Program) -> px.Program:
+    for index, spec in enumerate(program.signature.outputs):
+        if type(spec) is px.ir.StateMutation:
+            outputs = (*program.signature.outputs[:index], *program.signature.outputs[index + 1 :])
+            output = (*program.main.output[:index], *program.main.output[index + 1 :])
+            return program.with_main(evolve(program.main, output=output), signature=evolve(program.signature, outputs=outputs))
+    return program
 
 
 @mistake("in place", "meaning")

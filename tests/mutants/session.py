@@ -37,7 +37,14 @@ SELECTED = {
         "tests/mutants/examples.py",
         "tests/mutants/laws.py",
     ),
-    "ir": ("tests/ir", "tests/importing", "tests/regressions", "tests/mutants/examples.py", "tests/mutants/laws.py"),
+    "ir": (
+        "tests/ir",
+        "tests/verify",
+        "tests/importing",
+        "tests/regressions",
+        "tests/mutants/examples.py",
+        "tests/mutants/laws.py",
+    ),
     "lowering": ("tests/lowering", "tests/regressions", "tests/mutants/examples.py"),
 }
 """The tests that are asked about the mutants of a layer; the rest costs much and finds little that these do not."""

@@ -21,7 +21,6 @@ from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
 from ...ir.names import did_you_mean, join
 from ...ir.program import Program
-from ...ir.validation import kind_of
 from ...ir.torch_private import (
     OpOverload,
     OpOverloadPacket,
@@ -32,6 +31,7 @@ from ...ir.torch_private import (
     parameters_of,
     schema_of,
 )  # fmt: skip
+from ...ir.validation import kind_of
 
 __all__ = [
     "ModuleCall", "Operator", "Pattern", "Through", "any_of", "arranged", "module", "operator_of", "pattern_at", "role", "shown",
