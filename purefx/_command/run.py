@@ -157,7 +157,7 @@ def _check_out(path: str, *sources: str | None) -> None:
     if any(source is not None and out.exists() and Path(source).exists() and out.samefile(source) for source in sources):
         raise CommandError(f"{path} is a file that is read; give the result another name")
     if not out.is_dir() and not Path(os.path.realpath(out)).parent.is_dir():
-        raise CommandError(f"there is no folder {str(out.parent)!a} to save in")
+        raise CommandError(f"the folder {str(out.parent)!a} does not exist")
 
 
 # -- commands -------------------------------------------------------------------------------------------------------------------
