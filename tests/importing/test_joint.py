@@ -216,9 +216,9 @@ def with_state(state: Any) -> Any:
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "own tangents": (captured(Nested, X, 1.0, more={}, tangents=()), "an argument of that name"),
-    "no gradient": (captured(nn.ReLU, X), "nothing that ReLU returns needs a gradient"),
+    "no gradient": (captured(nn.ReLU, X), "no result of ReLU needs a gradient"),
     "object": (captured(Again, object()), "neither a tensor nor a literal"),
-    "lazy": (captured(Late, X), "'layer.weight' is made when the module is called first"),
+    "lazy": (captured(Late, X), "'layer.weight' is lazy"),
     "memory": (captured(Windows, X), r"get_buffer\('(memory|window)'\).*share memory, and one of them is mutated"),
     "parameter": (captured(Clipped, X), r"get_parameter\('layer.weight'\).*mutated in place requires a gradient"),
     "raises": (captured(Again, drawn(2, 5)), "AOTAutograd cannot trace Again"),
