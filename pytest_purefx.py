@@ -53,6 +53,6 @@ def check_fx_pass(request: pytest.FixtureRequest) -> Callable[..., Any]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List the findings about passes over fx graphs, also from processes of xdist."""
     for report in terminalreporter.stats.get("passed", []):
-        for name, said in getattr(report, "user_properties", ()):
+        for name, line in getattr(report, "user_properties", ()):
             if name == SAID and report.when == "call":
-                terminalreporter.write_line(f"purefx: {said}")
+                terminalreporter.write_line(f"purefx: {line}")

@@ -91,9 +91,9 @@ def capture_joint(
             f"no result of {type(module).__qualname__} needs a gradient: no parameter or argument that it depends on requires "
             "one (module.requires_grad_(), x.requires_grad_()), or it detaches its results"
         )
-    said = said_of(effects)
+    declared = said_of(effects)
     with collector_paused():
-        program = read_joint(traced, found, module, call.convention(), said, named=call.named)
+        program = read_joint(traced, found, module, call.convention(), declared, named=call.named)
         program = tracked(program) if provenance else program
         if "state as inputs" not in program.facts:  # it reads tensors that are neither parameters nor buffers
             program = lift_state(restore_names(program, module))

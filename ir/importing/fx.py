@@ -100,7 +100,7 @@ def _plain_inputs(module: torch.fx.GraphModule) -> tuple[tuple[UserInput, ...], 
 
 
 def _nested_inputs(module: torch.fx.GraphModule, info: Any) -> tuple[tuple[UserInput, ...], Any, tuple[str, ...]]:
-    in_spec = taken_spec(info)
+    in_spec = argument_spec(info)
     names = tuple([name for name in info.orig_args if name != "self"])
     parts = in_spec.children()
     if [part.type for part in parts] != [tuple, dict] or in_spec.type is not tuple:  # not (args, kwargs)
@@ -116,7 +116,7 @@ def _nested_inputs(module: torch.fx.GraphModule, info: Any) -> tuple[tuple[UserI
     return tuple([UserInput(ObjectType(), path) for path in tree.paths]), in_spec, names
 
 
-def taken_spec(info: Any) -> Any:
+def argument_spec(info: Any) -> Any:
     """Return the pytree of the arguments of a graph's code, without the module that ``symbolic_trace`` notes first.
 
     Args:
@@ -148,7 +148,7 @@ def bound_example(module: torch.fx.GraphModule, args: tuple[Any, ...], kwargs: d
     if not isinstance(codegen, PyTreeCodeGen):
         return list(bind(parameters_of(module), args, kwargs).values())
     found, spec = pytree.tree_flatten((args, kwargs))
-    wanted = taken_spec(codegen.pytree_info)
+    wanted = argument_spec(codegen.pytree_info)
     if wanted.num_leaves != spec.num_leaves:
         raise InputError(f"the graph takes {wanted.num_leaves} leaves, the example has {spec.num_leaves}")
     return found

@@ -139,10 +139,10 @@ class Convention:
         Args:
             found: the inputs and outputs of the graph.
         """
-        takes = (TENSOR,) * sum(kind(desc) == "PlainAOTInput" for _, desc in found.inputs)
-        gives = (TENSOR,) * sum(kind(desc) == "PlainAOTOutput" for _, desc in found.outputs)
+        leaves = (TENSOR,) * sum(kind(desc) == "PlainAOTInput" for _, desc in found.inputs)
+        results = (TENSOR,) * sum(kind(desc) == "PlainAOTOutput" for _, desc in found.outputs)
         structure = pytree.tree_structure
-        return cls(structure(((0,) * len(takes), {})), (), takes, structure((0,) * len(gives)), gives)
+        return cls(structure(((0,) * len(leaves), {})), (), leaves, structure((0,) * len(results)), results)
 
 
 def read_joint(

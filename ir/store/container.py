@@ -400,7 +400,7 @@ def as_tensor(facts: TensorFacts, storage: torch.UntypedStorage, name: str) -> t
         raise StoreError(f"the slot {name[:80]!a} is not a possible tensor: {str(error).splitlines()[0]}") from error
 
 
-def put_in(passed: Mapping[str, Any], state: State, facts: Mapping[str, TensorFacts]) -> State:
+def with_values(passed: Mapping[str, Any], state: State, facts: Mapping[str, TensorFacts]) -> State:
     """Return a state with passed values in place of those of a file.
 
     Args:
@@ -420,8 +420,8 @@ def put_in(passed: Mapping[str, Any], state: State, facts: Mapping[str, TensorFa
         if wanted is not None and not wanted.fits(value):
             raise StoreError(f"the slot {name[:80]!a} is {wanted.dtype} {wanted.shape}, and `state` has {_described(value)}")
     without = [name for name, slot in state.pairs if isinstance(slot.value, torch.Tensor) and slot.value.is_meta]
-    if lacking := [name for name in without if not any(tied in passed for tied in state.by_cell[state[name].cell])]:
-        raise StoreError(f"neither the file nor `state` has {_names(lacking)}")
+    if missing := [name for name in without if not any(tied in passed for tied in state.by_cell[state[name].cell])]:
+        raise StoreError(f"neither the file nor `state` has {_names(missing)}")
     slots = dict(state.pairs)
     groups: dict[int, list[str]] = {}
     for name, slot in state.pairs:
@@ -445,8 +445,8 @@ def _group(names: list[str], passed: Mapping[str, Any], state: State, facts: Map
         if name in passed and not _same(cells.setdefault(state[name].cell, passed[name]), passed[name]):
             raise StoreError(f"{_names(list(state.by_cell[state[name].cell]))} are one tensor, but `state` has several")
     fact, value = facts[names[0]], next(iter(cells.values()))
-    lies_so = (fact.strides(), fact.offset) == (value.stride(), value.storage_offset())
-    if lies_so and len({state[name].cell for name in names}) == 1:
+    is_laid_out_alike = (fact.strides(), fact.offset) == (value.stride(), value.storage_offset())
+    if is_laid_out_alike and len({state[name].cell for name in names}) == 1:
         kind = torch.nn.Parameter if fact.is_parameter else torch.Tensor
         if type(value) is not kind or value.requires_grad is not fact.requires_grad:
             value = fact.on(value.untyped_storage())

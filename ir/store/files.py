@@ -28,7 +28,7 @@ from ..text.printer import print_program
 from ..text.state import TensorFacts, facts_of, memory_begins
 from ..validation import a_path, a_program
 from ..verify import check
-from .container import File, StoredMemory, as_tensor, misshapen, opened, put_in, read_storage, store_memory, write_file
+from .container import File, StoredMemory, as_tensor, misshapen, opened, read_storage, store_memory, with_values, write_file
 from .metas import read_metas, write_metas
 
 
@@ -250,7 +250,7 @@ def load(
                 if isinstance(slot.value, torch.Tensor)
             }
             found = _read_state(file, program.state, [StoredMemory(*row) for row in structure["storages"]], facts, device)
-            found = found if state is None else put_in(state, found, facts)
+            found = found if state is None else with_values(state, found, facts)
             return check_identifiers(check(program.evolve(state=found)))
         except (InvalidProgram, UnsupportedProgram, ArgumentError):
             raise
@@ -270,9 +270,9 @@ def _read_program(structure: dict[str, Any], known: Known) -> Program:
         program = parse(structure["program"], operators=known.operators, types=known.types.values(), allow=known.allow)
     except ParseError as error:
         raise StoreError(f"its program cannot be read: {error}") from error
-    if lacking := {op.name for op in _operators(program) if op.target is None} & set(structure["operators"]):
+    if missing := {op.name for op in _operators(program) if op.target is None} & set(structure["operators"]):
         raise UnsupportedProgram(
-            f"the program uses operators that a file may not name: {told(lacking)[:2000]}: {advice_for(lacking)[:2000]} "
+            f"the program uses operators that a file may not name: {told(missing)[:2000]}: {advice_for(missing)[:2000]} "
             f"(saved with {ascii(structure['made with'])[:100]}, this is torch {torch.__version__})"
         )
     return program

@@ -176,13 +176,13 @@ def make_tensors(wanted: Mapping[str, tuple[int, int, TensorFacts]]) -> dict[str
 LITERALS = (type(None), bool, int, float, str)
 
 
-def _remembered(syntax: Syntax[TensorFacts]) -> Syntax[TensorFacts]:
+def _cached(syntax: Syntax[TensorFacts]) -> Syntax[TensorFacts]:
     # Layers of a model have tensors of equal types.
     return evolve(syntax, write=lru_cache(maxsize=1024)(syntax.write))
 
 
 TENSOR = {
-    is_parameter: _remembered(
+    is_parameter: _cached(
         form(
             TensorFacts,
             "{dtype}{shape}[ strides {stride}][ offset {offset}][ layout {layout}][ on {device}]"

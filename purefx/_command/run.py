@@ -79,7 +79,7 @@ def run_command(parsed: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  every error has an exit status
-        status, message = _judged(error)
+        status, message = _status_and_message(error)
         sys.stderr.write(escaped(message) + "\n")
         return status
     return answer.status
@@ -97,7 +97,7 @@ def _print(answer: Answer) -> None:
         sys.stdout.write(f"{text}\n")
 
 
-def _judged(error: BaseException) -> tuple[int, str]:
+def _status_and_message(error: BaseException) -> tuple[int, str]:
     match error:
         case InvalidProgram():
             return 1, str(error)
