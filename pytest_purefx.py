@@ -1,8 +1,7 @@
-"""The door for pytest: options of purefx, for every test session on a machine where it is installed.
+"""The pytest entry point: options of purefx, in every test session of an environment where it is installed.
 
-Pytest reads this file at every start, also in projects that have nothing to do with purefx; so it imports nothing
-until an option asks for something.  It stands alone because importing ``purefx`` imports torch.  What the options do
-is in ``purefx.laws.pytest_plugin``.
+Pytest reads this file at every start, also in unrelated projects, so it imports nothing until an option is used.  It is a
+separate file because importing ``purefx.laws`` imports torch.  ``purefx.laws.pytest_plugin`` implements the options.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--ir-verify-each",
         action="store_true",
-        help="verify the result of every transformation that runs in a test, also of those that are trusted",
+        help="verify the result of every transformation that runs in a test, also of trusted ones",
     )
     group.addoption(
         "--ir-profile",
         metavar="NAME",
-        help="how programs are drawn: dev (a few, others each time), ci (always the same), deep (many, others each time)",
+        help="how to draw programs: dev (a few, others each time), ci (always the same), deep (many, others each time)",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hand over to the plugin when an option asks for it."""
+    """Load the plugin if an option is used."""
     if config.getoption("ir_verify_each") or config.getoption("ir_profile") is not None:
         from purefx.laws import pytest_plugin
 
@@ -52,8 +51,8 @@ def check_fx_pass(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List what was found of passes over fx graphs, from processes of xdist as well."""
+    """List the findings about passes over fx graphs, also from processes of xdist."""
     for report in terminalreporter.stats.get("passed", []):
-        for name, said in getattr(report, "user_properties", ()):
+        for name, line in getattr(report, "user_properties", ()):
             if name == SAID and report.when == "call":
-                terminalreporter.write_line(f"purefx: {said}")
+                terminalreporter.write_line(f"purefx: {line}")

@@ -22,7 +22,7 @@ debug       first_difference minimize
 save        save load parse digest alpha_equal
 operators   op declare Effects PURE
 packages    px.ir (all values of a program) px.rules (rule sets) px.training px.laws (oracles and laws for tests)
-            px.errors (what is raised)
+            px.errors (all errors)
 
 help(px.lower) describes one of them.  Each is imported when it is first used.
 """
@@ -131,7 +131,7 @@ if TYPE_CHECKING:  # ``_front`` imports them when they are first used
 from purefx._front import Front as _Front
 
 if not TYPE_CHECKING:
-    __all__ = []  # so ``help(px)`` is the text above; names are in ``_front.HOMES``
+    __all__ = []  # so that ``help(px)`` is the text above; names are in ``_front.HOMES``
 
 _sys.modules[__name__].__class__ = _Front
 

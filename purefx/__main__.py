@@ -1,4 +1,4 @@
-"""``python -m purefx``: look at saved programs, compare, convert and split them.
+"""``python -m purefx``: inspect, compare, convert and split programs in files.
 
 The entry point of ``_command``.
 """

@@ -1,7 +1,4 @@
-"""Whole jobs in one call: ``capture`` a module, ``unflatten`` an exported program, ``to_ep`` a program at any stage.
-
-Each composes import, transform and lower in one call.
-"""
+"""Compositions of import, transform and lower: ``capture`` a module, ``unflatten`` an exported program, ``to_ep`` a program."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["LOCK", "capture", "capture_message", "to_ep", "unflatten"]
 
 LOCK = threading.RLock()
-"""Held while the exporter runs; reentrant, for a module that captures another one."""
+"""Held while the exporter runs; reentrant, for modules that capture another one."""
 
 NOT_THE_USERS = (
     f"{Path(torch.__file__).parent}{os.sep}",
@@ -65,24 +62,24 @@ def capture(
     Args:
         module: the module to export; it is not changed.
         args: positional arguments of an example call.
-        kwargs: keyword arguments of it.
+        kwargs: keyword arguments of the call.
         dynamic_shapes: the sizes that may change, as in ``torch.export.export``.
         strict: trace Python bytecode with Dynamo, instead of running the module.
         preserve_module_call_signature: paths of modules whose call signature is kept.
         effects: the effects of operators of other libraries, as in ``import_ep``.
 
     Warns:
-        CaptureWarning: the exported program drops something that the module does: a custom backward, a reentrant checkpoint,
-            a hook on a tensor.  With ``strict`` this is not detected.
+        CaptureWarning: the exported program drops a custom backward, a reentrant checkpoint or a hook on a tensor.  With
+            ``strict`` this is not detected.
 
     Returns:
-        A flat program, as from ``import_ep``; unlike there, modules with several names are one object.  Any number of threads
+        A flat program, as from ``import_ep``, except that a module with several names is one object.  Any number of threads
         may call this; the exports run one after the other.
 
     Raises:
-        CaptureError: the exporter refuses the module; the message names the line, and the exporter's own error is its cause.
+        CaptureError: the exporter refuses the module; the message names the line, and the exporter's error is its cause.
         InvalidProgram: the exporter returned an inconsistent program.
-        UnsupportedProgram: it has something that cannot be represented faithfully.
+        UnsupportedProgram: it cannot be represented faithfully.
         TypeError: ``module`` is not a module, or ``args`` is not a tuple.
 
     >>> import torch, purefx as px
@@ -113,7 +110,7 @@ def capture(
 
 
 def _with_objects(program: Program, module: torch.nn.Module) -> Program:
-    # The exporter names places: only the module itself knows which of them are one object, called or not.
+    # The exporter records paths; only the module knows which paths are one object.
     paths: dict[int, list[str]] = {}
     for path, part in module.named_modules(remove_duplicate=False):
         paths.setdefault(id(part), []).append(path)
@@ -140,17 +137,17 @@ def capture_message(module: torch.nn.Module, error: Exception, refuses: str = "t
     torch.export cannot export ReLU: ValueError: no
     """
     place = next(_lines(error), None)
-    said = str(error).strip() or type(error).__name__
+    message = str(error).strip() or type(error).__name__
     head = f"{refuses} {type(module).__qualname__}"
     if place is None:
-        return f"{head}: {type(error).__name__}: {said}"
+        return f"{head}: {type(error).__name__}: {message}"
     file, number, function = place
     line = linecache.getline(file, number).strip()
-    return f'{head}\n  File "{file}", line {number}, in {function}\n    {line}\n{type(error).__name__}: {said}'
+    return f'{head}\n  File "{file}", line {number}, in {function}\n    {line}\n{type(error).__name__}: {message}'
 
 
 def _lines(error: BaseException) -> Iterator[tuple[str, int, str]]:
-    # The user's innermost line: where the error was raised, or the line that Dynamo was tracing.
+    # The user's innermost line: that of the error, or the one that Dynamo was tracing.
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:
@@ -163,19 +160,19 @@ def _lines(error: BaseException) -> Iterator[tuple[str, int, str]]:
 
 
 def unflatten(module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None) -> UnflattenedModule:
-    """Return a module with the hierarchy and the call signature of the module that was exported.
+    """Return a module with the hierarchy and the call signature of the exported module.
 
     Args:
-        module: the exported program; it is not changed, and nothing of it is kept.
-        flat_args_adapter: makes arguments that are nested differently from the exported ones into the exported ones.
+        module: the exported program; it is not changed or kept.
+        flat_args_adapter: converts arguments with another nesting to that of the export.
 
     Returns:
         An ``UnflattenedModule`` of ``InterpreterModule``s. ``lower`` makes faster ones of generated code, and has more options.
 
     Raises:
         InvalidProgram: the exported program's graph and signature disagree.
-        UnsupportedProgram: it has something that cannot be represented or run faithfully; the message names it.
-        TypeError: it is not an exported program, or the adapter is none.
+        UnsupportedProgram: it cannot be represented or run faithfully; the message names the cause.
+        TypeError: it is not an exported program, or the adapter is not an adapter.
 
     >>> import torch, purefx as px
     >>> ep = torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),))
@@ -194,30 +191,29 @@ def to_ep(
     dialect: Literal["TRAINING", "ATEN"] | None = None,
     example_inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
 ) -> ExportedProgram:
-    """Return a program as an exported program, which saves, loads, decomposes, compiles and exports like any other.
+    """Convert a program to an exported program, which saves, loads, decomposes, compiles and exports like any other.
 
-    Module calls are inlined (``inline``), reads of state become inputs (``lift_state``), last writes to state and inputs become
-    outputs (``functionalize``); other writes stay operators that write.  Nodes keep the names that they have, module stacks,
-    stack traces and custom meta; a node that a rewrite has put in gets a fake value by running its operator on those of its
-    arguments.
+    Module calls are inlined (``inline``), reads of state become inputs (``lift_state``), and last writes to state and inputs
+    become outputs (``functionalize``); other writes stay in place.  Nodes keep their names, module stacks, stack traces and
+    custom meta; nodes from rewrites get fake values by running their operators on fake arguments.
 
     Args:
         program: at any stage; it is not changed.
-        state: ``"copy"`` gives the result tensors of its own, ``"share"`` those of the program: what is written to the one is
-            then written to the other. Fake values, and the symbols of dynamic sizes, are shared either way.
-        dialect: which of torch's rule books it says that it keeps. None is ``"TRAINING"``, what ``torch.export.export``
-            makes, and ``"ATEN"`` where it has effect tokens; say ``"ATEN"`` for one that was decomposed.
-        example_inputs: ``(args, kwargs)`` to keep in it. None makes up zeros of the sizes that were exported: a program does
-            not keep the inputs of its export, and torch enforces guards only where there are some.
+        state: ``"copy"`` copies the tensors of the program, ``"share"`` shares them, so that writes to one are writes to the
+            other. Fake values, and the symbols of dynamic sizes, are shared either way.
+        dialect: the dialect of torch that the result declares. None is ``"TRAINING"``, as from ``torch.export.export``, or
+            ``"ATEN"`` if it has effect tokens; pass ``"ATEN"`` for a decomposed program.
+        example_inputs: ``(args, kwargs)`` to keep in it. None makes zeros of the exported sizes: a program does not keep the
+            inputs of its export, and torch enforces guards only if a program has them.
 
     Returns:
-        An exported program that torch's verifier took. ``import_ep`` returns the flattened program, up to names.
+        An exported program that passes torch's verifier. ``import_ep`` returns the flattened program, up to names.
 
     Raises:
-        InvalidProgram: the program breaks invariants; all violations are listed, and nothing was made.
-        UnsupportedProgram: an exported program cannot say what this one does; the message names it.
+        InvalidProgram: the program breaks invariants; the message lists all violations.
+        UnsupportedProgram: an exported program cannot represent this one; the message names the cause.
         InputError: the example inputs are structured differently from the program's arguments.
-        ValueError: an option is none of those above.
+        ValueError: an option has another value.
         TypeError: ``program`` is not a Program.
 
     >>> import torch, purefx as px
@@ -242,9 +238,9 @@ HOOKS = frozenset({torch.Tensor.register_hook, torch.Tensor.register_post_accumu
 
 
 class _Dropped(TorchFunctionMode):
-    """Notes what ``torch.export`` drops silently while it runs a module: its own backward functions, and hooks on tensors.
+    """Records custom backward functions and hooks on tensors, which ``torch.export`` drops silently.
 
-    Dynamo (``strict=True``) runs no module.
+    Dynamo (``strict=True``) does not run the module.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -262,7 +258,7 @@ class _Dropped(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap the function that calls modules: note the backward functions on which the results of the module depend."""
+        """Wrap the function that calls modules, to record the backward functions of their results."""
 
         def noted(called: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             result = call(called, *args, **kwargs)

@@ -1,7 +1,7 @@
-"""``Front``: a package whose public names are imported when somebody first asks for them.
+"""``Front``: a package whose public names are imported at their first use.
 
-``import purefx`` so costs next to nothing, and a name what it needs.  Type checkers read plain imports instead, and a test
-compares them with ``HOMES``.
+``import purefx`` is therefore fast, and a name imports only what it needs.  Type checkers read plain imports instead, and a
+test compares them with ``HOMES``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["DOORS", "HOMES", "Front"]
 
 DOORS = ("errors", "ir", "laws", "rules", "training")
-"""The packages and modules of ``purefx`` that are there without an import of their own."""
+"""The packages and modules of ``purefx`` that need no separate import."""
 
 _NAMES = {
     "_doors": "capture to_ep unflatten",
@@ -42,11 +42,11 @@ _NAMES = {
 }
 
 HOMES = {name: f"purefx.{home}" for home, names in _NAMES.items() for name in names.split()}
-"""From each public name to the module that has it."""
+"""The module of each public name."""
 
 
 class Front(ModuleType):
-    """The class of the package: Python asks it for what the package does not have yet."""
+    """The class of the package: its ``__getattr__`` imports missing names."""
 
     def __getattr__(self, name: str) -> Any:
         if name in HOMES:
@@ -61,7 +61,7 @@ class Front(ModuleType):
         return found
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Python makes a submodule an attribute of its package, ``purefx.stats`` too; but that name is the function's.
+        # Python sets submodules as attributes of the package, also ``purefx.stats``; but that name is the function.
         if name not in HOMES or not isinstance(value, ModuleType):
             super().__setattr__(name, value)
 

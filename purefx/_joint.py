@@ -1,6 +1,6 @@
-"""``capture_joint``: a module and its backward become one program, with the hierarchy of the module for both.
+"""``capture_joint``: trace a module and its backward into one program, with the hierarchy of the module for both.
 
-The module runs once under AOTAutograd, on fake tensors; hooks note the module calls around each operator.
+The module runs once under AOTAutograd, on fake tensors; wrapped calls record the modules around each operator.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ def capture_joint(
     effects: Mapping[Callable[..., Any], Effects] | None = None,
     provenance: bool = True,
 ) -> Program:
-    """Trace a module together with its backward, and import that as one program.
+    """Trace a module together with its backward, and import both as one program.
 
     Args:
-        module: what to trace, in the mode that it is in; it is not changed, and its tensors are shared, not copied. Gradients are
-            taken to the parameters that require them.
-        args: positional arguments of an example call. Those that require gradients get them; other objects are literals.
-        kwargs: keyword arguments of it.
+        module: the module to trace, in its current mode; it is not changed, and its tensors are shared, not copied. Parameters
+            that require gradients get them.
+        args: positional arguments of an example call. Tensors that require gradients get them; other objects are literals.
+        kwargs: keyword arguments of the call.
         effects: the effects of operators of other libraries, as in ``import_ep``.
         provenance: whether every node records its origin, for ``history`` and ``became``.
 
     Returns:
-        A flat joint program. It is called as the module, and with ``tangents=``: a tuple of the gradients of those results that
-        need them. It gives a pair, the result of the module, and a tuple of the gradients in the order in which
-        ``program.signature.outputs`` has them: to parameters, then to arguments, None for what the result does not depend on.
-        The gradient of a module call is a further call of that module.
+        A flat joint program. Call it like the module, with ``tangents=``, a tuple of the gradients of the results that need
+        them. It returns a pair: the result of the module, and a tuple of the gradients in the order of
+        ``program.signature.outputs``: to parameters, then to arguments, None if the result does not depend on them. The
+        gradient of a module call is a further call of that module.
 
     Raises:
         CaptureError: the module cannot be traced; the message names the line.
-        UnsupportedProgram: something cannot be represented faithfully, or nothing needs a gradient; the message names it.
+        UnsupportedProgram: it cannot be represented faithfully, or no result needs a gradient; the message names the cause.
         ArgumentError: ``module`` is not a module, or ``args`` is not a tuple.
 
     >>> import torch, purefx as px
@@ -75,25 +75,25 @@ def capture_joint(
     call_arguments(args, kwargs, "capture_joint")
     if "tangents" in (*(kwargs or {}), *_names(module, len(args))):
         raise UnsupportedProgram(
-            "a joint program takes the gradients of its results as 'tangents', and the module has an argument of that name; "
-            "wrap it in a module that calls it otherwise"
+            "a joint program takes the gradients of its results as 'tangents', but the module has an argument of that name; "
+            "wrap it in a module that renames the argument"
         )
     module = uncompiled(module)
     lazy = next((name for name, value in module.named_parameters() if torch.nn.parameter.is_lazy(value)), None)
     if lazy is not None:
-        raise UnsupportedProgram(f"the parameter {lazy!r} is made when the module is called first; call it once before")
+        raise UnsupportedProgram(f"the parameter {lazy!r} is lazy: the first call of the module makes it; call the module once")
     call = _Flat(module, *pytree.tree_flatten((args, dict(kwargs or {}))))
     with LOCK:
         traced = call.traced()
     found = described(traced.graph)
     if found is None or not found.is_joint:
         raise UnsupportedProgram(
-            f"nothing that {type(module).__qualname__} returns needs a gradient: no parameter and no argument that it depends on "
-            "requires one (module.requires_grad_(), x.requires_grad_()), or it detaches what it returns"
+            f"no result of {type(module).__qualname__} needs a gradient: no parameter or argument that it depends on requires "
+            "one (module.requires_grad_(), x.requires_grad_()), or it detaches its results"
         )
-    said = said_of(effects)
+    declared = said_of(effects)
     with collector_paused():
-        program = read_joint(traced, found, module, call.convention(), said, named=call.named)
+        program = read_joint(traced, found, module, call.convention(), declared, named=call.named)
         program = tracked(program) if provenance else program
         if "state as inputs" not in program.facts:  # it reads tensors that are neither parameters nor buffers
             program = lift_state(restore_names(program, module))
@@ -101,17 +101,17 @@ def capture_joint(
 
 
 class _Flat(torch.nn.Module):
-    """Calls a module with tensors alone, and returns a tuple of tensors; the rest of the call is remembered.
+    """Calls a module with tensors alone and returns a tuple of tensors; it keeps the rest of the call.
 
-    It holds each tensor of the module once, so that one that has several names gets one gradient.  What is returned is cloned:
-    autograd then gives a gradient for each result, where a view of another one, or of an argument, would have none of its own.
+    It holds each tensor of the module once, so that a tensor with several names gets one gradient.  It returns clones, so that
+    a result that is a view of another one, or of an argument, has a separate gradient.
     """
 
     def __init__(self, module: torch.nn.Module, leaves: list[Any], in_spec: Any) -> None:
         super().__init__()
         for leaf in leaves:
             _check_literal(leaf, "an argument")
-        self.called = (_Called(module),)  # in a tuple, where torch does not look for modules
+        self.called = (_Called(module),)  # in a tuple, so that torch does not register it
         self.leaves = leaves
         self.in_spec = in_spec
         self.out_spec: Any = None
@@ -119,7 +119,7 @@ class _Flat(torch.nn.Module):
         numbers: dict[int, int] = {}
         self.names: list[str] = []
         self.places: dict[str, int] = {}
-        """Which tensor stands at each name; a module that has several paths has its names once."""
+        """The number of the tensor at each name; a module with several paths is listed once."""
         owners = {path for path, _ in module.named_modules()}
         for name, slot in Attributes(module).state().pairs:
             if slot.cell not in numbers:
@@ -132,7 +132,7 @@ class _Flat(torch.nn.Module):
 
     @property
     def module(self) -> torch.nn.Module:
-        """The module that is called."""
+        """The called module."""
         return self.called[0].module
 
     def named(self, name: str) -> str:
@@ -145,7 +145,7 @@ class _Flat(torch.nn.Module):
         leaves = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self.in_spec)
         state = {name: getattr(self, f"t{number}") for number, name in enumerate(self.names)}
-        # With tie_weights=True torch leaves its tensors in a module that has two paths: it puts back what it had put there.
+        # With tie_weights=True, torch does not restore the tensors of a module that has two paths.
         placed = {name: getattr(self, f"t{number}") for name, number in self.places.items()}
         result = torch.func.functional_call(self.called[0], placed, (state, *args), kwargs, tie_weights=False)
         results, self.out_spec = pytree.tree_flatten(result)
@@ -169,17 +169,17 @@ class _Flat(torch.nn.Module):
         return traced
 
     def convention(self) -> Convention:
-        """Return how the module is called."""
+        """Return the calling convention of the module."""
         leaves = tuple([TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves])
         positional, named = self.in_spec.children()
         names = _names(self.module, positional.num_children)
-        if len(names) == positional.num_children:  # a name stands for the argument at its place
+        if len(names) == positional.num_children:  # names match arguments by position
             names = (*names, *named.context, "tangents")
         return Convention(self.in_spec, names, leaves, self.out_spec, self.results)
 
 
 class _Called(torch.nn.Module):
-    """Calls a module; a buffer that the module replaces is written instead."""
+    """Calls a module, and writes into buffers that the module replaces."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ def _fake(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
 
 
 def _drop_clones(traced: torch.fx.GraphModule) -> None:
-    # The clones that ``_Flat`` has made are the last nodes of the forward that lead to the results.
+    # ``_Flat`` clones its results at the end of the forward.
     found = described(traced.graph)
     output = next(iter(reversed(traced.graph.nodes)))
     if found is None:
@@ -226,7 +226,7 @@ def _drop_clones(traced: torch.fx.GraphModule) -> None:
 
 
 def _names(module: torch.nn.Module, count: int) -> tuple[str, ...]:
-    # The names of the positional arguments, as far as the signature of the module's forward has them.
+    # The names of the positional arguments, as far as the signature of ``forward`` has them.
     try:
         parameters = inspect.signature(module.forward).parameters.values()
     except (TypeError, ValueError):
@@ -241,7 +241,7 @@ REST = ("has_biases", "num_layers", "dropout", "train", "bidirectional", "batch_
 
 
 class LayerByLayer(TorchFunctionMode):
-    """Runs recurrent operators with dropout layer by layer, as eager does: torch's decomposition (2.13) omits the dropout.
+    """Runs recurrent operators with dropout layer by layer, as in eager mode: torch's decomposition (2.13) omits the dropout.
 
     >>> layer, x = torch.nn.GRU(2, 2, num_layers=2, dropout=0.5), torch.ones(3, 1, 2)
     >>> seeds = [torch.manual_seed(0)]
@@ -260,9 +260,9 @@ class LayerByLayer(TorchFunctionMode):
         if name in KINDS and func in _operators(name):
             packed = len(args) > 3 and isinstance(args[3], list | tuple)
             names = (*(("data", "batch_sizes") if packed else ("input",)), "hx", "params", *REST)
-            given = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
-            if given["train"] and given["dropout"] and given["num_layers"] > 1:
-                return _layers(func, [given[name] for name in names if name in given], hx=names.index("hx"))
+            values = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
+            if values["train"] and values["dropout"] and values["num_layers"] > 1:
+                return _layers(func, [values[name] for name in names if name in values], hx=names.index("hx"))
         return func(*args, **(kwargs or {}))
 
 
@@ -271,16 +271,16 @@ def _operators(name: str) -> tuple[Any, ...]:
     return getattr(torch, name), packet, packet.input, packet.data
 
 
-def _layers(func: Any, given: Sequence[Any], hx: int) -> tuple[torch.Tensor, ...]:
-    """Return the results of a recurrent operator that runs layer by layer.
+def _layers(func: Any, arguments: Sequence[Any], hx: int) -> tuple[torch.Tensor, ...]:
+    """Run a recurrent operator layer by layer and return its results.
 
     Args:
         func: the operator.
-        given: its arguments, in order.
-        hx: which of them is the hidden state; parameters, biases, layers, dropout and so on come behind it.
+        arguments: in order.
+        hx: the position of the hidden state; parameters, biases, layers, dropout and so on follow it.
     """
-    x, *sizes = given[:hx]
-    state, params, biases, layers, dropout, train, both, *rest = given[hx:]
+    x, *sizes = arguments[:hx]
+    state, params, biases, layers, dropout, train, both, *rest = arguments[hx:]
     states = state if isinstance(state, list | tuple) else [state]
     ways, each = 2 if both else 1, len(params) // layers
     found: list[tuple[torch.Tensor, ...]] = []

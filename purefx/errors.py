@@ -1,6 +1,6 @@
-"""What purefx raises and warns of, each also the builtin that a caller would catch: ``except px.errors.ParseError``.
+"""Errors and warnings of purefx; each error is also the builtin that a caller would catch: ``except px.errors.ParseError``.
 
-All errors are ``PurefxError``; warnings are ``UserWarning``.  ``Violation`` is what ``px.verify`` finds.
+All errors are ``PurefxError``; warnings are ``UserWarning``.  ``px.verify`` returns ``Violation`` objects.
 """
 
 from __future__ import annotations

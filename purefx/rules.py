@@ -1,9 +1,9 @@
-"""Rule sets that come with the library, each a ``RuleSet``: call it with a program, or add rules to it.
+"""The rule sets of the library, each a ``RuleSet``: call it with a program, or add rules to it.
 
     from purefx import rules
     program = rules.attention(program)
 
-``attention`` and ``fusions`` are right within a tolerance, ``algebra`` to the last bit (docs/rules.md has the tables).
+``attention`` and ``fusions`` are correct within a tolerance, ``algebra`` is bit-exact (docs/rules.md has the tables).
 """
 
 from __future__ import annotations

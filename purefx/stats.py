@@ -1,6 +1,6 @@
-"""``stats`` and ``tree``: the size of a program, in all and by module.
+"""``stats`` and ``tree``: the size of a program, in total and by module.
 
-Floating point operations are counted as torch's counter does, by shapes, without running anything.
+Torch's counter gives the floating point operations from shapes, without running the program.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class FlopCounter:
         self._known: dict[Any, int | None] = {}
 
     def node(self, node: Node, metas: Mapping[str, Meta]) -> int | None:
-        """Return the operations of a node; None if they are not known.
+        """Return the operations of a node; None if they are unknown.
 
         Args:
             node: of any kind.
-            metas: what is known of its operands.
+            metas: the meta of its operands.
         """
         do = node.do
         if type(do) is not Op or do.target is None or do.effects.unknown or do.effects.through_bodies:
@@ -57,9 +57,9 @@ class FlopCounter:
         if too_much_work(do.target, args) is not None:
             return None
         if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((args, kwargs))):
-            return None  # it would fill real memory, print, or draw
+            return None  # it would allocate memory, print, or draw random numbers
         key = (do.name, *map(self.values.memo.described, (*args, *kwargs, *kwargs.values())))
-        known = {} if None in key else self._known  # views of expanded tensors and such are counted each time
+        known = {} if None in key else self._known  # nodes without a key (views of expanded tensors) are counted each time
         if key not in known:
             with running(self.values.mode):
                 known[key] = _counted(do.target, args, kwargs)
@@ -67,25 +67,25 @@ class FlopCounter:
 
 
 def _counted(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
-    from torch.utils.flop_counter import FlopCounterMode  # importing it takes long and few count
+    from torch.utils.flop_counter import FlopCounterMode  # its import is slow and rarely needed
 
     counter = FlopCounterMode(display=False)
     try:
         with counter:
             target(*args, **kwargs)
-    except Exception:  # noqa: BLE001  it has no kernel for tensors without contents, or refuses its arguments in its own way
+    except Exception:  # noqa: BLE001  it may have no kernel for tensors without contents, or raise anything for its arguments
         return None
     counts = counter.get_flop_counts().get("Global")
     return int(sum(counts.values())) if counts else None
 
 
 SHOWN = 40
-"""How many modules and operators the text names."""
+"""The maximal number of modules and operators in the text."""
 
 
 @frozen
 class ModuleStats:
-    """One module, without what is below it.
+    """One module, without the modules below it.
 
     >>> ModuleStats("layers.0", None, 2, 20, 80, None).path
     'layers.0'
@@ -94,18 +94,18 @@ class ModuleStats:
     path: str
     type_name: str | None
     operators: int
-    """How many operators run in it."""
+    """The number of operators that run in it."""
     parameters: int
-    """How many numbers its parameters have; a tied one is counted where it comes first."""
+    """The number of elements of its parameters; a tied one is counted at its first place."""
     bytes: int
-    """How large its state is."""
+    """The size of its state."""
     flops: int | None
-    """Floating point operations of those that torch's counter knows; None if it knows none."""
+    """Floating point operations of the operators that torch's counter knows; None if it knows none."""
 
 
 @frozen
 class Stats(Displayed):
-    """What ``stats`` found; its text is a table.
+    """The result of ``stats``; its text is a table.
 
     >>> print(str(Stats({"aten.relu.default": 1}, (), 1, 0, 0, None, {"aten.relu.default": 1})).splitlines()[0])
     1 operators in 0 modules (1 graphs)
@@ -121,7 +121,7 @@ class Stats(Displayed):
     flops: int | None
     """Floating point operations of one run; None if none is known."""
     uncounted: Mapping[str, int]
-    """Operators that are not in ``flops``, and how often they run."""
+    """Operators that ``flops`` lacks, and how often they run."""
 
     def __str__(self) -> str:
         """Return a summary, then the operators and the modules as tables."""
@@ -156,7 +156,7 @@ def table(rows: list[tuple[str, ...]], *, left: int = 1) -> list[str]:
 
     Args:
         rows: tuples of one length; the first has the titles.
-        left: the number of columns that are aligned left; the others are aligned right.
+        left: the number of left-aligned columns; the others are right-aligned.
 
     >>> table([("module", "runs"), ("a\nb", "12")])
     ['module  runs', 'a\\nb      12']
@@ -218,7 +218,7 @@ def _home(node: Node, path: str) -> str:
 
 
 def _sizes(program: Program) -> Iterator[tuple[str, int, int]]:
-    # The module, the numbers in parameters and the bytes of each tensor of the state.
+    # The module, the parameter elements and the bytes of each tensor of the state.
     seen: set[int] = set()
     for name, slot in program.state.pairs:
         path = name if slot.kind is SlotKind.MODULE else name.rpartition(".")[0]
@@ -230,7 +230,7 @@ def _sizes(program: Program) -> Iterator[tuple[str, int, int]]:
 
 
 Counts = tuple[int, int, int, int | None]
-"""Operators, numbers in parameters, bytes and floating point operations."""
+"""Operators, parameter elements, bytes and floating point operations."""
 
 
 def _sums(counts: Sequence[Counts]) -> Counts:
@@ -242,7 +242,7 @@ def _sums(counts: Sequence[Counts]) -> Counts:
 DEEPEST = 40
 """The deepest indentation of a row."""
 
-FLAT = "The program is flat: no module has a body.  px.transform, or --transform, makes modules with equal bodies one row."
+FLAT = "The program is flat: no module has a body.  Use px.transform (--transform) to get one row for modules with equal bodies."
 
 
 @frozen
@@ -255,7 +255,7 @@ class Row:
 
     path: str
     paths: tuple[str, ...]
-    """The paths of all; the numbers are sums."""
+    """The paths of all modules; the sizes are sums."""
     depth: int
     type_name: str | None
     bodies: tuple[str, ...]
@@ -265,11 +265,11 @@ class Row:
     bytes: int
     flops: int | None
     like: str | None = None
-    """A module in another place with the same modules below it, which are not repeated."""
+    """An earlier module with the same modules below it, which are not repeated."""
 
     @property
     def label(self) -> str:
-        """The last part of the path, or of all of them: ``0-31``."""
+        """The last part of the paths, as in ``0-31``."""
         names = list(dict.fromkeys([path.rpartition(".")[2] for path in self.paths])) if self.path else ["(root)"]
         start = int(names[0]) if len(names[0]) < 9 and names[0].isdecimal() else 0
         if len(names) > 2 and names == [str(number) for number in range(start, start + len(names))]:
@@ -325,7 +325,7 @@ def tree(program: Program, *, depth: int | None = None) -> Tree:
     """
     a_program(program, "tree")
     if depth is not None and depth < 0:
-        raise ArgumentError(f"depth={depth}: pass how many levels to show below the root, 0 or more")
+        raise ArgumentError(f"depth={depth}: pass the number of levels below the root, 0 or more")
     tree = _Modules(program)
     rows: list[Row] = []
     known: dict[int, str] = {}
@@ -372,7 +372,7 @@ class _Modules:
         self._totals[path] = _sums([counts, *[self._totals[child] for child in below]])
 
     def groups(self, places: Sequence[str]) -> list[list[str]]:
-        """Return the children of modules that are alike, those together that run equal bodies."""
+        """Return the children of equal modules, grouped by equal bodies."""
         found: dict[Any, list[str]] = {}
         for place in places:
             for child in self.children[place]:
@@ -381,7 +381,7 @@ class _Modules:
         return list(found.values())
 
     def row(self, places: Sequence[str], level: int, like: str | None) -> Row:
-        """Return the row of some modules that are alike."""
+        """Return the row of equal modules."""
         path, one = places[0], self.own.get(places[0])
         counts = _sums([self._totals[place] for place in places])
         return Row(path, tuple(places), level, one.type_name if one else None, self.bodies.get(path, ()), *counts, like)

@@ -1,9 +1,9 @@
-"""Training programs, as ``px.training``: a joint forward and backward program cut into two, by a policy.
+"""Training programs, as ``px.training``: capture a joint forward and backward program, and cut it into two by a policy.
 
     joint = px.training.capture_joint(model, (x,))
     cut = px.training.partition_joint(joint, policy=px.training.recompute("layers.*"))
 
-``cut.forward`` and ``cut.backward`` are programs, ``cut.saved`` is what the one keeps for the other (docs/training.md).
+``cut.forward`` and ``cut.backward`` are programs, ``cut.saved`` lists the values kept between them (docs/training.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where the nodes of an exported program are: regions, bodies of operators, and the boundaries of preserved calls.
+"""Place the nodes of an exported program: regions, bodies of operators, and the boundaries of preserved calls.
 
-The exporter leaves some nodes without a module stack: each gets the stack of the innermost call that holds its neighbours.
+A node that the exporter leaves without a module stack gets the stack of the innermost call around its neighbours.
 Preserved call signatures become boundary nodes.
 """
 
@@ -89,14 +89,14 @@ def _with_regions_placed(graphs: Mapping[str, Graph], name: str, unknown: Mappin
 
 
 def _inside(graph: Graph, base: Stack) -> Graph:
-    # The body of an operator that is inside some calls; what claims to be in others is in none.
+    # Stacks in the body become relative to the calls around the operator; a node with a different stack gets none.
     count, there = len(base), Relocation(lambda path: relative(path, base[-1].path))
     stacks = [there.stack(node.stack[count:]) if node.stack[:count] == base else () for node in graph.nodes]
     return graph.with_nodes([node.evolve(stack=stack) for node, stack in zip(graph.nodes, stacks, strict=True)])
 
 
 def is_from_region(meta: Mapping[str, Any]) -> bool:
-    """Return whether the meta of a node names a region operator as where it was traced.
+    """Return whether the meta of a node says that a region operator made it.
 
     >>> is_from_region({"torch_fn": ("wrap_with_set_grad_enabled", "")}), is_from_region({})
     (True, False)
@@ -186,12 +186,12 @@ def read_call_signatures(entries: Iterable[Any]) -> tuple[dict[Frame, CallSignat
         if record is not None:
             counts = record.in_spec.num_leaves, record.out_spec.num_leaves
             if (len(record.inputs), len(record.outputs)) != counts:
-                continue  # a strict export knows a module of two names by the first, and leaves the record of the second empty
+                continue  # a strict export records a module with two names under the first, and leaves the second record empty
             frame = frame_of(entry.fqn)
             if "@" in frame.path:
                 raise UnsupportedProgram(
-                    f"the call signature of module {frame.path!r} was preserved, and the exporter takes what follows the @ in "
-                    "its name for the number of a call; rename the module, or export without its signature"
+                    f"the call signature of module {frame.path!r} was preserved, but the exporter reads the text after the @ in "
+                    "its name as the number of a call; rename the module, or export without its signature"
                 )
             records[frame] = record
             signatures[frame] = CallSignature(record.in_spec, record.out_spec, tuple(record.forward_arg_names or ()))
@@ -199,7 +199,7 @@ def read_call_signatures(entries: Iterable[Any]) -> tuple[dict[Frame, CallSignat
 
 
 def frame_of(fqn: str) -> Frame:
-    """Return the call that an entry of the exporter's is about.
+    """Return the call that an entry of the exporter describes.
 
     >>> str(frame_of("a.lin@1")), frame_of("user@host").path
     ('a.lin@1', 'user@host')
@@ -209,13 +209,13 @@ def frame_of(fqn: str) -> Frame:
 
 
 def check_paths(paths: Iterable[str]) -> None:
-    """Raise if the name of a module is that of a later call of another.
+    """Raise if the name of a module reads as a later call of another module.
 
     Args:
         paths: of modules.
 
     Raises:
-        UnsupportedProgram: one of them is; the message names it.
+        UnsupportedProgram: a name does; the message has it.
 
     >>> check_paths(["a.lin", "user@host"])
     """
@@ -234,7 +234,7 @@ def with_boundaries(graph: Graph, records: Records, renamed: Mapping[str, str]) 
     Args:
         graph: the flat root.
         records: the exporter's records, which name values as the exporter does.
-        renamed: values that import calls something else, the results of in-place operators on inputs.
+        renamed: values that import renames: the results of in-place operators on inputs.
     """
     if not records:
         return graph
@@ -242,8 +242,8 @@ def with_boundaries(graph: Graph, records: Records, renamed: Mapping[str, str]) 
 
 
 def _outside(graph: Graph, records: Records) -> Graph:
-    # A value without a stack was placed where it is used; what a call takes is made outside of it, as by a class of an argument
-    # that computes when it is made.
+    # A value without a stack was placed at its use.  The inputs of a call are made outside of it, for example by an argument
+    # whose class computes when it is constructed.
     takers: dict[str, set[Frame]] = {}
     for frame, record in records.items():
         for argument in record.inputs:
@@ -278,7 +278,7 @@ class _Boundaries:
                 self.edit.before(max(begin, end + 1), *pair)
                 continue
             first, last, stack = self.spans[frame]
-            # A call inside this one that begins at the same node comes later in the list, and ends earlier.
+            # An inner call that begins at the same node comes later in the list, and ends earlier.
             self.edit.before(max(first, begin), self._node(frame, TAKES, inputs, stack))
             self.edit.after(max(last, end, begin - 1), self._node(frame, GIVES, outputs, stack), first=True)
         return self.edit.graph()
@@ -295,8 +295,8 @@ class _Boundaries:
         return Ref(name) if name in self.edit.position else None
 
     def _result(self, leaf: Arg) -> Arg:
-        # Of an operator that returns the new contents of its operands beside its result (a BatchNorm in training, after a
-        # decomposition), the exporter records the last value, which is not a result.
+        # If an operator also returns new contents of its operands (a decomposed BatchNorm in training), the exporter records
+        # the last value, which is not its result.
         item = self.graph.by_name.get(leaf.name) if type(leaf) is Ref else None
         if item is None or item.projection is None:
             return leaf
@@ -312,7 +312,7 @@ class _Boundaries:
         return max((self.edit.position[leaf.name] for leaf in leaves if type(leaf) is Ref), default=-1)
 
     def _place(self, frame: Frame) -> Stack:
-        # A call in which nothing was computed is in the nearest module above it that was called.
+        # A call without nodes goes into the nearest called module above it.
         above = frame.path
         while above:
             above = above.rpartition(".")[0]

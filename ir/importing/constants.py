@@ -1,7 +1,7 @@
-"""Objects among the arguments of nodes become named state: in ``import_fx``, or later in ``lift_constants``.
+"""Turn objects among the arguments of nodes into named state, for ``import_fx`` and ``lift_constants``.
 
-A tensor among operands is unnamed memory, so it becomes a slot of the innermost module around all of its uses, one slot for one
-object, and each use reads the slot.  Contents are not inspected.
+Each object becomes one slot of the innermost module around all of its uses, and each use reads the slot.  Contents are not
+inspected.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from ..torch_private import FakeTensor
 from ..verify.findings import OBJECTS, PLAIN, short
 
 KEPT: tuple[Any, ...] = (*OBJECTS, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
-"""What an argument may be besides literals and references.  fx writes any other object as its ``repr``, which could be code."""
+"""Types of arguments besides literals and references.  fx writes any other object as its ``repr``, which could be code."""
 
 MUTABLE = (list, dict)
 """Containers that should have been ``Items`` or ``Record``: references in them would be lost, so they are not constants."""
 
 
 def is_constant(leaf: Any) -> bool:
-    """Return whether an object among the arguments of a node has to be state: a tensor, a script object, or another object.
+    """Return whether an object among the arguments of a node must become state: a tensor, a script object, or another object.
 
     >>> is_constant(torch.ones(1)), is_constant(1.5), is_constant(Ref("x")), is_constant([1])
     (True, False, False, False)
@@ -51,18 +51,18 @@ NO_CONSTANTS = PLAIN | CONTAINERS | {Ref, Body}
 
 
 def has_constants(node: Node) -> bool:
-    """Return whether a node has objects among its arguments that have to be state.
+    """Return whether a node has objects among its arguments that must become state.
 
     >>> from purefx.ir import Op
     >>> has_constants(Node("y", Op("toy.neg"), ((torch.ones(1),),))), has_constants(Node("y", Op("toy.neg"), (Ref("x"), 1)))
     (True, False)
     """
     operands = (*node.args, *[value for _, value in node.kwargs])
-    return any(type(arg) is not Ref and type(arg) not in PLAIN and _holds_one(arg) for arg in operands)
+    return any(type(arg) is not Ref and type(arg) not in PLAIN and _has_constant(arg) for arg in operands)
 
 
-def _holds_one(arg: Arg) -> bool:
-    return any(map(_holds_one, children_of(arg))) if type(arg) in CONTAINERS else is_constant(arg)
+def _has_constant(arg: Arg) -> bool:
+    return any(map(_has_constant, children_of(arg))) if type(arg) in CONTAINERS else is_constant(arg)
 
 
 @frozen
@@ -74,11 +74,11 @@ class _Use:
 
 
 def with_constants(program: Program, *, origins: Mapping[int, Meta] = MappingProxyType({})) -> Program:
-    """Return a program whose constants are state; the same object if it has none among its arguments.
+    """Turn the constants among arguments into state; return the same program if there are none.
 
     Args:
-        program: any program; it need not be valid, because such objects are not arguments.
-        origins: the meta of constants that were made of others, by the ``id`` of the object.
+        program: any program; it need not be valid, because such arguments are not.
+        origins: the meta of constants that were made from others, by the ``id`` of the object.
 
     Raises:
         UnsupportedProgram: one is a module, or a tensor without contents.
@@ -95,7 +95,7 @@ def with_constants(program: Program, *, origins: Mapping[int, Meta] = MappingPro
             if has_constants(node):
                 found = [(leaf, node.name) for leaf in _constants_in((node.args, node.kwargs))]
                 uses.setdefault(_Use(name, user_stack(node)), []).extend(found)
-        if _holds_one(graph.output):
+        if _has_constant(graph.output):
             uses.setdefault(_Use(name, ()), []).extend([(leaf, "output") for leaf in _constants_in(graph.output)])
     if not uses:
         return program
@@ -110,11 +110,11 @@ def with_constants(program: Program, *, origins: Mapping[int, Meta] = MappingPro
 def _check(leaf: Any, where: str) -> None:
     if isinstance(leaf, torch.nn.Module):
         raise UnsupportedProgram(
-            f"{where} has {short(leaf)} among its arguments; a module is not a value: put it into the state (SlotKind.MODULE) "
-            "and call it with purefx.call_module, or use swap_modules"
+            f"{where} has {short(leaf)} among its arguments, and a module is not a value; put it into the state "
+            "(SlotKind.MODULE) and call it with purefx.call_module, or use swap_modules"
         )
     if isinstance(leaf, FakeTensor):
-        raise UnsupportedProgram(f"{where} has a fake tensor among its arguments, which has no contents; put the real one there")
+        raise UnsupportedProgram(f"{where} has a fake tensor among its arguments, which has no contents; pass the real tensor")
 
 
 class _Lifting:
@@ -134,7 +134,7 @@ class _Lifting:
         self.slots: dict[tuple[object, str], str] = {}
         """The name of each constant; in a split program, one for each part that uses it."""
         self.entered = {place for places in self.places.values() for place in places}
-        """The modules that are called around some use."""
+        """The modules that are called around a use."""
         for use in uses:
             around = [join(place, frame.path) for frame in use.stack for place in self.places_of(use.graph)]
             self.entered.update(around)
@@ -163,15 +163,15 @@ class _Lifting:
                 for home in self._homes(use):
                     homes.setdefault((_identity(leaf), self._part(home)), []).append(home)
         numbers, slots = TensorIds(state), dict(state.pairs)
-        taken = {*state.order, *(module.path for module in self.program.modules)}
+        used = {*state.order, *(module.path for module in self.program.modules)}
         for key, found in homes.items():
             identity, part = key
             if identity in known and not part:
                 self.slots[key] = known[identity]
                 continue
             owner = self._owner(found)
-            name = next(path for number in count() if (path := join(owner, f"_constant{number}")) not in taken)
-            taken.add(name)
+            name = next(path for number in count() if (path := join(owner, f"_constant{number}")) not in used)
+            used.add(name)
             is_parameter = isinstance(values[identity], torch.nn.Parameter)
             kind = SlotKind.PARAMETER if is_parameter else SlotKind.CONSTANT
             slots[name] = numbers.slot(values[identity], kind, persistent=is_parameter)
@@ -179,7 +179,7 @@ class _Lifting:
         return State(tuple(slots), pmap(slots)) if len(slots) > len(state) else state
 
     def _owner(self, homes: list[str]) -> str:
-        # The innermost module around all of them that is called; nothing can be inside a module that is kept as it is.
+        # The innermost called module around all of them; a module that is kept as an object cannot hold slots.
         found = homes[0]
         for home in homes:
             while found and home != found and not is_below(home, found):
@@ -218,12 +218,12 @@ class _Lifting:
                 args, kwargs = read((node.args, node.kwargs), user_stack(node), node.name, meta)
                 node = Node(node.name, node.do, args, kwargs, node.stack, node.meta)
             nodes.append(node)
-        output = read(graph.output, (), "output", EMPTY_META) if _holds_one(graph.output) else graph.output
+        output = read(graph.output, (), "output", EMPTY_META) if _has_constant(graph.output) else graph.output
         return Graph(graph.inputs, tuple(nodes), output)
 
 
 def _scope(slot: str, stack: Stack, places: tuple[str, ...]) -> Stack:
-    # The innermost call around a use that has the slot.
+    # The innermost call around a use whose module has the slot.
     for depth in range(len(stack), 0, -1):
         if all(is_below(slot, join(place, stack[depth - 1].path)) for place in places):
             return stack[:depth]

@@ -1,6 +1,6 @@
 """Ranges and guards of an exported program, as expressions over its user inputs.
 
-sympy expressions become ``Expr`` values; sizes that have none are refused by name.
+sympy expressions become ``Expr`` values; unsupported functions are refused by name.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def read_size(size: Any) -> Expr:
 
 
 def read_expression(expr: Any) -> Expr:
-    """Return a sympy expression as ours.
+    """Convert a sympy expression to an ``Expr``.
 
     Raises:
-        UnsupportedProgram: it has a function that we do not know.
+        UnsupportedProgram: it uses an unsupported function.
 
     >>> read_expression(2 * sympy.Symbol("s0") + 1)
     Apply(op='+', args=(1, Apply(op='*', args=(2, Sym(name='s0')))))
@@ -110,7 +110,7 @@ def _bound(value: Any) -> int | None:
 
 
 def _places(ep: ExportedProgram) -> dict[str, int]:
-    # How guards write the path of each user input: by argument name, by position, or flat.
+    # Guards spell the path of a user input by argument name, by position, or flat.
     call = ep.module_call_graph[0].signature
     if call is None:
         return {}
@@ -136,9 +136,9 @@ def _spelled(spelling: str) -> str:
 
 
 def _starred(names: Sequence[str]) -> dict[int, str]:
-    """Return how guards may write the last positional arguments, by position: ``*xs`` is named xs_0, xs_1, ... there.
+    """Return the possible guard spellings of starred arguments, by position: ``*xs`` is named xs_0, xs_1, ... in exports.
 
-    A parameter may be called ``xs_0`` itself, so these are guesses, for what nothing else is called.
+    A parameter may itself be called ``xs_0``, so an exact spelling takes precedence over these.
 
     >>> _starred(["y", "xs_0", "xs_1"])
     {1: "L['xs'][0]", 2: "L['xs'][1]"}

@@ -68,22 +68,22 @@ KINDS = {
     id(InputKind.CONSTANT_TENSOR): SlotKind.CONSTANT,
     id(InputKind.CUSTOM_OBJ): SlotKind.CONSTANT,
 }
-"""By identity: members of an enumeration live as long as the process, and their own hash is a call of Python."""
+"""By identity, because hashing a member of an enumeration calls a Python method."""
 
 
 FUNCTIONS: tuple[Any, ...] = (
     *OBJECTS, torch.ScriptObject,
     OpOverloadPacket, types.FunctionType, types.BuiltinFunctionType, types.MethodType, partial,
 )  # fmt: skip
-"""What arguments may be besides literals: values, and callables that are not instances of user classes."""
+"""Types of arguments besides literals: values, and callables that are not instances of user classes."""
 
 
 class ExportedFront(Front):
-    """What exporters spell in their own way.
+    """Reads the graphs of an exported program.
 
     Args:
         stacks: reads the module stacks.
-        placed: the stacks of fx nodes whose meta has another one.
+        placed: stacks of fx nodes that override those in their meta.
         outside: inputs of the root that are not state.
     """
 
@@ -97,7 +97,7 @@ class ExportedFront(Front):
         self.renamed: Mapping[str, str] = {}
         """Values of the root that alias an input: the results of in-place operators on it."""
         self.unplaced: dict[str, frozenset[str]] = {}
-        """For each graph the nodes that have no stack from the exporter."""
+        """The nodes without a stack from the exporter, by graph."""
 
     def read(self, module: torch.fx.GraphModule) -> None:
         """Fill ``graphs``: the root under ``""``, a nested one under ``"$" + its attribute path``."""
@@ -106,7 +106,7 @@ class ExportedFront(Front):
             settle_bodies(self.graphs, self.unplaced)
 
     def settled(self, at: GraphReader, graph: Graph) -> Graph:
-        """Return a graph in which nodes that the exporter left in no call are where their neighbours are."""
+        """Return the graph with nodes that the exporter left in no call moved into the calls of their neighbours."""
         is_root, nodes, stacks = not at.job.name, at.nodes, at.stacks
         if is_root:
             self.renamed = at.renamed
@@ -120,14 +120,14 @@ class ExportedFront(Front):
         return graph.with_nodes(nodes)
 
     def stack(self, at: GraphReader, fx_node: Any) -> Stack | None:
-        """Return the module calls around a node; a projection belongs to what it projects."""
+        """Return the module calls around a node; a projection has those of its operand."""
         whole = getattr(next(iter(fx_node.args), None), "name", None) if fx_node.target is operator.getitem else None
         if whole in at.stacks:
             return at.stacks[whole]
         return self.stacks.read((self.placed.get(fx_node) if self.placed else None) or fx_node.meta.get("nn_module_stack"))
 
     def attribute(self, at: GraphReader, fx_node: Any) -> Get | Arg:
-        """Return a body, or a literal (of `flat_apply`, which flex attention indexes captured tensors with)."""
+        """Return a body, or a literal (flex attention passes one to `flat_apply`)."""
         found: Any = at.job.module
         for part in str(fx_node.target).split("."):
             found = getattr(found, part, None)
@@ -144,7 +144,7 @@ class ExportedFront(Front):
         raise UnsupportedProgram(f"an exported program has no {fx_node.op!r} node")
 
     def object(self, value: Any) -> Arg:
-        """Return an object among arguments; what it prints is not shown, because a class may print anything."""
+        """Return an object among arguments; errors name its type only, because its repr may be anything."""
         kind = type(value)
         if not isinstance(value, FUNCTIONS):
             raise UnsupportedProgram(f"an argument of type {kind.__module__}.{kind.__qualname__} is not supported")
@@ -162,7 +162,7 @@ def read_state(ep: ExportedProgram) -> State:
     saved, constants = ep.state_dict, ep.constants
     for name in (*saved, *constants):
         if type(name) is not str:
-            fault, advice = f"the state has a tensor under {short(name)}, not under a name", "rename it in ep.state_dict"
+            fault, advice = f"the state has a tensor under {short(name)}, which is not a valid name", "rename it in ep.state_dict"
             raise InvalidProgram([Violation("well-formed", fault, node="state", advice=advice)])
     tensors = saved.values() if any(map(is_lifted, constants)) else ()
     parameters = {cell_key(value)[0]: value for value in tensors if isinstance(value, torch.nn.Parameter)}
@@ -176,14 +176,14 @@ def read_state(ep: ExportedProgram) -> State:
     for name, value in constants.items():
         kind, persistent = declared.get(name, (SlotKind.CONSTANT, False))
         if name not in slots:
-            # The exporter detaches parameters that it finds under no name of the module.
+            # The exporter detaches parameters that are not registered in the module.
             found = parameters.get(cell_key(value)[0], value) if is_lifted(name) else value
             slots[name] = numbers.slot(found, kind, persistent=persistent and kind is not SlotKind.CONSTANT)
     return State(tuple(slots), pmap(slots))
 
 
 def is_lifted(name: str) -> bool:
-    """Return whether the exporter made up the name of a constant, as it does for tensors in containers and closures.
+    """Return whether the exporter generated the name of a constant, as for tensors in containers and closures.
 
     >>> is_lifted("a.lifted_tensor_0"), is_lifted("a.mask")
     (True, False)
@@ -192,7 +192,7 @@ def is_lifted(name: str) -> bool:
 
 
 def _unsaved_before(ep: ExportedProgram) -> dict[str, list[str]]:
-    # Buffers that are not saved are among the constants; only the inputs have all buffers in the order of the modules.
+    # Unsaved buffers are among the constants; only the inputs list all buffers in the order of the modules.
     found: dict[str, list[str]] = {}
     unsaved: list[str] = []
     for spec in [spec for spec in ep.graph_signature.input_specs if spec.kind is InputKind.BUFFER]:
@@ -213,7 +213,7 @@ def read_signature(ep: ExportedProgram, root: Graph) -> Signature:
     call = ep.module_call_graph[0].signature
     in_spec, out_spec = (None, None) if call is None else (call.in_spec, call.out_spec)
     if ep.graph_signature.backward_signature is not None:
-        out_spec = None  # it is that of the forward's results alone
+        out_spec = None  # it describes only the results of the forward
     names = tuple((call.forward_arg_names or ()) if call is not None else ())
     paths = iter(ArgumentTree.of(in_spec, names, ep.example_inputs).paths if in_spec is not None else ())
     inputs: list[InputSpec] = []
@@ -234,13 +234,13 @@ def _check_lengths(ep: ExportedProgram, root: Graph) -> None:
     for what, fault, there in counts:
         if fault != there:
             text = f"the signature refers to {fault} {what}s, the graph has {there}"
-            advice = "a pass that adds or removes one must change ep.graph_signature too"
+            advice = "update ep.graph_signature in the pass that adds or removes them"
             raise InvalidProgram([Violation(f"signature-{what}s", text, advice=advice)])
 
 
 def _outputs(ep: ExportedProgram, root: Graph) -> tuple[OutputSpec, ...]:
     index = {formal.name: number for number, formal in enumerate(root.inputs)}
-    # The target of a gradient to an input is the name that the input had before torch (2.13) renamed it: "arg11_1" is input 11.
+    # A gradient targets the name that its input had before torch (2.13) renamed it: "arg11_1" is input 11.
     users = [number for number, spec in enumerate(ep.graph_signature.input_specs) if spec.kind is InputKind.USER_INPUT]
     leaves = {name: leaf for leaf, number in enumerate(users) for name in (f"arg{number}_1", root.inputs[number].name)}
     makers: Mapping[str, Callable[[str], OutputSpec]] = {
@@ -274,21 +274,21 @@ def import_ep(
     """Import an exported program as an immutable value.
 
     Args:
-        ep: what ``torch.export.export`` returned, before or after ``run_decompositions``; it is not changed, and its
+        ep: the result of ``torch.export.export``, before or after ``run_decompositions``; it is not changed, and its
             tensors are shared, not copied.
-        effects: what operators of other libraries do, as ``declare`` takes it, for this import alone: ``{op: px.PURE}``.
-        provenance: whether every node remembers where it comes from, for ``history`` and ``became``.
+        effects: effects of operators of other libraries, as in ``declare``, for this import alone: ``{op: px.PURE}``.
+        provenance: whether every node records its origin, for ``history`` and ``became``.
 
     Returns:
         A flat program: one root graph that takes state and user inputs, plus the bodies of higher-order operators.  A joint
-        one returns what its graph returns, in a flat tuple: the results with the loss among them, then the gradients to
-        parameters and user inputs.  torch drops the module stacks when it makes a joint program, so its nodes are in the root.
+        program returns a flat tuple: the results, including the loss, then the gradients to parameters and user inputs.
+        torch drops the module stacks of joint programs, so their nodes are in the root.
 
     Raises:
-        EffectsError: an operator is declared to do less than its schema states.
-        InvalidProgram: its graph and signature disagree, or a node uses a value that no node before it defines.  Import does not
-            verify the rest: ``transform`` and ``lower`` do.
-        UnsupportedProgram: it has something that cannot be represented faithfully; the message names it.
+        EffectsError: an operator is declared with fewer effects than its schema states.
+        InvalidProgram: its graph and signature disagree, or a node uses a value that no earlier node defines.  ``transform``
+            and ``lower`` verify the rest.
+        UnsupportedProgram: it cannot be represented faithfully; the message names the cause.
         TypeError: ``ep`` is not an exported program.
 
     >>> import torch, purefx as px
@@ -306,7 +306,7 @@ def import_ep(
         if type(spec) is not StateInput or spec.slot not in program.state:
             continue
         if wrong := disagreement(value_in(formal.meta), program.state[spec.slot].value):
-            text = f"it is the state {spec.slot!r}, taken as {wrong}"
+            text = f"it is the state {spec.slot!r}, but the graph reads it as {wrong}"
             raise InvalidProgram([Violation("state-geometry", text, "", formal.name)])
     object.__setattr__(program, "imported", True)
     return program
@@ -329,10 +329,10 @@ def _read(ep: ExportedProgram, declared: Said, *, provenance: bool) -> Program:
     root = reader.graphs[""] = with_boundaries(flat, records, reader.renamed)
     types = stacks.types
     for path in [path for path in types if path not in paths]:
-        # A module that no module of the hierarchy holds: it stays a call, at the path from the exporter.
+        # No module of the hierarchy holds this module: it stays a call, at the path from the exporter.
         paths.update(dict.fromkeys(way_to(path)))
     for owner in dict.fromkeys([name.rpartition(".")[0] for name in state.order]):
-        if owner not in paths:  # `run_decompositions` takes a tensor subclass apart into state of modules that it makes up
+        if owner not in paths:  # `run_decompositions` splits a tensor subclass into state of modules that it makes up
             paths.update(dict.fromkeys(way_to(owner)))
     paths.setdefault("")
     check_paths(paths)
@@ -346,5 +346,5 @@ def _read(ep: ExportedProgram, declared: Said, *, provenance: bool) -> Program:
         constraints=read_constraints(ep),
         facts=frozenset({"flat", "state as inputs"}),
     )
-    # What was read has its origins.
+    # The reader recorded the origins.
     return tracked(program) if provenance and records else program

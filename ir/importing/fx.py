@@ -1,6 +1,6 @@
 """``import_fx``: any ``torch.fx.GraphModule`` becomes a ``Program``; its signature is read from its placeholders and pytrees.
 
-Fake values come from an example if the graph carries none.  The graph itself is read in ``traced.py``.
+Fake values come from an example if the graph has none.  ``traced.py`` reads the graph itself.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ from .traced import TracedFront, parameters_of
 
 
 def read_traced_signature(module: torch.fx.GraphModule, output: Arg) -> tuple[Signature, tuple[Arg, ...]]:
-    """Return the signature of a traced graph module, and what its root graph returns, flat.
+    """Return the signature of a traced graph module, and the flat output of its root graph.
 
     Args:
         module: the graph module.
-        output: what its graph returns, as it was read.
+        output: the output of its graph, as it was read.
 
     Raises:
-        InvalidProgram: an argument has a name that no function can have.
+        InvalidProgram: an argument has an invalid name.
         UnsupportedProgram: code around the graph does more than the graph shows.
     """
     codegen = generator_of_code(module)
     if codegen is None:
         maker = type(codegen_of(module.graph)).__name__
         raise UnsupportedProgram(
-            f"the code of this graph is made by {maker}, which does more than the graph shows; call "
-            f"graph.set_codegen(torch.fx.graph.CodeGen()) if the graph is all that is meant{_REPLAYED.get(maker, '')}"
+            f"{maker} generates the code of this graph, which does more than the graph shows; to import the graph alone, call "
+            f"graph.set_codegen(torch.fx.graph.CodeGen()){_REPLAYED.get(maker, '')}"
         )
     for hook in hooks_of(module):
         if getattr(hook, "__module__", None) != EXPORT_HOOKS:
-            raise UnsupportedProgram("the module has forward hooks, which the graph does not show; remove them first")
+            raise UnsupportedProgram("the module has forward hooks, which are not part of the graph; remove them first")
     if "forward" in module.__dict__:
-        raise UnsupportedProgram("the module has a forward of its own, which the graph does not show; remove it first")
+        raise UnsupportedProgram("`forward` is set on the module itself and overrides its graph; delete module.forward first")
     info = codegen.pytree_info if isinstance(codegen, PyTreeCodeGen) else None
     inputs, in_spec, names = _plain_inputs(module) if info is None else _nested_inputs(module, info)
     if info is None:
@@ -79,10 +79,10 @@ def read_traced_signature(module: torch.fx.GraphModule, output: Arg) -> tuple[Si
 
 
 _REPLAYED = {
-    "_DynamoBytecodeCodeGen": ": first keep inputs = graph_module._dynamo_bytecode_flatten(*args), what the graph takes, "
-    "and afterwards restore_names(program, module, inputs=inputs) makes state of those that are tensors of the module"
+    "_DynamoBytecodeCodeGen": ". Before it, keep inputs = graph_module._dynamo_bytecode_flatten(*args), the inputs of the graph; "
+    "after the import, restore_names(program, module, inputs=inputs) turns tensors of the module into state"
 }
-"""What else to do where Dynamo's bytecode is replayed around a graph."""
+"""Further advice where Dynamo's bytecode is replayed around a graph."""
 
 
 def _plain_inputs(module: torch.fx.GraphModule) -> tuple[tuple[UserInput, ...], Any, tuple[str, ...]]:
@@ -100,15 +100,15 @@ def _plain_inputs(module: torch.fx.GraphModule) -> tuple[tuple[UserInput, ...], 
 
 
 def _nested_inputs(module: torch.fx.GraphModule, info: Any) -> tuple[tuple[UserInput, ...], Any, tuple[str, ...]]:
-    in_spec = taken_spec(info)
+    in_spec = argument_spec(info)
     names = tuple([name for name in info.orig_args if name != "self"])
     parts = in_spec.children()
     if [part.type for part in parts] != [tuple, dict] or in_spec.type is not tuple:  # not (args, kwargs)
         in_spec = pytree.treespec_tuple([pytree.treespec_tuple(parts), pytree.treespec_dict()])
     tree = ArgumentTree.of(in_spec, names)
     if not all(map(is_identifier, tree.keyword)):
-        advice = "an argument is an identifier and no keyword of Python"
-        raise InvalidProgram([Violation("names", "a keyword argument has a name that is not one", advice=advice)])
+        advice = "use an identifier that is not a keyword of Python"
+        raise InvalidProgram([Violation("names", "a keyword argument has an invalid name", advice=advice)])
     count = sum(fx_node.op == "placeholder" for fx_node in module.graph.nodes)
     if count != in_spec.num_leaves:
         fault = f"its code takes {in_spec.num_leaves} leaves, the graph has {count} placeholders"
@@ -116,11 +116,11 @@ def _nested_inputs(module: torch.fx.GraphModule, info: Any) -> tuple[tuple[UserI
     return tuple([UserInput(ObjectType(), path) for path in tree.paths]), in_spec, names
 
 
-def taken_spec(info: Any) -> Any:
-    """Return the pytree of what the code of a graph takes, without the module that ``symbolic_trace`` notes first.
+def argument_spec(info: Any) -> Any:
+    """Return the pytree of the arguments of a graph's code, without the module that ``symbolic_trace`` notes first.
 
     Args:
-        info: what the code of the graph knows of pytrees.
+        info: the pytrees of the graph's code.
     """
     in_spec = info.in_spec
     if in_spec.type is not tuple or list(info.orig_args[:1]) != ["self"] or in_spec.num_children != len(info.orig_args):
@@ -130,13 +130,13 @@ def taken_spec(info: Any) -> Any:
 
 @frozen
 class _Leaf:
-    """Stands for a value in a pytree, whatever the value is."""
+    """A placeholder for any value in a pytree."""
 
     arg: Arg
 
 
 def bound_example(module: torch.fx.GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Return what each placeholder of a graph module is given by a call.
+    """Return the value of each placeholder of a graph module in a call.
 
     Raises:
         InputError: the module does not take these arguments.
@@ -148,7 +148,7 @@ def bound_example(module: torch.fx.GraphModule, args: tuple[Any, ...], kwargs: d
     if not isinstance(codegen, PyTreeCodeGen):
         return list(bind(parameters_of(module), args, kwargs).values())
     found, spec = pytree.tree_flatten((args, kwargs))
-    wanted = taken_spec(codegen.pytree_info)
+    wanted = argument_spec(codegen.pytree_info)
     if wanted.num_leaves != spec.num_leaves:
         raise InputError(f"the graph takes {wanted.num_leaves} leaves, the example has {spec.num_leaves}")
     return found
@@ -169,7 +169,7 @@ def example_values(module: torch.fx.GraphModule, inputs: Any) -> Mapping[Any, An
     [(2, 3), (2, 3), (2, 3)]
     """
     if not isinstance(inputs, tuple | dict):
-        raise InputValueError(f"example_inputs are a tuple, or a dict by name, not a {type(inputs).__name__}")
+        raise InputValueError(f"example_inputs must be a tuple, or a dict by name, not a {type(inputs).__name__}")
     args = bound_example(module, *((inputs, {}) if isinstance(inputs, tuple) else ((), inputs)))
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     copied = fake_copy(module, mode)
@@ -180,7 +180,7 @@ def example_values(module: torch.fx.GraphModule, inputs: Any) -> Mapping[Any, An
         try:
             run.run(*fakes, enable_io_processing=False)
         except FAKE_REFUSALS:
-            pass  # what is not known without contents, and all behind it, stays unknown
+            pass  # a value that depends on contents stays unknown, with all that follow from it
         except Exception as error:
             name = next((node.name for node in copied.graph.nodes if node not in run.env), "the call")
             fault = f"the graph does not run on example_inputs: {name} raises {type(error).__name__}: {error}"
@@ -200,25 +200,24 @@ def import_fx(
     """Import any fx graph module as an immutable value.
 
     Args:
-        graph_module: from ``torch.fx.symbolic_trace``, ``make_fx``, Dynamo, ``ep.module()``, or made by hand; it is not changed,
-            and its tensors are shared, not copied.  The graph counts: one that was edited need not be recompiled.
-        example_inputs: arguments of one call.  With them the nodes get fake values where the tracer left none, so that methods
-            of tensors are known operators and not anything.  They restrict nothing: other inputs may be passed.
+        graph_module: from ``torch.fx.symbolic_trace``, ``make_fx``, Dynamo, ``ep.module()``, or built by hand; it is not
+            changed, and its tensors are shared, not copied.  Its graph is read, so an edited one need not be recompiled.
+        example_inputs: arguments of one call.  They give nodes fake values where the tracer left none, so that tensor methods
+            become known operators.  Other inputs may still be passed.
         state: the module that AOTAutograd traced, or a mapping from names to its tensors: inputs that the graph describes as its
             parameters and buffers (``meta["desc"]``) become state, and outputs that it describes as gradients or new contents
             have these roles. A joint graph becomes a joint program, called with ``tangents=``, the gradients of its results.
-        effects: what functions and operators of other libraries do, as ``declare`` takes it, for this import alone.
-        provenance: whether every node remembers where it comes from, for ``history`` and ``became``.
+        effects: effects of functions and operators of other libraries, as in ``declare``, for this import alone.
+        provenance: whether every node records its origin, for ``history`` and ``became``.
 
     Returns:
-        A program with the graph as its root.  Graph modules that are called become bodies, other modules stay as they are and
-        are called; every attribute is state.
+        A program with the graph as its root.  Called graph modules become bodies, other called modules stay as they are, and
+        every attribute becomes state.
 
     Raises:
-        EffectsError: an operator is declared to do less than its schema states.
-        InvalidProgram: a name that no graph can have, or a graph that cannot be read.  Import does not verify the rest:
-            ``transform`` and ``lower`` do.
-        UnsupportedProgram: something that cannot be represented faithfully; the message names it.
+        EffectsError: an operator is declared with fewer effects than its schema states.
+        InvalidProgram: a name is invalid, or the graph cannot be read.  ``transform`` and ``lower`` verify the rest.
+        UnsupportedProgram: it cannot be represented faithfully; the message names the cause.
         InputValueError: the graph does not run on the example.
         TypeError: it is not a GraphModule.
 
@@ -240,13 +239,13 @@ def import_fx(
 
 def _described(module: torch.fx.GraphModule, state: Any, declared: Said) -> Program:
     if not isinstance(state, torch.nn.Module | Mapping):
-        raise ArgumentError(f"state is the module that was traced, or maps names to its tensors; it is not {kind_of(state)}")
+        raise ArgumentError(f"state must be the traced module or a mapping from names to its tensors, not {kind_of(state)}")
     found = described(module.graph)
     if found is None:
         raise UnsupportedProgram(
-            "state= is for graphs that describe their inputs (meta['desc'], of aot_export_joint_with_descriptors), and this one "
-            "does not: of any other graph "
-            "restore_names(import_fx(graph_module), module, inputs=...) makes state of inputs that were given tensors of it"
+            "state= needs a graph that describes its inputs (meta['desc'], from aot_export_joint_with_descriptors), and this one "
+            "does not; use "
+            "restore_names(import_fx(graph_module), module, inputs=...), which turns inputs that are tensors of it into state"
         )
     return check(read_joint(module, found, state, Convention.flat(found), declared))  # the state of the caller may not fit
 
@@ -264,7 +263,7 @@ def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Sai
         modules=reader.attributes.hierarchy(reader.stacks.types),
         facts=frozenset({"state sunk"} if called else {"flat", "state sunk"}),
     )
-    if len(program.order) != len(program.graphs):  # attributes that nodes name and nothing uses
+    if len(program.order) != len(program.graphs):  # bodies that nodes name but nothing uses
         program = program.evolve(graphs=pmap({name: program.graphs[name] for name in program.order}))
     program = with_constants(program)
     odd = [found for found in invalid_names(program) if found[1] != DEED]  # functions may be called anything

@@ -1,4 +1,4 @@
-"""A joint forward and backward graph of AOTAutograd becomes a flat program: its descriptors are the roles of inputs and outputs.
+"""Read a joint forward and backward graph of AOTAutograd as a flat program, whose descriptors give the roles of its values.
 
 Parameters and buffers are the tensors of a module, shared; gradients and new contents of state are outputs with these roles.
 """
@@ -60,7 +60,7 @@ def described(graph: torch.fx.Graph) -> Described | None:
     """Return the inputs and outputs of a graph with their descriptors; None if it has none.
 
     Args:
-        graph: of any tracer.
+        graph: from any tracer.
 
     >>> described(torch.fx.symbolic_trace(torch.nn.ReLU()).graph) is None
     True
@@ -77,7 +77,7 @@ def described(graph: torch.fx.Graph) -> Described | None:
 
 
 def kind(desc: Any) -> str:
-    """Return the name of the class of a descriptor; that of a class derived from one of torch's is its own.
+    """Return the name of the class of a descriptor.
 
     >>> kind(None)
     'NoneType'
@@ -85,16 +85,16 @@ def kind(desc: Any) -> str:
     return type(desc).__name__
 
 
-SHARED = "several arguments, parameters or buffers share memory and one of them is written; clone each of them"
+SHARED = "several arguments, parameters or buffers share memory, and one of them is mutated; clone each of them"
 
-WRITTEN = "what needs a gradient is written, and what is written needs one, too; write to a clone of it"
+WRITTEN = "a tensor that is mutated in place requires a gradient; mutate a clone of it"
 
 REFUSED: Mapping[str, str] = {
     "ViewBase": SHARED,
     "SyntheticBase": SHARED,
     "IntermediateBase": "several results are views of one tensor, which the graph returns in their place; return clones",
 }
-"""Why a descriptor whose class begins so cannot be an input or output of a program, and what to do."""
+"""Fault and advice for descriptors that cannot be inputs or outputs of a program, by the prefix of their class."""
 
 
 def refusal(desc: Any, what: str, *, named: Callable[[str], str] = str, fault: str = "") -> UnsupportedProgram:
@@ -102,9 +102,9 @@ def refusal(desc: Any, what: str, *, named: Callable[[str], str] = str, fault: s
 
     Args:
         desc: its descriptor.
-        what: what it is, and where.
-        named: from the name of a parameter or buffer in a descriptor to its own.
-        fault: why it has none, if its kind does not determine it.
+        what: the input or output, for the message.
+        named: maps the name of a parameter or buffer in a descriptor to the user's name.
+        fault: the reason, if its kind does not determine it.
 
     >>> print(refusal(7, "input 0"))
     input 0 is described as int, which has no role in a program
@@ -122,27 +122,27 @@ TENSOR: Any = object()
 
 @frozen
 class Convention:
-    """How the module that was traced is called, leaf by leaf: a literal, or ``TENSOR``."""
+    """The calling convention of the traced module: each leaf is a literal or ``TENSOR``."""
 
     in_spec: Any
     """The pytree of ``(args, kwargs)``."""
     names: tuple[str, ...]
-    """Those of the positional arguments, as far as they are known."""
+    """The names of the positional arguments, as far as they are known."""
     leaves: tuple[Any, ...]
     out_spec: Any
     results: tuple[Any, ...]
 
     @classmethod
     def flat(cls, found: Described) -> Convention:
-        """Return the convention of a graph of which nothing but its descriptors is known: all arguments and results are flat.
+        """Return the convention of a graph with descriptors alone: all arguments and results are flat.
 
         Args:
             found: the inputs and outputs of the graph.
         """
-        takes = (TENSOR,) * sum(kind(desc) == "PlainAOTInput" for _, desc in found.inputs)
-        gives = (TENSOR,) * sum(kind(desc) == "PlainAOTOutput" for _, desc in found.outputs)
+        leaves = (TENSOR,) * sum(kind(desc) == "PlainAOTInput" for _, desc in found.inputs)
+        results = (TENSOR,) * sum(kind(desc) == "PlainAOTOutput" for _, desc in found.outputs)
         structure = pytree.tree_structure
-        return cls(structure(((0,) * len(takes), {})), (), takes, structure((0,) * len(gives)), gives)
+        return cls(structure(((0,) * len(leaves), {})), (), leaves, structure((0,) * len(results)), results)
 
 
 def read_joint(
@@ -159,10 +159,10 @@ def read_joint(
     Args:
         module: the graph; it is not changed.
         found: its inputs and outputs.
-        source: has the tensors that parameters and buffers are.
-        convention: how the program is called.
-        declared: what operators of other libraries do.
-        named: from the name of a parameter or buffer in a descriptor to that in the source.
+        source: has the tensors of parameters and buffers.
+        convention: how to call the program.
+        declared: the declared effects of operators of other libraries.
+        named: maps the name of a parameter or buffer in a descriptor to that in the source.
 
     Raises:
         UnsupportedProgram: an input or output has no role in a signature; the message names it.
@@ -194,7 +194,7 @@ def _state_of(tensors: Any) -> State:
 
 
 def _with_constants(state: State, constants: State) -> State:
-    # What the graph reads itself: tensors that the module has in no parameter and no buffer.
+    # The graph reads these itself: tensors that are not parameters or buffers of the module.
     numbers = TensorIds(state)
     if twice := [name for name in constants if name in state]:
         raise UnsupportedProgram(
@@ -206,7 +206,7 @@ def _with_constants(state: State, constants: State) -> State:
 
 @frozen(eq=False)
 class _Roles:
-    """What the inputs and outputs of one graph are for."""
+    """Finds the roles of the inputs and outputs of one graph."""
 
     found: Described
     convention: Convention
@@ -215,16 +215,16 @@ class _Roles:
 
     @cached_property
     def leaf_of(self) -> Mapping[int, int]:
-        """The number among all arguments of each that is a tensor, by its number among those."""
+        """Maps the index of a tensor among the tensor arguments to that among all arguments."""
         return _tensors_among(self.convention.leaves)
 
     @cached_property
     def result_of(self) -> Mapping[int, int]:
-        """The same for results."""
+        """Likewise for results."""
         return _tensors_among(self.convention.results)
 
     def applied(self, graph: Graph) -> tuple[Graph, Signature]:
-        """Return the graph with state first among its inputs, then arguments and tangents, and its signature."""
+        """Return the graph, with its inputs in the order state, arguments, tangents, and its signature."""
         state: list[tuple[Input, InputSpec]] = []
         users: dict[int, Input] = {}
         tangents: list[tuple[int, Input]] = []
@@ -255,7 +255,7 @@ class _Roles:
         """Return the slot that a descriptor of a parameter or buffer names."""
         name = self.named(desc.target)
         if name not in self.state:
-            raise UnsupportedProgram(f"{place} is {name!r}, and there is no tensor of that name; pass the module that was traced")
+            raise UnsupportedProgram(f"{place} is {name!r}, but `state` has no tensor of that name; pass the traced module")
         return name
 
     def tangent(self, desc: Any, place: str) -> int:
@@ -264,11 +264,11 @@ class _Roles:
         if kind(output) == "InputMutationAOTOutput":
             raise refusal(desc, place, named=self.named, fault=WRITTEN)
         if kind(output) != "PlainAOTOutput" or output.idx not in self.result_of:
-            raise refusal(output, f"{place} is the tangent of what", named=self.named)
+            raise refusal(output, f"{place} is the tangent of an output which", named=self.named)
         return self.result_of[output.idx]
 
     def in_spec(self, tangents: int) -> Any:
-        """Return the pytree of the arguments, with the tangents, where there are some, as a keyword argument."""
+        """Return the pytree of the arguments, with any tangents as a keyword argument."""
         if not tangents:
             return self.convention.in_spec
         args, kwargs = self.convention.in_spec.children()
@@ -280,7 +280,7 @@ class _Roles:
     def user_inputs(
         self, graph: Graph, users: Mapping[int, Input], tangents: Sequence[tuple[int, Input]], in_spec: Any
     ) -> list[tuple[Input, InputSpec]]:
-        """Return the arguments, those that are literals included, and the tangents."""
+        """Return the arguments, literals included, and the tangents."""
         paths = ArgumentTree.of(in_spec, self.convention.names).paths
         names = Names([formal.name for formal in graph.inputs] + [node.name for node in graph.nodes])
         pairs: list[tuple[Input, InputSpec]] = []
@@ -292,10 +292,10 @@ class _Roles:
         return pairs + [(one, UserInput(type_of(one.meta.get("val")), path, tangent_of=of)) for (of, one), path in behind]
 
     def outputs(self, output: Arg, before: int) -> tuple[tuple[Arg, ...], tuple[OutputSpec, ...]]:
-        """Return what the graph returns, and what it is for: new contents, results with literals among them, gradients.
+        """Return the outputs of the graph and their roles: new contents, results (literals included), gradients.
 
         Args:
-            output: what the graph returns.
+            output: the output of the graph.
             before: the number of inputs before the arguments.
         """
         assert isinstance(output, tuple | Items)
@@ -308,25 +308,25 @@ class _Roles:
                 case "PlainAOTOutput" if desc.idx in self.result_of:
                     results[self.result_of[desc.idx]] = arg
                 case "InputMutationAOTOutput":
-                    target = self.target(desc.mutated_input, f"{place} is the new contents of what")
+                    target = self.target(desc.mutated_input, f"{place} is the new contents of an input which")
                     written.append((arg, StateMutation(target) if type(target) is str else InputMutation(before + int(target))))
                 case "ForwardTokenAOTOutput" | "BackwardTokenAOTOutput":
                     written.append((arg, Token()))
                 case "GradAOTOutput":
-                    target = self.target(desc.grad_of, f"{place} is the gradient to what")
+                    target = self.target(desc.grad_of, f"{place} is the gradient to an input which")
                     gradients.append((arg, StateGradient(target) if type(target) is str else InputGradient(int(target))))
                 case "NoneType" if arg is None:
-                    pass  # the gradient to what needs none
+                    pass  # the input requires no gradient
                 case _:
                     raise refusal(desc, place, named=self.named)
-        given: list[tuple[Arg, OutputSpec]] = [
+        results: list[tuple[Arg, OutputSpec]] = [
             (results[number] if leaf is TENSOR else leaf, UserOutput()) for number, leaf in enumerate(self.convention.results)
         ]
-        pairs = [*written, *given, *gradients]
+        pairs = [*written, *results, *gradients]
         return tuple([arg for arg, _ in pairs]), tuple([spec for _, spec in pairs])
 
     def target(self, desc: Any, place: str) -> str | int:
-        """Return the slot of a parameter or buffer, or the number of an argument, that an output belongs to."""
+        """Return the slot of a parameter or buffer, or the index of an argument, to which an output belongs."""
         match kind(desc):
             case "ParamAOTInput" | "BufferAOTInput":
                 return self.slot(desc, place)

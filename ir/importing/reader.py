@@ -1,6 +1,6 @@
 """The one reader of fx graphs: those of a ``GraphModule`` and of the modules nested in it become ``Graph`` values.
 
-A ``Front`` answers what tracers spell differently: module stacks, attributes, operators, meta, and which graphs there are.
+A ``Front`` reads the parts that depend on the tracer: module stacks, attributes, operators, meta, and nested graphs.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class Job:
     """A graph module to read, and its role."""
 
     name: str
-    """What the program calls its graph."""
+    """The name of its graph in the program."""
     module: Any = field(repr=False)
     holder: Any = field(default=None, repr=False)
     """The module whose state its reads name."""
     prefix: str = ""
-    """The path from the holder to it."""
+    """The path of the graph module from the holder."""
 
 
 class Operators:
-    """One ``Op`` for each function and method; functions of one name get different ones.
+    """Keeps one ``Op`` for each function and method; functions with the same name get distinct ones.
 
     Args:
-        declared: what operators of other libraries are declared to do.
+        declared: the declared effects of operators of other libraries.
 
     >>> operators = Operators({})
     >>> operators.function(lambda: 1).name == operators.function(lambda: 2).name
@@ -92,10 +92,10 @@ class Operators:
 
 
 class Front:
-    """Reads the graphs of one graph module, those nested in it included; its methods answer what tracers spell differently.
+    """Reads the graphs of one graph module, nested ones included; its methods read the parts that depend on the tracer.
 
     Args:
-        declared: what operators of other libraries are declared to do.
+        declared: the declared effects of operators of other libraries.
         origins: whether nodes and inputs get an origin.
     """
 
@@ -109,8 +109,8 @@ class Front:
         """Fill ``graphs``: the root under ``""``.
 
         Raises:
-            InvalidProgram: a name that no graph can have, or a value that is used before it is defined.
-            UnsupportedProgram: something that cannot be represented faithfully.
+            InvalidProgram: a name is invalid, or a value is used before it is defined.
+            UnsupportedProgram: it cannot be represented faithfully.
         """
         self.todo.append(Job("", module, module))
         while self.todo:
@@ -120,7 +120,7 @@ class Front:
                 self.graphs[job.name] = self.settled(reader, reader.graph())
 
     def settled(self, at: GraphReader, graph: Graph) -> Graph:  # noqa: ARG002
-        """Return a graph that was read, with nodes in the calls of their neighbours."""
+        """Return the graph with stray nodes moved into the calls of their neighbours."""
         return graph
 
     def stack(self, at: GraphReader, fx_node: Any) -> Stack | None:
@@ -128,11 +128,11 @@ class Front:
         raise NotImplementedError
 
     def meta(self, fx_node: Any) -> dict[str, Any]:
-        """Return what is known of a value."""
+        """Return the meta of a value."""
         return fx_node.meta
 
     def attribute(self, at: GraphReader, fx_node: Any) -> Get | Arg:
-        """Return what a ``get_attr`` node is: a read of state, a body, or a literal."""
+        """Return the read of state, body, or literal of a ``get_attr`` node."""
         raise NotImplementedError
 
     def call(self, at: GraphReader, fx_node: Any) -> None:
@@ -156,13 +156,13 @@ class GraphReader:
         self.front = front
         self.job = job
         self.user: Any = None
-        """The fx node that is read."""
+        """The current fx node."""
         self.known: dict[Any, Arg] = {}
         self.inputs: dict[str, Input] = {}
         self.nodes: list[Node] = []
         self.stacks: dict[str, Stack | None] = {}
         self.renamed: dict[str, str] = {}
-        """Results of in-place operators on inputs, which are these inputs."""
+        """Results of in-place operators on inputs, by name, with the inputs that they are."""
         self.output: Arg = ()
         self.names = Names([])
 
@@ -185,17 +185,17 @@ class GraphReader:
         except KeyError as error:
             if not isinstance(error.args[0], FxNode):
                 raise
-            fault = f"it uses {str(error.args[0].name)!r}, which no node before it in its graph defines"
+            fault = f"it uses {str(error.args[0].name)!r}, which no earlier node of its graph defines"
             raise self.invalid("earlier-values", fault, "keep the node that makes the value, before its users") from error
         return Graph(tuple(self.inputs.values()), tuple(self.nodes), self.output)
 
     def invalid(self, rule: str, fault: str, advice: str) -> InvalidProgram:
-        """Return the error for the node that is read."""
+        """Return the error for the current node."""
         name, source = str(self.user.name), source_of(self.user.meta)
         return InvalidProgram([Violation(rule, fault, graph=self.job.name, node=name, source=source, advice=advice)])
 
     def check_name(self, name: object, what: str) -> None:
-        """Refuse what is not a name of Python."""
+        """Raise if a name is not an identifier of Python."""
         if not is_identifier(name):
             fault = f"{short(name)} cannot be {what}: it is not an identifier of Python, or has invisible characters"
             raise self.invalid("names", fault, "rename it in the fx graph")
@@ -220,7 +220,7 @@ class GraphReader:
         self.add(self.front.operators.function(fx_node.target), self.arguments(fx_node.args), self.keywords(fx_node.kwargs))
 
     def add(self, do: Any, args: tuple[Arg, ...] = (), kwargs: tuple[tuple[str, Arg], ...] = ()) -> None:
-        """Add the node of the fx node that is read."""
+        """Add the node of the current fx node."""
         fx_node, front = self.user, self.front
         name = fx_node.name
         try:
@@ -240,7 +240,7 @@ class GraphReader:
         self.known[fx_node] = result
 
     def helper(self, suffix: str, do: Any, args: tuple[Arg, ...] = ()) -> Ref:
-        """Add a further node before the one that is read, and return its use."""
+        """Add a node before the current one, and return a reference to it."""
         name = self.names.fresh(f"{self.user.name}_{suffix}")
         self.nodes.append(Node(name, do, args, stack=self.front.stack(self, self.user) or ()))
         return Ref(name)
@@ -267,7 +267,7 @@ class GraphReader:
             return tuple(arg) if kind is tuple else Items(arg)  # most are sizes
         if isinstance(arg, list):
             return Items(self.arguments(arg))
-        if isinstance(arg, tuple):  # fx keeps named tuples, and makes plain ones of all others
+        if isinstance(arg, tuple):  # fx keeps named tuples, and turns all others into plain ones
             parts = self.arguments(arg)
             is_named = pytree.is_namedtuple_instance(arg)
             return self.helper("tuple", self.front.operators.function(kind), parts) if is_named else parts
@@ -279,14 +279,14 @@ class GraphReader:
 
 
 def checked_nodes(graph: Any, name: str) -> list[Any]:
-    """Return the nodes of an fx graph if it has one ``output``, as its last node: torch returns there, and runs nothing after it.
+    """Return the nodes of an fx graph; its last node must be its only ``output``, because torch runs nothing after it.
 
     Args:
         graph: the fx graph.
-        name: what the program calls it.
+        name: its name in the program.
 
     Raises:
-        InvalidProgram: it has none, or several, or nodes after it.
+        InvalidProgram: it has no or several outputs, or nodes after the output.
 
     >>> checked_nodes(torch.fx.symbolic_trace(torch.nn.ReLU()).graph, "")
     [input_1, relu, output]
@@ -296,15 +296,15 @@ def checked_nodes(graph: Any, name: str) -> list[Any]:
     if places == [len(nodes) - 1]:
         return nodes
     if len(places) == 1:
-        fault = f"the fx graph has {nodes[places[0] + 1].name!r} after its output, where nothing runs"
+        fault = f"the fx graph has the node {nodes[places[0] + 1].name!r} after its output, which never runs"
     else:
         fault = f"the fx graph has {len(places) or 'no'} output nodes, not one"
-    advice = "let graph.output(...) be called once and be the last node"
+    advice = "call graph.output(...) once, at the end"
     raise InvalidProgram([Violation("signature-outputs", fault, graph=name, node="output", advice=advice)])
 
 
 def where(fx_node: Any) -> str:
-    """Return how messages name a node: with the line of the user where that is known."""
+    """Return the name of a node for messages, with the user's source line if it is known."""
     trace = str(fx_node.meta.get("stack_trace") or "").strip().splitlines()
     name = fx_node.name if is_identifier(fx_node.name) else short(fx_node.name)
     return f"node {name}" + (f" ({trace[-2].strip()})" if len(trace) > 1 else "")

@@ -1,7 +1,7 @@
-"""Module stacks: how tracers write them, those of backward nodes, and how calls are noted while a function is traced.
+"""Read module stacks, find those of backward nodes, and record calls while a function is traced.
 
-Autograd runs outside of all modules.  A backward node belongs in the call of the forward node that it is the gradient of, which
-tracers record in several ways; a sum of gradients, for which they record nothing, belongs to the value that was used twice.
+Autograd runs outside of all modules.  A backward node is placed in the call of its forward node, which tracers record in
+several ways.  A sum of gradients, for which they record nothing, is placed at the uses of the value that was used twice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TABLE = "_modules"
 """The attribute in which a module keeps its children."""
 
 EXPORT_ROOT = "_export_root"
-"""How the exporter calls the root in the bodies of operators."""
+"""The exporter's names of the root in the bodies of operators."""
 
 Entries = tuple[tuple[str, tuple[str, Any]], ...]
 """A module stack as tracers write it: pairs of a key and (path, class)."""
@@ -56,8 +56,8 @@ class StackReader:
         """Return the stack below the root module, or None if the tracer wrote none.
 
         Args:
-            raw: what the tracer wrote.
-            below: a module whose own call is left out, with all that is inside it.
+            raw: the stack in the tracer's format.
+            below: a module whose call is left out, with all calls inside it.
 
         Raises:
             AttributeError, TypeError, ValueError: it is not a dict of key to (path, class).
@@ -82,15 +82,15 @@ class StackReader:
         return frame
 
     def _note(self, place: str, kind: Any) -> None:
-        if kind:  # "" where a program that was made again does not know the class
+        if kind:  # "" if a program that was exported again does not know the class
             self.types.setdefault(place, class_name(kind))
 
 
 class ExportedStacks(StackReader):
     """Reads the stacks of an exported program.
 
-    A strict export names a module by its identity and by the way on which it was reached.  Ways that are not in the hierarchy
-    are replaced by the first path of the module, if there is one.
+    A strict export names a module by its identity and by the attribute path that reached it.  Paths that are not in the
+    hierarchy are replaced by the first path of the module, if it has one.
 
     Args:
         places: the paths of the hierarchy, in order.
@@ -103,11 +103,11 @@ class ExportedStacks(StackReader):
     def __init__(self, places: Iterable[str] = (), nodes: Iterable[Any] = ()) -> None:
         super().__init__()
         self.objects: dict[str, dict[str, None]] = {}
-        """The paths under which calls of each module were made, by what the exporter calls the module."""
+        """The paths by which each module was called, by the exporter's name of the module."""
         self.where: dict[str, str] = {}
-        """The place of each way that is not a path of the hierarchy."""
+        """The path in the hierarchy, for each path that is not in it."""
         self.numbers: dict[tuple[str, str], str] = {}
-        """The number of each call that was reached on such a way, by way and key."""
+        """The number of each call through such a path, by path and key."""
         self._learn(dict.fromkeys(places), nodes)
 
     def _learn(self, places: Mapping[str, None], nodes: Iterable[Any]) -> None:
@@ -118,7 +118,7 @@ class ExportedStacks(StackReader):
             items = stack.items() if isinstance(stack, Mapping) else ()
             inner = [(value[0], key) for key, value in items if type(value) is tuple and value[0]]
             if inner and not inner[0][1].partition("@")[0].isdigit():
-                return  # the exporter named places
+                return  # the exporter wrote paths of the hierarchy
             for way, key in inner:
                 ways.setdefault(key.partition("@")[0], {})[way] = None
                 calls[way, key] = None
@@ -130,7 +130,7 @@ class ExportedStacks(StackReader):
         counts: dict[str, int] = {}
         for way, key in sorted(calls, key=lambda call: call[0] in self.where):
             place, number = self.where.get(way, way), key.rpartition("@")[2] if "@" in key else "0"
-            if way in self.where:  # they come behind calls that are named by their place
+            if way in self.where:  # they follow the calls under the path in the hierarchy
                 self.numbers[way, key] = str(counts.get(place, 0))
                 counts[place] = counts.get(place, 0) + 1
             else:
@@ -171,7 +171,7 @@ class ExportedStacks(StackReader):
 
 
 class TracedStacks(StackReader):
-    """Reads the stacks that any tracer wrote; those that cannot be read end where they cannot.
+    """Reads the stacks of any tracer; a stack ends at its first unreadable entry.
 
     >>> stacks = TracedStacks()
     >>> stacks.read({"": ("", "M"), "L__self___up": ("L['self'].up[0]", "Linear"), "x@1": ("up.0.act", "ReLU")})
@@ -204,7 +204,7 @@ class TracedStacks(StackReader):
 
 
 def read_place(text: object) -> str | None:
-    """Return the path that a tracer spelled; "" for the root, None if the text is not a place.
+    """Return the path that a tracer spelled; "" for the root, None if the text is not a path.
 
     >>> read_place("L['self'].layers[0].up"), read_place("layers.0"), read_place("L__self__")
     ('layers.0.up', 'layers.0', '')
@@ -236,19 +236,19 @@ Calls = tuple[Any, ...]
 
 @frozen
 class Traced:
-    """What a tracer recorded about the nodes of one graph."""
+    """Module stacks and backward nodes of one graph, as its tracer recorded them."""
 
     stacks: Mapping[torch.fx.Node, Mapping[Any, Any]]
-    """The module stack of each node that has one, as torch writes it; that of its forward node for a node of the backward."""
+    """The module stack of each node that has one, as torch writes it; backward nodes have that of their forward node."""
     backward: frozenset[str]
     """The names of the nodes of the backward."""
 
 
 def traced_backward(graph: torch.fx.Graph) -> Traced:
-    """Return which nodes of a graph are its backward, and the module stacks of the forward nodes that they belong to.
+    """Return the backward nodes of a graph, with the module stacks of their forward nodes.
 
     Args:
-        graph: of any tracer; most have no backward.
+        graph: from any tracer; most have no backward.
 
     >>> traced_backward(torch.fx.symbolic_trace(torch.nn.ReLU()).graph)
     Traced(stacks={}, backward=frozenset())
@@ -263,25 +263,25 @@ class _Placing:
     def __init__(self, nodes: Sequence[torch.fx.Node]) -> None:
         self.nodes = nodes
         self.calls: dict[torch.fx.Node, Calls] = {}
-        """The calls around each node that they are known of; () at the root."""
+        """The calls around each node, where they are known; () at the root."""
         self.numbers: list[int] = []
         self.by_number: dict[int, torch.fx.Node] = {}
         """The forward node of each number."""
         self.behind: set[torch.fx.Node] = set()
-        """Those before which autograd ran: it makes nodes of autograd, too, which numbers before theirs may be of."""
+        """Nodes before which autograd ran: it makes autograd nodes, too, which may have the numbers before theirs."""
         self.backward: set[torch.fx.Node] = set()
         self.sums: list[torch.fx.Node] = []
-        """Nodes of the backward that no forward node is known of."""
+        """Backward nodes without a known forward node."""
 
     def placed(self) -> Traced:
-        """Return what is known of all nodes."""
+        """Return the known stacks of all nodes."""
         is_behind = False
         for node in self.nodes:
             if self.is_backward(node):
                 is_behind = True
                 continue
             self.calls[node] = self.own(node)
-            # Of several nodes with one number the first made the node of autograd; no gradients are of the others.
+            # Of several nodes with one number, the first made the autograd node; the others have no gradients.
             number = node.meta.get("seq_nr")
             if type(number) is int and self.by_number.setdefault(number, node) is node:
                 self.behind.update([node] if is_behind else [])
@@ -300,19 +300,19 @@ class _Placing:
         return Traced(stacks, frozenset([node.name for node in self.backward]))
 
     def forward_of(self, node: torch.fx.Node) -> torch.fx.Node | None:
-        """Return the forward node that a backward node is for, if its number is known."""
+        """Return the forward node of a backward node, if its number is known."""
         meta = node.meta
         of_node = "autograd_backward" in meta and "is_gradient_acc" not in meta  # else the number is of another node
         number = meta.get("seq_nr")
         if not of_node or type(number) is not int:
             return None
-        # An operator that makes several nodes of autograd (under ``torch.func.grad``, one for each level) has the last number.
+        # An operator that makes several autograd nodes (under ``torch.func.grad``, one for each level) has the last number.
         place = bisect_left(self.numbers, number)
         found = self.by_number[self.numbers[place]] if place < len(self.numbers) else None
         return None if found in self.behind and self.numbers[place] != number else found
 
     def is_backward(self, node: torch.fx.Node) -> bool:
-        """Return whether a node is of the backward: autograd made it, or it adds what autograd made, outside of all modules."""
+        """Return whether autograd made a node, or it adds two values of autograd outside of all modules."""
         added = node.all_input_nodes if node.target is torch.ops.aten.add.Tensor and not self.own(node) else []
         if is_backward(node.meta) or (len(added) == 2 and self.backward.issuperset(added)):
             self.backward.add(node)
@@ -328,11 +328,11 @@ class _Placing:
         return ()
 
     def place_sums(self) -> None:
-        """Place the sums of gradients, and what else nothing is known of.
+        """Place the sums of gradients, and other nodes without a known forward node.
 
-        A sum is the gradient to a value that was used several times: it is in the innermost call that holds these uses, which
-        need not be where what is added was computed (``x + f(x)`` hands one gradient through).  Where that value is not known the
-        sum is in the innermost call that holds what is added, or one of that and what the sum goes to.
+        A sum is the gradient to a value that was used several times: it belongs in the innermost call around these uses.  Its
+        operands may come from elsewhere (``x + f(x)`` passes one gradient through).  If the value is unknown, the sum goes into
+        the innermost call around its operands, or around one operand and one user.
         """
         behind: dict[torch.fx.Node, list[torch.fx.Node]] = {}
         for node in reversed(self.sums):
@@ -347,27 +347,27 @@ class _Placing:
             self.calls[node] = common_prefix(uses) if uses else max(guessed, key=len)
 
     def uses(self, behind: Sequence[torch.fx.Node]) -> list[Calls]:
-        """Return the calls in which the value is used that a sum is the gradient to; none if that is not known.
+        """Return the calls that use the value to which a sum is the gradient; none if the value is unknown.
 
         Args:
-            behind: the nodes that the sum goes to, of which any may tell.
+            behind: the nodes that use the sum.
         """
         value = next((made for one in behind if (made := self.forward_of(one)) is not None), None)
         while value is not None:
             users = [user for user in _users(value) if user not in self.backward]
             if len(users) > 1:
                 return [self.calls.get(user, ()) for user in users]
-            # What is used once has no sum: its user handed the gradient through, as an addition does.
+            # A value with one use has no sum: its user passed the gradient through, as an addition does.
             value = next(iter(users), None)
         return []
 
     def known(self, nodes: Iterable[torch.fx.Node]) -> list[Calls]:
-        """Return the calls around those of some nodes that they are known of."""
+        """Return the known calls around some nodes."""
         return [self.calls[node] for node in nodes if node in self.calls]
 
 
 def _users(node: torch.fx.Node) -> list[torch.fx.Node]:
-    # The users of one of several results are behind its projections; a copy that autograd saved does not count.
+    # Users of a tuple are those of its projections; copies that autograd saved do not count.
     users = [one for user in node.users for one in (user.users if user.target is operator.getitem else (user,))]
     return [user for user in users if user.target is not torch.ops.aten.detach.default]
 
@@ -375,10 +375,10 @@ def _users(node: torch.fx.Node) -> list[torch.fx.Node]:
 def with_backward_calls(graph: Graph, backward: frozenset[str]) -> Graph:
     """Return the root graph with the backward nodes in separate calls, and marked as backward in their meta.
 
-    A module that the forward calls n times is called n times more: call ``n + k`` is the gradient of call ``k``.
+    A module that the forward calls n times gets n more calls: call ``n + k`` is the gradient of call ``k``.
 
     Args:
-        graph: the flat root; its backward nodes are in the calls that they are the gradients of.
+        graph: the flat root; its backward nodes are in the calls of their forward nodes.
         backward: the names of those nodes.
     """
     if not backward:
@@ -399,12 +399,12 @@ def with_backward_calls(graph: Graph, backward: frozenset[str]) -> Graph:
 
 @contextmanager
 def module_calls(module: torch.nn.Module) -> Generator[None]:
-    """Let ``make_fx`` note, while this is open, in which call of which module each operator is, those of the backward included.
+    """Let ``make_fx`` record the module call around each operator, those of the backward included.
 
-    ``import_fx`` reads it, and ``outline`` makes a forward and a backward body for each module of it.
+    ``import_fx`` reads the records, and ``outline`` makes a forward and a backward body for each module in them.
 
     Args:
-        module: what the traced function calls, also through ``torch.func.functional_call``; it is not changed.
+        module: the module that the traced function calls, also through ``torch.func.functional_call``; it is not changed.
 
     Raises:
         ArgumentError: it is not a module.
@@ -425,10 +425,10 @@ def module_calls(module: torch.nn.Module) -> Generator[None]:
 
 
 def noted_calls(root: torch.nn.Module) -> AbstractContextManager[None]:
-    """Note the module calls around each node that is traced while this is open.
+    """Record the module calls around each node that is traced in the context.
 
     Args:
-        root: the module that is traced; calls of it begin anew, calls of modules that it does not hold are not noted.
+        root: the traced module; a call of it restarts the numbers, and calls of modules outside it are not recorded.
 
     >>> with noted_calls(torch.nn.ReLU()):
     ...     y = torch.nn.ReLU()(torch.ones(2))
@@ -437,13 +437,13 @@ def noted_calls(root: torch.nn.Module) -> AbstractContextManager[None]:
 
 
 def _spelled(path: str) -> str:
-    # As Dynamo does, because names need not be identifiers.
+    # As in Dynamo, because names need not be identifiers.
     parts = path.split(".") if path else []
     return "L['self']" + "".join([f".{part}" if part.isidentifier() else f"[{part!r}]" for part in parts])
 
 
 class _Noted:
-    """The calls of modules that are running."""
+    """Records the running calls of modules."""
 
     def __init__(self, root: torch.nn.Module) -> None:
         self.root = root
@@ -454,43 +454,43 @@ class _Noted:
         self.outside: dict[str, tuple[Any, ...]] = {}
         """The calls around the first call of each module."""
         self.running: list[tuple[Any, ...]] = []
-        """Of each call that is running all calls around what it runs, as entries of a module stack."""
+        """For each running call, the stack of calls up to it, as entries of a module stack."""
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that calls a module as another one does, and notes it.
+        """Wrap a function that calls a module, to record the call.
 
         Args:
-            call: what calls a module.
+            call: calls a module.
         """
 
         def noted(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_dynamo_compiling():  # the body of an operator, of which the tracer learns nothing
+            if torch.compiler.is_dynamo_compiling():  # the body of an operator, whose calls the tracer does not record
                 return call(module, *args, **kwargs)
             path = self.paths.get(id(module)) if threading.get_ident() == self.thread else None
             if path is None:
                 return call(module, *args, **kwargs)
             self.running.append(self.calls(path, module))
-            self.tell()
+            self.write_stack()
             try:
                 return call(module, *args, **kwargs)
             finally:
                 self.running.pop()
-                self.tell()
+                self.write_stack()
 
         return noted
 
     def calls(self, path: str, module: torch.nn.Module) -> tuple[Any, ...]:
-        """Return the calls around what a module runs that is called now."""
+        """Return the calls around the nodes of a module that is called now."""
         if module is self.root and not self.running:
             self.counts.clear()  # torch runs the module once before it traces it
-        # What autograd calls was called before, in the same modules: it is computed again for the backward.
+        # Autograd recomputes modules (checkpointing) that were called before, in the same modules.
         outside = self.running[-1] if self.running else self.outside.get(path, ())
         self.outside.setdefault(path, outside)
         number = self.counts[path] = self.counts.get(path, -1) + 1
         return (*outside, (f"{path}@{number}", (_spelled(path), class_name(type(module)))))
 
-    def tell(self) -> None:
-        """Write the calls into the meta of what is traced next."""
+    def write_stack(self) -> None:
+        """Write the running calls into the meta of the nodes that are traced next."""
         meta = torch.fx.traceback.get_current_meta()
         if self.running:
             meta["nn_module_stack"] = dict(self.running[-1])

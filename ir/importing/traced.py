@@ -1,7 +1,7 @@
-"""The front of graphs that any tracer made: ``call_module``, ``call_method`` and reads of state included.
+"""The front for graphs of any tracer, with ``call_module``, ``call_method`` and reads of state.
 
-Each graph module is read once for each role that it plays: the root, the body of its calls, or a body that an operator takes.
-The effects of a node come from its operator alone; they are unknown if the operator is.
+Each graph module is read once for each of its roles: the root, the body of its calls, or a body that an operator takes.
+The effects of a node come from its operator alone; those of an unknown operator are unknown.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ VALUES = (torch.Tensor, int, float, bool, complex, str, *SYMBOLIC, type(None))
 
 
 class TracedFront(Front):
-    """What tracers spell differently from exporters.
+    """Reads the graphs of any tracer.
 
     Args:
         root: the root; it is not changed.
         values: fake values of nodes that have none in their meta.
-        declared: what operators of other libraries are declared to do.
+        declared: the declared effects of operators of other libraries.
     """
 
     def __init__(self, root: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Said) -> None:
@@ -54,7 +54,7 @@ class TracedFront(Front):
         """How often each module was called, by the module that calls it and the path from there."""
         self._names = Names([""])
         self._roles: dict[tuple[int, int, str], str] = {}
-        for fx_node in root.graph.nodes:  # which numbers of calls the stacks use must be known before a call is numbered
+        for fx_node in root.graph.nodes:  # collect the call numbers of the stacks before numbering a call
             self._stack(fx_node)
         self.read(root)
         self.graphs[""] = with_backward_calls(self.graphs[""], self.traced.backward)
@@ -69,7 +69,7 @@ class TracedFront(Front):
         return self.stacks.read(raw, below=below)
 
     def meta(self, fx_node: Any) -> dict[str, Any]:
-        """Return what the tracer wrote, ``val`` where it can be known, and ``tag``."""
+        """Return the meta from the tracer, with ``val`` where it is known, and ``tag``."""
         meta: dict[str, Any] = dict(fx_node.meta)
         if "val" not in meta and (value := self.value(fx_node)) is not None:
             meta["val"] = value
@@ -85,14 +85,14 @@ class TracedFront(Front):
         return None
 
     def attribute(self, at: GraphReader, fx_node: Any) -> Get | Arg:
-        """Return a read of state; a graph module that operators are given is a body, and None is a literal."""
+        """Return a read of state, the body for a graph module that operators take, or a literal for None."""
         owner, value = find(at.job.module, fx_node.target)
         name = fx_node.target.rpartition(".")[2]
         if isinstance(value, torch.nn.Module):
             takers = [user for user in fx_node.users if not self._takes_bodies(user)]
             if takers or not isinstance(value, torch.fx.GraphModule):
                 user = where(takers[0]) if takers else "it"
-                raise UnsupportedProgram(f"{user} uses the module {fx_node.target!r} as a value; only calls of it are known")
+                raise UnsupportedProgram(f"{user} uses the module {fx_node.target!r} as a value; modules can only be called")
             wanted = f"{at.job.name}.{fx_node.target}" if at.job.name else f"${fx_node.target}"
             return Body(self._body(value, wanted, at.job.holder, _path(at.job, fx_node.target)))
         if value is None or isinstance(value, TREES):
@@ -110,7 +110,7 @@ class TracedFront(Front):
         return user.op == "call_function" and bool(self.operators.function(user.target).effects.through_bodies)
 
     def _body(self, module: torch.fx.GraphModule, wanted: str, holder: torch.nn.Module, prefix: str = "") -> str:
-        # The id of the graph of a nested module, which is read later.
+        # The graph itself is read later.
         key = (id(module), id(holder), prefix)
         name = self._roles.get(key)
         if name is None:
@@ -124,11 +124,11 @@ class TracedFront(Front):
         if fx_node.op == "call_module":
             self._call_module(at, fx_node, args, kwargs)
         elif fx_node.op != "call_method":
-            raise UnsupportedProgram(f"there is no {short(fx_node.op)} node in fx")
+            raise UnsupportedProgram(f"{short(fx_node.op)} is not an fx opcode")
         else:
             at.check_name(fx_node.target, "the name of a method")
             if not args:
-                raise UnsupportedProgram("a method is called on its first argument, and this call has no argument")
+                raise UnsupportedProgram("call_method needs the object as its first argument; this call has no arguments")
             at.add(self.operators.method(fx_node.target, of_tensor=self._is_tensor(fx_node.args[0])), args, kwargs)
 
     def _is_tensor(self, arg: Any) -> bool:
@@ -137,7 +137,7 @@ class TracedFront(Front):
         )
 
     def _call_module(self, at: GraphReader, fx_node: Any, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...]) -> None:
-        # A call of the body where a graph shows all that the module does, else of the module as it is.
+        # Call the body if the graph shows all effects of the module, else the module as it is.
         _, module = find(at.job.module, fx_node.target)
         if not isinstance(module, torch.nn.Module):
             raise UnsupportedProgram(f"{fx_node.target!r} is {short(module)}, not a module")
@@ -166,7 +166,7 @@ class TracedFront(Front):
 
 
 def _path(job: Job, target: str) -> str:
-    # A path of the module as its holder writes it.
+    # The path as the holder of the module writes it.
     return target if target.startswith("/") else join(job.prefix, target)
 
 
@@ -175,7 +175,7 @@ def _is_value(value: Any) -> bool:
 
 
 def is_transparent(module: torch.nn.Module) -> bool:
-    """Return whether the graph of a module shows all that a call of it does.
+    """Return whether a call of a module runs its graph and nothing else.
 
     >>> is_transparent(torch.fx.symbolic_trace(torch.nn.ReLU())), is_transparent(torch.nn.ReLU())
     (True, False)
@@ -190,7 +190,7 @@ def parameters_of(module: torch.fx.GraphModule) -> list[Parameter]:
     """Return the parameters of a graph module that takes no pytrees.
 
     Raises:
-        InvalidProgram: a parameter has a name that no function can have.
+        InvalidProgram: a parameter has an invalid name.
 
     >>> [parameter.name for parameter in parameters_of(torch.fx.symbolic_trace(torch.nn.ReLU()))]
     ['input']
@@ -212,7 +212,7 @@ def find(module: torch.nn.Module, target: str) -> tuple[torch.nn.Module, Any]:
     """Return the module that has an attribute, and the attribute.
 
     Raises:
-        UnsupportedProgram: there is no such attribute.
+        UnsupportedProgram: the attribute does not exist.
 
     >>> find(torch.nn.Sequential(torch.nn.ReLU()), "0.inplace")
     (ReLU(), False)
@@ -227,7 +227,7 @@ def find(module: torch.nn.Module, target: str) -> tuple[torch.nn.Module, Any]:
 
 
 class Attributes:
-    """The state of one root module, as far as it was found.
+    """Collects the state of one root module.
 
     Args:
         root: the module.
@@ -239,7 +239,7 @@ class Attributes:
         self.paths: dict[int, list[str]] = {}
         """All paths of each module, by its identity."""
         self.constants: dict[str, Any] = {}
-        """What graphs read that is neither parameter nor buffer nor module, by path from the root."""
+        """Other attributes that graphs read (not parameters, buffers or modules), by path from the root."""
         self.held: dict[str, torch.nn.Module] = {}
         """Modules that are called as they are, by path from the root."""
         for path, module in root.named_modules(remove_duplicate=False):
@@ -247,12 +247,12 @@ class Attributes:
             self.paths.setdefault(id(module), []).append(path)
 
     def read(self, holder: torch.nn.Module, target: str, value: Any) -> None:
-        """Remember that a graph of a module reads an attribute that need not be a parameter or a buffer."""
+        """Record that a graph of a module reads an attribute, which may be neither parameter nor buffer."""
         for path in self._places(holder):
             self.constants.setdefault(join(path, target), value)
 
     def hold(self, holder: torch.nn.Module, target: str, module: torch.nn.Module) -> None:
-        """Remember that a graph of a module calls a module as it is."""
+        """Record that a graph of a module calls a module as it is."""
         for path in self._places(holder):
             self.held[join(path, target)] = module
 
@@ -260,7 +260,7 @@ class Attributes:
         return self.paths.get(id(holder), [])
 
     def state(self) -> State:
-        """Return all state, in the order in which ``state_dict`` has it."""
+        """Return all state, in the order of ``state_dict``."""
         numbers = TensorIds()
         slots: dict[str, Slot] = {}
         for path, module in self.modules.items():
@@ -291,8 +291,8 @@ class Attributes:
             yield name, numbers.slot(value, SlotKind.BUFFER, persistent=name not in unsaved)
 
     def hierarchy(self, traced: dict[str, str]) -> tuple[Module, ...]:
-        """Return the modules: those that are there, then those that only stacks name, with all that hold them."""
-        # A graph module has a class of its own.
+        """Return the existing modules, then those that only stacks name, with their parents."""
+        # Each graph module has a distinct generated class.
         graph = torch.fx.GraphModule
         types = {path: class_name(graph if isinstance(found, graph) else type(found)) for path, found in self.modules.items()}
         kinds: dict[str, str | None] = {path: kind for path, kind in types.items() if not self._is_inside(path)}
@@ -308,11 +308,11 @@ class Attributes:
 
 
 PLAIN_MODULE = "torch.nn.modules.module.Module"
-"""What a GraphModule puts where a tracer went through a module; the stacks know what it was."""
+"""The class with which a GraphModule replaces a traced-through module; the stacks have the original class."""
 
 
 def relative_path(target: str) -> str:
-    """Return the path that a target names, as the body of its module writes it: lowered modules reach the root through ``/``.
+    """Return the path of a target as the body of its module writes it: lowered modules reach the root through ``/``.
 
     >>> relative_path("a.b"), relative_path("/.a.b")
     ('a.b', '/a.b')

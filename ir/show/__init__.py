@@ -1,4 +1,4 @@
-"""Display values: colours on a terminal and markup in notebooks.
+"""Display values with colours on a terminal and as markup in notebooks.
 
 Each file is imported when it is first needed.
 """

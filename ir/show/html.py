@@ -1,8 +1,8 @@
 """Markup for notebooks, and short descriptions of values and nodes for all forms.
 
-A program that is shown need not be valid, so nothing here relies on a field: it is shown that a value cannot be printed.
-Pages have no script, no link and no id, so any number of them stand in one notebook.  The colours are that of the text around,
-mixed with some of ours, so that they are legible in the dark and the light themes of any notebook.
+Programs need not be valid, so nothing here relies on a field: a value that cannot be printed is shown as such.
+Pages have no scripts, links or ids, so a notebook may have any number of them.  Colours are mixed with that of the surrounding
+text, so that they are legible in dark and light themes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ..verify.findings import source_of
 from .styled import WORDS
 
 __all__ = [
-    "ROWS", "Room", "code", "described", "dim", "fold", "listed", "more", "page", "safely", "said_line", "shown", "source_line",
-    "table", "text", "titled",
+    "ROWS", "Room", "code", "described", "dim", "fold", "imported_line", "listed", "more", "page", "safely", "shown",
+    "source_line", "table", "text", "titled",
 ]  # fmt: skip
 
 LONGEST = 240
@@ -49,11 +49,11 @@ STYLE = """
 .purefx .defined,.purefx .place{color:color-mix(in srgb,#2f86d6 50%,currentColor)}
 .purefx .keyword,.purefx .rule{font-weight:600}
 """
-"""Half of each colour is that of the text around, which is dark on a light page and light on a dark one."""
+"""Half of each colour is that of the surrounding text, which is dark on a light page and light on a dark one."""
 
 
 class Room:
-    """How many lines may still be shown, so that a page of any program is of a bounded size.
+    """Counts the lines that may still be shown, which bounds the size of a page.
 
     >>> room = Room(5)
     >>> room.take(3), room.take(3), room.take(3)
@@ -64,14 +64,14 @@ class Room:
         self.left = lines
 
     def take(self, wanted: int) -> int:
-        """Return how many of some lines may be shown, and count them."""
-        taken = min(wanted, self.left)
-        self.left -= taken
-        return taken
+        """Return how many of the wanted lines may be shown, and count them."""
+        count = min(wanted, self.left)
+        self.left -= count
+        return count
 
 
 def text(value: object, longest: int = LONGEST) -> str:
-    r"""Return a text of anybody's as markup: one line, printable, escaped, and cut where it is long.
+    r"""Return any text as markup: one line, printable, escaped, and cut if it is long.
 
     >>> text("<b>\x1b")
     '&lt;b&gt;\\x1b'
@@ -89,7 +89,7 @@ def dim(value: object) -> str:
 
 
 def code(line: object) -> str:
-    """Return a line of the text form as markup, its words in colours.
+    """Return a line of the text form as markup, with coloured words.
 
     >>> code('y = aten.relu.default(x)')
     '<span class="defined">y</span> = <span class="operator">aten.relu.default</span>(x)'
@@ -124,12 +124,12 @@ def table(rows: Iterable[Sequence[str]]) -> str:
 
 
 def fold(head: str, body: str, *, is_open: bool = False) -> str:
-    """Return a head with something below that folds; the head alone where there is nothing.
+    """Return a head with a body that folds; the head alone if the body is empty.
 
     Args:
         head: markup of one line.
         body: markup.
-        is_open: whether it begins unfolded.
+        is_open: whether it starts unfolded.
 
     >>> fold("state", "w"), fold("state", "")
     ('<details><summary>state</summary>w</details>', '<div>state</div>')
@@ -142,8 +142,8 @@ def listed(what: str, lines: Sequence[str], count: int) -> str:
 
     Args:
         what: its name.
-        lines: those that are shown, as markup.
-        count: how many there are.
+        lines: the shown lines, as markup.
+        count: the number of all lines.
 
     >>> listed("steps", ["outline()"], 2).endswith("... 1 line more, which print(...) shows</span></div></details>")
     True
@@ -156,7 +156,7 @@ def listed(what: str, lines: Sequence[str], count: int) -> str:
 
 
 def more(count: int, word: str) -> str:
-    """Return a line with the number of omitted lines; nothing if none is omitted.
+    """Return a line with the number of omitted lines; nothing for 0.
 
     >>> more(0, "node"), more(1234, "node")
     ('', '<div><span class="dim">... 1,234 nodes more, which print(...) shows</span></div>')
@@ -176,14 +176,14 @@ def page(*parts: str) -> str:
 UNPRINTABLE = "(cannot be printed)"
 
 MOST = 600
-"""Characters of a text; a program may have any number in one name."""
+"""Characters of a text; names in programs may be of any length."""
 
 
 def safely(printed: Callable[[], Any], otherwise: Any = UNPRINTABLE) -> Any:
     """Return the result of a function, or another value if it raises.
 
     Args:
-        printed: looks at a value that may be anything.
+        printed: prints a value of any type.
         otherwise: the result if the function raises.
 
     >>> safely(lambda: 1 // 0), safely(lambda: 1)
@@ -191,7 +191,7 @@ def safely(printed: Callable[[], Any], otherwise: Any = UNPRINTABLE) -> Any:
     """
     try:
         return printed()
-    except Exception:  # noqa: BLE001  garbage may refuse anything; what is around it is shown all the same
+    except Exception:  # noqa: BLE001  an invalid value may raise anything; the rest of the page is still shown
         return otherwise
 
 
@@ -199,8 +199,8 @@ def shown(text: Any, longest: int = MOST) -> str:
     r"""Return a text on one line, printable and not too long.
 
     Args:
-        text: anything; its ``str`` is taken.
-        longest: after how many characters it is cut.
+        text: any object; its ``str`` is shown.
+        longest: the number of characters after which it is cut.
 
     >>> shown("a\nb"), len(shown("x" * 10**6)), shown("x" * 10**6)[-13:]
     ('a\\nb', 614, '... (1000000)')
@@ -211,10 +211,10 @@ def shown(text: Any, longest: int = MOST) -> str:
 
 
 def described(value: Any) -> str | None:
-    """Describe a value in a word or two; return None if nothing is known.
+    """Describe a value in a word or two; return None if it is unknown.
 
     Args:
-        value: what meta has as ``val``.
+        value: the ``val`` of a meta.
 
     >>> described(torch.ones(2, 3)), described((torch.ones(1, dtype=torch.bool), 7)), described(None) is None
     ('f32[2, 3] cpu', '(bool[1] cpu, 7)', True)
@@ -229,7 +229,7 @@ def described(value: Any) -> str | None:
 
 
 def source_line(meta: Any) -> str | None:
-    r"""Return the innermost line of the user's that made a node, where there is one that is not torch's; else torch's, or None.
+    r"""Return the innermost source line that made a node: the user's, else torch's, or None.
 
     Args:
         meta: of the node.
@@ -238,13 +238,13 @@ def source_line(meta: Any) -> str | None:
     'm.py:3 in forward: return -x'
     """
     trace = meta.get("stack_trace")
-    return said_line(Imported("", "", trace=trace)) or source_of(meta) if isinstance(trace, str) else None
+    return imported_line(Imported("", "", trace=trace)) or source_of(meta) if isinstance(trace, str) else None
 
 
-def said_line(origin: Imported) -> str | None:
-    r"""Return the line of the user that made an imported node, or None.
+def imported_line(origin: Imported) -> str | None:
+    r"""Return the user's source line that made an imported node, or None.
 
-    >>> said_line(Imported("y", "toy.neg", trace='  File "m.py", line 3, in forward\n    return -x'))
+    >>> imported_line(Imported("y", "toy.neg", trace='  File "m.py", line 3, in forward\n    return -x'))
     'm.py:3 in forward: return -x'
     """
     found = line_of(origin)

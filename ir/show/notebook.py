@@ -1,7 +1,7 @@
-"""What a notebook shows of a program, a graph, a diff and a finding: compact, folded, of a bounded size.
+"""Notebook pages of a program, a graph, a diff and a finding: compact, folded, of a bounded size.
 
-A page states what it leaves out.  Programs that are not valid are shown as far as they can be.  Steps, histories and pictures are
-in ``purefx.report``; counts show themselves in ``purefx.stats``.
+A page states its omissions.  Invalid programs are shown as far as possible.  Steps, histories and pictures are in
+``purefx.report``; counts are in ``purefx.stats``.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ LINES = 600
 """Nodes, or lines of a diff, on one page."""
 
 BODIES = 200
-"""Bodies that have a line of their own."""
+"""Bodies that get a line each."""
 
 OPEN = 60
-"""The root begins unfolded if it has no more lines."""
+"""The root starts unfolded if it has at most so many lines."""
 
 FINDINGS = 12
 
 SUMMARY = 60
-"""Lines that ``print`` shows of a program at most."""
+"""The maximal number of lines that ``print`` shows of a program."""
 
 
 def program_page(program: Program) -> str:
@@ -70,8 +70,8 @@ def program_page(program: Program) -> str:
     >>> "0 nodes" in program_page(Program.of({"": Graph((), ())}))
     True
     """
-    order, (title, *said, facts), classes = _headed(program)
-    head = f"<div><b>{text(title)}</b> {', '.join(said)} {dim(facts)}</div>"
+    order, (title, *sizes, facts), classes = _headed(program)
+    head = f"<div><b>{text(title)}</b> {', '.join(sizes)} {dim(facts)}</div>"
     parts = [safely(lambda part=part: part(program), "") for part in (_state, _steps)]
     return page(head, *_bodies(program, order, classes), *parts)
 
@@ -92,7 +92,7 @@ def _bodies(program: Program, order: Sequence[str], classes: Mapping[str, str]) 
 
 
 def summary(program: Program) -> str:
-    """Return what ``print`` shows of a program: its text if that is short, else a line for each graph, state and steps.
+    """Return the output of ``print`` for a program: its text if that is short, else a line for each graph, state and steps.
 
     Args:
         program: at any stage, valid or not.
@@ -108,7 +108,7 @@ def summary(program: Program) -> str:
         full = print_program(program)
         if full.count("\n") <= SUMMARY:
             return full
-    order, (title, *said), classes = _headed(program)
+    order, (title, *parts), classes = _headed(program)
     counts, paths = safely(lambda: times_called(program), {}), safely(lambda: instance_paths(program), {})
     rows: list[tuple[str, ...]] = []
     for name in order[: SUMMARY - 10]:
@@ -123,7 +123,7 @@ def summary(program: Program) -> str:
     lines.append(f"state: {counted(len(program.state.order), 'name')}, {size:,} bytes")
     lines += [f"steps: {shown(', '.join(map(str, program.trail)))}"] if program.trail else []
     lines.append("program.text() is all of it, program.text(name) one graph, px.tree(program) the modules")
-    return "\n".join([f"{title}: {', '.join(filter(None, said))}", *lines, ""])
+    return "\n".join([f"{title}: {', '.join(filter(None, parts))}", *lines, ""])
 
 
 def _headed(program: Program) -> tuple[list[str], tuple[str, str, str, str], dict[str, str]]:
@@ -149,20 +149,20 @@ def graph_page(graph: Graph) -> str:
 
 def _body(graph: Graph, head: str, room: Room, signature: Signature | None = None) -> str:
     inputs, nodes = graph.inputs[: room.take(len(graph.inputs))], graph.nodes[: room.take(len(graph.nodes))]
-    takes: Sequence[Any] = () if signature is None else signature.inputs
+    roles: Sequence[Any] = () if signature is None else signature.inputs
     rows: list[tuple[str, str]] = []
-    for formal, spec in zip_longest(inputs, takes[: len(inputs)]):
+    for formal, spec in zip_longest(inputs, roles[: len(inputs)]):
         about = described(formal.meta.get("val")) if spec is None else safely(lambda spec=spec: INPUT.write(spec))
         rows.append((f'<span class="keyword">input</span> {code(spell_value(formal.name))}', dim(about)))
     for node in nodes:
         line = titled(code(safely(lambda node=node: print_node(node))), safely(lambda node=node: source_line(node.meta), None))
         rows.append((line, dim(safely(lambda node=node: described(node.meta.get("val")), None))))
     outputs = [] if signature is None else [safely(lambda spec=spec: OUTPUT.write(spec)) for spec in signature.outputs[:ROWS]]
-    roles = ", ".join(outputs) if {*outputs, "user"} != {"user"} else None
-    rows += [(code(f"return {safely(lambda: print_arg(graph.output))}"), dim(roles))]
+    results = ", ".join(outputs) if {*outputs, "user"} != {"user"} else None
+    rows += [(code(f"return {safely(lambda: print_arg(graph.output))}"), dim(results))]
     left = len(graph.inputs) - len(inputs) + len(graph.nodes) - len(nodes)
-    said = f"{head} {dim(counted(len(graph.nodes), 'node'))}"
-    return fold(said, table(rows) + more(left, "line"), is_open=signature is not None and len(rows) <= OPEN)
+    title = f"{head} {dim(counted(len(graph.nodes), 'node'))}"
+    return fold(title, table(rows) + more(left, "line"), is_open=signature is not None and len(rows) <= OPEN)
 
 
 def _state(program: Program) -> str:
@@ -176,7 +176,7 @@ def _steps(program: Program) -> str:
 
 
 def diff_page(diff: Diff) -> str:
-    """Return a diff as HTML: each graph and each kind of thing that differs folds.
+    """Return a diff as HTML; each differing graph and each other kind of difference folds.
 
     Args:
         diff: the result of ``purefx.diff``.
@@ -209,7 +209,7 @@ def finding_page(*found: Violation) -> str:
     """Return findings of ``verify`` as HTML.
 
     Args:
-        found: what breaks the program.
+        found: the findings.
 
     >>> "at enc / y" in finding_page(Violation("unique-names", "the name is taken", graph="enc", node="y"))
     True

@@ -1,8 +1,7 @@
-"""Text of purefx as text of rich, which has colours: ``styled`` takes what a value prints as, and adds styles alone.
+"""``styled``: add colours to the printed text of a value, as text of rich.
 
-The text stays what it is, letter by letter: nothing in it is markup, and what is not printable is an escape already.  Which text
-a value has is the business of ``../text`` and of the value; whether colours are wanted is that of rich's console, which knows
-``NO_COLOR``, terminals and files.  Rich is imported only by its own caller.
+The characters of the text do not change: it has no markup, and unprintable characters are already escaped.  Rich's console
+decides whether to show colours, from ``NO_COLOR``, terminals and files.  Only the caller of ``styled`` needs rich.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ if TYPE_CHECKING:
 __all__ = ["Form", "styled"]
 
 Form = Literal["program", "diff", "table", "finding", "history"]
-"""What kind of text it is: of programs and graphs, of differences, of counts in columns, of ``verify``, of origins."""
+"""The kind of text: programs and graphs, differences, counts in columns, findings of ``verify``, origins."""
 
 STYLES = {
     "defined": "cyan", "graph": "magenta", "keyword": "bold", "number": "blue", "operator": "green", "effects": "red",
     "string": "yellow", "where": "dim",
 }  # fmt: skip
-"""By the words of the text form; colours of the terminal's own palette, which are legible on dark and on light."""
+"""Styles by kind of word; colours of the terminal's palette, which are legible on dark and on light."""
 
 QUOTED = r'"(?:[^"\\\n]|\\.)*+(?:"|\\?$)'
-"""To its end or that of the line, so that text of many quotes is not searched from each of them."""
+"""Up to the closing quote or the end of the line, so that text of many quotes is not searched from each of them."""
 
 WORDS = re.compile(
     r"""
@@ -62,11 +61,11 @@ FORMS: dict[str, re.Pattern[str]] = {
 
 
 def styled(text: str, form: Form = "program") -> Text:
-    r"""Return a text of purefx with styles, for rich to print; the end of its last line is rich's business.
+    r"""Return a text with styles, for rich to print; rich adds the end of the last line.
 
     Args:
-        text: what a value prints as.
-        form: what kind of text that is.
+        text: the printed text of a value.
+        form: the kind of text.
 
     >>> found = styled("y = aten.relu.default(x)")
     >>> found.plain, [str(span.style) for span in found.spans]

@@ -1,6 +1,6 @@
 """Save programs to files and load them, with or without tensors.
 
-A file holds the text form in a safetensors container (docs/format.md); loading one runs no code from it.
+A file holds the text form in a safetensors container (docs/format.md); loading a file runs no code from it.
 """
 
 from __future__ import annotations

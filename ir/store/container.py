@@ -1,8 +1,8 @@
-"""The file: safetensors, in which one tensor of bytes is the structure as JSON.
+"""The file: safetensors, with the structure as JSON in a tensor of bytes.
 
-Safetensors states where every tensor begins and ends, and rejects a file that is not covered exactly, so nothing is allocated
-that the file does not hold.  The structure is a tensor and no metadata because a header of safetensors has at most 100 MB,
-which a program of some hundred thousand nodes fills.  The content of the JSON is not interpreted here.
+Safetensors records where every tensor begins and ends, and rejects a file that the tensors do not cover exactly, so no more is
+allocated than the file holds.  The structure is a tensor, not metadata, because a safetensors header has at most 100 MB, which
+some hundred thousand nodes fill.  The content of the JSON is not interpreted here.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from ..torch_private import FakeTensor
 from ..validation import kind_of
 
 VERSION = 3
-"""The version of the format that is written and read."""
+"""The version of the format."""
 
 STRUCTURE = "purefx.program"
 """The name of the tensor that holds the structure."""
 
 MARK = "purefx"
-"""The one entry of the header's metadata: the version.  With two, their order would change from file to file."""
+"""The only entry of the header's metadata: the version.  The order of several would change from file to file."""
 
 STORED_AS_THEY_ARE: frozenset[Any] = frozenset([
     torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64, torch.int64,
     torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.float8_e4m3fn, torch.float8_e5m2,
 ])  # fmt: skip
-"""Data types that safetensors has; tensors of others are stored as bytes."""
+"""Data types of safetensors; other tensors are stored as bytes."""
 
 
 def _library() -> Any:
@@ -58,10 +58,10 @@ def _library() -> Any:
 
 
 def write_file(path: str | os.PathLike[str], structure: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write a file: all of it, or nothing.
+    """Write a file completely, or not at all.
 
     Args:
-        path: of the file; what is there is replaced when the new one is complete.
+        path: of the file; an existing file is replaced when the new one is complete.
         structure: plain data for JSON.
         tensors: contiguous tensors in the memory of the host, by name.
 
@@ -85,20 +85,20 @@ def write_file(path: str | os.PathLike[str], structure: Mapping[str, Any], tenso
 
 @contextmanager
 def _replacing(path: str | os.PathLike[str]) -> Generator[Path, None, None]:
-    # A file beside the old one, so that both are on one disk, made as `open` makes one: with the permissions that the user wants.
+    # A file beside the old one, so that both are on one disk, with the permissions of a file from `open`.
     final = Path(os.path.realpath(path))
     if not final.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(final.parent)!a} to save in")
+        raise FileNotFoundError(f"the folder {str(final.parent)!a} does not exist")
     if final.is_dir():
-        raise IsADirectoryError(f"{str(final)!a} is a folder; pass the name of a file")
+        raise IsADirectoryError(f"{str(final)!a} is a folder; pass a file name")
     if final.exists() and not final.is_file():
-        raise FileExistsError(f"{str(final)!a} is not a plain file, and is not replaced")
+        raise FileExistsError(f"{str(final)!a} is not a regular file, so it is not replaced; pass another path")
     temporary = final.with_name(f".{final.name[:100]}.{secrets.token_hex(8)}")
     temporary.touch(exist_ok=False)
     mode = stat.S_IMODE((final if final.exists() else temporary).stat().st_mode)
     try:
         yield temporary
-        temporary.chmod(mode)  # safetensors makes it anew, for its owner alone
+        temporary.chmod(mode)  # safetensors recreates it, readable by its owner only
         temporary.replace(final)
     except BaseException:
         with suppress(OSError):
@@ -107,7 +107,7 @@ def _replacing(path: str | os.PathLike[str]) -> Generator[Path, None, None]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Readers of JSON do not agree on which of two entries with one key counts.
+    # JSON readers differ in which of two entries with one key counts.
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key comes twice")
@@ -122,16 +122,16 @@ STRUCTURE_SHAPE: Any = {
     "meta": {"keys": [[str]], "values": list, "symbols": {str: (BOUND, BOUND, BOUND)}, "graphs": {str: ([[int]], [[int]])}},
     "origins": {"origins": [list], "steps": [(str, [(int, [(str, str, str)])])]},
 }  # fmt: skip
-"""What the structure of a file is made of."""
+"""The shape of the structure of a file."""
 
 
 def misshapen(value: Any, shape: Any, at: str = "") -> str | None:
-    """Return where JSON does not have a shape; None if it has it everywhere.
+    """Return the place where JSON does not match a shape; None if it matches.
 
     Args:
-        value: what JSON had.
-        shape: types, ``[shape]`` for a list, a tuple for a list of so many items, a dict for an object with these keys, or
-            ``{str: shape}`` for one with any.
+        value: a value from JSON.
+        shape: types, ``[shape]`` for a list, a tuple for a list of that length, a dict for an object with these keys, or
+            ``{str: shape}`` for one with any keys.
         at: the place of the value.
 
     >>> misshapen([1, "a"], [int]), misshapen({"a": 1}, {"a": int}), misshapen({}, {"a": int})
@@ -165,13 +165,13 @@ class File:
         """Return the structure.
 
         Raises:
-            StoreError: the file has none, or it is of another version.
+            StoreError: the file has none, or has another version.
         """
         version = (self._handle.metadata() or {}).get(MARK)
         if version is None or STRUCTURE not in self.keys:
             raise StoreError(f"{self._name} is a safetensors file without a program in it")
         if version != str(VERSION):
-            raise StoreError(f"{self._name} has version {version[:40]!a} of the format, and this purefx reads {VERSION}")
+            raise StoreError(f"{self._name} has version {version[:40]!a} of the format, but this purefx reads {VERSION}")
         raw = self.tensor(STRUCTURE)
         if raw.dtype is not torch.uint8 or raw.dim() != 1:
             raise StoreError(f"{self._name}: its structure is not text")
@@ -184,10 +184,10 @@ class File:
         return found
 
     def tensor(self, name: str) -> torch.Tensor:
-        """Return a tensor, with memory of its own.
+        """Return a tensor, in separate memory.
 
         Raises:
-            StoreError: the file has none of this name, or torch has no such type.
+            StoreError: the file has no tensor of this name, or torch does not have its type.
         """
         if name not in self.keys:
             raise StoreError(f"{self._name} has no tensor {name[:80]!a}")
@@ -205,9 +205,9 @@ def opened(path: str | os.PathLike[str]) -> Generator[File, None, None]:
         path: of the file.
 
     Raises:
-        StoreError: it is not a safetensors file, or not all of one.
+        StoreError: it is not a complete safetensors file.
         MissingDependency: safetensors is not installed.
-        OSError: there is no such file, or it cannot be read.
+        OSError: the file does not exist, or cannot be read.
     """
     library = _library()
     name = ascii(os.fspath(path))
@@ -215,11 +215,11 @@ def opened(path: str | os.PathLike[str]) -> Generator[File, None, None]:
     try:
         _look_at(file, name)
     except FileNotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, f"there is no such file{near_file(file)}", str(file)) from error
+        raise FileNotFoundError(errno.ENOENT, f"no such file{near_file(file)}", str(file)) from error
     try:
         handle: Any = library.safe_open(os.fspath(path), framework="pt", backend="pread")
     except library.SafetensorError as error:
-        raise StoreError(f"{name} is not a saved program, or not all of one: {_line(error)}") from error
+        raise StoreError(f"{name} is not a saved program, or is incomplete: {_line(error)}") from error
     with handle:
         yield File(name, handle)
 
@@ -237,19 +237,19 @@ def near_file(path: Path) -> str:
         names = [entry.name for entry in path.parent.iterdir()]
     except OSError:
         return ""
-    return did_you_mean(path.name, difflib.get_close_matches(path.name, names, cutoff=0.8))  # an ending alone is not near
+    return did_you_mean(path.name, difflib.get_close_matches(path.name, names, cutoff=0.8))  # an equal extension is not enough
 
 
 def _look_at(path: Path, name: str) -> None:
-    # Common mistakes get a specific message; a pipe or a device would be read forever.
+    # Common mistakes get a specific message; reading a pipe or a device would not end.
     if path.exists() and not path.is_file() and not path.is_dir():
         raise StoreError(f"{name} is not a file")
     with path.open("rb") as file:
         first = file.read(4)
     if first == b"PK\x03\x04":
         raise StoreError(
-            f"{name} is a zip file, as torch.export.save and torch.save write them: load it with torch if you trust who "
-            "made it (loading runs code), import it with purefx.import_ep, and save the program"
+            f"{name} is a zip file, like those of torch.export.save and torch.save; if you trust its author (loading runs "
+            "code), load it with torch, import it with purefx.import_ep, and save the program"
         )
 
 
@@ -262,27 +262,27 @@ PLAIN_TENSORS: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter)
 
 @frozen
 class StoredMemory:
-    """Where a file has the contents of a storage."""
+    """The place of a storage's contents in a file."""
 
     slot: str
     """The first slot with this memory, or the slot whose tensor is stored."""
     key: str
     """The name of the tensor in the file."""
     is_whole: bool
-    """Whether it is the tensor of the slot; otherwise it is the bytes of the storage."""
+    """Whether it is the tensor of the slot, not the bytes of the storage."""
     device: str
     """The device that it was on."""
 
 
 def store_memory(program: Program, *, weights: bool) -> tuple[list[StoredMemory], dict[str, torch.Tensor]]:
-    """Return where each storage goes, and the tensors to store.
+    """Return the place of each storage, and the tensors to store.
 
     Args:
-        program: whose state it is.
-        weights: False leaves out memory that only parameters and buffers of the ``state_dict`` show.
+        program: the program.
+        weights: False leaves out memory that only parameters and buffers of the ``state_dict`` use.
 
     Raises:
-        UnsupportedProgram: a slot holds a value that a file cannot have.
+        UnsupportedProgram: a slot holds a value that cannot be stored.
     """
     state = program.state
     shown: dict[int, list[str]] = {}
@@ -314,13 +314,13 @@ def _check(name: str, slot: Slot) -> None:
     is_plain = type(value) in PLAIN_TENSORS and value.layout is torch.strided
     if not is_plain or value.is_quantized or value.is_conj() or value.is_neg():
         raise UnsupportedProgram(
-            f"{owner} is a {type_name(type(value))} of {value.dtype}, {value.layout}; a file holds plain strided tensors, "
-            "neither quantized nor lazily conjugated or negated: store it in that form, or its parts as separate slots"
+            f"{owner} is a {type_name(type(value))} of {value.dtype}, {value.layout}, but a file holds plain strided tensors, "
+            "not quantized or lazily conjugated or negated ones; convert it, or store its parts as separate slots"
         )
 
 
 def covers(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is all of its storage, each byte once, and of a type that the file has.
+    """Return whether a tensor covers its storage, each byte once, and has a type of safetensors.
 
     >>> covers(torch.ones(2, 3).t()), covers(torch.ones(3)[1:]), covers(torch.ones(1).expand(3))
     (True, False, False)
@@ -336,7 +336,7 @@ def covers(tensor: torch.Tensor) -> bool:
 
 
 def _is_key(name: str) -> bool:
-    # Names of tensors are UTF-8, and one means something.
+    # Names of tensors are UTF-8, and one is reserved.
     return name != "__metadata__" and not any("\ud800" <= char <= "\udfff" for char in name)
 
 
@@ -348,12 +348,12 @@ def _on_host(tensor: torch.Tensor, *, as_bytes: bool) -> torch.Tensor:
 
 
 def read_storage(file: File, place: StoredMemory, facts: Mapping[str, TensorFacts], device: torch.device) -> torch.UntypedStorage:
-    """Return a storage with the contents that a file has for it.
+    """Read a storage from a file.
 
     Args:
         file: the file.
-        place: where they are.
-        facts: what the tensors of the program's slots are, by name.
+        place: of its contents.
+        facts: the facts of the tensors of the program, by slot.
         device: of the result.
 
     Raises:
@@ -369,11 +369,11 @@ def read_storage(file: File, place: StoredMemory, facts: Mapping[str, TensorFact
         raise StoreError(f"the slot {slot} is {wanted.dtype} {wanted.shape}, and in the file {_described(tensor)}")
     if wanted.stride is not None:
         if wanted.bytes_needed() > tensor.nbytes or wanted.offset:
-            raise StoreError(f"the slot {slot} reaches beyond what the file has for it")
+            raise StoreError(f"the slot {slot} reaches beyond its memory in the file")
         try:
             tensor = torch.empty_strided(wanted.shape, wanted.stride, dtype=tensor.dtype).copy_(tensor)
         except RuntimeError as error:
-            raise StoreError(f"the slot {slot} is not all of its memory, each number once") from error
+            raise StoreError(f"the slot {slot} does not cover its memory, each element once") from error
     return tensor.to(device).untyped_storage()
 
 
@@ -382,10 +382,10 @@ def _described(value: Any) -> str:
 
 
 def as_tensor(facts: TensorFacts, storage: torch.UntypedStorage, name: str) -> torch.Tensor:
-    """Return a view of a storage, a parameter if the facts are those of one.
+    """Return a view of a storage, as a parameter if the facts say so.
 
     Args:
-        facts: which view.
+        facts: of the view.
         storage: the memory.
         name: of the slot, for messages.
 
@@ -393,42 +393,42 @@ def as_tensor(facts: TensorFacts, storage: torch.UntypedStorage, name: str) -> t
         StoreError: it reaches beyond the memory.
     """
     if facts.layout is not torch.strided or facts.bytes_needed() > storage.nbytes():
-        raise StoreError(f"the slot {name[:80]!a} reaches beyond what the file has for it")
+        raise StoreError(f"the slot {name[:80]!a} reaches beyond its memory in the file")
     try:
         return facts.on(storage)
     except (RuntimeError, TypeError, OverflowError) as error:
-        raise StoreError(f"the slot {name[:80]!a}: there is no such tensor: {str(error).splitlines()[0]}") from error
+        raise StoreError(f"the slot {name[:80]!a} is not a possible tensor: {str(error).splitlines()[0]}") from error
 
 
-def put_in(given: Mapping[str, Any], state: State, facts: Mapping[str, TensorFacts]) -> State:
-    """Return a state with what is given in it.
+def with_values(passed: Mapping[str, Any], state: State, facts: Mapping[str, TensorFacts]) -> State:
+    """Return a state with passed values in place of those of a file.
 
     Args:
-        given: values by name of slot.
-        state: what the file has; what it lacks is on the meta device.
-        facts: what the tensors of the slots are, by name.
+        passed: values by name of slot.
+        state: the state of the file; missing tensors are on the meta device.
+        facts: the facts of the tensors, by slot.
 
     Raises:
-        StoreError: a name is not a slot, a tensor does not fit, or neither of both has a value.
+        StoreError: a name is not a slot, a tensor does not fit, or a tensor is in neither.
     """
-    if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ArgumentError(f"`state` maps names of slots to tensors, as model.state_dict() does, and is {kind_of(given)}")
-    if unknown := [name for name in given if name not in state]:
-        raise StoreError(f"`state` has what is not a slot of the program: {_names(unknown)}")
-    for name, value in given.items():
+    if not isinstance(passed, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(f"`state` must map names of slots to tensors, like model.state_dict(), not be {kind_of(passed)}")
+    if unknown := [name for name in passed if name not in state]:
+        raise StoreError(f"`state` has names that are not slots of the program: {_names(unknown)}")
+    for name, value in passed.items():
         wanted = facts.get(name)
         if wanted is not None and not wanted.fits(value):
             raise StoreError(f"the slot {name[:80]!a} is {wanted.dtype} {wanted.shape}, and `state` has {_described(value)}")
     without = [name for name, slot in state.pairs if isinstance(slot.value, torch.Tensor) and slot.value.is_meta]
-    if lacking := [name for name in without if not any(tied in given for tied in state.by_cell[state[name].cell])]:
-        raise StoreError(f"neither the file nor `state` has: {_names(lacking)}")
+    if missing := [name for name in without if not any(tied in passed for tied in state.by_cell[state[name].cell])]:
+        raise StoreError(f"neither the file nor `state` has {_names(missing)}")
     slots = dict(state.pairs)
     groups: dict[int, list[str]] = {}
     for name, slot in state.pairs:
         groups.setdefault(slot.storage, []).append(name)
     for names in groups.values():
-        if any(name in given for name in names):
-            slots.update(_group(names, given, state, facts))
+        if any(name in passed for name in names):
+            slots.update(_group(names, passed, state, facts))
     return State(state.order, pmap(slots))
 
 
@@ -436,17 +436,17 @@ def _names(names: list[str]) -> str:
     return ", ".join([ascii(name[:80]) for name in names[:8]]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def _group(names: list[str], given: Mapping[str, Any], state: State, facts: Mapping[str, TensorFacts]) -> dict[str, Slot]:
-    """Return the slots of one storage with what is given for them."""
+def _group(names: list[str], passed: Mapping[str, Any], state: State, facts: Mapping[str, TensorFacts]) -> dict[str, Slot]:
+    """Return the slots of one storage with the passed values."""
     if not all(name in facts for name in names):
-        return {name: evolve(state[name], value=given.get(name, state[name].value)) for name in names}
+        return {name: evolve(state[name], value=passed.get(name, state[name].value)) for name in names}
     cells: dict[int, Any] = {}
     for name in names:
-        if name in given and not _same(cells.setdefault(state[name].cell, given[name]), given[name]):
-            raise StoreError(f"{_names(list(state.by_cell[state[name].cell]))} are one tensor, and `state` has several")
+        if name in passed and not _same(cells.setdefault(state[name].cell, passed[name]), passed[name]):
+            raise StoreError(f"{_names(list(state.by_cell[state[name].cell]))} are one tensor, but `state` has several")
     fact, value = facts[names[0]], next(iter(cells.values()))
-    lies_so = (fact.strides(), fact.offset) == (value.stride(), value.storage_offset())
-    if lies_so and len({state[name].cell for name in names}) == 1:
+    is_laid_out_alike = (fact.strides(), fact.offset) == (value.stride(), value.storage_offset())
+    if is_laid_out_alike and len({state[name].cell for name in names}) == 1:
         kind = torch.nn.Parameter if fact.is_parameter else torch.Tensor
         if type(value) is not kind or value.requires_grad is not fact.requires_grad:
             value = fact.on(value.untyped_storage())
@@ -456,14 +456,14 @@ def _group(names: list[str], given: Mapping[str, Any], state: State, facts: Mapp
 
 
 def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
-    # Strides do not matter here.
+    # Strides may differ.
     return left is right or (left.device == right.device and same_contents(left, right))
 
 
 def _filled(
     names: list[str], cells: Mapping[int, torch.Tensor], state: State, facts: Mapping[str, TensorFacts]
 ) -> dict[int, torch.Tensor]:
-    """Return tensors in new memory, which begins as that of the file, with what is given written into it."""
+    """Return tensors in a copy of the file's memory, with the passed values written into it."""
     old = next((state[name].value for name in names if not state[name].value.is_meta), None)
     if old is None:
         size, device = max(facts[name].bytes_needed() for name in names), next(iter(cells.values())).device
@@ -475,5 +475,5 @@ def _filled(
         for cell, value in cells.items():
             made[cell].copy_(value)
         if not all(_same(made[cell], value.to(storage.device)) for cell, value in cells.items()):
-            raise StoreError(f"{_names(names)} share memory, and their values in `state` do not fit together")
+            raise StoreError(f"{_names(names)} share memory, but their values in `state` contradict each other")
     return made

@@ -1,6 +1,6 @@
-"""``save`` and ``load``: a program becomes one file, and the file becomes the program.
+"""``save`` a program to one file, and ``load`` it again.
 
-The file is data; nothing in it is imported or run.
+The file is data; loading it imports and runs nothing from it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ..text.printer import print_program
 from ..text.state import TensorFacts, facts_of, memory_begins
 from ..validation import a_path, a_program
 from ..verify import check
-from .container import File, StoredMemory, as_tensor, misshapen, opened, put_in, read_storage, store_memory, write_file
+from .container import File, StoredMemory, as_tensor, misshapen, opened, read_storage, store_memory, with_values, write_file
 from .metas import read_metas, write_metas
 
 
 def write_origins(program: Program) -> tuple[dict[str, Any], Mapping[Origin, int]]:
-    """Return the origins of a program and their places after each step, for JSON, and the number of each origin.
+    """Return the origins of a program and their places after each step, for JSON, with the number of each origin.
 
     Args:
         program: the program.
@@ -48,7 +48,7 @@ def write_origins(program: Program) -> tuple[dict[str, Any], Mapping[Origin, int
     while todo:
         graph |= {origin: origin.of for origin in todo}
         todo = [one for origin in todo for one in origin.of if one not in graph]
-    order = list(TopologicalSorter(graph).static_order())  # each behind those that it was made of
+    order = list(TopologicalSorter(graph).static_order())  # each after its sources
     numbers = {origin: number for number, origin in enumerate(order)}
     steps: list[tuple[str, list[Any]]] = []
     before: Mapping[Origin, tuple[Place, ...]] = {}
@@ -75,10 +75,10 @@ def read_origins(written: Any) -> tuple[list[Origin], tuple[Version, ...]]:
     """Return origins by number, and the versions of the program, the saved one last.
 
     Args:
-        written: what JSON had.
+        written: from JSON.
 
     Raises:
-        StoreError: it is not what ``write_origins`` returns.
+        StoreError: it is not a result of ``write_origins``.
 
     >>> read_origins({"origins": [], "steps": []})
     ([], ())
@@ -87,7 +87,7 @@ def read_origins(written: Any) -> tuple[list[Origin], tuple[Version, ...]]:
 
     def origin(number: int) -> Origin:
         if not 0 <= number < len(origins):
-            raise StoreError("the origins name an origin that is not there")
+            raise StoreError("an origin in it names a missing origin")
         return origins[number]
 
     for row in written["origins"]:
@@ -115,18 +115,18 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
     Args:
         program: a valid program at any stage.
         path: of the file; ``.purefx`` is the usual ending.
-        weights: False leaves out what a ``state_dict`` has (parameters, persistent buffers); other buffers and constants
-            are part of the program all the same.
-        allow: names of operators to write that a file may name only on request (``program.foreign_operators``):
-            functions of your own, attributes and methods in graphs that were traced, operators that reach files.  ``load`` then
-            needs the same names, or the functions.
+        weights: False leaves out the tensors of a ``state_dict`` (parameters, persistent buffers), but not other buffers
+            and constants.
+        allow: names of operators that a file may name only on request (``program.foreign_operators``): user functions,
+            attributes and methods in traced graphs, operators that reach files.  ``load`` then needs the same names, or the
+            functions.
 
     Raises:
         InvalidProgram: the program breaks invariants.
-        UnsupportedProgram: it holds something that is not data: script objects, symbolic numbers among its arguments, tensors
-            that are not plain; the message says what and where. Or it uses operators that a file may not name, and ``allow`` does
-            not have them; all are named. Or safetensors is not installed (extra ``store``).
-        StoreError: no file can have this path.
+        UnsupportedProgram: it holds values that are not data (script objects, symbolic numbers among its arguments, tensors
+            that are not plain; the message names value and place), uses operators that are not in ``allow`` and that a file
+            may not name without it (the message lists them), or safetensors is not installed (extra ``store``).
+        StoreError: the path is not possible for a file.
         OSError: the file cannot be written.
         TypeError: ``program`` is not a Program.
 
@@ -170,14 +170,14 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
 
 
 def _check_all_has_text(program: Program, text: str, allow: frozenset[str]) -> None:
-    # Only where a value may have no text: a string may contain `opaque(` too.
+    # Parse only if a value may lack a text form; strings may contain `opaque(` too.
     specs = [program.signature.in_spec, program.signature.out_spec]
     for found in program.call_signatures.values():
         specs += [found.in_spec, found.out_spec]
     try:
         parse(text, types=[kind for spec in specs for kind in _named_tuples(spec)], allow=allow)
     except ParseError as error:
-        raise UnsupportedProgram(f"the program holds what is not data and cannot be saved: {error}") from error
+        raise UnsupportedProgram(f"the program holds a value that is not data and cannot be saved: {error}") from error
 
 
 def _operators(program: Program) -> Iterator[Op]:
@@ -203,29 +203,29 @@ def load(
     types: Iterable[type] = (),
     allow: Iterable[str] = (),
 ) -> Program:
-    """Read a program from a file that ``save`` wrote. Nothing in the file runs.
+    """Read a program from a file that ``save`` wrote; nothing in the file runs.
 
     Args:
         path: of the file.
         state: tensors by name of slot, as in ``state_dict()``, which replace those of the file. A tensor is not
-            copied if it lies as the program's does and shares memory with no other slot. Without it, what a file saved with
-            ``weights=False`` lacks is made on the meta device.
-        device: where the tensors of the file go; by default where they were.
-        operators: what runs operators that are not registered with torch, by name: plain functions of your own.
+            copied if it has the program's strides and offset and shares memory with no other slot. Tensors that are in
+            neither (``weights=False``) are made on the meta device.
+        device: for the tensors of the file; by default the devices that they had.
+        operators: functions that run operators not registered with torch, by name.
         types: classes of pytree nodes that are not registered as such: named tuples.
-        allow: names of operators to accept that are registered here and not on the allow-list (``docs/format.md``): those that
-            reach files, other processes or attributes by name.
+        allow: names of registered operators to accept that are not on the allow-list (``docs/format.md``): those that reach
+            files, other processes or attributes by name.
 
     Returns:
-        A valid program, equal to the one that was saved, without its trail; what ``history`` and ``became`` return stays.
+        A valid program, equal to the saved one, without its trail; ``history`` and ``became`` return the same.
 
     Raises:
-        StoreError: no file can have this path; the file is not one of ``save``, or is damaged, crafted, or of another version; or
-            ``state`` does not fit it.
-        InvalidProgram: what is in it is a program that breaks invariants.
-        UnsupportedProgram: it needs what is not here or not allowed: operators, all of which are named; a device; safetensors
-            (extra ``store``).
-        OSError: there is no such file, or it cannot be read.
+        StoreError: the path is not possible for a file; the file is not from ``save``, or is damaged, crafted, or of another
+            version; or ``state`` does not fit it.
+        InvalidProgram: its program breaks invariants.
+        UnsupportedProgram: it needs operators that are missing or not allowed (the message lists them), a missing device, or
+            safetensors (extra ``store``).
+        OSError: the file does not exist, or cannot be read.
 
     >>> import tempfile, torch, purefx as px
     >>> model = torch.nn.Linear(2, 2)
@@ -250,19 +250,19 @@ def load(
                 if isinstance(slot.value, torch.Tensor)
             }
             found = _read_state(file, program.state, [StoredMemory(*row) for row in structure["storages"]], facts, device)
-            found = found if state is None else put_in(state, found, facts)
+            found = found if state is None else with_values(state, found, facts)
             return check_identifiers(check(program.evolve(state=found)))
         except (InvalidProgram, UnsupportedProgram, ArgumentError):
             raise
         except StoreError as error:
             raise StoreError(f"{os.fspath(path)!a}: {error}") from error
         except MALFORMED as error:
-            said = ascii(str(error)[:200])[1:-1]
-            raise StoreError(f"{os.fspath(path)!a}: something in it is malformed: {said}") from error
+            message = ascii(str(error)[:200])[1:-1]
+            raise StoreError(f"{os.fspath(path)!a}: a part of it is malformed: {message}") from error
 
 
 MALFORMED = (ParseError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RuntimeError)
-"""Errors that mean that the contents of a file make no sense."""
+"""Errors from malformed contents of a file."""
 
 
 def _read_program(structure: dict[str, Any], known: Known) -> Program:
@@ -270,9 +270,9 @@ def _read_program(structure: dict[str, Any], known: Known) -> Program:
         program = parse(structure["program"], operators=known.operators, types=known.types.values(), allow=known.allow)
     except ParseError as error:
         raise StoreError(f"its program cannot be read: {error}") from error
-    if lacking := {op.name for op in _operators(program) if op.target is None} & set(structure["operators"]):
+    if missing := {op.name for op in _operators(program) if op.target is None} & set(structure["operators"]):
         raise UnsupportedProgram(
-            f"the program uses operators that a file may not name: {told(lacking)[:2000]}: {advice_for(lacking)[:2000]} "
+            f"the program uses operators that a file may not name: {told(missing)[:2000]}: {advice_for(missing)[:2000]} "
             f"(saved with {ascii(structure['made with'])[:100]}, this is torch {torch.__version__})"
         )
     return program
@@ -284,10 +284,10 @@ def _read_state(
     storages: dict[int, torch.UntypedStorage] = {}
     for place in places:
         if place.slot not in facts:
-            raise StoreError(f"a storage in it is that of {place.slot[:80]!a}, which is no such slot")
+            raise StoreError(f"a storage in it belongs to {place.slot[:80]!a}, which is not a slot with memory")
         storage = state[place.slot].storage
         if storage in storages:
-            raise StoreError("one storage is in it twice")
+            raise StoreError("it has one storage twice")
         storages[storage] = read_storage(file, place, facts, _device(place.device if device is None else device))
     cells: dict[int, torch.Tensor] = {}
     slots: dict[str, Slot] = {}
@@ -305,8 +305,8 @@ def _device(name: torch.device | str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, ValueError) as error:
-        said = str(error).splitlines()[0]
-        raise UnsupportedProgram(f"the device {str(name)[:80]!a} is not here ({said}): load with device='cpu'") from error
+        reason = str(error).splitlines()[0]
+        raise UnsupportedProgram(f"the device {str(name)[:80]!a} is not available ({reason}); load with device='cpu'") from error
     if device.type == "meta":
         raise StoreError("tensors on the meta device have no contents")
     return device

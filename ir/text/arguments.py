@@ -23,7 +23,7 @@ T = TypeVar("T")
 CONSTANTS: Mapping[str, Any] = {
     str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype | torch.layout | torch.memory_format)
 }
-"""Data types, layouts and memory formats by the name that torch prints."""
+"""Data types, layouts and memory formats by the names that torch prints."""
 
 WORDS: Mapping[str, Any] = {"None": None, "True": True, "False": False, **CONSTANTS}
 
@@ -54,7 +54,7 @@ def print_arg(arg: Arg, depth: int = 0) -> str:
 
     Args:
         arg: any argument.
-        depth: how many containers it is in.
+        depth: the number of containers around it.
 
     >>> print_arg((Ref("x"), "x", 1, True, -0.0, Items([None]), Body("$then"), torch.float32))
     '(x, "x", 1, True, -0.0, [None], @$then, torch.float32)'
@@ -79,7 +79,7 @@ def print_arg(arg: Arg, depth: int = 0) -> str:
 
 
 def _bracketed(kind: type, inside: Sequence[str]) -> str:
-    # Of arguments and of pytrees; in a dict keys and values take turns.
+    # For arguments and pytrees; in a dict, keys and values alternate.
     if kind is tuple:
         return f"({inside[0]},)" if len(inside) == 1 else f"({', '.join(inside)})"
     if kind is Items or kind is list:
@@ -109,7 +109,7 @@ def read_arg(cursor: Cursor) -> Arg:
     """Read one argument.
 
     Raises:
-        ParseError: it is not an argument, or it contains a value that has no text.
+        ParseError: it is not an argument, or contains a value that has no text form.
 
     >>> read_arg(Cursor('(x, "x", [1, -0.0], {"a": slice(0, None, None)})'))
     (Ref(name='x'), 'x', [1, -0.0], Record(items=(('a', slice(0, None, None)),)))
@@ -169,7 +169,7 @@ OPENINGS = ("(", "[", "{", "@", "...")
 
 
 def _read_tuple(cursor: Cursor) -> Arg:
-    # "(1)" is refused by demanding the comma: it could be read as 1 or as (1,).
+    # "(1)" is refused, because it could mean 1 or (1,).
     if cursor.skip(")"):
         return ()
     first = read_arg(cursor)
@@ -220,7 +220,7 @@ def print_tree(spec: Any, depth: int = 0) -> str:
 
     Args:
         spec: a ``TreeSpec``.
-        depth: how many specs it is in.
+        depth: the number of specs around it.
 
     >>> print_tree(pytree.tree_structure(((1, [2]), {"mask": 3})))
     '((*, [*]), {"mask": *})'
@@ -250,7 +250,7 @@ def _print_type(spec: Any) -> str:
 
 
 def frozen_arg(context: Any, depth: int = 0) -> Arg:
-    """Return a value with its lists and dicts as an argument has them; other objects stay.
+    """Return a value with its lists and dicts as in arguments; other objects stay.
 
     >>> print_arg(frozen_arg([["x"], {"n": (1, None)}]))
     '[["x"], {"n": (1, None)}]'
@@ -302,7 +302,7 @@ def _read_custom(cursor: Cursor, at: int) -> Any:
     kind = cursor.known.type(name)
     is_named = isinstance(kind, type) and len(fields_of(kind)) == len(children) > 0
     if not kept and is_named:
-        return pytree.TreeSpec(namedtuple, kind, children)  # noqa: PYI024  under this torch registers all of them
+        return pytree.TreeSpec(namedtuple, kind, children)  # noqa: PYI024  torch registers all named tuples under this class
     if not kept or kind not in pytree.SUPPORTED_NODES or kind in SPELLED:
         fault = f"a pytree of the registered type {name[:200]!a} cannot be read from text: it is not registered here"
         raise cursor.error(f"{fault}; import what registers it, or pass the class in `types`", at=at)
@@ -318,20 +318,20 @@ def _read_context(cursor: Cursor) -> Any:
         if type(part) in CONTAINERS:
             todo.extend(children_of(part))
         elif type(part) in (Ref, Body) or (callable(part) and not isinstance(part, type)):
-            # The context is passed to a function of a library, so it is data: no function, and nothing of the graph.
-            raise cursor.error(f"what a pytree type keeps is data, not a {type(part).__name__}", at=at)
+            # A library function gets the context, so functions and references are refused.
+            raise cursor.error(f"the context of a pytree type must be data, not a {type(part).__name__}", at=at)
     try:
         return thawed(found)
     except TypeError:
-        raise cursor.error("a dict has no such key", at=at) from None
+        raise cursor.error("a key of a dict must be hashable", at=at) from None
 
 
 SPELLED = (tuple, list, dict, OrderedDict)
-"""Types that look like the value itself."""
+"""Types whose values are written as in Python."""
 
 
 LOOKED_UP: Mapping[str, Callable[[Cursor], Arg]] = {"tree": read_tree, "op": _read_operator, "opaque": _read_opaque}
-"""Words before ``(`` that have something else than arguments between the brackets."""
+"""Words before ``(`` whose brackets do not hold arguments."""
 
 ARG: Syntax[Arg] = Syntax(print_arg, read_arg)
 

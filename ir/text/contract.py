@@ -61,7 +61,7 @@ def print_frame(frame: Frame, *, above: str = "") -> str:
 
     Args:
         frame: the call.
-        above: the path that a leading dot stands for.
+        above: the path that a leading dot abbreviates.
 
     >>> print_frame(Frame("layers.0", 1)), print_frame(Frame("layers.0"), above="layers")
     ('layers.0@1', '.0')
@@ -165,7 +165,7 @@ def read_effects(cursor: Cursor) -> Effects:
     """Read effects.
 
     Raises:
-        ParseError: the text is something else.
+        ParseError: the text is not effects.
 
     >>> read_effects(Cursor("writes(0:self), random")) == Effects(writes=(ArgAt(0, "self"),), random=True)
     True
@@ -189,8 +189,8 @@ def print_expr(expr: Expr, depth: int = 0) -> str:
     """Return an expression as text.
 
     Args:
-        expr: what to print.
-        depth: how many operators it is in; an operator inside another gets brackets.
+        expr: the expression.
+        depth: the number of operators around it; an operator inside another gets brackets.
 
     >>> print_expr(Apply("==", (Apply("*", (2, Sym("s77"))), InputDim(0, 1))))
     '(2 * s77) == size(#0, 1)'
@@ -222,7 +222,7 @@ def read_expr(cursor: Cursor) -> Expr:
     """Read an expression.
 
     Raises:
-        ParseError: the text is something else.
+        ParseError: the text is not an expression.
 
     >>> read_expr(Cursor("(2 * s77) == size(#0, 1)"))
     Apply(op='==', args=(Apply(op='*', args=(2, Sym(name='s77'))), InputDim(index=0, dim=1, of='size')))
@@ -282,7 +282,7 @@ TYPE = choice(
 )
 
 ONLY: Syntax[Any] = Syntax(lambda _: "", lambda cursor: tuple(cursor.known.types.values()))
-"""The classes of an input are not written: they are the `types` of the reader."""
+"""The classes of an input are not written: the reader passes them as `types`."""
 
 INPUT: Syntax[InputSpec] = choice(
     form(StateInput, "state {slot}", slot=SLOT),
@@ -297,7 +297,7 @@ INPUT: Syntax[InputSpec] = choice(
     ),
     form(Token, "token"),
 )
-"""What an input of the root graph is for."""
+"""The role of an input of the root graph."""
 
 LEAF = integer("the number of a leaf of the arguments")
 
@@ -309,7 +309,7 @@ OUTPUT: Syntax[OutputSpec] = choice(
     form(LossOutput, "loss"),
     behind("gradient of ", choice(form(StateGradient, "state {slot}", slot=SLOT), form(InputGradient, "leaf {leaf}", leaf=LEAF))),
 )
-"""What an output of the root graph is for."""
+"""The role of an output of the root graph."""
 
 SUNK = form(SunkInput, "{slot}[ behind {behind}]{used?/unused}", slot=SLOT, behind=integer("a number of user inputs"))
 """A state input that was turned into reads."""
@@ -333,14 +333,14 @@ def _read_constraints(cursor: Cursor) -> Constraints:
 
 @frozen
 class Section:
-    """A field that has a section of its own, unless it has its default."""
+    """A field that is written as a section, unless it has its default."""
 
     name: str
     syntax: Syntax[Any]
     default: Any = None
 
     def write(self, word: str, owner: object) -> list[str]:
-        """Return the lines of the section of a program, a signature or the signature of a call."""
+        """Return the lines of the section, for a program, a signature or a call signature."""
         found = getattr(owner, self.name)
         return [] if found is self.default or found == self.default else f"{word} {self.syntax.write(found)}".split("\n")
 
@@ -362,7 +362,7 @@ SIGNATURE: Mapping[str, Section] = {
     "names": Section("arg_names", NAMES, ()),
     **SPECS,
 }
-"""What the signature of a program has."""
+"""The sections of the signature of a program."""
 
 SECTIONS: Mapping[str, Section] = {
     "root": Section("root", GRAPH_ID, ""),
@@ -372,10 +372,10 @@ SECTIONS: Mapping[str, Section] = {
     **SIGNATURE,
     "constraints": Section("constraints", CONSTRAINTS, Constraints()),
 }
-"""What a program has at most once, in the order of the text."""
+"""The sections that a program has at most once, in the order of the text."""
 
 CALL: Mapping[str, Section] = {"names": Section("arg_names", NAMES), **SPECS}
-"""What the preserved signature of a call has."""
+"""The sections of the preserved signature of a call."""
 
 
 def print_call_signatures(signatures: PMap[Frame, CallSignature]) -> list[str]:
@@ -394,11 +394,11 @@ def print_call_signatures(signatures: PMap[Frame, CallSignature]) -> list[str]:
 
 
 def read_call_signature(cursor: Cursor, *, shared: bool = False) -> tuple[Frame, CallSignature]:
-    r"""Read a preserved call signature; its keyword has been passed.
+    r"""Read a preserved call signature.
 
     Args:
-        cursor: behind the keyword ``signature``.
-        shared: whether the keyword before that was ``shared``.
+        cursor: after the keyword ``signature``.
+        shared: whether the keyword ``shared`` precedes it.
 
     >>> read_call_signature(Cursor("lin@1 { \n names (x) \n }"))[0]
     Frame(path='lin', call=1)

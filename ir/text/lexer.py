@@ -1,6 +1,6 @@
-"""Words: how names and strings are quoted, and ``Cursor``, which reads them back and reports the place of an error.
+"""Words: quotes for names and strings, and ``Cursor``, which reads them back and reports the place of an error.
 
-What is a plain word stands bare; all else is quoted and escaped.
+A plain word is written bare; all else is quoted and escaped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Target = Callable[..., Any]
 
 @frozen
 class Known:
-    """What a reader passes beside the allow-list: operators and types that a text may name, and the contents of slots.
+    """Additions of a reader to the allow-list: operators and types that a text may name, and the contents of slots.
 
     >>> Known({"toy.neg": abs}).operator("toy.neg") is abs, Known().operator("os.system") is None
     (True, True)
@@ -31,7 +31,7 @@ class Known:
     operators: Mapping[str, Target] = MappingProxyType({})
     types: Mapping[str, type] = MappingProxyType({})
     allow: frozenset[str] = frozenset()
-    """Names of registered operators that are not on the allow-list, and that the reader accepts all the same."""
+    """Names of further registered operators, not on the allow-list, that the reader accepts."""
     state: Mapping[str, Any] = MappingProxyType({})
     """Tensors and other values of slots, by name."""
 
@@ -43,15 +43,15 @@ class Known:
         allow: Iterable[str],
         state: Mapping[str, Any] | None = None,
     ) -> Known:
-        """Return what a reader was called with.
+        """Check the arguments of a reader and return them.
 
         Raises:
-            TypeError: ``types`` or ``allow`` hold something else than types or names.
+            TypeError: ``types`` holds a value that is not a class, or ``allow`` one that is not a name.
         """
         kinds = list(types)
         for kind in kinds:
             if not isinstance(kind, type):
-                raise TypeError(f"types holds classes, not a {type(kind).__name__}")
+                raise TypeError(f"types must hold classes, not a {type(kind).__name__}")
         return cls(operators or {}, {type_name(kind): kind for kind in kinds}, names_of(allow), state or {})
 
     def operator(self, name: str) -> Target | None:
@@ -64,7 +64,7 @@ class Known:
         """Return the type of a pytree node by name, or None: a passed or a registered one."""
         if name in self.types:
             return self.types[name]
-        # The last one: a notebook defines and registers a class of one name again and again.
+        # The last one, because rerun notebook cells register a class of the same name again.
         registered = (kind for kind in reversed(pytree.SUPPORTED_NODES) if isinstance(kind, type))
         return next((kind for kind in registered if type_name(kind) == name), None)
 
@@ -84,17 +84,17 @@ def type_name(kind: type) -> str:
 
 
 def names_of(allow: Iterable[str]) -> frozenset[str]:
-    """Return names of operators that a reader or writer allows.
+    """Check the names of operators that a reader or writer allows, and return them.
 
     Raises:
-        TypeError: it is a string, or holds something else than strings.
+        TypeError: it is a string, or holds a value that is not one.
 
     >>> names_of({"builtins.getattr"})
     frozenset({'builtins.getattr'})
     """
     found = [allow] if isinstance(allow, str) else list(allow)
     if isinstance(allow, str) or not all(isinstance(name, str) for name in found):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError("allow holds names of operators: allow={'builtins.getattr'}")
+        raise TypeError("allow must be a set of operator names: allow={'builtins.getattr'}")
     return frozenset(found)
 
 
@@ -125,7 +125,7 @@ def is_path(name: str) -> bool:
 
 
 def spell_value(name: str) -> str:
-    """Return the name of a value as text: ``x``, or ``%"..."`` so that it is not taken for a string.
+    """Return the name of a value as text: ``x``, or ``%"..."``, which is distinct from a string.
 
     >>> spell_value("add_1"), spell_value("None")
     ('add_1', '%"None"')
@@ -143,7 +143,7 @@ def spell_path(name: str) -> str:
 
 
 def quoted(text: str) -> str:
-    r"""Return a string in double quotes, everything but printable ASCII escaped.
+    r"""Return a string in double quotes, with all but printable ASCII escaped.
 
     >>> print(quoted('say "hi"\n\u202e'))
     "say \"hi\"\n\u202e"
@@ -152,10 +152,10 @@ def quoted(text: str) -> str:
 
 
 def unquoted(body: str) -> str:
-    r"""Return the string that is written between double quotes; the lexer has checked the escapes.
+    r"""Return the string between double quotes; the lexer has checked the escapes.
 
     Raises:
-        ValueError: an escape names no character.
+        ValueError: an escape is not a character.
 
     >>> unquoted(r"a\x09b\"")
     'a\tb"'
@@ -166,7 +166,7 @@ def unquoted(body: str) -> str:
 T = TypeVar("T")
 
 MAX_DEPTH = 64
-"""How deep containers, sizes and pytrees may nest; Python's own stack ends soon after."""
+"""The maximal nesting of containers, sizes and pytrees; Python's stack overflows soon after."""
 
 TOKEN = re.compile(
     r"""
@@ -190,13 +190,13 @@ TOKEN = re.compile(
 DIGITS = 4000
 
 HUGE = 10**DIGITS
-"""From here on integers have no text: Python refuses to convert so many decimal digits."""
+"""Integers from here on have no text form: Python refuses to convert so many decimal digits."""
 
 OPENS = {"(": 1, "[": 1, ")": -1, "]": -1}
 
 
 class Cursor:
-    """A cursor at one word of a text, which is ``text``, of the kind ``kind``.
+    """A cursor at one word of a text; the word is ``text``, of the kind ``kind``.
 
     >>> cursor = Cursor("y = 1")
     >>> cursor.value(), cursor.take("="), cursor.number()
@@ -209,7 +209,7 @@ class Cursor:
 
     def __init__(self, text: str, known: Known = NOTHING_MORE) -> None:
         self.known = known
-        """Where names of operators and types are looked up."""
+        """For the look-up of operators and types by name."""
         self._source = text
         self._matches: Iterator[re.Match[str]] = TOKEN.finditer(text)
         self._open = 0
@@ -219,7 +219,7 @@ class Cursor:
         self.advance()
 
     def advance(self) -> str:
-        """Go to the next word and return the text of the one passed."""
+        """Go to the next word and return the text of the previous one."""
         passed = self.text
         if passed in OPENS:
             self._open = max(0, self._open + OPENS[passed])
@@ -239,7 +239,7 @@ class Cursor:
         """Count one level of nesting while inside.
 
         Raises:
-            ParseError: there are more than ``MAX_DEPTH``.
+            ParseError: the text nests more than ``MAX_DEPTH`` levels.
         """
         self._depth += 1
         if self._depth > MAX_DEPTH:
@@ -248,14 +248,14 @@ class Cursor:
         self._depth -= 1
 
     def skip(self, *symbols: str) -> bool:
-        """Pass one of some symbols or keywords if it is next, and return whether it was."""
+        """Pass the next word if it is one of some symbols or keywords, and return whether it was."""
         is_next = self.text in symbols and self.kind in ("symbol", "word")
         if is_next:
             self.advance()
         return is_next
 
     def take(self, *symbols: str) -> str:
-        """Pass one of some symbols or keywords and return it; everything else is an error."""
+        """Pass one of some symbols or keywords and return it; any other word is an error."""
         if self.text in symbols and self.kind in ("symbol", "word"):
             return self.advance()
         raise self.expected(" or ".join(f"'{symbol}'" for symbol in symbols))
@@ -276,7 +276,7 @@ class Cursor:
 
     def bytes(self) -> bytes:
         """Pass a ``b"..."`` and return its value."""
-        return self._unquoted("bytes", "bytes").encode("latin-1")  # the lexer lets no other character pass
+        return self._unquoted("bytes", "bytes").encode("latin-1")  # the lexer accepts no other characters
 
     def _unquoted(self, kind: str, what: str) -> str:
         if self.kind != kind:
@@ -284,15 +284,15 @@ class Cursor:
         try:
             found = unquoted(self.text[self.text.index('"') + 1 : -1])
         except ValueError:
-            raise self.error("an escape that names no character") from None
+            raise self.error("an escape that is not a character") from None
         self.advance()
         return found
 
     def number(self) -> int | float:
-        """Pass a number and return it: an int unless it is written with a point, an exponent, ``inf`` or ``nan``."""
+        """Pass a number and return it: an int, or a float if it has a point or an exponent or is ``inf`` or ``nan``."""
         is_float = any(mark in self.text for mark in ".en")
         if not is_float and len(self.text) > DIGITS + 1:
-            raise self.error("an integer of so many digits cannot be read")
+            raise self.error("an integer with too many digits")
         text = self.advance()
         return float(text) if is_float else int(text)
 
@@ -310,7 +310,7 @@ class Cursor:
             self.advance()
 
     def block(self) -> Iterator[None]:
-        """Pass ``{``, then the end of each line that holds a statement, which the caller reads, then ``}``."""
+        """Pass ``{``, the end of each line (the caller reads its statement), and ``}``."""
         self.take("{")
         self.line_end()
         while not self.skip("}"):
@@ -318,12 +318,12 @@ class Cursor:
             self.line_end()
 
     def expected(self, what: str, advice: str = "") -> ParseError:
-        """Return the error that something else was expected here."""
+        """Return the error for an unexpected word here."""
         found = {"newline": "the end of the line", "end": "the end of the text"}.get(self.kind, f"'{visible(self.text[:40])}'")
         return self.error(f"expected {what}, found {found}{advice}")
 
     def error(self, message: str, *, at: int | None = None) -> ParseError:
-        """Return an error that shows a place: line, column, the line itself and a mark under it."""
+        """Return an error that shows its place: line, column, the line itself and a mark under it."""
         start = self.start if at is None else at
         number = self._source.count("\n", 0, start) + 1
         begin = self._source.rfind("\n", 0, start) + 1
@@ -346,7 +346,7 @@ def read_list(cursor: Cursor, read: Callable[[Cursor], T], *, opening: str = "("
 
 
 def read_rest(cursor: Cursor, read: Callable[[Cursor], T], closing: str) -> list[T]:
-    """Read the rest of such a list, its opening bracket having been passed.
+    """Read the rest of a list, after its opening bracket.
 
     >>> read_rest(Cursor("a, b]"), Cursor.path, "]")
     ['a', 'b']

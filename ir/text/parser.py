@@ -21,7 +21,7 @@ from .contract import SECTIONS, SIGNATURE, read_call_signature, read_effects, re
 from .lexer import Cursor, Known, Target, read_list, spell_path
 
 SOURCES = "; pass program.text(), or the text of a file: Path(name).read_text(); px.load reads what px.save wrote"
-"""What to pass instead of the name of a file, or of what ``print(program)`` shows."""
+"""Advice for a caller who passed the name of a file, or the output of ``print(program)``."""
 
 
 def parse(
@@ -36,33 +36,33 @@ def parse(
 
     Args:
         text: the result of ``program.text()``, or written by hand; ``;`` starts a comment.
-        state: tensors and other values by name of slot.  Those that it lacks are made on the meta device, with the
-            printed dtype, shape and ties.
-        operators: what runs operators that are not registered with torch, by name.
-        types: classes of pytree nodes that are not registered as such under their own name: named tuples.
-        allow: names of operators to accept that are registered here and not on the allow-list (``docs/format.md``): those that
-            reach files, other processes or attributes by name.
+        state: tensors and other values by name of slot.  Missing ones are made on the meta device, with the printed dtype,
+            shape and ties.
+        operators: functions that run operators not registered with torch, by name.
+        types: classes of pytree nodes that are not registered under their own name: named tuples.
+        allow: names of registered operators to accept that are not on the allow-list (``docs/format.md``): those that reach
+            files, other processes or attributes by name.
 
     Returns:
-        A program equal to the printed one, if ``state`` has its values; without meta and trail. Operators that are
-        neither on the allow-list nor given have no callable: such a program can be looked at, and not run.
+        A program equal to the printed one, if ``state`` has its values; without meta and trail. Operators that are neither on
+        the allow-list nor passed have no callable: such a program can be inspected, but not run.
 
     Raises:
-        ParseError: the text is not a program; the message has the line, the column and what was expected.
+        ParseError: the text is not a program; the message has the line, the column and the expected words.
         UnsupportedProgram: torch cannot make a tensor that ``state`` lacks.
-        TypeError: ``text`` is not a string, ``types`` holds something else than classes, or ``allow`` something else than names.
+        TypeError: ``text`` is not a string, ``types`` are not classes, or ``allow`` are not names.
 
     >>> program = parse('program { \n graph @""(x) { \n y = aten.relu.default(x) \n return (y,) \n } \n }')
     >>> program.main.nodes[0].do.name
     'aten.relu.default'
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"parse takes text, not a {type(text).__name__}")
+        raise TypeError(f"parse takes a string, not a {type(text).__name__}")
     return _Parser(Cursor(text, Known.of(operators, types, allow, state))).program()
 
 
 class _Parser:
-    """Reads one program, section by section, and remembers the operators that it met."""
+    """Reads one program, section by section, and keeps one ``Op`` for equal operators."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
@@ -86,7 +86,7 @@ class _Parser:
         others = {SECTIONS[word].name: found for word, found in self._sections.items() if word not in SIGNATURE}
         root = others.get("root", "")
         if root not in self._graphs:
-            raise cursor.error(f"the text has no root graph @{spell_path(root)}; call one so, or name another: `root @name`")
+            raise cursor.error(f"the text has no root graph @{spell_path(root)}; add one, or name another: `root @name`")
         return Program(
             pmap(self._graphs), signature=Signature(**of_signature), call_signatures=pmap(self._call_signatures), **others
         )
@@ -152,7 +152,7 @@ class _Parser:
         found = read_list(self._cursor, read_kwarg)
         args = tuple([value for key, value in found if key is None])
         if any(key is not None for key, _ in found[: len(args)]):
-            raise self._cursor.error("a positional argument behind a keyword argument", at=at)
+            raise self._cursor.error("a positional argument after a keyword argument", at=at)
         return args, tuple([(key, value) for key, value in found[len(args) :] if key is not None])
 
     def _op(self, name: str) -> Op:

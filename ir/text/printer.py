@@ -1,6 +1,6 @@
 """Programs as text: ``print_program``, ``print_graph``, ``print_node``, and ``mermaid`` for the parts of a split one.
 
-The printers register themselves with ``text_of``, so that values print themselves.
+The printers register themselves with ``text_of``, which values use to print themselves.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .lexer import is_path, quoted, spell_path, spell_value
 from .syntax import indented
 
 KEYWORDS = frozenset({"call", "get"})
-"""Words that are used like the name of an operator."""
+"""Words in the place of an operator's name."""
 
 STACK_COLUMN = 64
-"""Module stacks are aligned in one column, unless the line is longer than this."""
+"""Module stacks start in one column, unless the line is longer than this."""
 
 WIDTH = 100
-"""A list of inputs longer than this is broken."""
+"""A longer list of inputs is broken into lines."""
 
 
 def print_program(program: Program) -> str:
-    """Return a program as text that ``parse`` reads back; that of equal programs is the same, but for the facts.
+    """Return a program as text that ``parse`` reads back; equal programs have the same text, except for the facts.
 
     Args:
         program: any program, valid or not.
@@ -88,7 +88,7 @@ def print_node(node: Node) -> str:
 
 
 class _Printer:
-    """Remembers how operators and stacks are written, each distinct one once."""
+    """Caches the text of operators and stacks."""
 
     def __init__(self) -> None:
         self._ops: dict[int, tuple[Op, str, str]] = {}
@@ -153,10 +153,10 @@ text_of.register(Node, print_node)
 
 
 def mermaid(program: Program) -> str:
-    """Return the parts of a split program, and what crosses between them, as text of a mermaid flowchart.
+    """Return the parts of a split program, and the values that cross between them, as text of a mermaid flowchart.
 
     Args:
-        program: a split program; one that is not split has no boxes but its inputs and outputs.
+        program: a split program; an unsplit one has only the boxes of its inputs and outputs.
 
     >>> import purefx as px
     >>> nodes = [px.Node(n, px.Op("toy.neg"), (px.Ref(x),)) for n, x in (("y", "x"), ("z", "y"))]
@@ -195,7 +195,7 @@ def _arrows(home: dict[str, str], names: list[str], to: str) -> list[str]:
 
 
 def _label(program: Program, part: Part) -> str:
-    counts: dict[str, int] = {}  # the operators that a body runs, including those of the bodies that it calls
+    counts: dict[str, int] = {}  # the operators that a body runs, including those of its callees
     for name in program.bottom_up:
         graph = program.graphs[name]
         own = sum(type(node.do) is Op and node.do.name != "operator.getitem" for node in graph.nodes)
@@ -206,7 +206,7 @@ def _label(program: Program, part: Part) -> str:
 
 
 def counted(count: int, word: str) -> str:
-    """Return a number of things.
+    """Return a number with its noun.
 
     >>> counted(1, "node"), counted(1234, "node")
     ('1 node', '1,234 nodes')
@@ -215,5 +215,5 @@ def counted(count: int, word: str) -> str:
 
 
 def _plain(name: str) -> str:
-    # Names may hold anything; in the picture they are words.
+    # Names may have any characters; the flowchart needs plain words.
     return "".join([mark if mark.isalnum() or mark == "_" else "_" for mark in name])

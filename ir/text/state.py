@@ -1,6 +1,6 @@
 """State as text: one line per slot, with the type of its tensor but not its contents, written and read.
 
-A tensor that is read is a stand-in on the meta device.
+Tensors are read as stand-ins on the meta device.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ INTEGERS = listed(integer("an integer"), "[]")
 
 @frozen
 class TensorFacts:
-    """A tensor without its contents; ``stride`` is None if it is the usual one, or means nothing."""
+    """A tensor without its contents; ``stride`` is None if it is contiguous, or the layout has no strides."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -67,29 +67,29 @@ class TensorFacts:
         return isinstance(value, torch.Tensor) and value.dtype is self.dtype and tuple(value.shape) == self.shape
 
     def strides(self) -> tuple[int, ...]:
-        """Return the strides, written or usual."""
+        """Return the strides; those of a contiguous tensor if none are written."""
         return usual_stride(self.shape) if self.stride is None else self.stride
 
     def bytes_needed(self) -> int:
-        """Return how much memory holds the tensor, from the start of its storage."""
+        """Return the number of bytes from the start of the storage to the end of the tensor."""
         reach = sum((size - 1) * step for size, step in zip(self.shape, self.strides(), strict=True))
         return (self.offset + (reach + 1 if 0 not in self.shape else 0)) * self.dtype.itemsize
 
     @property
     def fault(self) -> str | None:
-        """Why there is no such tensor, or None."""
+        """Why the tensor cannot exist, or None."""
         if self.stride is not None and len(self.stride) != len(self.shape):
-            return "as many strides as sizes are needed"
+            return "a tensor needs one stride for each size"
         is_number = self.dtype.is_floating_point or self.dtype.is_complex
         is_odd = min((self.offset, *self.shape, *(self.stride or ()))) < 0 or (self.requires_grad and not is_number)
-        return "there is no such tensor" if is_odd else None
+        return "no tensor has this type" if is_odd else None
 
     def behind(self, begin: int) -> TensorFacts:
-        """Return the same tensor with its offset counted from further before, in bytes."""
+        """Return the tensor with its offset counted from ``begin`` bytes earlier."""
         return evolve(self, offset=self.offset + begin // self.dtype.itemsize) if begin else self
 
     def on(self, storage: torch.UntypedStorage) -> torch.Tensor:
-        """Return a tensor in a storage; one that is not strided gets memory of its own on the same device.
+        """Return a tensor in a storage; one that is not strided gets separate memory on the same device.
 
         >>> facts_of(torch.ones(2)).on(torch.ones(2).untyped_storage())
         tensor([1., 1.])
@@ -106,7 +106,7 @@ class TensorFacts:
 
 @lru_cache(maxsize=1024)
 def usual_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides of a freshly made tensor.
+    """Return the strides of a contiguous tensor.
 
     >>> usual_stride((2, 3, 4))
     (12, 4, 1)
@@ -123,7 +123,7 @@ device_text = lru_cache(maxsize=64)(str)
 
 
 def facts_of(tensor: torch.Tensor) -> TensorFacts:
-    """Return what a tensor is.
+    """Return the facts of a tensor.
 
     >>> facts_of(torch.ones(2, 3)).shape, facts_of(torch.ones(2, 3).t()).stride
     ((2, 3), (1, 3))
@@ -169,20 +169,20 @@ def make_tensors(wanted: Mapping[str, tuple[int, int, TensorFacts]]) -> dict[str
             if cell not in cells:
                 cells[cell] = facts.on(storages[storage])
         except (RuntimeError, TypeError, OverflowError) as error:
-            raise UnsupportedProgram(f"no stand-in can be made for {name!a}; pass it in `state`: {error}") from error
+            raise UnsupportedProgram(f"cannot make a stand-in for {name!a}; pass it in `state`: {error}") from error
     return {name: cells[cell] for name, (cell, _, _) in wanted.items()}
 
 
 LITERALS = (type(None), bool, int, float, str)
 
 
-def _remembered(syntax: Syntax[TensorFacts]) -> Syntax[TensorFacts]:
-    # The layers of a model have tensors alike.
+def _cached(syntax: Syntax[TensorFacts]) -> Syntax[TensorFacts]:
+    # Layers of a model have tensors of equal types.
     return evolve(syntax, write=lru_cache(maxsize=1024)(syntax.write))
 
 
 TENSOR = {
-    is_parameter: _remembered(
+    is_parameter: _cached(
         form(
             TensorFacts,
             "{dtype}{shape}[ strides {stride}][ offset {offset}][ layout {layout}][ on {device}]"
@@ -203,7 +203,7 @@ TENSOR = {
 
 @frozen
 class Opaque:
-    """A value that has no text: the name of its type."""
+    """A value without a text form: the name of its type."""
 
     type: str
 
@@ -215,15 +215,15 @@ OPAQUE = form(Opaque, "opaque({type})", type=string("the name of a type"))
 
 @frozen
 class Line:
-    """A slot as it is written."""
+    """The line of a slot."""
 
     kind: SlotKind
     name: str
     value: TensorFacts | LiteralType | Opaque
     tied: str | None
-    """The first slot above that is the same tensor, if any."""
+    """The first earlier slot that is the same tensor, if any."""
     shares: str | None
-    """The first slot above with the same memory, if it is not the memory of the tied one."""
+    """The first earlier slot with the same memory, if it is not that of the tied one."""
     persistent: bool
     value_at: int = 0
     ties_at: int = 0
@@ -314,12 +314,11 @@ def _without_contents(value: Any, begin: int) -> TensorFacts | LiteralType | Opa
 
 
 def read_state(cursor: Cursor) -> State:
-    r"""Read the slots in a block: those that ``cursor.known`` has values for have these, others are made on the meta device.
+    r"""Read the slots in a block, with the values in ``cursor.known``; missing tensors are made on the meta device.
 
     Raises:
-        ParseError: the text is not a state, a given tensor does not fit the text, or a slot holds an object
-            that is not given.
-        UnsupportedProgram: torch cannot make a tensor that is not given.
+        ParseError: the text is not a state, a passed tensor does not fit the text, or the object of a slot is missing.
+        UnsupportedProgram: torch cannot make a missing tensor.
 
     >>> from purefx.ir.text.lexer import Known
     >>> read_state(Cursor("{ \n buffer n: f32[2] \n }", Known(state={"n": torch.ones(2)})))["n"].value
@@ -334,7 +333,7 @@ def read_state(cursor: Cursor) -> State:
         if line.name in slots:
             raise cursor.error("a second slot of this name", at=at)
         if any(name is not None and name not in slots for name in (line.tied, line.shares)):
-            raise cursor.error("there is no slot of this name above", at=line.ties_at)
+            raise cursor.error("no earlier slot has this name", at=line.ties_at)
         value = _value_of(line, cursor)
         cell = next(cells) if line.tied is None else slots[line.tied].cell
         memory = line.tied if line.shares is None else line.shares
@@ -342,24 +341,24 @@ def read_state(cursor: Cursor) -> State:
         if isinstance(value, TensorFacts):
             wanted[line.name] = (cell, storage, value)
         slots[line.name] = Slot(line.kind, value, cell, storage, line.persistent)
-    # Only now are all known that share memory.
+    # Only now are all slots of a memory known.
     slots |= {name: evolve(slots[name], value=tensor) for name, tensor in make_tensors(wanted).items()}
     return State(tuple(slots), pmap(slots))
 
 
 def _value_of(line: Line, cursor: Cursor) -> Any:
-    """Return what a slot holds, or the facts of a tensor that is not given."""
-    given, value = cursor.known.state, line.value
+    """Return the value of a slot, or the facts of a tensor that was not passed."""
+    passed, value = cursor.known.state, line.value
     fault = None
     if isinstance(value, TensorFacts):
         fault = value.fault
-        if fault is None and line.name in given and not value.fits(given[line.name]):
+        if fault is None and line.name in passed and not value.fits(passed[line.name]):
             fault = "the tensor passed in `state` has another shape or dtype"
     elif isinstance(value, Opaque):
-        if line.name not in given:
+        if line.name not in passed:
             fault = f"a value of type {value.type[:80]!a} cannot be read from text: pass it in `state`"
-        elif line.kind is SlotKind.MODULE and not isinstance(given[line.name], torch.nn.Module):
+        elif line.kind is SlotKind.MODULE and not isinstance(passed[line.name], torch.nn.Module):
             fault = "the value passed in `state` is not a torch.nn.Module"
     if fault is not None:
         raise cursor.error(fault, at=line.value_at)
-    return given.get(line.name, value.value if isinstance(value, LiteralType) else value)
+    return passed.get(line.name, value.value if isinstance(value, LiteralType) else value)

@@ -1,7 +1,7 @@
-"""Invertible syntax: one description of a kind of value, from which it is printed and parsed.
+"""Invertible syntax: one description of a kind of value, for printing and parsing.
 
-A form is the text of a value with its fields in it, as ``assemblyFormat`` is in MLIR: printing walks it with a value,
-parsing with a cursor.  A choice is printed by the class of the value and parsed by its first keyword.
+A form is the text of a value with its fields in it, like MLIR's ``assemblyFormat``.  A choice is printed by the class of the
+value and parsed by its first keyword.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @frozen
 class Syntax(Generic[T]):
-    """How one kind of value is written and read.
+    """Writes and reads one kind of value.
 
     >>> sizes = listed(integer("a size"), "[]")
     >>> sizes.write((2, 3)), sizes.read(Cursor("[2, 3]"))
@@ -31,9 +31,9 @@ class Syntax(Generic[T]):
     write: Callable[[T], str]
     read: Callable[[Cursor], T]
     of: tuple[type, ...] = ()
-    """The classes of its values, for a choice; none if any other value may be written so."""
+    """The classes of its values, for a choice; none if it accepts all other values."""
     starts: tuple[str, ...] = ()
-    """The keywords that it begins with; none if it may begin with anything else."""
+    """Its possible first keywords; none if it may begin with any other word."""
 
 
 def path(what: str) -> Syntax[str]:
@@ -66,7 +66,7 @@ def integer(what: str) -> Syntax[int]:
 PATH = path("a name")
 
 PLACE: Syntax[Any] = Syntax(lambda _: "", lambda cursor: cursor.start)
-"""The place of the next word, for messages; it is not written."""
+"""The place of the next word, for messages; it has no text."""
 
 
 def listed(item: Syntax[T], brackets: str = "()") -> Syntax[tuple[T, ...]]:
@@ -83,7 +83,7 @@ def listed(item: Syntax[T], brackets: str = "()") -> Syntax[tuple[T, ...]]:
 
 
 def block(item: Syntax[T]) -> Syntax[tuple[T, ...]]:
-    r"""Return the syntax of a tuple: its items on lines of their own, between braces.
+    r"""Return the syntax of a tuple: its items on separate lines, between braces.
 
     >>> block(PATH).write(("x", "y"))
     '{\n  x\n  y\n}'
@@ -110,7 +110,7 @@ def indented(lines: Iterable[str]) -> list[str]:
 
 
 def behind(keywords: str, inner: Syntax[T]) -> Syntax[T]:
-    """Return a syntax behind keywords.
+    """Return a syntax with keywords before it.
 
     >>> behind("gradient of ", PATH).write("w"), behind("gradient of ", PATH).starts
     ('gradient of w', ('gradient',))
@@ -128,7 +128,7 @@ def behind(keywords: str, inner: Syntax[T]) -> Syntax[T]:
 
 
 def words(meaning: Mapping[str, Any]) -> Syntax[Any]:
-    """Return the syntax of values that are each written as a word.
+    """Return the syntax of values that are written as words.
 
     >>> words({"opens": 1, "closes": -1}).write(-1)
     'closes'
@@ -138,7 +138,7 @@ def words(meaning: Mapping[str, Any]) -> Syntax[Any]:
 
 
 def choice(*forms: Syntax[Any]) -> Syntax[Any]:
-    """Return the syntax of values of several classes; one of the forms may begin with no keyword, or be of any class.
+    """Return the syntax of values of several classes; one form may begin without a keyword, or accept any class.
 
     >>> from purefx.ir import Token, UserOutput
     >>> choice(form(UserOutput, "user"), form(Token, "token")).read(Cursor("token"))
@@ -168,8 +168,8 @@ def form(
 
     Args:
         make: the class, which takes all fields by name.
-        text: how a value is written: ``{field}`` stands for a field, ``[ keyword {field}]`` for one that is left out where it has
-            its default, ``{field?on/off}`` for one that is true or false, and a keyword where it has not its default.
+        text: the format: ``{field}`` is a field, ``[ keyword {field}]`` an optional one that is left out if it has its
+            default, ``{field?on/off}`` a flag, written as a keyword unless it has its default.
         defaults: defaults other than those of the class; a field without one has None.
         fields: the syntax of each field.
 
@@ -195,14 +195,14 @@ def form(
 
 
 PART = re.compile(r"([^{\[]*)(?:\[([^{]*)\{(\w+)\}\]|\{(\w+)\?(\w*)/(\w*)\}|\{(\w+)\})")
-"""The keywords before a field, and the field: one that may be left out, one that is true or false, or any other."""
+"""The keywords before a field, and the field: an optional one, a flag, or any other."""
 
 
 Part = tuple[str, str, Syntax[Any], Any]
-"""The keywords before a field, its name, how it is written, and the value that is not written."""
+"""The keywords before a field, its name, its syntax, and the value that is left out."""
 
 WRITTEN = object()
-"""Stands for the value that is not written, where every value is."""
+"""Marks a field whose value is never left out."""
 
 
 def _part(match: re.Match[str], fields: Mapping[str, Syntax[Any]], defaults: Mapping[str, Any]) -> Part:

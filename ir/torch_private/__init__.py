@@ -1,7 +1,7 @@
 """Every private name of torch that purefx uses, with the reason.
 
-If torch moves one, one file of this folder changes, and ``tests/upstream/test_torch_private.py`` names it.  Nothing is
-wrapped here beyond giving it a typed name.
+If torch moves one, one file of this folder changes, and ``tests/upstream/test_torch_private.py`` names it.  The folder only
+gives typed names.
 """
 
 # ruff: noqa: F403 - each file lists its names, once

@@ -1,6 +1,6 @@
 """Warns once if the installed torch is not a supported release.
 
-The first import of this package runs it, before anything looks up a private name.
+The first import of this package runs it, before any look-up of a private name.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def check_release(version: str) -> None:
     if not SUPPORTED[0] <= release <= SUPPORTED[1]:
         (major, oldest), (_, newest) = SUPPORTED
         warnings.warn(
-            f"purefx supports torch {major}.{oldest} to {major}.{newest}, and this is torch {version}, which it is not "
-            f"tested with; install a supported release: pip install 'torch>={major}.{oldest},<{major}.{newest + 1}'",
+            f"purefx supports torch {major}.{oldest} to {major}.{newest} and is not tested with the installed torch "
+            f"{version}; install a supported release: pip install 'torch>={major}.{oldest},<{major}.{newest + 1}'",
             stacklevel=2,
         )
 

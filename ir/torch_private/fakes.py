@@ -35,7 +35,7 @@ __all__ = [
 ]  # fmt: skip
 
 # pyright: reportPrivateUsage=false
-# Using private names in one place is what this folder is for.
+# This folder exists to use private names in one place.
 
 
 _numbers: Any = Late("torch.utils._sympy.numbers")
@@ -47,7 +47,7 @@ FAKE_REFUSALS = (DataDependentOutputException, DynamicOutputShapeException, Unsu
 
 
 def autocast_is_on() -> bool:
-    """Return whether autocast is on for any device; the public way checks one device at a time.
+    """Return whether autocast is on for any device; the public function checks one device at a time.
 
     >>> with torch.autocast("cpu"):
     ...     autocast_is_on()
@@ -57,17 +57,17 @@ def autocast_is_on() -> bool:
 
 
 def fake_copy(module: torch.fx.GraphModule, mode: Any) -> torch.fx.GraphModule:
-    """Return a copy of a module with fake tensors in place of its own; no public copy leaves the contents out."""
-    # On fake tensors nothing is drawn, and a generator cannot be copied with a fake state.
+    """Copy a module with fake tensors in place of its tensors; all public ways copy the contents."""
+    # Fake tensors draw no random numbers, and a generator cannot be copied with a fake state.
     kept = {id(held): held for part in module.modules() for held in vars(part).values() if isinstance(held, torch.Generator)}
     with FakeCopyMode(mode):
         return copy.deepcopy(module, kept)
 
 
 def per_example(value: torch.Tensor) -> torch.Tensor:
-    """Return a fake tensor as one example of a batch sees it, for a value of a level of vmap that is closed; else the value.
+    """Return one example of a batched fake tensor whose vmap level is closed; return other values as they are.
 
-    An exporter keeps what it traced between the functions that open and close a level, and no operator takes that again.
+    An exporter keeps the values that it traced inside a level, and operators do not accept them after it is closed.
     """
     batch, levels = value, cast(Any, torch._C)._functorch
     while levels.is_batchedtensor(batch):
@@ -80,7 +80,7 @@ def per_example(value: torch.Tensor) -> torch.Tensor:
 def device_of(tensor: Any) -> torch.device:
     """Return the device of a tensor, real or fake.
 
-    While one thread runs an operator on fake tensors, the public way returns ``meta`` for all of them on each thread.
+    While one thread runs an operator on fake tensors, ``tensor.device`` returns ``meta`` for all of them on every thread.
 
     >>> device_of(torch.ones(2))
     device(type='cpu')
@@ -89,20 +89,20 @@ def device_of(tensor: Any) -> torch.device:
 
 
 def fake_of(mode: Any, dtype: torch.dtype, shape: Any, stride: Any, device: torch.device) -> Any:
-    """Return a new fake tensor of fixed sizes; asking the mode for one, the public way, takes six times as long.
+    """Return a new fake tensor of fixed sizes; making one under the mode, the public way, takes 6x as long.
 
     >>> fake_of(FakeTensorMode(), torch.float32, (2, 3), (3, 1), torch.device("cpu"))
     FakeTensor(..., size=(2, 3))
     """
-    with torch._C._DisableTorchDispatch():  # a mode that is on, this one or another, must not see it
+    with torch._C._DisableTorchDispatch():  # active modes must not intercept it
         plain = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
     return cast(Any, FakeTensor)(mode, plain, device)
 
 
 def fake_on(tensor: Any, device: torch.device) -> Any:
-    """Return a fake tensor as it is, on another device: torch would need the device itself.
+    """Return a fake tensor on another device, which need not exist on this machine.
 
-    Sizes, strides and what shares memory stay.
+    Sizes, strides and shared memory stay the same.
 
     >>> fake_on(FakeTensorMode().from_tensor(torch.ones(2, 3).t()), torch.device("meta")).stride()
     (1, 3)
@@ -115,29 +115,29 @@ def fake_on(tensor: Any, device: torch.device) -> Any:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether an operator raised an error because its result depends on contents, and not because its operands are wrong.
+    """Return whether an operator failed because its result depends on contents, not because its operands are wrong.
 
     >>> is_refusal(NotImplementedError()), is_refusal(RuntimeError("sizes do not match"))
     (True, False)
     """
-    # One is looked up by name: its module takes long to import, and its raiser has imported it.  An operator that was made
-    # with torch.library.custom_op and has no fake kernel raises a plain RuntimeError.
+    # One is looked up by name: its module takes long to import, and its raiser has imported it.  A torch.library.custom_op
+    # without a fake kernel raises a plain RuntimeError.
     known = (*FAKE_REFUSALS, UnsupportedOperatorException, NotImplementedError)
     is_known = isinstance(error, known) or type(error).__name__ == "GuardOnDataDependentSymNode"
     return is_known or (isinstance(error, RuntimeError) and str(error).startswith("There was no fake impl registered"))
 
 
 def without_cache(mode: Any) -> AbstractContextManager[None]:
-    """Keep a mode from returning cached results of an operator, from any mode of this process; no public switch does.
+    """Keep a mode from returning cached results of operators; torch has no public switch for it.
 
-    The cached result shares memory with an operand only if the schema states it, so the first answer and the second
-    differ for an operator that returns its operand silently.
+    The cached result shares memory with an operand only if the schema states it, so the first and second results of an
+    operator with undeclared aliasing differ.
     """
     return _switched_off(mode, "cache_enabled")
 
 
 def without_kernels(mode: Any) -> AbstractContextManager[None]:
-    """Keep a mode from running real kernels, on zeros, for operators that have no fake one; no public switch does."""
+    """Keep a mode from running real kernels on zeros for operators without a fake kernel; torch has no public switch for it."""
     return _switched_off(mode, "allow_fallback_kernels")
 
 
@@ -153,8 +153,8 @@ def _switched_off(mode: Any, name: str) -> Generator[None, None, None]:
 
 @contextmanager
 def silence() -> Generator[None, None, None]:
-    """Keep what this thread does with fake tensors and symbolic sizes out of torch's log."""
-    # torch logs each operator that refuses its arguments, and each undecided guard; other threads may want to read theirs.
+    """Keep this thread's work on fake tensors and symbolic sizes out of torch's log."""
+    # torch logs each operator that refuses its arguments, and each undecided guard; messages of other threads must stay.
     mine, names = threading.get_ident(), (FakeTensorMode.__module__, "torch.fx.experimental.symbolic_shapes")
     loggers = [logging.getLogger(name) for name in names]
 
@@ -173,7 +173,7 @@ def silence() -> Generator[None, None, None]:
 def has_fixed_sizes(tensor: Any) -> bool:
     """Return whether sizes and strides of a fake tensor are plain numbers, so that comparing them installs no guard.
 
-    Asking each number for its type, the public way, costs five times what is compared.
+    Checking the type of each number, the public way, takes 5x as long as the comparison.
 
     >>> import torch
     >>> has_fixed_sizes(torch.ones(2))
@@ -183,7 +183,7 @@ def has_fixed_sizes(tensor: Any) -> bool:
 
 
 def have_fixed_sizes(tensors: Iterable[Any]) -> bool:
-    """Return the same for many, in one pass without a call of a function for each.
+    """Return ``has_fixed_sizes`` for all tensors, without a Python call for each.
 
     >>> import torch
     >>> have_fixed_sizes([torch.ones(2), torch.ones(3)])
@@ -195,15 +195,13 @@ def have_fixed_sizes(tensors: Iterable[Any]) -> bool:
 _is_symbolic = attrgetter("_has_symbolic_sizes_strides")
 
 without_overrides = torch._C.DisableTorchFunctionSubclass
-"""A block in which an attribute of a tensor is read without asking its class for ``__torch_function__``: half of the time that
-reading takes.  It holds for one thread."""
+"""A context, for one thread, that reads attributes of tensors without a look-up of ``__torch_function__``, twice as fast."""
 
 
 def size_number(size: Any) -> int | float | bool | None:
-    """Return what a symbolic number was when its program was exported; None if only a run determines it.
+    """Return the value of a symbolic number at export; None if only a run determines it.
 
-    Its symbols are replaced by the numbers that the exporter saw; no public way to that number leaves the environment as it
-    is: comparing or converting a symbolic number installs a guard.
+    Its symbols are replaced by the numbers that the exporter saw.  The public ways, comparison and conversion, install a guard.
     """
     node = size.node
     number = node.expr.xreplace(node.shape_env.backed_var_to_val)
@@ -211,19 +209,19 @@ def size_number(size: Any) -> int | float | bool | None:
 
 
 def new_shape_env() -> Any:
-    """Return an environment for symbolic sizes; no public module has the class."""
+    """Return an environment for symbolic sizes; its class is not public."""
     return _symbolic.ShapeEnv()
 
 
 def new_symbol(env: Any, name: str, number: int | None, low: int | None, high: int | None) -> torch.SymInt:
-    """Return a symbolic integer of a given name: what torch does when it loads an exported program.
+    """Return a symbolic integer with a name, as torch does when it loads an exported program.
 
     Args:
-        env: the environment that it lives in.
+        env: its environment.
         name: of the symbol; ``u0`` is one that no input determines.
-        number: its value where a size must be decided; None if no value is known.
-        low: the bounds, both included; None is what sizes have.
-        high: likewise.
+        number: its value where a size must be decided; None if it is unknown.
+        low: the lower bound, included; None for 0.
+        high: the upper bound, included; None for infinity.
     """
     symbol = _symbol(name)
     is_backed = name.startswith("s") and number is not None
@@ -236,13 +234,13 @@ def new_symbol(env: Any, name: str, number: int | None, low: int | None, high: i
 
 
 def _symbol(name: str) -> Any:
-    # As torch makes it: a size that an input determines is positive.
+    # As in torch, a size that an input determines is positive.
     return sympy.Symbol(name, integer=True, positive=True) if name.startswith("s") else sympy.Symbol(name, integer=True)
 
 
 @contextmanager
 def new_guards(env: Any) -> Generator[list[str]]:
-    """Collect what is assumed of sizes meanwhile, and take it back afterwards; the list is filled at the end.
+    """Collect the guards that are installed in the context, and remove them afterwards; the list is filled at the end.
 
     Args:
         env: the shape environment of fake values that others use too.
@@ -292,7 +290,7 @@ def ranges_in(values: Iterable[Any]) -> dict[Any, Any]:
 
 
 def fresh_bindings(env: Any, value: Any) -> Any:
-    """Return where a fake value holds symbols that its operator has just made, and take them from the list of those to bind."""
+    """Return the places of new symbols in a fake value, and remove them from the environment's list of symbols to bind."""
     return _symbolic.compute_unbacked_bindings(env, value)
 
 
@@ -312,7 +310,7 @@ def symbolic_range(expr: Any, low: int | None, high: int | None) -> tuple[Any, A
 
 
 def symbol_facts(node: Any, symbol: Any) -> tuple[int | None, int | None, int | None]:
-    """Return what the environment of a symbolic number knows of one of its symbols: the number that was seen, and its bounds.
+    """Return the example value and the bounds of a symbol, from the environment of a symbolic number.
 
     Args:
         node: the node of a symbolic number.
@@ -331,11 +329,11 @@ def _finite(number: Any) -> int | None:
 
 
 def unguarded(environment: Any, function: Callable[[], Any]) -> Any:
-    """Return what a function returns; None where torch could go on in it only with a new guard on sizes.
+    """Call a function and return its result; return None if it needs a new guard on sizes.
 
     Args:
-        environment: of the symbols; None where all sizes are numbers.
-        function: takes no argument, and may raise errors of its own.
+        environment: of the symbols; None if all sizes are numbers.
+        function: takes no arguments; other errors that it raises pass through.
 
     >>> unguarded(None, lambda: 1), unguarded(new_shape_env(), lambda: False)
     (1, False)

@@ -1,6 +1,6 @@
 """Private names of torch for exported programs, fx graphs, modules, and for recording operators as a graph.
 
-Guards, verifiers, generated code, pytree specs, the dicts that hold state, children and hooks; each with its reason.
+Guards, verifiers, generated code, pytree specs, the dicts of state, children and hooks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 ]  # fmt: skip
 
 # pyright: reportPrivateUsage=false
-# Using private names in one place is what this folder is for.
+# This folder exists to use private names in one place.
 
 
 pytree: Any = torch.utils._pytree
@@ -44,14 +44,14 @@ PyTreeInfo: Any = torch.fx.graph._PyTreeInfo
 """Its argument names and specs."""
 
 NodeSource: Any = torch.fx.traceback.NodeSource
-"""What ``meta["from_node"]`` holds: which node a node was made from, and by which pass."""
+"""The type of ``meta["from_node"]``: the node from which a node was made, and the pass that made it."""
 
 EMPTY_STACK_KEY = "_empty_nn_module_stack_from_metadata_hook"
 """The key that the exporter writes for a node without a known module stack."""
 
 
 def fields_of(kind: type) -> tuple[str, ...]:
-    """Return the fields of a named tuple's class, () for another class; the underscore is Python's, not torch's.
+    """Return the fields of a named tuple's class, () for other classes.
 
     >>> fields_of(PyTreeInfo), fields_of(tuple)
     (('orig_args', 'in_spec', 'out_spec'), ())
@@ -60,12 +60,12 @@ def fields_of(kind: type) -> tuple[str, ...]:
 
 
 def codegen_of(graph: torch.fx.Graph) -> Any:
-    """Return what generates a graph's code; a GraphModule copies its pytree specs."""
+    """Return the code generator of a graph; a GraphModule copies its pytree specs."""
     return graph._codegen
 
 
 def generator_of_code(module: torch.fx.GraphModule) -> Any:
-    """Return what generates the code of a module's graph where that is one whose inputs and outputs a graph shows, else None."""
+    """Return the code generator of a module's graph; None if its code does more than the graph shows."""
     codegen: Any = module.graph._codegen
     return codegen if type(codegen) in (torch.fx.graph.CodeGen, PyTreeCodeGen) else None
 
@@ -76,7 +76,7 @@ def is_tracing() -> bool:
 
 
 def run_while_tracing(function: Callable[[], None]) -> Callable[[], None]:
-    """Return a function that dynamo runs, and does not trace.
+    """Return a function that dynamo runs but does not trace.
 
     ``torch.compiler.assume_constant_result`` does the same, but imports dynamo, which takes a second.
 
@@ -100,20 +100,20 @@ def read_node_source(written: dict[str, Any]) -> Any:
 
 
 # pyright: reportPrivateUsage=false
-# Using private names in one place is what this folder is for.
+# This folder exists to use private names in one place.
 
 
 Module = TypeVar("Module", bound=torch.nn.Module)
 
 
 def blank_module(kind: type[Module], **attributes: Any) -> Module:
-    """Return a module of a class with what ``torch.nn.Module.__init__`` sets, empty containers of its own and flags, and more.
+    """Return a module of a class with the attributes that ``torch.nn.Module.__init__`` sets, and more.
 
-    A fifth of the time that ``__init__`` takes, which sets each through ``__setattr__``.
+    It is 5x faster than ``__init__``, which calls ``__setattr__`` for each.
 
     Args:
-        kind: the class, whose own ``__init__`` does not run.
-        attributes: what else its ``__dict__`` holds.
+        kind: the class, whose ``__init__`` does not run.
+        attributes: further entries of its ``__dict__``.
     """
     made = _BLANK.copy()
     for name, container in _CONTAINERS:
@@ -130,24 +130,24 @@ _CONTAINERS = [(name, type(value)) for name, value in _BLANK.items() if isinstan
 
 
 def children_dict(module: torch.nn.Module) -> dict[str, torch.nn.Module | None]:
-    """Return the dict that holds a module's children; ``add_module`` refuses names that a class uses (``graph``)."""
+    """Return the dict of a module's children; ``add_module`` refuses names that a class uses (``graph``)."""
     return module._modules
 
 
 def parameters_dict(module: torch.nn.Module) -> dict[str, torch.nn.Parameter | None]:
-    """Return the dict that holds a module's parameters; ``register_parameter`` scans and refuses likewise."""
+    """Return the dict of a module's parameters; ``register_parameter`` refuses names likewise."""
     return module._parameters
 
 
 def buffers_dict(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
-    """Return the dict that holds a module's buffers."""
+    """Return the dict of a module's buffers."""
     return module._buffers
 
 
 def uncompiled(module: Any) -> Any:
-    """Return the module that ``torch.compile`` was given, any other module itself.
+    """Return the original of a module from ``torch.compile``; return other modules as they are.
 
-    A compiled module takes ``*args, **kwargs`` whatever the module takes, and no public name leads from it to that one.
+    The signature of a compiled module is ``*args, **kwargs``, and it has no public attribute for the original.
     """
     return module._orig_mod if "_orig_mod" in getattr(module, "_modules", ()) else module
 
@@ -160,14 +160,14 @@ def unsaved_buffers(module: torch.nn.Module) -> set[str]:
 def child_of(module: Any, name: str) -> Any:
     """Return a child of a module, or a view beside its children.
 
-    ``getattr`` fails before it asks ``Module.__getattr__``, which takes five times as long.
+    ``getattr`` fails before it calls ``Module.__getattr__``, which takes 5x as long.
     """
     children = module._modules
     return children[name] if name in children else getattr(module, name)
 
 
 def state_of(module: Any, name: str) -> Any:
-    """Return a parameter or buffer of a module, or what ``getattr`` finds: a constant, something parametrized."""
+    """Return a parameter or buffer of a module, or another attribute: a constant, a parametrized tensor."""
     for own in (module._parameters, module._buffers):
         if name in own:
             return own[name]
@@ -175,7 +175,7 @@ def state_of(module: Any, name: str) -> Any:
 
 
 def storage_key(tensor: torch.Tensor) -> int:
-    """Return a number that two tensors share when they share memory; ``data_ptr()`` is 0 for meta and empty tensors.
+    """Return a number that is equal for tensors that share memory; ``data_ptr()`` is 0 for meta and empty tensors.
 
     >>> a = torch.ones(4)
     >>> storage_key(a) == storage_key(a[1:]), storage_key(a) == storage_key(a.clone())
@@ -185,7 +185,7 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 
 def times_written(tensor: torch.Tensor) -> int:
-    """Return how often a tensor, or a view of its memory, was written so far.
+    """Return how often a tensor or a view of its memory has been written.
 
     >>> a = torch.ones(4)
     >>> before = times_written(a)
@@ -196,12 +196,12 @@ def times_written(tensor: torch.Tensor) -> int:
 
 
 def window_on(memory: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
-    """Return a view of some memory with the layout of another tensor: dtype, place, strides, and what is done on reading.
+    """Return a view of a storage with the layout of another tensor: dtype, offset, strides, conjugate and negative bits.
 
-    That a tensor is a conjugate or a negative may be a bit of it and not written in memory; no public name sets the second.
+    torch has no public function that sets the negative bit.
 
     Args:
-        memory: the tensor to view.
+        memory: the storage to view.
         like: strided, without requires_grad.
 
     >>> z = torch.tensor([1 + 2j]).conj()
@@ -224,15 +224,15 @@ def hooks_of(module: torch.nn.Module) -> list[Callable[..., Any]]:
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _HOW = ("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs")
-"""The hooks, by number, that take keyword arguments, or run after an error."""
+"""The numbers of hooks that take keyword arguments, or run after an error."""
 
 
 def with_hooks_of(module: Module, other: torch.nn.Module) -> Module:
-    """Return a stand-in for one call of a module, during which the hooks of another one run as well and receive the other.
+    """Return a copy of a module, for one call, that also runs the hooks of another module and passes them the other.
 
-    >>> doubled, said = torch.nn.Linear(1, 1), torch.nn.ReLU()
-    >>> handle = said.register_forward_hook(lambda module, args, result: print(type(module).__name__))
-    >>> _ = with_hooks_of(doubled, said)(torch.ones(1))
+    >>> linear, hooked = torch.nn.Linear(1, 1), torch.nn.ReLU()
+    >>> handle = hooked.register_forward_hook(lambda module, args, result: print(type(module).__name__))
+    >>> _ = with_hooks_of(linear, hooked)(torch.ones(1))
     ReLU
     """
     made = module.__class__.__new__(module.__class__)
@@ -251,38 +251,38 @@ def _receiving(module: torch.nn.Module, hook: Callable[..., Any]) -> Callable[..
 
 
 # pyright: reportPrivateUsage=false
-# Using private names in one place is what this folder is for.
+# This folder exists to use private names in one place.
 
 
 def guards_of(ep: torch.export.ExportedProgram) -> list[str]:
-    """Return the guards that ``ep.module()`` enforces, as Python text; no public attribute has them."""
+    """Return the guards that ``ep.module()`` enforces, as Python text; they have no public attribute."""
     return list(ep._guards_code or [])
 
 
 def checks_inputs(module: Any) -> bool:
-    """Return whether a module is the one that ``ep.module()`` calls first: it asserts what holds of the inputs, and nothing else.
+    """Return whether a module is the one that ``ep.module()`` calls first, which only checks the inputs.
 
-    No public name has its class; it has no state, and torch sets its ``forward`` on the instance.
+    Its class is not public; it has no state, and torch sets its ``forward`` on the instance.
     """
-    # Who made it has imported its module, which takes as long as Dynamo.
+    # If it exists, its module is imported; importing it here would take as long as Dynamo.
     kind = getattr(sys.modules.get(EXPORT_HOOKS), "GuardsFn", None)
     return kind is not None and type(module) is kind and not hooks_of(module) and "forward" in module.__dict__
 
 
 def set_guards(ep: torch.export.ExportedProgram, guards: list[str]) -> None:
-    """Set the guards that ``ep.module()`` enforces; the constructor takes them from the fake values alone."""
+    """Set the guards that ``ep.module()`` enforces; the constructor derives them from the fake values alone."""
     ep._guards_code = guards
 
 
 def script_class(value: Any) -> str:
-    """Return the class of a script object as torch names it in signatures; that of any other object by its Python name."""
+    """Return the name of a script object's class in torch's signatures; of another object's class, its Python name."""
     if isinstance(value, torch.ScriptObject):
         return str(cast(Any, value)._type().qualified_name())
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 EXPORT_HOOKS = "torch.export._unlift"
-"""Where the hooks of ``ep.module()`` come from, which check its inputs."""
+"""The module of the hooks that check the inputs of ``ep.module()``."""
 
 
 _proxies: Any = Late("torch.fx.experimental.proxy_tensor")
@@ -290,10 +290,10 @@ _proxies: Any = Late("torch.fx.experimental.proxy_tensor")
 
 @contextmanager
 def assuming_sizes(environment: Any) -> Generator[None]:
-    """Let operators assume sizes for their fake results, as inference does, where code of a user must not.
+    """Let operators assume sizes for their fake results, as in inference, where user code must not.
 
     Args:
-        environment: of the symbols; None where all sizes are numbers.
+        environment: of the symbols; None if all sizes are numbers.
 
     >>> with assuming_sizes(None):
     ...     torch.ones(1).sum()
@@ -325,24 +325,24 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Generator[None]:
-        """Record what runs inside; operators are recorded before autograd decomposes them."""
+        """Record the operators in the context, before autograd decomposes them."""
         mode = _proxies.ProxyTorchDispatchMode(self._tracer, "real", pre_dispatch=True)
         with torch.no_grad(), enable_python_dispatcher(), mode:
             yield
 
     def paused(self) -> AbstractContextManager[Any]:
-        """Run operators inside of ``recording`` without recording them."""
+        """Run operators within ``recording`` without recording them."""
         return cast("AbstractContextManager[Any]", _proxies.disable_proxy_modes_tracing())
 
     def operand(self, value: Any) -> Any:
-        """Return a tensor or a symbolic number after noting that it comes from outside."""
+        """Register a tensor or a symbolic number as an input, and return it."""
         proxy = self._tracer.create_proxy("placeholder", "operand", (), {})
         with self.paused():
             _proxies.track_tensor_tree(value, proxy, constant=None, tracer=self._tracer)
         return value
 
     def node_of(self, value: Any) -> fx.Node | None:
-        """Return the node that computes a value; None for a value that was not recorded."""
+        """Return the node that computes a value; None if it was not recorded."""
         if isinstance(value, torch.Tensor):
             return cast("fx.Node | None", _proxies.get_proxy_slot(value, self._tracer, None, lambda found: found.proxy.node))
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):

@@ -1,6 +1,6 @@
 """Private names of torch for joint forward and backward graphs: the trace of a module with its backward.
 
-Importing AOTAutograd takes longer than all of purefx, so it is imported with the first joint graph.
+AOTAutograd is imported with the first joint graph, because its import takes longer than that of purefx.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = [
 def is_traced() -> bool:
     """Return whether the structured trace of torch has a reader.
 
-    Its logger always has a handler, which without a folder takes one record and removes itself; pytest adds a handler to every
-    logger, for messages, which a trace does not have.  Neither of them is a reader.
+    Two handlers do not count as readers: the logger's own, which without a folder removes itself at the first record, and
+    pytest's, which it adds to every logger for messages.
 
     >>> is_traced()
     False
@@ -39,15 +39,15 @@ def write_artifact(name: str, text: Callable[[], str]) -> None:
     """Write a text to the structured trace.
 
     Args:
-        name: becomes the name of a file in the pages that ``tlparse`` makes.
-        text: is called if the trace has a reader.
+        name: the file name in the pages of ``tlparse``.
+        text: called if the trace has a reader.
     """
     if is_traced():
         logs.trace_structured_artifact(name, "string", text)
 
 
 TRACING = "torch.export._unlift"
-"""The module that imports all that torch imports when it first traces."""
+"""The module with all imports of torch's first trace."""
 
 
 class Late:
@@ -73,32 +73,32 @@ class Late:
 
 
 sympy: Any = Late("sympy")
-"""What expressions of sizes are made of; torch imports it with the first dynamic size."""
+"""The library of size expressions; torch imports it with the first dynamic size."""
 
 
 @cache
 def register_all() -> None:
-    """Import what registers operators for streams, collectives and exporters, which torch does when it first traces."""
+    """Import the modules that register operators for streams, collectives and exporters, as torch does at its first trace."""
     importlib.import_module(TRACING)
 
 
 # pyright: reportPrivateUsage=false
-# Using private names in one place is what this folder is for.
+# This folder exists to use private names in one place.
 
 
 LOCK = threading.RLock()
-"""Held while functions of torch are wrapped; other threads that want to wrap them, wait."""
+"""Held while functions of torch are wrapped, so that other threads wait before they wrap them."""
 
 
 @contextmanager
 def calls_wrapped(around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Generator[None]:
-    """Wrap all calls of modules, in all threads, while this is open.
+    """Wrap all calls of modules, in all threads, in the context.
 
-    Hooks would not do: while torch compiles, it does not run the hooks of a module that raises.  Tracers replace
-    ``Module.__call__`` themselves, by what calls this.
+    Hooks do not suffice: while torch compiles, it does not run the hooks of a module that raises.  Tracers replace
+    ``Module.__call__`` by functions that call the wrapped one.
 
     Args:
-        around: returns a replacement of the function that torch calls with a module and its arguments.
+        around: maps the function that torch calls with a module and its arguments to its replacement.
     """
     with LOCK:
         call: Any = torch.nn.Module._call_impl
@@ -111,13 +111,13 @@ def calls_wrapped(around: Callable[[Callable[..., Any]], Callable[..., Any]]) ->
 
 @contextmanager
 def backward_numbered() -> Generator[None]:
-    """Let what autograd runs while this is open be traced with the numbers of the forward operators that it is for.
+    """Give the nodes that autograd traces in the context the numbers of their forward operators.
 
-    AOTAutograd does it for what it traces; ``make_fx`` does not.
+    AOTAutograd does so for its traces; ``make_fx`` does not.
     """
     from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks_from_tensors
 
-    autograd: Any = torch.autograd  # whose functions call what it imported
+    autograd: Any = torch.autograd  # its functions call the names that it imported
     run = autograd._engine_run_backward
 
     def numbered(outputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -143,7 +143,7 @@ def traced_joint(module: torch.nn.Module, args: tuple[Any, ...]) -> torch.fx.Gra
     from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
     with ExitStack() as stack:
-        # As torch.export does: modules that ask whether they are traced leave out what depends on values.
+        # As in torch.export: modules that check for tracing skip branches on values.
         stack.enter_context(_compiling_state_context())
-        # Once the stack is left nothing can be compiled of the result, but its graph is whole.
+        # After the stack closes, the result can no longer be compiled, but its graph is complete.
         return aot_export_joint_with_descriptors(stack, module, args).graph_module

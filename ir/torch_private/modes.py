@@ -1,6 +1,6 @@
-"""Private names of torch for modes: what nodes of a graph switch on and off, and how to put it back after an error.
+"""Private names of torch for modes that nodes of a graph switch, and for their restoration after an error.
 
-A name is given a type and a reason here, and nothing more.
+Each name has a type and a reason here.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = [
 
 
 # pyright: reportPrivateUsage=false
-# Using private names in one place is what this folder is for.
+# This folder exists to use private names in one place.
 
 
 _C: Any = cast(Any, torch)._C
 
 NEURAL_FUNCTIONS: Any = _C._nn
-"""The functions that torch generates for operators of neural networks; ``torch.nn.functional`` has some of them as they are."""
+"""The functions that torch generates for operators of neural networks; ``torch.nn.functional`` exports some of them."""
 
 sees_functions: Callable[[], bool] = _C._is_torch_function_mode_enabled
 """Return whether a ``TorchFunctionMode`` intercepts calls; the public ``has_torch_function`` needs a tuple of values as well."""
@@ -46,7 +46,7 @@ _ORDINARY = _ordinary()
 def is_undisturbed() -> bool:
     """Return whether this thread's operators go to their kernels: no dispatch mode, no tracer, no transformation of torch.func.
 
-    There is no public way to check all of them.  Gradient modes, inference mode and autocast do not count.
+    No public function checks all of them.  Gradient modes, inference mode and autocast do not count.
 
     >>> is_undisturbed(), torch.func.vmap(lambda x: x * is_undisturbed())(torch.ones(1))
     (True, tensor([0.]))
@@ -55,7 +55,7 @@ def is_undisturbed() -> bool:
 
 
 def entry_of(overload: Any) -> Callable[..., Any]:
-    """Return what an overload calls, and nothing else: a fifth of the time of an operator is the call around it in Python.
+    """Return the function that an overload calls; the Python call around it takes a fifth of an operator's time.
 
     >>> entry_of(torch.ops.aten.relu.default)(torch.tensor([-1.0, 2.0]))
     tensor([0., 2.])
@@ -64,7 +64,7 @@ def entry_of(overload: Any) -> Callable[..., Any]:
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the tensor that another one is a view of for autograd; None if it is not a view, like the result of ``detach``.
+    """Return the tensor of which autograd considers another a view; None if it is not a view, like the result of ``detach``.
 
     >>> x = torch.ones(2)
     >>> base_of(x[:1]) is x, base_of(x), base_of(x[:1].detach())
@@ -74,7 +74,7 @@ def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def free_saved(ctx: Any) -> None:
-    """Let a node of autograd forget the tensors that it saved, unless its graph is retained.
+    """Drop the tensors that an autograd node saved, unless its graph is retained.
 
     Call it after reading them and before computing with them, so that each is freed after its last use.
 
@@ -85,11 +85,11 @@ def free_saved(ctx: Any) -> None:
 
 
 KEPT = ("torch._higher_order_ops.", "torch._functorch.", "torch._library.")
-"""Where torch implements the gradients of operators in Python; exported programs keep those operators."""
+"""The modules in which torch implements gradients of operators in Python; exported programs keep those operators."""
 
 
 def own_functions(results: Iterable[torch.Tensor]) -> list[str]:
-    """Return the names of the ``torch.autograd.Function`` classes whose backward the gradient of some tensors runs.
+    """Return the names of the ``torch.autograd.Function`` classes in the gradient of some tensors.
 
     Args:
         results: tensors that autograd has recorded.
@@ -108,7 +108,7 @@ def own_functions(results: Iterable[torch.Tensor]) -> list[str]:
         node = todo.pop()
         if node is None:
             continue
-        # The class of the node is made by torch; what the user wrote is an attribute of it.
+        # torch makes the class of the node; the user's class is an attribute of it.
         kind = getattr(node, "_forward_cls", None)
         if kind is not None and not f"{kind.__module__}.".startswith(KEPT):
             found[kind.__qualname__] = None
@@ -119,14 +119,14 @@ def own_functions(results: Iterable[torch.Tensor]) -> list[str]:
 
 
 # pyright: reportPrivateUsage=false
-# Using private names in one place is what this folder is for.
+# This folder exists to use private names in one place.
 
 
 without_levels: Any = _C._DisableFuncTorch
-"""Runs operators as outside of all levels of torch.func."""
+"""Runs operators outside of all levels of torch.func."""
 
 LEAVES_GRADIENTS_OFF: Any = torch.ops.higher_order.wrap_with_set_grad_enabled
-"""An operator of torch that does not put the gradient mode back where its body raises."""
+"""An operator of torch that does not restore the gradient mode if its body raises."""
 
 _OBJECTS: tuple[type, ...] = (torch.autocast, _C._InferenceMode)
 _exit_autocast: Any = cast(Any, torch.amp.autocast_mode)._exit_autocast
@@ -145,15 +145,15 @@ class Modes(NamedTuple):
     inplace: bool
     """Whether ``requires_grad_`` is allowed inside of torch.func."""
     hooks: str | None
-    """Why hooks on saved tensors are disabled; None where they are not."""
+    """Why hooks on saved tensors are disabled; None if they are enabled."""
     attention: tuple[bool, ...]
     """Which kernels ``scaled_dot_product_attention`` may choose."""
     priority: tuple[int, ...]
-    """In which order it chooses them."""
+    """The order in which it tries them."""
 
 
 def current_modes() -> Modes:
-    """Return the modes that ``restore_modes`` puts back.
+    """Return the modes that ``restore_modes`` restores.
 
     >>> current_modes().depth, current_modes().grad
     (0, True)
@@ -170,7 +170,7 @@ def current_modes() -> Modes:
 
 
 def mode_stacks() -> tuple[list[Any], list[Any]]:
-    """Return the modes that see functions, and those that see operators, the outermost first.
+    """Return the stack of function modes and that of dispatch modes, the outermost first.
 
     >>> mode_stacks()
     ([], [])
@@ -181,7 +181,7 @@ def mode_stacks() -> tuple[list[Any], list[Any]]:
 
 
 def mode_objects(values: Iterable[Any]) -> list[Any]:
-    """Return the objects among values through which a region of autocast or inference mode is left, each once.
+    """Return the distinct objects among values that close a region of autocast or inference mode.
 
     >>> mode_objects([1, torch.ones(1)])
     []
@@ -191,10 +191,10 @@ def mode_objects(values: Iterable[Any]) -> list[Any]:
 
 
 def restore_modes(before: Modes, opened: Iterable[Any] = ()) -> None:
-    """Put modes back after an error.
+    """Restore modes after an error.
 
     Args:
-        before: the modes to put back.
+        before: the modes to restore.
         opened: the mode objects that were entered since and not left, the last one first.
 
     >>> before = current_modes()
@@ -230,7 +230,7 @@ def restore_modes(before: Modes, opened: Iterable[Any] = ()) -> None:
 
 
 def outside_of_levels(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor behind one inside of a level of torch.func: one that is mapped over has that dimension first.
+    """Return the tensor inside the wrappers of torch.func levels, with any mapped dimension first.
 
     >>> torch.func.vmap(lambda x: x * outside_of_levels(x).dim())(torch.ones(2))
     tensor([1., 1.])

@@ -1,10 +1,10 @@
-"""Private names of torch for operators and plain functions: how they are found, and their schemas.
+"""Private names of torch for operators and plain functions: look-up and schemas.
 
-A name is given a type and a reason here, and nothing more.
+Each name has a type and a reason here.
 """
 
 # pyright: reportPrivateUsage=false
-# Using private names in one place is what this folder is for.
+# This folder exists to use private names in one place.
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ __all__ = [
 
 
 OpOverload: Any = torch._ops.OpOverload
-"""The type of ``torch.ops.aten.add.Tensor``; public code only has its instances."""
+"""The type of ``torch.ops.aten.add.Tensor``; only its instances are public."""
 
 ASSERT_SCALAR: Any = cast(Any, torch.ops.aten)._assert_scalar.default
-"""The operator that the exporter writes for assertions about sizes: a condition and a message; no public one takes a number."""
+"""The exporter's operator for assertions about sizes: a condition and a message; no public operator accepts a number."""
 
 SAFE_SOFTMAX: Any = cast(Any, torch.ops.aten)._safe_softmax.default
 """The softmax of attention that torch decomposes: it returns zeros for a row of ``-inf``."""
@@ -63,7 +63,7 @@ LATE_NAMESPACES = {
 """Namespaces with operators that importing torch does not register, and the module whose import does."""
 
 LATE_HIGHER_ORDER = frozenset({"trace_wrapped", "triton_kernel_wrapper_functional", "triton_kernel_wrapper_mutation"})
-"""Higher-order operators that it registers then."""
+"""Higher-order operators that those imports register."""
 
 
 def schema_of(target: Any) -> Any:
@@ -77,7 +77,7 @@ def schema_of(target: Any) -> Any:
 
 @frozen
 class Parameter:
-    """A parameter of an operator, as its schema has it."""
+    """A parameter of an operator, from its schema."""
 
     name: str
     kind: str
@@ -92,7 +92,7 @@ class Parameter:
 
 @cache
 def parameters_of(target: Any) -> tuple[Parameter, ...]:
-    """Return the parameters of an operator overload; reading them from its schema takes as long as matching a node.
+    """Return the parameters of an operator overload, cached, because reading a schema takes as long as matching a node.
 
     >>> [(one.name, one.kind, one.default) for one in parameters_of(torch.ops.aten.add.Tensor)]
     [('self', 'Tensor', None), ('other', 'Tensor', None), ('alpha', 'number', 1)]
@@ -105,7 +105,7 @@ def parameters_of(target: Any) -> tuple[Parameter, ...]:
 
 
 def allows_numbers_as_tensors(name: str) -> bool:
-    """Return whether the dispatcher takes a number where an operator wants a tensor: of a short list it does (``add``, ``mul``).
+    """Return whether an operator accepts numbers as tensors; the dispatcher has a short list of these (``add``, ``mul``).
 
     >>> allows_numbers_as_tensors("aten::add"), allows_numbers_as_tensors("aten::relu")
     (True, False)
@@ -114,9 +114,9 @@ def allows_numbers_as_tensors(name: str) -> bool:
 
 
 def is_effectful(target: Any) -> bool:
-    """Return whether torch threads a token through the calls of an operator when it decomposes: its order can be seen.
+    """Return whether torch threads a token through the calls of an operator when it decomposes, because their order matters.
 
-    The public door (``torch.library``) only writes this registry, and asking it through ``find`` would add an entry.
+    ``torch.library`` only writes this registry, and a look-up through ``find`` would add an entry.
 
     >>> is_effectful(torch.ops.aten._print.default), is_effectful(torch.ops.aten.relu.default)
     (True, False)
@@ -132,9 +132,9 @@ def is_effectful(target: Any) -> bool:
 
 
 def side_effectful() -> frozenset[Any]:
-    """Return what ``torch.fx`` never removes as dead: its own table, and what ``torch.fx.node.has_side_effect`` added to it.
+    """Return the functions that ``torch.fx`` never removes as dead: its table, with those of ``torch.fx.node.has_side_effect``.
 
-    There is no public way to read it; the functions that write the table are public.
+    Public functions write the table, but none reads it.
 
     >>> torch.ops.aten._assert_scalar.default in side_effectful()
     True
@@ -143,7 +143,7 @@ def side_effectful() -> frozenset[Any]:
 
 
 def overload_of(op: Any) -> Any:
-    """Return the overload of a ``torch.library.custom_op``, which has no public name for it; other objects as they are.
+    """Return the overload of a ``torch.library.custom_op``, which has no public name for it; return other objects as they are.
 
     >>> overload_of(print) is print
     True
@@ -154,7 +154,7 @@ def overload_of(op: Any) -> Any:
 def resolve_operator(namespace: str, name: str, overload: str) -> Callable[..., Any] | None:
     """Return a registered operator from the dispatcher's registry, or None.
 
-    The registry is searched first, so that a name never becomes an attribute of something else.
+    The registry is searched first, so that a name is never looked up as an attribute of another object.
 
     >>> resolve_operator("aten", "relu", "default") is torch.ops.aten.relu.default
     True
@@ -182,7 +182,7 @@ def _find_operator(namespace: str, name: str, overload: str) -> Callable[..., An
 
 
 def resolve_higher_order(name: str) -> Callable[..., Any] | None:
-    """Return a registered higher-order operator, or None; torch keeps them in a dict beside the dispatcher.
+    """Return a registered higher-order operator, or None; torch keeps them in a dict apart from the dispatcher.
 
     >>> resolve_higher_order("cond") is torch.ops.higher_order.cond, resolve_higher_order("__class__")
     (True, None)
@@ -203,7 +203,7 @@ def registered_higher_order() -> list[str]:
 
 
 def in_dispatcher(overload: Any) -> bool:
-    """Return whether the dispatcher has an operator; TorchScript's interpreter has more, on texts, lists, dicts and files.
+    """Return whether the dispatcher has an operator; TorchScript's interpreter has more, on strings, lists, dicts and files.
 
     >>> in_dispatcher(torch.ops.aten.relu.default), in_dispatcher(torch.ops.aten.save.default)
     (True, False)
@@ -217,7 +217,7 @@ def in_dispatcher(overload: Any) -> bool:
 
 
 def overloads_of(name: str) -> list[Any]:
-    """Return the overloads of an operator of aten from the dispatcher's registry; none where it has no such operator.
+    """Return the overloads of an aten operator from the dispatcher's registry; none if the name is unknown.
 
     >>> torch.ops.aten.relu.default in overloads_of("relu"), overloads_of("no_such_thing")
     (True, [])
@@ -232,19 +232,19 @@ def overloads_of(name: str) -> list[Any]:
 
 
 def builtin_functions() -> list[tuple[str, Callable[..., Any]]]:
-    """Return the functions that torch generates for operators, with the names of those: ``torch.relu``, ``F.gelu``."""
+    """Return the functions that torch generates for operators (``torch.relu``, ``F.gelu``), with the operators' names."""
     named = [*vars(torch).items(), *vars(cast(Any, torch._C)._nn).items()]
     return [(name, value) for name, value in named if type(value) is type(torch.relu)]
 
 
 SET_GRAD_ENABLED: Any = cast(Any, torch._C)._set_grad_enabled
-"""What a region of another gradient mode begins and ends with: the mode from there on."""
+"""The operator that begins and ends a region of another gradient mode; its argument is the mode from there on."""
 
 ENTER_AUTOCAST: Any = cast(Any, torch.amp.autocast_mode)._enter_autocast
-"""What a region under autocast begins with: device type, dtype, whether it is enabled, whether it keeps casts."""
+"""The operator that begins an autocast region: device type, dtype, whether it is enabled, whether it caches casts."""
 
 EXIT_AUTOCAST: Any = cast(Any, torch.amp.autocast_mode)._exit_autocast
-"""What a region under autocast ends with; it is given what the beginning returned."""
+"""The operator that ends an autocast region; its argument is the result of the beginning."""
 
 
 _functorch: Any = cast(Any, torch._C)._functorch
@@ -255,11 +255,11 @@ MODES: dict[Callable[..., Any], int] = {
     **dict.fromkeys((SET_GRAD_ENABLED, ENTER_AUTOCAST, _functorch._vmap_increment_nesting, _grad_modes._enter_inference_mode), 1),
     **dict.fromkeys((EXIT_AUTOCAST, _functorch._vmap_decrement_nesting, _grad_modes._exit_inference_mode), -1),
 }
-"""Functions that Dynamo writes into graphs and that change what operators mean: 1 opens such a region, -1 closes one."""
+"""Functions in Dynamo's graphs that change the meaning of operators: 1 opens a region, -1 closes one."""
 
 VMAP: tuple[Callable[..., Any], ...] = (
     _predispatch._vmap_increment_nesting, _predispatch._vmap_decrement_nesting, _predispatch._add_batch_dim,
     _predispatch._remove_batch_dim, _predispatch.lazy_load_decompositions,
     _functorch._add_batch_dim, _functorch._remove_batch_dim,
 )  # fmt: skip
-"""Functions on tensors that exporters write where ``torch.vmap`` begins and ends a level."""
+"""Functions that exporters write at the beginning and end of a ``torch.vmap`` level."""

@@ -1,6 +1,6 @@
-"""The command line, ``python -m purefx COMMAND``: which commands and options there are, and ``main``.
+"""The command line, ``python -m purefx COMMAND``: its commands and options, and ``main``.
 
-Torch takes seconds to import, so nothing here does: what a command runs is imported when it runs.
+Torch takes seconds to import, so this file does not import it; each command imports its code when it runs.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ COMMANDS: dict[str, tuple[str, str, tuple[str, ...], list[tuple[str, dict[str, A
         [("--depth", {"type": int, "metavar": "N", "help": "levels below the root; 0 is the root alone"}), TRANSFORM],
     ),
     "history": (
-        "Trace a node back to its steps, imported nodes and source lines, or forward to what became of it.",
+        "Trace a node back to its steps, imported nodes and source lines, or forward to its results.",
         "history model.purefx 'Block / relu'", ("FILE",),
         [
             ("node", {"metavar": "NODE", "help": "its name; 'layers.0 / relu' is the one in that graph or module"}),
-            ("--forward", {"action": "store_true", "help": "trace a node that was imported"}),
+            ("--forward", {"action": "store_true", "help": "trace an imported node"}),
         ],
     ),
     "convert": (
@@ -72,7 +72,7 @@ COMMANDS: dict[str, tuple[str, str, tuple[str, ...], list[tuple[str, dict[str, A
         ],
     ),
 }  # fmt: skip
-"""By name: what it does, an example, the files that it reads, and its other arguments. ``_command/run.py`` has its function."""
+"""By name: summary, example, files that it reads, and other arguments. ``_command/run.py`` has its function."""
 
 SHARED: list[tuple[str, dict[str, Any]]] = [
     ("--trust", {"action": "store_true", "help": "load .pt2 files too, which run code while torch loads them"}),
@@ -97,13 +97,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0; 1 if programs differ or one is invalid; 2 if the command could not run.
 
     Raises:
-        SystemExit: the arguments are no command (2), or help or the version was printed (0).
+        SystemExit: the arguments are not a command (2), or help or the version was printed (0).
 
     >>> main(["show", "no/such/file.purefx"])
     2
     """
-    told = "Look at programs in files, compare, convert and split them."
-    top = argparse.ArgumentParser(PROGRAM, description=told, epilog=STATUS)
+    summary = "Inspect, compare, convert and split programs in files."
+    top = argparse.ArgumentParser(PROGRAM, description=summary, epilog=STATUS)
     top.add_argument("--version", action="version", version=f"purefx {purefx.__version__}")
     commands = top.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for name, (what, example, files, options) in COMMANDS.items():

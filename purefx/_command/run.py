@@ -1,7 +1,7 @@
-"""The function of each command, and the exit status of every error: a traceback would exit with 1, as programs that differ.
+"""The function of each command, and the exit status of every error: a traceback would exit with 1, as for different programs.
 
-What is printed is what the library prints.  A file that purefx wrote is data and needs no trust; torch runs code while it loads a
-.pt2, so that takes ``--trust``.
+The output is that of the library.  A file that purefx wrote is data and needs no trust; torch runs code while it loads a .pt2,
+so that needs ``--trust``.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from purefx.transforms import deduplicate, split_balanced, split_by_module, tran
 __all__ = ["run_command"]
 
 SHOWN = 20
-"""How many graphs an error names."""
+"""The maximal number of graphs in an error message."""
 
 ZIP = b"PK\x03\x04"
 
 WHY_TRUST = (
-    "torch runs code while it loads a .pt2: it unpickles objects and evaluates text, whoever wrote the file. If you made it, "
-    "or trust who did, say --trust; `convert` it once, and the result is data, which needs no trust"
+    "torch runs code from a .pt2 file while it loads it: it unpickles objects and evaluates text. If you trust the author "
+    "of the file, pass --trust; `convert` it once to a file that needs no trust"
 )
 
 
 class CommandError(PurefxError, ValueError):
-    """The command cannot be done: the message says why, and what to type."""
+    """The command cannot run; the message has the reason and what to type."""
 
 
 @frozen
@@ -78,15 +78,15 @@ def run_command(parsed: argparse.Namespace) -> int:
     except BrokenPipeError:  # `... | head` closes the pipe: not an error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  whatever it is, it has a status of ours
-        status, message = _judged(error)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  every error has an exit status
+        status, message = _status_and_message(error)
         sys.stderr.write(escaped(message) + "\n")
         return status
     return answer.status
 
 
 def _print(answer: Answer) -> None:
-    # Names of a program are escaped, so the output has no terminal escapes but those of our own colours.
+    # Names of a program are escaped, so the only terminal escapes in the output are those of our colours.
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     text = escaped(answer.text).removesuffix("\n").encode(encoding, "backslashreplace").decode(encoding)
     if answer.form is not None and sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
@@ -97,7 +97,7 @@ def _print(answer: Answer) -> None:
         sys.stdout.write(f"{text}\n")
 
 
-def _judged(error: BaseException) -> tuple[int, str]:
+def _status_and_message(error: BaseException) -> tuple[int, str]:
     match error:
         case InvalidProgram():
             return 1, str(error)
@@ -105,16 +105,16 @@ def _judged(error: BaseException) -> tuple[int, str]:
             return 2, f"purefx: {error}"
         case KeyboardInterrupt():
             return 2, "purefx: interrupted; nothing was written"
-        case _:  # a mistake of ours
+        case _:  # a bug of purefx
             frame = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{frame.filename}:{frame.lineno}"
-            return 2, f"purefx: this is a defect of purefx: {type(error).__name__}: {error} ({where})"
+            return 2, f"purefx: this is a bug in purefx, please report it: {type(error).__name__}: {error} ({where})"
 
 
 def _import(name: str) -> None:
     try:
         importlib.import_module(name)
-    except Exception as error:  # whatever the module does
+    except Exception as error:  # the module may raise anything
         raise CommandError(f"--import {name!a}: {type(error).__name__}: {error}") from error
 
 
@@ -124,7 +124,7 @@ def _import(name: str) -> None:
 def _read(path: str, parsed: argparse.Namespace) -> Program:
     file = Path(path)
     if file.exists() and not file.is_file() and not file.is_dir():
-        raise CommandError(f"{path} is not a file")  # a pipe would be waited for
+        raise CommandError(f"{path} is not a file")  # reading a pipe would block
     try:
         with file.open("rb") as stream:
             is_zip = stream.read(len(ZIP)) == ZIP
@@ -136,7 +136,7 @@ def _read(path: str, parsed: argparse.Namespace) -> Program:
         raise CommandError(f"{path}: {WHY_TRUST}")
     try:
         ep = torch.export.load(path)
-    except Exception as error:  # torch raises whatever its parts do
+    except Exception as error:  # torch may raise anything
         raise CommandError(f"{path}: torch cannot load it: {type(error).__name__}: {error}") from error
     return import_ep(ep)
 
@@ -155,9 +155,9 @@ def _transformed(program: Program, parsed: argparse.Namespace) -> Program:
 def _check_out(path: str, *sources: str | None) -> None:
     out = Path(path)
     if any(source is not None and out.exists() and Path(source).exists() and out.samefile(source) for source in sources):
-        raise CommandError(f"{path} is a file that is read; give the result another name")
+        raise CommandError(f"{path} is also an input; choose another name for the result")
     if not out.is_dir() and not Path(os.path.realpath(out)).parent.is_dir():
-        raise CommandError(f"there is no folder {str(out.parent)!a} to save in")
+        raise CommandError(f"the folder {str(out.parent)!a} does not exist")
 
 
 # -- commands -------------------------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def _show(parsed: argparse.Namespace) -> Answer:
 
 
 def _verify(parsed: argparse.Namespace) -> Answer:
-    program = _read(parsed.file, parsed)  # which verifies it: what is broken comes as an error
+    program = _read(parsed.file, parsed)  # raises if the program is invalid
     found = verify(program, infer=parsed.infer)
     if found:
         return Answer("\n".join([f"{violation}\n" for violation in found]), "finding", 1)
@@ -206,11 +206,11 @@ def _history(parsed: argparse.Namespace) -> Answer:
     has = [] if " / " in name else [one for one in program.order if name in program.graphs[one].by_name]
     if len(has) > 1 and program.root not in has:
         names = ", ".join([ascii(f"{one} / {name}") for one in has[:SHOWN]])
-        raise CommandError(f"{len(has)} graphs have a node {name!a}; say which: {names}{' ...' if len(has) > SHOWN else ''}")
+        raise CommandError(f"{len(has)} graphs have a node {name!a}; pick one: {names}{' ...' if len(has) > SHOWN else ''}")
     try:
         return Answer(str(history(program, name)), "history")
     except NamingError as error:
-        hint = "; the node of a graph or a module is written 'layers.0 / relu', one that was imported needs --forward"
+        hint = "; write a node of a graph or module as 'layers.0 / relu', and pass --forward for an imported node"
         raise CommandError(f"{error}{hint}") from error
 
 
@@ -231,7 +231,7 @@ def _report(parsed: argparse.Namespace) -> Answer:
 
 def _split(parsed: argparse.Namespace) -> Answer:
     if (parsed.parts is None) == (not parsed.at):
-        raise CommandError("say where to cut: --parts N, or --at GLOB, not both")
+        raise CommandError("pass either --parts N or --at GLOB, not both")
     _check_out(parsed.out, parsed.file)
     program = _transformed(_read_small(parsed.file, parsed), parsed)
     try:
@@ -239,7 +239,7 @@ def _split(parsed: argparse.Namespace) -> Answer:
     except PipelineError as error:
         raise CommandError(f"{error}; here: --transform") from error
     if "deduplicated" in program.facts:
-        found = deduplicate(found)  # splitting gives each part bodies of its own
+        found = deduplicate(found)  # splitting copies bodies for each part
     save(found, parsed.out, allow=parsed.allow)
     return Answer(_parts_text(found), "table")
 
@@ -253,11 +253,11 @@ def _split_at(program: Program, globs: Iterable[str]) -> Program:
 
 
 def _matching(glob: str, paths: list[str]) -> list[str]:
-    # A star stands for one name, so that 'layers.*' are the layers and not what is in them.
+    # A star matches one name, so 'layers.*' matches the layers but not the modules in them.
     wanted = glob.split(".")
     found = [path for path in paths if len(names := path.split(".")) == len(wanted) and all(map(fnmatchcase, names, wanted))]
     if not found:
-        raise CommandError(f"no module that runs has the path {glob!a}{did_you_mean(glob, paths)}; `tree` shows them")
+        raise CommandError(f"no called module matches {glob!a}{did_you_mean(glob, paths)}; `tree` lists them")
     return found
 
 

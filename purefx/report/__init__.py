@@ -1,7 +1,7 @@
 """Write a program, its steps and its problems as one HTML file without external resources.
 
 ``gather`` collects plain data from the program; the scripts of the page draw it.
-A file that is no such page is not replaced, and one that is only when the new one is complete.
+Only a file that ``report`` wrote is replaced, when the new one is complete.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ def report(
     *,
     before: Program | None = None,
 ) -> Path:
-    """Write a program, every step of its trail and what is wrong with it as one HTML file, which opens from disk.
+    """Write a program, every step of its trail and its problems as one HTML file, which opens from disk.
 
-    It has the tree of modules with their sizes, the graph of each body drawn, the line of each node, two steps side by side, the
-    findings of ``verify`` and the parts of a split program.  Contents of tensors are not in it; names, the user's lines and
-    literals among arguments are.
+    It shows the tree of modules with their sizes, a drawing of each body, the line of each node, two steps side by side, the
+    findings of ``verify`` and the parts of a split program.  It contains names, the user's lines and literals among arguments,
+    but not the contents of tensors.
 
     Args:
         program: at any stage, valid or not.
-        path: the file; a page that this function wrote is replaced, anything else is not.
+        path: the file; only a page that this function wrote is replaced.
         before: a program to compare with that is not in the trail; it comes first in the time line.
 
     Returns:
         The path of the file.  The same program gives the same bytes.
 
     Raises:
-        TypeError: an argument is of another type.
-        FileExistsError: there is a file that is no such page.
-        OSError: it cannot be written; what was there is unchanged.
+        TypeError: an argument has another type.
+        FileExistsError: the existing file is not a page of ``report``.
+        OSError: it cannot be written; an existing file is unchanged.
 
     >>> import tempfile, torch, purefx as px
     >>> program = px.transform(px.capture(torch.nn.Linear(3, 4), (torch.ones(2, 3),)))
@@ -55,7 +55,7 @@ def report(
         a_program(before, "report(before=...)")
     file = Path(a_path(path, "report"))
     _check_place(file)
-    # Here, because the front door is imported by many and few write reports.
+    # Imported here, because few users of the package write reports.
     from purefx.report.gather import gather
     from purefx.report.page import page
 
@@ -76,4 +76,4 @@ def _check_place(file: Path) -> None:
         with file.open("rb") as there:
             begin = there.read(len(MARK))
         if begin and begin != MARK:
-            raise FileExistsError(f"{str(file)!a} is there and is no page that report wrote; give another path, or remove it")
+            raise FileExistsError(f"{str(file)!a} exists and is not a page of report; pass another path, or remove it")

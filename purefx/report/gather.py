@@ -1,7 +1,7 @@
-"""``gather``: the data of a report as JSON: dicts, lists, texts and numbers.
+"""``gather``: collect the data of a report as JSON: dicts, lists, strings and numbers.
 
-Texts and rows are in tables, so a step adds only its differences.  The result depends on the program alone: not on the time, the
-path of the file or the order of a set.  Invalid programs have reports too, so each part that cannot be printed is replaced.
+Strings and rows are in tables, so a step adds only its differences.  The result depends on the program alone, not on the time,
+the path of the file or the order of a set.  Invalid programs have reports too, so each part that cannot be printed is replaced.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from purefx.stats import stats
 __all__ = ["MOST_INSTANCES", "crossing", "gather", "is_small"]
 
 MOST_INSTANCES = 100_000
-"""Bodies that call others twice each are instantiated any number of times: beyond this, modules are not counted one by one."""
+"""The maximal number of instances to visit one by one: bodies that call others twice each have exponentially many."""
 
 MOST_FINDINGS = 500
 
@@ -41,7 +41,7 @@ KINDS: dict[Any, int] = {Call: 1, Get: 2}
 
 
 class Rows:
-    """Numbers equal rows alike.
+    """Gives equal rows the same number.
 
     >>> rows = Rows()
     >>> rows.add((1, (2,))), rows.add((3,)), rows.add((1, (2,))), rows.items
@@ -61,27 +61,27 @@ class Rows:
 
 
 class Tables:
-    """The tables that all steps share: texts, rows of nodes, graphs."""
+    """The tables that all steps share: strings, rows of nodes, graphs."""
 
     def __init__(self) -> None:
         self.texts, self.nodes, self.graphs = Rows(), Rows(), Rows()
 
     def text(self, text: Any) -> int:
-        """Return the number of a text as it is shown; -1 for None."""
+        """Return the number of a shown string; -1 for None."""
         return -1 if text is None else self.texts.add(shown(text))
 
     def names(self, names: Iterable[str]) -> tuple[int, ...]:
-        """Return the numbers of names, each once."""
+        """Return the numbers of the distinct names."""
         return tuple([self.text(name) for name in dict.fromkeys(names)])
 
     def graph(self, graph: Graph, effects: Any) -> int:
-        """Return the number of a graph; its effects are None where they are not known."""
+        """Return the number of a graph; its effects are None if they are unknown."""
         nodes = [node for node in graph.nodes if type(node) is Node] if isinstance(graph.nodes, tuple) else []
         inputs = [one for one in graph.inputs if type(one) is Input] if isinstance(graph.inputs, tuple) else []
-        does: Iterable[Any] = effects if effects is not None else [None] * len(nodes)
+        by_node: Iterable[Any] = effects if effects is not None else [None] * len(nodes)
         output = safely(lambda: f"return {print_arg(graph.output)}")
         used = safely(lambda: self.names(refs_in((graph.output,))), ())
-        rows = tuple([self.node(node, done) for node, done in zip(nodes, does, strict=True)])
+        rows = tuple([self.node(node, done) for node, done in zip(nodes, by_node, strict=True)])
         return self.graphs.add((tuple([self.input(one) for one in inputs]), rows, self.text(output), used))
 
     def input(self, formal: Input) -> int:
@@ -94,7 +94,7 @@ class Tables:
         meta = node.meta if hasattr(node.meta, "get") else EMPTY_META
         return self.nodes.add((
             self.text(node.name), KINDS.get(type(node.do), 0), self.text(safely(lambda: action_of(node)) or "nothing"),
-            self.text(safely(lambda: print_node(node))), *self._value(meta), self.text(effects and told(effects)),
+            self.text(safely(lambda: print_node(node))), *self._value(meta), self.text(effects and effects_text(effects)),
             safely(lambda: tuple([self.text(frame) for frame in node.stack]), ()),
             safely(lambda: self._callees(node), ()), safely(lambda: self.names(node.refs()), ()),
         ))  # fmt: skip
@@ -104,7 +104,7 @@ class Tables:
         return self.text(described(value)), bytes_of(value), self.text(source_line(meta))
 
     def _callees(self, node: Node) -> tuple[tuple[int, int], ...]:
-        # The graphs that it runs, each with the path of the module that it calls; bodies of operators run where they stand.
+        # The graphs that it runs, each with the path of the called module; bodies of operators run in place.
         if type(node.do) is Call:
             return ((self.text(node.do.graph), self.text(node.do.instance.path)),)
         return tuple([(self.text(name), -1) for name in bodies_in(node.args, node.kwargs)])
@@ -175,7 +175,7 @@ def _finding(finding: Violation, tables: Tables) -> dict[str, Any]:
 
 
 def crossing(program: Program) -> dict[str, Any] | None:
-    """Return the parts of a valid program and the arrows between them; None for one that is not split.
+    """Return the parts of a valid program and the arrows between them; None if it is not split.
 
     >>> import purefx as px
     >>> crossing(px.Program.of({"": px.Graph((), ())})) is None
@@ -223,18 +223,18 @@ def bytes_of(value: Any) -> int | None:
     return None if None in sizes else torch.Size(sizes).numel() * value.dtype.itemsize  # type: ignore[arg-type]
 
 
-def told(effects: NodeEffects) -> str | None:
+def effects_text(effects: NodeEffects) -> str | None:
     """Describe the effects of a node on one line; None if it has none.
 
-    >>> told(NodeEffects(writes=("x",), random=True)), told(NodeEffects())
+    >>> effects_text(NodeEffects(writes=("x",), random=True)), effects_text(NodeEffects())
     ('writes x; draws random numbers', None)
     """
     lists = (
         ("writes", effects.writes), ("writes state", effects.writes_slots), ("reads state", effects.reads_slots),
         ("may share memory with", effects.aliases), ("is state", effects.aliases_slots), ("completes", effects.completes),
     )  # fmt: skip
-    said = [f"{what} {', '.join(map(str, names))}" for what, names in lists if names]
-    said += ["draws random numbers"] if effects.random else []
-    said += ["in order with others"] if effects.ordered or effects.domains else []
-    said += ["opens or closes a region"] if effects.scope != (0, 0) else []
-    return "; ".join(said) or None
+    found = [f"{what} {', '.join(map(str, names))}" for what, names in lists if names]
+    found += ["draws random numbers"] if effects.random else []
+    found += ["in order with others"] if effects.ordered or effects.domains else []
+    found += ["opens or closes a region"] if effects.scope != (0, 0) else []
+    return "; ".join(found) or None

@@ -1,8 +1,8 @@
-"""``page``: data as one HTML file, which runs its own script and nothing else.
+"""``page``: write data as one HTML file, which runs only its own scripts.
 
-Names are the data of a program that anybody may have made.  They are in the page as JSON without any character that HTML gives a
-meaning; the script reads them as text.  A policy in the page allows the two scripts and the style by their hashes, no fetch of
-anything, and no text that becomes markup (trusted types), should one of these ever be missed.
+Names come from programs that need not be trusted.  The page has them as JSON without characters special to HTML, and the
+script reads them as text.  As a second defence, a policy in the page allows the two scripts and the style by their hashes, no
+fetches, and no text that becomes markup (trusted types).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def page(data: dict[str, Any]) -> str:
     """Return the page that shows data.
 
     Args:
-        data: what ``gather`` returned.
+        data: the result of ``gather``.
 
     >>> found = page({"title": 0, "strings": ["</script>"], "versions": []})
     >>> found.count("</script>"), found[:15]
@@ -48,7 +48,7 @@ def page(data: dict[str, Any]) -> str:
 
 
 def spelled(data: Any) -> str:
-    r"""Return data as JSON in ASCII that can stand anywhere in HTML.
+    r"""Return data as JSON in ASCII that is safe anywhere in HTML.
 
     >>> spelled(["</script><!--", "a\u2028"])
     '["\\u003c/script\\u003e\\u003c!--","a\\u2028"]'

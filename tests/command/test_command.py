@@ -48,24 +48,24 @@ def test_the_page(run: Run) -> None:
         ("", "the following arguments are required: COMMAND"),
         ("hsitory a b", "invalid choice: 'hsitory'"),
         ("tree", "the following arguments are required: FILE"),
-        ("tree model.purefx --depth -1", "pass how many levels to show below the root"),
+        ("tree model.purefx --depth -1", "pass the number of levels below the root"),
         ("show model.purefx --graph Blok", "has no graph 'Blok'; it has '', 'Block', 'Linear'; did you mean 'Block'?"),
         ("show model.puref", "No such file: 'model.puref'; did you mean 'model.purefx'?"),
-        ("show model.pt2", "say --trust"),
+        ("show model.pt2", "pass --trust"),
         ("show weights.pt --trust", "weights.pt: torch cannot load it"),
         ("stats model.pt2 --import torhc", "No module named 'torhc'"),
         ("history model.purefx 'Blok / relu'", "there is no node 'relu' in 'Blok'"),
         ("history model.purefx relu_9 --forward", "did you mean 'relu_2' or 'relu_1' or 'relu'?"),
-        ("split model.purefx new.purefx", "say where to cut: --parts N, or --at GLOB"),
+        ("split model.purefx new.purefx", "pass either --parts N or --at GLOB"),
         ("split model.purefx new.purefx --parts 2 --at layers.*", "not both"),
-        ("history model.purefx relu_1", "one that was imported needs --forward"),
+        ("history model.purefx relu_1", "pass --forward for an imported node"),
         ("split model.purefx new.purefx --parts 0", "can be split into 1 to"),
-        ("split model.purefx new.purefx --at layer.*", "no module that runs has the path 'layer.*'; did you mean 'layers.2'"),
+        ("split model.purefx new.purefx --at layer.*", "no called module matches 'layer.*'; did you mean 'layers.2'"),
         ("split flat.purefx new.purefx --parts 2", "here: --transform"),
-        ("split model.purefx model.purefx --parts 2", "is a file that is read; give the result another name"),
-        ("split model.purefx no/new.purefx --parts 2", "there is no folder"),
-        ("split model.purefx . --parts 2", "is a folder; pass the name of a file"),
-        ("report model.purefx --out model.purefx", "is a file that is read; give the result another name"),
+        ("split model.purefx model.purefx --parts 2", "is also an input; choose another name for the result"),
+        ("split model.purefx no/new.purefx --parts 2", "does not exist"),
+        ("split model.purefx . --parts 2", "is a folder; pass a file name"),
+        ("report model.purefx --out model.purefx", "is also an input; choose another name for the result"),
         ("report model.purefx --before none.purefx", "No such file"),
     ],
 )
@@ -95,7 +95,7 @@ def test_answers_are_what_the_library_prints(run: Run, files: Path, tmp_path: Pa
 
 def test_convert_takes_trust_and_writes_no_file_that_is_read(run: Run, files: Path, tmp_path: Path) -> None:
     status, _, err = run("convert", "model.pt2", "out.purefx")
-    assert status == 2 and "torch runs code while it loads a .pt2" in err and not Path("out.purefx").exists()
+    assert status == 2 and "torch runs code from a .pt2 file" in err and not Path("out.purefx").exists()
     assert run("convert", "model.pt2", "out.purefx", "--trust", "--transform") == (0, "", "")
     assert px.digest(px.load("out.purefx")) == px.digest(px.load(files / "model.purefx"))
     assert run("convert", "model.purefx", "out.purefx", "--no-weights")[0] == 0
@@ -107,7 +107,7 @@ def test_convert_takes_trust_and_writes_no_file_that_is_read(run: Run, files: Pa
     before = path.read_bytes()
     for out in (path, tmp_path / "link", tmp_path / "hard"):
         status, said, err = run("convert", path, out)
-        assert (status, said) == (2, "") and "is a file that is read; give the result another name" in err
+        assert (status, said) == (2, "") and "is also an input; choose another name for the result" in err
         assert path.read_bytes() == before
 
 
@@ -121,7 +121,7 @@ def test_what_is_interrupted_leaves_all_as_it_was(run: Run, files: Path, tmp_pat
     before = out.read_bytes()
     for error, told in (
         (KeyboardInterrupt(), "interrupted; nothing was written"), (OSError(28, "No space left on device"), "No space left"),
-        (RuntimeError("odd\x1b[2J"), "a defect of purefx: RuntimeError: odd\\x1b[2J"),
+        (RuntimeError("odd\x1b[2J"), "a bug in purefx, please report it: RuntimeError: odd\\x1b[2J"),
     ):  # fmt: skip
 
         def half(_specs: object, path: str, *, metadata: object, error: BaseException = error) -> None:

@@ -94,7 +94,7 @@ def test_what_differs_in_anything_has_its_own_row() -> None:
 
 def test_a_flat_program_is_told_how_to_be_a_tree(run: Run) -> None:
     _, out, _ = run("tree", "flat.purefx")
-    assert "makes modules with equal bodies one row" in out
+    assert "one row for modules with equal bodies" in out
     assert run("tree", "flat.purefx", "--transform")[1] == run("tree", "model.purefx")[1]
     assert run("tree", "model.purefx", "--depth", "0")[1].count("\n") == 2
 

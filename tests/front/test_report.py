@@ -222,7 +222,7 @@ def test_report_writes_a_page(program: px.Program, tmp_path: Path, capsys: pytes
 def test_what_is_no_page_is_not_replaced(program: px.Program, tmp_path: Path) -> None:
     other = tmp_path / "model.html"
     other.write_text("<!DOCTYPE html>\n<p>mine")
-    with pytest.raises(FileExistsError, match="is there and is no page that report wrote; give another path"):
+    with pytest.raises(FileExistsError, match="exists and is not a page of report; pass another path"):
         px.report(program, other)
     assert other.read_text() == "<!DOCTYPE html>\n<p>mine"
     with pytest.raises(IsADirectoryError):

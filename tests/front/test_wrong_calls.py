@@ -262,11 +262,11 @@ def test_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(FileNotFoundError) as caught:
             px.load(tmp_path / name)
         assert caught.value.errno == 2
-        assert str(caught.value) == f"[Errno 2] there is no such file{near}: {str(tmp_path / name)!r}"
+        assert str(caught.value) == f"[Errno 2] no such file{near}: {str(tmp_path / name)!r}"
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ArgumentError) as wrong:
         P.load("model.purefx", state=MODEL)
-    assert str(wrong.value) == "`state` maps names of slots to tensors, as model.state_dict() does, and is a Model"
+    assert str(wrong.value) == "`state` must map names of slots to tensors, like model.state_dict(), not be a Model"
 
 
 def test_python_says_what_is_near() -> None:

@@ -132,7 +132,7 @@ HUGE = 10**5000
 )
 def test_a_text_says_no_such_number_of_anything(line: str) -> None:
     """The program could not be printed again."""
-    with pytest.raises(px.errors.ParseError, match="an integer of so many digits"):
+    with pytest.raises(px.errors.ParseError, match="an integer with too many digits"):
         px.parse("program {\n" + line.replace("N", "1" + "0" * 5000) + "\n}")
 
 

@@ -177,7 +177,7 @@ def test_what_is_allowed_by_name_runs(tmp_path: Path) -> None:
     px.save(program, tmp_path / "p", allow={"builtins.getattr"})
     assert px.load(tmp_path / "p", allow={"builtins.getattr"}) == program
     assert px.parse(signed(' y = os.system("true")'), allow=["os.system"]).main.nodes[0].do.target is None  # type: ignore[union-attr]
-    with pytest.raises(TypeError, match="allow holds names"):
+    with pytest.raises(TypeError, match="allow must be a set of operator names"):
         px.parse(text, allow="builtins.getattr")
 
 

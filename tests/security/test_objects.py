@@ -184,7 +184,7 @@ def test_unflatten_functions_run_when_the_program_does_and_not_before(tmp_path: 
 @pytest.mark.parametrize("context", ['op("aten.relu.default")', "x", "@sub", '[1, {"a": op("torch.sym_max")}]'])
 def test_what_unflatten_functions_are_handed_is_data(context: str) -> None:
     """Numbers, texts and containers of them: no function and nothing of the graph."""
-    with pytest.raises(px.errors.ParseError, match="what a pytree type keeps is data"):
+    with pytest.raises(px.errors.ParseError, match="context of a pytree type must be data"):
         px.parse(boxed(context))
 
 

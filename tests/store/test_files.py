@@ -118,39 +118,39 @@ CRAFTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "storages": (lambda s: s.update(storages=[["a"]]), r"structure\['storages'\]\[0\] is malformed"),
     "a storage twice": (lambda s: s["storages"].append(s["storages"][0]), "twice"),
     "no such tensor": (lambda s: s["storages"][0].__setitem__(1, "gone"), "has no tensor 'gone'"),
-    "no such slot": (lambda s: s["storages"][0].__setitem__(0, "gone"), "'gone', which is no such slot"),
+    "no such slot": (lambda s: s["storages"][0].__setitem__(0, "gone"), "'gone', which is not a slot"),
     "a slot of another storage": (
         lambda s: s["storages"][0].__setitem__(0, s["storages"][1][0]),
-        "and in the file|is in it twice",
+        "and in the file|one storage twice",
     ),
     "a begin of no slot": (lambda s: s["begins"].update(gone=8), "is malformed: 'gone'"),
-    "a begin outside": (lambda s: s["begins"].update({s["storages"][0][0]: 2**40}), "reaches beyond|no such tensor"),
-    "a begin before": (lambda s: s["begins"].update({s["storages"][0][0]: -64}), "reaches beyond|no such tensor"),
+    "a begin outside": (lambda s: s["begins"].update({s["storages"][0][0]: 2**40}), "reaches beyond|not a possible tensor"),
+    "a begin before": (lambda s: s["begins"].update({s["storages"][0][0]: -64}), "reaches beyond|not a possible tensor"),
     "another slot's tensor": (lambda s: s["storages"][0].__setitem__(1, container.STRUCTURE), "is torch.float32 .*uint8"),
     "contents without contents": (lambda s: s["storages"][0].__setitem__(3, "meta"), "on the meta device have no contents"),
     "a tensor as bytes": (lambda s: s["storages"][0].__setitem__(2, False), "is not plain bytes"),
-    "a view outside": (text_of("offset 1", "offset 3"), "reaches beyond what the file has"),
+    "a view outside": (text_of("offset 1", "offset 3"), "reaches beyond its memory in the file"),
     "a huge tensor": (
         text_of("parameter linear.weight: f32[2, 2]", f"parameter linear.weight: f32[2, {HUGE}]"),
         r"1000000000000\)",
     ),
     "a huge view": (text_of("offset 1", f"strides [{HUGE}] offset 1"), "reaches beyond"),
-    "rows": (lambda s: s["meta"]["graphs"][""][1].pop(), "not one row for each"),
-    "a row": (lambda s: s["meta"]["graphs"][""][1].__setitem__(0, [0, -1]), "names keys or values that are not there"),
+    "rows": (lambda s: s["meta"]["graphs"][""][1].pop(), "not have one row for each"),
+    "a row": (lambda s: s["meta"]["graphs"][""][1].__setitem__(0, [0, -1]), "names missing keys or values"),
     "other graphs": (lambda s: s["meta"]["graphs"].pop(""), "other graphs than the program"),
     "a value of no kind": (
         lambda s: s["meta"]["values"].__setitem__(0, {"pickle": "x"}),
-        "of no kind that is known, or malformed: 'pickle'",
+        "malformed or of an unknown kind: 'pickle'",
     ),
-    "a huge fake": (lambda s: first(s, "tensor")["tensor"].__setitem__(1, [HUGE * HUGE]), "a size that is not one"),
+    "a huge fake": (lambda s: first(s, "tensor")["tensor"].__setitem__(1, [HUGE * HUGE]), "an invalid size"),
     "deep": (lambda s: s["meta"]["values"].append(json.loads("[" * 100 + "]" * 100)), "nests too deep"),
     "no expression": (lambda s: first(s, "number").update(number=["int", "__import__('os')"]), "is malformed"),
-    "an unknown symbol": (lambda s: first(s, "number").update(number=["int", "evil * 2"]), "names a symbol that"),
+    "an unknown symbol": (lambda s: first(s, "number").update(number=["int", "evil * 2"]), "has a symbol that"),
     "a power": (lambda s: first(s, "number").update(number=["int", f"({name_of(s)} ** 63) ** 63"]), "is malformed"),
     "a tower": (lambda s: first(s, "number").update(number=["int", f"2 ** {name_of(s)}"]), "large or symbolic exponent"),
-    "no symbol": (lambda s: s["meta"]["symbols"].update({"x=1": [1, 2, 3]}), "no symbol 'x=1'"),
+    "no symbol": (lambda s: s["meta"]["symbols"].update({"x=1": [1, 2, 3]}), "symbol 'x=1' has an invalid name"),
     "a symbol's number": (lambda s: symbol(s).__setitem__(0, "4"), "is malformed"),
-    "not finite": (lambda s: symbol(s).__setitem__(1, float("inf")), "no number and bounds|no symbol"),
+    "not finite": (lambda s: symbol(s).__setitem__(1, float("inf")), "invalid number or bounds|invalid name or bounds"),
 }
 
 
@@ -198,7 +198,7 @@ def test_headers_that_claim_more_than_there_is(tmp_path: Path) -> None:
     ):
         header = copy.deepcopy(parts.header)
         header[name].update(entry)
-        with pytest.raises(px.errors.StoreError, match="not a saved program, or not all of one"):
+        with pytest.raises(px.errors.StoreError, match="not a saved program, or is incomplete"):
             load(with_header(header, parts.data), tmp_path)
     for raw in (b"", b"\x00" * 7, HUGE.to_bytes(8, "little") + b"{}", b"\xff" * 64, (2).to_bytes(8, "little") + b"[]"):
         assert outcome(raw, tmp_path) == "StoreError"
@@ -212,7 +212,7 @@ def test_versions(tmp_path: Path) -> None:
 
     assert outcome(marked("3"), tmp_path) == ""
     for odd in ("4", "2", "0", "-1", "1.5", "", "one", "9" * 5000, "\u0661"):
-        with pytest.raises(px.errors.StoreError, match=r"has version '.*' of the format, and this purefx reads 3"):
+        with pytest.raises(px.errors.StoreError, match=r"has version '.*' of the format, but this purefx reads 3"):
             load(marked(odd), tmp_path)
 
 
@@ -235,7 +235,7 @@ def test_other_files_get_a_name(tmp_path: Path) -> None:
     with pytest.raises(px.errors.StoreError, match="a safetensors file without a program"):
         load(safetensors.torch.save({"w": torch.ones(1)}, metadata={"format": "pt"}), tmp_path)
     torch.save({"w": torch.ones(1)}, tmp_path / "zip.pt2")
-    with pytest.raises(px.errors.StoreError, match=r"a zip file, as torch\.export\.save .*\(loading runs code\)"):
+    with pytest.raises(px.errors.StoreError, match=r"a zip file, like those of torch\.export\.save .*\(loading runs code\)"):
         px.load(tmp_path / "zip.pt2")
     with pytest.raises(FileNotFoundError):
         px.load(tmp_path / "nothing")
@@ -301,10 +301,10 @@ def test_saving_replaces_files_follows_links_and_keeps_permissions(tmp_path: Pat
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     with pytest.raises(IsADirectoryError):
         px.save(small(), tmp_path)
-    with pytest.raises(FileNotFoundError, match="no folder"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         px.save(small(), tmp_path / "gone" / "program.purefx")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(FileExistsError, match="not a plain file"):
+    with pytest.raises(FileExistsError, match="not a regular file"):
         px.save(small(), tmp_path / "pipe")
     assert sorted(found.name for found in tmp_path.iterdir()) == ["link", "pipe", "program.purefx"]
 

@@ -242,8 +242,8 @@ def test_what_is_no_data_is_refused(tmp_path: Path) -> None:
     quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
     lazy = torch.ones(2, dtype=torch.complex64).conj()
     for value in (torch.ones(2).to_sparse(), torch.ones(2).as_subclass(Counted), quantized, lazy, lazy.imag):
-        refused(holding(a=value), tmp_path, r"the buffer 'a' is a .*; a file holds plain strided tensors")
-    no_data = "holds what is not data and cannot be saved: line 4, column .*'builtins.object'"
+        refused(holding(a=value), tmp_path, r"the buffer 'a' is a .*, but a file holds plain strided tensors")
+    no_data = "holds a value that is not data and cannot be saved: line 4, column .*'builtins.object'"
     refused(holding(strings="opaque(", script=object()), tmp_path, no_data)
     refused(flat([px.Node("y", ADD, (px.Ref("x"), print_nothing))], px.Ref("y"), "x"), tmp_path, r"'builtins.function'")
 
@@ -415,16 +415,16 @@ def given(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        (given(seen=None), "neither the file nor `state` has: 'seen'"),
-        ({}, "neither the file nor `state` has: 'one.weight', 'one.bias'"),
+        (given(seen=None), "neither the file nor `state` has 'seen'"),
+        ({}, "neither the file nor `state` has 'one.weight', 'one.bias'"),
         (given(seen=torch.ones(3)), r"the slot 'seen' is torch.float32 \(2,\), and `state` has torch.float32 \(3,\)"),
         (given(seen=torch.ones(2).double()), "has torch.float64"),
         (given(seen=[1.0, 2.0]), "`state` has a list"),
         (
             {f"module.{key}": value for key, value in given().items()},
-            "not a slot of the program: 'module.seen', 'module.one.weight'",
+            "not slots of the program: 'module.seen', 'module.one.weight'",
         ),
-        (given(**{"other.weight": torch.ones(2, 2)}), "'one.weight', 'other.weight' are one tensor, and `state` has several"),
+        (given(**{"other.weight": torch.ones(2, 2)}), "'one.weight', 'other.weight' are one tensor, but `state` has several"),
     ],
 )
 def test_what_does_not_fit_is_told(state: dict[str, Any], message: str, bare: Path) -> None:
@@ -447,7 +447,7 @@ def test_views_are_made_again(tmp_path: Path) -> None:
     lowered = px.lower(px.transform(px.load(tmp_path / "bare.purefx", state=copies)))
     for _ in range(2):
         torch.testing.assert_close(lowered(X), model(X), rtol=0, atol=0)
-    with pytest.raises(px.errors.StoreError, match="share memory, and their values in `state` do not fit together"):
+    with pytest.raises(px.errors.StoreError, match="share memory, but their values in `state` contradict"):
         px.load(tmp_path / "bare.purefx", state={**copies, "part": torch.zeros(2)})
 
 
@@ -465,9 +465,9 @@ def test_devices(tmp_path: Path, bare: Path) -> None:
     px.save(px.import_ep(exported(nn.Linear(2, 2), X)), path)
     assert px.load(path, device="cpu").state["weight"].value.device.type == "cpu"
     if not torch.cuda.is_available():
-        with pytest.raises(px.errors.UnsupportedProgram, match="device 'cuda' is not here"):
+        with pytest.raises(px.errors.UnsupportedProgram, match="device 'cuda' is not available"):
             px.load(path, device="cuda")
-    with pytest.raises(px.errors.UnsupportedProgram, match="device 'moon' is not here"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="device 'moon' is not available"):
         px.load(path, device="moon")
 
 

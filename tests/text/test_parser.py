@@ -289,7 +289,7 @@ def test_a_text_without_its_root_graph_is_refused() -> None:
     """Nothing that looks at a program has to ask whether it has one."""
     body = '{\n  graph @"a"(x) {\n    y = aten.relu.default(x)\n    return (y,)\n  }\n}'
     for text in ("program {\n}", f"program {body}", f"program {body}".replace("{", "{\n  root @b", 1)):
-        with pytest.raises(ParseError, match=r'the text has no root graph @(""|b); call one so, or name another: `root @name`'):
+        with pytest.raises(ParseError, match=r'the text has no root graph @(""|b); add one, or name another: `root @name`'):
             parse(text)
     assert parse(f"program {body}".replace("{", "{\n  root @a", 1)).main.nodes[0].name == "y"
     for text in (body, "{}"):
