@@ -398,7 +398,7 @@ class Found:
             return f"{name}: none of {self.tried} ways to choose its variables ran"
         first = min(self.misses, key=lambda one: one.size)
         operators = ", ".join([node.do.name for node in first.nodes if type(node.do) is Op])
-        why = "its condition (where=) held for none of them" if self.rule.conditions else f"it looks for {self.rule.pattern!r}"
+        why = "its condition (where=) held for none of them" if self.rule.where else f"it looks for {self.rule.pattern!r}"
         return (
             f"{name} ran on {len(self.misses)} operands and matched on none; {why}. "
             f"On {first!r} torch makes {operators} of the pattern"

@@ -40,7 +40,7 @@ def test_the_smallest_program_and_what_was_done_to_it() -> None:
         check_transformation(drops_prints_and_writes, laws=MEANING)
     text = str(caught.value)
     assert text.startswith("drops_prints_and_writes breaks the law 'meaning': the meaning is kept\n")
-    assert "- add_" in text.partition("what it does to it:")[2].partition("on the program")[0]
+    assert "- toy0 = toy.add_(" in text.partition("what it does to it:")[2].partition("on the program")[0]
     program = px.parse(text.partition("on the program\n")[2])
     assert len(program.main.nodes) == 1
     assert px.verify(program) == ()

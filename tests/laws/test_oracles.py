@@ -275,5 +275,5 @@ def test_gradients_of_programs() -> None:
         return program.with_main(evolve(program.main, nodes=(node, *used)))
 
     assert "call 0, weight: got None, expected" in LAWS["gradients"].check(cut, case)[0]
-    with pytest.raises(ValueError, match="needs a case with a function for them"):
+    with pytest.raises(ValueError, match="needs a case with a function that returns them"):
         LAWS["gradients"].check(px.transform, Case(program))

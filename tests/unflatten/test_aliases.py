@@ -204,7 +204,7 @@ def test_a_child_is_put_in_for_all_names_of_its_parent() -> None:
         listed.lin = other
     torch.testing.assert_close(ours(X), eager(X))
     assert ours.a.lin is other
-    with pytest.raises(px.errors.SwapError, match="does not take"):
+    with pytest.raises(px.errors.SwapError, match="does not accept that"):
         ours.a.lin = nn.Bilinear(3, 3, 3)
 
 
