@@ -289,7 +289,7 @@ class FakeValues:
                 return self.of_type(formal.name, kind)
 
     def of_state(self, value: Any) -> Any:
-        """Return the fake value of the contents of a slot: a tensor of static sizes, or the object itself if it is not a tensor."""
+        """Return the fake value of the contents of a slot: a tensor of static sizes, or another object itself."""
         if isinstance(value, torch.Tensor) and value.is_meta and value.layout is torch.strided:
             # The program was loaded without weights: use the device of the inputs.
             with LOCK, self.mode:
