@@ -1,7 +1,7 @@
-"""The abstract interpreter: one walk over the calls of a program, with fake values in place of tensors.
+"""The abstract interpreter: one walk over the calls of a program, on fake values.
 
-A graph is walked once for each distinct set of operands and state, called a run.  The meta of a shared body keeps what all of its
-runs have in common; ``CallValues`` has the values of each.
+It walks a graph once for each distinct set of operands and state, called a run.  The meta of a shared body keeps the values that
+all its runs have in common; ``CallValues`` has those of each run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Item = TypeVar("Item", Node, Input)
 
 @define(eq=False)
 class Run:
-    """A graph with the values that it has in one call, or in several calls that pass equal ones."""
+    """A graph with its values in one call, or in several calls that pass equal operands."""
 
     source: Graph
     graph: str = ""
@@ -50,29 +50,29 @@ class Run:
     changed: bool = False
     """Whether a value differs from the meta."""
     symbols: frozenset[str] = frozenset()
-    """The symbols that its operators made, for sizes that only a run knows."""
+    """The symbols of data-dependent sizes that its operators made."""
     depends: bool = False
-    """Whether sizes depend on the contents of tensors: then each call has sizes of its own."""
+    """Whether sizes depend on the contents of tensors: then each call has separate sizes."""
     reads: dict[str, Any] = field(factory=dict)
-    """The descriptions of the state that it reads, by the path from its module."""
+    """The descriptions of the state it reads, by the path from its module."""
     inner: dict[tuple[str, str], list[Run]] = field(factory=dict)
     """The runs of the bodies that its nodes call or pass to operators, by node and body."""
 
     @property
     def body(self) -> Graph:
-        """The graph with the values of this run; the same object where its meta has them."""
+        """The graph with the values of this run; the same object if its meta has them."""
         source = self.source
         same = all(map(operator.is_, self.inputs, source.inputs)) and all(map(operator.is_, self.nodes, source.nodes))
         return source if same else Graph(tuple(self.inputs), tuple(self.nodes), source.output)
 
 
 class Interpreter:
-    """Infers the values of one program.
+    """Infer the values of one program.
 
     Args:
         program: the program.
-        changed: graph and name of the values whose meta cannot be trusted.
-        lenient: whether the value of an operator that refuses its arguments is unknown; otherwise that is an error.
+        changed: the graph and name of each value whose meta may be wrong.
+        lenient: treat the value of an operator that rejects its arguments as unknown, instead of raising.
         values: the domain; by default the fake values of the program, with its symbolic sizes.
     """
 
@@ -89,21 +89,21 @@ class Interpreter:
         self.lenient = lenient
         self.values = FakeValues(program) if values is None else values
         self.refusals: dict[tuple[str, str], Exception] = {}
-        """The errors of operators that refuse their arguments, by graph and node."""
+        """The errors of operators that reject their arguments, by graph and node."""
         self.slots = dict(program.state.slots.items())
         self.runs: dict[str, list[Run]] = {}
         """The runs of each graph."""
         self.memory: dict[str, list[Run]] = {}
-        """Those that hold for all calls that pass equal values."""
+        """The runs that calls with equal operands share."""
         self._as_recorded: dict[str, Run] = {}
         self.shared = shared_bodies(program)
         self.missing = self._above({name for name in program.order if self._is_missing(name)})
-        """Graphs in which a value has to be inferred, or below which."""
+        """Graphs with a value to infer, in them or below them."""
         self.open = self._above(self.shared | self.missing)
-        """Graphs to walk: these, and shared bodies, whose calls may pass other values than the meta has."""
+        """Graphs to walk: these, and shared bodies, whose calls may pass other values than those in the meta."""
 
     def program(self) -> Program:
-        """Return the program with values; the same object if none is missing or wrong."""
+        """Return the program with all values; the same object if none is missing or wrong."""
         source = self.source
         if source.root not in self.open:
             return source
@@ -113,7 +113,7 @@ class Interpreter:
         return source.evolve(graphs=source.graphs.update(graphs)) if graphs else source
 
     def walk(self) -> Run:
-        """Walk the program from its root, and return the run of that."""
+        """Walk the program from its root; return the run of the root."""
         with running(self.values.mode):
             return self.run(self.source.root, [self._operand(formal, spec) for formal, spec in self.source.inputs], "")
 
@@ -145,7 +145,7 @@ class Interpreter:
         Args:
             name: the graph.
             operands: the values of its inputs.
-            path: the module that it is the body of, to which its reads are relative.
+            path: the module whose body it is; its reads are relative to this path.
         """
         memory = self.memory.setdefault(name, [])
         for known in memory:
@@ -155,18 +155,18 @@ class Interpreter:
         run = Run(self.source.graphs[name], name, operands)
         try:
             _Walk(self, run, path).walk()
-        except Exception:  # the arguments of an operator are refused
+        except Exception:  # an operator rejects its arguments
             self.as_recorded(name)
             raise
         self.runs.setdefault(name, []).append(run)
-        if not (run.symbols or run.depends):  # otherwise each call has sizes of its own
+        if not (run.symbols or run.depends):  # otherwise each call has separate sizes
             memory.append(run)
         return run
 
     def as_recorded(self, name: str) -> Run:
-        """Return the run of a graph that has the values of its meta, for calls that are not followed."""
+        """Return the run of a graph with the values of its meta, for calls that are not walked."""
         known, todo, new = self._as_recorded, [name], list[Run]()
-        for one in todo:  # grows while it is walked: bodies may nest deep
+        for one in todo:  # the list grows in the loop: bodies may nest deep
             if one not in known:
                 graph = self.source.graphs[one]
                 known[one] = Run(graph, one, (), list(graph.inputs), list(graph.nodes))
@@ -178,7 +178,7 @@ class Interpreter:
         return known[name]
 
     def described(self, slot: str) -> Any:
-        """Return what the values of reads depend on in a slot."""
+        """Return a description of a slot that determines the values of its reads."""
         value = self.slots[slot].value if slot in self.slots else None
         if not isinstance(value, torch.Tensor):
             return id(value)
@@ -201,7 +201,7 @@ def _merged(source: Graph, runs: list[Run]) -> Graph:
 
 
 def _common(source: Item, items: Sequence[Item]) -> Item:
-    # The value that all runs agree on; none if they do not, since it would be wrong for some.
+    # The value that all runs have in common; None if they differ.
     first = items[0]
     if all(item is first for item in items):
         return first
@@ -227,18 +227,18 @@ def shared_bodies(program: Program) -> frozenset[str]:
 
 @define
 class _Walk:
-    """The walk of one run, node by node: a node is evaluated if it has no value, or if an operand is new or changed."""
+    """The walk of one run: it evaluates nodes without a value, and nodes with a new or changed operand."""
 
     owner: Interpreter
     call: Run
     path: str
     known: dict[str, Any] = field(factory=dict)
     new: set[str] = field(factory=set)
-    """Values that the meta does not have."""
+    """Values that are missing in the meta."""
     moved: set[str] = field(factory=set)
     """Values that differ from the meta."""
     region: int = 0
-    """The number of open regions in which operators return other values."""
+    """The number of open regions that change the results of operators."""
 
     def walk(self) -> None:
         call, graph = self.call, self.call.source
@@ -249,7 +249,7 @@ class _Walk:
 
     def _input(self, formal: Input, value: Any) -> Input:
         recorded = self.owner.values.recorded(formal)
-        # The operand, not an equal value of the meta: a tensor remembers the sizes that only a run knows.
+        # The operand, not an equal value of the meta: a tensor remembers its data-dependent sizes.
         self.known[formal.name] = recorded if value is UNKNOWN else value
         if value is UNKNOWN or (recorded is not UNKNOWN and agrees(value, recorded)):
             return formal
@@ -279,7 +279,7 @@ class _Walk:
         if type(do) is Get:
             path = join(self.path, do.slot)
             self.call.reads[do.slot] = owner.described(path)
-            # In a shared body, each module has a tensor of its own.
+            # In a shared body, each module has a separate tensor.
             slot = owner.slots.get(path) if self.call.graph in owner.shared else None
             if slot is not None and disagreement(node.meta.get("val"), slot.value) is not None:
                 return True
@@ -288,7 +288,7 @@ class _Walk:
         return bool(owner.changed) and (self.call.graph, node.name) in owner.changed
 
     def _kept(self, node: Node, recorded: Any, value: Any, *, is_changed: bool) -> Node:
-        # Return the node with its value, the same object if that is recorded.
+        # The node with its value; the same object if the meta has the value.
         bindings = self.owner.values.bindings.pop(node.name, None)
         symbols = frozenset(map(str, bindings or ()))
         below = node.do.instance.path if type(node.do) is Call else ""
@@ -317,7 +317,7 @@ class _Walk:
         self.known[node.name] = value
         target: Any = node.do.target if type(node.do) is Op else None
         if isinstance(target, OpOverload) and torch.Tag.inplace_view in target.tags and type(node.args[0]) is Ref:
-            self.known[node.args[0].name] = value  # it has another shape from here on, under its old name
+            self.known[node.args[0].name] = value  # the operator changes the shape of its operand
             self.moved.add(node.args[0].name)
 
     def _value(self, node: Node) -> Any:
@@ -342,7 +342,7 @@ class _Walk:
     def _operator(self, node: Node, do: Op) -> Any:
         args = [self.resolved(arg, node) for arg in node.args]
         if do.name == GETITEM and type(args[0]) is tuple and type(args[1]) is int:
-            return args[0][args[1]] if -len(args[0]) <= args[1] < len(args[0]) else UNKNOWN  # the others may be unknown
+            return args[0][args[1]] if -len(args[0]) <= args[1] < len(args[0]) else UNKNOWN  # other parts may be unknown
         kwargs = {key: self.resolved(arg, node) for key, arg in node.kwargs}
         if any(_is_unknown(arg) for arg in (*args, *kwargs.values())):
             return UNKNOWN
@@ -361,14 +361,14 @@ class _Walk:
 
     def _refused(self, node: Node, error: Exception) -> InvalidProgram:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        text = f"its operator does not accept the values of its arguments: {reason}"
+        text = f"its operator rejects its arguments: {reason}"
         path = node.stack[-1].path if node.stack else self.path
         lines = str(node.meta.get("stack_trace") or "").strip().splitlines()
         source, advice = lines[-2].strip() if len(lines) > 1 else None, "fix the node, or its operands"
         return InvalidProgram([Violation("inferred-meta", text, self.call.graph, node.name, path, (), source, advice)])
 
     def resolved(self, arg: Arg, node: Node | None = None) -> Any:
-        """Return an argument as operators accept it: values, literals, and for the bodies that a node passes, functions."""
+        """Return an argument in the form that operators accept: values, literals, and functions for bodies."""
 
         def leaf(part: Arg) -> Any:
             if type(part) is Body:
@@ -376,7 +376,7 @@ class _Walk:
                 assert caller is not None
                 return lambda *operands: self._called(caller, part.graph, operands, self.path)
             value = self.known.get(part.name, UNKNOWN) if type(part) is Ref else part
-            # A tracer or a user may have put a real tensor into the meta.
+            # The meta may contain a real tensor from a tracer or a user.
             is_real = isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
             return self.owner.values.of_state(value) if is_real else value
 
@@ -384,21 +384,21 @@ class _Walk:
 
 
 def _unbacked_in(value: Any) -> set[str]:
-    # The symbols in a value for sizes that only a run knows.
+    # The symbols of data-dependent sizes in a value.
     parts = value if isinstance(value, tuple | list) else (value,)
     sizes = [size for part in parts for size in (part.shape if isinstance(part, torch.Tensor) else (part,))]
     return {name for size in sizes if isinstance(size, SYMBOLIC) for name in re.findall(r"\bu\d+", str(size))}
 
 
 def _with_gaps(value: Any) -> Any:
-    # The result of a call, None for the parts that are not known.
+    # The result of a call, with None for unknown parts.
     if type(value) is not tuple or not any(part is UNKNOWN for part in value):
         return value
     return UNKNOWN if all(part is UNKNOWN for part in value) else tuple([None if part is UNKNOWN else part for part in value])
 
 
 def _fills(value: Any, recorded: Any) -> bool:
-    # Whether a value only adds results of a call that were not known.
+    # Whether a value only adds formerly unknown results of a call.
     if not (type(value) is type(recorded) is tuple and len(value) == len(recorded)):
         return False
     return all(old is None or agrees(new, old) for new, old in zip(value, recorded, strict=True))
@@ -431,7 +431,7 @@ def _with_value(meta: Meta, value: Any, bindings: Any = None) -> Meta:
 
 
 class CallValues(Interpreter):
-    """The values of each call of a program, where those that share a body have others than its meta.
+    """The values of each call of a program; calls that share a body may have other values than its meta.
 
     Args:
         program: a program at any stage.
@@ -447,16 +447,16 @@ class CallValues(Interpreter):
 
     @cached_property
     def root(self) -> Run:
-        """The run of the root; as recorded if no body is shared, or the program has no values."""
+        """The run of the root; with the values of the meta if no body is shared or the program has no values."""
         has_values = any("val" in part.meta for part in (*self.source.main.inputs, *self.source.main.nodes))
         return self.walk() if self.shared and has_values else self.as_recorded(self.source.root)
 
     def inner(self, run: Run, node: Node, body: str) -> Run:
-        """Return the run of a body that a node calls or passes to an operator; as recorded if there are several.
+        """Return the run of a body that a node calls or passes to an operator; with the values of the meta if several exist.
 
         Args:
-            run: that of the graph of the node.
-            node: of that graph.
+            run: the run of the graph of the node.
+            node: a node of that graph.
             body: the name of the body.
         """
         found = run.inner.get((node.name, body), ())
@@ -479,7 +479,7 @@ class CallValues(Interpreter):
         return {name: list(runs.values()) for name, runs in found.items()}
 
     def at(self, name: str, path: str) -> list[Graph]:
-        """Return a graph with the values of each run of it in a module.
+        """Return a graph once for each of its runs in a module, with the values of the run.
 
         Args:
             name: the graph.

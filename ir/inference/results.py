@@ -1,7 +1,4 @@
-"""Results of operators on fake values: which operators can run, which return an operand itself, when two results agree.
-
-Nothing here walks a graph.
-"""
+"""Results of operators on fake values: which operators can run, which return an operand itself, when two results agree."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ UNSURE = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_out
 
 
 def depends_on_contents(node: Node) -> bool:
-    """Return whether sizes or numbers that an operator returns depend on the contents of tensors.
+    """Return whether result sizes or numbers of an operator depend on the contents of tensors.
 
     >>> depends_on_contents(Node("y", Op("toy.neg")))
     False
@@ -34,7 +31,7 @@ def depends_on_contents(node: Node) -> bool:
 
 
 def is_runnable(node: Node) -> bool:
-    """Return whether the value of a node can be inferred from its operands; an operator may still refuse them.
+    """Return whether the value of a node can be inferred from its operands; the operator may still reject them.
 
     >>> import torch
     >>> from purefx.ir.operators import op_of
@@ -48,7 +45,7 @@ def is_runnable(node: Node) -> bool:
 
 
 def opens_region(node: Node) -> int:
-    """Return 1 if a node opens a region in which operators return other dtypes or shapes, -1 if it closes one, else 0.
+    """Return 1 if a node opens a region that changes result dtypes or shapes of operators, -1 if it closes one, else 0.
 
     >>> opens_region(Node("y", Op("toy.neg")))
     0
@@ -59,7 +56,7 @@ def opens_region(node: Node) -> int:
 
 
 def values_of(graph: Graph) -> dict[str, Any]:
-    """Return the fake values that a graph carries, by name.
+    """Return the fake values in the meta of a graph, by name.
 
     >>> from purefx.ir import Input
     >>> values_of(Graph((Input("x", {"val": 2}),), (), ()))
@@ -69,11 +66,11 @@ def values_of(graph: Graph) -> dict[str, Any]:
 
 
 def operand_given_back(graph: Graph, name: str, values: Mapping[str, Any]) -> str | None:
-    """Return the operand that an operator returns as it is; None if its result is another object, or unknown.
+    """Return the operand that an operator returns unchanged; None if its result is another object, or unknown.
 
     Args:
-        graph: where the value is made.
-        name: the result; one of several is the node that selects it.
+        graph: the graph of the operator.
+        name: the result; for one of several results, the node that selects it.
         values: fake values, by name.
 
     >>> import torch
@@ -95,7 +92,7 @@ def operand_given_back(graph: Graph, name: str, values: Mapping[str, Any]) -> st
 
 
 def _maker(graph: Graph, name: str) -> tuple[Node | None, int | None]:
-    # The node that makes a value, and which of its results that is where it gives several.
+    # The node that makes a value, and the index of the value if it returns several.
     node = graph.by_name.get(name)
     item = None if node is None else item_of(node)
     return (node, None) if item is None else (graph.by_name.get(item[0]), item[1])
@@ -122,19 +119,19 @@ def _same(node: Node, target: Any, place: int | None, values: Mapping[str, Any])
         try:
             found = target(*args, **kwargs)
             found = found if place is None else found[place]
-        except Exception:  # noqa: BLE001  no fake kernel, a size that depends on data: not known
+        except Exception:  # noqa: BLE001  unknown: no fake kernel, or a data-dependent size
             return None
     return next((name for name, value in tensors.items() if value is found), None)
 
 
 def input_given_back(program: Program, graph: Graph, name: str, known: Mapping[str, Any]) -> str | None:
-    """Return the input of a graph that is the same object as a value, unwritten; None if there is none.
+    """Return the unwritten input of a graph that is the same object as a value, or None.
 
     Args:
         program: the program of the graph.
         graph: the graph.
         name: the value.
-        known: fake values of inputs where the graph is called, by name.
+        known: fake values of inputs at a call of the graph, by name.
 
     >>> import torch
     >>> import torch, purefx as px
@@ -147,7 +144,7 @@ def input_given_back(program: Program, graph: Graph, name: str, known: Mapping[s
     while True:
         maker, place = _maker(graph, name)
         if maker is None:
-            # An input of the graph itself, or of one that it calls.
+            # An input of the graph itself, or of a callee.
             if not callers:
                 return name
             formals = [formal.name for formal in graph.inputs]
@@ -166,15 +163,15 @@ def input_given_back(program: Program, graph: Graph, name: str, known: Mapping[s
 
 
 def _called(program: Program, node: Node, call: Call, values: Mapping[str, Any]) -> tuple[Graph, dict[str, Any]]:
-    # A shared body has the values of one of its calls; the operands of this call are known better.
+    # The meta of a shared body may come from another call; the operands of this call are precise.
     graph = program.graphs[call.graph]
     pairs = [(formal.name, arg) for formal, arg in zip(graph.inputs, node.args, strict=True)]
-    given = {name: values[arg.name] for name, arg in pairs if type(arg) is Ref and arg.name in values}
-    return graph, {**values_of(graph), **given}
+    operands = {name: values[arg.name] for name, arg in pairs if type(arg) is Ref and arg.name in values}
+    return graph, {**values_of(graph), **operands}
 
 
 def plain_facts(value: Any) -> tuple[Any, ...] | None:
-    """Return a description of a fake tensor of fixed sizes, for comparing many; None for any other value.
+    """Return a description of a fake tensor of static sizes, for fast comparison; None for any other value.
 
     >>> plain_facts(torch.ones(2)) is None
     True
@@ -185,9 +182,9 @@ def plain_facts(value: Any) -> tuple[Any, ...] | None:
 
 
 def plainly_alike(value: Any, others: Sequence[Any]) -> bool:
-    """Return whether a value and all others are fake tensors of fixed sizes with equal descriptions, without calling ``agrees``.
+    """Return whether a value and all others are fake tensors of static sizes with equal descriptions, faster than ``agrees``.
 
-    It may return False for equal values.  When bodies are merged, it suffices for nearly all values.
+    It may return False for equal values, so call ``agrees`` then.
 
     >>> plainly_alike(torch.ones(2), [torch.ones(2)])
     False
@@ -198,7 +195,7 @@ def plainly_alike(value: Any, others: Sequence[Any]) -> bool:
     dtype, shape, stride, device = facts
     strided = torch.strided
     with without_overrides():
-        # Written out, with the most frequent difference first: making a tuple for each takes twice as long.
+        # Attribute by attribute, the most frequent difference first: comparing tuples takes twice as long.
         for other in others:
             if other.shape != shape or other.dtype is not dtype or other.layout is not strided:
                 return False
@@ -213,7 +210,7 @@ def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
     Args:
         new: the inferred value.
         old: the recorded value.
-        fresh: the symbols that the operator has just made.
+        fresh: the new symbols of the operator.
 
     >>> from collections import deque
     >>> agrees(torch.ones(2), torch.zeros(2)), agrees(torch.ones(2), torch.ones(3)), agrees([1, 2], (1, 2)), agrees(1, True)
@@ -255,7 +252,7 @@ def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
         elif pytree.tree_is_leaf(mine):
             if not isinstance(mine, COMPARED) or mine != theirs:
                 return False
-        else:  # a container of the user's, among the arguments or results of a preserved call
+        else:  # a user's container, among the arguments or results of a preserved call
             (parts, spec), (others, other) = pytree.tree_flatten(mine), pytree.tree_flatten(theirs)
             if spec != other:
                 return False
@@ -267,18 +264,18 @@ COMPARED = (int, float, str, torch.dtype, torch.device)
 
 
 def _numbers(tensor: torch.Tensor) -> list[Any]:
-    # The stride of a dimension of size 1 means nothing, and kernels and their fake versions differ in it.
+    # Without strides of dimensions of size 1: they have no meaning, and fake kernels differ from real ones in them.
     sizes = list(tensor.shape)
     strides = tensor.stride() if tensor.layout is torch.strided else ()
     return sizes + [1 if type(size) is int and size == 1 else stride for size, stride in zip(sizes, strides, strict=False)]
 
 
 BRANCHES: Mapping[str, slice] = {"higher_order.cond": slice(1, 3), "higher_order.while_loop": slice(1, 2)}
-"""Operators that return the results of a body, and the arguments that are those bodies."""
+"""Operators that return the results of a body, and their body arguments."""
 
 
 def branches_of(node: Node) -> list[str]:
-    """Return the graphs whose results a node returns; none for most.
+    """Return the graphs whose results a node returns.
 
     >>> from ..operators import op_of
     >>> cond = op_of(torch.ops.higher_order.cond)
@@ -290,14 +287,14 @@ def branches_of(node: Node) -> list[str]:
 
 
 def disagreement_of_branches(node: Node, graphs: Mapping[str, Graph]) -> str | None:
-    """Describe which branch of a node returns other types than the node, or than another branch; None if all agree.
+    """Describe a branch whose result types differ from those of its node or of another branch; None if all agree.
 
     Args:
-        node: of any operator.
-        graphs: those of the program.
+        node: a node with any operator.
+        graphs: the graphs of the program.
     """
     known = [(f"the branch {name!r} returns", _results(graphs[name])) for name in branches_of(node) if name in graphs]
-    pairs = [(one, other, False) for one, other in pairwise(known)]  # an operator can make one dynamic size of two sizes
+    pairs = [(one, other, False) for one, other in pairwise(known)]  # an operator can merge two sizes into a dynamic one
     if "val" in node.meta:
         pairs += [(one, ("its meta has", _parts(node.meta["val"])), True) for one in known]
     for (who, mine), (other, theirs), sized in pairs:

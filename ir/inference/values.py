@@ -1,7 +1,4 @@
-"""``FakeValues``: the fake values that a program carries, and symbols for programs that carry none.
-
-Missing values are inferred on demand; a program that was written by hand gets symbols of its own.
-"""
+"""``FakeValues``: the fake values in the meta of a program, and new symbols for programs without fake values."""
 
 from __future__ import annotations
 
@@ -50,10 +47,10 @@ UNKNOWN: Any = object()
 """The unknown value."""
 
 NAMESPACES = frozenset({"aten", "prims"})
-"""The operators whose results depend on descriptions of their operands; a library may decide by anything else."""
+"""The namespaces whose operators depend on descriptions of their operands only; those of other libraries may not."""
 
 BY_CONTENTS = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view})
-"""Tags of operators whose results depend on more, or that change their operands."""
+"""Tags of operators that depend on more, or change their operands."""
 
 LITERALS = frozenset(
     {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
@@ -62,17 +59,17 @@ LITERALS = frozenset(
 Described = tuple[Any, ...]
 
 LARGEST = 20_000
-"""The most results that a memo keeps: a search over sizes runs any number of operators."""
+"""The maximum number of results in a memo: a search over sizes runs any number of operators."""
 
 PLAIN_FACTS = 5
-"""The number of facts that a new tensor is made from: kind, dtype, shape, strides and device."""
+"""The number of facts that determine a new tensor: kind, dtype, shape, strides and device."""
 
 NOTHING_ELSE = (0, False, False, False)
 """The other facts of such a tensor."""
 
 
 class Memo:
-    """What operators returned so far in one fake mode, by the descriptions of their operands.
+    """A cache of operator results in one fake mode, by the descriptions of their operands.
 
     >>> from purefx.ir.operators import op_of
     >>> node, mode = Node("y", op_of(torch.ops.aten.neg.default)), fresh_mode()
@@ -89,12 +86,12 @@ class Memo:
         self._known: dict[Hashable, Described] = {}
 
     def key(self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
-        """Return what the result of an operator depends on; None if descriptions of the operands are not all.
+        """Return a cache key for the result of an operator; None if the result depends on more.
 
         Args:
-            node: calls the operator.
+            node: the node of the operator.
             args: fake values and literals.
-            kwargs: the same by name.
+            kwargs: keyword arguments.
         """
         do = node.do
         if type(do) is not Op or not isinstance(do.target, OpOverload) or do.effects.acts or do.effects.aliases:
@@ -102,18 +99,18 @@ class Memo:
         target: Any = do.target
         if not _is_apt(target):
             return None
-        # The result of a factory or a promotion depends on these as well.
+        # The results of factories and promotions depend on these too.
         found: list[Any] = [target, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
         found += map(self.described, (*args, *kwargs, *kwargs.values()))
         return None if None in found else tuple(found)
 
     def get(self, key: Hashable | None) -> Any:
-        """Return a new result of an operator that was run with equal operands; ``UNKNOWN`` if it was not."""
+        """Return a new copy of a cached result; ``UNKNOWN`` if it is not cached."""
         known = None if key is None else self._known.get(key)
         return UNKNOWN if known is None else fake_of(self._mode(), *known[1:PLAIN_FACTS])
 
     def keep(self, key: Hashable | None, value: Any, args: Sequence[Any]) -> None:
-        """Keep the result of an operator, if it is one tensor that shares no memory with the operands."""
+        """Cache the result of an operator, if it is one tensor that does not alias the operands."""
         facts = self.described(value) if key is not None and type(value) is FakeTensor else None
         if facts is None or facts[PLAIN_FACTS:] != NOTHING_ELSE or storage_key(value) in map(storage_key, _tensors(args)):
             return
@@ -122,7 +119,7 @@ class Memo:
         self._known[key] = facts
 
     def described(self, value: Any) -> Described | None:
-        """Return a description that equal values have in common; None if it would leave something out."""
+        """Return a description of a value; None if it would be incomplete."""
         kind = type(value)
         if kind is FakeTensor:
             if value.fake_mode is not self._mode() or value.constant is not None or not has_fixed_sizes(value):
@@ -156,11 +153,11 @@ def _tensors(args: Sequence[Any]) -> list[Any]:
 
 
 ATTEMPTS = 256
-"""How many numbers are tried for a symbol; most guards are about remainders and bounds."""
+"""The number of values to try for a symbol; most guards are about remainders and bounds."""
 
 
 def fresh_mode() -> Any:
-    """Return a new fake mode with an environment for symbols."""
+    """Return a new fake mode with a shape environment."""
     return FakeTensorMode(shape_env=new_shape_env())
 
 
@@ -176,10 +173,10 @@ class Symbols:
         return symbols_of(self.mode.shape_env)
 
     def number(self, expr: Expr) -> Any:
-        """Return the value of a size: an integer, or a symbolic one.
+        """Return the value of a size: an integer or a symbolic integer.
 
         Args:
-            expr: of integers and symbols.
+            expr: an expression of integers and symbols.
         """
         names = symbols_in(expr)
         for name in names:
@@ -189,10 +186,10 @@ class Symbols:
         return evaluate(expr, {Sym(name): self._known[name] for name in names}) if isinstance(expr, Apply | Sym) else expr
 
     def example(self, expr: Expr) -> Any:
-        """Return an example of a size: the number of the export, or one that bounds and guards allow; None if only a run knows.
+        """Return an example of a size: that of the export, or one that satisfies bounds and guards; None if data-dependent.
 
         Args:
-            expr: of integers and symbols.
+            expr: an expression of integers and symbols.
         """
         number = self.number(expr)
         return size_number(number) if isinstance(number, SYMBOLIC) else number
@@ -204,7 +201,7 @@ class Symbols:
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        # The first numbers that the bounds and the guards allow; guards refer to the sizes of user inputs.
+        # The first numbers that satisfy the bounds and the guards; guards refer to the sizes of user inputs.
         sizes: dict[Expr, Expr] = {}
         for index, spec in enumerate([spec for spec in self.program.signature.inputs if isinstance(spec, UserInput)]):
             if isinstance(spec.type, TensorType):
@@ -222,14 +219,14 @@ class Symbols:
         return {name: self._allowed(name, place) for place, name in enumerate(names)}
 
     def _allowed(self, name: str, step: int) -> int:
-        # A number within the bounds of a symbol, at least 2 if they allow that: torch treats 0 and 1 as special.
+        # A number within the bounds of a symbol, at least 2 if possible: torch specializes 0 and 1.
         low, high = self._bounds.get(name, (None, None))
         least = max(2 if low is None else low, 2 if high is None or high >= 2 else low or 0)
         return least + step if high is None else min(least + step, high)
 
 
 LOCK = threading.RLock()
-"""Held while operators run on fake values: a mode and its environment belong to all programs that came from one export."""
+"""Locked while operators run on fake values: all programs of one export share a mode and its environment."""
 
 
 class FakeValues:
@@ -241,22 +238,22 @@ class FakeValues:
     """
 
     trusted = True
-    """Whether the values of the meta hold without being inferred."""
+    """Whether to use the values of the meta without inferring them."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.bindings: dict[str, Any] = {}
-        """The places of new symbols, for sizes that only a run knows, in the inferred values of nodes."""
+        """The places of new symbols of data-dependent sizes in the inferred values of nodes."""
 
     @cached_property
     def mode(self) -> Any:
-        """The fake mode of the program's values; a new one where it has none."""
+        """The fake mode of the program's values; a new one if it has no values."""
         found = _mode_of(self.program)
         return fresh_mode() if found is None or (found.shape_env is None and _has_symbols(self.program)) else found
 
     @cached_property
     def memo(self) -> Memo:
-        """What operators returned so far, in this program and in others of its mode."""
+        """The cached results of operators, in all programs of the mode."""
         return _MEMOS.setdefault(self.mode, Memo(self.mode))
 
     @cached_property
@@ -271,14 +268,14 @@ class FakeValues:
         return next((kind.device for kind in kinds if type(kind) is TensorType), "cpu")
 
     def of_input(self, formal: Input, spec: InputSpec) -> Any:
-        """Return the fake value of an input of the root: that of its meta, or a new one made from its type or from the state.
+        """Return the fake value of an input of the root: from its meta, its type or the state.
 
         Args:
             formal: the input.
             spec: its entry in the signature.
 
         Raises:
-            UnsupportedProgram: no value can be made.
+            UnsupportedProgram: the input has no value, and its type does not determine one.
         """
         if self.has(formal):
             return formal.meta["val"]
@@ -292,9 +289,9 @@ class FakeValues:
                 return self.of_type(formal.name, kind)
 
     def of_state(self, value: Any) -> Any:
-        """Return the fake value of the contents of a slot: a tensor of fixed sizes, or the object itself for other objects."""
+        """Return the fake value of the contents of a slot: a tensor of static sizes, or another object itself."""
         if isinstance(value, torch.Tensor) and value.is_meta and value.layout is torch.strided:
-            # A program that was loaded without weights: they belong on the device of the inputs.
+            # The program was loaded without weights: use the device of the inputs.
             with LOCK, self.mode:
                 return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=self.device)
         with LOCK:
@@ -304,7 +301,7 @@ class FakeValues:
         """Return a fake value of a type.
 
         Args:
-            name: of the input, for the message.
+            name: the name of the input, for error messages.
             kind: its type in the signature.
 
         Raises:
@@ -312,7 +309,7 @@ class FakeValues:
         """
         match kind:
             case LiteralType(value=value):
-                return freeze(thawed(value))  # as meta has it: a dict, and not the program's record of one
+                return freeze(thawed(value))  # as in the meta: a dict, not a Record
             case TensorType(dtype=dtype, shape=shape, device=device):
                 sizes = [self.symbols.number(size) for size in shape]
                 with LOCK, self.mode:
@@ -320,10 +317,10 @@ class FakeValues:
             case NumberType(kind="int", expr=expr) if expr is not None:
                 return self.symbols.number(expr)
             case _:
-                said = kind.description if isinstance(kind, ObjectType) else f"a {getattr(kind, 'kind', 'rest')} of any value"
+                description = kind.description if isinstance(kind, ObjectType) else f"any {getattr(kind, 'kind', 'rest')}"
                 raise UnsupportedProgram(
-                    f"the input {name!r} ({said}) has no fake value, and none can be made; "
-                    "put one into its meta['val'], as import_fx does with example_inputs="
+                    f"the input {name!r} ({description}) has no fake value, and its type does not determine one; "
+                    "set its meta['val'], as import_fx does with example_inputs="
                 )
 
     def told(self, node: Node) -> tuple[bool, Any]:
@@ -336,18 +333,18 @@ class FakeValues:
         return True, list(value) if type(value) is tuple and _gives_list(node) else value
 
     def run(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return the result of an operator for fake arguments, within ``running``; it raises what the operator raises.
+        """Return the result of an operator for fake arguments, within ``running``; errors of the operator propagate.
 
         Args:
-            node: calls the operator.
+            node: the node of the operator.
             target: its callable.
             args: fake values and literals.
-            kwargs: the same by name.
+            kwargs: keyword arguments.
         """
         work = too_much_work(target, args)
         if work is not None:
-            raise UnsupportedProgram(f"node {node.name} computes {work}, and is not computed")
-        # A body that an operator runs with gradients, or under autocast, has other values than elsewhere.
+            raise UnsupportedProgram(f"node {node.name} computes {work}, which is too expensive to run")
+        # Gradients and autocast of an operator change the values of its bodies.
         key = None if torch.is_grad_enabled() or autocast_is_on() else self.memo.key(node, args, kwargs)
         if (known := self.memo.get(key)) is not UNKNOWN:
             return known
@@ -364,7 +361,7 @@ class FakeValues:
         return value
 
     def recorded(self, value: Node | Input) -> Any:
-        """Return the value that the meta has; ``UNKNOWN`` if it has none of the program's mode."""
+        """Return the value in the meta; ``UNKNOWN`` if it has none of the program's mode."""
         return value.meta["val"] if self.has(value) else UNKNOWN
 
     def has(self, value: Node | Input) -> bool:
@@ -372,7 +369,7 @@ class FakeValues:
         return "val" in value.meta and self.is_ours(value.meta["val"])
 
     def is_ours(self, value: Any) -> bool:
-        """Return whether a value belongs to the program's mode and environment, or to none."""
+        """Return whether a value belongs to the program's mode and environment, or to no mode."""
         if type(value) is FakeTensor:
             return value.fake_mode is self.mode  # nearly all are
         return all(
@@ -382,7 +379,7 @@ class FakeValues:
 
 
 class ExampleValues(FakeValues):
-    """The domain of fake values at the sizes of the export, in a mode of their own: the meta is compared with them.
+    """The domain of fake values at the sizes of the export, in a separate mode, to compare with the meta.
 
     >>> from purefx.ir import Graph, Program
     >>> ExampleValues(Program.of({"": Graph((), (), ())})).example((1, None))
@@ -407,15 +404,15 @@ class ExampleValues(FakeValues):
     def run(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return the result of an operator for fake arguments."""
         if type(node.do) is Op and "autocast" in node.do.name:
-            raise NotImplementedError  # torch (2.13) ignores it in the meta of strict exports
+            raise NotImplementedError  # torch (2.13) ignores this in the meta of strict exports
         return super().run(node, target, args, kwargs)
 
     def recorded(self, value: Node | Input) -> Any:
-        """Return the value that the meta has, at the sizes of the export; ``UNKNOWN`` if that is not known."""
+        """Return the value in the meta at the sizes of the export, or ``UNKNOWN``."""
         return self.example(value.meta["val"]) if value.meta.get("val") is not None else UNKNOWN
 
     def example(self, value: Any) -> Any:
-        """Return a value at the sizes of the export; ``UNKNOWN`` if only a run knows a part of it."""
+        """Return a value at the sizes of the export; ``UNKNOWN`` if a part of it is data-dependent."""
         leaves, spec = pytree.tree_flatten(value)
         made = [self._leaf(leaf) for leaf in leaves]
         return UNKNOWN if any(leaf is UNKNOWN for leaf in made) else pytree.tree_unflatten(made, spec)
@@ -431,7 +428,7 @@ class ExampleValues(FakeValues):
                 return UNKNOWN
             sizes, strides = numbers[: value.dim()], numbers[value.dim() :]
             made = fake_of(self.mode, value.dtype, sizes, strides, device_of(value))
-            self._made[id(value)] = made, value  # which keeps its id
+            self._made[id(value)] = made, value  # keep the value alive, and so its id unique
         return self._made[id(value)][0]
 
 
@@ -441,7 +438,7 @@ def _number(value: Any) -> Any:
 
 
 def _copied(arg: Any) -> Any:
-    # An operator that writes may change the shape of its operand, which other operators use later.
+    # An operator that writes may change the shape of its operand, which later operators use.
     return (
         torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype, device=arg.fake_device)
         if isinstance(arg, FakeTensor)
@@ -451,7 +448,7 @@ def _copied(arg: Any) -> Any:
 
 @contextmanager
 def running(mode: Any) -> Generator[None, None, None]:
-    """Let operators run on fake values: one thread at a time, without guards, gradients, autocast or kernels.
+    """Run operators on fake values: one thread at a time, without guards, gradients, autocast or kernels.
 
     Args:
         mode: the fake mode.
@@ -491,7 +488,7 @@ def clone_value(value: Any) -> Any:
 
 
 def gives_nothing(node: Node) -> bool:
-    """Return whether a node has no result.  Such a node is not run: it may print, or fail because an assertion does not hold.
+    """Return whether a node has no result.  Inference skips these nodes: they may print, or fail an assertion.
 
     >>> from purefx.ir.operators import op_of
     >>> gives_nothing(Node("a", op_of(torch.ops.aten._assert_scalar.default), (True, "m")))
@@ -528,7 +525,7 @@ def _has_symbols(program: Program) -> bool:
 
 
 def _mode_of(program: Program) -> Any:
-    # The mode of the user's inputs, which know the dynamic sizes; else that of anything.
+    # The mode of the user inputs, which have the dynamic sizes; else that of any value.
     inputs = program.inputs
     formals = [[formal for formal, spec in inputs if (type(spec) is UserInput) is by_user] for by_user in (True, False)]
     for value in chain(*formals, (node for _, node in program.nodes())):

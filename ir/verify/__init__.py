@@ -1,6 +1,6 @@
 """Check that a program is valid: ``verify`` returns all violations, ``check`` raises them.
 
-``RULES`` is the specification: a table of rules, each with a sentence, a check and advice.
+``RULES`` is the specification: a table of rules, each with a statement, a check and advice.
 """
 
 from __future__ import annotations

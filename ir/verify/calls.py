@@ -1,6 +1,6 @@
-"""Rules about calls: referenced graphs exist, are reachable, nest without cycles and get the operands of their inputs.
+"""Rules about calls: referenced graphs exist, are reachable, nest without cycles and get one operand for each input.
 
-The instances of bodies are followed once for all rules.  Boundaries inside a preserved call name the leaves of its pytrees, once.
+One walk over the instances of bodies serves all rules.  Boundaries inside a preserved call name each leaf of its pytrees once.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from .index import GraphIndex, ProgramIndex
 
 @define
 class Instances:
-    """The findings about reads and calls, by rule and the ``id`` of a node, and the reads of modules, by graph."""
+    """The findings about reads and calls, by rule and the ``id`` of a node."""
 
     findings: dict[str, dict[int, Finding]] = field(factory=lambda: defaultdict(dict))
     modules: dict[str, set[str]] = field(factory=lambda: defaultdict(set))
-    """The reads of a module of the state."""
+    """The reads of modules of the state, by graph."""
     acting: dict[str, set[str]] = field(factory=lambda: defaultdict(set))
-    """Those of one that may do more than check its inputs."""
+    """The reads of modules that may do more than check their inputs."""
 
 
 @derived
@@ -52,7 +52,7 @@ def instances_of(whole: ProgramIndex) -> Instances:
     todo = [(program.root, "")]
     while todo:
         place = name, path = todo.pop()
-        # Where no state is, a body is looked at once.
+        # Without state below them, all instances of a body are equivalent.
         if place in seen or ((is_elsewhere := bool(path) and path not in paths) and name in elsewhere):
             continue
         seen.add(place)
@@ -64,9 +64,9 @@ def instances_of(whole: ProgramIndex) -> Instances:
             inner = join(path, do.instance.path)
             faults: dict[str, str] = {}
             if modules and inner not in modules:
-                faults["known-modules"] = ": program.modules has none"
+                faults["known-modules"] = ", which program.modules does not list"
             if held and (holder := held_by(held, inner)):
-                faults["opaque-modules"] = f", and the program holds {holder!r} as it is"
+                faults["opaque-modules"] = f", inside the opaque module {holder!r}"
             body, caller = bodies.setdefault((inner, do.instance.call), (do.graph, name))
             if body != do.graph:
                 faults["call-labels"] = f", with the body {do.graph!r}; the same call in {caller or 'the root'} has {body!r}"
@@ -105,7 +105,7 @@ def of_instances(rule: str) -> Check:
 
 
 def held_by(held: Collection[str], path: str) -> str:
-    """Return the module among some that a path leads to, or into; an empty string if none does.
+    """Return the one of some modules that a path is at or below; an empty string if none is.
 
     >>> held_by({"a", "a.b"}, "a.b.weight"), held_by({"a"}, "b.weight")
     ('a.b', '')
@@ -116,9 +116,9 @@ def held_by(held: Collection[str], path: str) -> str:
 
 
 def origins(whole: ProgramIndex, scope: GraphIndex, arg: Any) -> Iterator[Any]:
-    """Yield the origins of the values in an argument, followed into bodies and out of them.
+    """Yield the origins of the values in an argument, across calls of bodies.
 
-    Origins are nodes that compute, inputs of the root, and literals; for packed values also their leaves.
+    Origins are operators, inputs of the root, and literals; for packed values also their leaves.
 
     Args:
         whole: the program.
@@ -169,21 +169,21 @@ def _callers(whole: ProgramIndex) -> Mapping[str, list[tuple[GraphIndex, Node]]]
 
 
 LONGEST = 9
-"""How many graphs of a cycle a message names."""
+"""The maximum number of graphs of a cycle in a message."""
 
 
 def check_known_callees(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find calls and operator bodies that name no graph."""
+    """Find calls and operator bodies whose graph does not exist."""
     for scope in whole.graphs.values():
         for index, callee in scope.callees:
             if callee not in whole.graphs:
-                yield scope.at(index, f"it names the graph {callee!r}, and program.graphs has none")
+                yield scope.at(index, f"it names the graph {callee!r}, which is not in program.graphs")
 
 
 def check_reachable(whole: ProgramIndex) -> Iterator[Finding]:
     """Find graphs that nothing reaches from the root."""
     for name in sorted(whole.program.graphs.keys() - whole.graphs.keys()):
-        yield Finding("nothing that the root reaches calls this graph", name)
+        yield Finding("no graph that the root reaches calls this graph", name)
 
 
 def check_acyclic(whole: ProgramIndex) -> Iterator[Finding]:
@@ -197,7 +197,7 @@ def check_acyclic(whole: ProgramIndex) -> Iterator[Finding]:
         shown = [name or "the root" for name in circle]
         names = " -> ".join(shown if len(shown) <= LONGEST else [*shown[: LONGEST - 1], "...", shown[-1]])
         index = next(index for index, callee in first.callees if callee == second)
-        yield first.at(index, f"graphs call one another in a circle: {names}")
+        yield first.at(index, f"graphs call each other in a cycle: {names}")
 
 
 def check_arity(whole: ProgramIndex) -> Iterator[Finding]:
@@ -206,23 +206,23 @@ def check_arity(whole: ProgramIndex) -> Iterator[Finding]:
         for index, node, do in scope.calls:
             body = whole.graphs.get(do.graph)
             if body is not None and (len(node.args) != len(body.graph.inputs) or node.kwargs):
-                given = len(node.args) + len(node.kwargs)
-                yield scope.at(index, f"it passes {given} values; its body takes {len(body.graph.inputs)}, by position")
+                passed = len(node.args) + len(node.kwargs)
+                yield scope.at(index, f"it passes {passed} values; its body takes {len(body.graph.inputs)}, by position")
 
 
 def check_bodies(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find operators that get a graph although their effects do not go through bodies, and bodies that return no values."""
+    """Find operators with a body but without through_bodies effects, and bodies that do not return values."""
     for scope in whole.graphs.values():
         for index, callee in scope.bodies:
             do, output = scope.graph.nodes[index].do, whole.graphs[callee].graph.output
             if type(do) is not Op or not do.effects.through_bodies:
-                yield scope.at(index, f"it gets the graph {callee!r}, but its effects do not go through bodies")
+                yield scope.at(index, f"it runs the graph {callee!r}, but its effects do not include through_bodies")
             if type(output) not in (tuple, Items, Ref):
-                yield scope.at(index, f"the graph {callee!r} that it gets returns {short(output)}, not values")
+                yield scope.at(index, f"its graph {callee!r} returns {short(output)}, not values")
 
 
 def check_boundaries(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find boundaries outside preserved calls, second ones, used ones, and those with other leaves than their pytree."""
+    """Find boundaries that are outside preserved calls, repeated, used as values, or differ from their pytree."""
     if {TAKES.name, GIVES.name}.isdisjoint(op.name for op, _, _ in whole.ops.values()):
         return
     program = whole.program
@@ -233,14 +233,14 @@ def check_boundaries(whole: ProgramIndex) -> Iterator[Finding]:
         for index, used in [*uses, (len(scope.graph.nodes), scope.graph.output_refs())]:
             for boundary in boundaries.intersection(used):
                 yield scope.at(index, f"it uses {boundary!r}, which names the leaves of a preserved call and has no value")
-        # The leaf of the result is found by the name of the value.
+        # Results are identified by the names of their values.
         output = scope.graph.output
         if (
             name in bodies
             and not scope.is_root
             and any(type(p) is not Ref for p in (output if type(output) is tuple else (output,)))
         ):
-            yield scope.at(len(scope.graph.nodes), "a body with a preserved call signature returns values alone")
+            yield scope.at(len(scope.graph.nodes), "a body with a preserved call signature returns something else than values")
         seen: set[object] = set()
         for index, node in scope.nodes if boundaries else ():
             if is_boundary(node):
@@ -258,7 +258,7 @@ def _boundary_fault(node: Node, signature: CallSignature | None, scope: GraphInd
     where, stack = str(node.stack[-1]) if node.stack else "this body", node.stack
     takes = type(node.do) is Op and node.do.name == TAKES.name
     if signature is None:
-        return f"it names the leaves of {where}, and program.call_signatures does not have that call"
+        return f"it names the leaves of {where}, which program.call_signatures does not contain"
     if second:
         return f"it names the {'arguments' if takes else 'results'} of {where} for the second time"
     count = getattr(signature.in_spec if takes else signature.out_spec, "num_leaves", None)
@@ -267,17 +267,19 @@ def _boundary_fault(node: Node, signature: CallSignature | None, scope: GraphInd
     for name in refs_in(node.args) if takes and not (scope.is_root and not stack) else ():
         maker = scope.graph.by_name.get(name)  # arguments exist before the call; reads are placed by sink_state
         if maker is not None and type(maker.do) is not Get and maker.stack[: len(stack)] == stack:
-            return f"it names {name!r} as an argument, which is made in that call"
+            return f"it names {name!r} as an argument, but a node inside the call makes it"
     return None
 
 
 def check_shared(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find calls without a signature of modules whose calls share a callable: the callable would treat them as another call."""
+    """Find calls without a signature of modules whose other calls share a callable, which would mistake them for these."""
     program = whole.program
     paths = {frame.path for frame, signature in program.call_signatures.items() if signature.shared}
     for frame in sorted(program.call_signatures, key=str) if paths else ():
         if frame.path in paths and not program.call_signatures[frame].shared:
-            yield Finding(f"{frame} shares no callable, and other calls of {frame.path} do", node="program.call_signatures")
+            yield Finding(
+                f"{frame} does not share the callable of the other calls of {frame.path}", node="program.call_signatures"
+            )
     for frame, (name, index) in plain_calls(program, paths).items():
         text = f"{frame} has no signature, and other calls of {frame.path} share one callable"
         yield whole.graphs[name].at(index, text)

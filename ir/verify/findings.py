@@ -1,6 +1,6 @@
-"""``Rule`` and ``Finding``: an invariant as a value, what its check reports, and the lines around the place.
+"""``Rule`` and ``Finding``: an invariant, a reported violation, and the lines around its place.
 
-Values of any kind can be printed, invalid ones too.
+The functions here print any value, even an invalid one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PLAIN = frozenset(
         torch.memory_format,
     }
 )  # fmt: skip
-"""Literal types that need no second look."""
+"""Literal types that are always valid."""
 
 OBJECTS: tuple[Any, ...] = (OpOverload, HigherOrderOperator, *SYMBOLIC, type, range, TREES)
 """Types that an argument may have besides literals, references and functions."""
@@ -53,7 +53,7 @@ def is_argument(leaf: Any) -> bool:
         return type(leaf.graph) is str
     if isinstance(leaf, ALLOWED):
         return not (isinstance(leaf, TREES) and is_deep(leaf))
-    # A plain function is fine; modules are callable too, and mutable.
+    # Plain functions are valid; modules are callable too, but mutable.
     return callable(leaf) and not isinstance(leaf, torch.nn.Module | torch.Tensor)
 
 
@@ -73,7 +73,7 @@ def _has_pairs(record: Any) -> bool:
 
 
 def _is_key(arg: Any) -> bool:
-    # A dict is made of it when the program runs; lists, dicts and, before Python 3.12, slices have no hash.
+    # At run time it becomes a key of a dict; lists, dicts and, before Python 3.12, slices are not hashable.
     todo = [arg]
     while todo:
         part = todo.pop()
@@ -100,7 +100,7 @@ def leaves(arg: Any) -> Iterator[Any]:
 
 
 def depth_fault(value: Any) -> str | None:
-    """Return that an argument or a pytree nests too deep, or None.
+    """Return a message if an argument or a pytree nests too deep, or None.
 
     >>> depth_fault((1, (2,))) is None
     True
@@ -128,7 +128,7 @@ def _text(value: Any) -> str:
 
     try:
         return " ".join(reprlib.repr(value).split())
-    except Exception as error:  # noqa: BLE001  garbage may refuse to be printed
+    except Exception as error:  # noqa: BLE001  garbage may raise when printed
         return f"(its repr raises {type(error).__name__})"
 
 
@@ -138,9 +138,9 @@ INPUTS = -1
 
 @frozen
 class Finding:
-    """What a check found: a message and a place.
+    """A violation: a message and a place.
 
-    >>> Finding("the name 'y' is taken already", graph="enc", at=3, node="y").at
+    >>> Finding("the name 'y' is used already", graph="enc", at=3, node="y").at
     3
     """
 
@@ -150,11 +150,11 @@ class Finding:
     """The number of the node in its graph, or ``INPUTS``, or the number of nodes for the output; None for the graph itself."""
     node: str | None = None
     cause: str | None = None
-    """What findings of one mistake have in common; by default the message."""
+    """A key that groups findings with one cause; by default the message."""
 
 
 Check = Callable[[Any], Iterable[Finding]]
-"""From a ``ProgramIndex`` to findings."""
+"""Returns the findings in a ``ProgramIndex``."""
 
 
 @frozen
@@ -171,7 +171,7 @@ class Rule:
     check: Check | None = field(default=None, repr=False)
     """None for a local rule, which ``index`` checks."""
     advice: str = field(default="", kw_only=True)
-    """What to do about a violation."""
+    """How to fix a violation."""
 
 
 AROUND = 5
@@ -182,7 +182,7 @@ WIDTH = 120
 def _lines_of(graph: Graph) -> list[str]:
     try:
         return [" ".join(line.split()) for line in text_of(graph).split("\n")[:-1]]
-    except Exception:  # noqa: BLE001  garbage may refuse to be printed; that must not hide what is wrong with it
+    except Exception:  # noqa: BLE001  garbage may raise when printed; still report its violations
         return []
 
 
@@ -218,10 +218,10 @@ def source_of(meta: Any) -> str | None:
 
 
 LEFT_OUT = {"nodes", "graphs", "meta", "args", "kwargs", "output", "checked", "only", "_before", "past"}
-"""Fields that are checked node by node, and fields that nobody sets."""
+"""Fields that are checked node by node, and internal fields."""
 
 NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {
-    Frame: (lambda frame: bool(frame.path) and frame.call >= 0, "a call with a path, and a number that is not negative"),
+    Frame: (lambda frame: bool(frame.path) and frame.call >= 0, "a call with a path and a non-negative number"),
     Get: (lambda get: bool(get.slot), "a read of a slot"),
     Input: (lambda formal: bool(formal.name), "an input with a name"),
     Node: (lambda node: bool(node.name) and _has_arguments(node), "a node with a name, a tuple of args, and each keyword once"),
@@ -234,7 +234,7 @@ NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {
         "a signature whose in_spec and out_spec are TreeSpecs",
     ),
 }
-"""Conditions on values whose types are right."""
+"""Conditions on well-typed values."""
 
 
 def _has_arguments(node: Node) -> bool:
@@ -245,7 +245,7 @@ def _has_arguments(node: Node) -> bool:
 
 
 Fault = tuple[str, Any, Any]
-"""The place of a wrong part in a value, the part, and its type or what it should be."""
+"""The place of a wrong part in a value, the part, and the expected type or description."""
 
 UNIONS = (Union, types.UnionType)
 
@@ -289,8 +289,8 @@ def _field_fault(value: Any, cls: type) -> Fault | None:
         part = getattr(value, name)
         if not (type(part) is hint and hint in ATOMS) and (fault := part_fault(part, hint)) is not None:
             return f".{name}{fault[0]}", fault[1], fault[2]
-    fits, said = NEEDS.get(cls, (None, ""))
-    return None if fits is None or fits(value) else ("", value, said)
+    fits, description = NEEDS.get(cls, (None, ""))
+    return None if fits is None or fits(value) else ("", value, description)
 
 
 @cache
@@ -304,14 +304,14 @@ PACKAGE = re.compile(r"\b[a-z_]+\.|[a-z_.]+\.(?=[A-Z])")
 
 
 def type_fault(value: Any, hint: Any, where: str) -> str | None:
-    """Describe the part of a value that is not of an annotated type; None if there is none.
+    """Describe the first part of a value that is not of an annotated type; None if all are.
 
     >>> type_fault(Frame("a", "1"), Frame, "it"), type_fault(Frame("a", 1), Frame, "it")
     ("it.call is the str '1', not int", None)
     """
     try:
         fault = part_fault(value, hint)
-    except Exception as error:  # noqa: BLE001  garbage may refuse to be compared or hashed; that is reported, not raised
+    except Exception as error:  # noqa: BLE001  garbage may raise when compared or hashed; report it
         return f"{where} cannot be read: {type(error).__name__}: {error}"
     if fault is None:
         return None
@@ -321,7 +321,7 @@ def type_fault(value: Any, hint: Any, where: str) -> str | None:
 
 
 def frame_of(program: Program) -> tuple[Any, ...]:
-    """Return the fields of a program around its graphs; with its state, all versions of a program share them.
+    """Return the fields of a program other than its graphs and state; versions of a program share them.
 
     >>> frame_of(Program.of({}))[1]
     ()
@@ -330,7 +330,7 @@ def frame_of(program: Program) -> tuple[Any, ...]:
 
 
 def is_known_frame(program: Program) -> bool:
-    """Return whether ``verify`` found nothing wrong around the graphs, in another version of a program.
+    """Return whether ``verify`` has accepted the same fields around the graphs in another version of a program.
 
     >>> is_known_frame(Program.of({}))
     False
@@ -340,11 +340,11 @@ def is_known_frame(program: Program) -> bool:
 
 
 FRAME = frozenset({"state", "signature", "modules", "call_signatures", "constraints"})
-"""The fields that versions of a program share: where they were right once, they are."""
+"""The fields that versions of a program share, so that one check suffices."""
 
 
 def frame_faults(program: Program) -> Iterator[Finding]:
-    """Find fields of a program of another type than they are declared with; the graphs themselves are not looked at.
+    """Find fields of a program whose type is not the declared one; graphs are not checked.
 
     >>> [finding.message for finding in frame_faults(Program.of({}, root=3))]
     ['program.root is the int 3, not str']

@@ -1,7 +1,7 @@
-"""The indices of a program and of its graphs that the rules look at, and the local rules: those about one value of one graph.
+"""The indices of a program and of its graphs for the rules, and the local rules: those about one value of one graph.
 
-Local rules are checked in one walk; its findings are kept with the graph, which cannot change.  The other rules are checked for
-well-formed programs only, so they need no guards against garbage.
+One walk checks all local rules; its findings are cached on the graph, which is immutable.  The other rules run for well-formed
+programs only, so they need no guards against garbage.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ Fault = tuple[str, Finding]
 
 @frozen
 class Parts:
-    """The parts of a graph that rules look at, with the positions of their nodes."""
+    """The parts of a graph that rules read, with the positions of their nodes."""
 
     callees: list[tuple[int, str]]
     calls: list[tuple[int, Node, Call]]
     gets: list[tuple[int, Node, Get]]
     bodies: list[tuple[int, str]]
-    """The graphs that are passed to operators."""
+    """The bodies of operators."""
     projections: list[tuple[int, Node]]
     stacks: list[tuple[int, Stack]]
-    """Each stack that is not empty, once for each run of nodes with it."""
+    """Each non-empty stack, once for each run of nodes with it."""
     ops: dict[int, tuple[Op, int]]
     """Every distinct ``Op`` object by ``id``, with its first node."""
 
@@ -85,7 +85,7 @@ class GraphIndex:
         return iter(enumerate(self.graph.nodes))
 
     def at(self, index: int, message: str, cause: str | None = None) -> Finding:
-        """Return a finding about a node, or about the output, whose position is behind that of the last node."""
+        """Return a finding about a node, or about the output, whose position is after the last node."""
         return _finding(self.name, self.graph, index, message, cause)
 
 
@@ -95,7 +95,7 @@ def _finding(name: str, graph: Graph, index: int, message: str, cause: str | Non
 
 
 class ProgramIndex:
-    """A program as the rules see it.
+    """A program, indexed for the rules.
 
     Args:
         program: the program; any of its fields may be garbage.
@@ -108,20 +108,20 @@ class ProgramIndex:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.faults: list[Fault] = [("well-formed", finding) for finding in frame_faults(program)]
-        """Broken local rules; if there is one, no other rule is checked."""
+        """The violations of local rules; if there are any, no other rule is checked."""
         self.ops: dict[int, tuple[Op, GraphIndex, int]] = {}
         """Every distinct ``Op`` object by ``id``, with the graph and the position of its first node."""
         self.graphs: dict[str, GraphIndex] = {}
         """The graphs that the root reaches, callers first."""
         self.derived: dict[Any, Any] = {}
-        """What several rules derive from it."""
+        """A cache of facts that several rules need."""
         if self.faults:
             return
         right = {True: set[int](), False: set[int]()}
         for name, graph in program.graphs.items():
             self.faults.extend(_faults(graph, name, right[is_root := name == program.root], is_root=is_root))
         if program.root not in program.graphs:
-            self.faults.append(("root", Finding(f"the root is {program.root!r}, and program.graphs has no such graph")))
+            self.faults.append(("root", Finding(f"the root is {program.root!r}, which is not in program.graphs")))
         todo = [] if self.faults else [program.root]
         while todo:
             name = todo.pop()
@@ -162,10 +162,10 @@ def _check_graph(graph: Graph, name: str, right: set[int], *, is_root: bool) -> 
         if type(key := getattr(value, "name", None)) is str:
             at.where.setdefault(key, index)
     for index, value in enumerate(values, -len(graph.inputs)):
-        found: list[tuple[str, str]] = []  # those before an exception too
+        found: list[tuple[str, str]] = []  # includes those before an exception
         try:
             found.extend(_value_faults(value, index, at))
-        except Exception as error:  # noqa: BLE001  garbage that cannot be compared, hashed or printed is reported, not raised
+        except Exception as error:  # noqa: BLE001  garbage may raise when compared, hashed or printed; report it
             found.append(("well-formed", f"it cannot be read: {type(error).__name__}: {error}"))
         for rule, message in found:
             if index < 0:
@@ -182,13 +182,13 @@ class _At:
     graph: Graph
     is_root: bool
     right: set[int]
-    """The ids of operators and stacks in which nothing is wrong; the program holds them."""
+    """The ids of valid operators and stacks; the program keeps them alive."""
     where: dict[str, int]
-    """The position of each value; those of inputs are negative.  Malformed nodes count: their users are not to blame."""
+    """The position of each value; those of inputs are negative.  Malformed nodes are included, to not report their users."""
 
 
 def _value_faults(value: Any, index: int, at: _At) -> Iterator[tuple[str, str]]:
-    # The rules that an input, a node, or the output as one, breaks, with messages.
+    # The rules that an input, a node, or the output breaks, with messages.
     is_output, right = index == len(at.graph.nodes), at.right
     if index < 0 or not _is_plain_node(value, right):
         if (fault := type_fault(value, Input if index < 0 else Node, "it")) is not None:
@@ -198,8 +198,8 @@ def _value_faults(value: Any, index: int, at: _At) -> Iterator[tuple[str, str]]:
             right.add(id(value.do))
     first = at.where.get(value.name, index)
     if first != index and not is_output:
-        taken = f"node {first}" if first >= 0 else f"input {first + len(at.graph.inputs)}"
-        yield "unique-names", f"the name {value.name!r} is taken already by {taken}"
+        other = f"node {first}" if first >= 0 else f"input {first + len(at.graph.inputs)}"
+        yield "unique-names", f"the name {value.name!r} is used already by {other}"
     yield from [("meta", message) for message in _meta_faults(value.meta)]
     if index < 0:
         return
@@ -207,13 +207,16 @@ def _value_faults(value: Any, index: int, at: _At) -> Iterator[tuple[str, str]]:
         yield "well-formed", "a read takes no arguments"
     for arg in (*value.args, *[part for _, part in value.kwargs]):
         if type(arg) is not Ref and type(arg) not in PLAIN and (fault := depth_fault(arg)) is not None:
-            yield "argument-kinds", f"among its arguments is {short(arg)}: {fault}"
+            yield "argument-kinds", f"its arguments contain {short(arg)}: {fault}"
         for leaf in leaves(arg):
             if type(leaf) is Ref and type(leaf.name) is str:
                 if (later := at.where.get(leaf.name, index + 1) - index) >= 0:
                     yield _reference_fault(leaf.name, later if leaf.name in at.where else None)
             elif not is_argument(leaf) or (is_output and type(leaf) is Body):
-                yield "argument-kinds", f"among {'what the graph returns' if is_output else 'its arguments'} is {short(leaf)}"
+                yield (
+                    "argument-kinds",
+                    f"{'the output of the graph contains' if is_output else 'its arguments contain'} {short(leaf)}",
+                )
     if value.stack and id(value.stack) not in right:
         if (fault := _stack_fault(value.stack, is_root=at.is_root)) is not None:
             yield "stacks", fault
@@ -222,7 +225,7 @@ def _value_faults(value: Any, index: int, at: _At) -> Iterator[tuple[str, str]]:
 
 
 def _is_plain_node(node: Any, right: set[int]) -> bool:
-    # Whether nearly all types of a node are right: its operator and its stack are those of another node.
+    # Whether the types of a node are right, for most nodes: its operator and stack were checked with another node.
     if type(node) is not Node or id(node.do) not in right or type(node.args) is not tuple or node.kwargs != ():
         return False
     return type(node.name) is str and bool(node.name) and (node.stack == () or id(node.stack) in right)
@@ -236,15 +239,15 @@ def _reference_fault(name: str, later: int | None) -> tuple[str, str]:
 
 def _stack_fault(stack: Stack, *, is_root: bool) -> str | None:
     if len(set(stack)) < len(stack):
-        return f"its stack enters {next(frame for frame in stack if stack.count(frame) > 1)} twice"
+        return f"its stack has {next(frame for frame in stack if stack.count(frame) > 1)} twice"
     for frame in stack if is_root else ():
         if frame.path.startswith(FROM_ROOT):
-            return f"its stack has {frame}: in the root every path is counted from the root already"
+            return f"its stack has {frame}: in the root graph, paths start at the root without {FROM_ROOT!r}"
     return None
 
 
 PLAIN_VALUES = frozenset({FakeTensor, torch.Tensor, torch.nn.Parameter, int, bool, float, str, type(None), *SYMBOLIC})
-"""Types of ``val`` that need no second look."""
+"""Types of ``val`` that are always valid."""
 
 ABSURD: tuple[type, ...] = (
     type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, torch.nn.Module, set, frozenset,
@@ -254,7 +257,7 @@ ABSURD: tuple[type, ...] = (
 
 
 def _meta_faults(meta: Any) -> Iterator[str]:
-    # Meta that is not a mapping from strings, and values in it that no node can have.
+    # Meta that is not a mapping from strings, and impossible values in it.
     if not isinstance(meta, Mapping):
         yield f"meta is {short(meta)}, not a mapping"
         return
@@ -267,7 +270,7 @@ def _meta_faults(meta: Any) -> Iterator[str]:
             yield f"meta['val'] {'is' if part is meta['val'] else 'holds'} {short(part, width=90)}"
             break
         if isinstance(part, tuple | list | Items | Mapping) and id(part) not in opened:
-            opened.add(id(part))  # a list can hold itself
+            opened.add(id(part))  # a list can contain itself
             todo.extend(part.values() if isinstance(part, Mapping) else part)  # type: ignore[reportUnknownMemberType]
     if not isinstance(meta.get("stack_trace"), str | None):
         yield f"meta['stack_trace'] is {short(meta['stack_trace'])}, not text"

@@ -1,7 +1,4 @@
-"""Rules about operators: their declared effects, names and targets, and operands that they can take.
-
-Declared effects are those of the target; how many operands it takes, and of which kinds, its schema says.
-"""
+"""Rules about operators: their effects, names and targets, and the operands that their schemas accept."""
 
 from __future__ import annotations
 
@@ -34,9 +31,9 @@ def check_operator_names(whole: ProgramIndex) -> Iterator[Finding]:
     for op, scope, index in whole.ops.values():
         target: Any = op.target
         if target is None:
-            # Toy programs thread tokens and take bodies by the names of torch's, and are evaluated without it.
+            # Toy programs use torch's names for tokens and bodies, and run without torch.
             if not op.effects.through_bodies and allowed(op.name) is not None:
-                yield scope.at(index, f"it is named {op.name!r}, which is registered, and has no target to run")
+                yield scope.at(index, f"it is named {op.name!r}, a registered operator, but has no target")
         elif isinstance(target, OpOverload) and op.name != str(target):
             yield scope.at(index, f"it is named {op.name!r} and runs {target}")
         elif (other := first.setdefault(op.name, target)) is not target and other != target:
@@ -44,20 +41,20 @@ def check_operator_names(whole: ProgramIndex) -> Iterator[Finding]:
 
 
 def check_effects(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find operators whose effects are not those of their target; ``ordered`` may be added to them.
+    """Find operators whose effects are not those of their target; ``ordered`` may be added.
 
-    The effects of an operator of another library, and of an unknown function, may be declared (``declare``), but may not
-    contradict its schema.
+    Users may declare the effects of operators of other libraries and of unknown functions (``declare``), consistent with the
+    schema.
     """
     for op, scope, index in whole.ops.values():
         target: Any = op.target
         real = op.effects if target is None else effects_of(target)
-        # remove_effect_tokens writes the order that a token stood for on the operator.
+        # remove_effect_tokens replaces tokens by ordered effects of operators.
         if op.effects is real or op.effects in (real, evolve(real, ordered=True)):
             continue
         assert target is not None
         known = registered_effects(target)
-        if evolve(known, through_bodies=False) == ANYTHING:  # a higher-order one does what its bodies do all the same
+        if evolve(known, through_bodies=False) == ANYTHING:  # a higher-order operator still has the effects of its bodies
             fits = op.effects.through_bodies >= known.through_bodies
         else:
             fits = is_foreign(target) and not known.unknown and not lacking(op.effects, known)
@@ -82,14 +79,14 @@ LEAVES: dict[str, tuple[type, ...]] = {
     "GeneratorType": (),
     "DictType": (Record,),
 }
-"""The literals that the dispatcher converts to a kind of the schema; a kind that is not listed accepts any."""
+"""The literals that the dispatcher converts to a kind of the schema; other kinds accept any literal."""
 
 
 LITERALS = PLAIN | CONTAINERS | {Body, range}
 
 
 def check_operands(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find operators that get too many or too few arguments, or such as they cannot take, also through the inputs of a body."""
+    """Find operators with too many, too few or wrong arguments, also through the inputs of a body."""
     seen: set[str] = set()
     for scope in whole.graphs.values():
         for index, fault in _misfits(scope.graph):
@@ -100,7 +97,7 @@ def check_operands(whole: ProgramIndex) -> Iterator[Finding]:
 
 
 def _misused_literal(whole: ProgramIndex, name: str, args: Sequence[Arg], seen: set[str]) -> str | None:
-    # The fault of an operator of a body, or below it, that gets a literal which a call passes.
+    # The fault of an operator, in a body or below it, in a literal that a call passes.
     todo = [(name, args)]
     while todo:
         name, args = todo.pop()
@@ -129,7 +126,7 @@ def _misfits(graph: Graph) -> list[tuple[int, str]]:
             continue
         kinds = (target, *map(_kind, node.args), *[(key, _kind(arg)) for key, arg in node.kwargs])
         if kinds in FITTING:
-            continue  # nearly all of them
+            continue  # nearly all nodes
         fault = fault_of(node, target)
         if fault is not None:
             found.append((index, fault))
@@ -139,20 +136,20 @@ def _misfits(graph: Graph) -> list[tuple[int, str]]:
 
 
 FITTING: set[Any] = set()
-"""Overloads with kinds of arguments that they accept; a process has few."""
+"""A cache of overloads with kinds of arguments that they accept."""
 
 FORMS = 50_000
-"""How many are kept."""
+"""The maximum size of the cache."""
 
 
 def _kind(arg: Any) -> Any:
-    # With the kinds of what is in a list, whatever their number.
+    # For lists, include the kinds of their items, but not their number.
     kind = type(arg)
     return (kind, frozenset(map(type, arg))) if kind is Items or kind is tuple else kind
 
 
 def fault_of(node: Node, target: Any) -> str | None:
-    """Return why an operator cannot accept the arguments of a node, or None; the dispatcher checks the rest when it runs.
+    """Describe why an operator cannot accept the arguments of a node, or return None; the dispatcher checks the rest.
 
     >>> fault_of(Node("y", Op("aten.relu.default"), ("text",)), torch.ops.aten.relu.default)
     "aten.relu.default takes Tensor as 'self', not the str 'text'"
@@ -164,18 +161,18 @@ def fault_of(node: Node, target: Any) -> str | None:
     positional = [parameter.name for parameter in schema.arguments if not parameter.kwarg_only]
     if len(node.args) > len(positional):
         return f"{target} gets {len(node.args)} arguments by position and takes {len(positional) or 'none'}"
-    given = dict(zip(positional, node.args, strict=False))
+    named = dict(zip(positional, node.args, strict=False))
     for name, value in node.kwargs:
         if name not in parameters:
             return f"{target} has no argument {name!r}; it has {', '.join(parameters) or 'none'}"
-        if name in given:
+        if name in named:
             return f"{target} gets {name!r} by position and by keyword"
-        given[name] = value
-    missing = [repr(name) for name, one in parameters.items() if not one.has_default_value() and name not in given]
+        named[name] = value
+    missing = [repr(name) for name, one in parameters.items() if not one.has_default_value() and name not in named]
     if missing:
         return f"{target} lacks {', '.join(missing)}"
     numbers = allows_numbers_as_tensors(schema.name)
-    for name, value in given.items():
+    for name, value in named.items():
         kind = parameters[name].type
         is_number = numbers and kind.kind() == "TensorType" and isinstance(value, NUMBERS)  # for a tensor
         if not (is_number or _takes(kind, value, broadcasts=bool(parameters[name].N))):
@@ -184,7 +181,7 @@ def fault_of(node: Node, target: Any) -> str | None:
 
 
 def _takes(kind: Any, value: Any, *, broadcasts: bool = False) -> bool:
-    # Whether an argument of a kind of the schema may be a literal; where it broadcasts, one number stands for a list of them.
+    # Whether a parameter of a schema kind accepts a literal; if it broadcasts, a number is accepted for a list.
     if type(value) not in LITERALS:
         return True  # a value of the graph, or an object
     if kind.kind() == "OptionalType":
@@ -197,12 +194,12 @@ def _takes(kind: Any, value: Any, *, broadcasts: bool = False) -> bool:
         return all(_takes(element, part) and (part is not None or element.kind() != "TensorType") for part in value)
     if broadcasts and isinstance(value, NUMBERS):
         return _takes(element, value)
-    # A text is a list of texts for the dispatcher; a range is a list of numbers.
+    # The dispatcher treats a string as a list of strings, and a range as a list of numbers.
     return type(value) is range or (type(value) in (str, bytes) and element.kind() in ("StringType", "IntType", "NumberType"))
 
 
 def _several(whole: ProgramIndex, node: Node) -> int | None:
-    # The number of results of a node; None if it has one, which is not a tuple, or if that is unknown.
+    # The number of results of a node; None if it has one result outside a tuple, or if unknown.
     do = node.do
     if type(do) is Call:
         output = whole.graphs[do.graph].graph.output
@@ -215,7 +212,7 @@ def _several(whole: ProgramIndex, node: Node) -> int | None:
 
 
 def check_results(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find operators that take several results as one value, and ``getitem`` of results that do not exist."""
+    """Find operators that use several results as one value, and ``getitem`` of results that do not exist."""
     overloads = [op for op, _, _ in whole.ops.values() if isinstance(op.target, OpOverload)]
     several = {id(op) for op in overloads if len(schema_of(op.target).returns) > 1}
     for scope in whole.graphs.values():
@@ -230,27 +227,29 @@ def check_results(whole: ProgramIndex) -> Iterator[Finding]:
         for index, node in scope.nodes if tuples else ():
             if type(node.do) is Op and isinstance(node.do.target, OpOverload):
                 for name in [name for name in node.refs() if name in tuples]:
-                    yield scope.at(index, f"it takes {name!r}, which is several results, as one value")
+                    yield scope.at(index, f"it uses {name!r}, which has several results, as one value")
 
 
 def _projection_fault(whole: ProgramIndex, scope: GraphIndex, node: Node) -> str | None:
     if len(node.args) != 2 or node.kwargs:
-        return "getitem takes a value and an item, by position"
+        return "getitem takes a value and an index, by position"
     source, item = node.args
     maker = scope.graph.by_name.get(source.name) if type(source) is Ref else None
     if type(source) not in (Ref, tuple, Items):
-        return f"it takes an item of {short(source)}, which is not a value with items"
+        return f"it indexes {short(source)}, which has no items"
     length = len(source) if isinstance(source, tuple) else None if maker is None else _several(whole, maker)
     is_call = maker is not None and type(maker.do) is Call
     if length is None or (type(item) in (Ref, slice) and not is_call):
-        return None  # Python takes any part of a tuple
+        return None  # Python accepts any slice of a tuple
     if type(item) is not int or not -length <= item < length:
-        return f"it takes result {short(item)} of {repr(source.name) if type(source) is Ref else 'a literal'}, which has {length}"
+        return (
+            f"it selects result {short(item)} of {repr(source.name) if type(source) is Ref else 'a literal'}, which has {length}"
+        )
     return None
 
 
 def check_packed(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find operators that get an object of a registered pytree type: they could call its methods."""
+    """Find operators with an object of a registered pytree type as operand: they could call its methods."""
     if not any(op.name == PACK.name for op, _, _ in whole.ops.values()):
         return
     for scope in whole.graphs.values():
@@ -260,16 +259,16 @@ def check_packed(whole: ProgramIndex) -> Iterator[Finding]:
             for name in node.refs():
                 maker = scope.graph.by_name.get(name)
                 if node.projection is not None and maker is not None and type(maker.do) is Call and _several(whole, maker):
-                    continue  # it takes one of the results of a call
+                    continue  # it selects a result of a call
                 if any(map(_is_object, origins(whole, scope, Ref(name)))):
-                    yield scope.at(index, f"it takes {name!r}, which is an object that {PACK.name} made, or holds one")
+                    yield scope.at(index, f"its argument {name!r} is or contains an object that {PACK.name} made")
 
 
 PLAIN_TYPES = frozenset({tuple, list, dict})
 
 
 def _is_object(origin: Any) -> bool:
-    # Whether a node makes an object of another type than Python's containers, or with one inside.
+    # Whether a node makes an object of another type than Python's containers, or contains one.
     if type(origin) is not Node or type(origin.do) is not Op or origin.do.name != PACK.name or len(origin.args) != 2:
         return False
     todo: list[Any] = [origin.args[1]]
@@ -284,11 +283,11 @@ def _is_object(origin: Any) -> bool:
 
 
 REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)
-"""The errors of operators whose arguments are wrong; assertions are torch's own."""
+"""The errors of operators with wrong arguments; an AssertionError is a bug of torch."""
 
 
 def check_inferred(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find nodes whose operator, or a branch of it, returns something else than their meta has, or refuses its arguments."""
+    """Find nodes whose operator, or a branch of it, returns another type than in the meta, or rejects its arguments."""
     values = ExampleValues(whole.program)
     work = Interpreter(whole.program, lenient=True, values=values)
     work.walk()
@@ -304,7 +303,7 @@ def check_inferred(whole: ProgramIndex) -> Iterator[Finding]:
             error = work.refusals.get((name, node.name))
             if isinstance(error, REFUSALS) and not isinstance(error, PurefxError):
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
-                found[name, node.name] = scope.at(index, f"its operator refuses its arguments: {reason[:200]}")
+                found[name, node.name] = scope.at(index, f"its operator rejects its arguments: {reason[:200]}")
         for index in dict.fromkeys([index for index, _ in scope.bodies]):
             difference = disagreement_of_branches(graph.nodes[index], whole.program.graphs)
             if difference is not None:
@@ -313,7 +312,7 @@ def check_inferred(whole: ProgramIndex) -> Iterator[Finding]:
 
 
 def _differences(run: Run, graph: Graph, values: ExampleValues, *, is_shared: bool) -> Iterator[tuple[int, str]]:
-    # The values that differ from the meta, without those that follow from another one.
+    # The values that differ from the meta, without consequences of others.
     wrong: set[str] = set()
     for place, (now, was) in enumerate(zip((*run.inputs, *run.nodes), (*graph.inputs, *graph.nodes), strict=True)):
         if now is was or "val" not in was.meta or "val" not in now.meta:
@@ -329,7 +328,7 @@ def _differences(run: Run, graph: Graph, values: ExampleValues, *, is_shared: bo
 
 
 def _agrees(value: Any, recorded: Any) -> bool:
-    # Whether a value is as recorded; None stands for an unknown part of a tuple.
+    # Whether a value equals the recorded one; None is an unknown part of a tuple.
     if isinstance(value, tuple | list) and isinstance(recorded, tuple | list):
         return len(value) == len(recorded) and all(map(_agrees, value, recorded))
     return recorded is None or value is None or _facts(value) == _facts(recorded)
@@ -337,5 +336,5 @@ def _agrees(value: Any, recorded: Any) -> bool:
 
 def _facts(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.dtype, device_of(value).type, *value.shape  # "cuda" is the current device, whichever that is
+        return value.dtype, device_of(value).type, *value.shape  # "cuda" is the current device, with any index
     return (type(value), value) if type(value) in (int, bool) else type(value)  # floats are rounded

@@ -1,7 +1,4 @@
-"""Rules about the signature, position by position, and about the pytrees that a program is called with.
-
-The signature refers to inputs, outputs and state that exist.
-"""
+"""Rules about the signature and the pytrees of the arguments and results: they must fit the inputs, outputs and state."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ from .index import ProgramIndex
 
 
 def check_constraints(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find ranges, guards and sizes over inputs, sizes or operators that do not exist, or that have no value."""
+    """Find ranges, guards and sizes that refer to missing inputs, sizes or operators, or have no value."""
     constraints = whole.program.constraints
     users = [spec for spec in whole.program.signature.inputs if type(spec) is UserInput]
     expressions: list[tuple[str, Any, tuple[type, ...]]] = []
@@ -48,13 +45,13 @@ def check_constraints(whole: ProgramIndex) -> Iterator[Finding]:
         expressions.append((place, span.expr, (Sym, InputDim, InputValue)))
         ends = [end for end in (span.low, span.high) if end is not None]
         if any(abs(end) > LARGEST for end in ends) or ends != sorted(ends):
-            yield Finding("nothing is in the range, or it ends at an integer of more than 64 bits", node=place)
+            yield Finding("the range is empty, or one of its ends needs more than 64 bits", node=place)
     expressions += [(f"constraints.guards[{n}]", guard, (InputDim, InputValue)) for n, guard in enumerate(constraints.guards)]
     for number, user in enumerate(users):
         for size in _sizes(user.type):
             expressions.append((f"user input {number}", size, (Sym,)))
             if type(size) not in (int, Sym, Apply) or (type(size) is int and size < 0):
-                yield Finding(f"it has the size {size!r:.99}, and sizes are whole numbers", node=f"user input {number}")
+                yield Finding(f"it has the size {size!r:.99}, but sizes are non-negative integers", node=f"user input {number}")
     for place, expr, kinds in expressions:
         fault = _fault(expr, users, kinds)
         if fault is not None:
@@ -71,7 +68,7 @@ DIVISIONS = frozenset({"/", "//", "%", "ceildiv"})
 
 
 def _fault(expr: Any, users: list[UserInput], kinds: tuple[type, ...]) -> str | None:
-    # What is wrong with an expression over leaves of some kinds, besides numbers.
+    # The fault of an expression whose leaves are numbers or of some kinds.
     applied: list[Apply] = []
     todo: list[tuple[Any, int]] = [(expr, 0)]
     while todo:
@@ -81,15 +78,15 @@ def _fault(expr: Any, users: list[UserInput], kinds: tuple[type, ...]) -> str | 
         if type(part) is Apply:
             low, high = ARITIES.get(part.op, (0, -1)) if type(part.op) is str and type(part.args) is tuple else (0, -1)
             if high < 0 or not low <= len(part.args) <= high:
-                return f"it applies {short(part.op)} to other operands than that takes"
+                return f"it applies {short(part.op)} to a wrong number of operands"
             applied.append(part)
             todo.extend((arg, depth + 1) for arg in reversed(part.args))
         elif type(part) in (int, float, bool):
             if type(part) is int and abs(part) > LARGEST:
-                return f"it holds an integer of {part.bit_length()} bits, and sizes have 64"
+                return f"it contains an integer of {part.bit_length()} bits, but sizes have 64"
         elif type(part) not in kinds or part_fault(part, type(part)) is not None or not _is_there(part, users):
-            known = " and ".join(kind.__name__ for kind in kinds)
-            return f"it refers to {short(part, width=90)}; it may refer to {known} of what there is"
+            known = " or ".join(kind.__name__ for kind in kinds)
+            return f"it refers to {short(part, width=90)}; it may refer to an existing {known}"
     for part in reversed(applied):
         try:
             if part.op in DIVISIONS and evaluate(part.args[-1], {}) == 0:
@@ -112,10 +109,10 @@ def _is_there(part: Any, users: list[UserInput]) -> bool:
 
 
 def check_facts(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find facts that are claimed and do not hold."""
+    """Find claimed facts that do not hold."""
     for fact in FACTS & whole.program.facts:
         for finding in _against(fact, whole):
-            yield evolve(finding, message=f"the program claims the fact {fact!r}, but this is {finding.message}", cause=fact)
+            yield evolve(finding, message=f"the program claims the fact {fact!r}, but has {finding.message}", cause=fact)
 
 
 FACTS = {"flat", "state as inputs", "state sunk", "token free", "mutations in place"}
@@ -123,7 +120,7 @@ FACTS = {"flat", "state as inputs", "state sunk", "token free", "mutations in pl
 
 
 def _against(fact: str, whole: ProgramIndex) -> Iterator[Finding]:
-    # What contradicts a fact.
+    # The nodes that contradict a fact.
     if fact == "flat":
         yield from [scope.at(index, "a call") for scope in whole.graphs.values() for index, _, _ in scope.calls]
     elif fact == "state as inputs":
@@ -139,30 +136,30 @@ def _against(fact: str, whole: ProgramIndex) -> Iterator[Finding]:
 
 
 def check_inputs(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find that the input specs are not one for each input of the root."""
+    """Check that each input of the root has one input spec."""
     specs, main = whole.program.signature.inputs, whole.main
     if len(specs) != len(main.graph.inputs):
         yield Finding(f"the signature has {len(specs)} inputs, the root graph {len(main.graph.inputs)}", main.name, INPUTS)
 
 
 def check_outputs(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find that the root does not return a tuple with one value for each output spec."""
+    """Check that the root returns a tuple with one value for each output spec."""
     specs, main = whole.program.signature.outputs, whole.main
     output = main.graph.output
     if type(output) is not tuple or len(specs) != len(output):
-        said = f"{len(output)} values" if type(output) is tuple else f"{short(output)}, not a tuple"
-        yield main.at(len(main.graph.nodes), f"the signature has {len(specs)} outputs, the root graph returns {said}")
+        returned = f"{len(output)} values" if type(output) is tuple else f"{short(output)}, not a tuple"
+        yield main.at(len(main.graph.nodes), f"the signature has {len(specs)} outputs, the root graph returns {returned}")
 
 
 def check_slots(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find state in the signature that is not a slot, and inputs that are one slot twice."""
+    """Find state in the signature that is not a slot, and slots that are two inputs."""
     for what in ("inputs", "outputs", "lifted"):
         seen: set[str] = set()
         for number, spec in enumerate(getattr(whole.program.signature, what)):
             slot = spec.slot if type(spec) in (StateInput, StateMutation, SunkInput) else None
             if slot is not None and slot not in whole.slots:
-                yield _of(what, number, f"it is the state {slot!r}, and there is no such slot")
-            if slot in seen and what != "outputs":  # the rule "mutations" finds those
+                yield _of(what, number, f"it is the state {slot!r}, which is not a slot of program.state")
+            if slot in seen and what != "outputs":  # the rule "mutations" finds repeated outputs
                 yield _of(what, number, f"it is the state {slot!r} for the second time")
             seen.update([] if slot is None else [slot])
 
@@ -172,14 +169,14 @@ def _of(what: str, number: int, message: str) -> Finding:
 
 
 def _outputs(whole: ProgramIndex) -> Iterator[tuple[int, Any, Any]]:
-    # The specs of the outputs with the values that the root returns for them.
+    # The output specs with the values that the root returns for them.
     output: Any = whole.main.graph.output
     for number, spec in enumerate(whole.program.signature.outputs):
         yield number, spec, output[number]
 
 
 def _unlike(whole: ProgramIndex, value: Any, held: Any, what: str) -> str | None:
-    # How a value that the root returns, or a fake value, differs from the tensor that it belongs to.
+    # The difference between a returned or fake value and its tensor.
     if type(value) is Ref:
         value = value_in(whole.main.graph.metas[value.name])
     difference = disagreement(value, held)
@@ -187,12 +184,12 @@ def _unlike(whole: ProgramIndex, value: Any, held: Any, what: str) -> str | None
 
 
 def check_mutations(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find mutations without a target, second ones, and new contents that are not a value, or of another shape or dtype."""
+    """Find mutations without a target, repeated ones, and new contents that are not a value, or of another shape or dtype."""
     pairs = whole.program.inputs
     seen: set[Any] = set()
     for number, spec, value in _outputs(whole):
         if type(spec) is StateMutation:
-            target: Any = spec.slot  # the rule "signature-slots" finds that it does not exist
+            target: Any = spec.slot  # the rule "signature-slots" finds missing slots
             is_known, held = True, whole.slots[target].value if target in whole.slots else None
         elif type(spec) is InputMutation:
             target = spec.index
@@ -207,7 +204,7 @@ def check_mutations(whole: ProgramIndex) -> Iterator[Finding]:
             fault = f"it is the second mutation of {target!r}"
         elif not all(type(origin) in (Node, Input) for origin in origins(whole, whole.main, value)):
             fault = f"the new contents of {target!r} are not a value of the graph"
-        elif (difference := _unlike(whole, value, held, "what it is written to")) is not None:
+        elif (difference := _unlike(whole, value, held, "its old contents")) is not None:
             fault = f"the new contents of {target!r} are {difference}"
         seen.add(spec)
         if fault is not None:
@@ -215,9 +212,9 @@ def check_mutations(whole: ProgramIndex) -> Iterator[Finding]:
 
 
 def check_gradients(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find gradients without a target, second gradients, gradients of another shape, and gradients without a loss or tangents.
+    """Find gradients without a target, repeated ones, ones of another shape, and ones without a loss or tangents.
 
-    A program that returns gradients first is the backward of another one: its gradients and tangents number the values of that.
+    A program whose first outputs are gradients is the backward of another one, whose values its gradients and tangents number.
     """
     specs, is_backward = whole.program.signature.outputs, _is_backward(whole)
     users = [(formal, spec) for formal, spec in whole.program.inputs if type(spec) is UserInput]
@@ -241,9 +238,9 @@ def check_gradients(whole: ProgramIndex) -> Iterator[Finding]:
         else:
             continue
         if not is_known:
-            yield _of("outputs", number, f"it is a gradient to {what}, and there is none")
+            yield _of("outputs", number, f"it is a gradient of {what}, which does not exist or needs no gradient")
         elif spec in seen:
-            yield _of("outputs", number, f"it is the second gradient to {what}")
+            yield _of("outputs", number, f"it is the second gradient of {what}")
         elif (difference := _unlike(whole, value, wanted, what)) is not None:
             yield _of("outputs", number, f"the gradient is {difference}")
         seen.add(spec)
@@ -255,7 +252,7 @@ def _is_backward(whole: ProgramIndex) -> bool:
 
 
 def check_tangents(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find tangents of no user output, second tangents, tangents of another shape, and arguments behind tangents."""
+    """Find tangents without a user output, repeated ones, ones of another shape, and arguments after tangents."""
     results = [value for _, spec, value in _outputs(whole) if type(spec) is UserOutput]
     is_backward, seen = _is_backward(whole), set[int]()
     for number, (formal, spec) in enumerate(whole.program.inputs):
@@ -266,7 +263,7 @@ def check_tangents(whole: ProgramIndex) -> Iterator[Finding]:
             continue
         fault = None
         if of < 0 or (of >= len(results) and not is_backward):
-            fault = f"it is the tangent of the user output {of}, and there is none"
+            fault = f"it is the tangent of the user output {of}, which does not exist"
         elif of in seen:
             fault = f"it is the second tangent of the user output {of}"
         elif not is_backward and type(results[of]) is Ref:
@@ -278,7 +275,7 @@ def check_tangents(whole: ProgramIndex) -> Iterator[Finding]:
 
 
 def check_types(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find user inputs that were traced with another shape or dtype than the signature promises to the caller."""
+    """Find user inputs that were traced with another shape or dtype than in the signature."""
     main = whole.main
     for formal, spec in whole.program.inputs:
         if type(spec) is UserInput and type(spec.type) is TensorType:
@@ -295,13 +292,13 @@ def check_arguments(whole: ProgramIndex) -> Iterator[Finding]:
     for number, spec in users:
         fault = None if _is_type(spec) else f"the argument {spec.argument!r} has an unknown type or default"
         if type(spec.type) is RestType and spec.type in rests:
-            fault = "it is the second argument that takes the rest"
+            fault = "it is the second argument that collects the rest"
         rests.update([spec.type] if type(spec.type) is RestType else [])
         if fault is not None:
             yield Finding(fault, node=f"signature.inputs[{number}]")
     if signature.in_spec is None or not (rests or any(spec.default is not None for _, spec in users)):
         return
-    # With defaults the arguments are bound by their names, each to one leaf.
+    # With defaults, arguments are bound by name, each to one leaf.
     arguments = [spec.argument for _, spec in users]
     if _spec_fault(signature.in_spec, None, ()) is None:
         positional, named = signature.in_spec.children()
@@ -343,18 +340,18 @@ def check_pytrees(whole: ProgramIndex) -> Iterator[Finding]:
 
 
 def check_leaves(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find user inputs or outputs that are not as many as the leaves of their pytree."""
+    """Check that the numbers of user inputs and outputs are those of the leaves of their pytrees."""
     signature = whole.program.signature
     for what, kinds, spec in (("inputs", (UserInput,), signature.in_spec), ("outputs", GIVEN, signature.out_spec)):
         count = sum(type(entry) in kinds for entry in getattr(signature, what))
         if spec is not None and spec.num_leaves != count:
-            said = f"the signature has {count} user {what}, their pytree {spec.num_leaves} leaves"
-            yield Finding(said, node=f"signature.{what}")
+            message = f"the signature has {count} user {what}, their pytree {spec.num_leaves} leaves"
+            yield Finding(message, node=f"signature.{what}")
 
 
 def _spec_fault(in_spec: Any, out_spec: Any, names: tuple[str, ...]) -> str | None:
     if len(set(names)) < len(names):
-        return f"two arguments have one name: {', '.join(names)[:200]}"
+        return f"two arguments have the same name: {', '.join(names)[:200]}"
     specs = [spec for spec in (in_spec, out_spec) if spec is not None]
     if (deep := [fault for spec in specs if (fault := depth_fault(spec)) is not None]) != []:
         return deep[0]
@@ -363,12 +360,12 @@ def _spec_fault(in_spec: Any, out_spec: Any, names: tuple[str, ...]) -> str | No
         if in_spec.type is not tuple or [child.type for child in children] != [tuple, dict]:
             return f"in_spec is {short(in_spec)}, not the pytree of a tuple and a dict: (args, kwargs)"
         if any(type(key) is not str for key in children[1].context):
-            return f"the keywords {short(children[1].context)} are not text"
+            return f"the keywords {short(children[1].context)} are not strings"
     while specs:
         part = specs.pop()
         specs.extend(part.children())
         if part.type is dict:
             literal = all(type(leaf) in PLAIN for key in part.context for leaf in leaves(key))
             if not literal or len(set(part.context)) < len(part.context):
-                return f"a dict has the keys {short(part.context)}; they are literals, each once"
+                return f"a dict has the keys {short(part.context)}; use distinct literals"
     return None

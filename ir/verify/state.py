@@ -1,6 +1,6 @@
-"""Rules about state and modules: everything is there, tied as declared, read where it is, and below its parent.
+"""Rules about state and modules: all exist, are tied as declared, and have their parents.
 
-Parts are modules of the root that it alone calls; a module of the state is read to be called, and what is in it is not looked at.
+Parts are modules that only the root calls.  Modules of the state are only called; their contents are opaque.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ KINDS: dict[SlotKind, type] = {
 
 
 def check_values(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find slots without a value, parameters and buffers that are not tensor, and modules that are none."""
+    """Find slots without a value, parameters and buffers that are not tensors, and modules that are not modules."""
     for name, slot in whole.program.state.pairs:
         if slot.value is None:
             yield _of_slot(name, "its value is missing")
         elif type(slot.value) is not torch.nn.Parameter and not isinstance(slot.value, KINDS[slot.kind]):
-            yield _of_slot(name, f"it is a {slot.kind.value} and holds {short(slot.value)}")
+            yield _of_slot(name, f"it is a {slot.kind.value}, but its value is {short(slot.value)}")
 
 
 def check_memory(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find slots with one cell that are not one tensor, and such that share memory without saying so, or say so and do not."""
+    """Find slots of one cell that are not one tensor, and slots whose storage numbers do not match shared memory."""
     first: dict[int, tuple[str, Slot]] = {}
     memory: dict[int, tuple[str, int]] = {}
     declared: dict[int, tuple[str, int]] = {}
@@ -62,10 +62,10 @@ def check_memory(whole: ProgramIndex) -> Iterator[Finding]:
         key = storage_key(value)
         other, theirs = declared.setdefault(slot.storage, (name, key))
         if theirs != key:
-            yield _of_slot(name, f"it has the storage number of {other!r} ({slot.storage}), and does not share its memory")
+            yield _of_slot(name, f"it has the storage number of {other!r} ({slot.storage}), but does not share its memory")
         other, number = memory.setdefault(key, (name, slot.storage))
         if number != slot.storage:
-            text = f"it shares memory with {other!r}, and has another storage number ({slot.storage}, not {number})"
+            text = f"it shares memory with {other!r}, but has another storage number ({slot.storage}, not {number})"
             yield _of_slot(name, text)
 
 
@@ -73,7 +73,7 @@ def _one_tensor(left: Any, right: Any) -> bool:
     if left is right:
         return True
     if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
-        return left is None or right is None  # a missing value is another rule's
+        return left is None or right is None  # another rule reports missing values
     if describe_tensor(left)[1:4] != describe_tensor(right)[1:4] or lazy_bits(left) != lazy_bits(right):
         return False
     return left.layout is not torch.strided or left.storage_offset() == right.storage_offset()
@@ -85,7 +85,7 @@ def check_geometry(whole: ProgramIndex) -> Iterator[Finding]:
         slot = whole.slots.get(spec.slot) if type(spec) is StateInput else None
         difference = None if slot is None else disagreement(value_in(formal.meta), slot.value)
         if difference is not None:
-            yield Finding(f"it is state, taken as {difference}", whole.main.name, INPUTS, formal.name)
+            yield Finding(f"it is a state input, traced as {difference}", whole.main.name, INPUTS, formal.name)
     yield from instances_of(whole).findings["state-geometry"].values()
 
 
@@ -99,13 +99,13 @@ def _stacks(scope: GraphIndex) -> Iterator[tuple[int, Stack]]:
 
 
 def check_scopes(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find module calls of the root that are entered from two other calls; bodies of operators may be traced again."""
+    """Find module calls of the root with two different parent calls; bodies of operators may be traced again."""
     around: dict[Frame, Stack] = {}
     for index, stack in _stacks(whole.main):
         for depth in range(len(stack) - 1, -1, -1):
             frame, above = stack[depth], stack[:depth]
             other = around.setdefault(frame, above)
-            if other is not above:  # met before, and with it all that is around it
+            if other is not above:  # visited before, with all calls around it
                 if other != above:
                     shown, theirs = (" / ".join(map(str, frames)) or "the root" for frames in (above, other))
                     yield whole.main.at(index, f"it is inside {frame} of {shown}, but that call is made in {theirs}")
@@ -113,7 +113,7 @@ def check_scopes(whole: ProgramIndex) -> Iterator[Finding]:
 
 
 def check_module_paths(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find modules that are listed twice, have no parent, a name that reads as another path, or are inside themselves."""
+    """Find modules that are listed twice, lack a parent, have a name like another path, or are inside themselves."""
     modules = whole.program.modules
     paths: set[str] = set()
     cells: dict[int, list[str]] = {}
@@ -129,14 +129,14 @@ def check_module_paths(whole: ProgramIndex) -> Iterator[Finding]:
         nested = any(above in found for path in found for above in way_to(path)[:-1])
         if cell < 0 or "" in found or nested:
             yield _of_modules(f"the modules {found[:9]} cannot be one object (cell {cell})")
-    # A program that lists no modules lists its parts when it is split.
+    # A program without modules lists only its parts when it is split.
     for path in [module.path for module in modules if module.path and not is_part(module)]:
         if path.rpartition(".")[0] not in paths:
-            yield _of_modules(f"the module {path!r} is listed, its parent is not")
+            yield _of_modules(f"the module {path!r} is listed, but its parent is not")
 
 
 def check_known_modules(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find calls of modules, nodes inside modules and state of modules that are not listed; a program may list none at all."""
+    """Find calls, nodes and state of modules that are not listed, unless the program lists no modules."""
     if all(map(is_part, whole.program.modules)):
         return
     yield from instances_of(whole).findings["known-modules"].values()
@@ -144,12 +144,12 @@ def check_known_modules(whole: ProgramIndex) -> Iterator[Finding]:
     for name in state.order:
         owner = name.rpartition(".")[0]
         if owner not in known and not held_by(state.modules, owner):
-            yield _of_slot(name, f"it is of the module {owner!r}, and program.modules has none")
+            yield _of_slot(name, f"it belongs to the module {owner!r}, which program.modules does not list")
     for index, stack in _stacks(whole.main):
         for frame in stack:
             if frame.path not in known:
                 known.add(frame.path)
-                yield whole.main.at(index, f"it is inside {frame}, and program.modules has no {frame.path!r}")
+                yield whole.main.at(index, f"it is inside {frame}, but program.modules does not list {frame.path!r}")
 
 
 def check_parts(whole: ProgramIndex) -> Iterator[Finding]:
@@ -163,13 +163,13 @@ def check_parts(whole: ProgramIndex) -> Iterator[Finding]:
     ]
     for path in [*[module.path for module in modules], *whole.slots]:
         if path and path.partition(".")[0] not in names:
-            yield _of_modules(f"the program is split, and {path!r} is in no part")
+            yield _of_modules(f"the program is split, but {path!r} is not in a part")
     called: set[str] = set()
     for scope in whole.graphs.values():
         for index, _, do in scope.calls:
             path = do.instance.path
             if not scope.is_root and path.startswith(FROM_ROOT) and path[1:] in names:
-                yield scope.at(index, f"it calls the part {path[1:]!r}, which the root alone may")
+                yield scope.at(index, f"it calls the part {path[1:]!r}, but only the root may call parts")
             elif scope.is_root and path in called:
                 yield scope.at(index, f"it calls the part {path!r} for the second time")
             elif scope.is_root and path in names:
@@ -177,25 +177,25 @@ def check_parts(whole: ProgramIndex) -> Iterator[Finding]:
 
 
 def check_modules(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find modules that are used as values, calls of what is not a module, and state or bodies at a module's path."""
+    """Find modules used as values, call_module of other values, and state or bodies at or below an opaque module."""
     state, found = whole.program.state, instances_of(whole)
     held = set(state.modules)
     if not held and not any(op.name in CALLS for op, _, _ in whole.ops.values()):
         return
     yield from found.findings["opaque-modules"].values()
     for index, stack in _stacks(whole.main):
-        # In the root every path is counted from the root; whoever outlines would make a body at that path.
+        # Outlining would make a body at the path of the opaque module.
         if any(held_by(held, frame.path) for frame in stack):
-            yield whole.main.at(index, f"it is inside {stack[-1]}, and a module around it is held by the program as it is")
+            yield whole.main.at(index, f"it is inside {stack[-1]}, but a module around it is an opaque module of the state")
     for name, slot in state.pairs:
         above = held_by(held, name.rpartition(".")[0])
-        # A tensor of the module itself may be read from outside, as eager reads `self.embed.weight`.
+        # Outside readers may read a tensor of the module itself, like `self.embed.weight` in eager mode.
         if above and attribute_of(state[above].value, name[len(above) + 1 :]) is not slot.value:
-            yield _of_slot(name, f"it is below {above!r}, which is a module that the program holds as it is")
+            yield _of_slot(name, f"it is below {above!r}, which is an opaque module of the state")
     for name, scope in whole.graphs.items():
         modules = set(found.modules.get(name, ()))
-        taken = [formal.name for formal, spec in whole.program.inputs if type(spec) is StateInput and spec.slot in held]
-        modules.update(taken if scope.is_root else ())
+        inputs = [formal.name for formal, spec in whole.program.inputs if type(spec) is StateInput and spec.slot in held]
+        modules.update(inputs if scope.is_root else ())
         yield from _misused(scope, modules, found.acting.get(name, set()))
 
 
@@ -207,11 +207,11 @@ def _misused(scope: GraphIndex, modules: set[str], acting: set[str]) -> Iterator
             if name not in modules:
                 yield scope.at(index, "its first argument is not a read of a module of the state")
             elif read_in.get(name, node.stack) != node.stack:
-                # Whoever outlines cuts between the two, and a module is nothing that bodies take or give.
+                # Outlining would separate the two, and bodies cannot pass modules.
                 yield scope.at(index, f"it calls {name}, which is read in another module call")
             elif node.do == CALL_GUARDS and name in acting:
-                said = f"it takes {name} for what ep.module() checks its inputs with, and that is another module"
-                yield scope.at(index, f"{said}; call it with purefx.call_module")
+                wrong = f"it calls {name}, which is not the module with which ep.module() checks its inputs"
+                yield scope.at(index, f"{wrong}; call it with purefx.call_module")
         for name in modules.intersection(_values_of(node)):
             yield scope.at(index, f"it uses the module {name} as a value")
     for name in modules.intersection(scope.graph.output_refs()):

@@ -1,7 +1,4 @@
-"""``verify`` and ``check``: all violations of a program at once, by ``RULES``, the specification of a valid program.
-
-A rule has a name, a statement and advice.
-"""
+"""``verify`` and ``check``: report all violations of ``RULES``, the specification of a valid program."""
 
 from __future__ import annotations
 
@@ -54,30 +51,30 @@ from .state import (
 )
 
 WELL_FORMED: tuple[Rule, ...] = (
-    Rule("well-formed", "every field has the type that it is declared with; each slot and each keyword is listed once",
+    Rule("well-formed", "every field has its declared type; each slot and each keyword is listed once",
          advice="build programs from the types of purefx.ir: tuples, Input, Node, Op, Call, Get, Frame, pmap"),
-    Rule("unique-names", "in one graph no two inputs or nodes have one name",
-         advice="give the new value a fresh name (purefx.ir.names.Names)"),
+    Rule("unique-names", "the inputs and nodes of a graph have distinct names",
+         advice="use a fresh name for the new value (purefx.ir.names.Names)"),
     Rule("defined-values", "every value that is used is an input or a node of the same graph",
          advice="keep the node that makes the value, or pass it in as an input"),
     Rule("earlier-values", "a value is used only after the node that makes it",
-         advice="put the node behind the one that makes the value"),
+         advice="move the node after the one that makes the value"),
     Rule("argument-kinds", "arguments are references, literals, and tuple, Items, Record or slice of them",
          advice="write Items for a list, Record for a dict, Body for a graph; lift_constants(program) makes tensors state"),
-    Rule("meta", "meta is a mapping from strings; val is a value that a node can have and stack_trace is text",
+    Rule("meta", "meta is a mapping from strings; val is a valid value and stack_trace is a string",
          advice="keep the meta of the node that was replaced, or leave it empty"),
-    Rule("stacks", "no module call is made inside itself, and in the root no path begins with /",
-         advice="let the stack be the module calls around the node, outermost first, each once; number calls of one module"),
+    Rule("stacks", "no module call is inside itself, and in the root no path begins with /",
+         advice="list each module call around the node once, outermost first; number the calls of one module"),
     Rule("root", "the root names a graph of the program",
-         advice="put the graph into program.graphs under the id that program.root says"),
+         advice="add the graph to program.graphs under the id in program.root"),
 )  # fmt: skip
 """The local rules; if a program breaks one, no other rule is checked."""
 
 CONNECTED: tuple[Rule, ...] = (
     Rule("known-callees", "every Call and every Body names a graph of the program", check_known_callees,
-         advice="put the graph into program.graphs before something calls it"),
+         advice="add the graph to program.graphs before you add calls of it"),
     Rule("acyclic-calls", "no graph calls itself, directly or through others", check_acyclic,
-         advice="give the inner call a body of its own"),
+         advice="use a separate body for the inner call"),
     Rule("call-arguments", "a Call passes exactly the inputs of its body, by position", check_arity,
          advice="change the call and the inputs of its body together"),
     Rule("signature-inputs", "the signature has one input for each input of the root", check_inputs,
@@ -85,76 +82,76 @@ CONNECTED: tuple[Rule, ...] = (
     Rule("signature-outputs", "the root returns a tuple with one value for each output of the signature", check_outputs,
          advice="change signature.outputs and the output of the root together"),
 )  # fmt: skip
-"""With these, calls can be followed and values paired with inputs and specs."""
+"""The other rules rely on these to follow calls, and to pair values with inputs and specs."""
 
 RULES: tuple[Rule, ...] = (
     *WELL_FORMED,
     *CONNECTED,
     Rule("reachable-graphs", "the root reaches every graph", check_reachable,
-         advice="remove graphs that nothing calls"),
-    Rule("operator-bodies", "an operator that takes graphs has effects that go through them; they return values", check_bodies,
-         advice="set Effects(through_bodies=True) on the operator; let the graph return a tuple"),
-    Rule("operands", "an operator gets the arguments that its schema has, of types that it accepts", check_operands,
-         advice="call it as its schema says: text is a literal, Ref(name) is a value, Items a list, Body(name) a graph"),
-    Rule("results", "an operator never takes several results as one value; getitem selects a result that exists", check_results,
-         advice="take one result with operator.getitem, counted from 0; change the output of a body and those behind its calls"),
+         advice="remove uncalled graphs"),
+    Rule("operator-bodies", "an operator with bodies has through_bodies effects; the bodies return values", check_bodies,
+         advice="set Effects(through_bodies=True) on the operator; return a tuple from the graph"),
+    Rule("operands", "the arguments of an operator fit its schema", check_operands,
+         advice="follow the schema: a string is a literal, Ref(name) is a value, Items a list, Body(name) a graph"),
+    Rule("results", "no operator uses several results as one value; getitem selects an existing result", check_results,
+         advice="select one result with operator.getitem, counted from 0; change the output of a body and its users together"),
     Rule("packed-values", "the result of purefx.pack goes to modules, bodies and the caller, not to operators", check_packed,
-         advice="use the leaves that were packed: operators take tensors, numbers and containers of them"),
-    Rule("effects", "the effects of an operator are those of its target, perhaps ordered as well", check_effects,
+         advice="use the packed leaves: operators take tensors, numbers and containers of them"),
+    Rule("effects", "the effects of an operator are those of its target, plus ordered if you like", check_effects,
          advice="make the operator with purefx.ir.effects.registered.effects_of(target)"),
-    Rule("operator-names", "an operator has the name of its target, and a target if that is registered; a name is one target",
-         check_operator_names, advice="make the operator with purefx.ir.operators.op_of(target): equality goes by name"),
-    Rule("scopes", "in the root a module call is made in one module call", check_scopes,
-         advice="give the second call a call number of its own"),
-    Rule("module-paths", "every module is listed once, and so is its parent; no name begins with /", check_module_paths,
-         advice="list the module and all that hold it in program.modules"),
-    Rule("known-modules", "module calls and state are of modules that program.modules lists, where it lists any",
+    Rule("operator-names", "an operator has the name of its target, and a target if registered; each name has one target",
+         check_operator_names, advice="make the operator with purefx.ir.operators.op_of(target): equality compares names"),
+    Rule("scopes", "in the root a module call is inside one other module call", check_scopes,
+         advice="use a new call number for the second call"),
+    Rule("module-paths", "every module and its parent are listed once; no name begins with /", check_module_paths,
+         advice="list the module and all its parents in program.modules"),
+    Rule("known-modules", "program.modules lists the modules of all calls and state, unless it is empty",
          check_known_modules, advice="list the module in program.modules, or correct the path or the name of the slot"),
-    Rule("parts", "parts are modules of the root, which calls each once; modules and state lie in parts", check_parts,
-         advice="put it below a part, or take the parts out of program.modules; join(program) does that for all"),
-    Rule("call-labels", "path and number of a call name one body", of_instances("call-labels"),
-         advice="give the call a call number that the module does not have yet, or the body of the other call"),
+    Rule("parts", "parts are modules of the root, which calls each once; all modules and state are in parts", check_parts,
+         advice="move it below a part, or remove the parts from program.modules; join(program) removes all"),
+    Rule("call-labels", "calls with the same path and number have the same body", of_instances("call-labels"),
+         advice="use a new call number of the module, or the body of the other call"),
     Rule("boundaries", "the boundaries of a preserved call name each leaf of its pytrees, once", check_boundaries,
          advice="change purefx.takes or purefx.gives and the pytrees in program.call_signatures together"),
-    Rule("shared-signatures", "if one call of a module shares a callable, all of its calls do", check_shared,
-         advice="give every call of the module the signature, or let none be shared"),
-    Rule("opaque-modules", "a module of the state is only read to be called, and nothing else is at its path", check_modules,
-         advice="call it with purefx.call_module(Ref(read), ...); what is in the module needs no slot of its own"),
+    Rule("shared-signatures", "if one call of a module shares a callable, all its calls do", check_shared,
+         advice="add the signature to every call of the module, or share none"),
+    Rule("opaque-modules", "a module of the state is only called, and nothing else is at its path", check_modules,
+         advice="call it with purefx.call_module(Ref(read), ...); its contents need no slots"),
     Rule("signature-slots", "state in the signature is a slot", check_slots,
          advice="add the slot to program.state, or remove the input or mutation"),
     Rule("mutations", "each slot or user input is mutated at most once, by a value of the graph of its shape and dtype",
          check_mutations, advice="an InputMutation counts the inputs of the root: shift it when inputs are added or removed"),
-    Rule("gradients", "each gradient belongs to one parameter or user input, of its shape; there is one loss, or tangents",
-         check_gradients, advice="give each gradient the spec of its parameter or input, and the loss a LossOutput"),
-    Rule("tangents", "each tangent belongs to one user output, of its shape; tangents are the last arguments", check_tangents,
-         advice="let tangent_of number the user outputs, and put the tangents behind all other user inputs"),
-    Rule("signature-types", "user inputs were traced with the dtype and sizes that the signature has for them", check_types,
+    Rule("gradients", "each gradient is of one parameter or user input, with its shape; there is one loss, or tangents",
+         check_gradients, advice="use the spec of its parameter or input for each gradient, and a LossOutput for the loss"),
+    Rule("tangents", "each tangent is of one user output, with its shape; tangents are the last arguments", check_tangents,
+         advice="set tangent_of to the number of the user output, and move the tangents after all other user inputs"),
+    Rule("signature-types", "user inputs were traced with the dtype and sizes in the signature", check_types,
          advice="keep signature.inputs and the inputs of the root in one order, or export again for the new shape"),
-    Rule("signature-arguments", "a user input has a type, and with defaults each argument is one leaf with its name",
-         check_arguments, advice="correct the type; give no defaults where arguments are nested"),
-    Rule("pytrees", "arguments are a pytree of (args, kwargs); keywords are strings and other keys literals, each once",
+    Rule("signature-arguments", "a user input has a type; if there are defaults, each argument is one leaf with its name",
+         check_arguments, advice="correct the type; remove the defaults if arguments are nested"),
+    Rule("pytrees", "arguments are a pytree of (args, kwargs); keywords are strings, and other keys distinct literals",
          check_pytrees, advice="make it with torch.utils._pytree.tree_structure((args, kwargs))"),
     Rule("signature-leaves", "user inputs and outputs are the leaves of the pytrees", check_leaves,
          advice="keep the user inputs and outputs, or change in_spec and out_spec with them"),
-    Rule("state-values", "every slot holds a value; parameters are Parameters, buffers tensors, modules modules", check_values,
+    Rule("state-values", "every slot has a value; parameters are Parameters, buffers tensors, modules modules", check_values,
          advice="load or set the missing tensor"),
-    Rule("state-memory", "slots with one cell are one tensor; they have one storage number exactly where they share memory",
-         check_memory, advice="replace all slots of a cell by one tensor, and number storages with torch_private.storage_key"),
+    Rule("state-memory", "slots of one cell are one tensor; slots have the same storage number if and only if they share memory",
+         check_memory, advice="use one tensor for all slots of a cell, and number storages with torch_private.storage_key"),
     Rule("state-geometry", "state has the shape and dtype that the graph was traced with", check_geometry,
          advice="export again with the new shape, or correct meta['val']"),
     Rule("reads", "every read finds a slot, in each module call that reaches it", of_instances("reads"),
-         advice="a Get is relative to the module whose body holds it: add the slot, or correct the path"),
-    Rule("constraints", "ranges, guards and sizes refer to user inputs and sizes that exist, and have a value", check_constraints,
+         advice="a Get is relative to the module of its body: add the slot, or correct the path"),
+    Rule("constraints", "ranges, guards and sizes refer to existing user inputs and sizes, and have a value", check_constraints,
          advice="drop the constraint with the input, renumber it, or write one that can be computed"),
     Rule("facts", "the facts of a program hold", check_facts,
          advice="drop the fact in the transformation that breaks it"),
 )  # fmt: skip
 
 DEEP: tuple[Rule, ...] = (
-    Rule("inferred-meta", "operators take their arguments; meta has the dtype, shape and device that they give", check_inferred,
-         advice="correct or remove meta['val'], or change the arguments that the operator refuses"),
+    Rule("inferred-meta", "operators accept their arguments; meta has the dtype, shape and device of the results", check_inferred,
+         advice="correct or remove meta['val'], or change the arguments that the operator rejects"),
 )  # fmt: skip
-"""Rules that cost more than all others together: only ``verify(program, infer=True)`` checks them."""
+"""Rules that cost more than all others together; only ``verify(program, infer=True)`` checks them."""
 
 BY_NAME = {rule.name: rule for rule in (*RULES, *DEEP)}
 
@@ -163,10 +160,10 @@ Broken = tuple[Rule, Finding]
 OF_THE_FRAME = frozenset({
     "state-values", "state-memory", "module-paths", "pytrees", "signature-leaves", "signature-arguments", "signature-slots",
 })  # fmt: skip
-"""Rules that look at no graph: checked once for a state with its signature and modules, which versions of a program share."""
+"""Rules that read no graph; checked once for versions of a program with the same state, signature and modules."""
 
 ALSO = 3
-"""How many more places a violation names if there are several."""
+"""The maximum number of further places that a violation names."""
 
 
 def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
@@ -175,14 +172,14 @@ def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
     Args:
         program: any program at any stage; its fields may be malformed.
         infer: run every operator again on fake values, and compare the result with the meta of its node; an operator that
-            refuses its arguments is a violation too.  Operators without a fake kernel, operators that need the contents of
+            rejects its arguments is a violation too.  Operators without a fake kernel, operators that need the contents of
             tensors, and operands without fake values are skipped.  It costs many times as much as all other rules.
 
     Returns:
         All violations in program order: those of the program itself, then graph by graph from the root and node by node;
-        () for a valid program.  Of a program that is malformed, or whose calls cannot be followed, those that make it so: what
-        else is wrong could follow from them.  Equal messages of one rule, and a fact that does not hold, are one violation:
-        the first place, with the number of places in ``count``.
+        () for a valid program.  If the program is malformed, or its calls cannot be followed, only these violations, because
+        others may follow from them.  Equal messages of one rule, and a fact that does not hold, are one violation: the first
+        place, with the number of places in ``count``.
 
     Raises:
         TypeError: ``program`` is not a Program.
@@ -195,16 +192,16 @@ def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
     a_program(program, "verify")
     with collector_paused():
         whole = ProgramIndex(program)
-        return _violations(_asked(whole, infer=infer), whole)
+        return _violations(_found(whole, infer=infer), whole)
 
 
-def _asked(whole: ProgramIndex, *, infer: bool) -> list[Broken]:
+def _found(whole: ProgramIndex, *, infer: bool) -> list[Broken]:
     malformed = [(BY_NAME[name], finding) for name, finding in whole.faults]
     if malformed or (malformed := _broken(CONNECTED, whole)):
         return malformed
-    program, asked = whole.program, RULES[len(WELL_FORMED) + len(CONNECTED) :]
+    program, others = whole.program, RULES[len(WELL_FORMED) + len(CONNECTED) :]
     is_known = is_known_frame(program)
-    found = _broken([rule for rule in asked if not (is_known and rule.name in OF_THE_FRAME)], whole)
+    found = _broken([rule for rule in others if not (is_known and rule.name in OF_THE_FRAME)], whole)
     if not (is_known or any(rule.name in OF_THE_FRAME for rule, _ in found)):
         program.state.derived[frame_of] = frame_of(program)
     return [*found, *(_broken(DEEP, whole) if infer else ())]
@@ -215,7 +212,7 @@ def check(program: Program, *, asked_by: str = "check") -> Program:
 
     Args:
         program: any program at any stage.
-        asked_by: the function to name in the error if it is not a program.
+        asked_by: the name of the calling function, for error messages.
 
     Returns:
         The same object.
@@ -238,15 +235,15 @@ def check(program: Program, *, asked_by: str = "check") -> Program:
 
 
 def trust(program: Program) -> Program:
-    """Return the program itself, marked as valid without a check.
+    """Mark a program as valid without a check, and return it.
 
-    For results of functions that are proven to keep programs valid, on programs that were checked.
+    Use it for results of functions that provably keep checked programs valid.
 
     >>> from purefx.ir import Graph, Program
     >>> trust(Program.of({"": Graph((), (), ())})).checked
     True
     """
-    object.__setattr__(program, "checked", True)  # a memo of what the value determines, like a cached property
+    object.__setattr__(program, "checked", True)  # a cache of a derived fact, like a cached property
     return program
 
 
@@ -255,7 +252,7 @@ def _broken(rules: Iterable[Rule], whole: ProgramIndex) -> list[Broken]:
 
 
 def _violations(found: list[Broken], whole: ProgramIndex) -> tuple[Violation, ...]:
-    # In program order, and one mistake once, at its first place: the same message for a thousand nodes has one cause.
+    # In program order; equal messages become one violation, at the first place, because they have one cause.
     if not found:
         return ()
     graphs = {name: rank for rank, name in enumerate(whole.graphs)}

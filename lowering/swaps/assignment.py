@@ -1,9 +1,9 @@
-"""Assignment in place of a module of a lowered program: ``module.path = replacement``.
+"""Replace a module of a lowered program by assignment: ``module.path = replacement``.
 
 Before anything changes, the interface of the replacement is checked against the calls of the original.  With a preserved call
-signature, a replacement is called with the arguments of the original, which its ``forward`` must accept.  Without one, bodies
-accept tensors by position, so any module is accepted only where that is unambiguous: one tensor in and one out.  A program is
-lowered, so types and sizes are checked when it is called.
+signature, the ``forward`` of the replacement must accept the arguments of the original.  Without one, bodies accept tensors by
+position, so any module is accepted only if that is unambiguous: one tensor in and one out.  A program is lowered, and checks
+types and sizes when it is called.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = ["admitted"]
 
 
 def admitted(owner: Watched, name: str, value: Any) -> Any:
-    """Return the module to put in place of a child: the module that is assigned, or what a program is lowered to.
+    """Return the new child for an assignment: the module itself, or the lowered program.
 
     Args:
-        owner: the module that gets it.
+        owner: the parent module.
         name: the attribute.
         value: a module, a program, or None.
 
@@ -61,18 +61,18 @@ def admitted(owner: Watched, name: str, value: Any) -> Any:
     if value is not None:
         _check_one_object(context, where.path, name)
     for path in known:
-        if not is_home(context, path, value) and not _was_edited(owner):  # the user knows what an edited graph calls
+        if not is_home(context, path, value) and not _was_edited(owner):  # users who edit a graph know its calls
             _check(context, path, context.needs.get(path), value, there)
     return value
 
 
 def _refuse(path: str, why: str, advice: str = "") -> NoReturn:
-    put_in = f"replace it with px.swap_modules(program, {{{path!r}: module}}) before lowering"
-    raise SwapError(f"module {path!r}: {why}; {f'{advice}, or ' if advice else ''}{put_in}")
+    instead = f"replace it with px.swap_modules(program, {{{path!r}: module}}) before lowering"
+    raise SwapError(f"module {path!r}: {why}; {f'{advice}, or ' if advice else ''}{instead}")
 
 
 def is_home(context: LoweringContext, path: str, value: Any) -> bool:
-    """Return whether a module is the one that ``lower`` made for a path, or a copy of it, also if it was compiled or loaded."""
+    """Return whether a module is the one that ``lower`` made for a path, or a copied, compiled or loaded version of it."""
     value = uncompiled(value)
     if not isinstance(value, Watched) or "purefx_plan" in value.__dict__:
         return False
@@ -93,7 +93,7 @@ def _was_edited(owner: Watched) -> bool:
 
 
 def _check_one_object(context: LoweringContext, outer: str, name: str) -> None:
-    # In eager a child is below all names of its parent; here names whose calls run other bodies have their own children.
+    # In eager mode a child is below all names of its parent; here, names whose calls run other bodies have separate children.
     names = context.names_of(outer)
     called = [path for each in names if (path := f"{each}.{name}") in context.needs]
     if len(names) > 1 and len(called) > 1:
@@ -108,8 +108,8 @@ def _check_one_object(context: LoweringContext, outer: str, name: str) -> None:
 def _check(context: LoweringContext, path: str, needs: ExternalUses | None, value: Any, there: Any) -> None:
     if needs is None:
         export_again = f"export again with preserve_module_call_signature=({path!r},)"
-        why = "it is not called in this program, or its call did nothing that was exported, so nothing would call the replacement"
-        raise SwapError(f"module {path!r}: {why}; {export_again}, and assign it then")
+        why = "it is not called in this program, or its call exported no operators, so nothing would call the replacement"
+        raise SwapError(f"module {path!r}: {why}; {export_again}, and then assign it")
     if value is None:
         _refuse(path, "it is called or read, so it cannot be None", "assign torch.nn.Identity()")
     if needs.inside:
@@ -137,7 +137,7 @@ def _check(context: LoweringContext, path: str, needs: ExternalUses | None, valu
         if not fits or (tied and found is not old):
             also = f" (the same tensor as {' and '.join(tied)})" if tied else ""
             reads = f"{use.caller or 'the root'} reads its {rest}{also}"
-            _refuse(path, f"{reads}, and the {type(value).__name__} has another or none there", "keep the original's")
+            _refuse(path, f"{reads}, and the {type(value).__name__} has not the same tensor there", "keep the original's")
 
 
 def _check_call(context: LoweringContext, use: ExternalUse, value: Any) -> None:
@@ -170,25 +170,25 @@ def _check_interface(site: CallSite, value: Any, *, is_same: bool) -> None:
     if isinstance(value, Lowered):
         if not is_same:
             path = value.purefx_place.path
-            _refuse(site.path, f"{path!r} is a lowered module that was made for other calls", "wrap it in a module")
+            _refuse(site.path, f"{path!r} is a lowered module for other calls", "wrap it in a module")
         return
     check_module(site, value)
     for part in value.modules():
         handlers = part.__dict__.get("purefx_handlers") or {} if isinstance(part, Lowered) else {}
         if len({id(handler.place.body) for handler in handlers.values()}) > 1:
             part_of = f"{part.purefx_place.path!r} in it is a lowered module whose calls run different bodies"
-            _refuse(site.path, f"{part_of}, and called from elsewhere it runs the first", "assign an eager module")
+            _refuse(site.path, f"{part_of}, so other callers would run the first one", "assign an eager module")
 
 
 def _check_flat(context: LoweringContext, site: CallSite, value: Any, again: str) -> None:
-    # Bodies accept the tensors that the module used, by position: any other argument of the original is unknown.
+    # Bodies accept the tensors that the module used, by position; other arguments of the original are unknown.
     graph = context.program.graphs[site.call.graph]
     names, more = [formal.name for formal in graph.inputs], _optional(value, len(graph.inputs))
     if len(names) > 1 or type(graph.output) is tuple:
         results = f"{len(graph.output)} values" if type(graph.output) is tuple else "1 value"
-        why = f"its body takes ({', '.join(names)}) and returns {results}, which need not be its arguments and results in order"
+        why = f"its body takes ({', '.join(names)}) and returns {results}, maybe not in the order of its arguments and results"
     elif more and not isinstance(value, Lowered) and context.types.get(site.path) not in _layers():
-        why = f"{type(value).__name__}.forward also takes {more}, which the original may have been given"
+        why = f"{type(value).__name__}.forward also takes {more}, which the calls of the original may have passed"
     else:
         return
     how = f'px.swap_modules(program, {{{site.path!r}: module}}, signature="flat") before lowering passes tensors by position'
@@ -197,7 +197,7 @@ def _check_flat(context: LoweringContext, site: CallSite, value: Any, again: str
 
 @functools.cache
 def _layers() -> frozenset[str]:
-    # The layers of torch that take one argument and nothing else.
+    # The layers of torch that take exactly one argument.
     kinds: list[Any] = [kind for kind in vars(torch.nn).values() if isinstance(kind, type) and issubclass(kind, torch.nn.Module)]
     one = [kind for kind in kinds if len(inspect.signature(kind.forward).parameters) == 2 and not _optional(kind, 2)]
     return frozenset([f"{kind.__module__}.{kind.__qualname__}" for kind in one])

@@ -1,6 +1,6 @@
 """Assignment hooks of children, and forward hooks of lowered modules.
 
-A hook runs for every call of a module as a whole, or is refused when it is registered.
+A hook runs for every call of a module, or registering it raises an error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def check_hooked(where: Where) -> None:
     """Refuse hooks of a module whose operators run inside the body of another one.
 
     Raises:
-        UnsupportedProgram: no call of the module as a whole exists.
+        UnsupportedProgram: nothing calls the module as a whole.
     """
     context = where.context
     for path in context.paths_of(where.path):
@@ -46,7 +46,7 @@ def check_hooked(where: Where) -> None:
 
 
 def check_one_body(where: Where | None) -> None:
-    """Refuse another ``forward`` of a module whose calls run different bodies: it would replace the first of them alone.
+    """Refuse another ``forward`` of a module whose calls run different bodies: it would only replace the first body.
 
     Raises:
         SwapError: the calls of the module run different bodies.
@@ -63,7 +63,7 @@ def check_one_body(where: Where | None) -> None:
 
 
 def _hooking(name: str) -> Any:
-    """Return a method that registers a hook as torch does, unless the module is never called as a whole."""
+    """Return a method that registers a hook as torch does, and raises if nothing calls the module as a whole."""
 
     def register(self: Watched, *args: Any, **kwargs: Any) -> Any:
         return getattr(torch.nn.Module, name)(self._hooked(), *args, **kwargs)  # pyright: ignore[reportPrivateUsage]
@@ -72,11 +72,11 @@ def _hooking(name: str) -> Any:
 
 
 class Watched(torch.nn.Module):
-    """A module that notices assignments; see the file's docstring."""
+    """A module that checks assignments of children."""
 
     @property
     def purefx_where(self) -> Where | None:
-        """The lowering that it belongs to, and its path; None for a slice of a list, which belongs to none."""
+        """The lowering that the module belongs to, and its path; None for a slice of a list."""
         return self.__dict__.get("purefx_at")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -96,7 +96,7 @@ class Watched(torch.nn.Module):
     register_backward_hook = _hooking("register_backward_hook")
 
     def _hooked(self) -> torch.nn.Module:
-        # The module that has the hooks: this one, unless it is one of several objects for a module.
+        # The module that has the hooks: this one, unless several objects represent one module.
         where = self.purefx_where
         if where is not None and where.path:
             check_hooked(where)
@@ -106,26 +106,26 @@ class Watched(torch.nn.Module):
         """Add or replace a child; a program is lowered.
 
         Raises:
-            SwapError: the program calls that child, and this cannot replace it.  Nothing was changed.
+            SwapError: the program calls the child, and the module cannot replace it.  Nothing was changed.
         """
         super().add_module(name, LoweringContext.admitted(self, name, module))
 
     def set_submodule(self, target: str, module: Any, strict: bool = False) -> None:  # noqa: FBT001, FBT002  torch's signature
-        """Replace a module, by its path, by another one or by a program.
+        """Replace the module at a path by another one or by a program.
 
         Raises:
-            SwapError: the program calls that module, and this cannot replace it.  Nothing was changed.
+            SwapError: the program calls the module at the path, and ``module`` cannot replace it.  Nothing was changed.
         """
         if isinstance(module, _REPLACEMENTS) and target:
             above, _, name = target.rpartition(".")
             parent = self.get_submodule(above)
             if children_dict(parent).get(name) is not None:
-                setattr(parent, name, module)  # torch would read the attribute, which may be another one (``graph``)
+                setattr(parent, name, module)  # torch would read the attribute, which may not be the child (``graph``)
                 return
         super().set_submodule(target, cast(Any, module), strict)
 
     def get_submodule(self, target: str) -> torch.nn.Module:
-        """Return the module at a path, also where a module has another attribute of that name (``graph``, ``code``)."""
+        """Return the module at a path, even if its parent has another attribute of that name (``graph``, ``code``)."""
         found: torch.nn.Module = self
         for name in target.split(".") if target else ():
             child = children_dict(found).get(name)
@@ -136,17 +136,17 @@ class Watched(torch.nn.Module):
 
 
 class LoweredContainer(Watched):
-    """A module that is never called, only its children."""
+    """A module that is never called itself; only its children are."""
 
 
 class LoweredList(LoweredContainer, torch.nn.ModuleList):
-    """A container with numbered children, so it is indexed like the original.
+    """A container with numbered children; index it like the original.
 
-    If the program calls its items it gets no more: their calls are fixed in the code.
+    You cannot add items if the program calls existing ones: the calls are fixed in the code.
     """
 
     def insert(self, index: int, module: Any) -> None:
-        """Insert a module, see the class.
+        """Insert a module.
 
         Raises:
             SwapError: the program calls a child.
@@ -155,7 +155,7 @@ class LoweredList(LoweredContainer, torch.nn.ModuleList):
         super().insert(index, module)
 
     def append(self, module: Any) -> Any:
-        """Append a module, see the class.
+        """Append a module.
 
         Raises:
             SwapError: the program calls a child.
@@ -164,7 +164,7 @@ class LoweredList(LoweredContainer, torch.nn.ModuleList):
         return super().append(module)
 
     def extend(self, modules: Iterable[Any]) -> Any:
-        """Append several modules, see the class.
+        """Append several modules.
 
         Raises:
             SwapError: the program calls a child.
@@ -176,8 +176,8 @@ class LoweredList(LoweredContainer, torch.nn.ModuleList):
         where = self.purefx_where
         if where is not None and where.path in where.context.needs:
             raise SwapError(
-                f"{where.path!r} cannot get another module: the program calls its {len(self)} modules one by one, and would "
-                "never call a new one; add it to the original and export that again"
+                f"cannot add a module to {where.path!r}: the program calls its {len(self)} modules one by one, and would "
+                "never call a new one; add it to the original and export again"
             )
 
 

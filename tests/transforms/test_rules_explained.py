@@ -55,10 +55,10 @@ LEFT: list[tuple[px.RuleSet, Callable[..., Any], str]] = [
     (rule(lambda x: torch.neg(torch.neg(x)), lambda m, x: x), lambda module, x: torch.neg(torch.neg(x)),
      "the new value would alias other memory than the old one, and this is observable"),
     (rule(lambda x: torch.abs(x), lambda m, x: x, where=lambda m: m.dtype("x") == torch.int8), lambda module,
-     x: torch.abs(x).exp(), "its condition does not hold, or is not proven"),
-    (px.rule(at=torch.abs)(lambda m: None), lambda module, x: torch.abs(x), "the rule leaves it as it is"),
+     x: torch.abs(x).exp(), "its condition is false or not proven"),
+    (px.rule(at=torch.abs)(lambda m: None), lambda module, x: torch.abs(x), "the replacement returned None"),
     (rule(lambda x: torch.rand_like(x) + torch.rand_like(x), lambda m, x: (y := torch.rand_like(x)) + y, any_effects=True),
-     lambda module, x: (y := torch.rand_like(x)) + y, "one value of the pattern is two nodes, which do more than compute it"),
+     lambda module, x: (y := torch.rand_like(x)) + y, "one value of the pattern matches two nodes, and these have side effects"),
 ]  # fmt: skip
 
 

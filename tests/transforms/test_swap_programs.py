@@ -94,7 +94,7 @@ def test_what_does_not_fit_is_told() -> None:
     for module, args, said in cases:
         with pytest.raises(px.errors.SwapError, match=said):
             px.swap_modules(program, {"a": px.import_ep(export(module, args))})
-    with pytest.raises(px.errors.SwapError, match="the program that shall stand in for it cannot"):
+    with pytest.raises(px.errors.SwapError, match="the program cannot replace it"):
         px.swap_modules(program, {"a": px.Program.of({"": px.Graph((), (), (px.Ref("nowhere"),))})})
 
 
@@ -128,11 +128,11 @@ REFUSED: list[tuple[Any, str]] = [
     ({"prat": PART}, r"no module 'prat'; did you mean 'part'\?"),
     ({"": PART}, "the root cannot be swapped"),
     ({3: PART}, "no module 3"),
-    ({"part": Parts}, "Parts is a class; give a torch.nn.Module"),
-    ({"part": torch.relu}, r"cannot stand in for a module"),
+    ({"part": Parts}, "Parts is a class; pass a torch.nn.Module"),
+    ({"part": torch.relu}, r"cannot replace a module"),
     ({"part": nn.Linear(3, 3)}, r"passes 3 positional, scale=, mask=, and Linear\.forward\(.*\) .* does not accept that"),
     ({"part": nn.ModuleList()}, "a ModuleList has no forward"),
-    ({"part": PART, "part.linear": nn.Tanh()}, r"'part.linear' is below 'part', which is swapped as well"),
+    ({"part": PART, "part.linear": nn.Tanh()}, r"'part.linear' is below 'part', which a Parts replaces too"),
     ([("part", PART)], "takes a mapping"),
     (7, "a mapping from paths"),
     ({"part.linear": nn.Linear(3, 3)}, r"no preserved call signature.*preserve_module_call_signature=\('part.linear',\)"),

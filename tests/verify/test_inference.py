@@ -82,7 +82,7 @@ def test_what_an_operator_refuses_is_told_in_its_words(refused: px.Node, said: s
     assert verify(program) == ()
     (violation,) = verify(program, infer=True)
     assert (violation.rule, violation.node) == ("inferred-meta", "y")
-    assert violation.message.startswith("its operator refuses its arguments: ")
+    assert violation.message.startswith("its operator rejects its arguments: ")
     assert said in violation.message
 
 

@@ -1,7 +1,6 @@
 """Rewrite rules: a pattern and a replacement, both written as plain torch code.
 
-``matching`` finds the pattern, ``legality`` decides whether a match may be rewritten, ``application``
-rewrites it.
+``matching`` finds matches, ``legality`` decides whether they may be rewritten, and ``application`` rewrites them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Application: rules on a program, until none matches.
 
-A graph is walked once in the order of its nodes, operands first.  The replacement of a match goes before its root and takes part
-in the walk; nodes that only the match used go.  Graphs that changed are walked again while anything is left to match, and bodies
-go apart where their instances disagree.
+A walk visits the nodes of a graph in order, operands first.  It inserts the replacement of a match before its root and visits it
+too; nodes that only the match used are removed.  Changed graphs are walked again until nothing matches.  Where the instances of
+a body disagree, the body is split.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["Application"]
 
 
 class Places:
-    """The instances of the graphs of a program, and the values of their calls, worked out on demand."""
+    """The instances of the graphs of a program, and the values of their calls, computed on demand."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -48,12 +48,12 @@ class Places:
 
     @cached_property
     def paths(self) -> Mapping[str, tuple[str, ...]]:
-        """The modules that each graph is the body of."""
+        """The paths of the modules of each graph."""
         return all_instances(self.program)
 
     @cached_property
     def has_regions(self) -> bool:
-        """Whether operators run bodies or open regions: then these decide about values as well, and values are inferred."""
+        """Whether operators run bodies or open regions: these affect values, so values are inferred again."""
         several = [do for name in self.program.order for do in self.program.graphs[name].distinct if type(do) is Op]
         return any(do.effects.scope or do.effects.through_bodies for do in several)
 
@@ -70,7 +70,7 @@ class _Answer:
     values_are_known: bool
 
     def code(self, like: _Answer) -> object:
-        """Return the nodes and the new state, whatever the nodes are called: instances with equal ones share them."""
+        """Return the nodes and the new state, without names; instances whose codes are equal share the nodes."""
         named = dict(zip([node.name for node in self.nodes], map(Ref, [node.name for node in like.nodes]), strict=False))
         notes = self.place.notes
         state = [(name, new.kind, new.persistent) for name, new in notes.added.items()]
@@ -93,17 +93,17 @@ class Sweep:
         self.fakes = work.fakes
         self.graph = work.program.graphs[name]
         self.classes: Mapping[str, int] = {}
-        """Where instances disagree, the class of each: the walk ends there, and goes on when they are apart."""
+        """The class of each instance, if they disagree: the walk stops there, and continues after the split."""
         self.has_tensors = False
         self.has_values = True
-        """Whether nothing is left to infer."""
+        """Whether all values are known."""
         self.at_fixpoint = False
-        """Whether no node is left at which a rule could match: another walk would find nothing."""
+        """Whether another walk would find nothing."""
         self.is_waiting = False
-        """Whether a match waits for values that are inferred behind the walk."""
+        """Whether a match needs values that are inferred after the walk."""
         self.left: list[Left] = []
         self._present = {id(do.target) for do in self.graph.distinct if type(do) is Op}
-        """The operators of the graph, and of the nodes that are made."""
+        """The operators of the graph and of new nodes."""
         self._rules: dict[int, Sequence[Any]] = {}
         self._at: dict[int, Mapping[str, Any]] = {}
 
@@ -114,7 +114,7 @@ class Sweep:
 
     @cached_property
     def draft(self) -> Draft:
-        """The graph as it is by now."""
+        """The current graph."""
         return Draft(self.graph)
 
     def node_of(self, name: str) -> Node | None:
@@ -122,7 +122,7 @@ class Sweep:
         return self.draft.nodes.get(name)
 
     def values_at(self, instance: int) -> Mapping[str, Any]:
-        """Return the fake values at one instance, by name; those that differ between its calls are left out."""
+        """Return the fake values at one instance, by name, without those that differ between its calls."""
         if instance not in self._at:
             several = [values_of(graph) for graph in self.places.calls.at(self.name, self.paths[instance])]
             self._at[instance] = several[0] if len(several) == 1 else {}
@@ -150,11 +150,11 @@ class Sweep:
         again = [name for name in (*candidates, *new) if name in nodes and id(root_of(nodes[name])) in self.work.by_id]
         self.at_fixpoint = not self.is_waiting and not again
         made = self.draft.graph()
-        self.__dict__.pop("legality", None)  # it refers to the walk, which is freed at once without it
+        self.__dict__.pop("legality", None)  # it refers to the walk: without this cycle the walk is freed at once
         return made
 
     def _rewritten(self, name: str, at: str) -> list[str]:
-        # The names of the nodes that are new, where a rule matched.
+        # The names of the new nodes, if a rule matched.
         node = self.draft.nodes[name]
         search = Search(self.node_of, self.work.arguments)
         for rule in self._rules_at(id(root_of(node))):
@@ -166,14 +166,14 @@ class Sweep:
         return []
 
     def _rules_at(self, root: int) -> Sequence[Any]:
-        # The rules for a root whose other operators the graph has as well.
+        # The rules for a root whose other operators are in the graph too.
         if root not in self._rules:
             several = self.work.by_id.get(root, ())
             self._rules[root] = [rule for rule in several if not any(map(self._present.isdisjoint, rule.needs))]
         return self._rules[root]
 
     def _users_of(self, name: str, at: str) -> list[Node]:
-        # Those that the walk has come to.
+        # Those that the walk has visited.
         nodes, position = self.draft.nodes, self.draft.position
         users = [nodes[user] for user in self.graph.users.get(name, ()) if user in nodes]
         return [user for user in users if position[user.name] < position[at] and name in user.refs()]
@@ -191,21 +191,21 @@ class Sweep:
             return None
         gone_by_it = first.place.roots if rule.keeps_inner else first.place.found.distinct
         self.hits.add(rule.name, root, gone_by_it, tuple(made))
-        given = [each for each in answers if each is not None]
-        self.has_tensors |= any(isinstance(source, torch.Tensor) for each in given for source in each.sources)
-        if any(each.place.notes.added or each.place.notes.dropped for each in given):
+        replaced = [each for each in answers if each is not None]
+        self.has_tensors |= any(isinstance(source, torch.Tensor) for each in replaced for source in each.sources)
+        if any(each.place.notes.added or each.place.notes.dropped for each in replaced):
             self._note_state(answers)
         if first.place.found is not found:
             possible = self._possible(rule, first.place.found, at)
             assert possible is not None
         gone, before = possible
-        # The reads of state that is dropped go with the match, if nothing else uses them; they do not stand in its way.
+        # Reads of dropped state are removed with the match, if nothing else uses them; they do not block it.
         gone.update({name: self.draft.nodes[name] for name in first.place.notes.reads if name in self.draft.nodes})
         self._take(rule, first, gone, before, at)
         return [node.name for node in made if node.name in self.draft.nodes and before == root.name]
 
     def _possible(self, rule: Any, found: Found, at: str) -> tuple[dict[str, Node], str] | None:
-        # The nodes that go with a match if nothing else uses them, and the node before which the replacement goes.
+        # The nodes to remove with a match if nothing else uses them, and the node before which to insert the replacement.
         place = self.legality.place_of(found, at, keeps_inner=rule.keeps_inner)
         return self._leave(rule, found, place) if isinstance(place, str) else place
 
@@ -216,13 +216,13 @@ class Sweep:
     # -- replacements -----------------------------------------------------------------------------------------------------------
 
     def _answers(self, rule: Any, found: Found, at: str) -> list[_Answer | None]:
-        # The replacement for the first instance, and for the others where it depends on the instance.
+        # The replacement for the first instance, and for the others if it depends on the instance.
         names = self.draft.names
         place, first = self._answer(rule, found, at, 0, names)
         if not place.notes.by_instance or len(self.paths) == 1:
             return [first]
-        taken = [node.name for node in first.nodes] if first is not None else []
-        others = [self._answer(rule, found, at, number, names.without(taken))[1] for number in range(1, len(self.paths))]
+        used = [node.name for node in first.nodes] if first is not None else []
+        others = [self._answer(rule, found, at, number, names.without(used))[1] for number in range(1, len(self.paths))]
         answers = [first, *others]
         codes = [None if first is None or each is None else each.code(first) for each in answers]
         known = [codes.index(code) if each is not None else -1 for code, each in zip(codes, answers, strict=True)]
@@ -231,7 +231,7 @@ class Sweep:
         return answers
 
     def _answer(self, rule: Any, found: Found, at: str, instance: int, names: Names) -> tuple[Match, _Answer | None]:
-        # None where a condition does not hold, the replacement is None, or it is not legal.
+        # None if a condition does not hold, the replacement is None, or it is not legal.
         place = Match(self, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
         try:
             if not place.holds(rule.where):
@@ -260,7 +260,7 @@ class Sweep:
         return place, _Answer(place, nodes, results, sources, template.values_are_known)
 
     def _template(self, rule: Any, place: Match) -> tuple[Template, Sequence[Any]] | None:
-        # What a rule writes, and its operands.  It is kept for operands that are alike, unless the rule asked for more.
+        # The traced replacement and its operands; cached by described operands, unless it depends on more.
         values = [place.found.values.get(name) for name in rule.variables]
         chosen = [value for part, value in place.found.values.items() if role(part) == "any_of"]
         refs = [*dict.fromkeys(refs_in(tuple(values), ()))]
@@ -270,9 +270,9 @@ class Sweep:
             template = self.work.templates[key]
             return template, [*map(Ref, refs), *template.sources[len(refs) :]]
         place.notes.looked = bool(place.operands.sources) or any(isinstance(value, Through) for value in values)
-        given = [place.given(value) for value in values]
+        operands = [place.operand(value) for value in values]
         looked, place.notes.looked = place.notes.looked, False
-        template = place.traced(rule, given)
+        template = place.traced(rule, operands)
         if template is None:
             return None
         if not looked and not place.notes.looked:
@@ -280,13 +280,13 @@ class Sweep:
         return template, template.sources
 
     def _note_state(self, answers: Sequence[_Answer | None]) -> None:
-        for path, answer in zip(self.paths, cycle(answers)):  # one answer is that of all instances
+        for path, answer in zip(self.paths, cycle(answers)):  # one answer serves all instances
             if answer is not None:
                 self.state.add(path, answer.place.notes.added)
                 self.state.drop(path, answer.place.notes.dropped)
 
     def _take(self, rule: Any, answer: _Answer, inner: Mapping[str, Node], before: str, at: str) -> None:
-        # The replacement goes before one of the nodes up to here.
+        # `before` is one of the nodes up to here.
         draft, roots = self.draft, [root.name for root in answer.place.roots]
         span = [node.name for node in draft.span(inner, answer.place.root.name, at)] if len(roots) > 1 else roots
         results = dict(zip(roots, answer.results, strict=True))
@@ -302,19 +302,19 @@ class Sweep:
 
 
 class Application:
-    """Rules on a whole program: graphs are walked until nothing matches, and bodies go apart where instances disagree."""
+    """Apply rules to a program until nothing matches; split bodies whose instances disagree."""
 
     def __init__(self, program: Program, rules: Any, fuel: Fuel, *, explains: bool = False) -> None:
         self.before = self.program = program
         self.is_top_down = rules.is_top_down
         self.fuel = fuel
         self.left: dict[str, list[Left]] | None = {} if explains else None
-        """The matches that the last walk over each graph skipped, if they are explained."""
+        """The matches that the last walk over each graph skipped; kept for explanations only."""
         self.by_id = {id(root): several for root, several in rules.index.items()}  # the hash of an operator of torch is slow
         self.state, self.fakes = NewState(program), FakeValues(program)
         self.templates: dict[Any, Template] = {}
         self.arguments: dict[int, Any] = {}
-        """The arguments of nodes by parameter, by the id of the node, which is held here."""
+        """The arguments of nodes by parameter, by the id of the node; the nodes are kept alive here."""
         self.hits = {name: RewriteLog(name, program.graphs[name]) for name in program.order}
 
     def run(self) -> Program:
@@ -328,7 +328,7 @@ class Application:
         return as_staged(self.program.pruned()) if rules else self.before
 
     def _walk(self, todo: Iterable[str]) -> list[str]:
-        # A match makes another one possible behind it; so graphs that changed are walked again, if anything is left in them.
+        # A match may enable another one before it, so changed graphs are walked again.
         program, places = self.program, Places(self.program)
         walks = [Sweep(self, name, places) for name in todo]
         if self.left is not None:
@@ -341,7 +341,7 @@ class Application:
                 made = with_constants(made)
             self.program = made if all(walk.has_values for walk in walks) else self._inferred(made)
         apart = [walk for walk in walks if walk.classes]
-        # One body at a time: the callers that others stand in may get versions by it.
+        # One body at a time: a split may create versions of the calling bodies.
         versions = self._split(apart[0]) if apart else []
         again = [walk.name for walk in walks if walk.name in changed and (not walk.at_fixpoint or walk.left)]
         return [*dict.fromkeys([*again, *versions, *[walk.name for walk in apart]])]
@@ -355,17 +355,17 @@ class Application:
 
     def _split(self, walk: Sweep) -> list[str]:
         apart, versions = specialised(self.program, walk.name, walk.classes)
-        self.program = self._inferred(apart)  # what instances had different values of may be known of each version
+        self.program = self._inferred(apart)  # values that differed between instances may be known in each version
         for new, old in versions.items():
             self.hits[new] = RewriteLog(new, self.program.graphs[new], self.hits[old].made)
         return list(versions)
 
 
 def check_branches(before: Program, after: Program, rules: Sequence[str]) -> None:
-    """Check that the branches of an operator still return values of the same types, if they did before the rules.
+    """Check that the branches of an operator still return equal types, if they did before the rules.
 
     Raises:
-        RuleError: they do not.
+        RuleError: the types differ.
     """
     for name in after.order if rules else ():
         for node in after.graphs[name].callers:
@@ -380,7 +380,7 @@ def check_branches(before: Program, after: Program, rules: Sequence[str]) -> Non
 
 
 def _described(value: Any, place: Match, names: Mapping[str, str]) -> Any:
-    # What decides how operators treat an operand, and which operands are the same value.
+    # The properties of an operand that affect operators, and which operands are the same value.
     if type(value) is Ref:
         return names[value.name], described(place.val(value))
     return tuple([_described(each, place, names) for each in value]) if isinstance(value, tuple) else described(value)
@@ -390,7 +390,7 @@ def check_call(m: Match, made: Sequence[Node]) -> None:
     """Check that nodes may replace a call of a module.
 
     Raises:
-        RuleError: the module has several results, or its signature is preserved and the call goes.
+        RuleError: the module has several results, or its signature is preserved and the call would be removed.
     """
     call: Any = m.root.do
     body, name = m.program.graphs[call.graph], call.instance
@@ -401,7 +401,7 @@ def check_call(m: Match, made: Sequence[Node]) -> None:
         )
     if any(map(is_boundary, body.nodes)) and not any(node.do == call for node in made):
         raise RuleError(
-            f"{m.place}: the call of {name} has a preserved signature, which a rule would break: make something of m.value,\n"
+            f"{m.place}: the call of {name} has a preserved signature, so a rule cannot remove it: compute with m.value,\n"
             "which keeps the call, or export without preserve_module_call_signature"
         )
 
@@ -415,7 +415,7 @@ def specialised(program: Program, graph: str, classes: Mapping[str, Hashable]) -
         classes: the class of each instance, by path.
 
     Returns:
-        The program; and for each new id the body that it is a version of.
+        The program, and the original body of each new id.
 
     >>> from purefx.ir import Call, Frame, Input, Ref
     >>> body = Graph((Input("a"),), (), Ref("a"))
@@ -431,7 +431,7 @@ def specialised(program: Program, graph: str, classes: Mapping[str, Hashable]) -
     for name in program.bottom_up:
         groups: dict[Hashable, list[str]] = {}
         for path in paths[name]:
-            # The class of an instance, or the versions that it calls.
+            # The class of an instance, or the versions of its callees.
             called = tuple([version[each] for each in inner_instances(program, (name, path)) if each in version])
             groups.setdefault(classes[path] if name == graph else called, []).append(path)
         if name != graph and not any(groups):

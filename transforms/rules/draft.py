@@ -1,7 +1,6 @@
-"""``Draft``: one graph while rules rewrite it: its current nodes, their users, and their values.
+"""``Draft``: a mutable graph for rules: its current nodes, their users, and their values.
 
-A rewrite costs in proportion to the nodes that it makes and removes, and their users.  Legality is not checked here
-(``legality.py``).
+A rewrite takes time proportional to the nodes that it adds and removes, and their users.  ``legality.py`` checks legality.
 """
 
 from __future__ import annotations
@@ -24,27 +23,27 @@ from .match import Match
 __all__ = ["Draft", "meta_of", "origin_of_match"]
 
 OF_A_VALUE = frozenset({"val", "tensor_meta", "example_value", "unbacked_bindings"})
-"""Meta that describes the value of a node; the rest describes its place, and new nodes have it from the root of the match."""
+"""Meta that describes the value of a node; the rest describes its place, and new nodes copy it from the root of the match."""
 
 OF_AN_OPERATOR = frozenset({ORIGIN, "torch_fn", "source_fn_stack"})
-"""Meta that names the function an operator came from; another operator came from none."""
+"""Meta that names the source function of an operator; other operators do not inherit it."""
 
 
 def meta_of(root: Node, origin: Meta) -> Meta:
-    """Return the meta of nodes that replace one: its place and a provenance, and not its value or operator.
+    """Return the meta of nodes that replace a root: its place and a provenance, without its value and operator.
 
     >>> from ...ir.graph import Op
     >>> sorted(meta_of(Node("y", Op("toy.neg"), meta={"val": 1, "custom": 2, "torch_fn": ("neg_1", "neg")}), {}))
     ['custom']
     """
     found = {key: value for key, value in root.meta.items() if key not in OF_A_VALUE and key not in OF_AN_OPERATOR}
-    if is_from_region(root.meta):  # it says where the node is
+    if is_from_region(root.meta):  # it describes the place of the node
         found["torch_fn"] = root.meta["torch_fn"]
     return MappingProxyType({**found, **origin})
 
 
 def origin_of_match(place: Match, rule: str) -> Meta:
-    """Return the provenance of nodes that replace a match by a rule: all nodes that were matched."""
+    """Return the provenance of the replacement of a match: all matched nodes."""
     nodes = place.found.distinct
     metas = [node.meta for node in nodes]
     metas += [node.meta for name in place.notes.reads if (node := place.scope.node_of(name)) is not None]  # numbers and constants
@@ -53,10 +52,10 @@ def origin_of_match(place: Match, rule: str) -> Meta:
 
 
 class Draft:
-    """A graph that is rewritten.
+    """A graph under rewriting.
 
     Args:
-        graph: stays as it is.
+        graph: the original graph; it is not changed.
 
     >>> from purefx.ir import Input, Op
     >>> y = Node("y", Op("toy.neg"), (Ref("x"),))
@@ -71,13 +70,13 @@ class Draft:
         self.source = graph
         self.inputs = {formal.name: formal for formal in graph.inputs}
         self.nodes: dict[str, Node] = {node.name: node for node in graph.nodes}
-        """The nodes as they are now, without those that went."""
+        """The current nodes."""
         self.known: dict[str, Ref] = {}
-        """The values that are used in place of those whose node went."""
+        """The values that replace those of removed nodes."""
         self.made: dict[str, list[str]] = {}
-        """The names of a node of the graph and of those that were inserted before it, in order."""
+        """The names of a node of the graph and of the nodes inserted before it, in order."""
         self.has_values = True
-        """Whether all new values are known, and are described as those that they replace: nothing is left to infer."""
+        """Whether all new values are known and have the types of those that they replace, so inference can be skipped."""
         self._at: dict[str, str] = {}
         self._users: dict[str, dict[str, None]] = {}
         self._replaces: dict[str, list[Meta]] = {}
@@ -86,7 +85,7 @@ class Draft:
 
     @cached_property
     def names(self) -> Names:
-        """The names that are taken."""
+        """The used names."""
         return self.source.names()
 
     @cached_property
@@ -95,21 +94,21 @@ class Draft:
         return {node.name: number for number, node in enumerate(self.source.nodes)}
 
     def users(self, name: str) -> Collection[str]:
-        """Return the names of the nodes that use a value by now."""
+        """Return the names of the current users of a value."""
         users = self._users.get(name)
         return self.source.users.get(name, ()) if users is None else users
 
     def is_used_beyond(self, name: str, nodes: Collection[str]) -> bool:
-        """Return whether the graph returns a value, or a node other than some uses it."""
+        """Return whether the graph returns a value, or a node outside of some uses it."""
         return name in self._returned or any(user not in nodes for user in self.users(name))
 
     def span(self, inner: Collection[str], last: str, at: str) -> list[Node]:
-        """Return the nodes from the first of some to the last of them, in order, as they are now.
+        """Return the current nodes from the first of some to the last of them, in order.
 
         Args:
             inner: the nodes, by name.
             last: the last of them.
-            at: the node of the graph where that is.
+            at: the original node at or before which the last one is.
         """
         first = min([self.position[self._at.get(name, name)] for name in inner])
         there = self.source.nodes[first : self.position[at] + 1]
@@ -119,7 +118,7 @@ class Draft:
     # -- the edit ---------------------------------------------------------------------------------------------------------------
 
     def insert(self, made: Iterable[Node], before: str) -> None:
-        """Insert nodes before one that is there."""
+        """Insert nodes before a current node."""
         at = self._at.get(before, before)
         there = self.made.setdefault(at, [at])
         place = there.index(before)
@@ -131,12 +130,12 @@ class Draft:
                 self._own(name)[node.name] = None
 
     def note_replaced(self, values: Iterable[Ref], place: Match, rule: str) -> None:
-        """Note that values of the graph replace a match: their origin names it."""
+        """Add a match to the origin of the values of the graph that replace it."""
         for value in values:
             self._replaces.setdefault(value.name, []).append(origin_of_match(place, rule))
 
     def replace(self, name: str, by: Ref, inner: Collection[str]) -> None:
-        """Let all users of a value use another one; of some nodes those go that nothing uses any more, the last first."""
+        """Redirect all users of a value to another one, and remove those of ``inner`` that are unused, the last first."""
         if by.name == name:
             return
         users, known = self._own(name), {name: by}
@@ -164,17 +163,17 @@ class Draft:
         return users
 
     def _is_alike(self, name: str, by: str) -> bool:
-        # Whether the users of a value need not be inferred again with another one; a new one is compared by `checked`.
+        # Whether a value can replace another one without inferring the users again; `checked` compares new values.
         was, now = self.value(name, UNKNOWN), self.value(by, UNKNOWN)
         return by in self._at or was is UNKNOWN or now is UNKNOWN or now is was or agrees(now, was)
 
     def graph(self) -> Graph:
-        """Return the graph as it is by now."""
+        """Return the current graph."""
         names = [name for node in self.source.nodes for name in self.made.get(node.name, (node.name,)) if name in self.nodes]
         inputs, nodes = self.source.inputs, tuple([self.nodes[name] for name in names])
         replaced = dict[str, list[Meta]]()
         for name, metas in self._replaces.items():
-            while name in self.known:  # it was replaced as well
+            while name in self.known:  # it was replaced too
                 name = self.known[name].name
             replaced.setdefault(name, []).extend(metas)
         return Graph(standing_in(inputs, replaced), standing_in(nodes, replaced), self._output)
@@ -182,17 +181,17 @@ class Draft:
     # -- values -----------------------------------------------------------------------------------------------------------------
 
     def value(self, name: str, default: Any = None) -> Any:
-        """Return the fake value of a node as it is now, of one that went, or of an input; the default where it is not known."""
+        """Return the fake value of a current or removed node or of an input; the default if unknown."""
         node = self.nodes.get(name) or self.source.by_name.get(name) or self.inputs.get(name)
         return default if node is None else node.meta.get("val", default)
 
     def checked(self, made: Sequence[Node], results: Mapping[str, Ref], *, are_known: bool) -> Sequence[Node]:
-        """Return new nodes with their values, if those are described as the values that they replace; else without.
+        """Return new nodes, with their values if these have the types of the values that they replace.
 
         Args:
             made: the nodes.
             results: the new value for each old one.
-            are_known: False where something around the graph decides about values as well.
+            are_known: whether the values depend on nothing outside of the graph.
         """
         found = {node.name: node.meta.get("val") for node in made}
         for root, result in results.items():

@@ -1,4 +1,4 @@
-"""The log of rewrites, the termination check, the notes on errors, and ``Explanation``: why rules left places alone."""
+"""The log of rewrites, the termination check, the notes on errors, and ``Explanation``: why matches were skipped."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ __all__ = [
 ]
 
 MANY = 64
-"""How many matches there may be for each node of a graph."""
+"""The maximum number of matches for each node of a graph."""
 
 LONGEST = 1024
-"""How many matches in a row may be on nodes that the previous match made."""
+"""The maximum length of a chain of matches, each on nodes that the previous one made."""
 
 
 @frozen(eq=False)
 class Hit:
-    """A match that was taken."""
+    """A match that was replaced."""
 
     rule: str
     root: Node
@@ -43,33 +43,33 @@ class Hit:
     gone: tuple[Node, ...] = ()
     """The nodes that were matched."""
     depth: int = 1
-    """How many matches there are up to it, one on what the other made."""
+    """The length of the chain of matches up to this one, each on nodes that the previous one made."""
 
 
 class RewriteLog:
-    """What matched in one graph, over all walks.
+    """The replaced matches of one graph, over all walks.
 
     Args:
-        name: of the graph.
-        graph: as it was before.
-        made: what rules made of it already, where it is a version of another body.
+        name: the id of the graph.
+        graph: the graph before the rules.
+        made: the matches that already made nodes of it, if it is a version of another body.
     """
 
     def __init__(self, name: str, graph: Graph, made: Mapping[str, Hit] | None = None) -> None:
         self.name, self.most = name, MANY * (len(graph.nodes) + 1) + LONGEST
         self.found: list[Hit] = []
         self.made: dict[str, Hit] = dict(made or {})
-        """The match that each node that is new was made by."""
+        """The match that made each new node."""
 
     def is_by(self, rule: str, name: str) -> bool:
         """Return whether a rule made a node."""
         return name in self.made and self.made[name].rule == rule
 
     def add(self, rule: str, root: Node, gone: tuple[Node, ...], made: tuple[Node, ...]) -> None:
-        """Note a match.
+        """Log a match.
 
         Raises:
-            RuleError: the rules come to no end.
+            RuleError: the rules do not terminate.
         """
         before = [self.made[node.name].depth if node.name in self.made else 0 for node in gone]
         hit = Hit(rule, root, made, gone, 1 + min(before))
@@ -78,25 +78,25 @@ class RewriteLog:
         if hit.depth > LONGEST or len(self.found) > self.most:
             names = ", ".join(dict.fromkeys([each.rule for each in self.found[-8:]]))
             raise RuleError(
-                f"the rules come to no end in {self.name or 'the root'}: {names} matched {len(self.found)} times, last at\n"
-                f"  {hit.root}\nOne of them matches what another, or itself, wrote; pass a condition (where=) or once=True."
+                f"the rules do not terminate in {self.name or 'the root'}: {names} matched {len(self.found)} times, last at\n"
+                f"  {hit.root}\nA rule matches nodes that another one, or the rule itself, wrote; pass where= or once=True."
             )
 
 
-TWO_NODES = "one value of the pattern is two nodes, which do more than compute it"
+TWO_NODES = "one value of the pattern matches two nodes, and these have side effects"
 BETWEEN = "a node between its nodes, or a write to their operands, cannot be moved"
-CONDITION = "its condition does not hold, or is not proven"
-UNCHANGED = "the rule leaves it as it is"
+CONDITION = "its condition is false or not proven"
+UNCHANGED = "the replacement returned None"
 MEMORY = "the new value would alias other memory than the old one, and this is observable"
 
 
 @frozen
 class Left:
-    """A place that has what a rule looks for, and was left alone.
+    """A match that was skipped.
 
     >>> from purefx.ir import Op
     >>> print(Left("soften", Node("y", Op("toy.neg")), CONDITION))
-    soften at node y: its condition does not hold, or is not proven
+    soften at node y: its condition is false or not proven
     """
 
     rule: str
@@ -111,7 +111,7 @@ class Left:
 
 @frozen
 class Explanation:
-    """What rules did to a program.
+    """The report of rules on a program.
 
     >>> from purefx.ir import Graph
     >>> print(Explanation(Program.of({"": Graph((), ())}), (), ()))
@@ -119,11 +119,11 @@ class Explanation:
     """
 
     program: Program = field(repr=False)
-    """The program after them."""
+    """The program after the rules."""
     replaced: tuple[Hit, ...]
-    """The matches that were replaced, in order; those on what others made included."""
+    """The replaced matches, in order; matches on new nodes included."""
     left: tuple[Left, ...]
-    """The places that were left alone, and why."""
+    """The skipped matches, with the reason for each."""
 
     def __str__(self) -> str:
         counts = Counter([hit.rule for hit in self.replaced])
@@ -132,22 +132,22 @@ class Explanation:
 
 
 def note_place(error: Exception, rule: str, place: Match) -> None:
-    """Note on an error the rule and the match.
+    """Add the rule and the match to an error.
 
     Args:
-        error: of a condition or a replacement.
-        rule: its name.
-        place: the match that they were called with.
+        error: raised by a condition or a replacement.
+        rule: the name of the rule.
+        place: the match.
     """
     error.add_note(f"in rule {rule}, at {place.place}" + (f" in the body {place.graph!r}" if place.graph else ""))
 
 
 def note_rules(error: InvalidProgram, hits: Mapping[str, RewriteLog]) -> None:
-    """Note on an error the rules that wrote the invalid nodes, or the last rule before them.
+    """Add the rules that wrote the invalid nodes, or the last rule before them, to an error.
 
     Args:
         error: about the program after the rules.
-        hits: what matched in each graph.
+        hits: the log of each graph.
     """
     for violation in error.violations:
         found = hits.get(violation.graph or "")
@@ -155,6 +155,6 @@ def note_rules(error: InvalidProgram, hits: Mapping[str, RewriteLog]) -> None:
             continue
         hit, last = found.made.get(violation.node or ""), found.found[-1]
         if hit is not None:
-            error.add_note(f"rule {hit.rule} wrote node {violation.node}, in the place of {place_of(hit.root)}")
+            error.add_note(f"rule {hit.rule} wrote node {violation.node}, which replaces {place_of(hit.root)}")
         else:
-            error.add_note(f"after rule {last.rule}, at last at {place_of(last.root)}")
+            error.add_note(f"after rule {last.rule}, last applied at {place_of(last.root)}")

@@ -1,7 +1,7 @@
-"""``Legality``: whether a match may be replaced by the nodes of a replacement, and the place of those.
+"""``Legality``: whether a replacement may replace a match, and where to insert it.
 
-A match is refused where something between its nodes conflicts with them (``ir/effects/dependencies.py``), where others use its
-inner values, unless those may stay for them, and where the replacement has other effects or shares other memory.
+A match is skipped if a node between its nodes conflicts with them (``ir/effects/dependencies.py``), if other nodes use its inner
+values and these cannot stay, or if the replacement would alias other memory.  Other effects are an error.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ __all__ = ["Legality"]
 WITHOUT_SHARING: Mapping[str, Any] = {"aliases": (), "aliases_slots": (), "results": (), "reads_slots": ()}
 
 DETACH = "aten.detach_.default"
-"""Writes what autograd knows of a tensor, and not its contents."""
+"""Writes the autograd state of a tensor, but not its contents."""
 
 
 class Legality:
-    """What may be done in one graph.
+    """The legality checks of one graph.
 
     Args:
         program: the program of the graph.
         name: the id of the graph.
-        draft: the graph as it is by now.
+        draft: the current graph.
         paths: returns its instances.
     """
 
@@ -54,65 +54,64 @@ class Legality:
         self.graph = program.graphs[name]
 
     def _is_movable(self, inner: Collection[str], at: str) -> bool:
-        # Whether all nodes of a match can be computed where the last one is: no node between must come after one of them.
+        # Whether all nodes of a match can move to the last one: no node between must come after one of them.
         position = self.draft.position
         if len(inner) == 1 or not self.is_acting:
             return True
         if any(name not in position for name in inner):
-            return False  # new nodes have no relation to others yet: the next walk sees it
+            return False  # the dependencies of new nodes are unknown until the next walk
         first, last = min(position[name] for name in inner), position[at]
         acting = [node for node in self.graph.nodes[first : last + 1] if self.acts(node)]
         if not acting:
             return True
-        written = {key for node in acting if node.name not in inner for key in self._sets.touched(self.does(node))}
-        # A view of an inner value that stays may be written in between.
+        written = {key for node in acting if node.name not in inner for key in self._sets.touched(self.effects_of(node))}
+        # A node between may write to a view of an inner value that stays.
         if self._is_written_outside(first, last) or not written.isdisjoint(map(self._sets.find, inner)):
             return False
-        moved = [name for name in inner if not is_check(self.graph.nodes[position[name]])]  # those go with the match
+        moved = [name for name in inner if not is_check(self.graph.nodes[position[name]])]  # checks are removed with the match
         between = [(name, self.graph.nodes[number]) for name in moved for number in self._after[position[name]] if number < last]
         return all(other.name in inner or (name in other.refs() and not self.acts(other)) for name, other in between)
 
     def _is_written_outside(self, first: int, last: int) -> bool:
-        # Whether a node of a body writes what the body did not make: whose memory the inputs are, its callers decide.
+        # Whether a node of a body writes memory from outside of the body: its inputs may alias anything.
         if self.name == self.program.root:
             return False
         nodes = [node for node in self.graph.nodes[first:last] if type(node.do) is Op and node.do.effects.acts]
-        return any(one.scope != (0, 0) or self._sets.reaches_outside(one) for one in map(self.does, nodes))
+        return any(one.scope != (0, 0) or self._sets.reaches_outside(one) for one in map(self.effects_of, nodes))
 
     def is_changed(self, name: str) -> bool:
-        """Return whether anything changes what is in the memory of a value."""
+        """Return whether a node writes to the memory of a value."""
         return self.is_acting and self._sets.find(name) in self._changed
 
     def is_one(self, found: Found) -> bool:
-        """Return whether one value of a pattern is one value of the graph, where a node does more than compute it."""
+        """Return whether each value of the pattern that has side effects matches exactly one node."""
         if not self.is_acting:
             return True
         pairs = {(id(part), node.name) for part, node in zip(found.parts, found.nodes, strict=True) if self.acts(node)}
         return len({part for part, _ in pairs}) == len(pairs) == len({name for _, name in pairs})
 
     def check_effects(self, rule: str, place: Match, made: Sequence[Node], *, any_effects: bool) -> None:
-        """Check that what a rule puts in the place of a match does what that did.
+        """Check that a replacement has the effects of the match.
 
         Raises:
-            RuleError: it does not, and the rule does not say that it may.
+            RuleError: the effects differ and the rule does not allow it, or either writes.
         """
         gone, new = _without_kept(*([node for node in nodes if self.acts(node)] for nodes in (place.found.distinct, made)))
         if not gone and not new:
             return
-        before, after = ([self.does(node) for node in nodes] for nodes in (gone, new))
+        before, after = ([self.effects_of(node) for node in nodes] for nodes in (gone, new))
         writes = any(one.writes or one.writes_slots or one.scope != (0, 0) for one in (*before, *after))
-        was, becomes = sorted(filter(None, map(_said, before))), sorted(filter(None, map(_said, after)))
+        was, becomes = sorted(filter(None, map(_in_words, before))), sorted(filter(None, map(_in_words, after)))
         if (was == becomes or any_effects) and not writes:
             return
         raise RuleError(
-            f"{rule} at {place.place}: what it matched {' and '.join(was) or 'only computes'},\n"
-            f"and what stands there instead {' and '.join(becomes) or 'only computes'}. A rule replaces operators by others\n"
-            "with the same effects, and none that write. Declare what an operator of a library does (px.declare), or say\n"
-            "any_effects=True where the rule is right all the same."
+            f"{rule} at {place.place}: the match {' and '.join(was) or 'is pure'}, but the replacement\n"
+            f"{' and '.join(becomes) or 'is pure'}. Both must have the same effects, and neither may write. Declare the effects\n"
+            "of library operators with px.declare(op, px.PURE), or pass any_effects=True to allow other random or ordered ones."
         )
 
     def shares_alike(self, roots: Sequence[Node], inner: Sequence[Node], made: Sequence[Node], results: Sequence[Ref]) -> bool:
-        """Return whether nobody can see that results share other memory than the roots of the match did."""
+        """Return whether the results alias the same observable memory as the roots of the match."""
         is_written = self.is_acting and bool(self._sets.written)
         seen = [is_written or root.name in self._escaping for root in roots]
         if not any(seen):
@@ -120,7 +119,7 @@ class Legality:
         for is_seen, root, result in zip(seen, roots, results, strict=True):
             before, old, _ = self._memory(Ref(root.name), inner)
             after, new, _ = self._memory(result, made)
-            # What may share memory, and may not, does so in the same runs only where it is the same operators.
+            # Operators that may or may not alias do so in the same runs only if they are the same operators.
             is_certain = all(map(is_view, (*old, *new))) or [_code(node) for node in old] == [_code(node) for node in new]
             if is_seen and (before != after or (before and not is_certain)):
                 return False
@@ -130,8 +129,8 @@ class Legality:
         return all(one.isdisjoint(other) for several in (were, are) for one, other in combinations(several, 2))
 
     def _memory(self, arg: Arg, among: Sequence[Node]) -> tuple[frozenset[object], list[Node], frozenset[object]]:
-        # The values from outside of some nodes, and the state, that a result of them may share memory with; through which nodes;
-        # and all that it may share memory with.  Results that one operator computes are new memory each.
+        # The outside values and the state that a result may alias; the nodes on the way; and all values that it may alias.
+        # Several results of one operator do not alias each other.
         nodes = {node.name: node for node in among}
         todo, seen, found = list(refs_in((arg,), ())), dict[str, None](), set[object]()
         while todo:
@@ -140,55 +139,55 @@ class Legality:
                 found.add(name)
             elif name not in seen:
                 seen[name] = None
-                does = self.does(nodes[name])
-                todo += () if self._is_other_type(nodes[name]) else does.aliases
-                found.update([("state", slot) for slot in does.aliases_slots])
+                effects = self.effects_of(nodes[name])
+                todo += () if self._is_other_type(nodes[name]) else effects.aliases
+                found.update([("state", slot) for slot in effects.aliases_slots])
         through = [nodes[name] for name in seen]
-        views = [node for node in through if self.does(node).aliases and not self._is_other_type(node)]
+        views = [node for node in through if self.effects_of(node).aliases and not self._is_other_type(node)]
         wholes = {node.projection[0] for node in views if node.projection is not None}
         return frozenset(found), views, frozenset({*found, *seen} - wholes)
 
     def _is_other_type(self, node: Node) -> bool:
-        # Whether it is a cast to another type than its operand has, which is new memory.
+        # Whether it casts to another dtype, which allocates memory.
         target = node.do.target if type(node.do) is Op else None
         if not isinstance(target, OpOverload) or schema_of(target).name != "aten::to":
             return False
-        given = arranged(target, node.args, dict(node.kwargs)) or {}
-        operand = given.get("self")
+        arguments = arranged(target, node.args, dict(node.kwargs)) or {}
+        operand = arguments.get("self")
         value = self.draft.value(operand.name) if type(operand) is Ref else None
-        dtype = given.get("dtype")
+        dtype = arguments.get("dtype")
         return isinstance(value, torch.Tensor) and isinstance(dtype, torch.dtype) and value.dtype is not dtype
 
     @cached_property
-    def does(self) -> Callable[[Node], NodeEffects]:
-        """Gives the effects of a node, of this graph or a new one."""
+    def effects_of(self) -> Callable[[Node], NodeEffects]:
+        """Returns the effects of a node of this graph, or of a new one."""
         return resolver(self.program, self.graph)
 
     def acts(self, node: Node) -> bool:
-        """Return whether a node does more than compute its value."""
+        """Return whether a node has side effects."""
         if type(node.do) is Op:
             return node.do.effects.acts
-        return type(node.do) is Call and evolve(self.does(node), **WITHOUT_SHARING) != NOTHING
+        return type(node.do) is Call and evolve(self.effects_of(node), **WITHOUT_SHARING) != NOTHING
 
     @cached_property
     def is_acting(self) -> bool:
-        """Whether any node does more than compute its value."""
+        """Whether any node has side effects."""
         if any(type(do) is Op and do.effects.acts for do in self.graph.distinct):
             return True
         return any(map(self.acts, self.graph.callers))
 
     @cached_property
     def _sets(self) -> Memory:
-        return Memory(self.program, self.name, [self.does(node) for node in self.graph.nodes])
+        return Memory(self.program, self.name, [self.effects_of(node) for node in self.graph.nodes])
 
     @cached_property
     def _changed(self) -> frozenset[object]:
         nodes = [node for node in self.graph.nodes if self.acts(node) and not (type(node.do) is Op and node.do.name == DETACH)]
-        return frozenset([key for node in nodes for key in self._sets.touched(self.does(node))])
+        return frozenset([key for node in nodes for key in self._sets.touched(self.effects_of(node))])
 
     @cached_property
     def _after(self) -> Mapping[int, set[int]]:
-        # Which nodes must come after each, wherever the graph stands.
+        # The nodes that must come after each node, at every call of the graph.
         found: dict[int, set[int]] = {number: set() for number in range(len(self.graph.nodes))}
         for path in self.paths():
             for after, earlier in enumerate(dependencies(self.program, self.graph, path=path)):
@@ -198,22 +197,22 @@ class Legality:
 
     @cached_property
     def _escaping(self) -> set[str]:
-        # The values whose memory others can see: what is returned, and what shares memory with it.
+        # The returned values, and all values that share memory with them.
         nodes = self.graph.by_name
-        return handed_out(self.graph, lambda name: self.does(nodes[name]).aliases if name in nodes else ())
+        return handed_out(self.graph, lambda name: self.effects_of(nodes[name]).aliases if name in nodes else ())
 
     # -- the place of a replacement ---------------------------------------------------------------------------------------------
 
     def place_of(self, found: Found, at: str, *, keeps_inner: bool) -> tuple[dict[str, Node], str] | str:
-        """Return the nodes that go with a match if nothing else uses them, and the node before which the replacement goes.
+        """Return the nodes to remove with a match if nothing else uses them, and the node to insert the replacement before.
 
         Args:
             found: the match.
-            at: the node of the graph where it was found.
-            keeps_inner: whether inner values that others use stay for them.
+            at: the node of the graph at which it was found.
+            keeps_inner: whether to keep inner values for their other users.
 
         Returns:
-            Both, or the reason why the match is not replaced.
+            Both, or the reason to skip the match.
         """
         if len(found.nodes) == 1:
             root = found.nodes[0]
@@ -227,47 +226,47 @@ class Legality:
         return BETWEEN if before is None else (inner, before)
 
     def _used(self, found: Found, inner: Mapping[str, Node], *, keeps_inner: bool) -> str:
-        # The other users of inner values, and whether an option keeps these values for them.
+        # Name the other users of inner values, and the option if it helps.
         roots = {root.name for root in found.roots}
         users = {name: [user.name for user in self._others(name, inner)] for name in inner if name not in roots}
-        said = [f"{name} by {', '.join(several)}" for name, several in users.items() if several]
-        said += [f"{name} by the caller" for name in users if not users[name] and self.draft.is_used_beyond(name, inner)]
+        uses = [f"{name} by {', '.join(several)}" for name, several in users.items() if several]
+        uses += [f"{name} by the caller" for name in users if not users[name] and self.draft.is_used_beyond(name, inner)]
         advice = "; keeps_inner=True keeps these values for them" if self._is_free(found, inner, keeps_inner=True) else ""
-        return f"other nodes use its inner values: {'; '.join(said)}{'' if keeps_inner else advice}"
+        return f"other nodes use its inner values: {'; '.join(uses)}{'' if keeps_inner else advice}"
 
     def _spot(self, found: Found, inner: Mapping[str, Node], at: str) -> str | None:
-        # The node before which the replacement goes: the last of the match, or for several results another.
+        # The node to insert the replacement before: the last of the match; with several results, maybe an earlier one.
         if not found.several:
             return found.nodes[0].name if self._is_movable(inner, at) else None
         span = self.draft.span(inner, found.nodes[0].name, at)
         if any(self.acts(node) for node in span if node.name not in inner):
             return None
-        # Before the first other user of a result, and behind all operands.
+        # Before the first other user of a result, and after all operands.
         roots, used = {root.name for root in found.roots}, operands_of(found)
         users = [number for number, node in enumerate(span) if node.name not in inner and not roots.isdisjoint(node.refs())]
         place = users[0] if users else len(span) - 1
         return None if any(node.name in used for node in span[place:]) else span[place].name
 
     def _inner(self, found: Found) -> dict[str, Node]:
-        # The nodes of a match; and what torch asserts about the types of inner values, and results of them that nothing uses,
-        # which go with them; where others use them, they stay.
+        # The nodes of a match, with assertions on the types of inner values and unused results of them, unless an inner value
+        # has other users.
         matched = {node.name: node for node in found.nodes}
         roots = {root.name for root in found.roots}
         checks = {user.name: user for name in matched if name not in roots
                   for user in self._others(name, matched) if self._is_idle(user)}  # fmt: skip
         if not checks:
             return matched
-        taken = matched | checks
+        removable = matched | checks
         unused = {name: check for name, check in checks.items()
-                  if not any(self.draft.is_used_beyond(name, taken) for name in check.refs())}  # fmt: skip
+                  if not any(self.draft.is_used_beyond(name, removable) for name in check.refs())}  # fmt: skip
         return matched | unused
 
     def _is_idle(self, user: Node) -> bool:
-        # Whether nothing is computed of a use: it asserts a type, or takes one of several results that nobody wants.
+        # Whether a user only asserts a type, or selects one of several results and is unused.
         return is_check(user) or (user.projection is not None and not self.draft.is_used_beyond(user.name, ()))
 
     def _is_free(self, found: Found, inner: Mapping[str, Node], *, keeps_inner: bool) -> bool:
-        # Inner values are used by the match alone, or stay for the others.
+        # Whether the match alone uses inner values, or these can stay for the others.
         roots = {root.name for root in found.roots}
         kept = [name for name in inner if name not in roots and self.draft.is_used_beyond(name, inner)]
         if not keeps_inner:
@@ -282,7 +281,7 @@ class Legality:
 
 
 def _without_kept(gone: Sequence[Node], new: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-    # The nodes of a match and those of its replacement, without those that the replacement keeps, as m.value does.
+    # The nodes of a match and of its replacement, without those that the replacement keeps (m.value).
     rest, left = list(new), list[Node]()
     for node in gone:
         same = [each for each in rest if each.do == node.do and same_arg((each.args, each.kwargs), (node.args, node.kwargs))]
@@ -297,9 +296,13 @@ def _code(node: Node) -> object:
     return node.do, node.args, node.kwargs
 
 
-def _said(does: NodeEffects) -> str:
-    # The effects of a node beside its result, in words; empty if it has none.
-    ordered = [f"is in order in {' '.join(key) or 'everything'}" for key in does.domains]
-    told = {"writes": does.writes or does.writes_slots, "draws random numbers": does.random, "is in order": does.ordered}
-    told.update(dict.fromkeys(ordered, True), completes=does.completes)
-    return ", ".join([words for words, holds in told.items() if holds])
+def _in_words(effects: NodeEffects) -> str:
+    # The side effects of a node; empty if it has none.
+    ordered = [f"is ordered in {' '.join(key) or 'everything'}" for key in effects.domains]
+    known = {
+        "writes": effects.writes or effects.writes_slots,
+        "draws random numbers": effects.random,
+        "is ordered": effects.ordered,
+    }
+    known.update(dict.fromkeys(ordered, True), completes=effects.completes)
+    return ", ".join([words for words, holds in known.items() if holds])

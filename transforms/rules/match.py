@@ -1,7 +1,7 @@
-"""``Match``: the nodes and values that a rule matched, for its condition and its replacement, and the state that these add.
+"""``Match``: the matched nodes and values, as conditions and replacements see them, and the state that these add.
 
-A body that several modules share is rewritten once where they all agree.  A rule that depends on the module (``m.path``,
-``m.tensor``, new state) is applied for each; where the results differ, the body gets one version for each (``application.py``).
+A body that several modules share is rewritten once if they all agree.  A rule that depends on the module (``m.path``,
+``m.tensor``, new state) is applied per module; if the results differ, the body gets several versions (``application.py``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COPYING = frozenset([f"aten.{name}.default" for name in ("lift_fresh_copy", "lif
 
 @define(eq=False)
 class Notes:
-    """What was read and made at one match, for one instance."""
+    """The reads and new state of one match, for one instance."""
 
     by_instance: bool = False
     """Whether the result may differ between the modules that share the body."""
@@ -44,9 +44,9 @@ class Notes:
     reads: dict[str, None] = Factory(dict)
     """The reads of dropped state, and the nodes that compute constants and numbers of the pattern."""
     generators: list[torch.Tensor] = Factory(list)
-    """The states of torch's generators when the replacement was called, or brought new state the last time."""
+    """The states of torch's generators when the replacement was called, or last added state."""
     looked: bool = False
-    """Whether a replacement depends on more than its operands: it may write something else elsewhere."""
+    """Whether the replacement depends on more than its operands, and so cannot be cached."""
 
 
 class _Arguments(dict[str, Any]):
@@ -56,7 +56,7 @@ class _Arguments(dict[str, Any]):
 
 @frozen(eq=False)
 class Match:
-    """A match of a rule: the values of its variables, and the nodes that its operators are.
+    """A match of a rule: the values of its variables, and the nodes of its operators.
 
     Conditions on sizes hold where the program's own constraints prove them.
 
@@ -74,7 +74,7 @@ class Match:
     instance: int = field(repr=False)
     found: Found
     variables: Sequence[str] = ()
-    """The variables of the rule: one that is in an alternative that did not match is None."""
+    """The variables of the rule; None for those of an alternative that did not match."""
     notes: Notes = field(factory=Notes, repr=False, init=False)
     operands: Operands = field(init=False, repr=False)
 
@@ -95,13 +95,13 @@ class Match:
 
     @property
     def path(self) -> str:
-        """The module that is called here, from the root; each of them in turn where they share a body."""
+        """The path of the called module; where modules share a body, the rule is applied once for each path."""
         self.notes.by_instance = self.notes.looked = True
         return self.paths[self.instance]
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The modules that share the code here, from the root."""
+        """The paths of the modules that share this body."""
         self.notes.looked = True
         return tuple([join(path, self._owner) if self._owner else path for path in self.scope.paths])
 
@@ -111,18 +111,18 @@ class Match:
 
     @property
     def root(self) -> Node:
-        """The node whose value is replaced; the last one in the graph where there are several."""
+        """The node whose value is replaced; the last one in the graph if there are several."""
         self.notes.looked = True
         return self.found.nodes[0]
 
     @property
     def roots(self) -> tuple[Node, ...]:
-        """The nodes whose values are replaced, in the order of the pattern."""
+        """The nodes that are replaced, in the order of the pattern."""
         return self.found.roots
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The matched nodes, the root first, each once."""
+        """The distinct matched nodes, the root first."""
         self.notes.looked = True
         return self.found.distinct
 
@@ -131,12 +131,12 @@ class Match:
         """The place of the root, for messages."""
         return place_of(self.found.nodes[0])
 
-    # -- what is there ----------------------------------------------------------------------------------------------------------
+    # -- reading the match ------------------------------------------------------------------------------------------------------
 
     def __getitem__(self, variable: str) -> Arg:
-        """Return what a variable matched: the use of a value, or a number, a type, a list as it is.
+        """Return the argument that a variable matched: a reference to a value, a number, a type, or a list.
 
-        It is None where the variable is in a term of ``any_of`` that did not match.
+        Returns None if the variable is in a term of ``any_of`` that did not match.
 
         Raises:
             NamingError: the rule has no such variable.
@@ -148,14 +148,14 @@ class Match:
         self.notes.looked |= isinstance(found, Ref | tuple)
         return found
 
-    def given(self, arg: Arg) -> Any:
-        """Return an argument as an operand of a replacement; a value of the program needs a fake value."""
+    def operand(self, arg: Arg) -> Any:
+        """Return an argument as an operand of a replacement."""
         if type(arg) is Ref:
             return self.operands.of(arg, self._known(arg))
         if isinstance(arg, tuple):
-            given = [self.given(one) for one in arg]
-            return given if type(arg) is Items else type(arg)(given)
-        return evolve(arg, value=self.given) if isinstance(arg, Through) else arg
+            items = [self.operand(one) for one in arg]
+            return items if type(arg) is Items else type(arg)(items)
+        return evolve(arg, value=self.operand) if isinstance(arg, Through) else arg
 
     def _known(self, arg: Ref) -> Any:
         value = self._val(arg)
@@ -166,7 +166,7 @@ class Match:
         return value
 
     def arg(self, what: Any) -> Any:
-        """Return the argument behind a variable, a value, or the name of a value.
+        """Return the argument of a variable, a value, or the name of a value.
 
         Raises:
             NamingError: nothing has that name.
@@ -190,17 +190,17 @@ class Match:
         return Ref(what)
 
     def val(self, what: Any) -> Any:
-        """Return the fake value of a value, or of the name of one; None if unknown; anything else is returned as it is."""
+        """Return the fake value of a value or a name of a value, None if unknown; return anything else unchanged."""
         arg = self._arg(what)
         value = self._val(arg)
-        # In a replacement its sizes are computed with.
-        return self.given(arg) if type(arg) is Ref and value is not None and self.operands.are_recorded else value
+        # A replacement may compute with its sizes.
+        return self.operand(arg) if type(arg) is Ref and value is not None and self.operands.are_recorded else value
 
     def _val(self, arg: Any) -> Any:
         if type(arg) is not Ref:
             return arg
         known = self.scope.draft.value(arg.name)
-        if known is None and len(self.scope.paths) > 1:  # it may be known of each instance: they differ there
+        if known is None and len(self.scope.paths) > 1:  # the instances may have distinct known values
             self.notes.by_instance = True
             known = self.scope.values_at(self.instance).get(arg.name)
         return known
@@ -224,7 +224,7 @@ class Match:
         return join(self.scope.paths[self.instance], slot)
 
     def _slot(self, what: Any) -> str | None:
-        # As the body names it.
+        # Under the name in the body.
         arg = self.arg(what)
         node = self.scope.node_of(arg.name) if type(arg) is Ref else None
         if node is not None:
@@ -240,14 +240,14 @@ class Match:
         return None if slot is None else self.scope.state.tensor(slot)
 
     def constant(self, what: Any, *, buffers: bool = False, parameters: bool = False) -> Any:
-        """Return the tensor that a value always is, a copy of state included; None if there is none, or something writes it.
+        """Return the constant tensor that a value reads or copies; None if it is not constant.
 
-        The nodes that copy it go with the match, where nothing else uses them.
+        The nodes that copy the tensor are removed with the match if nothing else uses them.
 
         Args:
             what: a value, or its name.
-            buffers: whether persistent buffers are constants too, for programs into which no others are loaded.
-            parameters: whether parameters are, for programs that are not trained either.
+            buffers: treat persistent buffers as constants too; only safe if you never load others.
+            parameters: treat parameters as constants too; only safe if you neither train nor load others.
         """
         arg, passed = self.arg(what), dict[str, None]()
         while type(arg) is Ref:
@@ -265,30 +265,30 @@ class Match:
 
     @property
     def value(self) -> Any:
-        """The value of the root as it was, which its operator still computes (pass ``once=True`` to the rule)."""
+        """The original value of the root; its operator stays in the program (pass ``once=True`` to the rule)."""
         self.notes.looked = True
         return self.operands.of(KEPT, self._known(Ref(self.root.name)))
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """The argument of each parameter of the operator at the root, defaults included; of a module, each input of its body."""
+        """The arguments of the root operator by parameter, defaults included; for a module, by input of its body."""
         self.notes.looked = True
         do, args = self.root.do, self.root.args
         if type(do) is Call:
             found: Mapping[str, Any] = dict(zip([each.name for each in self.program.graphs[do.graph].inputs], args, strict=True))
         else:
             found = (arranged(do.target, args, dict(self.root.kwargs)) if type(do) is Op else None) or {}
-        return _Arguments({name: self.given(arg) for name, arg in found.items()})
+        return _Arguments({name: self.operand(arg) for name, arg in found.items()})
 
     def match(self, pattern: Callable[..., Any], what: Any) -> tuple[Any, ...] | None:
-        """Match one of the values further: its operators are part of the match from then on.
+        """Match an operand against another pattern, and add its operators to the match.
 
         Args:
-            pattern: plain torch code over variables, as of a rule.
+            pattern: a function in plain torch code; its parameters are variables.
             what: an operand of the replacement.
 
         Returns:
-            The value of each variable, in order; None where the pattern does not match.
+            The value of each variable, in order; None if the pattern does not match.
         """
         traced = Pattern.of(pattern)
         for found in Search(self.scope.node_of).match(traced.results[0], self.arg(what)):
@@ -301,47 +301,47 @@ class Match:
                 for node, part in zip(found.nodes, found.parts, strict=True):
                     more = more if node.name in here else more.with_nodes([node], part)
                 object.__setattr__(self, "found", more)  # the match grows while the replacement runs
-                return tuple([self.given(found.values[name]) for name in traced.variables])
+                return tuple([self.operand(found.values[name]) for name in traced.variables])
         return None
 
-    def traced(self, rule: Any, given: Sequence[Any]) -> Template | None:
-        """Return what the replacement of a rule computes of operands; None where it leaves the match as it is.
+    def traced(self, rule: Any, operands: Sequence[Any]) -> Template | None:
+        """Trace the replacement of a rule on operands; None if it skips the match.
 
         Raises:
-            RuleError: it depends on the contents of a value, or it fails.
+            RuleError: the replacement depends on the contents of a value, or raises.
         """
         names = [name for node in self.found.nodes for name in (node.name, *node.refs())]
         if len(self.scope.paths) > 1 and any(self.scope.draft.value(name) is None for name in names):
-            self.scope.values_at(self.instance)  # worked out now: while the replacement is recorded nothing else may run
+            self.scope.values_at(self.instance)  # computed now: nothing else may run while the replacement is recorded
         self.notes.generators = generator_states()
         count, may_leave = len(self.found.several), rule.may_leave
 
         def trace() -> Any:
-            return (self.operands.traced(lambda: rule.replacement(self, *given), count, may_leave=may_leave),)
+            return (self.operands.traced(lambda: rule.replacement(self, *operands), count, may_leave=may_leave),)
 
         try:
             made = unguarded(self.scope.fakes.mode.shape_env, trace)
         except PurefxError:
             raise
         except FAKE_REFUSALS as error:
-            raise RuleError("the replacement depends on the contents of a value, which only a run knows") from error
+            raise RuleError("the replacement depends on the contents of a value, which are known only at run time") from error
         except Exception as error:
             raise RuleError(f"the replacement raised {_with_line(error, rule.replacement)}") from error
         has_constants = any(isinstance(source, torch.Tensor) for source in self.operands.sources)
         if has_constants and not all(map(torch.equal, self.notes.generators, generator_states())):
             raise RuleError(
-                "the replacement draws a tensor now, so each run would have the same numbers; draw when the program runs\n"
+                "the replacement draws random numbers once, so every run would use the same ones; draw in the program\n"
                 "(torch.rand_like(x), or m.call(torch.ops.aten.rand, [3, 4]) with any_effects=True), or use m.buffer"
             )
         if made is None and not may_leave:
-            raise RuleError("a comparison of sizes is decided only when the program runs: look at them in `where=`")
-        return None if made is None else made[0]  # what is not proven does not hold
+            raise RuleError("the replacement compares sizes or values that are known only at run time; compare sizes in `where=`")
+        return None if made is None else made[0]  # a match with an unproven comparison is skipped
 
     def holds(self, where: Callable[[Match], bool] | None) -> bool:
-        """Return whether the values are those of the pattern, and a condition holds.
+        """Return whether the values fit the pattern, and a condition holds.
 
         Raises:
-            RuleError: the condition fails.
+            RuleError: the condition raises.
         """
         try:
             is_true = unguarded(self.scope.fakes.mode.shape_env, lambda: holds(self) and (where is None or bool(where(self))))
@@ -349,27 +349,27 @@ class Match:
             raise
         except Exception as error:
             raise RuleError(f"where= raised {_with_line(error, where)}") from error
-        return bool(is_true)  # a comparison that is not proven is false
+        return bool(is_true)  # an unproven comparison is false
 
-    # -- what is made -----------------------------------------------------------------------------------------------------------
+    # -- building the replacement -----------------------------------------------------------------------------------------------
 
     def call(self, op: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the value that an operator computes when the program runs.
 
         Args:
-            op: an operator without a function of torch, as of a library of yours, or one that makes a tensor.
-            args: values and arguments.
-            kwargs: those that are passed by name.
+            op: an operator without a torch function, such as one of your libraries, or one that makes a tensor.
+            args: positional arguments.
+            kwargs: keyword arguments.
         """
         with self.operands.called():
             return op(*args, **kwargs)
 
     def parameter(self, name: str, value: torch.Tensor) -> Any:
-        """Return a new parameter of the module that is called here.
+        """Add a parameter to the module of the match, and return it.
 
         Args:
-            name: of the attribute; it is numbered where it is taken.
-            value: its tensor; where modules share the body, the tensor of each.
+            name: the name of the attribute; a number is appended if it exists.
+            value: the tensor; if modules share the body, one for each.
 
         Raises:
             RuleError: the value is not a tensor.
@@ -377,12 +377,12 @@ class Match:
         return self._new(name, SlotKind.PARAMETER, parameter_of(_checked(name, value)))
 
     def buffer(self, name: str, value: torch.Tensor, *, persistent: bool = True) -> Any:
-        """Return a new buffer of the module that is called here.
+        """Add a buffer to the module of the match, and return it.
 
         Args:
-            name: of the attribute; it is numbered where it is taken.
-            value: its tensor; where modules share the body, the tensor of each.
-            persistent: whether ``state_dict`` has it.
+            name: the name of the attribute; a number is appended if it exists.
+            value: the tensor; if modules share the body, one for each.
+            persistent: whether ``state_dict`` contains the buffer.
 
         Raises:
             RuleError: the value is not a tensor.
@@ -390,7 +390,7 @@ class Match:
         return self._new(name, SlotKind.BUFFER, _checked(name, value).detach(), persistent=persistent)
 
     def read(self, name: str) -> Any:
-        """Return state of the program: an attribute of the module that is called here, or ``"/a.b"`` from the root.
+        """Return state of the program: an attribute of the module of the match, or ``"/a.b"`` from the root.
 
         Raises:
             RuleError: no such state exists, or the program returns its new contents instead of writing them.
@@ -402,14 +402,14 @@ class Match:
         return self.operands.of_state(Get(slot), self.program.state[found].value)
 
     def drop(self, what: Any) -> None:
-        """Drop the state that a value reads; it goes from the program once nothing reads it.
+        """Drop the state that a value reads; the program loses it once nothing reads it.
 
         Raises:
-            RuleError: the value reads none.
+            RuleError: the value reads no state.
         """
         slot, arg = self._slot(what), self.arg(what)
         if slot is None:
-            raise RuleError(f"{what!r} reads no state, so there is none to drop")
+            raise RuleError(f"m.drop: {what!r} reads no state")
         self.notes.dropped[slot] = self.notes.reads[arg.name] = None
 
     def _new(self, name: str, kind: SlotKind, value: torch.Tensor, *, persistent: bool = True) -> Any:
@@ -422,12 +422,12 @@ class Match:
 
 def _checked(name: str, value: Any) -> torch.Tensor:
     if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
-        raise RuleError(f"new state {name!r} is a tensor with numbers, not {value!r}; m.tensor(w) is the one that w reads")
+        raise RuleError(f"new state {name!r} is a tensor with numbers, not {value!r}; m.tensor(w) is the tensor that w reads")
     return value
 
 
 def _with_line(error: Exception, function: Any) -> str:
-    # The error of a function of the user, with the line in it.
+    # The error of a user's function, with its line.
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
     lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     where = f"\n  File {lines[-1].filename!r}, line {lines[-1].lineno}: {lines[-1].line}" if lines else ""
@@ -435,20 +435,20 @@ def _with_line(error: Exception, function: Any) -> str:
 
 
 def generator_states() -> list[torch.Tensor]:
-    """Return the states of torch's generators: they differ after a draw."""
+    """Return the states of torch's generators; a draw changes them."""
     others = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
     return [generator.get_state() for generator in (torch.default_generator, *others)]
 
 
 def check_current(program: Program, slot: str) -> None:
-    """Check that a read of state returns its current contents, wherever the read is.
+    """Check that a read of state returns its current contents, anywhere in the program.
 
     Raises:
-        RuleError: no such state exists; or the program returns its new contents, and computes with versions of them.
+        RuleError: no such state exists, or the program returns its new contents instead of writing them.
     """
     state = program.state
     if slot not in state:
-        raise RuleError(f"there is no state {slot!r} to read")
+        raise RuleError(f"m.read: the program has no state {slot!r}")
     outputs = program.signature.outputs
     returned = {state[spec.slot].storage for spec in outputs if type(spec) is StateMutation and spec.slot in state}
     if state[slot].storage in returned:

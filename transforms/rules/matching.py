@@ -1,9 +1,9 @@
-"""Matching: the ways in which a value of a graph is a part of a pattern, and the values of the variables there.
+"""Matching: find the ways in which a value of a graph matches a part of a pattern, and the values of the variables.
 
-Arguments are compared in the order of the schema; operands that commute are tried in both orders.  Conditions that depend on
-values (sizes, constants, indices) are checked when the operators are found (``holds``).
+Arguments are compared in the order of the schema; commutative operands are tried in both orders.  Conditions on values (sizes,
+constants, indices) are checked once the operators match (``holds``).
 
-Several results are found from the last of them that a walk over the graph comes to: the others are users of known values.
+For several results, the search starts at the last of them in a walk over the graph; the others are users of known values.
 """
 
 from __future__ import annotations
@@ -44,45 +44,45 @@ __all__ = ["Found", "Search", "check_results", "holds", "needs", "root_of", "roo
 NodeOf = Callable[[str], Node | None]
 
 Pairs = Sequence[tuple[Part, Arg]]
-"""Parts, and the arguments that they have to match."""
+"""Parts, and the arguments that they must match."""
 
 
 @frozen
 class Found:
-    """The values of the variables, and the nodes that the operators of a pattern are, the outermost first."""
+    """The values of the variables, and the nodes of the operators of a pattern, the outermost first."""
 
     values: Mapping[Any, Any] = field(factory=dict)
-    """Of variables by name, of other parts by the part."""
+    """The values of variables by name, and of other parts by the part."""
     nodes: tuple[Node, ...] = ()
     parts: tuple[Any, ...] = ()
-    """The part that each of the nodes was found as."""
+    """The part that each node matches."""
     several: tuple[Node, ...] = ()
-    """The nodes whose values are replaced, where a rule looks for several results."""
+    """The nodes to replace, if the pattern has several results."""
 
     @cached_property
     def distinct(self) -> tuple[Node, ...]:
-        """The nodes, each once, in however many places of the pattern it occurs."""
+        """The distinct nodes."""
         return tuple({node.name: node for node in self.nodes}.values())
 
     @property
     def roots(self) -> tuple[Node, ...]:
-        """The nodes whose values are replaced, in the order of the pattern; mostly the first of the nodes alone."""
+        """The nodes to replace, in the order of the pattern; for one result, the first node."""
         return self.several or self.nodes[:1]
 
     def has(self, node: Node, part: Part) -> bool:
-        """Return whether a node was found as a part."""
+        """Return whether a node matches a part."""
         return any(each is part and there is node for each, there in zip(self.parts, self.nodes, strict=True))
 
     def node_of(self, part: Part) -> Ref | None:
-        """Return the use of the value that a part was found as; None if it was found as no node."""
+        """Return a reference to the value that a part matches; None if it matches no node."""
         return next((Ref(there.name) for each, there in zip(self.parts, self.nodes, strict=True) if each is part), None)
 
     def with_nodes(self, nodes: Sequence[Node], part: Part) -> Found:
-        """Return it with more nodes."""
+        """Add nodes."""
         return Found(self.values, (*self.nodes, *nodes), (*self.parts, *[part] * len(nodes)), self.several)
 
     def with_value(self, key: Any, value: Any) -> Found:
-        """Return it with one more value."""
+        """Add a value."""
         return Found({**self.values, key: value}, self.nodes, self.parts, self.several)
 
 
@@ -92,12 +92,12 @@ NOWHERE = Found()
 class Search:
     """A search for patterns from one node of a graph.
 
-    Alternatives that fail whatever the variables are, are left out first.  Otherwise each alternative of an outer part would
-    search its inner parts again, to fail at the same place.
+    Alternatives that fail for all variables are excluded first; otherwise each alternative of an outer part would search its
+    inner parts again.
 
     Args:
         node_of: returns the node that computes a value; None for an input.
-        arguments: what is known of the arguments of nodes, by id.
+        arguments: a cache of the arguments of nodes, by id.
 
     >>> from purefx.ir.operators import op_of
     >>> y = Node("y", op_of(torch.ops.aten.add.Tensor), (Ref("a"), 1))
@@ -112,7 +112,7 @@ class Search:
         self._possible: dict[tuple[int, str], bool] = {}
 
     def match(self, part: Part, value: Arg, found: Found = NOWHERE) -> Iterator[Found]:
-        """Find the ways in which a value is a part, with what is found already."""
+        """Find the ways in which a value matches a part, given earlier matches."""
         kind = role(part)
         if kind == "operator" and self._may_be_number(part, value):
             kind = "amount"
@@ -122,14 +122,14 @@ class Search:
             case "variable":
                 yield from _same(part.target, value, found)
             case "any_of":
-                chosen = found.values.get(part)  # one that occurs in several places is the same one in all of them
+                chosen = found.values.get(part)  # all occurrences choose the same alternative
                 for number, each in enumerate(part.args):
                     if chosen in (None, number) and self.is_possible(each, value):
                         yield from self.match(each, value, found.with_value(part, number))
             case "operator" | "item" | "call" | "module":
                 node = self.node_of(value.name) if type(value) is Ref else None
                 if node is not None and found.has(node, part):
-                    yield found  # a value that the pattern uses in several places
+                    yield found  # a value that the pattern uses several times
                 elif node is not None:
                     ways = self._ways(part, node)
                     for pairs in ways if len(ways) == 1 else [each for each in ways if self._are_possible(each)]:
@@ -151,7 +151,7 @@ class Search:
                     yield found
 
     def _index(self, part: fx.Node, value: Arg, found: Found) -> Iterator[Found]:
-        # The operators of an index are those of a chain; `holds` compares them with those that torch calls for this index.
+        # The operators of an index form a chain; `holds` compares them with those that torch calls for this index.
         nodes: tuple[Node, ...] = ()
         while (node := self._node(value)) is not None and getattr(_target(node), "overloadpacket", None) in INDEXING:
             nodes, value = (*nodes, node), node.args[0]
@@ -159,7 +159,7 @@ class Search:
                 yield from self.match(part.args[0], value, found.with_value(part, (value, nodes)).with_nodes(nodes, part))
 
     def _through(self, part: fx.Node, value: Arg, found: Found) -> Iterator[Found]:
-        # One that occurs in several places is the same value in all of them, with one chain.
+        # All occurrences are the same value, with one chain.
         if part in found.values:
             yield from _same(part, value, found)
             return
@@ -170,14 +170,14 @@ class Search:
                 yield from self.match(whole, each, bound)
 
     def _chains(self, part: fx.Node, value: Arg) -> list[tuple[Arg, tuple[Node, ...]]]:
-        # The values behind one, the furthest first, each with the nodes that lead to it.
+        # The values that a chain may end at, the furthest first, each with the nodes on the way.
         found: list[tuple[Arg, tuple[Node, ...]]] = [(value, ())]
         while (node := self._node(found[-1][0])) is not None and looks_through(part, node):
             found.append((node.args[0], (*found[-1][1], node)))
         return found[::-1]
 
     def is_possible(self, part: Part, value: Arg) -> bool:
-        """Return whether a value is a part if its variables may be anything, another value at each place."""
+        """Return whether a value may match a part, if each use of a variable may match another value."""
         match role(part):
             case "any_of":
                 return any(self.is_possible(each, value) for each in part.args)
@@ -215,7 +215,7 @@ class Search:
         return node if node is not None and type(node.do) is Op else None
 
     def _ways(self, part: Any, node: Node) -> Sequence[Pairs]:
-        # The pairs that have to match for a node to be a part: in one way, two, or none.
+        # The pairs that must match for a node to match a part: in one way, two, or none.
         kind, target = role(part), _target(node)
         if kind == "module":
             return [[]] if type(node.do) is Call else []
@@ -229,13 +229,13 @@ class Search:
         if kind == "call" or not orders:
             return [[]] if orders else []
         if id(node) not in self._arguments:
-            given = arranged(target, node.args, dict(node.kwargs)) or {}
-            self._arguments[id(node)] = node, {name: _spelled_out(name, value) for name, value in given.items()}
-        given = self._arguments[id(node)][1]
-        return [[(each, given[name]) for name, each in order] for order in orders] if given else []
+            arguments = arranged(target, node.args, dict(node.kwargs)) or {}
+            self._arguments[id(node)] = node, {name: _spelled_out(name, value) for name, value in arguments.items()}
+        arguments = self._arguments[id(node)][1]
+        return [[(each, arguments[name]) for name, each in order] for order in orders] if arguments else []
 
     def _all(self, pairs: Pairs, found: Found) -> Iterator[Found]:
-        # Each pair in order; where one does not match, the pairs before it are tried in other ways.
+        # Match the pairs in order, with backtracking.
         ways: list[Iterator[Found]] = [iter([found])]
         while ways:
             found = next(ways[-1], NOWHERE)
@@ -249,12 +249,12 @@ class Search:
     # -- several results --------------------------------------------------------------------------------------------------------
 
     def results(self, pattern: Pattern, node: Node, users_of: Callable[[str], Sequence[Node]]) -> Iterator[Found]:
-        """Find the ways in which a node is the result of a pattern, or the last of several.
+        """Find the ways in which a node matches the result of a pattern, or the last of several.
 
         Args:
-            pattern: of a rule.
-            node: of the graph.
-            users_of: returns the nodes that use a value and may be one of the other results, in order.
+            pattern: the pattern of a rule.
+            node: a node of the graph.
+            users_of: returns the users of a value that may be other results, in order.
         """
         if not pattern.is_tuple:
             yield from self.match(pattern.results[0], Ref(node.name))
@@ -267,26 +267,26 @@ class Search:
     def _with_others(self, parts: Sequence[Part], roots: Mapping[int, Node], found: Found, users_of: Any) -> Iterator[Found]:
         if len(roots) == len(parts):
             results = tuple([roots[number] for number in range(len(parts))])
-            if operands_of(found).isdisjoint([root.name for root in results]):  # operands of a replacement are not replaced by it
+            if operands_of(found).isdisjoint([root.name for root in results]):  # a replacement cannot replace its own operands
                 yield evolve(found, several=results)
             return
-        taken = {node.name for node in roots.values()}
+        used = {node.name for node in roots.values()}
         for number, part in enumerate(parts):
             if number not in roots and (names := _candidates(part, found, users_of, {})) is not None:
                 for name in names:
                     node = self.node_of(name)
-                    if node is not None and name not in taken:
+                    if node is not None and name not in used:
                         for more in self.match(part, Ref(name), found):
                             yield from self._with_others(parts, {**roots, number: node}, more, users_of)
                 return
 
 
 def _candidates(part: Any, found: Found, users_of: Any, done: dict[int, Any]) -> list[str] | None:
-    # The values that may be a part, as users of what is known; None where nothing in it is.
+    # The values that may match a part, as users of known values; None if the part contains no known value.
     if id(part) in done:
         return cast("list[str] | None", done[id(part)])
-    there = found.values.get(part.target) if role(part) == "variable" else found.node_of(part)
-    result: list[str] | None = [there.name] if type(there) is Ref else None
+    match = found.values.get(part.target) if role(part) == "variable" else found.node_of(part)
+    result: list[str] | None = [match.name] if type(match) is Ref else None
     if result is None and role(part) in ("operator", "item", "index", "any_of", "list"):
         several = [_candidates(each, found, users_of, done) for each in inner(part)]
         known = [names for names in several if names is not None]
@@ -303,20 +303,20 @@ def _candidates(part: Any, found: Found, users_of: Any, done: dict[int, Any]) ->
 
 
 def operands_of(found: Found) -> set[str]:
-    """Return the names of the values that variables are."""
+    """Return the names of the values that variables match."""
     return set(refs_in(tuple(found.values.values()), ()))
 
 
 def check_results(name: str, parts: Sequence[Part]) -> None:
-    """Check that the results of a pattern can be found together.
+    """Check that the results of a pattern can be matched together.
 
     Raises:
-        RuleError: one of them occurs twice, is no operator, or has no value in common with the others.
+        RuleError: a result occurs twice, is not an operator, or shares no value with the others.
     """
     for each in parts:
         list(roots_of(each))
     if len({id(part) for part in parts}) < len(parts):
-        raise RuleError(f"{name} returns one value twice: return it once, and let the replacement return one value for it")
+        raise RuleError(f"{name} returns one value twice: return it once, in the pattern and in the replacement")
     values = [{each for each in subparts(part) if role(each) in ("variable", "operator", "item", "index")} for part in parts]
     apart = [
         part
@@ -324,9 +324,7 @@ def check_results(name: str, parts: Sequence[Part]) -> None:
         if all(own.isdisjoint(other) for other in values if other is not own)
     ]
     if apart and len(parts) > 1:
-        raise RuleError(
-            f"{name} also looks for {shown(apart[-1])}, which has no value in common with the others: write two rules"
-        )
+        raise RuleError(f"{name} also matches {shown(apart[-1])}, which shares no value with the other results: write two rules")
 
 
 # -- operators and their arguments -----------------------------------------------------------------------------------------------
@@ -340,7 +338,7 @@ def _same(key: Any, value: Any, found: Found) -> Iterator[Found]:
 
 
 def _paired(part: Sequence[Part], value: Any) -> Pairs | None:
-    # The items of a list with those of another; `*rest` is any number of them.
+    # Pair the items of two lists; `*rest` matches any number of items.
     if not isinstance(value, list | tuple):
         return None
     at = next((number for number, each in enumerate(part) if role(each) == "rest"), None)
@@ -355,10 +353,10 @@ def _paired(part: Sequence[Part], value: Any) -> Pairs | None:
 
 
 def roots_of(part: Part) -> Iterator[Any]:
-    """Return the overloads that a part can be, ``getitem`` for one of several results, and ``Call`` for a module.
+    """Return the overloads that a part can match, ``getitem`` for one of several results, and ``Call`` for a module.
 
     Raises:
-        RuleError: it may be a variable, or a literal: such a rule would match everywhere.
+        RuleError: the part may be a variable or a literal, and would match everywhere.
     """
     match role(part):
         case "any_of":
@@ -372,11 +370,11 @@ def roots_of(part: Part) -> Iterator[Any]:
         case "module":
             yield Call
         case _:
-            raise RuleError(f"a rule looks for operators, and {shown(part)} is not one: it would match everywhere")
+            raise RuleError(f"the result of a pattern must be an operator: {shown(part)} would match everywhere")
 
 
 def needs(pattern: Pattern) -> Collection[frozenset[int]]:
-    """Return the operators without which a pattern matches nowhere: sets of ids, and a graph needs one of each set."""
+    """Return the operators that a match needs, as sets of ids: a graph needs one of each set."""
     found: dict[Any, set[frozenset[int]]] = {}
     for part in pattern.graph.nodes:
         operands = [found[each] for each in part.all_input_nodes]
@@ -410,13 +408,13 @@ COMMUTING: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "__and__", "__or__", "__xor__"), ("self", "other")),
     **dict.fromkeys(("logaddexp", "logaddexp2", "hypot", "fmax", "fmin", "gcd", "lcm"), ("self", "other")),
 }
-"""Operators of which two parameters may change places."""
+"""Operators that commute in two parameters."""
 
 WITHOUT_MEANING = frozenset({"cudnn_enable", "cudnn_enabled"})
-"""Parameters that choose a kernel: torch fills them in from a global switch, which the exporter turns off."""
+"""Parameters that choose a kernel: torch sets them from a global switch, which the exporter turns off."""
 
 LEFT_OUT: Mapping[str, Any] = {"pin_memory": False, "layout": torch.strided, "device": torch.device("cpu")}
-"""The value that torch writes for an argument that was left out, where the schema says None."""
+"""The value that torch writes for a missing argument whose default in the schema is None."""
 
 
 def _spelled_out(name: str, value: Any) -> Any:
@@ -424,7 +422,7 @@ def _spelled_out(name: str, value: Any) -> Any:
 
 
 def _orders(wanted: Any, target: Any) -> list[list[tuple[str, Part]]]:
-    # The argument of each parameter of an overload, in each order of the operands; nothing if the pattern has another operator.
+    # The argument of each parameter of an overload, in each order of the operands; empty if the pattern has another operator.
     if target not in wanted.overloads:
         return []
     parts = wanted.overloads[target]
@@ -439,17 +437,17 @@ NUMBERS = frozenset({int, float})
 
 
 def is_same_number(one: Any, other: Any) -> bool:
-    """Return whether one number is written as an integer and as a floating-point number, without the loss of a bit."""
+    """Return whether an integer and a floating-point number are exactly equal."""
     if type(one) is type(other) or type(one) not in NUMBERS or type(other) not in NUMBERS or one != other:
         return False
     return abs(other) <= 2**53 and copysign(1, one) == copysign(1, other)
 
 
-# -- what depends on values ------------------------------------------------------------------------------------------------------
+# -- conditions on values --------------------------------------------------------------------------------------------------------
 
 
 def holds(m: Any) -> bool:
-    """Return whether the values of a match are those of the pattern: sizes, constants, indices, types of numbers, modules.
+    """Return whether the values of a match fit the pattern: sizes, constants, indices, types of numbers, modules.
 
     Args:
         m: the match.
@@ -473,7 +471,7 @@ def _parts_hold(m: Any) -> Iterator[bool]:
             m.notes.by_instance |= len(m.scope.paths) > 1
             yield part.meta["module"].is_at(node, m.scope.paths[m.instance], m.program)
         elif role(part) == "operator" and (numbers := _numbers(part)):
-            # A number of another type is the same beside floating-point tensors alone.
+            # Numbers of distinct types are equivalent only beside floating-point tensors.
             types = {(type(each), each) for each in _numbers(node)}
             is_retyped = any(is_same_number(one, each) for one in numbers for _, each in types if (type(one), one) not in types)
             yield not is_retyped or any(map(_is_floating, [m.val(Ref(name)) for name in node.refs()]))
@@ -490,7 +488,7 @@ def _is_known(m: Any, part: Part, value: Any) -> bool:
     wanted = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
     if len(values) != len(wanted) or not all(map(_is_same_fact, wanted, map(m.val, values))):
         return False
-    # The nodes that compute numbers go with a match that nobody else uses.
+    # The nodes that compute numbers are removed with the match if they have no other users.
     todo = [*values]
     while todo:
         value = todo.pop()
@@ -508,7 +506,7 @@ def _is_same_fact(known: Any, value: Any) -> bool:
 
 
 def _computed(part: Part, m: Any) -> Any:
-    # The value of a part where it matched: a fake value, or a number; None if it is not known.
+    # The value that a part matched: a fake value or a number; None if unknown.
     while role(part) == "any_of":
         part = part.args[m.found.values[part]] if part in m.found.values else None
     if not isinstance(part, fx.Node):
@@ -534,7 +532,7 @@ def _computed(part: Part, m: Any) -> Any:
 
 
 def _is_index(m: Any, part: fx.Node, value: Arg, nodes: Sequence[Node]) -> bool:
-    # Whether nodes are the operators that torch calls for an index of a value.
+    # Whether nodes are the operators that torch calls to index a value.
     whole, index = m.val(value), _computed(part.args[1], m)
     if not isinstance(whole, torch.Tensor):
         return False
@@ -556,9 +554,9 @@ def _is_index(m: Any, part: fx.Node, value: Arg, nodes: Sequence[Node]) -> bool:
 
 
 def _literals(target: Any, args: Any, kwargs: Any, number: Callable[[Any], Any]) -> list[Any]:
-    # The arguments behind the value, with numbers in place of uses.
-    given = [number(each) for each in [*(arranged(target, args, kwargs) or {}).values()][1:]]
-    return [str(each) if isinstance(each, torch.SymInt) else each for each in given]
+    # The arguments after the first, with numbers for references.
+    rest = [number(each) for each in [*(arranged(target, args, kwargs) or {}).values()][1:]]
+    return [str(each) if isinstance(each, torch.SymInt) else each for each in rest]
 
 
 def _is_floating(value: Any) -> bool:

@@ -1,7 +1,7 @@
-"""``NewState``: the state that rules and edits add and drop, gathered until the program is made.
+"""``NewState``: collects the state that rules and edits add and drop, until the program is built.
 
-A name is free at all instances of a body before it is taken, so that one read serves them all.  A slot is dropped when nothing
-reads it any more; state that is still read, written or promised to a caller stays.
+A new name is free at all instances of a body, so one read serves them all.  A slot is dropped when nothing reads it any more;
+state that is still read, written or promised to a caller stays.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Addition", "NewState", "as_staged", "parameter_of"]
 
 @frozen(eq=False)
 class Addition:
-    """A piece of state that a replacement brings: what it is, for one instance."""
+    """New state of a replacement, for one instance."""
 
     kind: SlotKind
     value: torch.Tensor
@@ -37,10 +37,10 @@ class Addition:
 
 
 class NewState:
-    """What changes in the state of a program, and what is known of it meanwhile.
+    """Pending changes of the state of a program.
 
     Args:
-        program: it has the state before.
+        program: the program before the changes.
     """
 
     def __init__(self, program: Program) -> None:
@@ -61,26 +61,26 @@ class NewState:
     def _written(self) -> frozenset[int]:
         # The memory that the program writes; rules add no writes.
         program, main = self.program, self.program.main
-        does = summary(main, node_effects(program, main))
+        effects = summary(main, node_effects(program, main))
         inputs = {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
-        slots = {*does.writes_slots, *(inputs[name] for name in does.writes if name in inputs)}
+        slots = {*effects.writes_slots, *(inputs[name] for name in effects.writes if name in inputs)}
         slots.update(spec.slot for spec in program.signature.outputs if type(spec) is StateMutation)
         return frozenset(self.state[slot].storage for slot in slots if slot in self.state)
 
     def tensor(self, slot: str) -> torch.Tensor | None:
-        """Return the tensor that is always read from a slot; None if there is none, or the program writes it."""
+        """Return the tensor of a slot; None if the slot has no tensor, or the program writes it."""
         found = self.added.get(slot) or self.state.slots.get(slot)
         if found is None or not isinstance(found.value, torch.Tensor):
             return None
         return found.value if slot in self.added or found.storage not in self._written else None
 
     def constant(self, slot: str, *, buffers: bool, parameters: bool) -> torch.Tensor | None:
-        """Return the tensor that a slot always has, whatever is trained or loaded; None if there is none.
+        """Return the tensor of a slot that neither training nor loading changes; None if they may.
 
         Args:
-            slot: from the root.
-            buffers: whether persistent buffers count as well, though others may be loaded.
-            parameters: whether parameters count as well, though they are trained and loaded.
+            slot: its name from the root.
+            buffers: include persistent buffers, although others may be loaded.
+            parameters: include parameters, although they are trained and loaded.
         """
         value, state = self.tensor(slot), self.state
         if value is None:
@@ -100,19 +100,19 @@ class NewState:
         return value
 
     def free(self, owner: str, word: str, paths: Iterable[str], taken: Iterable[str] = ()) -> str:
-        """Return a name for a slot that is free at all instances of a body, as the body writes it.
+        """Return a slot name, relative to a body, that is free at all its instances.
 
         Args:
-            owner: the module that has it, as the body writes it.
-            word: the wanted name; it is numbered where it is taken.
+            owner: the module that has the slot, relative to the body.
+            word: the preferred name; a number is appended if it exists.
             paths: the instances.
-            taken: names of the body that are taken besides.
+            taken: further names that are used in the body.
 
         Raises:
-            RuleError: it cannot be the name of an attribute.
+            RuleError: the name is not a valid attribute name.
         """
         if not word.isidentifier():
-            raise RuleError(f"{word!r} cannot be the name of state: it is an attribute of a module, one word")
+            raise RuleError(f"{word!r} cannot be the name of state: use a valid attribute name, without dots")
         places, used, number = tuple(paths), set(taken), 0
         name = nested(owner, word)
         while name in used or any(self._is_taken(join(path, name)) for path in places):
@@ -124,16 +124,16 @@ class NewState:
         return slot in self.state or slot in self.added or slot in self._modules
 
     def add(self, path: str, additions: Mapping[str, Addition]) -> None:
-        """Add what one instance of a body has from now on, by the names that the body writes."""
+        """Add state to one instance of a body, by names relative to the body."""
         for name, new in additions.items():
             self.added[join(path, name)] = self._ids.slot(new.value, new.kind, persistent=new.persistent)
 
     def drop(self, path: str, slots: Iterable[str]) -> None:
-        """Drop state of one instance, by the names that the body writes, under each name that nothing reads."""
+        """Drop state of one instance, by names relative to the body, with all its unread names."""
         self.dropped.update(dict.fromkeys([join(path, slot) for slot in slots]))
 
     def applied(self, program: Program) -> Program:
-        """Return a program with the state that is added, and without what is dropped and not read any more."""
+        """Return a program with the added state, and without dropped state that nothing reads."""
         if self.added:
             program = with_slots(program, self.added)
             self.program, self.state, self.added = program, program.state, {}
@@ -146,7 +146,7 @@ class NewState:
 
 
 def parameter_of(value: Any) -> Any:
-    """Return a tensor as a parameter that is trained, if its numbers can be; itself if it is one.
+    """Return a tensor as a parameter, trainable if its dtype allows; a parameter itself is returned unchanged.
 
     >>> parameter_of(torch.ones(2)).requires_grad, parameter_of(torch.ones(2, dtype=torch.int8)).requires_grad
     (True, False)
@@ -157,7 +157,7 @@ def parameter_of(value: Any) -> Any:
 
 
 def as_staged(program: Program) -> Program:
-    """Return a program that takes its state as inputs, if it did so before new state was read.
+    """Return a program with all its state as inputs, if it had state inputs before reads of new state were added.
 
     >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), ())})

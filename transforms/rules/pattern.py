@@ -44,7 +44,7 @@ PYTHON: Mapping[str, str] = {
     "truediv": "div", "mod": "remainder", "floordiv": "floor_divide", "and": "bitwise_and", "or": "bitwise_or",
     "xor": "bitwise_xor", "invert": "bitwise_not", "pos": "positive", "lshift": "__lshift__", "rshift": "__rshift__",
 }  # fmt: skip
-"""Operators of Python that have another name in aten."""
+"""Python operators that have another name in aten."""
 
 CASTS: Mapping[str, torch.dtype] = {
     **{name: getattr(torch, name) for name in ("float", "double", "half", "bfloat16", "int", "long", "bool", "short")},
@@ -63,32 +63,32 @@ INDEXING = tuple(getattr(torch.ops.aten, name) for name in ("select", "slice", "
 """The operators that torch exports for an index."""
 
 
-# -- what the user writes --------------------------------------------------------------------------------------------------------
+# -- pattern functions -----------------------------------------------------------------------------------------------------------
 
 
 class Unanswered(RuleError, TypeError):
-    """The pattern depends on a fact that is known only where a rule matches, or when the program runs."""
+    """The pattern depends on a fact that is known only at a match or at run time."""
 
 
 class Value(fx.Proxy):
-    """A value of a pattern: functions and methods of torch, and operators of Python, apply to it."""
+    """A value of a pattern; it records torch functions, methods and Python operators."""
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Record a function of torch; run one that is written in Python, to record the functions that it calls."""
+        """Record a torch function; run one that is written in Python, and record the functions that it calls."""
         if isinstance(function, FunctionType):
             return _followed(function, args, kwargs or {})
         return super().__torch_function__(function, types, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """Return a method, or the value of an attribute."""
+        """Return a method or the value of an attribute."""
         if name in TYPICAL and cast("Any", self.tracer).is_following:
             return TYPICAL[name]
         if name in ATTRIBUTES:
             return getattr(torch.ops.aten, ATTRIBUTES[name])(self)
         if name in CASTS or name in ("cpu", "cuda"):
             return lambda: self.to(CASTS.get(name, name))
-        if name == "norm":  # torch writes it in Python, and it is not the operator of its name
+        if name == "norm":  # a Python method of torch, other than the operator of that name
             return lambda *args, **kwargs: _followed(torch.Tensor.norm, (self, *args), kwargs)
         if name in ("shape", "dtype", "device", "ndim"):
             return self.tracer.create_proxy("call_function", getattr, (self, name), {})
@@ -99,7 +99,7 @@ class Value(fx.Proxy):
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """Return a cast."""
         where = args[0] if len(args) == 1 else None if args else kwargs.get("device")
-        if isinstance(where, str | torch.device) and "dtype" not in kwargs:  # the exporter writes the type too
+        if isinstance(where, str | torch.device) and "dtype" not in kwargs:  # the exporter writes the dtype too
             rest = {key: value for key, value in kwargs.items() if key != "device"}
             return torch.ops.aten.to.dtype_layout(self, dtype=self.dtype, device=torch.device(where), **rest)
         return self.tracer.create_proxy("call_method", "to", (self, *args), kwargs)
@@ -111,11 +111,11 @@ class Value(fx.Proxy):
         return torch.rsub(cast("Any", self), number)
 
     def __len__(self) -> int:
-        raise Unanswered("the length of a value is known only where a rule matches; write x.size(0), or a variable")
+        raise Unanswered("the length of a value is known only at a match; write x.size(0), or a variable")
 
 
 def _followed(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    # torch's Python functions pass a value that is not a tensor to its class; here their bodies run.
+    # torch's Python functions pass other values than tensors to their class; here their bodies run.
     tracer: Any = next(each.tracer for each in subparts(*args, *kwargs.values()) if isinstance(each, Value))
     before, tracer.is_following = tracer.is_following, True
     try:
@@ -126,18 +126,18 @@ def _followed(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, 
         names = [name for name in function.__code__.co_names if name in known and overloads_of(name)]
         raise RuleError(
             f"{function.__name__} depends on facts that a pattern does not know ({str(error).partition(chr(10))[0]});\n"
-            f"write the operator that it calls in the program, such as torch.ops.aten.{names[0] if names else '<name>'}"
+            f"write the operator that it exports to, such as torch.ops.aten.{names[0] if names else '<name>'}"
         ) from error
     finally:
         tracer.is_following = before
 
 
 class _Rank:
-    """The unknown number of dimensions of a value, which torch's functions compare with 0."""
+    """The unknown rank of a value, which torch's functions compare with 0."""
 
     def __eq__(self, other: object) -> bool:
         if other != 0:
-            raise TypeError("the number of dimensions of a value is known only where the rule matches")
+            raise TypeError("the rank of a value is known only at a match")
         return False
 
     __hash__ = None  # type: ignore[assignment]
@@ -146,7 +146,7 @@ class _Rank:
 TYPICAL: Mapping[str, Any] = {
     "layout": torch.strided, "device": torch.device("cpu"), "is_sparse": False, "ndim": _Rank(), "dim": _Rank,
 }  # fmt: skip
-"""What torch's functions see of a value."""
+"""The attributes of a value that torch's functions read."""
 
 
 def _without_overrides(function: FunctionType) -> Callable[..., Any]:
@@ -160,16 +160,16 @@ def _without_overrides(function: FunctionType) -> Callable[..., Any]:
 
 
 def any_of(*parts: Any) -> Any:
-    """Return a value that matches where one of several does; of tensors, the first.
+    """Return a value that matches any of several; called with tensors, return the first.
 
     Args:
-        parts: tried in this order.
+        parts: the alternatives, tried in this order.
 
     >>> Pattern.of(lambda x: any_of(torch.relu(x), x.clamp(0)))
     any_of(relu(x), clamp(x, 0))
 
     Raises:
-        RuleError: one of them is a function.
+        RuleError: an alternative is a function.
     """
     value = next((part for part in parts if isinstance(part, fx.Proxy)), None)
     if functions := [part for part in parts if callable(part) and not isinstance(part, fx.Proxy | torch.Tensor)]:
@@ -178,38 +178,38 @@ def any_of(*parts: Any) -> Any:
 
 
 def through(part: Any, chain: Any = None, *, views: bool = True, casts: bool = False) -> Any:
-    """Return a value that matches another one, or views and casts of it, however many.
+    """Return a value that matches another one, or any chain of views and casts of it.
 
     Args:
         part: the value at the end of the chain.
-        chain: a variable that is the chain: in the replacement ``chain(y)`` is the same views and casts of ``y``.
-        views: whether it looks through operators that return all elements in another order or shape (``view``, ``transpose``,
+        chain: a variable for the chain: in the replacement, ``chain(y)`` applies the same views and casts to ``y``.
+        views: look through operators that return all elements in another order or shape (``view``, ``transpose``,
             ``expand``, ``contiguous``).
-        casts: whether it looks through casts to another type.
+        casts: look through casts to another dtype.
 
     >>> Pattern.of(lambda x, shape: torch.exp(through(torch.relu(x), shape)))
     exp(through(relu(x), shape, True, False))
 
     Raises:
-        RuleError: it would look through nothing, or the chain is not a variable.
+        RuleError: both are False, or the chain is not a variable.
     """
     if not views and not casts:
         raise RuleError("px.through looks through views, casts or both: pass views=True or casts=True")
     if not isinstance(part, fx.Proxy):
-        return part  # a pattern that is run on tensors
+        return part  # a pattern called with tensors
     if chain is not None and not (isinstance(chain, fx.Proxy) and chain.node.op == "placeholder"):
-        raise RuleError(f"the chain of px.through is a variable of the pattern, not {chain!r}")
+        raise RuleError(f"the chain of px.through must be a variable of the pattern, not {chain!r}")
     return part.tracer.create_proxy("call_function", through, (part, chain, views, casts), {})
 
 
 def _rest(*_: Any) -> Any:
-    # Any number of items of a list: `[x, *rest]`.
-    raise AssertionError("never called: it is the target of a node of a pattern")
+    # Any number of list items: `[x, *rest]`.
+    raise AssertionError("never called: only the target of a pattern node")
 
 
 @frozen
 class ModuleCall:
-    """A call of a module, whatever its arguments are."""
+    """A call of a module, with any arguments."""
 
     glob: str | None
     type_name: str | None
@@ -217,7 +217,7 @@ class ModuleCall:
     __name__ = "module"
 
     def is_at(self, node: Node, path: str, program: Program) -> bool:
-        """Return whether a node of the body of a module calls a matching module; the path is that of the body."""
+        """Return whether a node calls a matching module; ``path`` is the module of the node."""
         if type(node.do) is not Call:
             return False
         called = join(path, node.do.instance.path)
@@ -228,21 +228,21 @@ class ModuleCall:
 
 
 def module(where: Any) -> ModuleCall:
-    """Return the ``at=`` of a rule that matches calls of modules, in a tree.
+    """Return the ``at=`` of a rule that matches calls of modules (apply ``outline`` first).
 
     Args:
-        where: the path of a module from the root, in which ``*`` and ``?`` match any characters; or a class of modules.
+        where: the path of a module from the root, in which ``*`` and ``?`` are wildcards; or a module class.
 
     >>> module("layers.*.mlp").glob, module(torch.nn.Linear).type_name
     ('layers.*.mlp', 'torch.nn.modules.linear.Linear')
 
     Raises:
-        RuleError: it is neither.
+        RuleError: ``where`` is neither.
     """
     if isinstance(where, type) and issubclass(where, torch.nn.Module):
         return ModuleCall(None, f"{where.__module__}.{where.__qualname__}")
     if not isinstance(where, str):
-        raise RuleError(f"px.module takes the path of a module, with * for any characters, or a class of modules, not {where!r}")
+        raise RuleError(f"px.module takes the path of a module, with * as a wildcard, or a module class, not {where!r}")
     return ModuleCall(where, None)
 
 
@@ -255,7 +255,7 @@ class _Tracer(fx.Tracer):
         self.root, self.graph = torch.nn.Module(), fx.Graph()
         self.tensor_attrs: dict[Any, str] = {}
         self.is_following = False
-        """Whether the body of a function of torch runs."""
+        """Whether the body of a torch function is running."""
 
     def proxy(self, node: fx.Node) -> Value:
         return Value(node, self)
@@ -267,8 +267,8 @@ class _Tracer(fx.Tracer):
             return iter([cast("Any", obj)[number] for number in range(count)])
         if kind not in ("variable", "amount"):
             raise RuleError(
-                "the number of results is not known in a rule: write parts[0], parts[1], or a, b = parts; any number of\n"
-                "values is a variable: torch.cat([x, *rest])"
+                "the number of results is not known in a rule: write parts[0], parts[1], or a, b = parts; to match any number\n"
+                "of values, use a variable: torch.cat([x, *rest])"
             )
         return iter([self.create_proxy("call_function", _rest, (obj,), {})])
 
@@ -278,7 +278,7 @@ class _Tracer(fx.Tracer):
 
 @frozen(eq=False)
 class Pattern:
-    """What a rule looks for.
+    """A traced pattern: its results and variables.
 
     >>> Pattern.of(lambda x: torch.relu(x + 1))
     relu(add(x, 1))
@@ -291,10 +291,10 @@ class Pattern:
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Pattern:
-        """Return the pattern that a function computes.
+        """Trace a function.
 
         Raises:
-            RuleError: the function depends on facts that only a run knows, or one of its operators is unknown.
+            RuleError: the function depends on facts that are known only at run time, or calls an unknown operator.
         """
         name, tracer = getattr(function, "__name__", "the pattern"), _Tracer()
         variables = variables_of(function)
@@ -303,8 +303,8 @@ class Pattern:
             made = function(*values)
         except TraceError as error:
             raise RuleError(
-                f"{name}: a rule cannot branch on a value or iterate over it, because nothing is computed; look at the\n"
-                "matched values in `where=`, and write parts[0] for one of several results"
+                f"{name}: a pattern cannot branch on a value or iterate over it; test matched values in `where=`,\n"
+                "and write parts[0] for one of several results"
             ) from error
         for node in tracer.graph.nodes:
             if node.op == "get_attr":
@@ -324,7 +324,7 @@ class Pattern:
 
 
 def pattern_at(operators: Any) -> Pattern:
-    """Return the pattern that matches wherever one of some operators or modules is called.
+    """Return a pattern that matches calls of any of some operators or modules.
 
     >>> pattern_at([torch.relu, torch.ops.aten.gelu.default])
     any_of(relu(...), gelu(...))
@@ -341,27 +341,27 @@ def pattern_at(operators: Any) -> Pattern:
 
 
 def variables_of(function: Callable[..., Any]) -> list[str]:
-    """Return the parameters of a function; each is a variable.
+    """Return the parameters of a function: its variables.
 
     Raises:
-        RuleError: it collects arguments, or has defaults.
+        RuleError: the function has ``*args``, ``**kwargs`` or defaults.
     """
     try:
         parameters = inspect.signature(function).parameters.values()
-    except ValueError as error:  # of many functions that are written in C
+    except ValueError as error:  # many functions that are written in C
         name = getattr(function, "__name__", "it")
         raise RuleError(f"{name} has no signature that Python can read; call it in a function: lambda x: {name}(x)") from error
     if any(one.kind is not one.POSITIONAL_OR_KEYWORD or one.default is not one.empty for one in parameters):
-        raise RuleError("each parameter of a rule is a variable: no defaults, no *args; a variable matches a list as well")
+        raise RuleError("each parameter of a rule is a variable: remove defaults and *args; a variable also matches a list")
     return [one.name for one in parameters]
 
 
-# -- what the nodes are ----------------------------------------------------------------------------------------------------------
+# -- roles of nodes --------------------------------------------------------------------------------------------------------------
 
 
 @frozen(eq=False)
 class Operator:
-    """An operator, in each of the overloads that its arguments fit."""
+    """An operator, with each overload that accepts its arguments."""
 
     name: str
     overloads: Mapping[Any, Mapping[str, Part]]
@@ -371,7 +371,7 @@ class Operator:
 
 
 def role(part: Part) -> str:
-    """Return the role of a part of a pattern: a variable, a tensor, an operator, an item, an index, an amount ..."""
+    """Return the role of a part: a variable, a tensor, an operator, an item, an index, an amount ..."""
     if not isinstance(part, fx.Node):
         return "list" if isinstance(part, list | tuple) else "literal"
     if "role" not in part.meta:
@@ -382,7 +382,7 @@ def role(part: Part) -> str:
 
 
 def operator_of(part: Part) -> Operator:
-    """Return the operator of a part whose role is that, or a call of any."""
+    """Return the operator of a part whose role is an operator or a call."""
     return cast("Operator", part.meta["operator"])
 
 
@@ -410,12 +410,12 @@ def _is_python(part: fx.Node) -> bool:
 
 
 def is_arithmetic(part: Part) -> bool:
-    """Return whether a part may be a number that is computed of variables, as in ``x.reshape(n * 2, -1)``."""
+    """Return whether a part may be a number computed from variables, as in ``x.reshape(n * 2, -1)``."""
     if role(part) in ("variable", "amount", "literal"):
         return True
     if not isinstance(part, fx.Node) or part.op != "call_function" or not _is_python(part):
         return False
-    if "arithmetic" not in part.meta:  # a value that is used twice is looked at once
+    if "arithmetic" not in part.meta:  # cached: values may be used several times
         part.meta["arithmetic"] = all(map(is_arithmetic, part.args))
     return cast("bool", part.meta["arithmetic"])
 
@@ -431,14 +431,14 @@ def _operator(part: fx.Node) -> Operator:
     fitting = {one: found for one in overloads if (found := _fitting(one, args, part.kwargs)) is not None}
     if not fitting:
         if "out" in part.kwargs:
-            raise RuleError(f"{name}(out=...) writes into a value, and a rule writes none: {INSTEAD}")
-        given = ", ".join([*map(shown, args), *[f"{key}={shown(value)}" for key, value in part.kwargs.items()]])
-        raise RuleError(f"no overload of {name} takes ({given}):\n  " + "\n  ".join(str(schema_of(one)) for one in overloads))
+            raise RuleError(f"{name}(out=...) writes into a value, and rules cannot write: {INSTEAD}")
+        call = ", ".join([*map(shown, args), *[f"{key}={shown(value)}" for key, value in part.kwargs.items()]])
+        raise RuleError(f"no overload of {name} takes ({call}):\n  " + "\n  ".join(str(schema_of(one)) for one in overloads))
     return Operator(name, fitting)
 
 
 def _fitting(overload: Any, args: Sequence[Part], kwargs: Mapping[str, Part]) -> dict[str, Part] | None:
-    # The argument of each parameter.  Which of several overloads a program calls is seen where it is matched.
+    # The argument of each parameter.  Only a match decides which of several overloads the program calls.
     found = arranged(overload, args, kwargs)
     if found is None and len(args) > 2 and takes_sizes(overload):
         found = arranged(overload, (args[0], [*args[1:]]), kwargs)  # x.reshape(2, 3) is x.reshape([2, 3])
@@ -446,7 +446,7 @@ def _fitting(overload: Any, args: Sequence[Part], kwargs: Mapping[str, Part]) ->
 
 
 def inner(part: Part) -> Sequence[Part]:
-    """Return the parts that a part is made of."""
+    """Return the operands of a part."""
     if isinstance(part, fx.Node):
         return [*part.args, *part.kwargs.values()]
     if isinstance(part, slice):
@@ -455,7 +455,7 @@ def inner(part: Part) -> Sequence[Part]:
 
 
 def subparts(*parts: Part) -> list[Part]:
-    """Return parts and all that they are made of, each object once."""
+    """Return parts and all their operands, each object once."""
     todo, found = [*reversed(parts)], dict[int, Any]()
     while todo:
         each = todo.pop()
@@ -487,13 +487,13 @@ def shown(part: Part, depth: int = 6) -> str:
 # -- operators and arguments by schema ------------------------------------------------------------------------------------------
 
 EQUIVALENT: Mapping[str, str] = {f"bitwise_{name}": f"__{name}__" for name in ("and", "or", "xor")}
-"""``x & y`` is exported as ``aten.__and__``, ``torch.bitwise_and(x, y)`` under its own name."""
+"""The exporter writes ``x & y`` as ``aten.__and__``, and ``torch.bitwise_and(x, y)`` as ``aten.bitwise_and``."""
 
-INSTEAD = "compute a new one (x + 1 for x.add_(1), torch.where or index_put for x[i] = y), and use that"
+INSTEAD = "compute a new value (x + 1 for x.add_(1), torch.where or index_put for x[i] = y)"
 
 
 def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
-    """Return the name of an operator, and its overloads that compute a new value.
+    """Return the name of an operator, and its overloads that do not write.
 
     >>> operator_named(torch.relu)
     ('relu', [<OpOverload(op='aten.relu', overload='default')>])
@@ -512,12 +512,12 @@ def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
         overloads = [one for one in several if _computes_tensors(one)]
     if not overloads:
         if isinstance(function, torch.nn.Module) or (isinstance(function, type) and issubclass(function, torch.nn.Module)):
-            raise RuleError(f"{kind_of(function)} is not an operator; px.module(its path or its class) matches calls of a module")
+            raise RuleError(f"{kind_of(function)} is not an operator; to match module calls, use px.module(path or class)")
         near = did_you_mean(name, dir(torch.ops.aten))
         raise RuleError(f"{name!r} is not an operator of aten{near}; write torch.ops.<library>.<operator>")
     found = [one for one in overloads if not any(each.is_written for each in parameters_of(one))]
     if not found:
-        raise RuleError(f"{name} writes into its arguments, and a rule looks for values and builds such: {INSTEAD}")
+        raise RuleError(f"{name} writes into its arguments, and rules cannot write: {INSTEAD}")
     return name, found
 
 
@@ -527,7 +527,7 @@ def _computes_tensors(overload: Any) -> bool:
 
 
 def takes_sizes(overload: Any) -> bool:
-    """Return whether the parameter after the tensor is a list of integers, which methods of torch also accept one by one.
+    """Return whether the parameter after the tensor is a list of integers, which torch methods also accept one by one.
 
     >>> takes_sizes(torch.ops.aten.reshape.default), takes_sizes(torch.ops.aten.relu.default)
     (True, False)
@@ -545,20 +545,20 @@ def arranged(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> d
     """
     parameters = parameters_of(overload)
     plain = [one.name for one in parameters if not one.kwarg_only]
-    given = dict(zip(plain, args, strict=False))
-    if len(args) > len(plain) or not given.keys().isdisjoint(kwargs):
+    named = dict(zip(plain, args, strict=False))
+    if len(args) > len(plain) or not named.keys().isdisjoint(kwargs):
         return None
-    given.update(kwargs)
+    named.update(kwargs)
     found: dict[str, Any] = {}
     for one in parameters:
-        if one.name not in given and not one.has_default:
+        if one.name not in named and not one.has_default:
             return None
-        found[one.name] = _converted(given.pop(one.name, one.default), one)
-    return None if given else found
+        found[one.name] = _converted(named.pop(one.name, one.default), one)
+    return None if named else found
 
 
 def _converted(value: Any, parameter: Parameter) -> Any:
-    # A list where one number is short for it, a float where an integer is, a device where its name is.
+    # Expand a number that abbreviates a list, and convert integers to floats and names to devices.
     if type(value) is list:
         return [*value]
     if type(value) is str and "Device" in parameter.kind:
@@ -577,7 +577,7 @@ VIEWS = frozenset([f"aten.{name}" for name in (
     "movedim", "numpy_T", "permute", "ravel", "reshape", "reshape_as", "squeeze", "swapaxes", "swapdims", "t", "transpose",
     "unflatten", "unsqueeze", "view", "view_as",
 )])  # fmt: skip
-"""Operators that return the elements of their operand in another order or shape, all of them: no selection, no conjugate."""
+"""Operators that return all elements of their operand in another order or shape: no selection, no conjugate."""
 
 CASTING = frozenset({"aten.to.dtype", "aten._to_copy.default", "aten.type_as.default"})
 
@@ -594,15 +594,15 @@ def looks_through(part: fx.Node, node: Node) -> bool:
 
 @frozen(repr=False)
 class Through:
-    """The views and casts that a pattern looked through; called, they are applied to another value."""
+    """The views and casts that a pattern looked through; call it to apply them to another value."""
 
     nodes: tuple[Node, ...] = field(eq=lambda nodes: tuple([(node.do, node.args[1:], node.kwargs) for node in nodes]))
     """The outermost first."""
     value: Callable[[Any], Any] = field(eq=False, default=lambda arg: arg)
-    """Returns the operand of the replacement for an argument of the program."""
+    """Returns the operand for an argument of the program."""
 
     def __call__(self, value: Any) -> Any:
-        """Return the same views and casts of another value."""
+        """Apply the same views and casts to another value."""
         for node in reversed(self.nodes):
             assert type(node.do) is Op
             args = [self.value(arg) for arg in node.args[1:]]

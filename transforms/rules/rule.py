@@ -31,7 +31,7 @@ LAWS = ("nothing that the rule looks for and may replace is left", "values of ne
 
 @frozen(slots=False)
 class RuleSet(Value):
-    """Rules that are applied together, until none of them matches; the first that matches a value is taken.
+    """Rules that are applied together until none matches; the first rule that matches a value replaces it.
 
     Called with a program it returns the rewritten program, the same object if nothing matched.
 
@@ -49,22 +49,22 @@ class RuleSet(Value):
     _saved: ClassVar[str] = "rules are functions: import the module that makes them where they are used"
     rules: tuple[Rule, ...]
     is_top_down: bool = field(default=False, kw_only=True, repr=False)
-    """Whether values are tried from the results of a graph to its inputs."""
+    """Whether to match values from the results of a graph to its inputs."""
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.rules, list | tuple) or not all(isinstance(each, Rule) for each in self.rules):
             raise ArgumentError("RuleSet takes a tuple of rules, made by px.rule; a + b is a set of two")
 
     def __add__(self, other: RuleSet) -> RuleSet:
-        """Return the rules of both, these first; top-down if one of the two is."""
+        """Return the rules of both sets, these first; top-down if either is."""
         if not isinstance(other, RuleSet):
             return NotImplemented
         return RuleSet((*self.rules, *other.rules), is_top_down=self.is_top_down or other.is_top_down)
 
     def top_down(self) -> RuleSet:
-        """Return the same rules, tried from the results of a graph to its inputs: a large pattern is found before a part of it.
+        """Return the same rules, matched from the results of a graph to its inputs: a large pattern before its parts.
 
-        By default operands are tried before what uses them, so that what is built for one is seen by the next.
+        By default operands are matched before their users, so a rule can match the replacement of an operand.
 
         >>> import torch, purefx as px
         >>> inner = px.rule(lambda x: torch.sin(x)).becomes(lambda m, x: torch.cos(x))
@@ -85,11 +85,11 @@ class RuleSet(Value):
 
         Args:
             program: any valid program; it is not changed.
-            fuel: how many matches may be replaced, by default all.
+            fuel: the maximum number of matches to replace; by default all.
 
         Raises:
-            RuleError: a replacement does not fit where it matched, has other effects, or the rules undo each other forever.
-            InvalidProgram: an operator of a replacement refuses its operands.
+            RuleError: a replacement does not fit its match, has other effects, or the rules do not terminate.
+            InvalidProgram: the operands of an operator in a replacement are invalid.
         """
         return self.transformation(program, fuel=fuel)
 
@@ -105,8 +105,8 @@ class RuleSet(Value):
         ...         y = torch.sin(x)
         ...         return torch.relu(y), y
         >>> rule = px.rule(lambda x: torch.relu(torch.sin(x))).becomes(lambda m, x: torch.tanh(x))
-        >>> told = rule.explain(px.import_ep(torch.export.export(Both(), (torch.ones(2),))))
-        >>> [(left.root.name, left.why) for left in told.left], told.replaced
+        >>> report = rule.explain(px.import_ep(torch.export.export(Both(), (torch.ones(2),))))
+        >>> [(left.root.name, left.why) for left in report.left], report.replaced
         ([('relu', 'other nodes use its inner values: sin by the caller; keeps_inner=True keeps these values for them')], ())
         """
         work = Application(a_program(program, "explain"), self, UNLIMITED, explains=True)
@@ -128,15 +128,15 @@ class RuleSet(Value):
 
     @property
     def name(self) -> str:
-        """The names of its rules."""
+        """The names of the rules."""
         return " + ".join([each.name for each in self.rules])
 
     @cached_property
     def index(self) -> Mapping[Any, tuple[Rule, ...]]:
-        """The rules by the operators that may be at their root.
+        """The rules, by the operators that may be their root.
 
         Raises:
-            RuleError: one of them has no replacement.
+            RuleError: a rule has no replacement.
         """
         found: dict[Any, tuple[Rule, ...]] = {}
         for each in self.rules:
@@ -152,7 +152,7 @@ class RuleSet(Value):
 
 @frozen(slots=False)
 class Rule(RuleSet):
-    """One rule: a pattern to look for, and a function that computes what replaces it.
+    """One rule: a pattern, and a function that computes its replacement.
 
     >>> import torch, purefx as px
     >>> softened = px.rule(lambda x: torch.relu(x))
@@ -162,50 +162,50 @@ class Rule(RuleSet):
 
     rules: tuple[Rule, ...] = field(init=False, repr=False, eq=False)
     written: Callable[..., Any]
-    """The function that it was written as."""
+    """The decorated function."""
     pattern: Pattern = field(repr=False)
     variables: tuple[str, ...]
     replacement: Callable[..., Any] | None = None
     where: Callable[[Match], bool] | None = field(default=None, repr=False)
     keeps_inner: bool = False
-    """Whether inner values that others use stay for them; otherwise such a place is left as it is."""
+    """Whether to keep inner values for their other users; otherwise such matches are skipped."""
     any_effects: bool = False
-    """Whether the replacement may draw, or be ordered, where the pattern is not, or the other way round."""
+    """Whether the replacement may draw or be ordered where the pattern does not, or the other way round."""
     once: bool = False
-    """Whether it does not match its own results."""
+    """Whether the rule skips its own results."""
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "rules", (self,))
 
     @property
     def name(self) -> str:
-        """The name of the function that it was written as."""
+        """The name of the decorated function."""
         return self.written.__name__
 
     @cached_property
     def needs(self) -> Collection[frozenset[int]]:
-        """The operators without which it matches nowhere: a graph needs one of each set, by id."""
+        """The operators that a match needs: a graph needs one of each set, by id."""
         return needs(self.pattern)
 
     @property
     def may_leave(self) -> bool:
-        """Whether its function may return None to leave a match as it is."""
+        """Whether the replacement may return None to skip a match."""
         return self.written is self.replacement
 
     def becomes(self, replacement: Callable[..., Any]) -> Rule:
-        """Set the replacement of the pattern, once; a decorator that returns the rule.
+        """Set the replacement of the pattern, once; use it as a decorator, which returns the rule.
 
         Args:
-            replacement: is called with the match and the value of each variable, in the order of the pattern; it returns a value,
-                computed with those, with functions of torch and with ``m.call``.
+            replacement: a function of the match and the value of each variable, in the order of the pattern.  It returns a value
+                that it computes with functions of torch and ``m.call``.
 
         Raises:
-            RuleError: its parameters are not ``m`` and the variables of the pattern, or there is a replacement already.
+            RuleError: its parameters are not ``m`` and the variables of the pattern, or the rule already has a replacement.
         """
         what = f"a function of ({', '.join(('m', *self.variables))}), in plain torch code"
-        given = tuple(variables_of(a_function(replacement, f"the replacement of {self.name}", what)))
-        if given[1:] != self.variables:
-            raise RuleError(f"{self.name}.becomes takes ({', '.join(('m', *self.variables))}), not ({', '.join(given)})")
+        parameters = tuple(variables_of(a_function(replacement, f"the replacement of {self.name}", what)))
+        if parameters[1:] != self.variables:
+            raise RuleError(f"{self.name}.becomes takes ({', '.join(('m', *self.variables))}), not ({', '.join(parameters)})")
         if self.replacement is not None:
             raise RuleError(f"{self.name} has a replacement already; write another rule")
         object.__setattr__(self, "replacement", replacement)  # set once, below the pattern; from then on the rule is complete
@@ -224,8 +224,8 @@ def rule(
 ) -> Any:
     """Make a rule from a pattern, a function of plain torch code; ``becomes`` adds its replacement.
 
-    Each parameter of the pattern is a variable.  It stands for any value, number or list, and for the same one wherever it
-    occurs.  The pattern is traced once: it may use functions and methods of torch, ``torch.ops`` and operators of Python.
+    Each parameter of the pattern is a variable.  It matches any value, number or list; all its uses match the same one.
+    The pattern is traced once: it may use functions and methods of torch, ``torch.ops`` and operators of Python.
     Arguments match by position, by name and with their defaults; operands of commutative operators match in both orders.
 
     Before, and after the rule below::
@@ -234,23 +234,23 @@ def rule(
         z = aten.relu.default(y)                z = aten.tanh.default(y)
 
     Args:
-        pattern: returns the value to replace, or a tuple of values to replace together.
+        pattern: a function that returns the value to replace, or a tuple of values to replace together.
         more: not accepted; pass the replacement to ``becomes``.
         where: a predicate on the match (sizes, dtypes, literals). Comparisons of symbolic sizes that cannot be proven count as
             false.
         keeps_inner: keep inner values of a match for their other users, which recomputes them; otherwise such a match is skipped.
         any_effects: allow a replacement that draws random numbers or is ordered where the pattern is not, or the other way round.
             Neither may write.
-        once: do not match what the rule has written itself in the same call.
-        at: an operator of torch, a list of them, or ``px.module``. The function is then called with each match of it, and
-            returns the replacement, or None to skip the match.
+        once: do not match nodes that the rule itself wrote in the same call.
+        at: an operator of torch, a list of them, or ``px.module``. The function then accepts each match, and returns the
+            replacement, or None to skip the match.
 
     Returns:
-        A ``Rule``; with options alone, a decorator that makes one.
+        A ``Rule``; without a pattern, a decorator that makes one.
 
     Raises:
-        RuleError: the pattern needs values that only a run knows, has no operator, or does not use a parameter.
-        ArgumentError: an argument has another type.
+        RuleError: the pattern needs values that are known only at run time, has no operator, or does not use a parameter.
+        ArgumentError: an argument has the wrong type.
 
     >>> import torch, purefx as px
     >>> @px.rule
@@ -272,11 +272,13 @@ def rule(
         )
 
     def make(function: Callable[..., Any]) -> Rule:
-        advice = "apply the rule that it makes, and not px.rule itself" if isinstance(cast("object", function), Program) else ""
+        advice = (
+            "apply the rule that px.rule returns, not px.rule itself" if isinstance(cast("object", function), Program) else ""
+        )
         a_function(function, "the pattern of px.rule", "a function, as in px.rule(lambda x: torch.relu(x))", advice)
         traced = Pattern.of(function) if at is None else pattern_at(at)
         if unused := {*traced.variables} - {each.target for each in traced.parts if role(each) == "variable"}:
-            raise RuleError(f"{function.__name__} does not use {', '.join(sorted(unused))}: nothing would bind it")
+            raise RuleError(f"{function.__name__} does not use {', '.join(sorted(unused))}: remove the parameter or use it")
         check_results(function.__name__, traced.results)
         return Rule(
             function,

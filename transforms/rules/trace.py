@@ -43,24 +43,24 @@ class Template:
     """The recorded operators of a replacement, over its operands."""
 
     nodes: Sequence[tuple[fx.Node, str, Any]]
-    """Each with its name and its operator."""
+    """The recorded nodes, each with a name and its operator."""
     results: Sequence[fx.Node]
     numbers: Mapping[fx.Node, int]
-    """The number of the operand that a node is."""
+    """The number of the operand of each placeholder."""
     sources: Sequence[Source]
     values_are_known: bool
 
     def at(
         self, root: Node, stack: Stack, operands: Sequence[Source], names: Names, meta: Meta
     ) -> tuple[list[Node], tuple[Ref, ...]]:
-        """Return the nodes with fresh names, and the results.
+        """Return nodes with fresh names, and the results.
 
         Args:
-            root: of the match.
-            stack: of the new nodes.
-            operands: in place of the sources.
-            names: those that are taken.
-            meta: of the new nodes.
+            root: the root of the match.
+            stack: the stack of the new nodes.
+            operands: replace the recorded sources.
+            names: the used names.
+            meta: the meta of the new nodes.
         """
         known: dict[fx.Node, Arg] = {}
         made: list[Node] = []
@@ -82,13 +82,13 @@ class Template:
 
 
 def _read(source: Source, root: Node, stack: Stack, names: Names, meta: Meta, made: list[Node]) -> Arg:
-    # An operand as an argument; new state is read, and the root is computed, by a node.
+    # An operand as an argument; reading new state and computing the root each add a node.
     if source is KEPT:
         made.append(root.evolve(name=names.fresh(stem_of(root.name))))
     elif type(source) is Get:
-        there = next((node for node in made if node.do == source), None)
-        if there is not None:
-            return Ref(there.name)
+        existing = next((node for node in made if node.do == source), None)
+        if existing is not None:
+            return Ref(existing.name)
         made.append(Node(names.fresh(word_of(source.slot)), source, (), (), stack, meta))
     else:
         return source
@@ -105,12 +105,12 @@ class Operands:
     def __init__(self, values: FakeValues) -> None:
         self.values = values
         self.sources: list[Source] = []
-        self._given: list[Any] = []
+        self._operands: list[Any] = []
         self._by_source: dict[Any, Any] = {}
         self._by_id: dict[int, Source] = {}
         self._recorder: Recorder | None = None
         self.is_called = False
-        """Whether an operator is called that draws, or makes a tensor, when the program runs."""
+        """Whether ``m.call`` is running: its operators are recorded even without fake operands."""
 
     def of(self, source: Source, value: Any) -> Any:
         """Return the operand for a source: a separate fake tensor, or the number itself.
@@ -122,14 +122,14 @@ class Operands:
         key = id(source) if isinstance(source, torch.Tensor) else source
         if key not in self._by_source:
             with self.paused():
-                given = _copy(value)
-            self._by_source[key] = given
-            self._given.append(given)
+                operand = _copy(value)
+            self._by_source[key] = operand
+            self._operands.append(operand)
             self.sources.append(source)
-            for each in given if isinstance(given, list | tuple) else [given]:
+            for each in operand if isinstance(operand, list | tuple) else [operand]:
                 self._by_id[id(each)] = source
             if self._recorder is not None:
-                self._recorder.operand(given)
+                self._recorder.operand(operand)
         return self._by_source[key]
 
     def of_state(self, source: Source, tensor: torch.Tensor) -> Any:
@@ -140,7 +140,7 @@ class Operands:
 
     @property
     def are_recorded(self) -> bool:
-        """Whether a replacement is computed with them now."""
+        """Whether a replacement is being traced."""
         return self._recorder is not None
 
     def source_of(self, value: Any) -> Source:
@@ -152,27 +152,27 @@ class Operands:
         return nullcontext() if self._recorder is None else self._recorder.paused()
 
     def traced(self, function: Callable[[], Any], count: int, *, may_leave: bool) -> Template | None:
-        """Return the operators that a function calls on operands; None if it returns None.
+        """Record the operators that a function calls on operands; None if it returns None.
 
         Args:
             function: torch code.
-            count: how many results it has; 0 for one that is not in a tuple.
-            may_leave: whether None means that the match stays as it is.
+            count: the number of results; 0 for one result outside a tuple.
+            may_leave: whether the function may return None to skip the match.
 
         Raises:
-            RuleError: it returns something else.
+            RuleError: the function returns anything else.
         """
         self._recorder = Recorder()
         try:
             with without_kernels(self.values.mode), self._recorder.recording():
-                for given in self._given:
-                    self._recorder.operand(given)
+                for operand in self._operands:
+                    self._recorder.operand(operand)
                 with _Apart(self):
                     made = function()
             if made is None and may_leave:
                 return None
             if count and (not isinstance(made, list | tuple) or len(made) != count):
-                raise RuleError(f"a replacement of {count} results returns a tuple of as many, not {made!r}")
+                raise RuleError(f"a replacement of {count} results returns a tuple of {count} values, not {made!r}")
             return self._template([self._result(each) for each in (cast("Any", made) if count else [made])])
         finally:
             self._recorder = None
@@ -186,7 +186,7 @@ class Operands:
             if len(wholes) == len(value) and len(set(wholes)) == 1:
                 node = wholes[0]  # type: ignore[assignment]
         if node is None:
-            raise RuleError(f"a replacement returns one value that it computes or was given, not {value!r}")
+            raise RuleError(f"a replacement returns an operand or a value that it computes, not {value!r}")
         return cast("fx.Node", node)
 
     def _template(self, results: Sequence[fx.Node]) -> Template:
@@ -205,7 +205,7 @@ class Operands:
 
     @contextmanager
     def called(self) -> Generator[None]:
-        """Record operators that make a tensor, which otherwise run at once and give a constant."""
+        """Record operators that make a tensor; otherwise they run at once and return a constant."""
         self.is_called = True
         try:
             yield
@@ -214,7 +214,7 @@ class Operands:
 
 
 class _Apart(TorchFunctionMode):
-    """Runs what computes with real tensors alone at once, and makes constants of real tensors beside fake ones."""
+    """Runs functions of real tensors at once, and turns real tensors beside fake ones into constants."""
 
     def __init__(self, operands: Operands) -> None:
         super().__init__()
@@ -242,7 +242,7 @@ class _Apart(TorchFunctionMode):
 
 
 def _copy(value: Any) -> Any:
-    # Several values of a program may have one fake value; operands are distinct by identity.
+    # Several values of a program may share a fake value, but operands are distinct by identity.
     if isinstance(value, list | tuple):
         return [_copy(each) for each in value]
     return value.detach() if isinstance(value, torch.Tensor) else value
@@ -253,13 +253,13 @@ def _word(target: Any) -> str:
 
 
 def _makes_sizes(node: fx.Node) -> bool:
-    # Whether torch makes symbols of new sizes for a value.
+    # Whether torch creates symbols for new sizes.
     tags = getattr(node.target, "tags", ())
     return torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
 
 
 def described(value: Any) -> Hashable:
-    """Return the properties of a value that decide about results of operators."""
+    """Return the properties of a value that affect operators."""
     if isinstance(value, FakeTensor):
         return value.dtype, tuple(map(str, value.shape)), tuple(map(str, value.stride())), value.fake_device
     if isinstance(value, list | tuple):

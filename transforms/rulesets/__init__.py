@@ -1,7 +1,4 @@
-"""The rule sets of the library: attention, algebra, fusions.
-
-They are ordinary rules; ``rules/`` defines what a rule is.
-"""
+"""The rule sets of the library: attention, algebra, fusions.  They are ordinary rules (``rules/``)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Identities that hold to the last bit: for floating point numbers with NaN, infinities and the sign of zero, and for integers.
+"""Bit-exact identities: for floating-point numbers, including NaN, infinities and the sign of zero, and for integers.
 
-What holds within a tolerance, or but for the sign of a NaN, is in ``fusions.py``.
+``fusions.py`` has those that hold within a tolerance, or up to the sign of a NaN.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _cast(x: Any, dtype: Any) -> Any:
 
 
 def _holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
-    # Whether every number of one type is one of the other.
+    # Whether the wide type represents every number of the narrow one.
     if narrow == wide or narrow is torch.bool:
         return True
     if wide.is_complex or narrow.is_complex or wide is torch.bool:
@@ -46,7 +46,7 @@ def _holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
 
 
 def _is_lossless(m: Match) -> bool:
-    # Numbers that do not fit are cut off in ways of their own, so of those only what is no wider than before becomes whole.
+    # Out-of-range casts from floating point to integers depend on the source type.
     before, between, after = m.dtype("x"), m["a"], m["b"]
     if before is None or not isinstance(between, torch.dtype) or not isinstance(after, torch.dtype):
         return False
@@ -63,13 +63,13 @@ def _is_back(m: Match) -> bool:
 
 
 def _is_real(m: Match) -> bool:
-    # A number becomes a complex one beside complex ones: infinity times its imaginary part is NaN, and zeros lose their sign.
+    # Beside complex tensors a number becomes complex: infinity times its imaginary part is NaN, and zeros lose their sign.
     dtype = m.dtype("x")
     return dtype is not None and not dtype.is_complex and alike(m)
 
 
 def _is_signed(m: Match) -> bool:
-    # Of complex numbers, which sign a NaN has depends on that of the parts.
+    # The sign of a complex NaN depends on those of its parts.
     dtype = m.dtype("x")
     return dtype is not None and dtype.is_signed and not dtype.is_complex
 
@@ -79,7 +79,7 @@ def _is_one(m: Match) -> bool:
 
 
 def _is_zero(m: Match) -> bool:
-    # Without the sign that takes it from zeros.
+    # Positive zero: subtracting -0.0 changes the sign of zeros.
     return type(m["zero"]) in (int, float) and m["zero"] == 0 and math.copysign(1, m["zero"]) > 0 and _is_real(m)  # type: ignore[arg-type]
 
 
@@ -131,4 +131,4 @@ MATRICES = RuleSet((
 ))  # fmt: skip
 
 algebra = ARITHMETIC + layout + MATRICES
-"""All of them."""
+"""All exact identities."""

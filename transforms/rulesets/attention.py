@@ -1,8 +1,8 @@
-"""Attention that is written out becomes ``scaled_dot_product_attention``, which has fast kernels.
+"""Replace hand-written attention by ``scaled_dot_product_attention``, which has fast kernels.
 
-The scores are scaled or not, masked in one of several ways or not, and dropped at random or not; one rule for each combination.
-Operands are anything: permuted, cut into heads, of a cache.  Results are the same within a tolerance, with one difference that no
-tolerance covers: a row of scores that is masked everywhere with ``-inf`` gives zeros, and gave NaN.
+One rule exists for each combination of scaling, masking and dropout.  Operands may be any values: permuted, split into heads,
+read from a cache.  Results are the same within a tolerance, except for rows of scores that are masked everywhere with ``-inf``:
+they become zeros instead of NaN.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ aten: Any = torch.ops.aten
 attend = functional.scaled_dot_product_attention
 
 
-# -- what is looked for -------------------------------------------------------------------------------------------------------------
+# -- patterns -----------------------------------------------------------------------------------------------------------------------
 
 
 def _product(a: Any, b: Any) -> Any:
@@ -47,7 +47,7 @@ def _scores(q: Any, k: Any) -> Any:
 
 
 def _weights(scores: Any, dim: Any, q: Any, drop: Callable[[Any], Any]) -> Any:
-    # The scores may be exponentiated in a wider type, and come back to that of the operands before or after some are dropped.
+    # The softmax may use a wider type, and cast back to that of the operands before or after the dropout.
     scores = any_of(scores, *_casts(scores, q, scores), *_casts(scores.to(torch.float32), q, scores))
     wide = any_of(torch.softmax(scores.to(torch.float32), dim), torch.softmax(scores, dim, dtype=torch.float32))
     plain = any_of(torch.softmax(scores, dim), SAFE_SOFTMAX(scores, dim), wide)
@@ -56,7 +56,7 @@ def _weights(scores: Any, dim: Any, q: Any, drop: Callable[[Any], Any]) -> Any:
 
 
 def _casts(x: Any, q: Any, scores: Any) -> list[Any]:
-    # Which of them narrow too much is seen by their types.
+    # `_keeps_precision` skips casts that are too narrow.
     return [*[x.to(dtype) for dtype in (torch.float16, torch.bfloat16, torch.float32)], x.type_as(q), x.type_as(scores)]
 
 
@@ -85,37 +85,37 @@ DROPPED: dict[str, Callable[..., Any]] = {
 
 
 def _attention(scaled: str, masked: str, dropped: str) -> Rule:
-    # The rule of one combination; its variables are those of its parts.
+    # The rule of one combination, with the variables of its parts.
     parts = SCALED[scaled], MASKED[masked], DROPPED[dropped]
     options = _options(parts[0], 2), _options(parts[1], 1), _options(parts[2], 1)
     names = ["q", "k", "v", "dim", *[name for each in options for name in each]]
 
     def pattern(*values: Any) -> Any:
-        given = dict(zip(names, values, strict=True))
+        arguments = dict(zip(names, values, strict=True))
         q, k, v, dim = values[:4]
-        scale, mask, drop = ([given[name] for name in each] for each in options)
+        scale, mask, drop = ([arguments[name] for name in each] for each in options)
         scores = parts[1](parts[0](q, k, *scale), *mask)
         return _product(_weights(scores, dim, q, lambda weights: parts[2](weights, *drop)), v)
 
     def fused(m: Match, *values: Any) -> Any:
-        given = dict(zip(names, values, strict=True))
-        p = given.get("p", 0.0) if given.get("train") else 0.0
-        return attend(*values[:3], attn_mask=_mask(m, given), dropout_p=p, scale=_scale(m, given))
+        arguments = dict(zip(names, values, strict=True))
+        p = arguments.get("p", 0.0) if arguments.get("train") else 0.0
+        return attend(*values[:3], attn_mask=_mask(m, arguments), dropout_p=p, scale=_scale(m, arguments))
 
     pattern.__name__ = "_".join(["attention", *filter(None, (scaled, masked, dropped))])
     pattern.__signature__, fused.__signature__ = _signature(names), _signature(["m", *names])  # type: ignore[attr-defined]
     return rule(where=_is_attention)(pattern).becomes(fused)
 
 
-def _options(part: Callable[..., Any], given: int) -> list[str]:
-    return [*signature(part).parameters][given:]
+def _options(part: Callable[..., Any], start: int) -> list[str]:
+    return [*signature(part).parameters][start:]
 
 
 def _signature(names: list[str]) -> Signature:
     return Signature([Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names])
 
 
-# -- what must hold -----------------------------------------------------------------------------------------------------------------
+# -- conditions ---------------------------------------------------------------------------------------------------------------------
 
 
 def _is_attention(m: Match) -> bool:
@@ -155,7 +155,7 @@ def _turns_the_last_two(m: Match, rank: int) -> bool:
 
 
 def _keeps_precision(m: Match, dtype: torch.dtype) -> bool:
-    # Nothing is computed in a narrower type than that of the operands, and the result has it.
+    # No intermediate type is narrower than that of the operands, and the result has the latter.
     dtypes = [one for node in m.nodes if (one := m.dtype(Ref(node.name))) is not torch.bool]
     return (
         dtypes[0] == dtype
@@ -169,7 +169,7 @@ def _as_number(value: Any) -> float:
 
 
 def _number(m: Match, variable: str) -> float:
-    # A number as it stands, or a tensor that `torch.full` makes of one.
+    # A literal number, or the number of a scalar tensor that `torch.full` makes.
     value = m[variable]
     made = m.scope.node_of(value.name) if type(value) is Ref else None
     if made is not None and type(made.do) is Op and made.do.name == "aten.full.default" and m.shape(value) == ():
@@ -178,7 +178,7 @@ def _number(m: Match, variable: str) -> float:
 
 
 def _factor(m: Match) -> float | None:
-    # What the scores are multiplied by: once for each operator of the match that scales.
+    # The factor of the scores: the product over the scaling operators of the match.
     number, factor = _number(m, "scale"), 1.0
     for name in [node.do.name for node in m.found.distinct if type(node.do) is Op]:
         if name.startswith(("aten.mul.", "aten.div.")):
@@ -186,14 +186,14 @@ def _factor(m: Match) -> float | None:
     return factor if math.isfinite(factor) else None
 
 
-def _scale(m: Match, given: Any) -> float:
-    factor = _factor(m) if "scale" in given else 1.0
+def _scale(m: Match, arguments: Any) -> float:
+    factor = _factor(m) if "scale" in arguments else 1.0
     assert factor is not None
     return factor
 
 
 def _is_mask(m: Match, name: str) -> bool:
-    # A tensor that is as large as the scores at most, of their type or boolean.
+    # A tensor that broadcasts to the scores, of their dtype or boolean.
     shape, q, k = m.shape(name), m.shape("q"), m.shape("k")
     if not shape or q is None or k is None or len(shape) > len(q) or device_of(m.val(name)) != device_of(m.val("q")):
         return False
@@ -204,33 +204,33 @@ def _is_mask(m: Match, name: str) -> bool:
 
 
 def _hides(m: Match, dtype: torch.dtype) -> bool:
-    # Any score that the number is added to becomes that number.
+    # Whether adding the number to any score yields the number.
     fill = _number(m, "fill")
     return fill == -math.inf or fill * torch.finfo(dtype).eps <= -60
 
 
-# -- what stands there instead ------------------------------------------------------------------------------------------------------
+# -- replacement --------------------------------------------------------------------------------------------------------------------
 
 
-def _mask(m: Match, given: Any) -> Any:
-    if "fill" not in given:
-        return given.get("mask")
-    dtype = given["q"].dtype
-    fill = torch.tensor(_number(m, "fill"), dtype=torch.float64).to(dtype).item()  # what is too large for half precision is -inf
-    if "mask" in given:
-        return torch.where(given["seen"], given["mask"], given["mask"] + fill)
+def _mask(m: Match, arguments: Any) -> Any:
+    if "fill" not in arguments:
+        return arguments.get("mask")
+    dtype = arguments["q"].dtype
+    fill = torch.tensor(_number(m, "fill"), dtype=torch.float64).to(dtype).item()  # overflows to -inf in half precision
+    if "mask" in arguments:
+        return torch.where(arguments["seen"], arguments["mask"], arguments["mask"] + fill)
     if fill == -math.inf:
-        return given["seen"] if "seen" in given else given["hidden"].logical_not()
-    if "seen" in given:
-        return torch.full_like(given["seen"], fill, dtype=dtype).masked_fill(given["seen"], 0.0)
-    return torch.zeros_like(given["hidden"], dtype=dtype).masked_fill(given["hidden"], fill)
+        return arguments["seen"] if "seen" in arguments else arguments["hidden"].logical_not()
+    if "seen" in arguments:
+        return torch.full_like(arguments["seen"], fill, dtype=dtype).masked_fill(arguments["seen"], 0.0)
+    return torch.zeros_like(arguments["hidden"], dtype=dtype).masked_fill(arguments["hidden"], fill)
 
 
-# -- attention that is there already ------------------------------------------------------------------------------------------------
+# -- existing attention operators ---------------------------------------------------------------------------------------------------
 
 
 def _as_it_is(m: Match) -> float | None:
-    # The factor of attention that is there already.
+    # The factor of an existing attention operator.
     size = m.shape("q")
     default = size[-1] ** -0.5 if size and type(size[-1]) is int and size[-1] else math.nan
     scale = default if m["scale"] is None else _as_number(m["scale"])
@@ -241,7 +241,7 @@ def _is_scaled_before(m: Match) -> bool:
     by, scale = _as_number(m["by"]), _as_it_is(m)
     if scale is None or not math.isfinite(by) or by == 0 or not m.dtype("q") == m.dtype("k") == m.dtype("v"):
         return False
-    return m["causal"] is False or (by > 0 and scale > 0)  # what torch's kernels hide themselves is -inf times the factor
+    return m["causal"] is False or (by > 0 and scale > 0)  # torch's kernels hide causal scores as -inf times the factor
 
 
 @rule(where=_is_scaled_before)

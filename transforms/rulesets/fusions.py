@@ -1,7 +1,7 @@
-"""What is written out with several operators, and torch has as one: norms, activations, reductions; and batch norms folded into weights.
+"""Replace several operators by one of torch (norms, activations, reductions), and fold batch norms into weights.
 
-Results are the same within a tolerance, where what is written out does not overflow: ``log(exp(x) + 1)`` is infinite where
-``softplus(x)`` is a number.
+Results are the same within a tolerance, unless the original overflows: for large ``x``, ``log(exp(x) + 1)`` is infinite, but
+``softplus(x)`` is finite.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ aten: Any = torch.ops.aten
 
 
 def _near(m: Match, **wanted: float) -> bool:
-    # Whether numbers of the match are those of a formula, as far as people write them out.
+    # Whether numbers of the match are those of a formula, up to rounding in source code.
     found = {name: m[name] for name in wanted}
     return is_float(m) and all(
         type(found[name]) in (int, float) and math.isclose(found[name], number, rel_tol=1e-4)  # type: ignore[arg-type]
@@ -40,7 +40,7 @@ def _is_known(m: Match) -> bool:
     weight, mean, var, *rest = known = [m.tensor(one) for one in (m["w"], m["mean"], m["var"], *optional)]
     if not all(one is not None and one.is_floating_point() for one in known):
         return False
-    # Channels are the second dimension of what is normed: of one sample without a batch that is another one.
+    # Channels are the second dimension, which an unbatched sample does not have.
     is_batch = len(m.shape("x") or ()) == weight.dim() >= 2
     return is_batch and all(one.shape == weight.shape[:1] for one in (mean, var, *rest)) and _is_positive(var, m["eps"])
 
@@ -49,20 +49,20 @@ def _is_positive(var: torch.Tensor, eps: Any) -> bool:
     return var.is_meta or bool((var + eps > 0).all())
 
 
-def _folded(m: Match, **given: Any) -> tuple[Any, Any]:
-    # The weight and the bias of what a convolution or a linear function, and a batch norm behind it, compute together.
-    tensors: list[Any] = [None if given[name] is None else m.tensor(given[name]) for name in GIVEN]
+def _folded(m: Match, **arguments: Any) -> tuple[Any, Any]:
+    # The weight and the bias of a convolution or linear layer with a batch norm folded into it.
+    tensors: list[Any] = [None if arguments[name] is None else m.tensor(arguments[name]) for name in TENSORS]
     w, b, scale, shift, mean, var = tensors
-    by = torch.rsqrt(var.detach() + given["eps"]) * (1 if scale is None else scale.detach())
+    by = torch.rsqrt(var.detach() + arguments["eps"]) * (1 if scale is None else scale.detach())
     bias = ((0 if b is None else b.detach()) - mean.detach()) * by + (0 if shift is None else shift.detach())
-    for name in GIVEN:
-        if given[name] is not None:
-            m.drop(given[name])
+    for name in TENSORS:
+        if arguments[name] is not None:
+            m.drop(arguments[name])
     weight = w.detach() * by.reshape(-1, *[1] * (w.dim() - 1))
     return m.parameter("folded_weight", weight.to(w.dtype)), m.parameter("folded_bias", bias.to(w.dtype))
 
 
-GIVEN = ("w", "b", "scale", "shift", "mean", "var")
+TENSORS = ("w", "b", "scale", "shift", "mean", "var")
 
 
 def _conv_batch_norm(conv: Any) -> Rule:
@@ -95,7 +95,7 @@ BATCH_NORMS = RuleSet((*map(_conv_batch_norm, (torch.conv1d, torch.conv2d, torch
 
 
 def _size(m: Match) -> int | None:
-    # The size of the last dimension, where it is a number.
+    # The size of the last dimension, if it is static.
     shape = m.shape("x")
     return shape[-1] if shape and type(shape[-1]) is int and shape[-1] > 0 else None
 
@@ -188,7 +188,7 @@ def _is_even(m: Match) -> bool:
 
 
 def _has_part(m: Match) -> bool:
-    # A sum over dimensions that are divided by as many as there are.
+    # A sum over dimensions, divided by the number of their elements.
     shape, dims = m.shape("x"), m["dims"]
     if not shape or not isinstance(dims, list | tuple) or not dims or not is_float(m):
         return False
@@ -201,7 +201,7 @@ def _dims_of(m: Match) -> bool:
 
 
 def _softmax(x: Any, dims: Any) -> Any:
-    # What is divided, and what is summed, are the same alternative.
+    # The numerator and the sum are the same alternative.
     return any_of(*[one / torch.sum(one, dims, True) for one in (torch.exp(x), torch.exp(x - torch.amax(x, dims, True)))])
 
 
@@ -226,12 +226,12 @@ REDUCTIONS = RuleSet((
           lambda m: is_float(m) and len(m.shape("w") or ()) == 2 and m.shape("b") == m.shape("w")[:1] and m.dtype("b") == m.dtype("x")),  # type: ignore[index]
 ))  # fmt: skip
 
-# -- signs, equal but for the sign of what is not a number -------------------------------------------------------------------------
+# -- signs, equal up to the sign of NaN --------------------------------------------------------------------------------------------
 
 
 def _are_real(m: Match, *turned: str) -> bool:
-    # Of complex numbers, which zeros have a sign depends on the order of the operators.  A whole number whose sign is turned
-    # overflows in its own type: that is the same afterwards only where the result has that type.
+    # The signs of complex zeros depend on the order of the operators.  A negated integer wraps around in its own type, so the
+    # result must have the same type.
     result, dtypes = m.dtype(Ref(m.root.name)), {name: m.dtype(name) for name in "xy"}
     if any(dtype is None or dtype.is_complex for dtype in dtypes.values()):
         return False
@@ -243,7 +243,7 @@ def _is_turned(m: Match) -> bool:
 
 
 def _may_be_less(m: Match) -> bool:
-    # torch adds to booleans, and takes nothing from them.
+    # torch adds to booleans, but does not subtract from them.
     return _is_turned(m) and m.dtype("x") is not torch.bool
 
 
@@ -253,4 +253,4 @@ SIGNS = RuleSet((
 ))  # fmt: skip
 
 fusions = BATCH_NORMS + NORMS + ACTIVATIONS + REDUCTIONS + SIGNS
-"""All of them."""
+"""All fusions."""

@@ -1,7 +1,7 @@
-"""Identities of layout: what is reshaped, permuted, cut, joined and copied, and gives the same numbers with less.
+"""Layout identities: remove redundant reshapes, permutations, splits, concatenations and copies.
 
-Strides are not asked: those of an input are known when the program runs.  So what may be a view or a copy stays where the other
-would be seen.
+Strides of inputs are known only at run time.  So an operator that may return a view or a copy stays where the difference is
+observable.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Function = Callable[..., Any]
 
 
 def named(name: str, pattern: Function, replacement: Function, where: Callable[[Match], bool] | None = None) -> Rule:
-    """Return a rule that is one line of a table.
+    """Make a named rule from a pattern, a replacement and a condition.
 
     >>> named("neg_neg", lambda x: -(-x), lambda m, x: x)  # doctest: +ELLIPSIS
     Rule(written=<function neg_neg at ...>, variables=('x',), ...)
@@ -34,7 +34,7 @@ def named(name: str, pattern: Function, replacement: Function, where: Callable[[
 
 
 def alike(m: Match, variable: str = "x") -> bool:
-    """Return whether what is matched has the sizes, the strides and the type of a variable.
+    """Return whether the root has the sizes, the strides and the dtype of a variable.
 
     >>> import purefx as px
     >>> once = named("once", lambda x, y: x * y, lambda m, x, y: x, lambda m: m["y"] == 1 and alike(m))
@@ -94,18 +94,18 @@ def _then_swap(x: Any, first: Any, a: Any, b: Any) -> Any:
 
 
 def _any_reshape(x: Any, size: Any) -> Any:
-    # Inside of another one only what is a view for certain: a copy that somebody writes to has to stay one.
+    # An inner reshape must be a view: a copy that is written to must remain.
     return any_of(x.reshape(size), aten.view.default(x, size))
 
 
 def is_float(m: Match) -> bool:
-    """Return whether ``x`` and what is replaced have one floating point dtype."""
+    """Return whether ``x`` and the root have the same floating-point dtype."""
     dtype = m.dtype("x")
     return dtype is not None and dtype.is_floating_point and m.dtype(Ref(m.root.name)) == dtype
 
 
 def turned(w: Any) -> Any:
-    """Return the pattern of a transposed matrix, in each of its spellings."""
+    """Return a pattern of a transposed matrix, in all spellings."""
     return any_of(w.t(), aten.mT.default(w), aten.numpy_T.default(w), w.transpose(0, 1), w.transpose(-2, -1), w.permute([1, 0]))
 
 
@@ -136,7 +136,7 @@ DIMENSIONS = RuleSet((
 
 
 def _has_items(m: Match) -> bool:
-    # Of nothing at all, what -1 is cannot be told; a size that is proven to be there can.
+    # For an empty tensor the size of -1 is ambiguous; proven nonzero sizes are safe.
     return all(size != 0 for size in m.shape("x") or (0,))
 
 
@@ -157,7 +157,7 @@ CUTS = {"split": aten.split.Tensor, "split_sizes": aten.split_with_sizes.default
 
 
 def _rejoined(count: int, name: str) -> Rule:
-    # All parts of a value in their order, joined along the dimension in which they were cut.
+    # All parts of a value, concatenated in order along the dimension of the split.
     def joined(x: Any, n: Any, dim: Any) -> Any:
         parts = CUTS[name](x, n, dim)
         return torch.cat([parts[number] for number in range(count)], dim)
@@ -167,7 +167,7 @@ def _rejoined(count: int, name: str) -> Rule:
 
 @rule(at=aten.cat.default)
 def cat_cat(m: Match) -> Any:
-    """What is joined along one dimension, and then joined further."""
+    """Merge nested concatenations along one dimension."""
     dim, rank = m.arguments["dim"], len(m.shape(Ref(m.root.name)) or ())
     parts: list[Any] = []
     for each in m.arguments["tensors"]:
@@ -191,4 +191,4 @@ PARTS = RuleSet((
 ))  # fmt: skip
 
 layout = DIMENSIONS + PARTS
-"""All of them."""
+"""All layout identities."""

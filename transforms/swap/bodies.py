@@ -44,13 +44,13 @@ __all__ = [
     "new_modules",
     "new_state",
     "prepared",
+    "replaced_slot",
     "rewritten",
-    "stands_for",
 ]
 
 
 def covering(paths: Container[str], name: str) -> str | None:
-    """Return the swapped module that a path or a slot is at or below; None for one that stays.
+    """Return the swapped module at or above a path or a slot; None if it is not swapped.
 
     >>> covering({"a.b"}, "a.b.weight"), covering({"a.b"}, "a.bc")
     ('a.b', None)
@@ -61,7 +61,7 @@ def covering(paths: Container[str], name: str) -> str | None:
 
 
 def found_in(by: torch.nn.Module | Program, path: str) -> Any:
-    """Return what a replacement has at a path below it: a module or a tensor that others use; None if there is nothing.
+    """Return the module or tensor of a replacement at a path below it; None if none exists.
 
     >>> found_in(torch.nn.Sequential(torch.nn.ReLU()), "0"), found_in(Program.of({}), "0")
     (ReLU(), None)
@@ -72,26 +72,26 @@ def found_in(by: torch.nn.Module | Program, path: str) -> Any:
     return None if slot is None else slot.value
 
 
-def stands_for(program: Program, path: str, slot: str, by: torch.nn.Module | Program, reader: str) -> Slot:
-    """Return what a reader outside of a swapped module reads from now on, under the name of a slot that went with it.
+def replaced_slot(program: Program, path: str, slot: str, by: torch.nn.Module | Program, reader: str) -> Slot:
+    """Return the slot of a replacement that outside readers of a removed slot read instead.
 
     Raises:
-        SwapError: the replacement has nothing of that name, or something else.
+        SwapError: the replacement has no such slot, or one of another kind or type.
     """
     name = slot[len(path) + 1 :]
     value, old = found_in(by, name), program.state[slot]
-    said = f"module {path!r}: {reader} reads its {name}"
+    prefix = f"module {path!r}: {reader} reads its {name}"
     if not isinstance(value, torch.Tensor):
-        raise SwapError(f"{said}, and its replacement has no such tensor; give it one, or swap a module around both")
+        raise SwapError(f"{prefix}, and its replacement has no such tensor; add one, or swap a module around both")
     mine, theirs = describe_tensor(old.value)[1:3], describe_tensor(value)[1:3]
     if mine != theirs:
-        raise SwapError(f"{said}, which is {mine[0]} {mine[1]}, and its replacement has {theirs[0]} {theirs[1]} there")
+        raise SwapError(f"{prefix}, which is {mine[0]} {mine[1]}, and its replacement has {theirs[0]} {theirs[1]} there")
     kind = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
     return Slot(kind, value, 0, 0)
 
 
 def new_state(state: State, arrivals: Mapping[str, Mapping[str, Slot]]) -> State:
-    """Return the state after a swap: the slots of a replacement are where the first of the original's were.
+    """Return the state after a swap; the slots of a replacement are at the position of the original's first one.
 
     Args:
         state: the state before.
@@ -125,25 +125,25 @@ def new_modules(program: Program, arrivals: Mapping[str, tuple[Module, ...]]) ->
 
 
 def new_lifted(program: Program, paths: set[str], state: State) -> tuple[SunkInput, ...]:
-    """Return the inputs that ``sink_state`` took away, as far as their state is still there."""
+    """Return the inputs that ``sink_state`` removed and whose state still exists."""
     return tuple([place for place in program.signature.lifted if covering(paths, place.slot) is None and place.slot in state])
 
 
 @frozen
 class Graft:
-    """A program that stands in place of a module."""
+    """A program that replaces a module."""
 
     path: str
     program: Program
-    """With inputs and outputs of the user only, its state read where it is used."""
+    """It has only user inputs and outputs, and reads its state where it is used."""
     graphs: dict[str, Graph]
-    """Its bodies, by the ids that they get."""
+    """Its bodies, by their new ids."""
     root: str
     outputs: tuple[int, ...]
     """The leaves of the result that its body returns; the others are constants."""
 
     def call_signatures(self) -> dict[Frame, CallSignature]:
-        """Return the preserved call signatures inside of it, by their calls here."""
+        """Return the preserved call signatures inside of it, by their new calls."""
         inner = self.program.call_signatures
         return {evolve(frame, path=f"{self.path}.{frame.path}"): inner[frame] for frame in inner}
 
@@ -152,7 +152,7 @@ def prepared(path: str, program: Program) -> Program:
     """Return a program whose root has only user inputs and outputs, in the form of a body.
 
     Raises:
-        SwapError: it is not valid, or has other outputs than a module.
+        SwapError: the program is not valid, or has outputs that no module has.
     """
     try:
         check(program)
@@ -161,32 +161,31 @@ def prepared(path: str, program: Program) -> Program:
         if not plain or any(node.stack for node in program.main.nodes):
             program = transform(program)
     except PurefxError as error:
-        raise SwapError(f"module {path!r}: the program that shall stand in for it cannot: {error}") from error
+        raise SwapError(f"module {path!r}: the program cannot replace it: {error}") from error
     return checked_interface(path, program)
 
 
 def checked_interface(path: str, program: Program) -> Program:
-    """Return a program that stands in for a module, whose root has only user inputs and outputs.
+    """Check that the root of a replacing program has only user inputs and outputs, and return it.
 
     Raises:
-        SwapError: it has others.
+        SwapError: the root has other inputs or outputs.
     """
     for spec in (*program.signature.inputs, *program.signature.outputs):
         if type(spec) not in (UserInput, UserOutput):
-            said = f"the program has a {type(spec).__name__} in its signature, which no module has; give one without"
-            raise SwapError(f"module {path!r}: {said}")
+            raise SwapError(f"module {path!r}: the signature of the program has a {type(spec).__name__}, which no module has")
     return program
 
 
 def graft(path: str, program: Program, names: Names, order: tuple[int, ...], count: int | None) -> Graft:
-    """Return the bodies of a program as they read at a path.
+    """Move the bodies of a program below a path.
 
     Args:
-        path: the module whose place it takes.
-        program: what ``prepared`` gave.
-        names: the ids of graphs that are taken.
-        order: for each input of the program, the leaf of the call's arguments that it is.
-        count: how many leaves the call passes; None if its signature was not preserved, so no boundaries say which.
+        path: the replaced module.
+        program: the result of ``prepared``.
+        names: the used ids of graphs.
+        order: for each input of the program, its leaf of the call's arguments.
+        count: the number of leaves that the call passes; None without a preserved signature, and so without boundaries.
     """
     ids = {name: names.fresh(path if name == program.root else f"{path}.{name.lstrip('$')}") for name in program.order}
     below = Relocation(lambda inner: f"{FROM_ROOT}{path}.{inner[1:]}" if inner.startswith(FROM_ROOT) else inner)
@@ -196,60 +195,60 @@ def graft(path: str, program: Program, names: Names, order: tuple[int, ...], cou
         graphs[ids[name]] = graph.with_nodes([below.node(node).calling(ids.__getitem__) for node in graph.nodes])
     body = graphs[ids[program.root]]
     output = body.output if type(body.output) is tuple else (body.output,)
-    given = tuple([number for number, leaf in enumerate(output) if type(leaf) is Ref])
+    returned = tuple([number for number, leaf in enumerate(output) if type(leaf) is Ref])
     nodes = body.nodes if count is None else _with_boundaries(path, body, order, count, output)
-    left = tuple([output[number] for number in given])
+    left = tuple([output[number] for number in returned])
     graphs[ids[program.root]] = Graph(body.inputs, nodes, left[0] if len(left) == 1 else left)
-    return Graft(path, program, graphs, ids[program.root], given)
+    return Graft(path, program, graphs, ids[program.root], returned)
 
 
 def _with_boundaries(path: str, body: Graph, order: tuple[int, ...], count: int, output: tuple[Arg, ...]) -> tuple[Node, ...]:
     inputs = {leaf: Ref(formal.name) for leaf, formal in zip(order, body.inputs, strict=True)}
-    taken = body.names()
+    names = body.names()
     word = word_of(path)
     origin = made_of([node.meta for node in body.nodes])
-    takes = Node(taken.fresh(f"{word}_takes"), TAKES, tuple([inputs.get(leaf) for leaf in range(count)]), meta=origin)
-    gives = Node(taken.fresh(f"{word}_gives"), GIVES, output, meta=origin)
+    takes = Node(names.fresh(f"{word}_takes"), TAKES, tuple([inputs.get(leaf) for leaf in range(count)]), meta=origin)
+    gives = Node(names.fresh(f"{word}_gives"), GIVES, output, meta=origin)
     return (takes, *body.nodes, gives)
 
 
 @frozen(eq=False)
 class Swap:
-    """A call that is swapped."""
+    """A swapped call."""
 
     site: CallSite
     origin: Meta
-    """What the call was made of, for nodes that replace it."""
+    """The provenance of the nodes that replace the call."""
     graft: Graft | None
-    """The program that replaces the module; None for a module that the program then holds."""
+    """The replacing program; None for a replacing module."""
     order: tuple[int, ...] = ()
-    """For a program, the leaf that each of its inputs is."""
+    """For a program, the argument leaf of each input."""
     through: frozenset[str] = frozenset()
-    """Values that the original returned unchanged, and that mean its result from here on."""
+    """Arguments that the original returned unchanged, and whose later uses mean its result."""
     kept: Mapping[int, str] = MappingProxyType({})
-    """Leaves of the result that were an argument, and mean that: the value, by leaf."""
+    """Result leaves whose uses mean the argument that was returned: the value, by leaf."""
     called: str = ""
-    """For a module, its name and the signature of the call, for the error about another result."""
+    """For a module, its name and the signature of the call, for error messages about results."""
 
 
 @frozen(eq=False)
 class Decision:
-    """The changes of one body at one place, besides those of its callees."""
+    """The changes of one instance of a body, besides those of its callees."""
 
     swaps: Mapping[str, Swap]
-    """By name of the call."""
+    """The swaps, by name of the call."""
     slots: Mapping[str, str]
-    """The slots that are read instead, by name of the read."""
+    """The new slots, by name of the read."""
 
     @property
     def key(self) -> Hashable:
-        """Equal for decisions that make the same graph."""
+        """A key that is equal for decisions with equal results."""
         swaps = [(name, id(swap.graft), swap.order, swap.through, tuple(swap.kept.items())) for name, swap in self.swaps.items()]
         return tuple(swaps), tuple(self.slots.items())
 
 
 def rewritten(graph: Graph, decision: Decision, callees: Mapping[tuple[str, str], str]) -> Graph:
-    """Return a graph with its calls swapped.
+    """Swap the calls of a graph.
 
     Args:
         graph: a body.
@@ -265,7 +264,7 @@ class _Rewriting:
         self.names = graph.names()
         self.nodes: list[Node] = []
         self.known: dict[str, Arg] = {}
-        """The values that replace others from this point of the walk on."""
+        """The values that replace others from this node on."""
         self.results: dict[str, list[Arg]] = {}
         """The values that replace the parts of a call with several results."""
         self.modules: dict[tuple[str, Stack], Ref] = {}
@@ -286,7 +285,7 @@ class _Rewriting:
         return self.known | {name: tuple(parts) for name, parts in self.results.items()}
 
     def _carried(self, node: Node) -> Node:
-        # A node that stays, with the values that it uses from here on.
+        # A node that stays, with its new arguments.
         node = node.using(self.known)
         if self.results and not self.results.keys().isdisjoint(node.refs()):
             node = node.using(self._known())
@@ -298,16 +297,16 @@ class _Rewriting:
         site, convention = swap.site, swap.site.convention
         leaves = [self.known.get(leaf.name, leaf) if type(leaf) is Ref else leaf for leaf in site.leaves]
         making = _Making(node, swap, self, self._wanted(node, swap))
-        given = making.module_call(leaves) if swap.graft is None else making.program_call(swap.graft, leaves)
-        given.update({leaf: self.known.get(name, Ref(name)) for leaf, name in swap.kept.items()})
+        results = making.module_call(leaves) if swap.graft is None else making.program_call(swap.graft, leaves)
+        results.update({leaf: self.known.get(name, Ref(name)) for leaf, name in swap.kept.items()})
         if convention.single:
-            self.known[node.name] = given[convention.outputs[0]]
+            self.known[node.name] = results[convention.outputs[0]]
         else:
-            self.results[node.name] = [given[leaf] for leaf in convention.outputs]
-        self.known.update({name: given[site.through[name]] for name in swap.through})
+            self.results[node.name] = [results[leaf] for leaf in convention.outputs]
+        self.known.update({name: results[site.through[name]] for name in swap.through})
 
     def _wanted(self, node: Node, swap: Swap) -> dict[int, Node | None]:
-        # The leaves of the result that are used, each with the node whose name and meta it inherits.
+        # The used leaves of the result, each with the node whose name and meta it inherits.
         convention = swap.site.convention
         found: dict[int, Node | None] = dict.fromkeys(swap.site.through[name] for name in sorted(swap.through))
         if convention.single:
@@ -337,7 +336,7 @@ class _Making:
         return word_of(self.swap.site.path.rpartition(".")[2])
 
     def module_call(self, leaves: Sequence[Arg]) -> dict[int, Arg]:
-        """Call a module that the program holds; return the leaves of its result."""
+        """Call a module of the state; return the leaves of its result."""
         site, signature, modules = self.swap.site, self.swap.site.convention.signature, self.walk.modules
         key = (site.call.instance.path, self.node.stack)
         if key not in modules:
@@ -348,18 +347,18 @@ class _Making:
         count = len(tree.positional)
         kwargs = tuple(zip(tree.keyword, parts[count:], strict=True))
         result = self._add(self._word, CALL_MODULE, (modules[key], *parts[:count]), kwargs=kwargs)
-        taken = (result, signature.out_spec, self.swap.called)
+        arguments = (result, signature.out_spec, self.swap.called)
         if not self.wanted:
             return {}
         if signature.out_spec.is_leaf():
-            return {0: self._add(self._word, UNPACK, taken, self.wanted[0])}
-        return self._parts(self._add("leaves", UNPACK, taken), {number: number for number in sorted(self.wanted)})
+            return {0: self._add(self._word, UNPACK, arguments, self.wanted[0])}
+        return self._parts(self._add("leaves", UNPACK, arguments), {number: number for number in sorted(self.wanted)})
 
     def _argument(self, spec: Any, leaves: Sequence[Arg]) -> Arg:
         return leaves[0] if spec.is_leaf() else self._add("packed", PACK, (Items(leaves), spec))
 
     def _parts(self, whole: Ref, places: Mapping[int, int]) -> dict[int, Arg]:
-        # The leaves that are used, of the result that has each at a place.
+        # The used leaves of a result, by their places in it.
         items = [(leaf, place) for leaf, place in places.items() if leaf in self.wanted]
         return {leaf: self._add(self._word, GETITEM, (whole, place), self.wanted[leaf]) for leaf, place in items}
 
@@ -367,9 +366,9 @@ class _Making:
         """Call the body of a program; return the leaves of its result."""
         call = Call(self.swap.site.call.instance, graft.root)
         args = tuple([leaves[leaf] for leaf in self.swap.order])
-        given: dict[int, Arg] = dict(enumerate(graft.program.main.output))  # the constants stay
+        results: dict[int, Arg] = dict(enumerate(graft.program.main.output))  # the constants stay
         if len(graft.outputs) == 1:
             (leaf,) = graft.outputs
-            return given | {leaf: self._add(self._word, call, args, self.wanted.get(leaf))}
+            return results | {leaf: self._add(self._word, call, args, self.wanted.get(leaf))}
         whole = self._add(self._word, call, args)
-        return given | self._parts(whole, {leaf: place for place, leaf in enumerate(graft.outputs)})
+        return results | self._parts(whole, {leaf: place for place, leaf in enumerate(graft.outputs)})

@@ -1,7 +1,7 @@
-"""``swap_modules``: modules of a program are replaced by other modules, or by other programs.
+"""``swap_modules``: replace modules of a program by other modules or programs.
 
-A call is swapped at its boundary.  The replacement gets the arguments that the preserved signature states, and its results
-replace those of the original in the caller; everything else stays the same objects.
+A call is swapped at its boundary.  The replacement gets the arguments of the preserved signature, and its results replace those
+of the original in the caller; all other objects stay the same.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from .bodies import (
     new_modules,
     new_state,
     prepared,
+    replaced_slot,
     rewritten,
-    stands_for,
 )
 
 __all__ = ["swap_modules"]
@@ -47,25 +47,25 @@ Replacement = torch.nn.Module | Program
 
 
 def read_requests(program: Program, modules: Any) -> dict[str, Replacement]:
-    """Return what is to be swapped, by path.
+    """Validate the replacements.
 
     Args:
-        program: whose modules they are.
+        program: the program that has the modules.
         modules: a mapping from paths to replacements, or pairs of them.
 
     Returns:
         The replacements by path.
 
     Raises:
-        SwapError: a path is unknown, given twice or the root's; or something is not a replacement.
+        SwapError: a path is unknown, repeated or the root, or a replacement has the wrong type.
 
     >>> from purefx.ir import Graph, Program
     >>> read_requests(Program.of({"": Graph((), ())}), {})
     {}
     """
     if not isinstance(modules, Mapping):
-        said = f"swap_modules takes a mapping from paths to replacements, not a {type(modules).__name__}"
-        raise SwapError(f'{said}: swap_modules(program, {{"layers.0.mlp": module}})')
+        wrong = f"swap_modules takes a mapping from paths to replacements, not a {type(modules).__name__}"
+        raise SwapError(f'{wrong}: swap_modules(program, {{"layers.0.mlp": module}})')
     listed = [module.path for module in program.modules]
     stacks = [frame.path for node in program.main.nodes for frame in node.stack]
     known = {path for path in (*listed, *calls_by_label(program), *stacks) if path}
@@ -74,8 +74,8 @@ def read_requests(program: Program, modules: Any) -> dict[str, Replacement]:
             why = "the root cannot be swapped: nothing calls it" if path == "" else f"there is no module {path!r}"
             raise SwapError(f"{why}{did_you_mean(str(path), known)}")
         if not isinstance(by, torch.nn.Module | Program):
-            kind = f"{by.__name__} is a class" if isinstance(by, type) else f"a {type(by).__name__} cannot stand in for a module"
-            raise SwapError(f"module {path!r}: {kind}; give a torch.nn.Module (eager, fx or compiled) or a purefx Program")
+            kind = f"{by.__name__} is a class" if isinstance(by, type) else f"a {type(by).__name__} cannot replace a module"
+            raise SwapError(f"module {path!r}: {kind}; pass a torch.nn.Module (eager, fx or compiled) or a purefx Program")
     _check_outermost(modules)
     return dict(modules)
 
@@ -87,8 +87,8 @@ def _check_outermost(found: Mapping[str, Replacement]) -> None:
             inside = path[len(outer) + 1 :]
             how = f"px.swap_modules(program, {{{inside!r}: ...}})" if isinstance(found[outer], Program) else f"{inside} = ..."
             raise SwapError(
-                f"module {path!r} is below {outer!r}, which is swapped as well for a {type(found[outer]).__name__}: put the "
-                f"{type(by).__name__} into that first ({how}), or leave one of the two out"
+                f"module {path!r} is below {outer!r}, which a {type(found[outer]).__name__} replaces too: put the "
+                f"{type(by).__name__} into that first ({how}), or remove one of the two"
             )
 
 
@@ -105,12 +105,12 @@ def places(program: Program, swapped: Container[str]) -> list[Instance]:
 
 
 def new_graphs(program: Program, decisions: Mapping[Instance, Decision], names: Names) -> dict[str, Graph]:
-    """Return the graphs of the program, each as what it has become; more of them where a shared body has become several.
+    """Return the rewritten graphs; a shared body becomes several if its instances differ.
 
     Args:
         program: the program.
-        decisions: what is done in the bodies where they stand, callees first.
-        names: ids of graphs that are taken.
+        decisions: the changes of each instance of a body, callees first.
+        names: the used ids of graphs.
     """
     touched: set[Instance] = set()
     for (name, path), decision in decisions.items():
@@ -118,10 +118,10 @@ def new_graphs(program: Program, decisions: Mapping[Instance, Decision], names: 
         inner = [found for node in stays for found in called_at(node, path)]
         if decision.swaps or decision.slots or not touched.isdisjoint(inner):
             touched.add((name, path))
-    # Bodies that stay as they are in some place, or whose id went to the first that came of them.
-    taken = {place[0] for place in decisions if place not in touched}
-    graphs = {name: program.graphs[name] for name in taken}
-    made: dict[tuple[str, Hashable], str] = {(name, None): name for name in taken}
+    # The used ids: of bodies with an unchanged instance, or with a first new version.
+    used = {place[0] for place in decisions if place not in touched}
+    graphs = {name: program.graphs[name] for name in used}
+    made: dict[tuple[str, Hashable], str] = {(name, None): name for name in used}
     ids: dict[Instance, str] = {}
     for place, decision in decisions.items():
         name, path = place
@@ -133,12 +133,12 @@ def new_graphs(program: Program, decisions: Mapping[Instance, Decision], names: 
         for node in graph.callers:
             if node.name not in decision.swaps:
                 callees.update({(node.name, body): ids[body, where] for body, where in called_at(node, path)})
-        # What it calls may have become something else under the same id: then it is what it was.
+        # Its callees may have changed under the same id: then the graph is unchanged.
         same = all(body == became for (_, body), became in callees.items()) and not (decision.swaps or decision.slots)
         key = (name, None if same else (decision.key, tuple(callees.items())))
         if key not in made:
-            made[key] = names.fresh(name) if name in taken else name
-            taken.add(name)
+            made[key] = names.fresh(name) if name in used else name
+            used.add(name)
             graphs[made[key]] = graph if same else rewritten(graph, decision, callees)
         ids[place] = made[key]
     return graphs
@@ -173,25 +173,25 @@ def swap_modules(
         mlp_module = get layers.0.mlp                        # a module of the state
         up = purefx.call_module(mlp_module, x)
 
-    All calls of a module go to its replacement, which gets the arguments of the original in eager: constants, keywords and
-    containers as in the preserved call signature.  The state of the module goes; that of the replacement comes, under the same
-    path.  A program becomes a body like any other; a module is called as it is, so nothing moves across the call.
+    All calls of a module call its replacement, with the arguments of the original in eager mode: constants, keywords and
+    containers as in the preserved call signature.  The state of the replacement replaces that of the module, under the same
+    path.  A program becomes a body; a module stays opaque, so nothing moves across its calls.
 
     Args:
-        program: an outlined program, as ``transform(program)`` gives it.
-        modules: for each path the replacement: a ``torch.nn.Module`` (eager, fx, compiled) or a program.
-        signature: ``"flat"`` takes modules without a preserved call signature as well, and gives the replacement the inputs
-            of the body by position; say it only where you know them.  A program that is put in so has no signature either.
-        through: what uses of a value that the module returned as it was given mean afterwards: ``"result"`` or
-            ``"argument"``.  By default one use means the result, and several are refused.
-        fuel: a rewrite is one module that is swapped, in the order in which they are given.
+        program: an outlined program, as ``transform(program)`` returns it.
+        modules: the replacement of each path: a ``torch.nn.Module`` (eager, fx, compiled) or a program.
+        signature: ``"flat"`` also accepts modules without a preserved call signature, and passes the inputs of the body to the
+            replacement by position; use it only if you know them.  The calls of a replacing program then have no signature.
+        through: the meaning of later uses of an argument that the module returned unchanged: ``"result"`` or ``"argument"``.
+            By default a single use means the result, and several are refused.
+        fuel: the maximum number of modules to swap, in the order of ``modules``.
 
     Returns:
         The program with the replacements; ``program`` itself if nothing is swapped.
 
     Raises:
-        SwapError: a path or a replacement is not known or does not fit.  Nothing was done.
-        PipelineError: the module's call is not outlined yet.
+        SwapError: a path or a replacement is unknown or does not fit.
+        PipelineError: the call of the module is not outlined yet.
 
     >>> import torch, purefx as px
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
@@ -225,11 +225,11 @@ class _Swapping:
     values: CallValues = field(init=False)
     grafts: dict[tuple[str, tuple[int, ...], bool], Graft] = field(factory=dict)
     programs: dict[str, Program] = field(init=False)
-    """What stands in, ready to be a body."""
+    """The replacing programs, in the form of bodies."""
     signed: dict[Frame, CallSignature] = field(factory=dict)
-    """The signatures of calls that go to programs."""
+    """The signatures of calls of replacing programs."""
     read: dict[str, Slot] = field(factory=dict)
-    """State of replacements that others read, by slot."""
+    """State of replacements with outside readers, by slot."""
 
     def __attrs_post_init__(self) -> None:
         self.names = Names(self.program.graphs)
@@ -245,7 +245,7 @@ class _Swapping:
         for path in self.requests:
             if path not in calls:
                 raise SwapError(
-                    f"module {path!r} is not called in this program, or its call did nothing that was exported; export again "
+                    f"module {path!r} is not called in this program, or its call exported no operators; export again "
                     f"with preserve_module_call_signature=({path!r},) to keep the call"
                 )
         graphs = new_graphs(program, decisions, self.names)
@@ -289,8 +289,8 @@ class _Swapping:
                 if covering(self.requests, join(path, frame.path)) is not None:
                     raise PipelineError(
                         f"swap_modules requires a program in which the calls of {frame.path!r} are outlined, and {node.name} in "
-                        f"{name or 'the root'} stands in one; run transform, or outline, first, or where that is the body of an "
-                        "operator, swap a module around it"
+                        f"{name or 'the root'} is inside one; run transform or outline first; in the body of an operator, swap a "
+                        "module around it"
                     )
 
     def _swap(self, place: Instance, node: Node, call: Call, path: str) -> Swap:
@@ -318,7 +318,7 @@ class _Swapping:
         return Swap(site, origin, self.grafts[path, order, signed], order, through, kept)
 
     def _module(self, path: str) -> torch.nn.Module:
-        # What stands in for a module; for one below it that others call, what that has there.
+        # The replacement of a module; for a module below it with outside callers, the one at the same path in the replacement.
         outer = covering(self.requests, path)
         assert outer is not None
         by: Any = self.requests[outer]
@@ -326,27 +326,27 @@ class _Swapping:
             by = found_in(self.programs.get(outer) or by, path[len(outer) + 1 :])
             if not isinstance(by, torch.nn.Module):
                 raise SwapError(
-                    f"module {path!r} is called from outside of {outer!r}, which is replaced together with it, and the "
-                    f"replacement has no such module to call; swap a module around both"
+                    f"module {path!r} is called from outside of {outer!r}, which is replaced too, and the replacement has no "
+                    "such module; swap a module around both"
                 )
             self.read[path] = Slot(SlotKind.MODULE, by, 0, 0)
         return by
 
     def _reads(self, slot: str, gone: str, reader: str, slots: dict[str, str], node: str, path: str) -> None:
-        # The same tensor under a name that stays; else what the replacement has there, as eager would find it.
+        # Read the same tensor under a name that stays; else the tensor of the replacement, as in eager mode.
         state = self.program.state
         others = [name for name in state.by_cell[state[slot].cell] if covering(self.requests, name) is None]
         if others:
             slots[node] = relative(others[0], path)
         else:
-            self.read[slot] = stands_for(self.program, gone, slot, self.programs.get(gone, self.requests[gone]), reader)
+            self.read[slot] = replaced_slot(self.program, gone, slot, self.programs.get(gone, self.requests[gone]), reader)
 
     def _arrivals(self) -> dict[str, dict[str, Slot]]:
         found: dict[str, dict[str, Slot]] = {}
-        for path, given in self.requests.items():
+        for path, replacement in self.requests.items():
             by = self.programs.get(path)
             if by is None:
-                found[path] = {path: Slot(SlotKind.MODULE, given, 0, 0)}
+                found[path] = {path: Slot(SlotKind.MODULE, replacement, 0, 0)}
                 found[path].update({slot: kept for slot, kept in self.read.items() if covering({path}, slot) is not None})
             else:
                 found[path] = {f"{path}.{name}": slot for name, slot in by.state.pairs}
@@ -376,5 +376,5 @@ class _Swapping:
             if type(spec) is StateGradient and covering(paths, spec.slot) is not None:
                 raise SwapError(
                     f"module {covering(paths, spec.slot)!r}: the program returns the gradient of its {spec.slot}, which "
-                    "would go; swap modules of the program that was exported without gradients"
+                    "would be removed; swap modules of the program exported without gradients"
                 )
