@@ -1,7 +1,7 @@
 """The allow-list: the operators that a program from an untrusted source may name.
 
-A name is looked up in registries and in one short table; it is never resolved through modules and never imported.  What is
-found must accept and return data only.  Operators that reach files, processes, the interpreter or memory outside of tensors are
+Names are looked up in registries and in one short table; they are never resolved through modules or imported.  Allowed
+operators accept and return data only.  Operators that reach files, processes, the interpreter or memory outside of tensors are
 denied, each with its reason, so no text and no file can obtain a function or an object that leads further.
 """
 
@@ -37,7 +37,7 @@ Target = Callable[..., Any]
 
 RAW = "makes a tensor over memory or indices that nothing checks"
 PROCESSES = "sends to and receives from other processes"
-INTERNAL = "is a part of a compiler or runtime of torch, which checks its arguments nowhere"
+INTERNAL = "belongs to a compiler or runtime of torch and does not check its arguments"
 SCRIPT = "is a function of TorchScript's interpreter on strings, lists and objects, not of the dispatcher"
 
 
@@ -47,7 +47,7 @@ def _by_name(reasons: Mapping[str, str]) -> dict[str, str]:
 
 DENIED_NAMESPACES: Mapping[str, str] = _by_name({
     PROCESSES: "c10d _c10d_functional _c10d_functional_autograd _dtensor cplib rpc c10d_functional",
-    "looks process groups up": "device_mesh",
+    "looks up process groups": "device_mesh",
     "reads and writes memory of other processes and devices": "symm_mem",
     SCRIPT: "prim",
     "communicates with the profiler": "profiler",
@@ -55,7 +55,7 @@ DENIED_NAMESPACES: Mapping[str, str] = _by_name({
     "communicates with the debugger": "debug_mode_ops",
     INTERNAL: "_inductor_debug _native_aot torch_vendor_quack triton inductor inductor_prims static_runtime tensorexpr "
         "aoti_torch onnx onnx_symbolic",
-    "is there for tests of torch": "_inductor_test _test",
+    "exists for torch's own tests": "_inductor_test _test",
     "reads attributes by name": "export",
     "builds script objects": "torchbind",
 })  # fmt: skip
@@ -64,12 +64,12 @@ DENIED_NAMESPACES: Mapping[str, str] = _by_name({
 DENIED: Mapping[str, str] = _by_name({
     "opens a file by name, and may write to it": "aten.from_file",
     "prints": "aten._print",
-    "replaces a tensor for everyone who holds it": "aten.set_data aten.shallow_copy_data_",
+    "replaces a tensor for all its holders": "aten.set_data aten.shallow_copy_data_",
     "runs autograd's hooks": "aten._backward",
     "reads the contexts of distributed autograd": "aten.get_gradients",
-    "changes what a backward of the caller's leaves behind": "aten.retain_grad",
-    "keeps memory for a stream of a device": "aten.record_stream fsdp.record_grad_output_stream",
-    "changes tensors of a compiler behind its back": "aten._propagate_xla_data",
+    "changes which gradients the caller's backward keeps": "aten.retain_grad",
+    "keeps memory alive for a device stream": "aten.record_stream fsdp.record_grad_output_stream",
+    "changes tensors that a compiler owns": "aten._propagate_xla_data",
     "changes a setting of the process": "aten._cufft_set_plan_cache_max_size aten._cufft_clear_plan_cache",
     RAW: "aten._nested_view_from_buffer aten._nested_view_from_buffer_copy aten._sparse_coo_tensor_unsafe "
         "aten._sparse_compressed_tensor_unsafe aten._sparse_csr_tensor_unsafe aten._sparse_csc_tensor_unsafe "
@@ -77,7 +77,7 @@ DENIED: Mapping[str, str] = _by_name({
     "changes levels of forward-mode autograd": "aten._make_dual aten._unpack_dual aten._fw_primal",
     "reveals an address": "mkldnn.data_ptr",
     INTERNAL: "mkldnn._get_mkldnn_serialized_md",
-    "takes any object": "quantized.conv2d_unpack_sizes",
+    "accepts any object": "quantized.conv2d_unpack_sizes",
 })  # fmt: skip
 """Denied operators (all overloads), with the reasons; a test audits the rest of the registry."""
 
@@ -123,10 +123,10 @@ MATH = {op_name(value): value for name, value in vars(math).items() if callable(
 
 
 def allowed(name: str) -> Target | None:
-    """Return the operator with a name, if a program from an untrusted source may name it, or None.
+    """Return the named operator if a program from an untrusted source may use it, else None.
 
     Args:
-        name: as ``Op.name`` has it.
+        name: as in ``Op.name``.
 
     >>> allowed("aten.add.Tensor") is torch.ops.aten.add.Tensor, allowed("operator.getitem") is operator.getitem
     (True, True)
@@ -141,7 +141,7 @@ def allowed(name: str) -> Target | None:
 
 
 def registered(name: str) -> Target | None:
-    """Return the callable with a name in any registry, denied or not, or None; readers can allow it by name.
+    """Return the named callable from any registry, denied or not, or None; readers can allow it by name.
 
     >>> registered("builtins.getattr") is getattr, registered("math.factorial") is math.factorial, registered("os.system")
     (True, True, None)
@@ -252,7 +252,7 @@ def advice_for(names: Iterable[str]) -> str:
     >>> advice_for(["builtins.getattr"])
     "pass allow={'builtins.getattr'} if you trust its author"
     >>> advice_for(["mine.scale"])
-    "import what registers 'mine.scale', or pass the functions in operators={'mine.scale': ...}"
+    "import the library that registers 'mine.scale', or pass the functions in operators={'mine.scale': ...}"
     """
     told = sorted(names)
     known = [name for name in told if registered(name) is not None]
@@ -260,17 +260,17 @@ def advice_for(names: Iterable[str]) -> str:
     parts = [f"pass allow={{{', '.join(map(ascii, known))}}} if you trust its author"] if known else []
     if others:
         given = ", ".join(f"{name}: ..." for name in others)
-        parts.append(f"import what registers {', '.join(others)}, or pass the functions in operators={{{given}}}")
+        parts.append(f"import the library that registers {', '.join(others)}, or pass the functions in operators={{{given}}}")
     return "; ".join(parts)
 
 
 def told(names: Iterable[str]) -> str:
-    """Return names of operators, each with the reason why a program from outside may not name it.
+    """Return names of operators, each with the reason why an untrusted program may not use it.
 
     >>> told(["aten._print.default", "mine.scale"])
     "'aten._print.default' (prints), 'mine.scale' (is not registered here)"
     """
-    return ", ".join([f"{name!a} ({denied(name) or 'stands for another function here'})" for name in sorted(names)])
+    return ", ".join([f"{name!a} ({denied(name) or 'names a different function here'})" for name in sorted(names)])
 
 
 def unlisted() -> list[str]:

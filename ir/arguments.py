@@ -1,8 +1,8 @@
 """The arguments of a node: references, literals and immutable containers.
 
 An argument is plain immutable data with strict equality.  ``1``, ``True`` and ``1.0`` differ, ``0.0`` and ``-0.0`` differ, NaN
-equals itself, a tuple is not a list (fx cares), and a symbolic size is never compared (comparing one installs a guard): it
-equals only itself.  The semantics of operators is not known here.
+equals itself, a tuple is not a list (fx distinguishes them), and a symbolic size equals only itself (comparing one installs
+a guard).
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ TREES: type[Any] = pytree.TreeSpec
 
 
 DEEPEST = 128
-"""How deep arguments and pytrees of a valid program may nest: torch and the code that runs them walk them recursively."""
+"""The maximum nesting depth of arguments and pytrees of a valid program: torch walks them recursively."""
 
 
 def is_deep(value: Any) -> bool:
-    """Return whether an argument, or a pytree with what its types keep, nests more than ``DEEPEST`` levels.
+    """Return whether an argument or a pytree nests more than ``DEEPEST`` levels; types that a pytree stores count.
 
     >>> is_deep(((1, 2), Items([3]))), is_deep(pytree.tree_structure([[1]]))
     (False, False)
@@ -112,7 +112,7 @@ def _nested_in(value: Any) -> list[Any]:
 
 
 def shown(value: Any) -> str:
-    """Return the repr of a value, or a placeholder if it nests too deep for Python.
+    """Return the repr of a value, or a placeholder if it is nested too deep for Python.
 
     >>> shown((1, Ref("x")))
     "(1, Ref(name='x'))"
@@ -120,7 +120,7 @@ def shown(value: Any) -> str:
     try:
         return repr(value)
     except RecursionError:
-        return f"<a {type(value).__name__} that nests too deep to be shown>"
+        return f"<a {type(value).__name__} that is nested too deep to show>"
 
 
 def refs_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> list[str]:
@@ -197,7 +197,7 @@ def map_refs(arg: Arg, rename: Callable[[Ref | Body], Arg]) -> Arg:
 
     Args:
         arg: any argument.
-        rename: gives what stands in place of a reference; may return it unchanged.
+        rename: returns the replacement of a reference, or the reference itself.
 
     >>> map_refs((Ref("x"), 2), lambda ref: Ref("y"))
     (Ref(name='y'), 2)
@@ -211,7 +211,7 @@ def map_refs(arg: Arg, rename: Callable[[Ref | Body], Arg]) -> Arg:
 
 
 def map_leaves(arg: Arg, leaf: Callable[[Any], Any]) -> Any:
-    """Return an argument with a function applied to everything in it that is no container; the same object if none changed.
+    """Return an argument with a function applied to all its leaves; the same object if none changed.
 
     >>> map_leaves((1, slice(2, None)), lambda part: part and part + 1)
     (2, slice(3, None, None))
@@ -234,7 +234,7 @@ def replace_refs(arg: Arg, known: Mapping[str, Arg]) -> Arg:
         return known.get(arg.name, arg)
     if kind not in CONTAINERS:
         return arg
-    # Nearly all are flat: what is in them is replaced here, without a call for each.
+    # Nearly all arguments are flat: replace their leaves here, without a call for each.
     parts: list[Arg] = []
     for part in children_of(arg):
         inner = type(part)
@@ -247,11 +247,11 @@ def replace_refs(arg: Arg, known: Mapping[str, Arg]) -> Arg:
 
 
 def thawed(arg: Arg, leaf: Callable[[Arg], Any] = lambda part: part) -> Any:
-    """Return an argument as Python writes it: lists and dicts in place of ``Items`` and ``Record``.
+    """Return an argument with lists and dicts in place of ``Items`` and ``Record``.
 
     Args:
         arg: any argument.
-        leaf: gives what stands for a part that holds no others.
+        leaf: returns the replacement of a leaf.
 
     >>> thawed(Items([1, Record((("a", Ref("x")),))]), lambda part: part if type(part) is int else str(part.name))
     [1, {'a': 'x'}]
@@ -273,7 +273,7 @@ def with_children(arg: Arg, parts: list[Arg]) -> Arg:
 
     Args:
         arg: a container argument.
-        parts: what it shall hold, in the order of ``children_of``.
+        parts: the new parts, in the order of ``children_of``.
 
     >>> with_children(Items([1, 2]), [1, 3])
     [1, 3]

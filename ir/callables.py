@@ -1,6 +1,6 @@
 """The callables of a graph: functions, operators and methods of values (``Method``), their names, and ``bind``.
 
-``op_name`` is the one name of each; ``bind`` gives the arguments of a call to parameters as Python does.
+``op_name`` returns the unique name of each; ``bind`` assigns arguments to parameters as Python does.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Method:
 
     name: str
     of_tensor: bool = False
-    """Whether the first argument is known to be a tensor, so that the method is the operator of its name."""
+    """Whether the first argument is known to be a tensor, so that the method is the operator with its name."""
 
     def __call__(self, value: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call the method of a value.
 
         Raises:
-            TypeError: it was said to be a tensor, and is not: lists and texts have methods of the same names.
+            TypeError: it should be a tensor and is not; lists and strings have methods of the same names.
         """
         if self.of_tensor and not hasattr(type(value), "__torch_function__"):
             raise TypeError(f"{self} is called on a {type(value).__name__}, which is not a tensor")
@@ -57,12 +57,12 @@ def op_name(target: Any) -> str:
         return str(target)
     module = _text(target, "__module__") or "builtins"
     name = _text(target, "__qualname__") or _text(target, "__name__") or type(target).__name__
-    name = name.removeprefix("_VariableFunctionsClass.")  # where torch keeps the functions that it calls torch.relu ...
+    name = name.removeprefix("_VariableFunctionsClass.")  # torch's internal holder of torch.relu ...
     return f"{'operator' if module == '_operator' else module}.{name}"
 
 
 def _text(target: Any, name: str) -> str | None:
-    # A callable may be any object, and its ``__name__`` anything.
+    # A callable may be any object with any ``__name__``.
     found = getattr(target, name, None)
     return found if type(found) is str else None
 
@@ -110,10 +110,10 @@ def bind(
     """Return the value of each parameter, by name and in their order.
 
     Args:
-        parameters: what the function takes.
+        parameters: those of the function.
         args: the positional arguments.
-        kwargs: those that are given by name.
-        takes: how a message says that a program takes them.
+        kwargs: the keyword arguments.
+        takes: the verb of the message, such as "takes".
 
     Raises:
         InputError: too many, too few or unknown arguments; the message names them.
@@ -136,7 +136,7 @@ def bind(
         elif parameter.name not in by_name and parameter.default:
             by_name[parameter.name] = parameter.default[0]
     if rests.get(False):
-        # What was exported by keyword has an order of its own, which need not be that of the original's parameters.
+        # Arguments that were exported by keyword may be in another order than the parameters of the original.
         others = [name for name in plain if name not in positional]
         more = f" and {', '.join(others)} by keyword" if others else ""
         taken = f"{len(positional)} arguments ({', '.join(positional)}){more}"
@@ -151,7 +151,7 @@ def bind(
 
 
 def class_name(kind: Any) -> str:
-    """Return the name under which a program knows a class: a class, or its name already.
+    """Return the qualified name of a class; a name is returned as it is.
 
     >>> class_name("a.B"), class_name(int)
     ('a.B', 'builtins.int')

@@ -1,7 +1,7 @@
 """``Displayed``: the base of values that print as text and that notebooks and rich show.
 
-``html_of`` and ``text_of`` are hooks, at which ``show/`` and ``text/`` register, so that values do not import their printers.
-Neither IPython nor rich is needed.
+``show/`` and ``text/`` register printers with ``html_of`` and ``text_of``, so that values do not import them.
+IPython and rich are optional.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .persistent import text_of
 from .show.styled import Form, styled
 
 LINES = 400
-"""How many lines IPython prints, and a notebook keeps beside the markup; ``print`` shows all lines."""
+"""The number of lines that IPython prints and a notebook saves besides the markup; ``print`` shows all."""
 
 
 @singledispatch

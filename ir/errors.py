@@ -1,6 +1,6 @@
-"""Every error that purefx raises on purpose, in one small tree.
+"""All errors that purefx raises on purpose.
 
-Each class also derives from the builtin that a caller would catch, and each message says what is wrong,
+Each class also derives from the builtin that a caller would catch.  Each message describes the problem,
 where (``layers.3.attn / linear_7`` and the user's source line) and what to do.  Nothing here formats a
 program: the callers pass finished text.
 """
@@ -26,8 +26,8 @@ __all__ = [
 class Violation(Displayed):
     """One broken invariant.
 
-    >>> print(Violation("unique-names", "the name 'y' is taken already by input 0", graph="enc", node="y", path="enc"))
-    unique-names: the name 'y' is taken already by input 0
+    >>> print(Violation("unique-names", "the name 'y' is already used by input 0", graph="enc", node="y", path="enc"))
+    unique-names: the name 'y' is already used by input 0
       at enc / y
     """
 
@@ -39,7 +39,7 @@ class Violation(Displayed):
     graph: str | None = None
     """The id of the graph; None for state, signature and the other parts of the program itself."""
     node: str | None = None
-    """The name of the node or input; None if the whole graph is meant."""
+    """The name of the node or input; None for the whole graph."""
     path: str = ""
     """The module path to show: the innermost module call that the node is in."""
     context: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class InvalidProgram(PurefxError, ValueError, Displayed):
     """A program breaks invariants; ``violations`` holds all of them.
 
     Args:
-        violations: what ``verify`` found, in program order; never empty.
+        violations: the result of ``verify``, in program order; never empty.
 
     >>> issubclass(InvalidProgram, ValueError)
     True
@@ -117,7 +117,7 @@ class InvalidProgram(PurefxError, ValueError, Displayed):
         count = len(self.violations)
         head = f"the program breaks {count} invariant{'' if count == 1 else 's'}:"
         shown = [_shortened(str(violation)) for violation in self.violations[:SHOWN]]
-        rest = [f"and {count - SHOWN:,} more, all of which `violations` holds"] if count > SHOWN else []
+        rest = [f"and {count - SHOWN:,} more; `violations` lists all"] if count > SHOWN else []
         super().__init__("\n\n".join([head, *shown, *rest]))
 
     def __reduce__(self) -> tuple[type[InvalidProgram], tuple[tuple[Violation, ...]]]:
@@ -165,7 +165,7 @@ class PipelineError(PurefxError, ValueError):
 
 
 class PartitionError(PurefxError, ValueError):
-    """A program cannot be split as requested: the message names the nodes or modules, and what connects them.
+    """A program cannot be split as requested: the message names the nodes or modules and their connections.
 
     >>> issubclass(PartitionError, ValueError)
     True
@@ -173,7 +173,7 @@ class PartitionError(PurefxError, ValueError):
 
 
 class SwapError(PurefxError, ValueError):
-    """A module cannot be swapped for the given replacement: the message says which, why, and what to do.
+    """A module cannot be swapped for the replacement: the message names it, with the reason and a remedy.
 
     >>> issubclass(SwapError, ValueError)
     True
@@ -189,7 +189,7 @@ class NamingError(PurefxError, ValueError):
 
 
 class RuleError(PurefxError, ValueError):
-    """A rewrite rule cannot be written or applied like this: the message says what in it, and what to write instead.
+    """A rewrite rule is invalid or cannot be applied: the message names the part and a replacement.
 
     >>> issubclass(RuleError, ValueError)
     True
@@ -221,7 +221,7 @@ class MinimizeError(PurefxError, ValueError):
 
 
 class ParseError(PurefxError, ValueError):
-    """A text is not a program; the message has the line and the column.
+    """A text is not a valid program; the message has the line and the column.
 
     >>> issubclass(ParseError, ValueError)
     True
@@ -229,7 +229,7 @@ class ParseError(PurefxError, ValueError):
 
 
 class StoreError(PurefxError, ValueError):
-    """A file is not a saved program (foreign, damaged, crafted, or of a later version), or the given state does not fit it.
+    """A file is not a saved program (foreign, damaged, crafted, or of a later version), or the state does not fit it.
 
     >>> issubclass(StoreError, ValueError)
     True
@@ -255,7 +255,7 @@ class InputError(PurefxError, TypeError, ValueError):
 class InputValueError(PurefxError, RuntimeError, ValueError, AssertionError):
     """An argument of a lowered module has a wrong type, shape, dtype or value.
 
-    It derives from what the alternatives raise: ``ep.module()`` an ``AssertionError``, ``unflatten`` a ``RuntimeError``.
+    It derives from the errors of the alternatives: ``ep.module()`` raises ``AssertionError``, ``unflatten`` ``RuntimeError``.
 
     >>> issubclass(InputValueError, AssertionError), issubclass(InputValueError, RuntimeError)
     (True, True)
@@ -271,7 +271,7 @@ class CaptureError(PurefxError, RuntimeError):
 
 
 class CaptureWarning(UserWarning):
-    """A module does something that the program exported from it does not: a backward of its own, a hook, a seed.
+    """A module does something that its exported program does not: a custom backward, a hook, a seed.
 
     >>> issubclass(CaptureWarning, UserWarning)
     True
@@ -279,7 +279,7 @@ class CaptureWarning(UserWarning):
 
 
 class FlatCallWarning(UserWarning):
-    """``outline`` left a module call flat, because its nodes cannot run one after another.
+    """``outline`` left a module call flat, because its nodes cannot be made contiguous.
 
     >>> issubclass(FlatCallWarning, UserWarning)
     True
@@ -287,7 +287,7 @@ class FlatCallWarning(UserWarning):
 
 
 class ModeWarning(UserWarning):
-    """A lowered module was switched to another mode than the one baked into its program.
+    """A lowered module was switched to a mode other than the one baked into its program.
 
     >>> issubclass(ModeWarning, UserWarning)
     True
@@ -298,7 +298,7 @@ class StageError(PurefxError, ValueError):
     """The parts of a program cannot be stages of ``torch.distributed.pipelining``; ``faults`` lists all reasons.
 
     Args:
-        head: what cannot be.
+        head: the first line of the message.
         faults: a line for each place.
 
     >>> print(StageError("no stages:", ["stage1 takes n"]))

@@ -1,7 +1,7 @@
 """Sizes and guards as data: integers, symbols and a handful of operators.
 
-Dynamic sizes, which ``torch.export`` states in sympy and in Python text, become a small tree of values that can be compared,
-printed and evaluated without ``eval``.  There is no algebraic simplification.
+Dynamic sizes, which ``torch.export`` writes in sympy and Python text, become small trees that can be compared,
+printed and evaluated without ``eval``.  They are not simplified.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ LARGEST = 2**63
 """Sizes and the numbers that they are compared with are integers of 64 bits."""
 
 MOST_BITS = 4096
-"""A power with more bits is not computed: no size is near it."""
+"""A power with more bits is not computed: sizes are never that large."""
 
 DEEPEST = 128
-"""How deep an expression may nest: functions on it are recursive."""
+"""The maximum nesting depth of an expression: functions on it are recursive."""
 
 UNCOMPUTABLE = (ArithmeticError, TypeError, ValueError)
 """Errors of operators without a value for their operands: a division by zero, a power that is too large."""
@@ -130,12 +130,12 @@ def evaluate(expr: Expr, known: Mapping[Any, Any]) -> Any:
     """Return the value of an expression.
 
     Args:
-        expr: what to evaluate; expressions nest a few levels.
+        expr: the expression; it nests a few levels.
         known: values for every ``Sym``, ``InputDim`` and ``InputValue`` in it.
 
     Raises:
         KeyError: a leaf has no value.
-        ArithmeticError: it has no value, or none that is worth computing: see ``UNCOMPUTABLE``.
+        ArithmeticError: it has no value or a huge one: see ``UNCOMPUTABLE``.
 
     >>> evaluate(Apply("==", (Apply("%", (Sym("s0"), 4)), 0)), {Sym("s0"): 8})
     True

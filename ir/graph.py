@@ -1,7 +1,7 @@
-"""``Node`` and ``Graph``: steps in order, each of which defines one value, with the inputs and the result of the whole.
+"""``Node`` and ``Graph``: a graph has inputs, ordered nodes that each define one value, and an output.
 
-A node calls an operator, calls a body, or reads a piece of state; a graph is a straight line of nodes.  Both are values: editing
-returns new ones.  ``place_of`` says where a node is, as messages do.
+A node calls an operator, calls a body, or reads a piece of state.  Both are values: editing returns new ones.
+``place_of`` describes the place of a node for messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .names import Names
 
 
 class Value:
-    """Base class of immutable values: they are their own copies, and are saved as programs, not pickled; it has no fields.
+    """Base class of immutable values without fields: copying returns the same object, and pickling is refused.
 
     >>> import copy
     >>> from purefx.ir import Graph
@@ -33,7 +33,7 @@ class Value:
     """
 
     __slots__ = ()
-    _saved: ClassVar[str] = "px.save(program, path) writes the program that it is of to a file, and px.load reads it"
+    _saved: ClassVar[str] = "px.save(program, path) writes its program to a file, and px.load reads it"
     """The advice of the error if it is pickled."""
 
     def __copy__(self) -> Any:
@@ -112,7 +112,7 @@ class Op:
 @final
 @frozen
 class Call:
-    """Calls a body: ``instance`` says which module call it is, ``graph`` which body runs.
+    """Calls a body: ``instance`` is the module call, ``graph`` the id of the body.
 
     The path of the instance is relative to the module whose body holds the node.
 
@@ -157,7 +157,7 @@ class Node(Value, Displayed):
     meta: Meta = field(default=EMPTY_META, repr=False)
 
     def refs(self) -> list[str]:
-        """Return the names of the values that it uses, in order, repeats kept."""
+        """Return the names of the used values, in order, repeats kept."""
         return refs_in(self.args, self.kwargs)
 
     @property
@@ -187,7 +187,7 @@ class Node(Value, Displayed):
         stack: Stack | None = None,
         meta: Meta | None = None,
     ) -> Node:
-        """Return a copy with other fields; the same object if each of them is what it has.
+        """Return a copy with other fields; the same object if none differs.
 
         >>> node = Node("y", Op("toy.neg"), (Ref("x"),))
         >>> node.evolve(name="z").name, node.evolve(name="y", stack=node.stack) is node
@@ -203,7 +203,7 @@ class Node(Value, Displayed):
         """Return a copy with other values and bodies as operands; the same object if none differs.
 
         Args:
-            rename: gives what stands in place of a reference; may return it unchanged.
+            rename: returns the replacement of a reference, or the reference itself.
 
         >>> Node("y", Op("toy.neg"), (Ref("x"),)).with_refs(lambda ref: Ref("z")).args
         (Ref(name='z'),)
@@ -233,7 +233,7 @@ class Node(Value, Displayed):
         return self if graph == do.graph else self.evolve(do=Call(do.instance, graph))
 
     def renamed(self, known: Mapping[str, Ref]) -> Node:
-        """Return a copy in which it and its operands have new names; the same object if none of them has one.
+        """Return a copy with a new name and renamed operands; the same object if nothing changes.
 
         >>> Node("y", Op("toy.neg"), (Ref("x"),)).renamed({"x": Ref("a"), "y": Ref("b")})
         Node(name='b', do=Op(name='toy.neg'), args=(Ref(name='a'),), kwargs=(), stack=())
@@ -296,7 +296,7 @@ class Graph(Value, Displayed):
 
     @cached_property
     def users(self) -> Mapping[str, tuple[str, ...]]:
-        """For each value, the names of the nodes that use it, in order; values without a user are left out."""
+        """The names of the users of each value, in order; unused values are left out."""
         users: dict[str, list[str]] = {}
         for node in self.nodes:
             for name in refs_in(node.args, node.kwargs):
@@ -307,7 +307,7 @@ class Graph(Value, Displayed):
 
     @cached_property
     def last_uses(self) -> Mapping[int, tuple[str, ...]]:
-        """The values that die at each node, by its number: those without a later use; its own, if it is unused."""
+        """The values that die at each node, by its position: those without a later use, and its own if it is unused."""
         last: dict[str, int] = {}
         for index, node in enumerate(self.nodes):
             last[node.name] = index
@@ -324,7 +324,7 @@ class Graph(Value, Displayed):
     def distinct(self) -> tuple[Do, ...]:
         """The operations of its nodes, each object once.
 
-        Nodes that call one overload mostly share it, so what is asked of all operators is asked of a few.
+        Nodes that call one overload mostly share it, so a check of all operators needs few steps.
         """
         return tuple({id(do): do for do in [node.do for node in self.nodes]}.values())
 
@@ -345,7 +345,7 @@ class Graph(Value, Displayed):
         return MappingProxyType({value.name: value.meta for values in (self.inputs, self.nodes) for value in values})
 
     def names(self) -> Names:
-        """Return a chooser of fresh names, with the names of its inputs and nodes taken."""
+        """Return a ``Names`` in which the names of inputs and nodes are used."""
         return Names([value.name for values in (self.inputs, self.nodes) for value in values])
 
     def with_nodes(self, nodes: Iterable[Node], *, inputs: tuple[Input, ...] | None = None) -> Graph:
@@ -360,7 +360,7 @@ class Graph(Value, Displayed):
         return self if same else Graph(inputs, made, self.output)
 
     def renamed(self, known: Mapping[str, Ref]) -> Graph:
-        """Return a copy in which some values are renamed everywhere; the same object if none is.
+        """Return a copy with some values renamed everywhere; the same object if none is.
 
         >>> graph = Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), Ref("y"))
         >>> print(graph.renamed({"x": Ref("a")}))

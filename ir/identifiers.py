@@ -1,8 +1,8 @@
-"""``check_identifiers``: names from untrusted sources conform to one identifier grammar.
+"""``check_identifiers``: check that names from untrusted sources conform to one identifier grammar.
 
 The grammar (``names.py``) is enforced at each entry point: ``import_ep``, ``save`` and ``load``.  Values, arguments and
-keywords are Python identifiers; module paths, slots, graphs and operators are printable and can stand in quotes.  Programs that
-are built or parsed by hand may have any names; they run too, because no name is ever compiled.
+keywords are Python identifiers; module paths, slots, graphs and operators are printable and can be quoted.  Programs that
+are built or parsed by hand may have any names; they run too, because names are never compiled.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _in_graph(name: str, graph: Graph, known: set[int]) -> Iterator[tuple[str, s
         for key, _ in node.kwargs:
             if not is_identifier(key):
                 yield key, "a keyword", name, node.name
-        # Many nodes share a stack.  The program holds each stack and frame, so that an id is never reused meanwhile.
+        # Many nodes share a stack.  The program keeps each stack and frame alive, so ids are not reused.
         paths = [] if id(node.stack) in known else [(id(frame), frame.path, "a module") for frame in node.stack]
         do = node.do
         name_of = do.slot if type(do) is Get else do.instance.path if type(do) is Call else do.name

@@ -28,8 +28,8 @@ def freeze_meta(meta: Mapping[str, Any], origin: object = None) -> Meta:
     """Return an immutable snapshot of a node's meta.
 
     Args:
-        meta: the entries; dicts, lists and sets in it are copied, to any depth that a tracer writes.
-        origin: what the node was made of, where that is kept.
+        meta: the entries; nested dicts, lists and sets are copied.
+        origin: the origin of the node, if it is tracked.
 
     >>> frozen = freeze_meta({"custom": {"tag": [1]}})
     >>> frozen["custom"]["tag"]
@@ -75,7 +75,7 @@ def thaw(value: Any) -> Any:
 
 
 def is_backward(meta: Mapping[str, Any]) -> bool:
-    """Return whether a node was made by autograd, according to its meta.
+    """Return whether the meta marks a node as made by autograd.
 
     >>> is_backward({"partitioner_tag": "is_backward"}), is_backward({})
     (True, False)
@@ -88,7 +88,7 @@ def is_backward(meta: Mapping[str, Any]) -> bool:
 def spelled_stack(
     calls: Iterable[tuple[str, int]], types: Mapping[str, str | None], first: Mapping[str, str] = EMPTY_META
 ) -> dict[str, tuple[str, str]]:
-    """Return module calls as the exporter writes them: the root first, under keys that distinguish calls of one module.
+    """Return module calls in the exporter's format: the root first, with distinct keys for calls of one module.
 
     Args:
         calls: path and number of each call, outermost first.

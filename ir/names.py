@@ -1,6 +1,6 @@
 """Names of values and graphs, and paths of modules.
 
-One grammar decides which names are well-formed; fresh names never collide; paths are joined, split and made relative here only.
+One grammar defines well-formed names; fresh names never collide.  Only this module joins and splits paths.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def is_identifier(name: object) -> bool:
 
 
 def word_of(path: str) -> str:
-    r"""Return the path of a module or of state as an identifier, to name a value after it.
+    r"""Return the path of a module or of state as an identifier, for naming a value.
 
     >>> word_of("layers.0.mlp"), word_of("0"), word_of("/a-b"), word_of("class")
     ('layers_0_mlp', '_0', 'a_b', '_class')
@@ -49,7 +49,7 @@ def stem_of(name: str) -> str:
 
 
 def is_plain_path(name: object) -> bool:
-    r"""Return whether a path of a module, a slot or a class is printable and has no " and no backslash, so that it can be quoted.
+    r"""Return whether a path of a module, a slot or a class is printable, without " and backslash, so that it can be quoted.
 
     >>> is_plain_path("layers.0@1"), is_plain_path("a b"), is_plain_path('x") or f("'), is_plain_path("\u202e")
     (True, True, False, False)
@@ -79,7 +79,7 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
 
 
 class Names:
-    """Chooses names that are not taken yet.
+    """Chooses unused names.
 
     >>> names = Names(["x"])
     >>> names.fresh("x"), names.fresh("x"), names.fresh("y")
@@ -93,7 +93,7 @@ class Names:
         self._next: dict[str, int] = {}
 
     def fresh(self, wanted: str) -> str:
-        """Return the wanted name, numbered if it is taken, and take it."""
+        """Return the wanted name, numbered if it is used, and mark it as used."""
         name = wanted
         while name in self._taken:
             number = self._next[wanted] = self._next.get(wanted, 0) + 1
@@ -106,12 +106,12 @@ class Names:
         return Names(self._taken.difference(names))
 
     def renumbered(self, wanted: str) -> str:
-        """Return the wanted name, with another number if it is taken, and take it."""
+        """Return the wanted name, with another number if it is used, and mark it as used."""
         if wanted not in self._taken:
             self._taken.add(wanted)
             return wanted
         stem = stem_of(wanted)
-        self._taken.add(stem)  # where ``sum_1`` was wanted, ``sum`` is not a name for another
+        self._taken.add(stem)  # if ``sum_1`` was wanted, keep ``sum`` unused
         return self.fresh(stem)
 
 
@@ -123,7 +123,7 @@ def join(outer: str, inner: str) -> str:
     """Return a path of a body as a path from the root.
 
     Args:
-        outer: the module that the body stands in, from the root; empty for the root itself.
+        outer: the path of the module with the body, from the root; empty for the root itself.
         inner: a path as the body writes it.
 
     >>> join("b.c", "d"), join("b.c", "/a"), join("", "a")
@@ -135,7 +135,7 @@ def join(outer: str, inner: str) -> str:
 
 
 def nested(outer: str, inner: str) -> str:
-    """Return a path of a body as its caller writes it, which calls the body as ``outer``.
+    """Return a path of a body as written in a caller that calls the body ``outer``.
 
     >>> nested("b", "c"), nested("b", "/a"), nested("/a", "c")
     ('b.c', '/a', '/a.c')
@@ -171,7 +171,7 @@ def is_below(path: str, outer: str) -> bool:
 
 
 def way_to(path: str) -> list[str]:
-    """Return the paths of the modules around a module, outermost first, then its own; none for the root.
+    """Return the paths of the modules around a module, outermost first, then its own; [] for the root.
 
     >>> way_to("a.b.c"), way_to("")
     (['a', 'a.b', 'a.b.c'], [])
@@ -193,7 +193,7 @@ def is_name(text: object) -> bool:
 
 
 def is_dotted_path(text: object) -> bool:
-    """Return whether a text consists of names with dots between them.
+    """Return whether a text consists of names separated by dots.
 
     >>> is_dotted_path("layers.0.weight"), is_dotted_path("a..b"), is_dotted_path("a.b'); import os")
     (True, False, False)

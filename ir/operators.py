@@ -1,6 +1,6 @@
 """``op_of``: the ``Op`` that calls a torch operator or a plain function.
 
-An operator has one name and one set of effects, both derived from the operator itself.  Lookup by name is in ``text/``.
+The name and the effects are derived from the operator itself.  Lookup by name is in ``text/``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def op_of(target: Any, said: Said | None = None) -> Op:
 
     Args:
         target: an operator overload, an operator with one overload, a higher-order operator or a plain function.
-        said: what ``said_of`` gives: effects that stand in place of those that are registered or declared.
+        said: the result of ``said_of``: effects that override the registered or declared ones.
 
     >>> import torch
     >>> op_of(torch.ops.aten.add_.Tensor).effects.writes[0].name
@@ -38,13 +38,13 @@ def op_of(target: Any, said: Said | None = None) -> Op:
 def op(target: Callable[..., Any] | Op) -> Op:
     """Return the operation that calls an operator of torch: ``px.op(torch.ops.aten.relu.default)``.
 
-    Its name and its effects are those of the operator, so a write of it is one to every transformation.
+    Its name and effects are those of the operator.
 
     Args:
         target: an overload; an operator that has one overload; a higher-order operator, or a plain function.
 
     Raises:
-        NamingError: the operator has several overloads, it is given by name, or nothing could call it.
+        NamingError: the operator has several overloads, is passed by name, or is not callable.
 
     >>> import torch
     >>> op(torch.ops.aten.relu.default)
@@ -77,10 +77,10 @@ def said_of(effects: Said | None) -> Said:
     """Return declared effects by overload, checked as by ``declare``.
 
     Args:
-        effects: what operators, with all of their overloads, and functions do.
+        effects: the effects of functions and of operators with all overloads.
 
     Raises:
-        EffectsError: it is an operator of torch, or its schema says that it does more.
+        EffectsError: it is an operator of torch, or its schema has more effects.
 
     >>> said_of(None), list(said_of({print: Effects()}))
     ({}, [<built-in function print>])

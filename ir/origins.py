@@ -1,9 +1,9 @@
 """Origins: the nodes that a node was made of, as an entry of its meta.
 
-Meta is what every rewrite carries: a node that is moved, renamed or copied keeps its origin, at no cost.  What makes a node of
-others says so with ``made_of``, what lets one stand for others with ``standing_for``; where nothing has an origin, neither has
-what is made of it.  Origins are compared by identity and hold neither nodes nor programs.  What they tell of a program is worked
-out elsewhere (``analysis/history.py``).
+Every rewrite carries meta, so a node that is moved, renamed or copied keeps its origin at no cost.  A rewrite that makes a node
+from others calls ``made_of``; one that replaces nodes by another calls ``standing_for``.  Nodes without origins yield nodes
+without origins.  Origins are compared by identity and hold neither nodes nor programs.
+``analysis/history.py`` evaluates them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .names import escaped, is_below
 Item = TypeVar("Item", Node, Input)
 
 INPUT = "input"
-"""Stands for the operator of an input."""
+"""The operator name of an input."""
 
 
 @define(eq=False)
 class Imported:
     """The place of a node or an input in the imported graph.
 
-    Nobody changes one.  It is not frozen because every node of every import gets one, and that would take three times as long.
+    It is never changed, but not frozen: every imported node has one, and frozen classes take 3x as long to make.
 
     >>> str(Imported("relu", "aten.relu.default"))
     'relu (aten.relu.default)'
@@ -54,7 +54,7 @@ class Imported:
 
 @frozen(eq=False)
 class Made:
-    """The origins that a rewrite made a node of.
+    """The origins of a node that a rewrite made.
 
     >>> relu = Imported("relu", "aten.relu.default")
     >>> Made((relu,), "soften").of[0] is relu
@@ -65,9 +65,9 @@ class Made:
     by: str = ""
     """The rule that made it; empty if the step is not a rule."""
     is_one: bool = False
-    """Whether all of them computed the same value; otherwise it is made of all of them together."""
+    """Whether all of them computed the same value; otherwise the node combines them."""
     is_body: bool = False
-    """Whether they are the same node of equal bodies that were merged: each is the origin in one module."""
+    """Whether they are one node of merged equal bodies: each is the origin in one module."""
 
 
 Origin = Imported | Made
@@ -115,11 +115,11 @@ def origin_of(meta: Meta) -> Origin | None:
 
 
 def made_of(metas: Iterable[Meta], by: str = "") -> Meta:
-    """Return the meta with the origin of a new node; empty if the other nodes have no origins.
+    """Return meta with the origin of a new node; empty if its sources have no origins.
 
     Args:
-        metas: of all nodes and inputs that it is made of.
-        by: the rule that makes it; by default it is the step that does.
+        metas: of all nodes and inputs that it replaces or combines.
+        by: the rule that makes it; by default the step.
 
     >>> relu = {ORIGIN: Imported("relu", "aten.relu.default")}
     >>> made_of([relu], "soften")[ORIGIN].by, dict(made_of([{}]))
@@ -134,8 +134,8 @@ def standing_for(meta: Meta, others: Iterable[Meta], *, is_body: bool = False) -
 
     Args:
         meta: of the value.
-        others: of those that it stands for.
-        is_body: whether they stand where it does, in bodies that become one.
+        others: of the replaced values.
+        is_body: whether they are the same node of bodies that are merged.
 
     >>> one, other = ({ORIGIN: Imported(name, "aten.relu.default")} for name in ("relu", "relu_1"))
     >>> [origin.name for origin in standing_for(one, [one, other])[ORIGIN].of], standing_for(one, [one, {}]) is one
@@ -153,7 +153,7 @@ def standing_for(meta: Meta, others: Iterable[Meta], *, is_body: bool = False) -
 
 
 def origin_only(meta: Meta) -> Meta:
-    """Return only the origin of some meta, for a copy of a node that computes the same.
+    """Return meta with the origin only, for a copy of a node that computes the same value.
 
     Args:
         meta: of the node.
@@ -168,8 +168,8 @@ def roots_at(origins: Iterable[Origin], path: str | None = None) -> list[Importe
     """Return the imported nodes and inputs that some origins lead to.
 
     Args:
-        origins: of that.
-        path: the module where it is; of bodies that became one, the one of that module counts.  By default all do.
+        origins: the origins.
+        path: a module; of merged bodies, only the one of that module counts.  By default all count.
 
     >>> from purefx.ir import Frame
     >>> one, other = (Imported("relu", "aten.relu.default", "", (Frame(path),)) for path in ("a", "b"))
@@ -194,7 +194,7 @@ def _is_at(origin: Origin, path: str) -> bool:
 
 
 def handed_on(meta: Meta) -> Meta:
-    """Return the meta of a value without its origin, for the input of a body that receives it.
+    """Return the meta of a value without its origin, for a body input that receives the value.
 
     Args:
         meta: of the value.
@@ -210,7 +210,7 @@ def standing_in(items: Sequence[Item], gone: Mapping[str, Iterable[Meta]]) -> tu
 
     Args:
         items: the nodes or inputs.
-        gone: the meta of those that went, by name of what is used instead of them.
+        gone: the meta of the erased nodes, by the name of the replacement.
 
     >>> relu, x = {ORIGIN: Imported("relu", "aten.relu.default")}, Input("x")
     >>> standing_in([x], {}) == (x,), standing_in([x], {"x": [relu]})[0].meta[ORIGIN].is_one
@@ -224,7 +224,7 @@ def ancestors(origins: Iterable[Origin]) -> Iterator[Origin]:
     """Iterate over origins and all of their ancestors, each once.
 
     Args:
-        origins: where to begin.
+        origins: the starting points.
 
     >>> relu = Imported("relu", "aten.relu.default")
     >>> made = Made((Made((relu,)), relu))

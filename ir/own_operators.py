@@ -1,6 +1,6 @@
 """The operators of purefx itself: call boundaries, pytrees in graphs, and calls of opaque modules.
 
-They occur in graphs like any operator, and lowering knows how to write each of them.
+They occur in graphs like any operator; lowering writes each of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def gives(*_leaves: Any) -> None:
 
 
 for function in (takes, gives):
-    function.__module__ = "purefx"  # the text says purefx.takes, wherever this file is
+    function.__module__ = "purefx"  # the text form prints purefx.takes, wherever this file is
 
 TAKES = Op("purefx.takes", target=takes)
 """``purefx.takes(leaf, ...)``; a leaf that the exporter lost is None."""
@@ -58,7 +58,7 @@ def pack(leaves: Sequence[Any], spec: Any) -> Any:
     """Return the pytree of some leaves.
 
     Raises:
-        CallError: a registered type refuses them, or what the pytree keeps of it.
+        CallError: a registered pytree type refuses them.
 
     >>> pack([1, 2], pytree.tree_structure({"a": 0, "b": 0}))
     {'a': 1, 'b': 2}
@@ -66,7 +66,7 @@ def pack(leaves: Sequence[Any], spec: Any) -> Any:
     try:
         return pytree.tree_unflatten(list(leaves), spec)
     except Exception as error:
-        raise CallError(f"the leaves cannot be put together as {short(spec)}: {type(error).__name__}: {error}") from error
+        raise CallError(f"the leaves cannot be combined as {short(spec)}: {type(error).__name__}: {error}") from error
 
 
 def short(spec: Any) -> str:
@@ -89,9 +89,9 @@ def unpack(value: Any, spec: Any, called: str = "a module") -> Any:
     """Return the leaves of a value; a value that is a leaf is returned as it is.
 
     Args:
-        value: what a module returned.
+        value: the result of a module.
         spec: its structure.
-        called: which module was called, and how, for the error.
+        called: the module call, for the error.
 
     Raises:
         CallError: the value is structured differently.
@@ -111,7 +111,7 @@ def unpack(value: Any, spec: Any, called: str = "a module") -> Any:
 
 
 for function in (pack, unpack):
-    function.__module__ = "purefx"  # the text says purefx.pack, wherever this file is
+    function.__module__ = "purefx"  # the text form prints purefx.pack, wherever this file is
 
 PACK = Op("purefx.pack", Effects(aliases=(ArgAt(0, "leaves"),)), pack)
 """``purefx.pack([leaf, ...], spec)``."""
@@ -124,7 +124,7 @@ def call_module(module: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Call a module as in eager mode.
 
     Raises:
-        TypeError: it is another callable, which a text or a file may have put there.
+        TypeError: it is another callable, as a crafted text or file may contain.
 
     >>> call_module(torch.nn.Identity(), 3)
     3
@@ -143,7 +143,7 @@ def call_guards(module: Any, /, *args: Any) -> None:
 
 
 for function in (call_module, call_guards):
-    function.__module__ = "purefx"  # the text says purefx.call_module, wherever this file is
+    function.__module__ = "purefx"  # the text form prints purefx.call_module, wherever this file is
 
 CALL_MODULE = Op("purefx.call_module", ANYTHING, call_module)
 """``purefx.call_module(module, *args, **kwargs)``; the first argument is a read of a module slot."""
@@ -202,7 +202,7 @@ def tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 
 def attribute_of(module: torch.nn.Module, path: str) -> Any:
-    """Return the attribute of a module at a dotted path; None if there is none.
+    """Return the attribute of a module at a dotted path, or None.
 
     >>> attribute_of(torch.nn.Sequential(torch.nn.Linear(2, 3)), "0.weight").shape
     torch.Size([3, 2])
@@ -220,7 +220,7 @@ def entangled(pairs: tuple[tuple[int, Any], ...]) -> tuple[tuple[int, int], ...]
         pairs: number of the storage and value, for each slot.
 
     Returns:
-        The number of a module's storage with that of a slot that it shares memory with, for each such pair.
+        The storage numbers of a module and of a slot that it shares memory with, for each pair.
 
     >>> linear = torch.nn.Linear(2, 2)
     >>> entangled(((0, linear.weight), (1, linear.bias.clone()), (2, linear)))

@@ -1,7 +1,7 @@
 """Shared by all values: persistent maps (``PMap``), the printing hook (``text_of``), and a pause for the garbage collector.
 
-``derived`` keeps a result with the value that it follows from.
-This is the only door to pyrsistent, whose C extension corrupts live objects.  No value of purefx imports its printer.
+``derived`` memoizes a function in the value that it is computed from.
+Only this module imports pyrsistent, whose C extension corrupts live objects.  Values do not import their printers.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def _load_pure_python_map() -> Any:
 _module = _load_pure_python_map()
 
 MANY = 4
-"""If every fourth entry changes, a new dict is made: that is faster than editing the tree."""
+"""If every fourth entry changes, a new dict is faster than editing the tree."""
 
 FEW = 1024
-"""Smaller maps are copied as dicts: that is as fast as an edit of the tree, and reading is faster."""
+"""Smaller maps are copied as dicts: as fast as an edit of the tree, and faster to read."""
 
 
 @final
@@ -76,7 +76,7 @@ class PMap(Mapping[K, V], Generic[K, V]):
         return self.update(cast("Mapping[K, V]", {key: val}))
 
     def remove(self, key: K) -> PMap[K, V]:
-        """Return a map without one entry; raises ``KeyError`` if there is none."""
+        """Return a map without one entry; raise ``KeyError`` if it is missing."""
         if len(self) > FEW:
             tree = self._as_tree().remove(key)
             return PMap(tree, tree)
@@ -85,7 +85,7 @@ class PMap(Mapping[K, V], Generic[K, V]):
         return PMap(changed)
 
     def discard(self, key: K) -> PMap[K, V]:
-        """Return a map without one entry; the same map if there is none."""
+        """Return a map without one entry; the same map if it is missing."""
         return self.remove(key) if key in self else self
 
     def update(self, *maps: Mapping[K, V]) -> PMap[K, V]:
@@ -126,10 +126,10 @@ def pmap(mapping: Mapping[K, V] | None = None) -> PMap[K, V]:
     """Return a persistent copy of a mapping.
 
     Args:
-        mapping: what it starts with; None gives the empty map.
+        mapping: its entries; None for the empty map.
 
     Returns:
-        A map that later changes of ``mapping`` do not show in; a ``PMap`` itself.
+        A map that later changes of ``mapping`` do not affect; a ``PMap`` is returned as it is.
 
     >>> pmap({"x": 1})["x"]
     1
@@ -144,7 +144,7 @@ def derived(work: Callable[[Owner], V]) -> Callable[[Owner], V]:
     """Memoize a function of one value in the ``derived`` dict of the value.
 
     Args:
-        work: the function; its result is not changed by anybody.
+        work: the function; its result must not be changed.
 
     >>> from types import SimpleNamespace
     >>> doubled = derived(lambda value: [value.number * 2])

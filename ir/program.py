@@ -1,7 +1,7 @@
 """``Program``: a table of graphs, a root, the state, the signature, and its history.
 
-A program is immutable.  A transformation makes a new one that shares everything unchanged with the old one, which the trail
-keeps.  Nothing here transforms or runs.
+A program is immutable.  A transformation makes a new one that shares all unchanged parts with the old one; the trail
+keeps the old one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Module:
     path: str
     type_name: str | None = None
     cell: int | None = None
-    """Modules with one cell are one object, which has several paths; None if nothing says that it has others.
+    """Modules with one cell are one object with several paths; None if no other path is known.
 
     In a program that was split they are one object in each part.
     """
@@ -44,7 +44,7 @@ class Module:
 
 @frozen
 class CallSignature:
-    """The call signature of a module call that the exporter was asked to preserve.
+    """The call signature of a module call that the exporter preserved on request.
 
     The values are the operands of two boundary nodes inside the call, see ``own_operators.py``.
 
@@ -107,7 +107,7 @@ class Program(Value, Displayed):
     call_signatures: PMap[Frame, CallSignature] = pmap()
     constraints: Constraints = field(factory=Constraints)
     facts: frozenset[str] = frozenset()
-    """Facts that transformations have established (``"outlined"`` ...); not trusted if the program itself shows them."""
+    """Facts that transformations have established (``"outlined"`` ...); only trusted where the program does not show them."""
     trail: tuple[Step, ...] = field(default=(), repr=False)
     past: tuple[Version, ...] = field(default=(), repr=False)
     """Its versions before the trail if it was loaded from a file; the last one is the saved program."""
@@ -121,7 +121,7 @@ class Program(Value, Displayed):
     def of(cls, graphs: Mapping[str, Graph], **fields: Any) -> Program:
         """Return a program from a plain dict of graphs and any other fields."""
         if not isinstance(graphs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ArgumentError(f'Program.of takes graphs by id, {{"": graph}}; it was passed a {type(graphs).__name__}')
+            raise ArgumentError(f'Program.of takes graphs by id, {{"": graph}}, not a {type(graphs).__name__}')
         return cls(pmap(graphs), **fields)
 
     @property
@@ -136,12 +136,12 @@ class Program(Value, Displayed):
         ...
         purefx.ir.errors.InvalidProgram: the program breaks 1 invariant:
         <BLANKLINE>
-        root: the root is '', and program.graphs has no such graph
+        root: the root is '', which is not in program.graphs
           at the program
         """
         root = self.graphs.get(self.root)
         if root is None:
-            raise InvalidProgram([Violation("root", f"the root is {self.root!r}, and program.graphs has no such graph")])
+            raise InvalidProgram([Violation("root", f"the root is {self.root!r}, which is not in program.graphs")])
         return root
 
     @property
@@ -156,7 +156,7 @@ class Program(Value, Displayed):
             name: an id, as in ``graphs``, or a path such as ``"layers.0"``.
 
         Raises:
-            NamingError: there is no such graph or module call.
+            NamingError: no graph or module call has this name.
 
         >>> from purefx.ir import Call, Node
         >>> call = Node("y", Call(Frame("mlp"), "Mlp"))
@@ -170,7 +170,7 @@ class Program(Value, Displayed):
         if name in self.graphs:
             return name
         todo = [(self.root, "")]
-        for graph, path in todo:  # grows while it is walked
+        for graph, path in todo:  # grows during the loop
             for node in self.graphs[graph].callers:
                 inner = join(path, node.do.instance.path) if type(node.do) is Call else path
                 if inner == name:
@@ -235,7 +235,7 @@ class Program(Value, Displayed):
 
     @cached_property
     def foreign_operators(self) -> tuple[str, ...]:
-        """The names of the operators that a program from an untrusted source may not have.
+        """The names of the operators that a program from an untrusted source may not use.
 
         They are functions and methods that a graph module calls, and operators that reach beyond data.  ``save`` writes them
         only with ``allow=``.
@@ -259,12 +259,12 @@ class Program(Value, Displayed):
     ) -> Program:
         """Return a copy with another root graph and the specs of its inputs and outputs.
 
-        Mutations of inputs count the inputs of the root; they follow those by name.
+        Mutations of inputs refer to root inputs by position; they are renumbered by name.
 
         Args:
             graph: the root.
-            inputs: for each of its inputs what it is for.
-            outputs: for each of its outputs, mutations counted as they were; by default those that are there.
+            inputs: the spec of each of its inputs.
+            outputs: the spec of each of its outputs, with the old numbers of mutated inputs; by default the old ones.
             changes: other fields of the signature.
         """
         was = self.main.inputs
@@ -284,20 +284,20 @@ class Program(Value, Displayed):
     def with_state(self, *, add: Mapping[str, Any] = MappingProxyType({}), remove: Iterable[str] = ()) -> Program:
         """Return a copy with state added or removed.
 
-        New state comes where ``state_dict`` would have it if its module had registered it last; modules on the way are listed.  A
-        tensor that is state under another path is tied to it, one that shares memory with state shares it.  Nothing reads it yet:
-        write ``Get(path)`` (in a body the path from its module); a program that takes its state as inputs has one more of them
-        for each new tensor.  Of a tensor with several names those go that are removed.
+        New state is ordered as in ``state_dict`` if its module had registered it last; missing modules on its path are added.  A
+        tensor that is state under another path is tied to it; one that shares memory with state stays an alias.  To read it,
+        write ``Get(path)`` (in a body the path from its module); a program that takes its state as inputs gets one more input
+        for each new tensor.  A tensor with several names loses only the removed ones.
 
         Args:
-            add: what it is, by path: a ``torch.nn.Parameter``, a tensor (a persistent buffer), or a ``Slot``, whose kind and
-                persistence count and whose numbers do not.
-            remove: paths of state that nothing uses; inputs that were that state go as well.
+            add: values by path: a ``torch.nn.Parameter``, a tensor (a persistent buffer), or a ``Slot`` (its kind and
+                persistence are kept, its numbers are not).
+            remove: paths of unused state; its inputs are removed too.
 
         Raises:
-            NamingError: a path to add is taken, or cannot be one; a path to remove is not there, or something uses it, which the
-                message names.
-            TypeError: what is added is no tensor and no slot.
+            NamingError: a path to add is used or malformed; a path to remove is unknown, or its state is used (the message
+                names a user).
+            TypeError: a value is neither a tensor nor a slot.
 
         >>> import torch
         >>> program = Program.of({"": Graph((), ())}).with_state(add={"lora.a": torch.nn.Parameter(torch.ones(2))})
@@ -319,7 +319,7 @@ class Program(Value, Displayed):
                 yield name, node
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Program:
-        """Return a copy with tensors of its own; ties stay, and the programs of the trail keep theirs."""
+        """Return a copy with copied tensors; ties are kept, and programs of the trail are not copied."""
         return self.evolve(state=copy.deepcopy(self.state, memo)) if self.state.order else self
 
     def __eq__(self, other: object) -> bool:

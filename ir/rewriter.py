@@ -1,10 +1,10 @@
 """``Rewriter``: edits of one graph, recorded by position and applied in one walk.
 
-A transformation inserts nodes before or after others, lets users use other values, and erases nodes; it never rebuilds a graph by
-hand and never sees half of its own work.  Without an edit the result is the very graph, and a node that no edit touches stays the
-very node.  What is used instead of a node that goes stands for it, and its origin says so (``origins.py``).  Whether an edit is
-right is not checked here: dependencies and ``verify`` say that.  ``with_reads`` is one such edit that is made at once: state is
-read where it is used.
+A transformation inserts nodes before or after others, replaces operands, and erases nodes; it never rebuilds a graph by hand and
+never reads half-edited graphs.  Without edits the result is the same graph, and untouched nodes stay the same objects.  The
+replacement of an erased node gets its origin (``origins.py``).  Edits are not checked here; ``verify`` checks the result.
+``with_reads`` makes one edit at once: it reads state where it is used.
+
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Relocation:
     """
 
     way: Callable[[str], str]
-    """Returns the path as it is written in the new place."""
+    """Returns the path as written in the new place."""
     outer: Stack = ()
     """The calls around all nodes in the new place."""
     _frames: dict[Frame, Frame] = field(factory=dict, init=False)
     _stacks: dict[int, tuple[Stack, Stack]] = field(factory=dict, init=False)
-    """By the id of a stack, which is kept alive here: hashing the frames of each node is slower than all else."""
+    """By the id of a stack, which is kept alive here: hashing the frames of each node is slow."""
 
     def do(self, do: Do) -> Do:
         """Return an operation with rewritten paths."""
@@ -80,10 +80,10 @@ class Relocation:
 
 
 class Rewriter:
-    """Edits of one graph; numbers are positions of its nodes, -1 is before them, and their count is the output.
+    """Edits of one graph; numbers are positions of its nodes, -1 is before the first, and their count is the output.
 
     Args:
-        graph: stays as it is.
+        graph: the graph to edit; it is not changed.
 
     >>> from purefx.ir import Op, Ref
     >>> graph = Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), (Ref("y"),))
@@ -95,7 +95,7 @@ class Rewriter:
     >>> [node.name for node in edit.graph().nodes], edit.graph().output
     (['y', 'y_1'], (Ref(name='y_1'),))
 
-    In a program, every user of a value at once; ``with_main`` makes the program, and ``verify(infer=True)`` checks it:
+    To replace all uses of a value in a program, use ``replace`` and ``with_main``; ``verify(infer=True)`` checks the result:
 
     >>> import torch, purefx as px
     >>> program = px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)))
@@ -122,7 +122,7 @@ class Rewriter:
 
     @cached_property
     def names(self) -> Names:
-        """The names that are taken; inserted nodes take fresh ones."""
+        """The used names; inserted nodes need fresh ones."""
         return self.source.names()
 
     @cached_property
@@ -153,7 +153,7 @@ class Rewriter:
         self._everywhere[name] = arg
 
     def erase(self, *names: str) -> None:
-        """Remove nodes; their users must use other values."""
+        """Remove nodes; redirect their users first."""
         self._erased.update(names)
 
     def drop(self, name: str, arg: Arg) -> None:
@@ -174,8 +174,8 @@ class Rewriter:
         """Return the graph after the edits.
 
         Args:
-            inputs: what stands in place of its inputs.
-            output: what stands in place of its output, before uses of it are replaced.
+            inputs: its new inputs.
+            output: its new output, before replacements apply.
         """
         source, gone = self.source, self._gone()
         given = replace_refs(source.output if output is ... else output, self._known(self.end))
@@ -188,7 +188,7 @@ class Rewriter:
         return Graph(source.inputs if inputs is None else inputs, nodes, given)
 
     def _gone(self) -> Mapping[str, list[Meta]]:
-        # What is used instead of others, and what those were: everywhere instead of what goes, or somewhere.
+        # Replacements of erased nodes, for all users or for single ones.
         found: dict[str, list[Meta]] = {}
         pairs = [(name, by) for name, by in self._everywhere.items() if name in self._erased]
         pairs += [pair for used in self.uses.values() for pair in used.items()]
@@ -214,12 +214,12 @@ class Rewriter:
 
 
 def with_reads(graph: Graph, state: State, sources: Mapping[str, tuple[str, Meta]]) -> tuple[Graph, frozenset[str]]:
-    """Return a graph in which each module call reads the state that it uses before its first use, and the names that were used.
+    """Return a graph in which each module call reads its state before the first use, and the used names.
 
     Args:
         graph: the root of a flat program.
-        state: says which names are one tensor.
-        sources: inputs that stand for state, or the reads that are there, which go: the slot, and the meta of a read, by name.
+        state: which names are one tensor.
+        sources: state inputs, or present reads, which are erased: the slot, and the meta of a read, by name.
 
     >>> from purefx.ir import Op, Slot, SlotKind, pmap
     >>> state = State(("w",), pmap({"w": Slot(SlotKind.BUFFER, None, 0, 0)}))
@@ -236,7 +236,7 @@ def with_reads(graph: Graph, state: State, sources: Mapping[str, tuple[str, Meta
         for use in uses:
             slot, meta = sources[use]
             depth, name = reading_place(state, slot, stack)
-            # The innermost frame stands for the scope: a path and a call number name one call.
+            # The innermost frame identifies the scope: a path and a call number name one call.
             key = (use, stack[depth - 1] if depth else None)
             reader = readers.get(key)
             if reader is None:

@@ -1,7 +1,7 @@
 """``Signature``: the roles of the inputs and outputs of the root graph, by position.
 
-Positions, not names of values: ``signature.inputs[i]`` refers to ``root.inputs[i]`` and ``signature.outputs[i]`` of
-``root.output[i]``, so renaming a value cannot make the two disagree.  How inputs are checked is in ``lowering/``.
+``signature.inputs[i]`` refers to ``root.inputs[i]`` and ``signature.outputs[i]`` to ``root.output[i]``, so that renaming a
+value cannot make the two disagree.  ``lowering/`` checks inputs.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class UserInput:
     tangent_of: int | None = None
     """In a joint program: the number of the user output whose gradient the caller passes here; None for any other argument."""
     only: tuple[type, ...] | None = field(default=None, eq=False, repr=False)
-    """In a program from outside, the classes of which it may be besides data: functions on containers call methods of what
-    they are given. None takes anything. It depends on the author of the program, not on its meaning, and is not compared."""
+    """In a program from outside, the classes that it may have besides data: functions on containers call methods of their
+    arguments. None accepts any class. It depends on the author of the program, not on its meaning, and is not compared."""
 
 
 @frozen
@@ -155,7 +155,7 @@ class InputMutation:
 
 @frozen
 class LossOutput:
-    """The loss of a joint forward and backward program: the output that the gradients are of.
+    """The loss of a joint forward and backward program: the output that is differentiated.
 
     >>> LossOutput() == LossOutput()
     True
@@ -175,7 +175,7 @@ class StateGradient:
 
 @frozen
 class InputGradient:
-    """The gradient of the loss to a user input: the leaf number ``leaf`` of what the caller passes.
+    """The gradient of the loss to a user input: number ``leaf`` of the leaves that the caller passes.
 
     >>> InputGradient(0).leaf
     0
@@ -188,7 +188,7 @@ InputSpec = UserInput | StateInput | Token
 OutputSpec = UserOutput | StateMutation | InputMutation | Token | LossOutput | StateGradient | InputGradient
 
 GIVEN: tuple[type, ...] = (UserOutput, LossOutput, StateGradient, InputGradient)
-"""The outputs that the caller gets, in order; the others are written to state or inputs, or are tokens."""
+"""The outputs that the caller receives, in order; others are written to state or inputs, or are tokens."""
 
 
 @frozen
@@ -220,7 +220,7 @@ class Constraints:
 class SunkInput:
     """A state input that was turned into reads: its position, and whether it was used.
 
-    Of the inputs that are one tensor the exporter uses one, and all reads came from that, under whatever name.
+    If several inputs are one tensor, the exporter uses one of them, and all reads came from it.
 
     >>> SunkInput("layers.0.weight").behind
     0
@@ -243,16 +243,16 @@ class Signature:
     inputs: tuple[InputSpec, ...] = ()
     outputs: tuple[OutputSpec, ...] = ()
     in_spec: Any = field(default=None, hash=False, repr=False)
-    """The pytree of ``(args, kwargs)``; None takes the user inputs flat."""
+    """The pytree of ``(args, kwargs)``; None for flat user inputs."""
     out_spec: Any = field(default=None, hash=False, repr=False)
-    """The pytree of the result, of a joint program with the gradients behind it; None gives all of that as one flat tuple."""
+    """The pytree of the result, in a joint program followed by the gradients; None for one flat tuple."""
     arg_names: tuple[str, ...] = ()
     """The names of the arguments of the original ``forward``, positional ones first."""
     lifted: tuple[SunkInput, ...] = field(default=(), eq=False)
     """The state inputs that ``sink_state`` turned into reads, in order.
 
-    ``lift_state`` restores them.  It says how a program came to be, like the trail, and not what it does: it is neither
-    compared nor part of the digest, so a program that was sunk equals one that was written with reads."""
+    ``lift_state`` restores them.  Like the trail, they record the history of a program, not its meaning: they are neither
+    compared nor part of the digest, so a sunk program equals one that was written with reads."""
 
     def with_slots(self, rename: Callable[[str], str]) -> Signature:
         """Return a copy with other names of state.

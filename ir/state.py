@@ -1,8 +1,8 @@
 """``State``: the parameters, buffers and constants of a program, and which of them are one tensor.
 
-Tensor identity is data.  Every slot says which *cell* (tensor) it shows and which *storage* (memory) that cell lives in, so
-tied weights and aliasing views are written down and not a coincidence of objects.  Tensors are shared with whoever made the
-program: nothing here copies or changes one.
+Tensor identity is data.  Every slot has the number of its *cell* (tensor) and of its *storage* (memory), so tied weights and
+aliasing views do not depend on object identity.  Tensors are shared with the creator of the program: nothing here copies
+or changes one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SlotKind(enum.Enum):
     BUFFER = "buffer"
     CONSTANT = "constant"
     MODULE = "module"
-    """A ``torch.nn.Module`` as it is, see ``own_operators.py``: all that it holds is in it, and it is one cell."""
+    """A whole ``torch.nn.Module`` as one cell, see ``own_operators.py``."""
 
 
 @frozen(eq=False)
@@ -45,8 +45,8 @@ class Slot:
     """One named piece of state.
 
     Two slots are equal when kind, persistence, cell, storage and the tensor agree; tensors agree when they are the same
-    object, or have the same dtype, shape, strides, device, ``requires_grad`` and bits.  The numbers of cells and storages mean
-    something within one state only, see there.
+    object, or have the same dtype, shape, strides, device, ``requires_grad`` and bits.  The numbers of cells and storages are
+    local to one state.
 
     >>> Slot(SlotKind.BUFFER, torch.ones(2), 0, 0) == Slot(SlotKind.BUFFER, torch.ones(2), 0, 0)
     True
@@ -79,7 +79,7 @@ class Slot:
 PREFIXES = {SlotKind.PARAMETER: "p_", SlotKind.BUFFER: "b_", SlotKind.CONSTANT: "c_", SlotKind.MODULE: "m_"}
 
 NAME_PREFIXES = (*PREFIXES.values(), "obj_", "")
-"""Prefixes of the names that the exporter makes of paths of state."""
+"""Prefixes of the exporter's names for state."""
 
 NO_WORD = re.compile("[^0-9A-Za-z]")
 
@@ -89,7 +89,7 @@ def exporter_name(name: str, slot: Slot) -> str:
 
     Args:
         name: of the slot, from the root.
-        slot: says of what kind it is.
+        slot: the slot, for its kind.
 
     >>> exporter_name("layers.0.Weight", Slot(SlotKind.PARAMETER, None, 0, 0))
     'p_layers_0_weight'
@@ -111,7 +111,7 @@ def path_in_names(path: str) -> str:
 def same_value(left: Any, right: Any) -> bool:
     """Return whether two pieces of state are the same: one object, tensors alike to the last bit, or equal literals.
 
-    Tensors without contents (on the meta device, or fake) are the same when what they are is the same.
+    Tensors without contents (on the meta device, or fake) are the same if their metadata is.
 
     >>> same_value(torch.ones(2), torch.ones(2)), same_value(torch.ones(2), torch.ones(2).double())
     (True, False)
@@ -141,7 +141,7 @@ def same_contents(left: torch.Tensor, right: torch.Tensor) -> bool:
 
     Args:
         left: a tensor.
-        right: another one; where one has no contents, the other must have none.
+        right: another one; if one has no contents, neither may the other.
 
     >>> same_contents(torch.ones(2, 3).t(), torch.ones(3, 2)), same_contents(torch.zeros(1), -torch.zeros(1))
     (True, False)
@@ -187,7 +187,7 @@ def lazy_bits(tensor: torch.Tensor) -> tuple[str, ...]:
 
 
 def parts_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return strided tensors of torch's own class that are equal, as bytes, exactly where two tensors are.
+    """Return plain strided tensors whose bytes are equal exactly if the tensors are.
 
     >>> [tuple(part.shape) for part in parts_of(torch.eye(2).to_sparse())]
     [(2, 2), (8,)]
@@ -217,7 +217,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.numel():
         return tensor
     flat = tensor.contiguous().reshape(-1)
-    # Of one element, the strides that torch calls contiguous need not be those that bytes have.
+    # A tensor with one element can be contiguous to torch with strides that do not fit bytes.
     dense = flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)
     return dense.view(torch.uint8)
 
@@ -237,8 +237,8 @@ def begin_of(value: Any) -> int:
 class State(Mapping[str, Slot]):
     """All slots of a program by name, in the order in which the modules declare them.
 
-    Two states are equal when they have the same slots in the same order, alike to the last bit, and the same ones are one
-    tensor or share memory: the numbers that say so are names, and any others do as well.
+    Two states are equal if they have bitwise equal slots in the same order with the same ties and aliases; the numbers
+    of cells and storages need not agree.
 
     >>> state = State(("w",), pmap({"w": Slot(SlotKind.BUFFER, torch.ones(1), 0, 0)}))
     >>> [(name, slot.kind.name) for name, slot in state.items()]
@@ -257,7 +257,7 @@ class State(Mapping[str, Slot]):
         return {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> State:
-        """Return a copy with tensors of its own; those that share memory share it in the copy."""
+        """Return a copy with copied tensors; tensors that share memory share it in the copy."""
         memories: dict[int, torch.UntypedStorage] = {}
         cells = {slot.cell: slot for _, slot in self.pairs}
         several = Counter(slot.storage for slot in cells.values())
@@ -335,7 +335,7 @@ class State(Mapping[str, Slot]):
 
     @cached_property
     def by_cell(self) -> Mapping[int, tuple[str, ...]]:
-        """For each cell, the names of the slots that show it, in order: more than one are tied."""
+        """The names of the slots of each cell, in order; several are tied."""
         cells: dict[int, list[str]] = {}
         for name, slot in self.pairs:
             cells.setdefault(slot.cell, []).append(name)
@@ -345,8 +345,8 @@ class State(Mapping[str, Slot]):
     def identities(self) -> tuple[tuple[SlotKind, tuple[int, ...]], ...]:
         """For each slot in order its kind, persistence, cell, storage and offset; the numbers are normalized.
 
-        Tensors and memory are numbered as they are encountered, so that equal states have equal identities.  Where several
-        tensors share memory, where each begins in it is said as well, in bytes from the first.
+        Tensors and memory are numbered as they are encountered, so that equal states have equal identities.  Tensors that
+        share memory also have their offset in bytes from the first.
         """
         cells: dict[int, int] = {}
         storages: dict[int, int] = {}
@@ -363,7 +363,7 @@ class State(Mapping[str, Slot]):
 
     @cached_property
     def entangled(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of storages that share memory because a module of the state holds a tensor that is there too."""
+        """Pairs of storages that share memory because a module of the state holds a tensor of another slot."""
         return entangled(tuple([(slot.storage, slot.value) for _, slot in self.pairs]))
 
     @cached_property
@@ -377,11 +377,11 @@ def reading_place(state: State, slot: str, stack: Stack) -> tuple[int, str]:
 
     Args:
         state: says which names are one tensor.
-        slot: the slot; where its own name lies below a call, that name is taken before others.
+        slot: the slot; its own name is preferred if it is below a call.
         stack: the module calls around the reader, outermost first.
 
     Returns:
-        The length of the part of the stack that the read stands in, and a name below the last of it.
+        The number of frames around the read, and a name below the last of them.
 
     >>> from purefx.ir import Frame
     >>> state = State(("a.w", "b.w"), pmap({name: Slot(SlotKind.BUFFER, None, 0, 0) for name in ("a.w", "b.w")}))

@@ -1,7 +1,7 @@
 """Changes of the state of a program: new slots, and removal of unused ones.
 
-``Program.with_state`` is the public way; rules, edits and clean-up stand on the same functions.  Nothing here reads or writes a
-tensor, and no node is made: what reads new state is written by whoever adds it.
+``Program.with_state`` is the public function; rules, edits and clean-up use the same ones.  Nothing here reads or writes a
+tensor or makes a node: the caller adds the nodes that read new state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .torch_private import FakeTensor
 
 
 def has_window(value: torch.Tensor) -> bool:
-    """Return whether a tensor, of any class, is a window on memory.
+    """Return whether a tensor of any class has one block of memory.
 
     >>> has_window(torch.ones(2)), has_window(torch.eye(2).to_sparse())
     (True, False)
@@ -64,9 +64,9 @@ def dressed(plain: torch.Tensor, like: torch.Tensor, memo: dict[int, Any]) -> to
     """Return a tensor with the class, the attributes and ``requires_grad`` of another.
 
     Args:
-        plain: has the contents; it may be changed.
-        like: what it is a copy of.
-        memo: as ``copy.deepcopy`` has it.
+        plain: a tensor with the contents; it may be changed.
+        like: the original.
+        memo: as in ``copy.deepcopy``.
 
     >>> type(dressed(torch.ones(2), torch.nn.Parameter(torch.zeros(2)), {})).__name__
     'Parameter'
@@ -92,8 +92,8 @@ def copy_value(name: str, value: Any, memo: dict[int, Any], *, device: torch.dev
     Args:
         name: of the slot, for messages.
         value: a tensor of any kind, or an object.
-        memo: as ``copy.deepcopy`` has it; one for all state that is copied together.
-        device: where a tensor goes; None leaves it.
+        memo: as in ``copy.deepcopy``; one for all state that is copied together.
+        device: the device of the copy; None keeps it.
 
     Raises:
         UnsupportedProgram: it cannot be copied, or its copy is another type.
@@ -125,13 +125,13 @@ def _lost(value: Any, made: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return ""
     names = ("is_parameter", "dtype", "shape", "stride", "device", "requires_grad", "layout")
-    told = zip(names, describe_tensor(value), describe_tensor(made), strict=False)
+    facts = zip(names, describe_tensor(value), describe_tensor(made), strict=False)
     skipped = {"device"} if value.is_leaf else {"device", "requires_grad"}
-    return ", ".join([f"its {name} is {new}, not {old}" for name, old, new in told if old != new and name not in skipped])
+    return ", ".join([f"its {name} is {new}, not {old}" for name, old, new in facts if old != new and name not in skipped])
 
 
 def kind_of_state(value: Any) -> str:
-    """Return the class of a piece of state, and its layout where that is not the usual one.
+    """Return the class of a piece of state, and its layout if it is not strided.
 
     >>> kind_of_state(torch.eye(2).to_sparse())
     'torch.Tensor (torch.sparse_coo)'
@@ -162,7 +162,7 @@ def _remade(value: torch.Tensor, memo: dict[int, Any], device: torch.device | No
 
 
 def _rebuilt(value: Any, each: Callable[[torch.Tensor], torch.Tensor], memo: dict[int, Any]) -> torch.Tensor:
-    # The protocol by which torch takes subclasses apart; `clone` may give another class, and forget what the context keeps.
+    # torch's protocol for subclasses; `clone` may return another class and drop the context.
     names, context = value.__tensor_flatten__()
     parts = {name: each(getattr(value, name)) for name in names}
     made = type(value).__tensor_unflatten__(parts, context, value.size(), value.stride())
@@ -174,10 +174,10 @@ def check_picklable(name: str, value: Any) -> None:
 
     Args:
         name: of the slot, for messages.
-        value: what it holds.
+        value: its value.
 
     Raises:
-        UnsupportedProgram: it is.
+        UnsupportedProgram: pickle cannot preserve it.
 
     >>> check_picklable("rng", torch.Generator())
     """
@@ -200,7 +200,7 @@ def with_slots(program: Program, added: Mapping[str, Slot]) -> Program:
 
     Args:
         program: any valid program.
-        added: by path; numbered as the state of the program is (``TensorIds``).
+        added: by path; numbered consistently with the state (``TensorIds``).
 
     >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), ())})
@@ -212,7 +212,7 @@ def with_slots(program: Program, added: Mapping[str, Slot]) -> Program:
 
 
 def without_slots(program: Program, gone: Iterable[str]) -> Program:
-    """Return a program without some state and its inputs; the same object if it has none of it.
+    """Return a program without some state and its inputs; the same object if nothing is removed.
 
     Args:
         program: any valid program.
@@ -233,7 +233,7 @@ def state_uses(program: Program) -> Mapping[str, Node | None]:
     """Return the used slots, each with a user; None if the signature uses it.
 
     Args:
-        program: a program at any stage.  An input that nothing uses is no use of its slot.
+        program: a program at any stage.  An unused input does not count as a use of its slot.
 
     >>> from purefx.ir import Graph
     >>> node = Node("w", Get("weight"))
@@ -286,12 +286,12 @@ def _without(program: Program, gone: Sequence[str]) -> Program:
         if path in used:
             user = used[path]
             by = place_of(user) if user is not None else "the signature of the program"
-            raise NamingError(f"the state {path!r} is used by {by}, so it cannot go: let something else be used there first")
+            raise NamingError(f"the state {path!r} is used by {by}, so it cannot be removed: replace that use first")
     return without_slots(program, gone)
 
 
 def _with_inputs(program: Program, added: Mapping[str, Slot]) -> Program:
-    # One for each tensor that none is yet, behind those of the other state.
+    # Add one input for each new tensor, after those of the other state.
     state, names, pairs = program.state, program.main.names(), list(program.inputs)
     given = {state[spec.slot].cell for _, spec in pairs if type(spec) is StateInput}
     new: list[tuple[Input, InputSpec]] = []
@@ -321,16 +321,16 @@ def _check_place(program: Program, path: str, added: Mapping[str, Slot]) -> None
     if type(path) is not str or not all(path.split(".")):
         raise NamingError(f"{path!r} cannot be the path of state: write names with dots between, 'layers.0.weight'")
     if path in program.state:
-        raise NamingError(f"there is a state {path!r} already: remove it first, or choose another name")
+        raise NamingError(f"the state {path!r} exists already: remove it first, or choose another name")
     if any(module.path == path for module in program.modules):
         raise NamingError(f"{path!r} is a module: choose another name for its new state")
     for end in range(1, path.count(".") + 1):
         above = ".".join(path.split(".")[:end])
         if above in program.state or above in added:
-            raise NamingError(f"{path!r} would be inside of {above!r}, which is a tensor: choose another name")
+            raise NamingError(f"{path!r} would be inside {above!r}, which is a tensor: choose another name")
     parts = part_names(program)
     if parts and path.partition(".")[0] not in parts:
-        raise NamingError(f"the program is split, so its state lies in the parts {', '.join(parts)}, and {path!r} is in none")
+        raise NamingError(f"the program is split: choose a path below one of its parts {', '.join(parts)}, not {path!r}")
 
 
 state_changed.register(Program, _changed)

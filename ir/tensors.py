@@ -1,4 +1,4 @@
-"""Tensor identity and type: which values are one tensor or share memory, and whether two agree in shape and dtype.
+"""Identity and type of tensors: ties, shared memory, and comparison of shape and dtype.
 
 ``TensorIds`` numbers the tensors and the memory of a state, so that ties and aliases compare as numbers.
 """
@@ -17,24 +17,24 @@ from .torch_private import FakeTensor, storage_key
 
 
 def cell_key(value: Any) -> tuple[object, object]:
-    """Return two keys of a value: equal for values that are one view of memory, and equal for values that share memory.
+    """Return two keys of a value: the first is equal for identical views, the second for values that share memory.
 
     >>> tensor = torch.ones(4)
     >>> cell_key(tensor) == cell_key(tensor.detach()), cell_key(tensor)[1] == cell_key(tensor[1:])[1]
     (True, True)
     """
-    if isinstance(value, torch.ScriptObject):  # each access may give another Python object; they have one hash
+    if isinstance(value, torch.ScriptObject):  # each access may return another Python object with the same hash
         return ("script", hash(value)), ("script", hash(value))
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return id(value), id(value)
     storage = storage_key(value)
-    # The same window on the same memory is one tensor, also after saving and loading made two objects of it; a lazy
-    # conjugate reads other numbers there.
+    # Identical views of one memory are one tensor, even if saving and loading made two objects; a lazy
+    # conjugate is another tensor.
     return (storage, value.storage_offset(), tuple(value.shape), value.stride(), value.dtype, *lazy_bits(value)), storage
 
 
 def _with_gradients(value: Any) -> tuple[object, object]:
-    # What has no gradient is not the parameter whose memory it shows: `self.k = self.v.detach()`.
+    # A tensor without gradient is not the parameter that it aliases: `self.k = self.v.detach()`.
     window, storage = cell_key(value)
     return ((window, value.requires_grad) if isinstance(value, torch.Tensor) else window), storage
 
@@ -59,7 +59,7 @@ class TensorIds:
     """Numbers tensors and their memory in the order in which they are encountered.
 
     Args:
-        state: what is numbered already; its values keep their numbers.
+        state: its values keep their numbers.
 
     >>> numbers = TensorIds()
     >>> tensor = torch.ones(2)
@@ -71,7 +71,7 @@ class TensorIds:
         self._cells: dict[object, int] = {}
         self._storages: dict[object, int] = {}
         self._alone: dict[object, tuple[torch.Tensor, int]] = {}
-        """The only tensor met so far in each memory, with its cell."""
+        """The only tensor found so far in each memory, with its cell."""
         self._next_cell = self._next_storage = 0
         for _, slot in state.pairs if state is not None else ():
             cell, storage = _with_gradients(slot.value)
@@ -84,7 +84,7 @@ class TensorIds:
         """Return a slot that shows a value; tied values get one cell, aliasing ones one storage."""
         if type(value) in TENSORS and value.layout is torch.strided and not value.is_nested:
             memory: object = storage_key(value)
-            if memory not in self._storages:  # nearly all: what has memory of its own is tied to nothing
+            if memory not in self._storages:  # nearly all: a tensor with separate memory is not tied
                 self._alone[memory] = (value, self._next_cell)
                 self._storages[memory] = self._next_storage
                 self._next_cell, self._next_storage = self._next_cell + 1, self._next_storage + 1
@@ -108,14 +108,14 @@ TENSORS = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
 
 
 def disagreement(known: Any, value: Any) -> str | None:
-    """Return how the fake value in meta and a tensor of the state differ, or None; what is not a tensor never differs.
+    """Return how the fake value in meta and a tensor of the state differ, or None; other values never differ.
 
     >>> disagreement(torch.ones(2), torch.ones(3))
     'a torch.float32 of shape (2,), but the slot holds a torch.float32 of shape (3,)'
     >>> disagreement(None, torch.ones(3)) is None
     True
     """
-    # Asking the type first is worth it: isinstance of a tensor runs a metaclass, twice for every read of state.
+    # Check the type first: isinstance of a tensor runs a metaclass, twice for every read of state.
     if type(known) not in TENSORS and not isinstance(known, torch.Tensor):
         return None
     if type(value) not in TENSORS and not isinstance(value, torch.Tensor):
@@ -150,7 +150,7 @@ def misfit(promised: TensorType, known: Any) -> str | None:
 
 
 def value_in(meta: Any) -> Any:
-    """Return the fake value in the meta of a node or an input; None if there is none.
+    """Return the fake value in the meta of a node or an input, or None.
 
     >>> value_in({"val": 3}), value_in(7)
     (3, None)
@@ -172,12 +172,12 @@ NUMBERS = {"int": 1, "float": 0.5, "bool": True}
 
 
 def drawn(sizes: Sequence[int], dtype: torch.dtype, draw: torch.Generator) -> torch.Tensor:
-    """Return a random tensor: normally distributed, or of zeros and ones for integers, which are valid indices nearly everywhere.
+    """Return a random tensor: normally distributed, or zeros and ones for integers (valid indices nearly everywhere).
 
     Args:
         sizes: its shape.
         dtype: any.
-        draw: the generator, which moves on.
+        draw: the generator; it advances.
 
     >>> drawn([2], torch.int64, torch.Generator().manual_seed(0))
     tensor([0, 1])

@@ -1,7 +1,7 @@
 """Argument validation of public functions: programs, exported programs, paths, functions, and the arguments of a call.
 
-Each error is one sentence: what the function takes, what was passed, and how to convert it.  ``verify`` checks programs
-themselves.
+Each error names the accepted type, the passed type and a conversion.  ``verify`` checks programs themselves.
+
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 HINTS: Mapping[type, str] = {
-    Program: "it is imported already: go on with px.transform(program) and px.lower",
+    Program: "it is imported already: continue with px.transform(program) and px.lower",
     ExportedProgram: "px.import_ep(ep) imports it",
     torch.fx.GraphModule: "px.import_fx(graph_module) imports it",
     torch.nn.Module: "export it first: px.import_ep(torch.export.export(model, args))",
@@ -128,7 +128,7 @@ def a_path(given: Any, asked_by: str) -> Any:
 
     Raises:
         ArgumentError: it is not a path.
-        StoreError: the system allows no such path.
+        StoreError: the system does not allow the path.
 
     >>> a_path("a\0b", "save")
     Traceback (most recent call last):
@@ -139,7 +139,7 @@ def a_path(given: Any, asked_by: str) -> Any:
         raise ArgumentError(f"{asked_by} takes the path of a file, not {kind_of(given)}")
     try:
         os.lstat(given)
-    except OSError:  # it need not exist
+    except OSError:  # the file need not exist
         pass
     except ValueError as error:
         raise StoreError(f"{asked_by}: {ascii(os.fspath(given))[:200]} cannot be the path of a file: {error}") from None
@@ -182,9 +182,9 @@ def a_function(given: object, name: str, what: str, advice: str = "") -> Callabl
 
     Args:
         given: the argument.
-        name: its name, and that of the function that takes it.
-        what: what it should be.
-        advice: what to do, unless ``what`` says it.
+        name: its name, and that of the function.
+        what: the expected value.
+        advice: how to fix the call.
 
     Raises:
         ArgumentError: it is not a function.

@@ -5,7 +5,7 @@
 - An oracle compares two things and returns the differences as text; an empty list means equal.
 - ``strategies`` and ``tiers.cases`` draw programs for hypothesis; ``pytest_plugin`` has the options of pytest.
 
-The laws of single transformations are tests of ours, in ``tests/laws``.
+The laws of single transformations are tests in ``tests/laws``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .rules import check_rule
 else:
     LATER = {"check_transformation": "checking", "check_rule": "rules", "check_fx_pass": "fx_passes", "Contract": "fx_passes"}
-    """What draws programs, and so requires hypothesis, which the rest does without."""
+    """The parts that draw programs and require hypothesis."""
 
     def __getattr__(name: str) -> Any:
         if name not in LATER:

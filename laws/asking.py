@@ -1,6 +1,6 @@
 """Test one law on one case, and find the smallest case on which it is broken.
 
-``watched`` guards the transformation: it may not change its argument.
+``watched`` checks that the transformation does not change its argument.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["LawBroken", "NoTransformation", "Source", "assert_law", "name_of", "
 
 
 class NoTransformation(PurefxError, TypeError):
-    """A function returns no program, or changes its argument.
+    """A function does not return a program, or changes its argument.
 
     Args:
-        message: what it does, and what to do about it.
-        writes: whether it changes the program; else it returns none.
+        message: the fault and its remedy.
+        writes: whether it changes the program; else its result is wrong.
 
     >>> issubclass(NoTransformation, TypeError)
     True
@@ -48,13 +48,13 @@ class NoTransformation(PurefxError, TypeError):
 
 
 def watched(transform: Transform) -> Transform:
-    """Return a function that does the same and checks each call; a Transformation stays one.
+    """Return the function with checks of each call; a Transformation stays one.
 
     Args:
         transform: the function from programs to programs.
 
     Raises:
-        NoTransformation: when called: it returned no program, or wrote into its argument.
+        NoTransformation: from the calls: it did not return a program, or wrote into its argument.
 
     >>> from purefx.ir import Graph
     >>> watched(lambda program: None)(Program.of({"": Graph((), (), ())}))
@@ -110,7 +110,7 @@ class LawBroken(PurefxError, AssertionError):
     """A law does not hold for a transformation.
 
     Args:
-        message: all of it as text.
+        message: the whole text.
         law: the law.
         case: the program, and the seed of its variants.
         wrong: the violations that the law found.
@@ -147,7 +147,7 @@ def assert_law(transform: Transform, law: Law, case: Case) -> None:
         case: the program, its variants, and how to run it.
 
     Raises:
-        LawBroken: it does not hold, or the transformation raises; the message has the sentence, what is wrong, the changes to
+        LawBroken: it does not hold, or the transformation raises; the message has the law, the violations, the changes to
             the program, and the program.
 
     >>> from purefx.ir import Graph
@@ -165,7 +165,7 @@ def assert_law(transform: Transform, law: Law, case: Case) -> None:
 
 
 def refuses(transform: Transform, case: Case) -> bool:
-    """Return whether a transformation raises ``UnsupportedProgram`` for a case; no law is tested there.
+    """Return whether a transformation raises ``UnsupportedProgram`` for a case, so that no law is tested.
 
     Args:
         transform: the function from programs to programs.
@@ -199,7 +199,7 @@ def _changes(transform: Transform, program: Program) -> list[str]:
         return ["it returns the program itself"]
     # Facts that the function establishes are noise, unless nothing else differs.
     changes = diff(program, result.evolve(facts=program.facts)) or diff(program, result)
-    return ["what it does to it:", str(changes)] if changes else ["it returns an equal program, another object"]
+    return ["the changes:", str(changes)] if changes else ["it returns an equal program that is another object"]
 
 
 def _arguments(case: Case) -> list[str]:
@@ -220,12 +220,12 @@ def _shown(value: Any) -> str:
 
 
 class _TimeIsUp(KeyboardInterrupt):
-    """Passes through hypothesis, which keeps other errors for later."""
+    """A ``KeyboardInterrupt`` passes through hypothesis at once."""
 
 
 @frozen
 class Source:
-    """A strategy of cases, and how many are drawn.
+    """A strategy of cases, and the number of draws.
 
     >>> from .tiers import attempts
     >>> len(Source(attempts("toy", "flat"), 3, 0).cases())
@@ -233,7 +233,7 @@ class Source:
     """
 
     strategy: SearchStrategy[Case | None]
-    """None where nothing valid was drawn."""
+    """None if nothing valid was drawn."""
     count: int
     number: int
     """The seed."""
@@ -243,7 +243,7 @@ class Source:
     origin: str = ""
     """Where the programs come from, for messages."""
     seconds: float = 30.0
-    """Time to look for smaller cases.  Real programs are exported anew while they get smaller; toy programs take a second."""
+    """The time for shrinking.  Real programs are exported again for each step; toy programs take a second."""
 
     def cases(self) -> list[Case]:
         """Return the drawn cases, the same ones each time."""
@@ -267,7 +267,7 @@ class Source:
                 broken.append(error)
                 raise
 
-        # hypothesis reports where a test failed, or that it is flaky; our error has the program.
+        # hypothesis reports the place or flakiness; our error has the program.
         with suppress(LawBroken, Flaky, _TimeIsUp), same_everywhere():
             for start, size in runs_of(self.count, self.number, longest=self.longest):
                 seed(start)(draw_settings(size, Phase.generate, Phase.shrink)(given(self.strategy)(holds)))()

@@ -1,8 +1,8 @@
 """``check_transformation``: test your own ``Program -> Program`` against laws, in one line of your test file.
 
-Each law is tested on generated programs and on yours.  If one is broken, the error shows the smallest program found as text that
-parses back, the broken law, and the changes to the program.  It is an error too if no program was changed, because then nothing
-was tested.  Requires the extra ``laws`` (hypothesis).
+Each law is tested on generated programs and on yours.  If one is broken, the error shows the law, the smallest program found
+as text for ``px.parse``, and its changes.  If no program was changed, nothing was tested, and the check fails.
+Requires the extra ``laws`` (hypothesis).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Report:
     """Programs of the user."""
     given_changed: int = 0
     dead: int = 0
-    """Further programs, generated and the user's, that it changed in dead code only: no output, effect or state depends on it."""
+    """Further programs that it changed in dead code only: no output, effect or state depends on it."""
 
     @property
     def share(self) -> float:
@@ -124,9 +124,9 @@ def check_transformation(
             generated modules that ``torch.export`` exported; see ``purefx.laws.tiers.cases``.
         examples: the number of programs to draw; by default 200 of integers, 50 of operators, 10 of modules, times the factor
             of the hypothesis profile.  With ``programs`` it may be 0.
-        seed: draws other programs; by default always the same ones, or others each time if the profile says so.
+        seed: selects the programs; by default always the same ones, unless the profile draws new ones each time.
         programs: your own, tested first: ``(program, args)`` or ``(program, args, kwargs)``, where a program is a ``Program``, or
-            an ``ExportedProgram`` or a ``torch.nn.Module``, which are taken to the stage.
+            an ``ExportedProgram`` or a ``torch.nn.Module``, which are converted to the stage.
         rtol: relative tolerance of floating point numbers; by default they are compared bit by bit.
         atol: absolute tolerance.
 
@@ -182,7 +182,7 @@ def ask_laws(
     rtol: float = 0.0,
     atol: float = 0.0,
 ) -> Report:
-    """Do what ``check_transformation`` does, however few programs were changed.
+    """Do the same as ``check_transformation`` without a minimum of changed programs.
 
     >>> ask_laws(lambda program: program, examples=5).changed
     0
@@ -202,7 +202,7 @@ def ask_laws(
     try:
         theirs = ask(transform, checked, drawn)
     except PipelineError as error:
-        raise PipelineError(f"{error}. The programs are of stage={stage!r}; pass the stage that it takes") from error
+        raise PipelineError(f"{error}. The programs are of stage={stage!r}; pass a stage that it accepts") from error
     if (error := plainest(theirs.broken, checked)) is not None:
         raise shrunk(error, transform, source).with_traceback(None) from None
     name = name_of(transform)
@@ -216,7 +216,7 @@ def ask_laws(
 
 
 def seed_of(seed: int | None) -> int:
-    """Return the seed of the programs: the same one by default, or another each time if the profile says so."""
+    """Return the seed: the same one by default, or a new one each time, according to the profile."""
     if seed is not None:
         return seed
     return 0 if active().always_the_same else secrets.randbits(32)
@@ -234,7 +234,7 @@ class Asked:
     changed: int = 0
     """Programs that were changed, in more than dead code."""
     dead: int = 0
-    """Further programs that were changed in dead code only, where no difference can be observed."""
+    """Further programs that were changed in dead code only."""
     refused: int = 0
     """Further programs that were refused; no law was tested there."""
     broken: list[LawBroken] = field(factory=list)
@@ -242,7 +242,7 @@ class Asked:
 
 
 def ask(transform: Transform, laws: Iterable[Law], cases: Iterable[Case], *, first_only: bool = False) -> Asked:
-    """Test laws on cases, each case until one law does not hold.
+    """Test laws on cases; stop at the first broken law of each case.
 
     Args:
         transform: a function from programs to programs.
@@ -282,7 +282,7 @@ def ask(transform: Transform, laws: Iterable[Law], cases: Iterable[Case], *, fir
 
 
 def plainest(broken: Sequence[LawBroken], laws: Sequence[Law]) -> LawBroken | None:
-    """Return the error of the first of some laws that is broken; None if none is."""
+    """Return the error of the first broken law, or None."""
     places = {law.name: number for number, law in enumerate(laws)}
     return min(broken, key=lambda error: places.get(error.law.name, 0) if error.law else 0, default=None)
 
@@ -305,7 +305,7 @@ def broken(transform: Transform, laws: Sequence[Law], cases: Sequence[Case], sou
 
 
 CALLS = 2
-"""Consecutive calls of the user's programs: the second call shows what the first left in the state."""
+"""Consecutive calls of the user's programs: the second shows changes of the state by the first."""
 
 HOW = "write programs=[(program, args)] or [(model, args, kwargs)], where args is the tuple of positional arguments"
 
@@ -316,7 +316,7 @@ def cases_of(programs: Iterable[Any], *, stage: Stage = "flat") -> list[Case]:
     Args:
         programs: pairs of a program, an exported program or a module and the tuple of its arguments, or triples with a dict of
             keyword arguments.
-        stage: the stage to take modules and exported programs to; programs stay as they are.
+        stage: the stage to convert modules and exported programs to; programs stay unchanged.
 
     Raises:
         WrongQuestion: an element has another form, or cannot be run.
@@ -345,7 +345,7 @@ def _case(number: int, given: Any, stage: Stage) -> Case:
     if isinstance(source, torch.nn.Module):
         try:
             source = torch.export.export(source, args, kwargs)
-        except Exception as error:  # the exporter raises whatever its parts do
+        except Exception as error:  # the exporter raises any exceptions
             raise WrongQuestion(f"{what} cannot be exported: {type(error).__name__}: {error}") from error
     if isinstance(source, torch.export.ExportedProgram):
         source = at_stage(import_ep(source), "aten", stage)
@@ -361,7 +361,7 @@ def _case(number: int, given: Any, stage: Stage) -> Case:
         raise WrongQuestion(f"{what} has no contents for {lacking[0]!r}, so it cannot be run; parse or load it with state=...")
     try:
         case.meaning(source)
-    except Exception as error:  # whatever its operators raise
+    except Exception as error:  # operators raise any exceptions
         raise WrongQuestion(f"{what} cannot be run with its arguments: {type(error).__name__}: {error}") from error
     return case
 
@@ -378,10 +378,10 @@ def check_question(
         tier: a tier.
         examples: a number of programs, or None.
         given: whether the user passed programs, so that ``examples`` may be 0.
-        tolerances: numbers from 0 on.
+        tolerances: numbers of at least 0.
 
     Raises:
-        WrongQuestion: one of them is not.
+        WrongQuestion: one of them is invalid.
 
     >>> check_question(lambda program: program, [], "flat", "toy", 5)
     Traceback (most recent call last):
@@ -393,11 +393,11 @@ def check_question(
     for what, value, choices in (("tier", tier, TIERS), ("stage", stage, STAGES if tier not in TIERS else stages_of(tier))):
         if value not in choices:
             several = ", ".join(map(repr, choices))
-            raise WrongQuestion(f"{value!r} is not a {what}; there are {several}{did_you_mean(value, choices)}")
+            raise WrongQuestion(f"{value!r} is not a {what}; choose from {several}{did_you_mean(value, choices)}")
     check_examples(examples, given=given)
     for number in tolerances:
         if type(number) not in (int, float) or not 0 <= number < float("inf"):
-            raise WrongQuestion(f"rtol and atol are numbers from 0 on, not {number!r}")
+            raise WrongQuestion(f"rtol and atol are numbers of at least 0, not {number!r}")
     found: tuple[Any, ...] = tuple(laws) if isinstance(laws, Iterable) else (laws,)
     if not isinstance(laws, Iterable) or not all(isinstance(law, Law) for law in found):
         how = "laws=[law for law in purefx.laws.law.GENERIC if law.name == 'meaning']"
@@ -410,5 +410,5 @@ def check_question(
 def check_examples(examples: Any, *, given: bool) -> None:
     """Raise unless a number of programs can be drawn; with programs of the user it may be 0."""
     if examples is not None and (type(examples) is not int or examples < (0 if given else 1)):
-        least = "a whole number, 0 for none but your own" if given else "a whole number above 0"
+        least = "a whole number, 0 for your own only" if given else "a whole number above 0"
         raise WrongQuestion(f"examples is the number of programs to draw, {least}, not {examples!r}")

@@ -1,4 +1,4 @@
-"""``evaluate``: the meaning of a program, found by running its nodes in order.
+"""``evaluate``: compute the meaning of a program by running its nodes in order.
 
 ``Contents`` holds the contents of a tensor, so that meanings are compared bit by bit or within a tolerance.
 """
@@ -34,15 +34,15 @@ __all__ = [
 ]
 
 SHOWN = 12
-"""How many numbers of a tensor are shown."""
+"""The number of elements of a tensor in messages."""
 
 LISTED = 4
-"""How many differing values are listed; the rest is counted."""
+"""The number of differing values in messages; the rest is counted."""
 
 
 @frozen
 class Tolerance:
-    """How far numbers may be from the expected ones: ``|given - expected| <= atol + rtol * |expected|``.
+    """A tolerance for numbers: ``|given - expected| <= atol + rtol * |expected|``.
 
     >>> bool(Tolerance(atol=1e-6)), bool(Tolerance())
     (True, False)
@@ -55,7 +55,7 @@ class Tolerance:
         return bool(self.rtol or self.atol)
 
     def allows(self, given: torch.Tensor, expected: torch.Tensor) -> bool:
-        """Return whether numbers that are not whole are near enough to those expected.
+        """Return whether floating point numbers are within the tolerance.
 
         >>> Tolerance(atol=1e-3).allows(torch.tensor(1.0), torch.tensor(1.0001)), EXACT.allows(torch.ones(1), torch.ones(1))
         (True, False)
@@ -69,11 +69,11 @@ class Tolerance:
 EXACT = Tolerance()
 
 USUAL = Tolerance(rtol=1e-5, atol=1e-6)
-"""What is usually allowed in single precision."""
+"""The usual tolerance in single precision."""
 
 
 def hint(given: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> str:
-    """Return a remark where numbers that are compared exactly differ by less than a usual tolerance; otherwise an empty text.
+    """Return a remark if exactly compared numbers differ by less than the usual tolerance, else an empty text.
 
     Args:
         given: the result.
@@ -99,7 +99,7 @@ class Contents(NamedTuple):
     data: bytes
 
     def tensor(self) -> torch.Tensor:
-        """Return a tensor that holds this."""
+        """Return a tensor with these contents."""
         dtype: torch.dtype = getattr(torch, self.dtype.removeprefix("torch."))
         flat = torch.frombuffer(bytearray(self.data), dtype=torch.uint8).view(dtype) if self.data else torch.empty(0, dtype=dtype)
         return flat.reshape(self.shape)
@@ -120,19 +120,19 @@ def contents_of(tensor: torch.Tensor) -> Contents:
     >>> contents_of(torch.tensor(2)).data[:1]
     b'\x02'
     """
-    # A copy: of one element, the strides that torch calls contiguous need not be those that bytes have.
+    # Copy: a tensor with one element can be contiguous to torch with strides that do not fit bytes.
     plain = tensor.detach().resolve_conj().resolve_neg().reshape(-1).clone(memory_format=torch.contiguous_format)
     data = bytes(plain.view(torch.uint8).tolist()) if plain.numel() else b""
     return Contents(str(tensor.dtype), tuple(tensor.shape), data)
 
 
 def differences(given: Any, expected: Any, where: str, tolerance: Tolerance = EXACT) -> list[str]:
-    """Return how two observations differ; empty if they do not, or by no more than a tolerance.
+    """Return the differences of two observations beyond a tolerance.
 
     Args:
         given: contents, other values, and tuples and lists of both.
         expected: the same.
-        where: how the sentences begin.
+        where: the begin of each sentence.
         tolerance: for floating numbers; everything else has to be equal.
 
     >>> one, other = contents_of(torch.tensor([1.0, 2.0])), contents_of(torch.tensor([1.0, 2.5]))
@@ -167,12 +167,12 @@ def _leaf_difference(given: Any, expected: Any, tolerance: Tolerance) -> str | N
         return None
     count, most = apart(mine, theirs)
     if not count:
-        return ": the numbers are equal, their bits are not (the sign of a zero, or of what is not a number)"
+        return ": the numbers are equal, but not their bits (a signed zero or a NaN)"
     return f": {count} of {mine.numel()} numbers differ, by up to {most:.2g}{hint(mine, theirs, tolerance)}"
 
 
 def apart(given: torch.Tensor, expected: torch.Tensor) -> tuple[int, float]:
-    """Return how many numbers of two tensors of one shape differ, and the largest difference; NaN equals itself.
+    """Return the number of different elements of two tensors, and the largest difference; NaN equals itself.
 
     >>> apart(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5]))
     (1, 0.5)
@@ -196,13 +196,13 @@ class Meaning:
     inputs: tuple[Any, ...]
     """For each call, the contents of the user inputs afterwards."""
     state: tuple[tuple[str, Any], ...]
-    """The contents of each slot after the last call, but for constants that no call has changed."""
+    """The contents of each slot after the last call, without unchanged constants."""
     effects: tuple[tuple[str, tuple[Any, ...]], ...]
-    """For each kind of effect, what happened in order."""
+    """The effects of each kind, in order."""
 
 
 FACTS = ("outputs", "inputs", "state", "effects")
-"""What two meanings are compared by."""
+"""The facts by which two meanings are compared."""
 
 
 def evaluate(
@@ -219,9 +219,9 @@ def evaluate(
         program: a valid program at any stage.
         calls: the leaves of the user inputs, for each call.
         machine: a new ``TensorMachine`` or ``ToyMachine``: it runs operators and copies values.
-        seen: is called with every input and node that gets a value, and its graph.
-        leaves_alone: where it is not None, the caller writes into the results of each call before the next, and so into
-            state that is returned, but for the state of these names and state that shares memory with it.
+        seen: called with the graph, the input or node, and the value of each.
+        leaves_alone: if not None, the caller writes into the results of each call before the next, and so into returned
+            state, except for the state with these names and its aliases.
 
     Raises:
         KeyError: an operator has neither a function of the machine nor a target.
@@ -239,7 +239,7 @@ def evaluate(
     before = _contents(run) if any(slot.kind is SlotKind.CONSTANT for _, slot in state.pairs) else {}
     made = [run.call(leaves) for leaves in calls]
     contents, slots = _contents(run), _state_names(program)
-    # An unchanged constant is seen where it is used: a program that has others, or none, may mean the same.
+    # Unchanged constants show in the results: equal programs may have other constants.
     unseen = [name for name in before if state[slots[name]].kind is SlotKind.CONSTANT and _is_same(before[name], contents[name])]
     return Meaning(
         outputs=tuple(outputs for outputs, _ in made),
@@ -259,7 +259,7 @@ def _is_same(before: Any, after: Any) -> bool:
 
 
 def _state_names(program: Program) -> dict[str, str]:
-    # State is named as before the program was split: the place of a tensor is not part of the meaning.
+    # Use the names from before a split: the place of a tensor is not part of the meaning.
     names = frozenset(part_names(program))
     return {original(slot, names): slot for slot in program.state}
 
@@ -267,8 +267,8 @@ def _state_names(program: Program) -> dict[str, str]:
 def written_state(program: Program) -> frozenset[str]:
     """Return the names of the state that a call may write.
 
-    Whether a result is such state or a copy of it is open, since forms of mutations differ in it: a caller that writes into
-    results leaves it alone.
+    A result may be such state or a copy of it, depending on the form of the mutation, so callers that write into results
+    skip it.
 
     >>> from purefx.ir import Graph
     >>> written_state(Program.of({"": Graph((), (), ())}))
@@ -306,7 +306,7 @@ class _Run:
                 case Token():
                     values.append(None)
         results = self.body(self.program.root, values, "")
-        # All results are saved before the first is written: new values may be one another's old contents.
+        # Save all results before the first write: a new value may be the old contents of another.
         saved = [machine.save(result) for result in results]
         for spec, result in zip(signature.outputs, saved, strict=True):
             if type(spec) is StateMutation:
@@ -365,7 +365,7 @@ class _Run:
             return self.body(do.graph, args, join(path, do.instance.path))
         function = self.machine.functions.get(do.name) or do.target
         if function is None:
-            raise KeyError(f"{do.name} has no target, and the machine does not know it")
+            raise KeyError(f"{do.name} has no target and is unknown to the machine")
         return function(*args, **{key: self.resolve(value, known, path) for key, value in node.kwargs})
 
     def resolve(self, arg: Arg, known: Mapping[str, Any], path: str) -> Any:
@@ -390,13 +390,13 @@ class _Run:
 def meaning_differences(
     given: Meaning, expected: Meaning, *, what: Sequence[str] = FACTS, tolerance: Tolerance = EXACT
 ) -> list[str]:
-    """Return how two meanings differ, one sentence for each fact; empty means equal.
+    """Return the differences of two meanings, one sentence for each fact.
 
     Args:
         given: the meaning of a rewritten program.
         expected: the meaning of the original.
         what: the facts to compare, by default all.
-        tolerance: how far floating point numbers may be apart; by default not at all, to the last bit.
+        tolerance: for floating point numbers; by default they are compared bit by bit.
 
     >>> meaning_differences(Meaning(((1,),), (), (), ()), Meaning(((2,),), (), (), ()))
     ['outputs: got ((1,),), expected ((2,),)']

@@ -1,6 +1,6 @@
 """``example_args``: arguments that fit the signature of a program.
 
-Contents are drawn from the type alone.  Integers are 0 and 1, which are valid indices almost everywhere.
+Contents depend on the type alone.  Integers are 0 and 1, which are valid indices almost everywhere.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def example_args(program: Program, *, seed: int = 0) -> list[Any]:
         arguments of ``px.lower(program)``.
 
     Raises:
-        UnsupportedProgram: an input is an object that only the caller has, or depends on a size that only a run knows.
+        UnsupportedProgram: an input is an object, or its size is known only at run time.
 
     >>> import purefx as px
     >>> program = px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(1, 2),)))
@@ -62,7 +62,7 @@ def _leaf(name: str, spec: UserInput, values: FakeValues, draw: torch.Generator)
             return {} if keywords else ()
         case _:
             raise UnsupportedProgram(
-                f"the input {name!r} is an object ({getattr(spec.type, 'description', '')}), of which no example can be made: "
+                f"the input {name!r} is an object ({getattr(spec.type, 'description', '')}), which cannot be generated: "
                 "pass your own"
             )
 
@@ -70,5 +70,5 @@ def _leaf(name: str, spec: UserInput, values: FakeValues, draw: torch.Generator)
 def _number(name: str, expr: Expr, values: FakeValues) -> Any:
     found = values.symbols.example(expr)
     if found is None:
-        raise UnsupportedProgram(f"a size of the input {name!r} is known only when the program runs: pass arguments of your own")
+        raise UnsupportedProgram(f"a size of the input {name!r} is known only at run time: pass your own arguments")
     return found

@@ -1,4 +1,4 @@
-"""``first_difference``: find the first value in which two programs differ that should compute the same.
+"""``first_difference``: find the first value in which two supposedly equal programs differ.
 
 Both run on the same arguments, node by node, as flat programs, so a tree and its flat program have the same values.  Values are
 matched by name, results by position, state by name.  All values of the first run are kept: this is for debugging.
@@ -31,7 +31,7 @@ from .toy import TensorMachine
 __all__ = ["Difference", "first_difference"]
 
 NEW = 5
-"""Values without a counterpart that are listed."""
+"""The number of listed values without a counterpart."""
 
 
 @frozen
@@ -84,14 +84,14 @@ def first_difference(
     atol: float = 0.0,
     seed: int = 0,
 ) -> Difference | None:
-    """Return the first value in which two programs differ that should compute the same; None if nothing differs.
+    """Return the first value in which two supposedly equal programs differ, or None.
 
     Args:
         a: the program before: a ``Program`` at any stage, an ``ExportedProgram`` or a ``torch.fx.GraphModule``.
         b: the program after.
         args: the positional arguments of the module.
         kwargs: keyword arguments.
-        calls: the number of consecutive calls; state goes from one call to the next.
+        calls: the number of consecutive calls; state is kept between them.
         rtol: relative tolerance of floating point values; by default they are compared bit by bit.
         atol: absolute tolerance.
         seed: the seed of torch's generator for both.
@@ -125,9 +125,9 @@ def first_difference(
     comparing = _Comparing(kept, Tolerance(rtol, atol))
     try:
         second = _run(other, [leaves[1]] * calls, seed, comparing.compare)
-    except Exception as error:  # noqa: BLE001  the first one ran: the exception of the second is the difference
-        told = f"after it, b raises {type(error).__name__}: {error}"
-        return _located(comparing.found or comparing.difference(comparing.before, told), one.main, other.main)
+    except Exception as error:  # noqa: BLE001  the first program ran, so the exception is the difference
+        text = f"after it, b raises {type(error).__name__}: {error}"
+        return _located(comparing.found or comparing.difference(comparing.before, text), one.main, other.main)
     at_the_end = _at_the_end(first, second, comparing)
     return at_the_end and (_located(comparing.found, one.main, other.main) if comparing.found else at_the_end)
 
@@ -141,7 +141,7 @@ def _flat(given: Any, which: str) -> Program:
         case torch.fx.GraphModule():
             program = import_fx(given)
         case _:
-            advice = "pass a Program, an ExportedProgram or a GraphModule; px.capture(module, args) makes a program of a module"
+            advice = "pass a Program, an ExportedProgram or a GraphModule; px.capture(module, args) imports a module"
             raise ArgumentError(f"{which} is {kind_of(given)}, not a program: {advice}")
     return inline(expand(remove_effect_tokens(program)))
 
@@ -150,7 +150,7 @@ def _leaves(program: Program, which: str, args: tuple[Any, ...], kwargs: dict[st
     try:
         return list(CallPlan(program).bound(args, kwargs))
     except InputError as error:
-        raise InputError(f"args are not those of {which}: {error}") from error
+        raise InputError(f"args do not fit {which}: {error}") from error
 
 
 _Key = tuple[int, str, str]
@@ -184,7 +184,7 @@ def _copied(value: Any) -> Any:
 
 
 def _comparable(leaf: Any) -> Any:
-    # Each run has a copy of an object; if it only equals itself, its contents are compared with the state at the end.
+    # Each run has a copy of an object; if it only equals itself, compare its contents with the state at the end.
     alone = isinstance(leaf, torch.ScriptObject) or type(leaf).__eq__ is object.__eq__
     return type(leaf) if alone else leaf
 
@@ -209,12 +209,12 @@ class _Comparing:
             self.new += [name] if node == name else []
             return
         value = pytree.tree_map(_comparable, value)
-        told = self.differences(value, self.kept[key])
-        if not told:
+        text = self.differences(value, self.kept[key])
+        if not text:
             self.before, self.new = node, []
         elif all(call != self.call or self.differences(value, known) for (call, _, _), known in self.kept.items()):
-            # No value of the call is equal, so it is not only names that have changed places.
-            self.found = self.difference(node, told if node == name else f"it writes {name}: {told}")
+            # No value of the call is equal, so more than names were swapped.
+            self.found = self.difference(node, text if node == name else f"it writes {name}: {text}")
 
     def differences(self, given: Any, expected: Any) -> str:
         """Return the first difference of two values, in words."""
@@ -238,8 +238,8 @@ def _at_the_end(first: Meaning, second: Meaning, comparing: _Comparing) -> Diffe
     for call, what, given, expected in _results(first, second):
         if given != expected:
             one, other = (each.tensor() if hasattr(each, "tensor") else each for each in (given, expected))
-            if told := comparing.differences(one, other):
-                return comparing.difference(what, told, call)
+            if text := comparing.differences(one, other):
+                return comparing.difference(what, text, call)
     return None
 
 

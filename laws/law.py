@@ -1,7 +1,7 @@
 """``Law``: a property of transformations and its check; ``GENERIC`` are the laws of all transformations.
 
-A check is an oracle.  It takes a function from programs to programs and a case, and returns the violations as text, nothing if
-the law holds; so users can check their own functions on their own programs.
+A check is an oracle: it accepts a function from programs to programs and a case, and returns the violations as text.  Users
+can check their own functions on their own programs.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def law(statement: str, *, name: str = "") -> Callable[[Callable[[Transform, Cas
 
     Args:
         statement: the property as a sentence.
-        name: the name of the law, if the check cannot have it.
+        name: the name of the law, if it is not an identifier.
 
     >>> @law("no graph has a node")
     ... def no_nodes(transform: Transform, case: Case) -> list[str]:
@@ -94,7 +94,7 @@ def law(statement: str, *, name: str = "") -> Callable[[Callable[[Transform, Cas
 
 
 def _faults(program: Program, case: Case) -> list[str]:
-    # Violations of a result, or else its differences in meaning.
+    # The violations of a result, or else its differences in meaning.
     found = [str(violation) for violation in verify(program)]
     return found or meaning_differences(case.meaning(program), case.meaning(case.program), tolerance=case.tolerance)
 
@@ -171,7 +171,7 @@ def _order(transform: Transform, case: Case) -> list[str]:
 
 
 def made_anew(before: Program, after: Program) -> list[str]:
-    """List the graphs that were rebuilt although nothing in them changed, meta included.
+    """List the graphs that were rebuilt without any change, meta included.
 
     >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), (), ())})
@@ -245,7 +245,7 @@ def _frame(transform: Transform, case: Case) -> list[str]:
 @law("two runs give the same text")
 def _deterministic(transform: Transform, case: Case) -> list[str]:
     first, second = transform(case.program).text(), transform(case.program).text()
-    return [] if first == second else [f"two runs differ; the second gives\n{second}"]
+    return [] if first == second else [f"two runs differ; the second returns\n{second}"]
 
 
 @law("eight threads at once give the same result")
@@ -256,7 +256,7 @@ def _threads(transform: Transform, case: Case) -> list[str]:
         if isinstance(result, Exception):
             found.append(f"on a thread it raises {type(result).__name__}: {result}")
         elif result != expected or result.facts != expected.facts:
-            found.append(f"on a thread the result is another:\n{diff(expected, result)}")
+            found.append(f"on a thread the result differs:\n{diff(expected, result)}")
     return found[:1]
 
 
@@ -294,14 +294,14 @@ def _text(transform: Transform, case: Case) -> list[str]:
         return []
     again = parse(text, state={name: result.state[name].value for name in result.state}, allow=result.foreign_operators)
     differs = diff(result, again)
-    return [f"read back from its text the result is another:\n{differs}"] if differs else []
+    return [f"the parsed text of the result differs:\n{differs}"] if differs else []
 
 
 @law("the gradients of parameters and inputs are kept")
 def _gradients(transform: Transform, case: Case) -> list[str]:
     if case.gradients is None:
-        raise ValueError("the law 'gradients' needs a case with a function that returns them: Case(program, gradients=...)")
-    # Autograd refuses many drawn programs as they are.
+        raise ValueError("the law 'gradients' needs a case that computes them: Case(program, gradients=...)")
+    # Autograd refuses many drawn programs.
     program = case.program if case.seed % 3 == 0 else differentiable(case.program)
     try:
         expected = case.gradients(program)
@@ -310,9 +310,7 @@ def _gradients(transform: Transform, case: Case) -> list[str]:
     given = case.gradients(transform(program))
     rtol, atol = (max(GRADIENT_TOLERANCE, one) for one in (case.tolerance.rtol, case.tolerance.atol))
     found = named_differences(given, expected, "gradient of", rtol=rtol, atol=atol)
-    return (
-        [*found, f"(of this program, which was made of it)\n{program.text()}"] if found and program is not case.program else found
-    )
+    return [*found, f"(of this variant of the program)\n{program.text()}"] if found and program is not case.program else found
 
 
 GRADIENT_TOLERANCE = 1e-5
@@ -350,7 +348,7 @@ def _count(transform: Transformation, program: Program) -> int:
 
 
 def _amounts(transform: Transformation, case: Case) -> list[int]:
-    # Too little by all but one, by some, by one.
+    # One rewrite, some, and all but one.
     count = _count(transform, case.program)
     return sorted({1, 1 + case.seed % (count - 1), count - 1}) if count > 1 else []
 
@@ -372,7 +370,7 @@ def enough_fuel(transform: Transform, case: Case) -> list[str]:
     count = _count(stoppable, program)
     given, expected = stoppable(program, fuel=count), stoppable(program)
     if given != expected or given.facts != expected.facts:
-        return [f"with fuel for all of its {count} rewrites it is another program:\n{given}"]
+        return [f"with fuel for all of its {count} rewrites the result differs:\n{given}"]
     one_less = stoppable(program, fuel=count - 1) if count else None
     return [f"the last of {count} rewrites changes nothing"] if one_less == expected else []
 
@@ -398,4 +396,4 @@ def unfinished(transform: Transform, case: Case) -> list[str]:
 
 
 FUEL: tuple[Law, ...] = (any_fuel, enough_fuel, no_fuel, unfinished)
-"""The laws of every transformation that takes fuel."""
+"""The laws of every transformation with fuel."""

@@ -1,4 +1,4 @@
-"""Compares a lowered module with the eager one: structure, behaviour over several calls, gradients.
+"""Compare a lowered module with the eager one: structure, behaviour over several calls, gradients.
 
 Every oracle returns the differences and their places as text.
 """
@@ -43,11 +43,11 @@ class GradientMachine(TensorMachine):
     def __init__(self) -> None:
         super().__init__()
         self.leaves: dict[str, torch.Tensor] = {}
-        """The tensors that need gradients, by their names in messages."""
+        """The tensors with gradients, by their names in messages."""
         self.count = 0
 
     def load(self, state: State) -> dict[str, Any]:
-        """Return copies of the tensors; those that want gradients want them here too."""
+        """Return copies of the tensors with the same ``requires_grad``."""
         values = super().load(state)
         for names in state.by_cell.values():
             value = values[names[0]]
@@ -56,7 +56,7 @@ class GradientMachine(TensorMachine):
         return values
 
     def given(self, leaf: Any) -> Any:
-        """Return a copy of a tensor, which wants gradients if it can; other leaves as they are."""
+        """Return a copy of a tensor, with ``requires_grad`` if possible; other leaves unchanged."""
         name, self.count = f"input {self.count}", self.count + 1
         if not isinstance(leaf, torch.Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
             return super().given(leaf)
@@ -64,21 +64,21 @@ class GradientMachine(TensorMachine):
         return self.leaves[name].clone()
 
     def save(self, value: Any) -> Any:
-        """Return a copy that autograd knows the origin of."""
+        """Return a differentiable copy."""
         return value.clone() if isinstance(value, torch.Tensor) else value
 
     def shown(self, saved: Any) -> Any:
-        """Return the value, from which the caller computes gradients."""
+        """Return the value itself, for the computation of gradients."""
         return saved
 
 
 def tensor_gradients(program: Program, calls: Sequence[Sequence[Any]], *, seed: int = 0) -> Mapping[str, Any]:
-    """Return the gradients of all outputs, for each parameter and input; None where no output depends on it.
+    """Return the gradients of all outputs, for each parameter and input; None if no output depends on it.
 
     Args:
         program: a program of real operators at any stage, on the CPU; its state is not changed.
-        calls: the leaves of the user inputs, for each call; each is made by itself, with the state as it was.
-        seed: of torch's generator, which is put back afterwards.
+        calls: the leaves of the user inputs, for each call; each call starts with the original state.
+        seed: of torch's generator, which is restored afterwards.
 
     >>> from purefx.ir.importing import import_ep
     >>> linear = torch.nn.Linear(2, 1, bias=False)
@@ -95,7 +95,7 @@ def tensor_gradients(program: Program, calls: Sequence[Sequence[Any]], *, seed: 
             parts = [_weighted(value) for value in values if isinstance(value, torch.Tensor) and value.requires_grad]
             wanted = [leaf for leaf in machine.leaves.values() if parts]
             grads = torch.autograd.grad(parts, wanted, allow_unused=True) if wanted else [None] * len(machine.leaves)
-        names = frozenset(part_names(program))  # of a split program, parameters are called as before
+        names = frozenset(part_names(program))  # parameters of a split program keep their original names
         found.update((f"call {number}, {original(name, names)}", grad) for name, grad in zip(machine.leaves, grads, strict=True))
     return found
 
@@ -112,7 +112,7 @@ Calls = Sequence[tuple[tuple[Any, ...], dict[str, Any]]]
 Check = Literal["structure", "behaviour", "gradients"]
 
 SHOWN = 300
-"""Characters of a pytree spec in a message; that of a cache has thousands."""
+"""The number of characters of a pytree spec in a message; some have thousands."""
 
 CHECKS: tuple[Check, ...] = ("structure", "behaviour", "gradients")
 
@@ -126,11 +126,11 @@ def assert_same_as_eager(
     atol: float = 0.0,
     checks: Iterable[Check] = CHECKS,
 ) -> None:
-    """Raise unless a module is the same as eager in everything that a user can see.
+    """Raise unless a module is observably the same as in eager mode.
 
     Args:
         module: the lowered module.
-        eager: the original; in the mode (``train`` or ``eval``) that it was exported in.
+        eager: the original, in the mode (``train`` or ``eval``) of the export.
         calls: arguments for several calls in a row; state is compared after the last.
         rtol: relative tolerance of floating values; by default they are compared bit by bit.
         atol: absolute tolerance.
@@ -155,7 +155,7 @@ def assert_same_as_eager(
 
 
 def structure_differences(module: torch.nn.Module, eager: torch.nn.Module) -> list[str]:
-    """Return how the module trees and the state differ: names, order, ties, aliasing, persistence, gradients wanted.
+    """Return the differences of module trees and state: names, order, ties, aliasing, persistence, ``requires_grad``.
 
     Args:
         module: the lowered module.
@@ -198,7 +198,7 @@ def structure_of(module: torch.nn.Module) -> dict[str, list[str]]:
 def behaviour_differences(
     module: torch.nn.Module, eager: torch.nn.Module, calls: Calls, *, rtol: float = 0.0, atol: float = 0.0
 ) -> list[str]:
-    """Return how outputs, mutated inputs and, after all calls, state differ.
+    """Return the differences of outputs and mutated inputs, and of the state after all calls.
 
     Args:
         module: the lowered module.
@@ -227,7 +227,7 @@ def behaviour_differences(
 def gradient_differences(
     module: torch.nn.Module, eager: torch.nn.Module, calls: Calls, *, rtol: float = 0.0, atol: float = 0.0
 ) -> list[str]:
-    """Return how the gradients of the sum of all floating outputs differ, accumulated over the calls.
+    """Return the differences of the gradients of the sum of all floating outputs, accumulated over the calls.
 
     Args:
         module: the lowered module.
@@ -247,14 +247,14 @@ def gradient_differences(
 
 
 def value_differences(given: Any, expected: Any, *, rtol: float = 0.0, atol: float = 0.0, where: str = "value") -> list[str]:
-    """Return how two pytrees differ: structure, types, dtypes, shapes, devices, contents.  NaN equals itself.
+    """Return the differences of two pytrees: structure, types, dtypes, shapes, devices, contents.  NaN equals itself.
 
     Args:
         given: the result.
         expected: the expected one.
         rtol: relative tolerance of floating tensors; by default they are compared bit by bit (-0.0 is not 0.0).
         atol: absolute tolerance.
-        where: how the sentences begin.
+        where: the begin of each sentence.
 
     >>> value_differences({"a": torch.ones(2)}, {"a": torch.ones(2).double()})
     ["value['a']: got torch.float32 (2,) on cpu, expected torch.float64 (2,) on cpu"]
@@ -290,7 +290,7 @@ def _leaf_difference(given: Any, expected: Any, tolerance: Tolerance) -> str:
 def named_differences(
     given: Mapping[str, Any], expected: Mapping[str, Any], what: str, *, rtol: float = 0.0, atol: float = 0.0
 ) -> list[str]:
-    """Return how values differ that have names.
+    """Return the differences of named values.
 
     >>> named_differences({"w": 1}, {"w": 2, "b": 3}, "gradient of")
     ['gradient of: missing b', 'gradient of w: got 1, expected 2']
@@ -312,13 +312,13 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _run(module: torch.nn.Module, call: tuple[tuple[Any, ...], dict[str, Any]], seed: int) -> Any:
-    # Both sides draw the same random numbers, so a model with dropout can be compared as well.
+    # Both sides draw the same random numbers, so models with dropout are comparable.
     with seeded(seed):
         return module(*call[0], **call[1])
 
 
 def _state(module: torch.nn.Module) -> Mapping[str, torch.Tensor]:
-    # With the buffers that state_dict leaves out.
+    # Include the buffers that state_dict leaves out.
     return dict(module.named_parameters()) | dict(module.named_buffers())
 
 
@@ -336,7 +336,7 @@ def _gradients(module: torch.nn.Module, calls: Calls) -> Mapping[str, torch.Tens
 
 
 def groups(keys: Mapping[str, int]) -> list[str]:
-    """Return the names that have a key in common, each group as one text.
+    """Return the names that share a key, each group as one text.
 
     >>> groups({"a": 1, "b": 2, "c": 1})
     ['a = c']
@@ -348,7 +348,7 @@ def groups(keys: Mapping[str, int]) -> list[str]:
 
 
 def sequence_differences(what: str, given: Sequence[str], expected: Sequence[str], *, shown: int = 5) -> list[str]:
-    """Return how two lists of texts differ: missing and additional entries, and the first difference of order.
+    """Return the differences of two lists of texts: missing and additional entries, and the first difference of order.
 
     >>> sequence_differences("keys", ["a", "b"], ["b", "c"])
     ['keys: missing c', 'keys: invented a']
@@ -364,5 +364,5 @@ def sequence_differences(what: str, given: Sequence[str], expected: Sequence[str
         pairs = zip(given, expected, strict=False)
         place = next((index for index, (mine, other) in enumerate(pairs) if mine != other), min(len(given), len(expected)))
         got, wanted = list(given[place : place + 3]), list(expected[place : place + 3])
-        found.append(f"{what}: the order differs from entry {place} on: {got}, expected {wanted}")
+        found.append(f"{what}: the order differs at entry {place}: {got}, expected {wanted}")
     return found

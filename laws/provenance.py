@@ -1,7 +1,7 @@
 """The law of provenance: the origin of every node (``purefx.ir.origins``) is complete and right.
 
-Flat programs before and after are compared.  A node with the operator of its origin computes the same, so its operands must lead
-back to the operands of the origin; results likewise.  Origins of nodes with another operator are not judged.
+The flat programs before and after are compared.  A node with the operator of its origin computes the same value, so its operands
+must lead to the operands of the origin; results likewise.  Origins of nodes with another operator are not checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .law import Case, Transform, law
 __all__ = ["made_of_all", "provenance", "untold"]
 
 
-@law("every node leads back to what it was made of, and what it was made of to the node, or to the step that dropped it")
+@law("every node leads to its sources, and every source to the node or to the step that dropped it")
 def provenance(transform: Transform, case: Case) -> list[str]:
     """List the nodes of a result without an origin, or with a wrong one."""
     before = tracked(case.program)
@@ -33,14 +33,14 @@ def provenance(transform: Transform, case: Case) -> list[str]:
     return [*untold(before, after), *_misled(_Flat.of(before), _Flat.of(after))]
 
 
-@law("what is gone was used by nothing that something else was made of")
+@law("a dropped node was not used by a node with successors")
 def made_of_all(transform: Transform, case: Case) -> list[str]:
-    """List the nodes without successors although a new node comes from a user of theirs."""
+    """List the nodes without successors although one of their users has some."""
     program = tracked(case.program)
     result = transform(program)
     before, after = _Flat.of(program), _Flat.of(result)
     left = set(ancestors(_origins(result)))
-    # What stays may use less than before.
+    # Kept nodes may use less than before.
     told = [(origin_of(node.meta), node.do.name) for node in after.graph.nodes if type(node.do) is Op]
     left_as_was = {one for origin, op in told if origin is not None for one in _alike(origin) if one.op == op}
     found: list[str] = []
@@ -48,9 +48,7 @@ def made_of_all(transform: Transform, case: Case) -> list[str]:
         user = origin_of(node.meta)
         anew = user in left and user not in left_as_was
         gone = [name for name in node.refs() if type(before.makers[name]) is Node and before.is_gone(name, left)] if anew else []
-        found += [
-            f"nothing is made of {name}, and {node.name} used it, which something is made of:\n{result.text()}" for name in gone
-        ]
+        found += [f"{name} has no successors, but its user {node.name} has some:\n{result.text()}" for name in gone]
     return found
 
 
@@ -58,29 +56,29 @@ def untold(before: Program, after: Program) -> Iterator[str]:
     """Describe the nodes of a program without an origin, or with an origin that did not exist before.
 
     Args:
-        before: a program in which everything has an origin.
+        before: a program in which all nodes have origins.
         after: the program after a transformation.
 
     >>> from purefx.ir import Ref
     >>> program = Program.of({"": Graph((), (Node("y", Op("toy.one")),), (Ref("y"),))})
     >>> list(untold(tracked(program), program))[0]
-    'the root / y: nothing says what it was made of'
+    'the root / y: its origin is unknown'
     """
     known = set(ancestors(_origins(before)))
     for name, node in after.nodes():
         where = f"{name or 'the root'} / {node.name}"
         found, reads = origins_at(after, name, node.name)
         if type(node.do) is Op and not (found or reads):
-            yield f"{where}: nothing says what it was made of"
+            yield f"{where}: its origin is unknown"
         elif (
             type(node.do) is Call
             and not (found or reads)
             and any(type(one.do) is Op for one in after.graphs[node.do.graph].nodes)
         ):
-            yield f"{where}: it leads to nothing of its body"
+            yield f"{where}: it does not lead to a node of its body"
         for root in ancestors(found):
             if isinstance(root, Imported) and root not in known:
-                yield f"{where}: it leads to {root}, which was not there"
+                yield f"{where}: it leads to {root}, which did not exist"
 
 
 def _origins(program: Program) -> Iterator[Origin]:
@@ -106,7 +104,7 @@ class _Flat:
 
     @cached_property
     def written(self) -> frozenset[str]:
-        """Inputs that a node which writes takes: their memory may hold what others computed."""
+        """Operands of writes: their memory may hold results of other nodes."""
         writers = [node for node in self.graph.nodes if type(node.do) is Op and node.do.effects.writes]
         return frozenset([name for node in writers for name in node.refs()])
 
@@ -123,12 +121,12 @@ class _Flat:
         return None if self._is_open(item) else origin_of(item.meta)
 
     def is_gone(self, name: str, left: Container[Origin]) -> bool:
-        """Return whether nothing is left of a value."""
+        """Return whether a value has no descendants."""
         origin = self.origin(name)
         return origin is not None and origin not in left
 
     def _is_open(self, item: Node | Input) -> bool:
-        # Memory holds the writes of others; the results of operators with bodies come from inside.
+        # Memory may hold writes of other nodes; results of operators with bodies come from the bodies.
         if isinstance(item, Input):
             return item.name in self.written or item.name in self.state
         whole = self.makers[item.projection[0]] if item.projection is not None else item
@@ -154,8 +152,8 @@ def _misled(before: _Flat, after: _Flat) -> Iterator[str]:
         right = [one for one, said in odd.items() if None in said]
         told.update(right)
         # A node with several origins counts for one of them in each place.
-        wrong.update({one: f"{node} is said to come from {one}, which {odd[one][0]}" for one in found if not right})
-        wrong.update({one: f"{node} is said to come from {one}, and others are" for one in found if one not in wrong})
+        wrong.update({one: f"{node} has the origin {one}, which {odd[one][0]}" for one in found if not right})
+        wrong.update({one: f"{node} has the origin {one}, although others descend from it" for one in found if one not in wrong})
     yield from [f"{said}; the flat result:\n{after.graph}" for one, said in wrong.items() if one not in told]
     old, new = before.results(), after.results()
     for was, now in zip(old, new, strict=False) if len(old) == len(new) else ():
@@ -180,12 +178,12 @@ def _alike(origin: Origin) -> Iterator[Imported]:
 
 
 def _odd(before: _Flat, was: Node, after: _Flat, now: Node) -> str | None:
-    # The first operand that does not lead back to the operand of the origin.  A copy of a copy may stand for both.
+    # The first operand that does not lead to the operand of the origin.  A copy of a copy may replace both.
     old, new = was.refs(), now.refs()
     own = {*_alike(origin)} if (origin := origin_of(now.meta)) is not None else set[Origin]()
     for mine, theirs in zip(old, new, strict=False) if len(old) == len(new) else ():
         if before.origin(mine) not in own and not _is_behind(before.origin(mine), after.origin(theirs)):
-            return f"used {mine}, and {theirs} does not lead back to that"
+            return f"used {mine}, and {theirs} does not lead to that"
     return None
 
 

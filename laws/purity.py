@@ -1,6 +1,6 @@
 """Detect changes of a program, an exported program or the process by an action; run a transformation on several threads.
 
-All parts of a program are compared, and the settings of torch and Python.
+All parts of a program and the settings of torch and Python are compared.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def changes_in_export(ep: ExportedProgram, action: Callable[[], object]) -> list
 
 
 def changes_in_program(program: Program, action: Callable[[], object]) -> list[str]:
-    """Return the facts that an action changed in a program, which is a value: there should be none.
+    """Return the facts that an action changed in a program; there should be none.
 
     Args:
         program: a program at any stage.
@@ -71,9 +71,9 @@ def changes_in_program(program: Program, action: Callable[[], object]) -> list[s
 
 
 def changes_in_process(action: Callable[[], object]) -> list[str]:
-    r"""Return the settings of the process that an action changed, and what it printed or warned.
+    r"""Return the settings of the process that an action changed, its output and its warnings.
 
-    Text that bypasses ``sys.stdout`` and ``sys.stderr`` is not seen.
+    Text that bypasses ``sys.stdout`` and ``sys.stderr`` is not detected.
 
     Args:
         action: a function without side effects.
@@ -90,7 +90,7 @@ def changes_in_process(action: Callable[[], object]) -> list[str]:
         action()
         found = _changed(before, _process_facts())
     found += [f"printed {stream.getvalue()!a}" for stream in (out, err) if stream.getvalue()]
-    # A call that stays flat is a warning about the program: its nodes are in an order that no exporter writes.
+    # `FlatCallWarning` is about the program: exporters do not write such an order of nodes.
     return found + [f"warned {str(one.message)!a}" for one in warned if not isinstance(one.message, FlatCallWarning)]
 
 
@@ -111,7 +111,7 @@ def _process_facts() -> dict[str, object]:
         "the recursion limit": sys.getrecursionlimit(),
         "the switch interval": sys.getswitchinterval(),
         "the import path": tuple(sys.path),
-        "the working directory": os.getcwd(),  # noqa: PTH109  text is what is compared
+        "the working directory": os.getcwd(),  # noqa: PTH109  compared as text
         "the environment": dict(os.environ),
         "the running threads": threading.active_count(),
         "the warning filters": tuple(warnings.filters),
@@ -125,13 +125,13 @@ def _autocast(device: str) -> tuple[bool, torch.dtype]:
 
 def _program_facts(program: Program) -> dict[str, object]:
     slots = {name: program.state[name].value for name in program.state}
-    values = _fake_tensors(program)  # a symbol that was found to be a number is printed as that number from then on
+    values = _fake_tensors(program)  # a symbol that was specialized prints as a number
     return {
         "digest": digest(program),
         "names": tuple((name, tuple(node.name for node in program.graphs[name].nodes)) for name in program.order),
         "meta": _meta_keys((node.name, node.meta) for _, node in program.nodes()),
         "the sizes of its values": [f"{name}: {[*value.shape]}" for name, value in values],
-        "what is assumed of its sizes": _guards([value for _, value in values]),
+        "the guards on its sizes": _guards([value for _, value in values]),
         "facts": program.facts,
         "trail": tuple(map(str, program.trail)),
         **_tensor_facts(slots),
@@ -171,7 +171,7 @@ def _meta_keys(nodes: Any) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def tensors_in(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Return the tensors of state, those of modules that a program holds as they are too."""
+    """Return the tensors of state, also of modules that are state."""
     found = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
     for name, value in state.items():
         if isinstance(value, torch.nn.Module):
@@ -223,7 +223,7 @@ def on_threads(transform: Callable[[Program], Program], program: Program, *, thr
         start.wait()
         try:
             return transform(fresh)
-        except Exception as error:  # noqa: BLE001  it is the outcome
+        except Exception as error:  # noqa: BLE001  returned as a result
             return error
 
     before = sys.getswitchinterval()
@@ -237,10 +237,10 @@ def on_threads(transform: Callable[[Program], Program], program: Program, *, thr
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Generator[None]:
-    """Seed torch's generator inside of a block, and restore it afterwards.
+    """Seed torch's generator inside a block, and restore it afterwards.
 
-    Without an accelerator only the generator of the CPU exists: ``torch.manual_seed`` would keep a traceback for each device that
-    may come, which takes longer than a program of the laws.
+    Without an accelerator, only the CPU generator is seeded: ``torch.manual_seed`` would keep a traceback for each possible
+    device, which takes longer than a program of the laws.
 
     Args:
         seed: of the generator.

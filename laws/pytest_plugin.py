@@ -44,7 +44,7 @@ def start(config: pytest.Config) -> None:
 
 def _load(config: pytest.Config, name: str) -> None:
     if name not in PROFILES:
-        raise pytest.UsageError(f"--ir-profile={name}: there are {', '.join(PROFILES)}")
+        raise pytest.UsageError(f"--ir-profile={name}: choose from {', '.join(PROFILES)}")
     register()
     before = settings.get_current_profile_name()
     settings.load_profile(PREFIX + name)
@@ -90,14 +90,14 @@ class VerifyEach:
     def _verify(self, transformation: Transformation, program: Program, result: Program) -> None:
         self.seen += 1
         violations = verify(result)
-        # An invalid argument is the fault of someone else, or of a test about faults.
+        # An invalid argument is not the fault of this transformation.
         if violations and not verify(program):
             error = InvalidProgram(violations)
             error.add_note(f"{transformation.name} returned it for a valid program, in {self.test}")
             raise error
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Remember which test runs."""
+        """Store the name of the running test."""
         self.test = nodeid
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,7 +1,4 @@
-"""``cases``: the programs that laws are checked on, in three tiers from toy to real, and hypothesis profiles.
-
-A profile says how many are drawn.
-"""
+"""``cases``: programs for checking laws, in three tiers from toy to real, and hypothesis profiles, which set their number."""
 
 from __future__ import annotations
 
@@ -63,16 +60,16 @@ PREFIX = "purefx-"
 
 @frozen
 class Profile:
-    """How programs are drawn.
+    """Settings for drawing programs.
 
     >>> PROFILES["ci"].always_the_same
     True
     """
 
     factor: float
-    """How many programs are drawn, compared with ``ci``."""
+    """The number of drawn programs relative to ``ci``."""
     always_the_same: bool
-    """Whether every run draws the same ones."""
+    """Whether every run draws the same programs."""
 
 
 PROFILES = MappingProxyType({
@@ -80,11 +77,11 @@ PROFILES = MappingProxyType({
     "ci": Profile(1.0, always_the_same=True),
     "deep": Profile(20.0, always_the_same=False),
 })  # fmt: skip
-"""``dev`` for the next minute, ``ci`` for every change, ``deep`` for the night."""
+"""``dev`` for quick checks, ``ci`` for every change, ``deep`` for nightly runs."""
 
 
 def register() -> None:
-    """Make ``purefx-dev``, ``purefx-ci`` and ``purefx-deep`` known to hypothesis; none is loaded.
+    """Register ``purefx-dev``, ``purefx-ci`` and ``purefx-deep`` with hypothesis without loading one.
 
     >>> register()
     >>> settings.get_profile("purefx-ci").derandomize
@@ -95,7 +92,7 @@ def register() -> None:
             PREFIX + name,
             max_examples=max(1, round(100 * profile.factor)),
             derandomize=profile.always_the_same,
-            # Other programs each time, and those that failed first.
+            # New programs each time, and the failed ones first.
             database=None if profile.always_the_same else settings.get_profile("default").database,
             deadline=None,
             print_blob=True,
@@ -104,7 +101,7 @@ def register() -> None:
 
 
 def active() -> Profile:
-    """Return the profile that is loaded; ``ci`` where hypothesis runs under one that is not ours.
+    """Return the loaded profile; ``ci`` if it is not one of ours.
 
     >>> active() in PROFILES.values()
     True
@@ -113,10 +110,10 @@ def active() -> Profile:
 
 
 def share(examples: int) -> int:
-    """Return how many programs to draw where the ``ci`` profile draws some number.
+    """Return the number of programs to draw in the loaded profile.
 
     Args:
-        examples: that number.
+        examples: the number for ``ci``.
 
     >>> share(1)
     1
@@ -129,17 +126,17 @@ Tier = Literal["toy", "aten", "modules"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
 
 EXAMPLES = MappingProxyType({"toy": 200, "aten": 50, "modules": 10})
-"""The default number of programs that a law is checked on."""
+"""The default number of programs for a law."""
 
 VARIANTS = st.integers(0, 1 << 16).map(lambda drawn: drawn + 1)
-"""Seeds of cases.  0 would be drawn often, and a case with the seed 0 skips the aim of a law."""
+"""Seeds of cases.  0 would be drawn often, and a case with the seed 0 skips the precondition of a law."""
 
 
 def stages_of(tier: Tier) -> tuple[Stage, ...]:
-    """Return the stages that a tier has programs of.
+    """Return the stages of the programs of a tier.
 
     Args:
-        tier: ``"toy"`` has all; outlined programs that are drawn directly exist in no other.
+        tier: only ``"toy"`` has directly drawn outlined programs.
 
     >>> set(stages_of("toy")) - set(stages_of("aten"))
     {'tree'}
@@ -149,7 +146,7 @@ def stages_of(tier: Tier) -> tuple[Stage, ...]:
 
 @frozen
 class Source:
-    """A program as it was drawn, before any pass.
+    """A drawn program before any pass.
 
     >>> from purefx.ir import Graph
     >>> Source(Program.of({"": Graph((), (), ())}), 3).variant
@@ -159,16 +156,16 @@ class Source:
     program: Program
     variant: int
     calls: Sequence[Sequence[Any]] | None = None
-    """Leaves of the user inputs to run it with; None for a program of integers."""
+    """Leaves of the user inputs for running it; None for a program of integers."""
 
 
 def cases(tier: Tier = "toy", stage: Stage = "flat") -> st.SearchStrategy[Case]:
-    """Return a strategy of cases: programs at a stage, each with the way to run it.
+    """Return a strategy of cases: runnable programs at a stage.
 
     Args:
         tier: ``"toy"`` are programs of integer operators, ``"aten"`` exported programs of real operators that are built
             by hand, ``"modules"`` generated ``nn.Module`` trees that ``torch.export`` exported.
-        stage: how far the programs are along the default pipeline; see ``purefx.laws.strategies.programs``.
+        stage: the stage of the default pipeline; see ``purefx.laws.strategies.programs``.
 
     >>> case = examples_of(cases("toy", "sunk"), 1, 0)[0]
     >>> case.meaning(case.program) == toy_meaning(case.program)
@@ -178,12 +175,12 @@ def cases(tier: Tier = "toy", stage: Stage = "flat") -> st.SearchStrategy[Case]:
 
 
 def attempts(tier: Tier, stage: Stage, barred: frozenset[str] = frozenset()) -> st.SearchStrategy[Case | None]:
-    """Return a strategy of cases; None where a pass refuses the drawn program before the stage.
+    """Return a strategy of cases; None if a pass before the stage refuses the drawn program.
 
     Args:
         tier: see ``cases``.
         stage: see ``cases``.
-        barred: features that programs of operators do not have; see ``exported_programs``.
+        barred: features to exclude from programs of operators; see ``exported_programs``.
 
     >>> attempts("toy", "flat").is_empty
     False
@@ -207,13 +204,13 @@ def _sources(tier: Tier, *, directly: bool, barred: frozenset[str] = frozenset()
 def _of_modules(tree: ModuleTree, variant: int) -> Source:
     try:
         ep = tree.export()
-    except Exception:  # noqa: BLE001  the exporter refuses some in its own ways
+    except Exception:  # noqa: BLE001  the exporter refuses some with any exception
         reject()
     return Source(import_ep(ep), variant, [pytree.tree_leaves(call) for call in tree.calls])
 
 
 def case_of(source: Source, *, tier: Tier, stage: Stage) -> Case | None:
-    """Return the case of a drawn program at a stage; None where a pass refuses the program.
+    """Return the case of a drawn program at a stage; None if a pass refuses the program.
 
     Args:
         source: the drawn program.
@@ -238,8 +235,8 @@ def case_with_calls(program: Program, calls: Sequence[Sequence[Any]], *, seed: i
 
     Args:
         program: at any stage, on the CPU.
-        calls: the leaves of the user inputs, for each of some calls in a row.
-        seed: chooses the variants of the program that laws compare it with.
+        calls: the leaves of the user inputs, for each of several consecutive calls.
+        seed: selects the variants of the program in laws.
 
     >>> from purefx.ir import Graph
     >>> case_with_calls(Program.of({"": Graph((), (), ())}), [()]).seed
@@ -256,10 +253,10 @@ def case_with_calls(program: Program, calls: Sequence[Sequence[Any]], *, seed: i
 
 
 def at_stage(program: Program, tier: Tier, stage: Stage) -> Program:
-    """Return a flat program as it was imported, at a stage.
+    """Return an imported flat program at a stage.
 
     Args:
-        program: just imported.
+        program: as imported.
         tier: see ``cases``.
         stage: see ``cases``.
 
@@ -277,7 +274,7 @@ def at_stage(program: Program, tier: Tier, stage: Stage) -> Program:
 
 
 def _remembered(run: Callable[..., Any], program: Program) -> Callable[..., Any]:
-    # Every law asks for the same facts about the drawn program; they are computed once.
+    # All laws need the same facts about the drawn program, so compute them once.
     known: list[Any] = []
 
     def remembered(other: Program, **options: Any) -> Any:
@@ -299,8 +296,8 @@ def drawn_cases(tier: Tier, stage: Stage, examples: int, number: int = 0) -> tup
     Args:
         tier: see ``cases``.
         stage: see ``cases``.
-        examples: how many; fewer where hypothesis finds no more, or where a pass refuses some.
-        number: another number draws others.
+        examples: their number; fewer if hypothesis finds no more or a pass refuses some.
+        number: selects the draw.
 
     >>> drawn_cases("toy", "flat", 3) is drawn_cases("toy", "flat", 3)
     True
@@ -315,7 +312,7 @@ def _drawn(tier: Tier, examples: int, number: int, *, directly: bool) -> tuple[S
 
 
 def forget() -> None:
-    """Forget all drawn cases: a search that goes on for hours would keep them all.
+    """Forget all drawn cases, to save memory in long searches.
 
     >>> forget()
     """
@@ -329,19 +326,19 @@ def forget() -> None:
 Drawn = TypeVar("Drawn")
 
 RUN = 12
-"""How many examples one run of hypothesis draws."""
+"""The number of examples in one run of hypothesis."""
 
 APART = 100_003
-"""How far apart the seeds of the runs of one number are; numbers are small."""
+"""The distance between the seeds of the runs of one number; numbers are small."""
 
 
 def runs_of(count: int, number: int, *, longest: int = RUN) -> Iterator[tuple[int, int]]:
-    """Iterate over the runs that draw some examples: the seed of each, and how many it draws.
+    """Iterate over the runs that draw some examples: the seed and the number of draws of each.
 
     Args:
-        count: how many examples there are in all.
+        count: the total number of examples.
         number: the seed of the first run.
-        longest: how many one run draws.
+        longest: the number of draws of one run.
 
     >>> list(runs_of(30, 3))
     [(3, 12), (100006, 12), (200009, 6)]
@@ -355,9 +352,9 @@ def examples_of(strategy: SearchStrategy[Drawn], count: int, number: int, *, lon
 
     Args:
         strategy: of the examples.
-        count: how many; fewer where hypothesis finds no more.
-        number: another number draws others.
-        longest: how many one run of hypothesis draws.
+        count: their number; fewer if hypothesis finds no more.
+        number: selects the draw.
+        longest: the number of draws of one run of hypothesis.
 
     >>> from hypothesis import strategies as st
     >>> examples_of(st.just(1), 3, 0)
@@ -381,7 +378,7 @@ def examples_of(strategy: SearchStrategy[Drawn], count: int, number: int, *, lon
 
 @contextmanager
 def same_everywhere() -> Generator[None]:
-    """Draw the same from one seed whatever modules the process has.
+    """Draw the same from one seed, independently of loaded modules.
 
     Hypothesis collects the literals of the user's modules and draws them too, so a literal of a script would change the programs.
 
@@ -399,10 +396,10 @@ def same_everywhere() -> Generator[None]:
 
 
 def draw_settings(examples: int, *phases: Phase) -> settings:
-    """Return the settings for drawing cases: without a database and without limits of time.
+    """Return the settings for drawing cases: without a database and a time limit.
 
     Args:
-        examples: how many are drawn.
+        examples: the number of draws.
         phases: of hypothesis.
 
     >>> draw_settings(3, Phase.generate).max_examples

@@ -1,6 +1,6 @@
 """Machines that run programs: ``TensorMachine`` with the operators of torch, ``ToyMachine`` with toy operators on integers.
 
-Toy programs have everything that makes rewriting hard and nothing that makes it slow.
+Toy programs run fast and still have all features that make rewriting hard.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ __all__ = [
 
 
 def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
-    # With torch's names: a pass may write them.
+    # torch's parameter names: a pass may use them as keywords.
     return (true_fn if pred else false_fn)(*operands)
 
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-"""Where an object is: a copy of it is elsewhere."""
+"""The address of an object, which differs in copies."""
 
 
 class TensorMachine:
@@ -96,18 +96,18 @@ class TensorMachine:
             key = storage_key(plain)
             memory = memories[key] if key in memories else memories.setdefault(key, plain.untyped_storage().clone())
             cells[slot.cell] = window_on(memory, plain)
-        # Modules come last, with one memo: they find the copies of the tensors that they share with the rest.
+        # Copy modules last, with the same memo, so that they share the copied tensors.
         memo.update({id(state[name].value): cells[state[name].cell] for name in state if name not in state.modules})
         for name in state.modules:
             cells[state[name].cell] = copy.deepcopy(state[name].value, memo)
         return {name: cells[state[name].cell] for name in state}
 
     def given(self, leaf: Any) -> Any:
-        """Return a copy of a tensor; other leaves as they are."""
+        """Return a copy of a tensor; other leaves unchanged."""
         return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
 
     def save(self, value: Any) -> Any:
-        """Return a copy of a tensor; constants as they are."""
+        """Return a copy of a tensor; constants unchanged."""
         return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
     def write(self, target: torch.Tensor, saved: torch.Tensor) -> None:
@@ -115,7 +115,7 @@ class TensorMachine:
         target.copy_(saved)
 
     def shown(self, saved: Any) -> Any:
-        """Return dtype, shape and bytes of a tensor, those of the state of a module or generator; type and text of a constant."""
+        """Return dtype, shape and bytes of a tensor or of the state of an object; type and text of a constant."""
         if isinstance(saved, torch.nn.Module):
             return [(name, self.shown(value)) for name, value in saved.state_dict(keep_vars=True).items()]
         if isinstance(saved, torch.Generator):
@@ -127,7 +127,7 @@ class TensorMachine:
         return (type(saved).__name__, tuple(saved.shape), *map(contents_of, parts_of(saved)))
 
     def overwrite(self, value: Any) -> None:
-        """Give a tensor other contents, unless its elements share memory, which torch does not write in place."""
+        """Write other contents into a tensor, unless its elements share memory (torch does not write these)."""
         if isinstance(value, torch.Tensor):
             with suppress(RuntimeError):
                 value.detach().copy_(value.detach() + 1)
@@ -141,7 +141,7 @@ def tensor_meaning(
     Args:
         program: a program at any stage, on the CPU; its state is not changed.
         calls: the leaves of the user inputs, for each call.
-        seed: of torch's generator, which is put back afterwards.
+        seed: of torch's generator, which is restored afterwards.
         leaves_alone: see ``evaluate``.
 
     >>> from purefx.ir.importing import import_ep
@@ -159,7 +159,7 @@ NEG, ADD, MUL = Op("toy.neg"), Op("toy.add"), Op("toy.mul")
 VIEW = Op("toy.view", Effects(aliases=(A,)))
 """Another cell with the same memory."""
 PAIR = Op("toy.pair", Effects(aliases=(A, B)))
-"""A tuple of its two arguments themselves."""
+"""A tuple of its two arguments."""
 ADD_ = Op("toy.add_", Effects(writes=(A,), returns=(A,), aliases=(A,)))
 RAND = Op("toy.rand", Effects(random=True, random_unless=(Unless(ArgAt(2, "train"), value=False, default=True),)))
 """``rand(a, tag, train)``: ``a`` plus a random number; ``a`` itself if ``train`` is False."""
@@ -168,9 +168,9 @@ EMIT = Op("toy.emit", Effects(ordered=True))
 COND = Op("toy.cond", Effects(through_bodies=True))
 """``cond(a, then, else, (operands))``: runs one of the bodies, depending on ``a``."""
 ENTER, LEAVE = Op("toy.enter", Effects(ordered=True, scope=1)), Op("toy.leave", Effects(ordered=True, scope=-1))
-"""The boundaries of a region in which ``neg``, ``add`` and ``mul`` have other results, as operators do under a vmap."""
+"""The boundaries of a region in which ``neg``, ``add`` and ``mul`` have other results, like operators under a vmap."""
 SEND = Op("toy.send", Effects(domain=COMMUNICATION, group=ArgAt(1, "group")))
-"""``send(a, group)``: the result of a collective over a group, which must be waited for."""
+"""``send(a, group)``: the result of a collective over a group, which must be awaited."""
 WAIT = Op("toy.wait", Effects(aliases=(A,), completes=(A,)))
 """``wait(a)``: ``a``, when the collective is complete."""
 COUNT = Op("toy.count", Effects(domain=LIBRARIES))
@@ -201,7 +201,7 @@ class ToyMachine(TensorMachine):
         self.effects.update({"drawn": [], "counted": [], **{f"sent to {each}": [] for each in GROUPS}})
         self.level = 0
         self.pending: dict[int, torch.Tensor] = {}
-        """Contents that were sent and not waited for, by the memory that receives them."""
+        """Sent contents before the wait, by the memory that receives them."""
         self.functions = {
             **self.functions,
             "toy.neg": lambda a: 131 * self.level - a,
@@ -260,7 +260,7 @@ def toy_meaning(program: Program, *, calls: int = 3, leaves_alone: frozenset[str
 
     Args:
         program: a program of toy operators at any stage.
-        calls: how many.
+        calls: their number.
         leaves_alone: see ``evaluate``.
 
     >>> from purefx.ir import Graph

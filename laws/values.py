@@ -1,4 +1,4 @@
-"""The law of fake values: ``meta["val"]`` of each node agrees with the value that runs."""
+"""The law of fake values: ``meta["val"]`` of each node agrees with its value at run time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .toy import TensorMachine
 __all__ = ["false_values", "said_values"]
 
 NUMBERS = frozenset({int, bool})
-"""Types of results that are compared exactly; a tracer knows only the type of a float."""
+"""Types of results that are compared exactly; of floats, a tracer knows the type only."""
 
 
 def false_values(program: Program, calls: Sequence[Sequence[Any]], *, seed: int = 0) -> list[str]:
-    """Run a program, and list the fake values that are wrong, one sentence for each value and kind of mistake.
+    """Run a program, and list the wrong fake values, one sentence for each value and kind of mistake.
 
     Args:
         program: a program of real operators at any stage, on the CPU; its state is not changed.
@@ -36,7 +36,7 @@ def false_values(program: Program, calls: Sequence[Sequence[Any]], *, seed: int 
     []
     >>> node = evolve(program.main.nodes[0], meta={"val": torch.ones(2)})
     >>> false_values(program.with_main(evolve(program.main, nodes=(node,))), [(torch.ones(1),)])
-    ['the root / relu: it says torch.float32 (2,) (1,), and torch.float32 (1,) (1,) runs']
+    ['the root / relu: meta has torch.float32 (2,) (1,), but the value is torch.float32 (1,) (1,)']
     """
     found: dict[str, None] = {}
     for leaves in calls:
@@ -58,16 +58,16 @@ def _differences(said: Any, real: Any, sizes: dict[str, Any]) -> Iterator[str]:
         mine, runs = todo.pop()
         if isinstance(mine, tuple | list) and isinstance(runs, tuple | list):
             if len(mine) != len(runs):
-                yield f"it says {len(mine)} values, and {len(runs)} run"
+                yield f"meta has {len(mine)} values, but there are {len(runs)}"
             else:
                 todo += zip(mine, runs, strict=True)
         elif isinstance(mine, torch.Tensor):
             if not isinstance(runs, torch.Tensor):
-                yield f"it says a tensor, and a {type(runs).__name__} runs"
+                yield f"meta has a tensor, but the value is a {type(runs).__name__}"
             elif not _is_tensor(mine, runs, sizes):
-                yield f"it says {_shown(mine)}, and {_shown(runs)} runs"
+                yield f"meta has {_shown(mine)}, but the value is {_shown(runs)}"
         elif _is_number(mine, runs) and not _is_size(mine, runs, sizes):
-            yield f"it says {mine}, which is {sizes.get(str(mine), mine)}, and {runs} runs"
+            yield f"meta has {mine}, which is {sizes.get(str(mine), mine)}, but the value is {runs}"
 
 
 def _is_number(said: Any, real: Any) -> bool:
@@ -94,10 +94,10 @@ def _shown(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype} {tuple(tensor.shape)} {tensor.stride() if tensor.layout is torch.strided else tensor.layout}"
 
 
-@law("where a value has a fake value, that is what runs, in every call")
+@law("every fake value agrees with the value in every call")
 def said_values(transform: Transform, case: Case) -> list[str]:
     if case.false_values is None:
-        raise ValueError("the law 'said values' needs a case that can ask: Case(program, false_values=...)")
+        raise ValueError("the law 'said values' needs a case that computes them: Case(program, false_values=...)")
     if case.false_values(case.program):
-        return []  # it says something wrong already, as exporters do of what runs under autocast
+        return []  # it was wrong before, as exporters are under autocast
     return case.false_values(transform(case.program))

@@ -1,6 +1,6 @@
 """Variants of a program with the same meaning: other names, another legal order; and a canonical form.
 
-They are made without transformations, and choices come from a seed, so laws can be checked without hypothesis.
+They use neither transformations nor hypothesis; a seed selects them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def renamed(program: Program, *, seed: int = 0) -> Program:
     >>> renamed(Program.of({"": Graph((Input("x"),), (), (Ref("x"),))})).main.output
     (Ref(name='r0'),)
     """
-    draw = random.Random(seed)  # noqa: S311  no secret
+    draw = random.Random(seed)  # noqa: S311  not secret
 
     def swapped(names: list[str]) -> Mapping[str, str]:
         new = [f"r{number}" for number in range(len(names))] if seed % 2 == 0 else list(names)
@@ -46,7 +46,7 @@ def renamed(program: Program, *, seed: int = 0) -> Program:
 
 
 def canonical(program: Program) -> Program:
-    """Number the values and graphs of a program in order; the result is equal for programs that differ in names alone.
+    """Number the values and graphs of a program in order; programs that differ only in names become equal.
 
     Finer than ``digest``: call numbers, facts of operators and the contents of tensors are compared as well.
 
@@ -99,7 +99,7 @@ def reordered(program: Program, *, seed: int = 0) -> Program:
     >>> [node.name for node in reordered(program).main.nodes]
     ['b', 'a']
     """
-    graph, draw = program.main, random.Random(seed)  # noqa: S311  no secret
+    graph, draw = program.main, random.Random(seed)  # noqa: S311  not secret
     before = dependencies(program, graph)
     waiting = [len(of) for of in before]
     after: list[list[int]] = [[] for _ in before]

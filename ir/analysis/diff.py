@@ -1,8 +1,8 @@
 """``diff``, ``Diff`` and ``print_diff``: the difference between two programs, as a value that prints like a unified diff.
 
-A diff holds only what differs.  Maps are compared by the objects that versions share, graphs node by node with names as
-anchors: the cost is that of the difference.  Programs that differ in names differ.  Each line of the text is a line of the
-text form of programs after ``-``, ``+`` or a blank, with two lines of context around each change; it cannot be parsed back.
+A diff holds the differences only, and its cost grows with them: maps are compared by shared objects, graphs node by node
+with names as anchors.  Programs that differ in names differ.  Each line of the text is a line of the text form after
+``-``, ``+`` or a blank, with two lines of context around each change; it cannot be parsed back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..text.state import print_slot
 from ..validation import TWO_PROGRAMS
 
 AROUND = 2
-"""How many items of context a hunk has before and after it, unless another hunk is nearer."""
+"""The number of context items before and after a hunk, unless another hunk is nearer."""
 
 
 @frozen
@@ -44,9 +44,9 @@ class Hunk:
     removed: tuple[Any, ...] = ()
     added: tuple[Any, ...] = ()
     above: tuple[Any, ...] = ()
-    """What stays, right before the change."""
+    """Unchanged items right before the change."""
     below: tuple[Any, ...] = ()
-    """What stays, right after it."""
+    """Unchanged items right after it."""
 
 
 Hunks = tuple[Hunk, ...]
@@ -83,7 +83,7 @@ def _with_surroundings(before: Sequence[Any], found: list[Hunk]) -> Hunks:
 
 @frozen
 class Change:
-    """The entry of a key before and after; None if there is none.
+    """The entry of a key before and after; None if it is missing.
 
     >>> Change("m", None, 1).after
     1
@@ -96,7 +96,7 @@ class Change:
 
 @frozen
 class GraphEdit:
-    """How one graph changes.
+    """The changes of one graph.
 
     >>> GraphEdit("").nodes
     ()
@@ -130,7 +130,7 @@ class Diff(Displayed):
     facts: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     """Facts that are lost, and facts that are new."""
     sequences: tuple[tuple[str, Hunks], ...] = ()
-    """What the program has in an order, by the words of the text form: modules, takes, gives ..."""
+    """Hunks of ordered fields, by their keyword in the text form: modules, takes, gives ..."""
     specs: tuple[Change, ...] = ()
     slots: tuple[Change, ...] = ()
     signatures: tuple[Change, ...] = ()
@@ -153,7 +153,7 @@ def diff(before: Program, after: Program) -> Diff:
         after: another one.
 
     Returns:
-        What differs; empty, and false, for equal programs with equal facts.
+        The differences; empty, and false, for equal programs with equal facts.
 
     Raises:
         TypeError: one of the two is not a Program.

@@ -1,10 +1,10 @@
 """``digest`` and ``alpha_equal``: identity up to names.
 
 A body is a flat list of tokens in which every name is replaced by the position of its definition and every callee by its
-digest; the hash of that list is its identity.  The own part of each hash is kept with its body.  Literals are written with
-their type, operators with their effects, which equality compares too.  Left out are meta, names (those of symbolic sizes
-included), call numbers and the contents of tensors; included are state accesses, module paths, and the dtype, shape and ties of
-tensors.
+digest; the hash of that list is its identity.  Literals are written with their type, operators with their effects.  The
+digest excludes meta, names (also of symbolic sizes), call numbers and the contents of tensors; it includes state accesses,
+module paths, and the dtype, shape and ties of tensors.
+
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def digest(program: Program) -> str:
         numbers; the same in every process.
 
     Raises:
-        InvalidProgram: it nests deeper than any valid program.
+        InvalidProgram: it is nested too deep.
 
     >>> from purefx.ir import Graph, Input, Node, Op, Program, Ref
     >>> def negate(name): return Graph((Input(name),), (Node("y", Op("toy.neg"), (Ref(name),)),), (Ref("y"),))
@@ -53,7 +53,7 @@ def digest(program: Program) -> str:
     try:
         return _digest(program)
     except RecursionError:
-        from ..verify import check  # it is iterative, and reports what nests too deep
+        from ..verify import check  # it is iterative, and reports excessive nesting
 
         check(program)
         raise
@@ -63,7 +63,7 @@ def _digest(program: Program) -> str:
     known: dict[str, str] = {}
     for name in program.bottom_up:
         own, callees = own_identity(program.graphs[name])
-        # In a circle the last call is known by its name alone.
+        # In a cycle the last call is identified by its name alone.
         known[name] = hash_of("\n".join([own, *[known.get(callee, callee) for callee in callees]])) if callees else own
     signature, state = program.signature, program.state
     inputs, constraints = _with_numbered_symbols(signature.inputs, program.constraints)
@@ -116,7 +116,7 @@ def alpha_equal(left: Program, right: Program) -> bool:
 
 
 def _with_numbered_symbols(inputs: tuple[InputSpec, ...], constraints: Constraints) -> tuple[Any, Any]:
-    # Symbols are names that a tracer chose: they are numbered as they are encountered, first in the types of the inputs.
+    # Symbol names are arbitrary, so symbols are numbered in order, first those in the types of the inputs.
     met: dict[str, Expr] = {}
 
     def numbered(expr: Expr) -> Expr:
@@ -147,7 +147,7 @@ def _written(value: object) -> str:
 def _digits(value: Any) -> str:
     try:
         return repr(value)
-    except ValueError:  # an integer of more digits than Python writes
+    except ValueError:  # more digits than Python converts
         return hex(value)
 
 
@@ -156,7 +156,7 @@ def _described(value: Any) -> object:
         return describe_tensor(value)
     if not isinstance(value, torch.nn.Module):
         return type(value).__name__
-    # What it computes is unknown; its class and its state are known.
+    # Its code is unknown; its class and its state are known.
     state = value.state_dict(keep_vars=True)
     tensors = [(name, describe_tensor(found)) for name, found in state.items() if isinstance(found, torch.Tensor)]
     return (type(value).__module__, type(value).__qualname__, tensors)
@@ -164,7 +164,7 @@ def _described(value: Any) -> object:
 
 @derived
 def own_identity(graph: Graph) -> tuple[str, tuple[str, ...]]:
-    """Return what a body is apart from what its callees are: a hash, and their names in order, repeats kept.
+    """Return a hash of a body without its callees, and the names of these in order, repeats kept.
 
     >>> from purefx.ir import Frame
     >>> own_identity(Graph((), (Node("y", Call(Frame("m"), "body")),)))[1]
@@ -177,7 +177,7 @@ def own_identity(graph: Graph) -> tuple[str, tuple[str, ...]]:
 def graph_tokens(graph: Graph, callees: Mapping[str, Hashable]) -> list[Hashable]:
     """Return one body as a flat list, equal for bodies that are equal up to names.
 
-    Within one process this is as good as a digest, and costs less where it is only compared.
+    Within one process, comparing it is equivalent to comparing digests, and cheaper.
 
     Args:
         graph: the body.
@@ -219,13 +219,13 @@ def graph_tokens(graph: Graph, callees: Mapping[str, Hashable]) -> list[Hashable
 def write_operands(
     node: Node, tokens: list[Hashable], positions: Mapping[str, int], callees: Mapping[str, Hashable] = MappingProxyType({})
 ) -> None:
-    """Add what a node is given to the tokens of its body.
+    """Add the operands of a node to the tokens of its body.
 
     Args:
         node: any node.
-        tokens: of the body, up to here.
+        tokens: of the body so far.
         positions: the number of each value of the body.
-        callees: the identity of every graph that an operator is given.
+        callees: the identity of every graph among the operands.
 
     >>> from purefx.ir import Op
     >>> tokens = []
@@ -248,8 +248,8 @@ def write_operands(
 
 
 def _write(arg: Any, tokens: list[Hashable], positions: Mapping[str, int], callees: Mapping[str, Hashable]) -> None:
-    # Not ``repr``: that of an attrs value prints "..." in place of one whose address an earlier repr that ran out of stack has
-    # left behind, and ``shown`` prints one placeholder for all that nest deep.
+    # Not ``repr``: after a repr that ran out of stack, attrs prints "..." for values at the same address; and ``shown`` prints
+    # one placeholder for all deeply nested values.
     todo = [arg]
     while todo:
         part = todo.pop()
@@ -280,7 +280,7 @@ CLOSING = object()
 
 
 def literal_token(value: Any) -> str:
-    """Return a literal with its type, on one line, so that no two different literals read alike.
+    """Return a literal with its type on one line, distinct for different literals.
 
     >>> literal_token(1), literal_token(True), literal_token(-0.0), literal_token("a")
     ('int 1', 'bool True', 'float -0.0', "str 'a'")
@@ -289,13 +289,13 @@ def literal_token(value: Any) -> str:
     if kind in (int, bool, float, complex, str, bytes, type(None)):
         return f"{kind.__name__} {_digits(value)}"
     if kind.__module__ == "torch":
-        # dtype, device, layout, memory_format print what they are; a symbolic number must not be asked anything.
+        # The repr of dtype, device, layout, memory_format is unique; printing a symbolic number could install a guard.
         return f"{kind.__name__} {id(value)}" if kind.__name__.startswith("Sym") else f"{kind.__name__} {value}"
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     return f"{kind.__name__} {getattr(value, '__module__', '')}.{name or value!s}"
 
 
 CACHED = frozenset({int, bool, str, type(None), torch.dtype})
-"""Types whose values are equal only where they read alike: 0.0 equals -0.0 and does not."""
+"""Types whose values are equal exactly if their texts are, unlike 0.0 and -0.0."""
 
 _literal = lru_cache(maxsize=4096, typed=True)(literal_token)

@@ -1,7 +1,7 @@
-"""``history`` and ``became``: what a node was made of, and what became of it, step by step.
+"""``history`` and ``became``: the sources of a node, and its descendants, step by step.
 
 Both read origins, which every rewrite writes (``../origins.py``), and versions (``versions.py``).  A result is a value that
-prints as a few lines.  Who wrote which origin is not judged here: the law of provenance does that.
+prints as a few lines.  The law of provenance checks that origins are right.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ T = TypeVar("T", Node, Input)
 def tracked(program: Program) -> Program:
     """Return a program in which each operator and each input of the root has an origin; the same object if they have.
 
-    A call, and what takes one of its results, lead to what the body computes.
-    Imported programs have theirs; this begins the history of one that was read from text or made by hand.
+    A call, and a selection of its results, lead to the nodes of the body.
+    Imported programs have origins; this adds them to programs that were parsed or built by hand.
 
     Args:
         program: any program.
@@ -67,7 +67,7 @@ def _begun(item: T, graph: str, op: str, stack: Stack) -> T:
 
 
 def action_of(node: Node) -> str:
-    """Return what a node does, in a word or two.
+    """Return the operation of a node in a word or two.
 
     >>> from purefx.ir import Frame
     >>> action_of(Node("y", Op("toy.neg"))), action_of(Node("y", Call(Frame("act"), "act"))), action_of(Node("w", Get("w")))
@@ -83,11 +83,11 @@ def action_of(node: Node) -> str:
 
 
 def version_of(program: Program, step: str = "") -> Version:
-    """Return where what has an origin stands in a program.
+    """Return the places of all origins in a program.
 
     Args:
         program: any program.
-        step: what gave it.
+        step: the step that made it.
 
     >>> program = tracked(Program.of({"": Graph((), (Node("y", Op("toy.one")),), Ref("y"))}))
     >>> [str(place) for places in version_of(program).places.values() for place in places]
@@ -103,7 +103,7 @@ def version_of(program: Program, step: str = "") -> Version:
     for name in program.order:
         for formal in program.graphs[name].inputs:
             origin = origin_of(formal.meta)
-            if origin is not None and origin not in found:  # an input of a body is handed on what stands elsewhere
+            if origin is not None and origin not in found:  # the first place counts: inputs of bodies repeat it
                 given.setdefault(origin, []).append(Place(name, formal.name, INPUT))
     return Version(step, {origin: tuple(places) for origin, places in (*found.items(), *given.items())})
 
@@ -127,7 +127,7 @@ def versions(program: Program) -> Sequence[Version]:
 
 
 def origins_at(program: Program, graph: str, name: str) -> tuple[list[Origin], list[tuple[str, str]]]:
-    """Return the origins behind a node, and the reads of state that have none: its own, or for a call those of its body.
+    """Return the origins of a node (for a call, of its body) and the reads of state without one.
 
     Args:
         program: has the node.
@@ -157,7 +157,7 @@ def origins_at(program: Program, graph: str, name: str) -> tuple[list[Origin], l
 
 
 def made_of_value(program: Program, graph: str, name: str) -> Meta:
-    """Return what the meta of a new node says that is made of a value, whatever computes that: a call leads to its body.
+    """Return the meta of a new node that is made of a value; a call leads to the nodes of its body.
 
     Args:
         program: has the value.
@@ -177,8 +177,8 @@ def _reads(program: Program, graph: str, name: str) -> bool:
 
 
 def _behind(program: Program, graph: str, name: str, found: dict[Origin, None]) -> list[tuple[str, str]]:
-    # Notes the origin of a value, and returns the values that it is made of where it has none; of a call it is that of others,
-    # which the call stands for as well.
+    # Add the origin of a value to `found`, and return its operands if it has none.  The origin of a call also covers the
+    # values that the call replaces.
     metas, node = program.graphs[graph].metas, program.graphs[graph].by_name.get(name)
     if name not in metas:
         return []
@@ -190,7 +190,7 @@ def _behind(program: Program, graph: str, name: str, found: dict[Origin, None]) 
     is_called = node is not None and Call in (type(node.do), None if maker is None else type(maker.do))
     if origin is not None and not is_called:
         return []
-    if node is None:  # an input of a body is what the callers give
+    if node is None:  # an input of a body: follow the arguments of the callers
         place = next((number for number, formal in enumerate(program.graphs[graph].inputs) if formal.name == name), 0)
         calls = [(where, caller) for where in program.order for caller in program.graphs[where].callers]
         given = [(where, caller.args[place]) for where, caller in calls
@@ -207,26 +207,26 @@ def _behind(program: Program, graph: str, name: str, found: dict[Origin, None]) 
 
 
 TORCH = "site-packages/torch/"
-"""What is in the path of files of torch."""
+"""A part of the paths of torch's files."""
 
 SHOWN = 4
-"""How many of a kind are printed; all are in the value."""
+"""The number of printed items of each kind; the value has all."""
 
 
 @frozen
 class Change:
-    """What one step did to a node.
+    """The change of a node by one step.
 
     >>> print(Change(1, "outline", (), (Place("", "y", "toy.neg"),), (Place("a", "y", "toy.neg"),)))
     step 1, outline: y in the root (toy.neg) -> y in a (toy.neg)
     """
 
     number: int
-    """Which step it was, counted from 1."""
+    """The number of the step, counted from 1."""
     step: str
     """Its name."""
     rules: tuple[str, ...]
-    """The rules that did it, where it applied some."""
+    """The rules that the step applied, if any."""
     before: tuple[Place, ...]
     after: tuple[Place, ...]
 
@@ -237,16 +237,16 @@ class Change:
 
 @frozen
 class History(Displayed):
-    """Where a node comes from: ``print`` shows it."""
+    """The history of a node; ``print`` shows it."""
 
     _form = "history"
     node: Place
     changes: tuple[Change, ...]
-    """What steps did to it, the last one first."""
+    """Its changes, the last one first."""
     imported: tuple[Imported, ...] = field(eq=False)
-    """The nodes that it was made of, as they were imported."""
+    """The imported nodes that it was made of."""
     inputs: tuple[Imported, ...] = field(eq=False)
-    """The inputs of the imported program among what it was made of."""
+    """The inputs of the imported program that it was made of."""
     state: tuple[str, ...] = ()
     """The state that it reads."""
 
@@ -264,16 +264,16 @@ class History(Displayed):
 
 @frozen
 class Became(Displayed):
-    """What became of a node: ``print`` shows it."""
+    """The descendants of a node; ``print`` shows them."""
 
     _form = "history"
     node: Place
     changes: tuple[Change, ...]
-    """What steps did to it, the first one first."""
+    """Its changes, the first one first."""
     nodes: tuple[Place, ...]
-    """What is there of it; a value that is used instead of it counts."""
+    """The nodes that descend from it or replace it."""
     gone_by: str | None = None
-    """The step after which nothing was left; None where something is."""
+    """The step that removed the last of them; None if some remain."""
 
     def __str__(self) -> str:
         left = f"gone since {self.gone_by}" if self.gone_by is not None else f"now {_listed(self.nodes)}"
@@ -281,20 +281,20 @@ class Became(Displayed):
 
 
 def history(program: Program, name: str, *, graph: str | None = None) -> History:
-    """Return where a node comes from: through every step to the imported nodes, the lines of the user and the module calls.
+    """Return the history of a node: all steps, the imported nodes, the user's source lines and the module calls.
 
     Args:
         program: an imported program, transformed or not, read from a file or not.
         name: of the node, or ``"layers.0 / relu"`` for the one in that graph or module.
         graph: the id of its graph, or the path of a module that runs it; by default the root if it has such a node, else the
-            one graph that has.
+            only graph with one.
 
     Returns:
-        What it was made of; of a node of a shared body, the nodes of all modules that share it, or of the one whose path was
-        given.  A call was made of what its body computes, and a read leads to the state.
+        Its sources; for a node of a shared body, the nodes of all modules that share it, or of the module that was
+        passed.  A call leads to the nodes of its body, a read to the state.
 
     Raises:
-        NamingError: there is no such node; or no origin is known, because the program was imported without.
+        NamingError: the node does not exist, or has no known origin because the program was imported without.
 
     >>> import torch, purefx as px
     >>> program = px.transform(px.import_ep(torch.export.export(torch.nn.Sequential(torch.nn.ReLU()), (torch.ones(2),))))
@@ -309,26 +309,26 @@ def history(program: Program, name: str, *, graph: str | None = None) -> History
     state = _state_of(program, reads, path)
     if not (roots or state):
         raise NamingError(
-            f"nothing is known of where {place} comes from: it was not imported, or with provenance=False, or a step made it "
-            "without saying of what (px.ir.made_of)"
+            f"the origin of {place} is unknown: it was not imported, or with provenance=False, or a step made it "
+            "without px.ir.made_of"
         )
     return History(place, tuple(_changes_of(versions(program), found, place)), _in_order(nodes), _in_order(inputs), state)
 
 
 def became(program: Program, name: str, *, graph: str = "", step: int = 0) -> Became:
-    """Return what became of an imported node, or of a node that was there after some steps.
+    """Return the descendants of an imported node, or of a node of a later version.
 
     Args:
-        program: the program as it is now.
-        name: of the node, as it was.
-        graph: the id of its graph, as it was; by default the root.
-        step: after how many steps it was called so; 0 is the imported program.
+        program: the current program.
+        name: of the node in the earlier version.
+        graph: the id of its graph in the earlier version; by default the root.
+        step: the number of steps before that version; 0 is the imported program.
 
     Returns:
-        The nodes that it is now, or is a part of, or that are used instead of it; or the step that dropped it.
+        The current nodes that descend from it or replace it, or the step that dropped it.
 
     Raises:
-        NamingError: there was no such node, or no origin of it is known.
+        NamingError: the node did not exist, or its origin is unknown.
 
     >>> import torch, purefx as px
     >>> program = px.transform(px.import_ep(torch.export.export(torch.nn.Sequential(torch.nn.ReLU()), (torch.ones(2),))))
@@ -338,13 +338,12 @@ def became(program: Program, name: str, *, graph: str = "", step: int = 0) -> Be
     every = versions(a_program(program, "became", name=name))
     name = NODE_NAME.check(name, "became")
     if not 0 <= step < len(every):
-        raise NamingError(f"step={step}: the program has {len(every) - 1} steps behind it, so step is 0 to {len(every) - 1}")
+        raise NamingError(f"step={step}: pass 0 to {len(every) - 1}, the number of steps of the program")
     was = {(place.graph, place.name): (origin, place) for origin, places in every[step].places.items() for place in places}
     if (graph, name) not in was:
         known = [place for where, place in was if where == graph]
         raise NamingError(
-            f"after {step} steps there was no node {name!a} with a known origin in {graph or 'the root'!a}"
-            f"{did_you_mean(name, known)}"
+            f"no node {name!a} with a known origin in {graph or 'the root'!a} after {step} steps{did_you_mean(name, known)}"
         )
     origin, place = was[graph, name]
     changes, left, gone = _forth(every[step:], origin, place, step)
@@ -352,9 +351,9 @@ def became(program: Program, name: str, *, graph: str = "", step: int = 0) -> Be
 
 
 def line_of(origin: Imported) -> Mapping[str, Any] | None:
-    r"""Return the line of the user that made a node: file, line, function, code; None where it is not known.
+    r"""Return the user's source line of a node: file, line, function, code; None if unknown.
 
-    That is the innermost one that is not in torch, if there is one.
+    This is the innermost line outside torch, if any.
 
     Args:
         origin: of an imported node.
@@ -377,7 +376,7 @@ def line_of(origin: Imported) -> Mapping[str, Any] | None:
 
 
 def _changes_of(every: Sequence[Version], origins: Iterable[Origin], place: Place) -> Iterable[Change]:
-    # What steps did to a node, the last one first.
+    # The changes of a node, the last one first.
     now, there = list(origins), (place,)
     for number in range(len(every) - 1, 0, -1):
         earlier = every[number - 1].places
@@ -391,7 +390,7 @@ def _changes_of(every: Sequence[Version], origins: Iterable[Origin], place: Plac
 
 
 def _older(origins: Iterable[Origin], earlier: Mapping[Origin, Any]) -> tuple[list[Origin], tuple[str, ...]]:
-    # What was there before of what some origins were made of, and the rules that made it.
+    # The ancestors of some origins in an earlier version, and the rules between.
     found, rules = dict[Origin, None](), dict[str, None]()
     todo, seen = list(reversed(list(origins))), set[Origin]()
     while todo:
@@ -410,7 +409,7 @@ def _older(origins: Iterable[Origin], earlier: Mapping[Origin, Any]) -> tuple[li
 def _narrowed(
     origins: Iterable[Origin], places: Mapping[Origin, tuple[Place, ...]], like: tuple[Place, ...]
 ) -> tuple[Place, ...]:
-    # Of several copies the one that is where it was, if it is among them.
+    # Of several copies, prefer the one at the old place.
     keys = {(place.graph, place.name) for place in like}
     found: dict[Place, None] = {}
     for origin in origins:
@@ -454,7 +453,7 @@ def _made_of(version: Version, origin: Origin) -> list[Origin]:
 
 
 def _place_of(program: Program, name: str, graph: str | None) -> tuple[Place, str | None]:
-    # Where a node is, and the path of its module, where that is one.
+    # The place of a node, and the path of its module if it is unique.
     path: str | None = None
     if graph is None and " / " in name:
         graph, _, name = name.rpartition(" / ")
@@ -466,21 +465,21 @@ def _place_of(program: Program, name: str, graph: str | None) -> tuple[Place, st
     if not has:
         known = {node.name for one, node in program.nodes() if graph in (None, one)}
         where = "the program" if graph is None else f"{graph or 'the root'!a}"
-        raise NamingError(f"there is no node {name!a} in {where}{did_you_mean(name, known)}")
+        raise NamingError(f"no node {name!a} in {where}{did_you_mean(name, known)}")
     where = program.root if program.root in has else has[0]
     node = program.graphs[where].by_name[name]
     return Place(where, name, action_of(node)), _path_of(node, [path] if path is not None else all_instances(program)[where])
 
 
 def _path_of(node: Node, paths: Sequence[str]) -> str | None:
-    # The module that runs a node, or that it calls, if it is one.
+    # The only module that runs a node or that it calls, if it is unique.
     if type(node.do) is Call:
         paths = [join(outer, node.do.instance.path) for outer in paths]
     return paths[0] if len(paths) == 1 else None
 
 
 def _state_of(program: Program, reads: Sequence[tuple[str, str]], at: str | None) -> tuple[str, ...]:
-    # The state that some nodes read, from the root: that of one module, where it reads any, or of all.
+    # The state that some nodes read, from the root: of one module if it reads any, else of all.
     paths = all_instances(program) if reads else {}
     slots = [(graph, do.slot) for graph, name in reads if type(do := program.graphs[graph].by_name[name].do) is Get]
     every = [(path, join(path, slot)) for graph, slot in slots for path in paths.get(graph, ())]

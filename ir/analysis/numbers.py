@@ -1,4 +1,4 @@
-"""Which values of a graph are numbers (sizes, shapes, strides and what is computed from them), and what they may cost.
+"""Finds the numbers of a graph (sizes, shapes, strides, results computed from them) and bounds their cost.
 
 The fake value decides where there is one, otherwise the schema of the operator; plain functions of numbers return numbers.  A
 value of unknown type counts as a tensor.  A function whose work grows with the value of a number is called under a bound.
@@ -20,11 +20,11 @@ from ..torch_private import OpOverload, schema_of
 
 
 def computed_of(names: Iterable[str], nodes: Mapping[str, Node]) -> dict[str, None]:
-    """Return values and what they are computed of, in the order in which they were found; a dict, which is searched quickly.
+    """Return values and their ancestors in the order of discovery, as a dict for quick lookup.
 
     Args:
         names: the values.
-        nodes: where it is followed, by the values that they make; others, such as inputs, are found and not followed.
+        nodes: the nodes to follow, by their values; other values, such as inputs, are returned and not followed.
 
     >>> from purefx.ir import Op, Ref
     >>> y, z = Node("y", Op("toy.neg"), (Ref("x"),)), Node("z", Op("toy.add"), (Ref("y"), Ref("w")))
@@ -54,7 +54,7 @@ OF_NUMBERS = ("operator.", "math.", "torch.sym_", "torch._sym_", "builtins.")
 
 
 def is_number(meta: Meta) -> bool | None:
-    """Return whether a value is a number or several, going by its meta; None if that does not say.
+    """Return whether a value is a number or several according to its meta, or None if unknown.
 
     >>> is_number({"val": 3}), is_number({"val": torch.ones(2)}), is_number({})
     (True, False, None)
@@ -71,7 +71,7 @@ def numbers_in(graph: Graph, given: Collection[str] = ()) -> frozenset[str]:
 
     Args:
         graph: any graph.
-        given: inputs that are known to be numbers.
+        given: inputs that are numbers.
 
     >>> from purefx.ir import Input, Node, Op, Ref
     >>> from purefx.ir.operators import op_of

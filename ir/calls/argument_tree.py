@@ -1,7 +1,7 @@
 """``ArgumentTree``: the arguments of a function as leaves of pytrees, in order, with their names.
 
-Everything that turns arguments into leaves, or names a leaf, asks this: the root, calls with a preserved signature, guards.
-Nothing here unflattens: a class that is registered as a pytree may check its parts when it is made.
+The root, calls with a preserved signature and guards flatten arguments and name leaves with it.
+Nothing here unflattens, because registered pytree classes may check their parts.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class ArgumentTree:
         """Return the tree of a pytree of ``(args, kwargs)``.
 
         Args:
-            in_spec: the pytree; None where nothing is known of it, which gives a tree without arguments.
-            names: the argument names of the ``forward``, as far as they are known.
-            example: ``(args, kwargs)`` of a call, if there is one: some classes name their parts in no other way.
+            in_spec: the pytree; None if unknown, for a tree without arguments.
+            names: the known argument names of the ``forward``.
+            example: ``(args, kwargs)`` of a call, if any: some classes name the parts of values only.
         """
         args, kwargs = EMPTY.children() if in_spec is None else in_spec.children()
         positional = tuple(args.children())
@@ -70,13 +70,13 @@ class ArgumentTree:
 
     @property
     def places(self) -> list[tuple[int, tuple[Any, ...]]]:
-        """For each leaf the number of the argument that it is in, and the keys of the pytree that lead to it there."""
+        """For each leaf, the number of its argument and its keys in the pytree."""
         pairs = enumerate(zip(self.specs, self.examples, strict=True))
         return [(number, path) for number, (spec, example) in pairs for path in key_paths(spec, example)]
 
     @property
     def paths(self) -> list[str]:
-        """How a caller would write each leaf: ``x``, ``batch['ids'][0]``."""
+        """Each leaf as a caller writes it: ``x``, ``batch['ids'][0]``."""
         return [self.labels[number] + pytree.keystr(rest) for number, rest in self.places]
 
     def flatten(self, values: Sequence[Any]) -> list[Any]:
@@ -86,7 +86,7 @@ class ArgumentTree:
             values: one for each argument.
 
         Raises:
-            InputError: one is nested differently; the message has the path and what was expected.
+            InputError: one has another structure; the message has the path and the expected type.
         """
         if self.is_flat:
             return list(values)
@@ -97,12 +97,12 @@ class ArgumentTree:
 def key_paths(spec: Any, value: Any = None) -> list[tuple[Any, ...]]:
     """Return the keys that lead to each leaf of a pytree.
 
-    A part of a registered class has the key that the class says of a value; without one, the name that the spec keeps for it
-    (dataclasses, classes like dicts), else its number.
+    The key of a part of a registered class comes from the class if there is a value, else from the spec (dataclasses,
+    classes like dicts), else it is a number.
 
     Args:
         spec: the pytree.
-        value: what it is the pytree of, if that is at hand.
+        value: the flattened value, if available.
 
     >>> [pytree.keystr(path) for path in key_paths(pytree.tree_structure({"a": (1, 2), "b": 3}))]
     ["['a'][0]", "['a'][1]", "['b']"]
@@ -116,7 +116,7 @@ def key_paths(spec: Any, value: Any = None) -> list[tuple[Any, ...]]:
             pairs = list(registered.flatten_with_keys_fn(value)[0])
         else:
             pairs = list(zip(_keys(spec), registered.flatten_fn(value)[0], strict=False))
-    if len(pairs) != spec.num_children:  # there is no value, or it is structured differently
+    if len(pairs) != spec.num_children:  # no value, or one with another structure
         pairs = [(key, None) for key in _keys(spec)]
     inside = zip(pairs, spec.children(), strict=True)
     return [(key, *rest) for (key, part), child in inside for rest in key_paths(child, part)]
@@ -136,7 +136,7 @@ def _keys(spec: Any) -> list[Any]:
 
 
 def leaf_ranges(specs: Iterable[Any]) -> list[range]:
-    """Return the numbers of the leaves of each of several pytrees, counted through all of them.
+    """Return the range of leaf numbers of each pytree, counted across all.
 
     >>> leaf_ranges([pytree.tree_structure(0), pytree.tree_structure([1, 2])])
     [range(0, 1), range(1, 3)]
@@ -156,7 +156,7 @@ def flatten(value: Any, spec: Any, path: str) -> list[Any]:
     """Return the leaves of a value in the order of a pytree spec; dict keys may come in any order.
 
     Raises:
-        InputError: the value is nested differently; the message has the path and what was expected.
+        InputError: the value has another structure; the message has the path and the expected type.
 
     >>> spec = pytree.tree_structure({"a": 1, "b": [2]})
     >>> flatten({"b": [20], "a": 10}, spec, "x")
@@ -181,7 +181,7 @@ def flatten(value: Any, spec: Any, path: str) -> list[Any]:
 
 
 def _node_type(value: Any) -> Any:
-    # All namedtuples are one type to pytree; which one it is, is in the context.
+    # All namedtuples are one type to pytree; the context has the class.
     return namedtuple if pytree.is_namedtuple_instance(value) else type(value)  # noqa: PYI024  # only its identity is used
 
 

@@ -1,4 +1,4 @@
-"""The call graph: which bodies are instantiated at which module paths, who calls whom, and how often.
+"""The call graph: bodies, their instance paths, their callers, and call counts.
 
 One walk from the root serves all queries; a body that is called twice has two instance paths.
 """
@@ -45,7 +45,7 @@ def called_at(node: Node, path: str) -> list[Instance]:
 
     Args:
         node: of a body.
-        path: the instance path of that body; bodies of operators are instantiated where the operators are.
+        path: the instance path of that body; bodies of operators have the path of the operator's body.
 
     >>> called_at(Node("y", Call(Frame("mlp"), "body")), "layers.0")
     [('body', 'layers.0.mlp')]
@@ -100,11 +100,11 @@ def instances(
 
 
 def body_named(program: Program, name: Any) -> tuple[str, str | None] | None:
-    """Return the body with a name: its id, and the path of its module if the name is a path; None if there is none.
+    """Return the id of a named body, and the path of its module if the name is a path; None if unknown.
 
     Args:
         program: at any stage.
-        name: the id of a body, or the path of a module that runs it; a value that is not a string names nothing.
+        name: the id of a body, or the path of a module that runs it; a value that is not a string matches nothing.
 
     >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), (Node("y", Call(Frame("mlp"), "Mlp")),), ()), "Mlp": Graph((), ())})
@@ -153,7 +153,7 @@ def calls_by_label(program: Program) -> dict[str, dict[Label, str]]:
 def bodies_of_calls(program: Program) -> Iterator[tuple[Frame, str]]:
     """Yield every module call, with its path from the root, and the body that it runs: outer modules first, each once.
 
-    The root is a call of itself; bodies of operators count as their owner's.
+    The root counts as a call; bodies of operators belong to their owner.
 
     >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), (Node("y", Call(Frame("a", 1), "body")),)), "body": Graph((), ())})
@@ -187,7 +187,7 @@ def heights(program: Program) -> dict[str, int]:
 
 
 def times_called(program: Program) -> dict[str, int]:
-    """Return how often each graph is instantiated, from the root; 0 for what it does not reach.
+    """Return the number of instances of each graph; 0 if the root does not reach it.
 
     >>> from purefx.ir import Graph
     >>> calls = tuple(Node(path, Call(Frame(path), "body")) for path in "ab")
@@ -202,7 +202,7 @@ def times_called(program: Program) -> dict[str, int]:
 
 
 def module_calls(program: Program) -> list[Frame]:
-    """Return every call of a module, with its path from the root: those of ``Call`` nodes, and those in the stacks of nodes.
+    """Return all module calls with paths from the root: of ``Call`` nodes and in the stacks of nodes.
 
     Args:
         program: a program at any stage; the parts of a cut call are one call.
@@ -223,7 +223,7 @@ def module_calls(program: Program) -> list[Frame]:
 def plain_calls(program: Program, paths: Collection[str]) -> dict[Frame, tuple[str, int]]:
     """Return the calls of some modules that have no preserved signature, each with its graph and node.
 
-    Calls that are flat in the body of an operator do not count: nothing calls the module there.
+    Flat calls in the body of an operator are excluded.
 
     Args:
         program: a program at any stage.
@@ -267,7 +267,7 @@ def signatures_of_bodies(program: Program) -> dict[str, CallSignature]:
 
 
 def instance_paths(program: Program) -> dict[str, str]:
-    """Return the first instance path of each body, by graph id; bodies of operators are instantiated where the operators are.
+    """Return the first instance path of each body, by graph id; bodies of operators have the path of the operator's body.
 
     >>> from purefx.ir import Graph, Program
     >>> instance_paths(Program.of({"": Graph((), (), ())}))
@@ -277,7 +277,7 @@ def instance_paths(program: Program) -> dict[str, str]:
 
 
 def all_instances(program: Program) -> dict[str, tuple[str, ...]]:
-    """Return all instance paths of each body, by graph id; bodies of operators are instantiated where the operators are.
+    """Return all instance paths of each body, by graph id; bodies of operators have the path of the operator's body.
 
     >>> from purefx.ir import Graph
     >>> calls = tuple(Node(path, Call(Frame(path), "body")) for path in "ab")

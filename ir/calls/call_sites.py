@@ -1,7 +1,7 @@
-"""Call sites of modules: the calling convention of a preserved signature, and what each call passes and receives.
+"""Call sites of modules: the calling convention of a preserved signature, and the arguments and results of each call.
 
-A convention maps leaves of pytrees to inputs of a body.  Pass-through results, which are one of the arguments, are
-distinguished from new values.
+A convention maps leaves of pytrees to inputs of a body.  Pass-through results (which are arguments) are distinct from
+new values.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class Convention:
     gives: tuple[Arg, ...]
     """The leaves of the result."""
     inputs: tuple[int, ...]
-    """For each input of the body, its leaf; or -1 if it travels beside the arguments."""
+    """For each input of the body, its leaf; or -1 if it is not part of the arguments."""
     outputs: tuple[int, ...]
     """For each value that the caller uses, its leaf in the result; or -1."""
     single: bool
     """Whether the body returns one value and not a tuple."""
     unnamed: tuple[str, ...]
-    """Values that the caller uses and the result does not hold."""
+    """Values that the caller uses and that are not part of the result."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing travels beside arguments and result."""
+        """Whether arguments and result hold all values that cross."""
         return -1 not in self.inputs and -1 not in self.outputs
 
 
@@ -86,7 +86,7 @@ def _first_places(leaves: tuple[Arg, ...]) -> dict[str, int]:
 
 
 def without_boundaries(graph: Graph, convention: Convention | None) -> Graph:
-    """Return a body as its code runs it: without boundary nodes; with a convention, the leaves of the result beside the output.
+    """Return a body without boundary nodes; with a convention, the output also has the leaves of the result.
 
     >>> from purefx.ir import Input
     >>> graph = Graph((Input("x"),), (Node("t", TAKES, (Ref("x"),)),), Ref("x"))
@@ -112,20 +112,20 @@ class CallSite:
     leaves: tuple[Arg, ...]
     """The leaves of the arguments, in terms of the caller."""
     through: Mapping[str, int]
-    """Values of the caller that the original returned as they were: the leaf of the result, by name."""
+    """The result leaves that are values of the caller, by name."""
     same: Mapping[int, str]
-    """The same for pass-through results under another name, as of ``x.to(x.dtype)``: the value of the caller, by leaf."""
+    """Pass-through results under another name, as of ``x.to(x.dtype)``: the value of the caller, by leaf."""
 
 
 def site_of(program: Program, path: str, caller: Graph, node: Node, convention: Convention | None) -> CallSite:
     """Return the arguments and results of a module call.
 
     Args:
-        program: where it is.
+        program: the program with the call.
         path: the module, from the root.
-        caller: the graph that the call is in.
+        caller: the graph with the call.
         node: the call.
-        convention: how its body is called; None if no signature was preserved.
+        convention: that of its body; None if no signature was preserved.
 
     Raises:
         SwapError: no signature was preserved, or values cross that the signature does not name.
@@ -137,14 +137,14 @@ def site_of(program: Program, path: str, caller: Graph, node: Node, convention: 
         raise SwapError(f"{where} {_why_not(program, call, path)}")
     if convention.unnamed:
         raise SwapError(
-            f"{where}: {', '.join(convention.unnamed)} is used outside of it and is not part of its result, so a "
-            f"replacement could not return that; swap a module around it, whose result or inside that is"
+            f"{where}: {', '.join(convention.unnamed)} is used outside but is not part of its result, so a "
+            f"replacement cannot return it; swap an enclosing module"
         )
     graph = program.graphs[call.graph]
     actual = {formal.name: arg for formal, arg in zip(graph.inputs, node.args, strict=True)}
     inside = [leaf.name for leaf in convention.takes if type(leaf) is Ref and leaf.name not in actual]
     if inside:
-        raise SwapError(f"{where}: its argument {inside[0]} is computed inside of it; swap a module around it")
+        raise SwapError(f"{where}: its argument {inside[0]} is computed inside it; swap an enclosing module")
     leaves = tuple([actual[leaf.name] if type(leaf) is Ref else leaf for leaf in convention.takes])
     through = _first_places(tuple([actual.get(leaf.name) if type(leaf) is Ref else None for leaf in convention.gives]))
     return CallSite(path, node, call, convention, leaves, through, _same(program, graph, convention, caller, actual))
@@ -153,7 +153,7 @@ def site_of(program: Program, path: str, caller: Graph, node: Node, convention: 
 def _why_not(program: Program, call: Call, path: str) -> str:
     again = f"preserve_module_call_signature=({path!r},)"
     if any(frame.path == path for frame in program.call_signatures):
-        return f"has no preserved call signature, other calls of it have; export again with {again}"
+        return f"has no preserved call signature, unlike its other calls; export again with {again}"
     inputs = ", ".join([formal.name for formal in program.graphs[call.graph].inputs])
     flat = f'; or pass signature="flat" to pass the tensors ({inputs}) to the replacement by position'
     return f"has no preserved call signature, so its arguments and results are not known; export again with {again}{flat}"
@@ -172,7 +172,7 @@ def _same(program: Program, graph: Graph, convention: Convention, caller: Graph,
 
 
 def flat_convention(graph: Graph) -> Convention:
-    """Return the convention of a body that takes its inputs by position and returns its results as they are.
+    """Return the convention of a body with positional inputs and unchanged results.
 
     >>> from purefx.ir import Input
     >>> flat_convention(Graph((Input("x"),), (), Ref("x"))).inputs
@@ -191,21 +191,21 @@ Through = Literal["refuse", "result", "argument"]
 
 
 def passed_on(graph: Graph, site: CallSite, through: Through, *, is_root: bool) -> frozenset[str]:
-    """Return the substitution after a call: which values of the caller now refer to its result.
+    """Return the substitution after a call: the values of the caller that now refer to its result.
 
     Args:
         graph: the caller.
-        site: the call; what it returns as it was given is in ``through``.
-        through: what later uses mean, where that is asked.
+        site: the call; ``through`` has its unchanged results.
+        through: the meaning of ambiguous later uses.
         is_root: whether the caller is the root.
 
     Raises:
-        SwapError: several later uses may mean either.
+        SwapError: several later uses are ambiguous.
     """
     later = uses_of_passed(graph, site)
     if through == "refuse":
         for why in (*unclear_results(graph, site, is_root=is_root), *_unclear_arguments(graph, site, later, is_root=is_root)):
-            raise SwapError(f'{why}; pass through="result" or through="argument" to say which, or swap a module around it')
+            raise SwapError(f'{why}; pass through="result" or through="argument", or swap an enclosing module')
     return frozenset() if through == "argument" else frozenset([name for name in site.through if later[name]])
 
 
@@ -230,11 +230,11 @@ def uses_of_passed(graph: Graph, site: CallSite) -> Mapping[str, list[str]]:
 
 
 def unclear_results(graph: Graph, site: CallSite, *, is_root: bool) -> Iterator[str]:
-    """Yield why a pass-through result under a name of its own is ambiguous: a use may refer to the argument or to the result.
+    """Yield why a pass-through result under a separate name is ambiguous: uses may refer to the argument or the result.
 
     Args:
         graph: the caller.
-        site: the call; what it returns so is in ``same``.
+        site: the call; ``same`` has these results.
         is_root: whether the caller is the root.
     """
     for place, leaf in enumerate(site.convention.outputs):
@@ -244,7 +244,7 @@ def unclear_results(graph: Graph, site: CallSite, *, is_root: bool) -> Iterator[
             uses = [node.name for node in users for name in node.refs() if name in names]
             uses += ["the result of the caller" for name in graph.output_refs() if name in names]
             escapes = not is_root and "the result of the caller" in uses
-            yield from _unclear(site, f"{site.same[leaf]}, the same object that it was given", uses, escapes=escapes)
+            yield from _unclear(site, f"{site.same[leaf]}, the object that was passed to it", uses, escapes=escapes)
 
 
 def _taken(graph: Graph, call: str, place: int) -> set[str]:
@@ -253,13 +253,13 @@ def _taken(graph: Graph, call: str, place: int) -> set[str]:
 
 
 def _unclear_arguments(graph: Graph, site: CallSite, later: Mapping[str, list[str]], *, is_root: bool) -> Iterator[str]:
-    # An input of the caller that its own boundary returns may mean the result as well, one level up.
+    # One level up, an input of the caller that its boundary returns is ambiguous as well.
     inputs = set[str]() if is_root else {formal.name for formal in graph.inputs}
     boundaries = [node for node in graph.nodes if node.do == GIVES and not node.stack]
     for name in site.through:
         returned = any(Ref(name) in node.args for node in boundaries)
         escapes = name in inputs and (returned or not later[name])
-        yield from _unclear(site, f"{name} as it was given", later[name], escapes=escapes)
+        yield from _unclear(site, f"its argument {name} unchanged", later[name], escapes=escapes)
 
 
 def _unclear(site: CallSite, what: str, uses: list[str], *, escapes: bool) -> Iterator[str]:
@@ -268,4 +268,4 @@ def _unclear(site: CallSite, what: str, uses: list[str], *, escapes: bool) -> It
         users = ", ".join(dict.fromkeys(uses))
         yield f"{said}, and {users} use it {len(uses)} times afterwards, which may mean the argument or the result"
     elif escapes:
-        yield f"{said}, and so may the module that calls it, where the program cannot tell the argument from the result"
+        yield f"{said}, and so may the calling module, where argument and result are indistinguishable"

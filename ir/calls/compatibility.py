@@ -1,6 +1,6 @@
-"""Signature compatibility: whether a module or a program can be called as another one is.
+"""Signature compatibility: check that a module or a program can replace another in a call.
 
-Parameters of ``forward``, pytrees, types and the sizes that a program was exported for are compared; nothing is run.
+Compares the parameters of ``forward``, pytrees, types and exported sizes; nothing is run.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from .call_sites import CallSite
 def misfits(program: Program, leaves: Sequence[Arg], values: Mapping[str, Any], outer: Program) -> Iterator[str]:
     """Yield the requirements of a program on its inputs that the arguments of a call do not satisfy.
 
-    Sizes of the call that are symbols satisfy only symbols, ranges that contain theirs, and guards that hold for all sizes.
+    Symbolic sizes of the call satisfy only symbols, ranges that contain theirs, and guards that hold for all sizes.
 
     Args:
-        program: its inputs are the user's only.
+        program: a program whose inputs are all user inputs.
         leaves: for each input, the argument of the call.
         values: the fake values of the caller, by name.
-        outer: the program of the call, which has the ranges of its symbols.
+        outer: the program of the call, with the ranges of its symbols.
     """
     bounds = {found.expr.name: (found.low, found.high) for found in outer.constraints.ranges if type(found.expr) is Sym}
     known: dict[Any, Any] = {}
-    """The values of the program's symbols and sizes here: numbers, or the text of a symbolic size."""
+    """The values of the program's symbols and sizes at this call: numbers, or the text of a symbolic size."""
     for index, (spec, leaf) in enumerate(zip(program.signature.inputs, leaves, strict=True)):
         if type(spec) is UserInput:
             value = values.get(leaf.name) if type(leaf) is Ref else leaf
@@ -45,11 +45,11 @@ def misfits(program: Program, leaves: Sequence[Arg], values: Mapping[str, Any], 
     for span in program.constraints.ranges:
         found: Any = known.get(span.expr)
         low, high = (found, found) if type(found) is int else bounds.get(found, (None, None))
-        # Exporters write the range of a dynamic size from 2 on, whatever the sizes are.
+        # Exporters always write 2 as the lower bound of a dynamic size.
         below = span.low is not None and (span.low > 2 or type(found) is int) and (low is None or low < span.low)
         if found is not None and (below or (span.high is not None and (high is None or high > span.high))):
             yield f"it was exported for sizes {f'from {span.low} on' if below else f'up to {span.high}'}, and one is {found} here"
-    yield from ("it was exported under a guard that is not known to hold here" for guard in program.constraints.guards
+    yield from ("it was exported under a guard that cannot be proven here" for guard in program.constraints.guards
                 if _value(guard, known) is not True)  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def _type_faults(kind: ArgumentType, leaf: Arg, value: Any) -> list[str]:
 
 
 def _size_faults(index: int, kind: ArgumentType, value: Any, known: dict[Any, Any]) -> list[str]:
-    # Binds the symbols of one input.
+    # Bind the symbols of one input.
     sizes: list[tuple[Any, Expr | None, Any, str]] = []
     if isinstance(kind, TensorType) and isinstance(value, torch.Tensor):
         pairs = enumerate(zip(kind.shape, value.shape, strict=True))
@@ -99,36 +99,36 @@ def check_module(site: CallSite, module: torch.nn.Module) -> None:
     """Raise if the ``forward`` of a module does not accept the arguments of a call.
 
     Raises:
-        SwapError: it takes other arguments, or has no ``forward``.
+        SwapError: it accepts other arguments, or has no ``forward``.
     """
     tree = ArgumentTree.of(site.convention.signature.in_spec)
     check_forward(site.path, site.node, module, (None,) * len(tree.positional), dict.fromkeys(tree.keyword))
 
 
 def check_forward(path: str, call: Node, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise if the ``forward`` of a module does not accept as many arguments, under such names.
+    """Raise if the ``forward`` of a module does not accept these arguments.
 
     Args:
         path: the module that is replaced.
         call: a call of it.
-        module: what is put there.
+        module: the replacement.
         args: the positional arguments; their values do not matter.
         kwargs: the keyword arguments.
 
     Raises:
-        SwapError: it takes other arguments, or has no ``forward``.
+        SwapError: it accepts other arguments, or has no ``forward``.
 
     >>> from purefx.ir import Op
     >>> check_forward("a", Node("y", Op("toy.neg")), torch.nn.ReLU(), (1,), {})
     """
-    module = uncompiled(module)  # what is compiled takes anything, and hands it on
+    module = uncompiled(module)  # a compiled module forwards any arguments
     kind = type(module).__name__
     if getattr(type(module), "forward", None) is torch.nn.Module.forward and "forward" not in module.__dict__:
-        raise SwapError(f"module {path!r}: a {kind} has no forward, so it cannot be called; pass one that has")
+        raise SwapError(f"module {path!r}: a {kind} has no forward, so it cannot be called; pass a module with one")
     try:
         taken = inspect.signature(module.forward)
     except (TypeError, ValueError):
-        return  # a forward that does not say what it takes
+        return  # a forward without a signature
     try:
         taken.bind(*args, **kwargs)
     except TypeError as error:
@@ -144,12 +144,12 @@ def check_program(site: CallSite, program: Program, outer: Program, callers: Seq
 
     Args:
         site: the call.
-        program: what stands in; its inputs and outputs are the user's only.
+        program: the replacement; all its inputs and outputs are user inputs and outputs.
         outer: the program of the call.
-        callers: the caller with the fake values of each of its own calls, which need not be of one size.
+        callers: the caller, once for each of its calls, with the fake values of that call.
 
     Returns:
-        For each input of the program, the leaf of the call's arguments that it is.
+        For each input of the program, its leaf in the arguments of the call.
 
     Raises:
         SwapError: pytrees, types or sizes differ.
@@ -170,10 +170,10 @@ def check_structure(site: CallSite, program: Program) -> tuple[int, ...]:
 
     Args:
         site: the call.
-        program: what stands in; its inputs and outputs are the user's only.
+        program: the replacement; all its inputs and outputs are user inputs and outputs.
 
     Returns:
-        For each input of the program, the leaf of the call's arguments that it is.
+        For each input of the program, its leaf in the arguments of the call.
 
     Raises:
         SwapError: pytrees differ.
@@ -194,7 +194,7 @@ def check_structure(site: CallSite, program: Program) -> tuple[int, ...]:
 
 
 def leaves_for(signature: CallSignature, program: Program) -> tuple[int, ...] | None:
-    """Return the leaves of a call in the order in which a program takes them; None if the pytrees differ.
+    """Return the leaves of a call in the order of a program's inputs; None if the pytrees differ.
 
     Keyword arguments are matched by name, in any order.
     """
@@ -214,7 +214,7 @@ def _by_key(in_spec: Any) -> dict[int | str, Any]:
 
 
 def described_call(path: str, signature: CallSignature, module: torch.nn.Module) -> str:
-    """Return how a module was called when it was exported, and the module that is there now, for errors about its result.
+    """Return the exported signature of a module and its current class, for errors about its result.
 
     >>> from ..torch_private import pytree
     >>> signature = CallSignature(pytree.tree_structure(((1,), {})), pytree.tree_structure(1))
@@ -231,10 +231,10 @@ def described_call(path: str, signature: CallSignature, module: torch.nn.Module)
 
 
 def spelled(in_spec: Any) -> str:
-    """Return the arguments of a call as people write them, a star for each value.
+    """Return the arguments of a call in Python notation, a star for each value.
 
     Args:
-        in_spec: their pytree, ``((positional, ...), {keyword: ...})``; None where they are flat.
+        in_spec: their pytree, ``((positional, ...), {keyword: ...})``; None for flat arguments.
 
     >>> from ..torch_private import pytree
     >>> spelled(pytree.tree_structure(((1, {"a": 2}), {"flag": 3})))

@@ -1,4 +1,4 @@
-"""Parts of a split program: which bodies they are, in which order they run, and what they pass to one another.
+"""Parts of a split program: their bodies, their order, and the values that they pass.
 
 Read only: splitting and joining are transformations.
 """
@@ -35,7 +35,7 @@ class Part:
     """
 
     name: str
-    """The tag that it is named by; it is the path of its module."""
+    """Its tag, which is the path of its module."""
     graph: str
     """The id of its body; equal parts may share one after ``deduplicate``."""
     node: Node = field(repr=False)
@@ -51,9 +51,9 @@ class Whereabouts:
     """
 
     state: Mapping[str, tuple[str, ...]]
-    """For each original name of state its current names, one for each part that has it."""
+    """For each original name of state, its current names, one for each part that has it."""
     calls: Mapping[Frame, tuple[Frame, ...]]
-    """For each original module call its current calls, one for each part that runs some of it."""
+    """For each original module call, its current calls, one for each part that runs some of it."""
 
 
 def is_part(module: Module) -> bool:
@@ -66,7 +66,7 @@ def is_part(module: Module) -> bool:
 
 
 def part_names(program: Program) -> tuple[str, ...]:
-    """Return the names of the parts in the order in which they were asked for; () for a program that is not split.
+    """Return the names of the parts in the requested order; () for a program that is not split.
 
     Args:
         program: a program at any stage.
@@ -81,7 +81,7 @@ def parts(program: Program) -> tuple[Part, ...]:
     """Return the parts of a split program in the order in which they run; () for one that is not split.
 
     Args:
-        program: a program at any stage; while its calls are inlined it has no bodies to list.
+        program: a program at any stage; if its calls are inlined, it has no bodies to list.
 
     >>> import purefx as px
     >>> neg = px.Node("y", px.Op("toy.neg"), (px.Ref("x"),))
@@ -100,8 +100,8 @@ def original(path: str, names: Iterable[str]) -> str:
     """Return the original of a path in a split program: the path of a module, or the name of state.
 
     Args:
-        path: counted from the root.
-        names: of the parts; a set, where it is asked often.
+        path: from the root.
+        names: of the parts; pass a set for many calls.
 
     >>> original("stage0.layers.0", {"stage0"}), original("stage0", {"stage0"}), original("layers.0", ())
     ('layers.0', '', 'layers.0')
@@ -111,7 +111,7 @@ def original(path: str, names: Iterable[str]) -> str:
 
 
 def where_went(program: Program) -> Whereabouts:
-    """Return the provenance map of a split: original names of state and module calls to their current ones.
+    """Return the provenance map of a split, from original names of state and module calls to current ones.
 
     Args:
         program: a split program; for one that is not split, every name maps to itself.
@@ -145,8 +145,8 @@ def with_listed(
     """Return the modules of a program with others added, each after its parents; the same object if all are listed.
 
     Args:
-        modules: those that are listed; where they are none, or parts alone, nothing is added.
-        paths: of modules that must be there.
+        modules: the listed ones; if all of them are parts, nothing is added.
+        paths: of the required modules.
         types: class names of modules, by path, where known.
 
     >>> [module.path for module in with_listed((Module(""), Module("a")), ["b.c", "a"])]
@@ -194,9 +194,9 @@ class PartCall:
     """The path of the part in the module tree: its tag."""
     graph: str
     outputs: tuple[Arg, ...]
-    """What its body returns, in order, as the body names it."""
+    """The results of its body, in order, with the body's names."""
     given: tuple[str | None, ...]
-    """For each of these the name that the root has for it; None if the root does not take it."""
+    """For each of these, its name in the root; None if the root does not select it."""
 
 
 @frozen
@@ -209,10 +209,10 @@ class Chain:
 
     parts: tuple[PartCall, ...]
     makers: Mapping[str, tuple[int, int]]
-    """For each value of the root that a part gives: the number of the part, and of the result."""
+    """For each value of the root that a part computes: the numbers of the part and of the result."""
 
     def value(self, name: str) -> str:
-        """Return the first name that the root has for a value: one result may have been taken twice."""
+        """Return the first name of a value in the root: one result may be selected twice."""
         at = self.makers.get(name)
         return name if at is None else self.parts[at[0]].given[at[1]] or name
 
@@ -221,11 +221,11 @@ def chain_of(program: Program, *, asked_by: str) -> Chain:
     """Return the parts of a split program.
 
     Args:
-        program: its root calls the parts, one after the other, and takes their results apart.
-        asked_by: who needs it, for the message.
+        program: its root only calls the parts and selects their results.
+        asked_by: the name of the function, for the message.
 
     Raises:
-        UnsupportedProgram: the root does something itself, so the program is not split.
+        UnsupportedProgram: the root has other nodes, so the program is not split.
 
     >>> from purefx.ir import Frame, Graph, Input, Module, Ref
     >>> from purefx.ir.calls.parts import PART
@@ -252,8 +252,8 @@ def chain_of(program: Program, *, asked_by: str) -> Chain:
         whole, index = node.projection or ("", 0)
         if whole not in numbers:
             raise UnsupportedProgram(
-                f"{asked_by} takes a split program, whose root only calls its parts, and node {node.name} of the root is "
-                "in no part; begin with split_by_tags, split_by_module or split_balanced"
+                f"{asked_by} takes a split program, whose root only calls its parts, but node {node.name} of the root is "
+                "outside of all parts; begin with split_by_tags, split_by_module or split_balanced"
             )
         given = calls[numbers[whole]][3]
         given[index] = given[index] or node.name

@@ -41,7 +41,7 @@ class ArgAt:
 
 @frozen
 class Unless:
-    """Switches an effect off when an argument is a given literal.
+    """Switches an effect off when an argument is a certain literal.
 
     >>> dropout = Effects(random=True, random_unless=(Unless(ArgAt(1, "p"), 0.0, None),))
     >>> dropout.random_unless[0].spares((1, 0.0), ())
@@ -75,7 +75,7 @@ class Effects:
     writes_unless: tuple[Unless, ...] = ()
     """Literal arguments that switch those writes off."""
     returns: tuple[ArgAt | None, ...] = ()
-    """For each result, the argument that it *is* (the same tensor object), where that is known."""
+    """For each result, the argument that it *is* (the same tensor object), if known."""
     aliases: tuple[ArgAt, ...] = ()
     """Arguments whose storage a result may share."""
     random: bool = False
@@ -89,26 +89,26 @@ class Effects:
     unknown: bool = False
     """Unknown effects: it may write and alias every operand."""
     domain: str = ""
-    """A further ordering domain: it is ordered with respect to operators in the same domain, and to no others
+    """A further ordering domain: it is ordered only with respect to operators in the same domain
     (``COMMUNICATION``, ``LIBRARIES``)."""
     group: ArgAt | None = None
-    """The argument that names the group inside of the domain (a process group): only members of one group are ordered.  If it
-    is not a literal, or there is none, the operator is ordered with the whole domain."""
+    """The argument that names the group inside the domain (a process group): only members of one group are ordered.  If it
+    is not a literal or missing, the operator is ordered with the whole domain."""
     completes: tuple[ArgAt, ...] = ()
     """Arguments whose contents are available only after it has run (``wait_tensor``): for ordering this is a write that changes
     nothing."""
     sends: tuple[ArgAt, ...] = ()
-    """Arguments, among those that it aliases, whose storage no result shares: it is only read, until a result is waited for."""
+    """Those of the aliased arguments whose storage is not shared by a result, only read until a result is waited for."""
     message: bool = False
-    """It communicates with one other process: it keeps its place among all waits, so that neither
-    gets stuck.  What all processes of a group do at one place may pass waits."""
+    """It communicates with one other process: it keeps its place among all waits, to avoid
+    deadlocks.  Operators that all processes of a group run may pass waits."""
     scope: int = 0
-    """1 where it opens a region in which operators mean something else (a level of vmap), -1 where it closes one: no
-    operator moves into such a region or out of it."""
+    """1 if it opens a region in which operators have another meaning (a level of vmap), -1 if it closes one: operators
+    do not move into or out of a region."""
 
     @cached_property
     def acts(self) -> bool:
-        """Whether a call may do anything besides computing a result, which may share storage with an argument.
+        """Whether a call may do more than compute a result, which may share storage with an argument.
 
         >>> PURE.acts, Effects(aliases=(ArgAt(0, "self"),)).acts, ANYTHING.acts
         (False, False, True)
@@ -123,10 +123,10 @@ class Effects:
         >>> Effects(random=True).token, Effects().token
         ("! ('random', True)", '')
         """
-        said = [(part.name, getattr(self, part.name)) for part in fields(Effects) if getattr(self, part.name) != part.default]
-        # A switch at False is one at 0.0: they are equal, and read alike here.
-        told = [(name, [_switch(item) for item in what] if name.endswith("_unless") else what) for name, what in said]
-        return " ".join(["!", *map(repr, told)]) if told else ""
+        changed = [(part.name, getattr(self, part.name)) for part in fields(Effects) if getattr(self, part.name) != part.default]
+        # Switches at False and at 0.0 are equal, so they need the same text.
+        facts = [(name, [_switch(item) for item in what] if name.endswith("_unless") else what) for name, what in changed]
+        return " ".join(["!", *map(repr, facts)]) if facts else ""
 
 
 def _switch(unless: Unless) -> tuple[object, ...]:
@@ -137,7 +137,7 @@ COMMUNICATION = "communication"
 """The domain of communication between processes: ordered within a process group, equally on all processes."""
 
 LIBRARIES = "libraries"
-"""The domain of undeclared operators of other libraries: their schema does not say whether they log or count."""
+"""The domain of undeclared operators of other libraries, which may log or count."""
 
 PURE = Effects()
 """No effect at all; most operators share this one value."""
@@ -153,7 +153,7 @@ class Shared:
     values: tuple[str, ...] = ()
     slots: tuple[str, ...] = ()
     first: int = 0
-    """The first of the results that it may share storage with; its own number where there is none."""
+    """The first result that it may share storage with; else its own number."""
 
 
 @frozen
@@ -171,11 +171,11 @@ class NodeEffects:
     aliases_slots: tuple[str, ...] = ()
     """State that its result may share storage with, without having it as an operand."""
     results: tuple[Shared, ...] = ()
-    """The same for each of the results of a call that gives several."""
+    """The same for each result of a call with several."""
     random: bool = False
     ordered: bool = False
     domains: tuple[tuple[str, ...], ...] = ()
-    """Further ordering domains: (domain,) orders it with all of one, (domain, group) with a group; () with every one."""
+    """Further ordering domains: (domain,) for a whole domain, (domain, group) for a group, () for all."""
     completes: tuple[str, ...] = ()
     """Values whose contents are available only after it has run."""
     sends: tuple[str, ...] = ()
@@ -183,16 +183,16 @@ class NodeEffects:
     waits: bool = False
     """It may wait for another process, itself or in a body."""
     message: bool = False
-    """It may talk to one other process, itself or in a body: it keeps its place among what waits."""
+    """It may communicate with one other process, itself or in a body: it keeps its place among waits."""
     scope: tuple[int, int] = (0, 0)
-    """How many regions it closes that it did not open, and how many it opens and leaves open."""
+    """The number of regions that it closes and did not open, and of those that it leaves open."""
 
     def renamed(self, values: Callable[[str], Iterable[str]], slots: Callable[[str], str]) -> NodeEffects:
         """Return the same effects on other values and state.
 
         Args:
-            values: what stands for a value.
-            slots: what stands for a slot.
+            values: returns the replacements of a value.
+            slots: returns the replacement of a slot.
 
         >>> NodeEffects(writes=("a",), reads_slots=("w",)).renamed(lambda name: (name, "b"), str.upper).writes
         ('a', 'b')
@@ -228,7 +228,7 @@ def joined(several: Sequence[NodeEffects]) -> NodeEffects:
 
 
 def leveled(steps: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Return how many regions a run of nodes closes that it did not open, and how many it leaves open.
+    """Return the number of regions that a run of nodes closes and did not open, and of those that it leaves open.
 
     >>> leveled([(0, 1), (1, 0)]), leveled([(1, 0), (0, 1)])
     ((0, 0), (1, 1))

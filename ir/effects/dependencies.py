@@ -1,10 +1,10 @@
-"""The dependency relation of a graph: which nodes must run before which.
+"""The dependency relation of a graph: a partial order of its nodes.
 
-Data edges plus conflicts.  Two nodes conflict when one writes a storage that the other reads or writes, when both draw random
-numbers, when both are ordered (asserts, prints, tokens), when both are in order in one domain (communication in a process group,
-operators of other libraries), or when one opens or closes a region; no effect moves before the guards of the inputs that precede
-it; and a message to one process passes no wait.  Every transformation that reorders nodes uses this relation, never data edges
-alone.  It is computed in time linear in the operands of the graph.
+It has data edges and conflicts.  Two nodes conflict if
+- one writes a storage that the other reads or writes, or both draw random numbers;
+- both are ordered (asserts, prints, tokens), or ordered in one domain (a process group, operators of other libraries);
+- one opens or closes a region, one is an input guard before an effect, or a message to one process and a wait.
+Every transformation that reorders nodes uses this relation.  The time is linear in the operands of the graph.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list
     """Return, for each node of a graph, the numbers of the nodes that must come before it.
 
     Transitive edges may be left out; every edge points backwards.  Any order of the nodes that respects the relation
-    is legal: it means the same.
+    is legal.
 
     Args:
-        program: where the bodies and the state are.
+        program: the program with the bodies and the state.
         graph: the graph.
-        path: the module whose state the graph's ``Get`` nodes name, from the root.
+        path: the module of the graph, from the root.
 
     >>> from purefx.ir import Graph, Input, Node, Op, Program, Ref
     >>> nodes = (Node("a", Op("toy.neg"), (Ref("x"),)), Node("b", Op("toy.neg"), (Ref("a"),)))
@@ -48,7 +48,7 @@ def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list
         _message_edges(done, edges)
     _guard_edges(graph, done, edges)
     if any(node_effect.writes or node_effect.writes_slots or node_effect.completes for node_effect in done):
-        # Alias sets are needed only here, where something writes.
+        # Alias sets are needed only if a node writes.
         done = [does(node) if known is NOTHING else known for node, known in zip(graph.nodes, done, strict=True)]
         _storage_edges(program, graph, done, edges)
     if any(node_effect.scope != (0, 0) for node_effect in done):
@@ -91,10 +91,10 @@ def _guard_edges(graph: Graph, done: list[NodeEffects], edges: list[set[int]]) -
 
 
 def in_domains(members: list[tuple[tuple[str, ...], ...]]) -> Iterator[tuple[int, int]]:
-    """Return pairs of members that are in order, first and second; pairs that follow from others may be left out.
+    """Return the ordered pairs of members; pairs that follow from others may be left out.
 
     Args:
-        members: for each the keys of the domains that it is in.  One that is longer names a group of the shorter one; () is
+        members: the keys of the domains of each.  A longer key names a group of the shorter one; () is
             everything.
 
     >>> list(in_domains([(("talk", "a"),), (("talk", "b"),), (("talk", "a"),), (("talk",),), (("log",),)]))
@@ -114,11 +114,11 @@ def in_domains(members: list[tuple[tuple[str, ...], ...]]) -> Iterator[tuple[int
 
 
 def _message_edges(done: list[NodeEffects], edges: list[set[int]]) -> None:
-    # The process that is waited for may itself wait for a message of this one, or for this one to take its own; so no message
-    # passes a wait.  Runs of messages and runs of waits alternate, each behind all of the run before.
+    # The awaited process may itself wait for a message from or to this one, so messages do not pass waits.  Runs of messages
+    # and runs of waits alternate, each after the whole run before.
     if not any(node_effect.message for node_effect in done):
         return
-    run, before, waiting = list[int](), list[int](), False  # the last run, the one before it, and what the last one is
+    run, before, waiting = list[int](), list[int](), False  # the last run, the run before, the kind of the last
     for index, node_effect in enumerate(done):
         for waits in [kind for kind, has in ((True, node_effect.waits), (False, node_effect.message)) if has]:
             if waits is not waiting:
@@ -143,7 +143,7 @@ def _scope_edges(graph: Graph, done: list[NodeEffects], edges: list[set[int]]) -
 
 
 def _only_names(node: Node) -> bool:
-    # Naming a value is not a read of its contents.
+    # A boundary names values without reading their contents.
     return type(node.do) is Get or is_boundary(node)
 
 

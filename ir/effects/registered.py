@@ -1,8 +1,8 @@
 """``effects_of``: the effects of any callable in a graph; ``declare``: effects of operators of other libraries.
 
-A schema states what an operator does to its operands, but not whether it logs, counts or prints.  So operators outside of
-torch's own namespaces stay ordered among themselves unless their user declares them; a callable without a schema that no table
-lists has unknown effects.
+A schema has the effects on operands, but not logging, counting or printing.  So operators outside of torch's own namespaces
+stay ordered among themselves unless the user declares them.  A callable without a schema or an entry in a table has
+unknown effects.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .declared import ANYTHING, LIBRARIES, PURE, ArgAt, Effects, Unless
 from .schema import effects_of_schema
 
 SELF = (ArgAt(0, "self"), ArgAt(0, "input"))
-"""The first argument, under the names that schemas and Python give it."""
+"""The first argument, under its names in schemas and in Python."""
 
 OUT = ArgAt(sys.maxsize, "out")
 """The argument for a preallocated result of Python functions; it is keyword-only."""
@@ -48,7 +48,7 @@ OUT = ArgAt(sys.maxsize, "out")
 STRANGE = frozenset(
     {"set_", "set", "backward", "swap", "record_stream", "resize_", "resize_as_", "resize", "resize_as", "from_file", "index"}
 )
-"""Operators with effects beyond their schema: they replace memory, or run code outside the graph."""
+"""Operators with effects beyond their schema: they replace memory or run code outside the graph."""
 
 VIEWS = frozenset({"float", "double", "half", "bfloat16", "int", "long", "short", "bool", "char", "byte", "cpu", "cuda", "type"})
 """Methods of tensors that are not operators and return the tensor itself or a converted one."""
@@ -71,11 +71,11 @@ COMPUTES = (
 
 
 def effects_of_function(target: Callable[..., Any]) -> Effects | None:
-    """Return the effects of a plain function, or None if nothing is known of it.
+    """Return the effects of a plain function, or None if unknown.
 
     >>> effects_of_function(torch.relu_).writes[0], effects_of_function(print) is None
     (ArgAt(index=0, name='self'), True)
-    >>> effects_of_function(torch.add).writes  # only what `out=` is given
+    >>> effects_of_function(torch.add).writes  # only `out`
     (ArgAt(index=9223372036854775807, name='out'),)
     """
     if isinstance(target, Method):
@@ -87,7 +87,7 @@ def effects_of_function(target: Callable[..., Any]) -> Effects | None:
     if target in ALIASING:
         return Effects(aliases=(ArgAt(0, "a"), ArgAt(0, "tensor")))
     if target in (builtins.max, builtins.min):
-        return Effects(aliases=SPREAD)  # of two tensors it gives one
+        return Effects(aliases=SPREAD)  # it returns one of two tensors
     return _tables().get(target)
 
 
@@ -102,7 +102,7 @@ def _of_method(method: Method) -> Effects:
 
 
 def known_method(name: str) -> Method | None:
-    """Return the method of tensors of a name whose effects are known, or None.
+    """Return the tensor method with this name if its effects are known, else None.
 
     >>> known_method("relu_"), known_method("tofile")
     (Method(name='relu_', of_tensor=True), None)
@@ -170,7 +170,7 @@ def _is_out(overload: Any) -> bool:
 
 
 def merged(all_effects: Iterable[Effects]) -> Effects:
-    """Return the effects of a call of which one of several operators is known to run.
+    """Return the joint effects of a call that runs one of several operators.
 
     >>> merged([PURE, Effects(writes=(ArgAt(0, "self"),))]).writes
     (ArgAt(index=0, name='self'), ArgAt(index=0, name='input'))
@@ -210,7 +210,7 @@ WRITING_FUNCTIONS = frozenset(
         "irshift", "isub", "itruediv", "ixor", "call",
     }
 )  # fmt: skip
-"""Functions of ``operator`` that write to an operand, or call one."""
+"""Functions of ``operator`` that write to an operand or call one."""
 
 WAIT = Effects(aliases=(ArgAt(0, "tensor"),), completes=(ArgAt(0, "tensor"),))
 
@@ -220,7 +220,7 @@ WAITS = {
         aliases=(ArgAt(0, "tensors"),), completes=(ArgAt(0, "tensors"),)
     ),
 }
-"""Plain functions that Dynamo writes to wait for a work."""
+"""Plain functions that Dynamo uses to wait for a collective."""
 
 SCOPES = {
     "torch._functorch.predispatch._vmap_increment_nesting": 1,
@@ -250,7 +250,7 @@ def registered_effects(target: Callable[..., Any]) -> Effects:
         target: an ``OpOverload``, a higher-order operator, or a plain function.
 
     Returns:
-        Its effects; ``ANYTHING`` where nothing is known.
+        Its effects; ``ANYTHING`` if unknown.
 
     >>> import torch
     >>> registered_effects(torch.ops.aten.add_.Tensor).writes
@@ -311,7 +311,7 @@ def _of_higher_order(target: Any) -> Effects:
 
 
 def _of_foreign(target: Any) -> Effects:
-    # Read each time: a library may register an operator, and only then its effect.
+    # Not memoized: a library may register the effect after the operator.
     found = evolve(effects_of_schema(target), domain=LIBRARIES)
     return evolve(found, ordered=True) if is_effectful(target) or target in side_effectful() else found
 
@@ -339,17 +339,17 @@ _said: dict[Any, Effects] = {}
 def declare(op: Callable[..., Any], effects: Effects | None) -> None:
     """Declare the effects of an operator of another library: ``px.declare(torch.ops.mylib.gelu, px.PURE)``.
 
-    This is the only state that a process keeps.  Effects are read when a program is imported, so declare first; existing
-    programs keep theirs, and a saved program contains its own.  ``import_ep(ep, effects={op: ...})`` declares them for one
+    This is purefx's only global state.  Effects are read when a program is imported, so declare them before; existing
+    and saved programs keep theirs.  ``import_ep(ep, effects={op: ...})`` declares them for one
     import only.
 
     Args:
-        op: an overload, an operator with all of its overloads, what ``torch.library.custom_op`` gives, a higher-order operator
-            of your own, or a plain function that stands in fx graphs.
+        op: an overload, an operator with all of its overloads, a result of ``torch.library.custom_op``, your higher-order
+            operator, or a plain function of fx graphs.
         effects: its effects: ``px.PURE``, or ``Effects(...)``; None revokes the declaration.
 
     Raises:
-        EffectsError: it is an operator of torch, or its schema says that it does more.
+        EffectsError: it is an operator of torch, or its schema has more effects.
 
     >>> import torch, purefx as px
     >>> px.declare(torch.ops.aten.relu.default, px.PURE)
@@ -366,7 +366,7 @@ def declare(op: Callable[..., Any], effects: Effects | None) -> None:
 
 
 def said_of_one(target: Any, effects: Effects) -> Effects:
-    """Return a declaration in normal form: a higher-order operator has the effects of its bodies, whatever else is declared.
+    """Return a declaration in normal form: a higher-order operator always has the effects of its bodies.
 
     >>> said_of_one(print, Effects()).through_bodies
     False
@@ -378,8 +378,8 @@ def check_said(target: Any, effects: Effects) -> None:
     """Raise if effects cannot be declared for an operator.
 
     Raises:
-        EffectsError: it is an operator of torch, or its schema says that it does more.
-        ArgumentError: ``effects`` are none.
+        EffectsError: it is an operator of torch, or its schema has more effects.
+        ArgumentError: ``effects`` is not an ``Effects``.
 
     >>> check_said(print, Effects())
     """
@@ -392,7 +392,7 @@ def check_said(target: Any, effects: Effects) -> None:
         missing = lacking(effects, registered_effects(target))
         if missing:
             raise EffectsError(
-                f"{target} cannot be declared to have {effects}: its schema says that it {missing}; "
+                f"{target} cannot be declared to have {effects}: according to its schema it {missing}; "
                 "add that, starting from purefx.ir.effects.registered.registered_effects(op)"
             )
     elif not callable(target):
@@ -413,7 +413,7 @@ def overloads_in(op: Any) -> tuple[Any, ...]:
 
 
 def only_overload(target: Any) -> Any:
-    """Return the overload of an operator that has one, anything else as it is: Dynamo writes operators without their overload.
+    """Return the only overload of an operator (Dynamo writes operators without it), or the argument.
 
     >>> import torch
     >>> only_overload(torch.ops.aten.dropout), only_overload(torch.ops.aten.relu)
@@ -434,7 +434,7 @@ def declared_effects(target: Any) -> Effects | None:
 
 
 def is_foreign(target: Any) -> bool:
-    """Return whether an operator belongs to another library than torch.
+    """Return whether an operator belongs to a library other than torch.
 
     >>> import torch
     >>> is_foreign(torch.ops.aten.relu.default)
@@ -446,7 +446,7 @@ def is_foreign(target: Any) -> bool:
 
 
 def lacking(said: Effects, known: Effects) -> str:
-    """Return the known effects that a declaration lacks, in words; empty if it covers operands and random numbers.
+    """Return the known effects on operands and random numbers that a declaration lacks, in words.
 
     >>> from .declared import ANYTHING, PURE
     >>> lacking(PURE, Effects(random=True)), lacking(ANYTHING, Effects(random=True))

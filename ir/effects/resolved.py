@@ -1,6 +1,6 @@
-"""Effects of nodes and of whole bodies, resolved to the values and slots that they touch.
+"""Effects of nodes and bodies, resolved to values and slots.
 
-A node that calls a body has the effects in the summary of the body, in terms of the operands of the call.
+A call has the effects in the summary of its body, on the operands of the call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .declared import NOTHING, ArgAt, Effects, NodeEffects, Shared, Unless, join
 
 
 class UnionFind:
-    """A union-find over any keys; a key that was never joined is alone in its set.
+    """A union-find over any keys; a new key is alone in its set.
 
     >>> unions = UnionFind()
     >>> unions.join("a", "b")
@@ -49,14 +49,14 @@ class UnionFind:
 def join_aliases(
     found: UnionFind, graph: Graph, done: Sequence[NodeEffects], slot_key: Callable[[str], object], *, sent: bool = True
 ) -> None:
-    """Join the values of a graph that may share memory with one another and with state.
+    """Join the values of a graph that may share memory with each other and with state.
 
     Args:
-        found: what is joined already; values go by their names.
+        found: the sets so far; values are keyed by name.
         graph: the graph.
-        done: what its nodes do.
+        done: the effects of its nodes.
         slot_key: the key of a slot that a node names.
-        sent: whether what is under way counts as sharing the memory of what was sent, which it does not (``in_use``).
+        sent: whether a result in flight counts as an alias of the sent memory (``in_use``).
     """
     apart = taken_apart(graph, done)
     for node, node_effect in zip(graph.nodes, done, strict=True):
@@ -74,7 +74,7 @@ def join_aliases(
 
 
 def taken_apart(graph: Graph, done: Sequence[NodeEffects]) -> set[str]:
-    """Return the names of the calls with several results whose users all select one result."""
+    """Return the names of the calls with several results whose users all select one."""
     apart = {node.name for node, node_effect in zip(graph.nodes, done, strict=True) if node_effect.results}
     if apart:
         apart.difference_update(graph.output_refs())
@@ -85,7 +85,7 @@ def taken_apart(graph: Graph, done: Sequence[NodeEffects]) -> set[str]:
 
 
 def item_of(node: Node) -> tuple[str, int] | None:
-    """Return the node and the number of the result that a node selects; None for any other node.
+    """Return the node and the result number that a node selects; None for any other node.
 
     >>> from purefx.ir import Op, Ref
     >>> item_of(Node("y", Op("operator.getitem"), (Ref("x"), 1)))
@@ -99,9 +99,9 @@ def storages(program: Program, graph: Graph, done: list[NodeEffects], *, sent: b
     """Return the sets of values of a graph that may share memory.
 
     Args:
-        program: its state says which slots are one storage; its signature which root inputs are state.
+        program: its state has the storages, its signature the state inputs.
         graph: the graph.
-        done: what ``node_effects`` says of it.
+        done: its ``node_effects``.
         sent: see ``join_aliases``.
     """
     found = UnionFind()
@@ -116,13 +116,13 @@ def storages(program: Program, graph: Graph, done: list[NodeEffects], *, sent: b
 
 
 def views_of(program: Program, done: Sequence[NodeEffects]) -> dict[str, set[object]]:
-    """Return what each value of the root graph may be a view of: inputs, storages of state, and values that are views of nothing.
+    """Return the possible bases of each value of the root: inputs, storages of state, and values that are not views.
 
-    ``storages`` puts two inputs into one set where a value may be a view of either; here they stay apart.
+    If a value may be a view of either of two inputs, ``storages`` joins them; here they stay separate.
 
     Args:
-        program: its signature says which inputs of the root are state.
-        done: what ``node_effects`` says of the root.
+        program: its signature has the state inputs.
+        done: the ``node_effects`` of the root.
 
     >>> views_of(Program.of({"": Graph((), (), ())}), [])
     {}
@@ -153,9 +153,9 @@ def in_use(memory: UnionFind, graph: Graph, done: Sequence[NodeEffects]) -> dict
     """Return, for the memory of a result in flight, the memory that is read until it is waited for.
 
     Args:
-        memory: what ``storages`` gives with ``sent=False``.
+        memory: the result of ``storages`` with ``sent=False``.
         graph: the graph.
-        done: what its nodes do.
+        done: the effects of its nodes.
 
     >>> in_use(UnionFind(), Graph((), (), ()), [])
     {}
@@ -178,7 +178,7 @@ def summary(graph: Graph, inner: Sequence[NodeEffects]) -> NodeEffects:
 
     Args:
         graph: the body.
-        inner: what its nodes do.
+        inner: the effects of its nodes.
     """
     origins = _Origins({formal.name: {formal.name} for formal in graph.inputs})
     writes: dict[str, None] = {}
@@ -233,7 +233,7 @@ class _Origins:
 
 
 def _results(graph: Graph, inner: Sequence[NodeEffects]) -> list[tuple[list[str], int]]:
-    # The values in each result of a body that gives several, and the number of the first that overlaps with it.
+    # The values in each of several results, and the number of the first result that overlaps with it.
     if type(graph.output) is not tuple:
         return []
     memory = UnionFind()
@@ -252,9 +252,9 @@ def node_effects(program: Program, graph: Graph, *, path: str = "") -> list[Node
     """Return the resolved effects of each node of a graph.
 
     Args:
-        program: where the bodies that the graph calls are.
-        graph: the graph, one of the program or not.
-        path: the module whose state the graph's ``Get`` nodes name, from the root.
+        program: the program with the called bodies.
+        graph: any graph.
+        path: the module of the graph, from the root.
 
     >>> from purefx.ir import Get, Graph, Node, Program
     >>> graph = Graph((), (Node("w", Get("weight")),))
@@ -269,7 +269,7 @@ def program_effects(program: Program) -> dict[str, list[NodeEffects]]:
     """Return the resolved effects of each node of every graph, by graph id; slots have the names that the graphs use.
 
     Args:
-        program: a program at any stage; each body is looked at once.
+        program: a program at any stage.
 
     >>> from purefx.ir import Graph, Program
     >>> program_effects(Program.of({"": Graph((), (), ())}))
@@ -279,7 +279,7 @@ def program_effects(program: Program) -> dict[str, list[NodeEffects]]:
     found: dict[str, list[NodeEffects]] = {}
     for name in program.bottom_up:
         graph = program.graphs[name]
-        found[name] = [_happening(node, program, summaries) for node in graph.nodes]
+        found[name] = [_effects_of(node, program, summaries) for node in graph.nodes]
         if name != program.root:
             summaries[name] = summary(graph, found[name])
     found[program.root] = [_from_root(does, "") for does in found[program.root]]
@@ -298,11 +298,11 @@ def resolver(program: Program, graph: Graph, *, path: str = "") -> Callable[[Nod
     whole = program if graph is program.main else program.with_main(graph)
     for name in whole.bottom_up[:-1]:
         body = program.graphs[name]
-        summaries[name] = summary(body, [_happening(node, program, summaries) for node in body.nodes])
-    return lambda node: _from_root(_happening(node, program, summaries), path)
+        summaries[name] = summary(body, [_effects_of(node, program, summaries) for node in body.nodes])
+    return lambda node: _from_root(_effects_of(node, program, summaries), path)
 
 
-def _happening(node: Node, program: Program, summaries: dict[str, NodeEffects]) -> NodeEffects:
+def _effects_of(node: Node, program: Program, summaries: dict[str, NodeEffects]) -> NodeEffects:
     do = node.do
     if type(do) is Get:
         return NodeEffects(aliases_slots=(do.slot,))
@@ -348,8 +348,8 @@ def _spared(node: Node, flags: tuple[Unless, ...]) -> bool:
 
 
 def _of_bodies(node: Node, effects: Effects, summaries: dict[str, NodeEffects]) -> NodeEffects:
-    # Which operand is which input of which body differs by operator: what a body does to one input, the node may do
-    # to every operand, and what it returns may be any of them.  Its own declared effects still hold.
+    # Operators map operands to inputs of bodies differently: an effect of a body on one input may be one on any
+    # operand, and results may alias any of them.  The declared effects of the operator still hold.
     refs = tuple(dict.fromkeys(node.refs()))
     bodies = [summaries.get(name, NOTHING).renamed(lambda _: refs, str) for name in bodies_in(node.args, node.kwargs)]
     scope = max([body.scope for body in bodies], default=(0, 0))
@@ -359,7 +359,7 @@ def _of_bodies(node: Node, effects: Effects, summaries: dict[str, NodeEffects]) 
 def _through(called: NodeEffects, node: Node, call: Call, program: Program) -> NodeEffects:
     body = program.graphs.get(call.graph)
     formal = {formal.name: arg for formal, arg in zip(body.inputs, node.args, strict=False)} if body is not None else {}
-    # The caller's names of what is passed, and of this module's slots.
+    # The caller's names of the arguments and of this module's slots.
     return called.renamed(lambda name: refs_in((formal.get(name),)), lambda slot: nested(call.instance.path, slot))
 
 

@@ -29,7 +29,7 @@ SILENT_WRITES: dict[str, tuple[tuple[str, ...], str | None]] = {
     "aten::batch_norm_gather_stats_with_counts": (STATISTICS, None),
     "quantized::relu6": (("qx",), "inplace"),
     "aten::_no_grad_embedding_renorm_": (("weight",), None),
-    "aten::cov": (("self",), None),  # of a single observation with weights
+    "aten::cov": (("self",), None),  # for a single observation with weights
     "fsdp::all_gather_copy_in": (("all_gather_output",), None),
     "ao::wait_tensor": (("keepalive",), None),  # its memory is freed
 }
@@ -69,18 +69,18 @@ SILENT_DRAWS = frozenset(
         "aten::quantized_gru", "inductor_prims::inductor_reserve_rng_state",
     }
 )  # fmt: skip
-"""Operators that draw from the global generator without the tag ``nondeterministic_seeded``; the last three are not run in the
-audit, and have a probability of dropout or move the generator on."""
+"""Operators that draw from the global generator without the tag ``nondeterministic_seeded``.  The audit does not run the last
+three; they have a probability of dropout or advance the generator."""
 
 DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 RRELUS = ("", "_", "_with_noise", "_with_noise_", "_with_noise_functional")
 TRAIN, TRAINING, DROPOUT, DROPOUT_P, P = ("train", False), ("training", False), ("dropout", 0.0), ("dropout_p", 0.0), ("p", 0.0)
 
 DRAWS_NOTHING: dict[str, tuple[tuple[str, bool | float], ...]] = {
-    # operator with the tag: (argument, literal under which it draws nothing); each was run under it, and drew nothing
+    # operator with the tag: (argument, literal with which it draws nothing), as the audit observed
     **dict.fromkeys([f"aten::{name}" for name in DROPOUTS], (TRAIN, P)),
     **dict.fromkeys([f"aten::{name}_" for name in DROPOUTS], (TRAIN, P)),
-    "aten::native_dropout": (TRAIN,),  # p=0.0 draws a mask all the same
+    "aten::native_dropout": (TRAIN,),  # p=0.0 still draws a mask
     **dict.fromkeys([f"aten::rrelu{end}" for end in RRELUS], (TRAINING,)),
     **dict.fromkeys([f"aten::{name}" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")], (TRAIN, DROPOUT)),
     "aten::scaled_dot_product_attention": (DROPOUT_P,),
@@ -95,17 +95,17 @@ UNKNOWN = frozenset(
 """Operators that replace the storage or metadata of a tensor, or modify its attributes."""
 
 FUNCTIONAL = frozenset({"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor", "cplib"})
-"""Namespaces of collectives that return a tensor to wait for, or one that was waited for."""
+"""Namespaces of collectives that return a tensor, awaited or not."""
 
 RAW = frozenset({"c10d", "symm_mem"})
-"""Namespaces of collectives that write to their operands, whatever the schema says, and return a handle or nothing."""
+"""Namespaces of collectives that write to their operands despite their schema, and return a handle or nothing."""
 
 SILENT = frozenset({"mesh_get_process_group"})
-"""Operators that only look a group up."""
+"""Operators that only look up a group."""
 
 GROUP = "group_name"
-"""The argument that names the process group; older operators spell it out as ranks, and are in order with every group.  So are
-those that wait for what they begin, whose argument is called otherwise."""
+"""The argument that names the process group.  Older operators list ranks, and blocking ones name the argument otherwise: both
+are ordered with every group."""
 
 WAITS = {
     "_c10d_functional::wait_tensor": "tensor",
@@ -120,14 +120,14 @@ PROCESS_READS = frozenset(
 )
 """Operators whose result depends on the settings of the process, besides those without arguments.
 
-Like all of ``cuda`` (current devices and streams) they keep their order with what may change the settings.
+Like all of ``cuda`` (current devices and streams) they stay ordered with operators that may change the settings.
 """
 
 MESSAGES = frozenset({"isend", "irecv", "batch_p2p_ops"})
 """Messages between two processes; each operator returns its operand itself."""
 
 FILLS = {"irecv": ("tensor", "self"), "batch_p2p_ops": ("tensors",)}
-"""The arguments that a message is received into."""
+"""The arguments that receive a message."""
 
 
 def is_communication(schema: Any) -> bool:
@@ -207,12 +207,12 @@ def effects_of_schema(target: Any) -> Effects:
 
 
 def _is_kept(target: Any, writes: tuple[ArgAt, ...]) -> bool:
-    # An operator that torch.fx never removes has an effect; if that is a write, its order follows.
+    # An operator that torch.fx never removes has an effect; a write orders it already.
     return not writes and target in side_effectful()
 
 
 def _reads_process(schema: Any) -> bool:
-    # Without arguments, only the process decides what it returns: a device, a mode, a capability.
+    # Without arguments, the result depends on the process: a device, a mode, a capability.
     if schema.name in PROCESS_READS or schema.name.startswith("cuda::"):
         return True
     makes = any("Tensor" in str(result.type) for result in schema.returns)
@@ -226,7 +226,7 @@ def _silent_writes(schema: Any, places: tuple[ArgAt, ...]) -> tuple[tuple[ArgAt,
 
 
 def _returned_arguments(schema: Any, places: tuple[ArgAt, ...]) -> tuple[ArgAt | None, ...]:
-    # `Tensor(a!) self -> Tensor(a!)`: the dispatcher hands back the very tensor that it was given.
+    # `Tensor(a!) self -> Tensor(a!)`: the dispatcher returns the same tensor object.
     found: list[ArgAt | None] = []
     for result in schema.returns:
         info = result.alias_info

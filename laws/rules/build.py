@@ -1,7 +1,7 @@
-"""Build programs around instances of patterns, with the tensors to run them with.
+"""Build programs around instances of patterns, with tensors for running them.
 
-A program is run while it is built, so that each node fits.  All choices are drawn, the simplest first: a program that breaks a
-law shrinks to a few operators.
+Programs run while they are built, so that each node fits.  All choices are drawn, the simplest first, so that a failing
+program shrinks to a few operators.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["Drawn", "build", "drawn_around", "simplest"]
 aten: Any = torch.ops.aten
 
 Pick = Callable[[str, Sequence[Any]], Any]
-"""Chooses one of several values, by the name of the choice; the first value is the simplest."""
+"""Chooses one of several values for a named choice; the first value is the simplest."""
 
 
 @frozen(eq=False)
@@ -49,12 +49,12 @@ class Drawn:
     program: Program
     calls: tuple[tuple[Any, ...], ...]
     variant: int = 0
-    """The seed of the variants that laws compare it with."""
+    """The seed of the variants in laws."""
 
 
 @frozen(eq=False)
 class Given:
-    """A user input: an operand, and the tensor that is made of it."""
+    """A user input: an operand, and a tensor made from it."""
 
     name: str
     operand: Operand
@@ -62,17 +62,17 @@ class Given:
     change: Callable[[torch.Tensor], torch.Tensor]
 
     def at(self, call: int, *, size: int = 0) -> torch.Tensor:
-        """Return the tensor for a call; dimensions of one size grow with each call, if it is not 0."""
+        """Return the tensor for a call; dimensions of one size, if not 0, grow with each call."""
         operand = self.operand.grown(size, call) if size and call else self.operand
         return self.change(operand.at(call, self.index)).contiguous()
 
 
 class Flow:
-    """A graph while it is written.
+    """A graph under construction.
 
     Args:
-        barred: what nodes may not do: "writes", "random", "effects", "views", "state".
-        is_dynamic: whether a size of the inputs is symbolic, so that sizes are neither written down nor in the state.
+        barred: features to exclude: "writes", "random", "effects", "views", "state".
+        is_dynamic: whether a size of the inputs is symbolic, so that neither literals nor state have sizes.
 
     >>> flow = Flow()
     >>> x = flow.given(Operand(torch.ones(2)))
@@ -99,7 +99,7 @@ class Flow:
         return name
 
     def read(self, operand: Operand, kind: SlotKind, *, tied: bool = False) -> str:
-        """Add a slot like an operand and a read of it, and return its name; ``tied`` shares the cell of a slot like it."""
+        """Add a slot like an operand and a read, and return its name; ``tied`` shares the cell of an equal slot."""
         like, number = operand.value, len(self.slots)
         value: Any = operand.at(0, number + 1)
         if kind is SlotKind.PARAMETER:
@@ -131,7 +131,7 @@ class Flow:
         args, kwargs = replace_refs(node.args, known), replace_refs(node.kwargs, known)
         try:
             value = run_node(Node("", node.do, args, kwargs), self.known)
-        except Exception:  # noqa: BLE001  whatever an operator has against its operands
+        except Exception:  # noqa: BLE001  operators raise any exceptions
             return None
         name = renamed[node.name] = self.names.fresh(node.name)
         self.nodes.append(Node(name, node.do, args, kwargs))
@@ -155,13 +155,13 @@ class Flow:
             (add if does not in self.barred else STEPS[0][1])(self, value)
 
     def steps(self, pick: Pick, name: str, most: int) -> None:
-        """Add some nodes, or none."""
+        """Add a random number of nodes."""
         for _ in range(_few(pick, name, most)):
             self.step(pick)
 
 
 def _few(pick: Pick, name: str, most: int) -> int:
-    return max(0, pick(name, range(2 * most + 1)) - most)  # none about half of the time
+    return max(0, pick(name, range(2 * most + 1)) - most)  # 0 about half of the time
 
 
 def _same_shape(flow: Flow, value: str) -> str:
@@ -192,7 +192,7 @@ STEPS: tuple[tuple[str, Callable[[Flow, str], Any]], ...] = (
     ("", lambda flow, value: flow.add(aten.neg.default, value)),
     ("views", lambda flow, value: flow.add(aten.slice.Tensor, value, 0, 0, 1)),
 )
-"""Nodes beside a pattern: what they do, and how they are added."""
+"""Nodes beside a pattern, by their feature, with the function that adds them."""
 
 WRITING = (2, 3, 4)
 
@@ -202,10 +202,10 @@ WORDS = {SlotKind.PARAMETER: "w", SlotKind.BUFFER: "b", SlotKind.CONSTANT: "c"}
 FEEDS = ("input",) * 8 + (
     "value", "earlier value", "parameter", "buffer", "tied", "transposed", "part", "expanded", "copied", "part of a value",
 )  # fmt: skip
-"""Where an operand comes from; a new input where the way is not possible."""
+"""The sources of operands; a new input if the source is not possible."""
 
 WITHOUT_SIZES = frozenset({"input", "value", "earlier value", "transposed", "copied", "constant", "read"})
-"""Ways that write down no size, or that the rule needs."""
+"""Sources without literal sizes, or required by the rule."""
 
 VIEWED = frozenset({"transposed", "part", "expanded", "part of a value"})
 
@@ -215,8 +215,8 @@ def supplied(flow: Flow, operand: Operand, feed: str) -> str:
 
     Args:
         flow: the graph.
-        operand: what is wanted.
-        feed: where it comes from.
+        operand: the operand.
+        feed: its source.
 
     >>> flow = Flow()
     >>> supplied(flow, Operand(torch.ones(2, 3)), "transposed"), flow.known["x"].shape
@@ -251,10 +251,10 @@ def supplied(flow: Flow, operand: Operand, feed: str) -> str:
 # -- programs --------------------------------------------------------------------------------------------------------------------
 
 ROOT, SHARED, TWICE, BRANCH = PLACES = ("root", "shared", "twice", "branch")
-"""Where the patterns are: in the root, in a body of two modules, in a body that is called twice, in a branch."""
+"""The places of patterns: the root, a body of two modules, a body that is called twice, a branch."""
 
 IN_BRANCHES = ("writes", "random", "effects", "state")
-"""What branches do not do here."""
+"""Features that are excluded from branches."""
 
 TREE = frozenset({"state sunk", "mutations in place", "token free"})
 
@@ -266,14 +266,14 @@ SIZE = Sym("s0")
 def build(
     pick: Pick, pool: Sequence[Instance], *, near: bool = False, is_flat: bool = False, barred: Collection[str] = ()
 ) -> Drawn | None:
-    """Build a program around patterns; return None if it is not valid, or does not run.
+    """Build a program around patterns; return None if it is invalid or does not run.
 
     Args:
         pick: makes all choices.
         pool: the instances to choose from, the simplest first.
         near: whether one literal of each pattern is changed.
-        is_flat: whether the program calls no modules and takes its state as inputs; then there are more writes inside patterns.
-        barred: what programs do not do: "writes", "random", "effects", "views", "regions", "dynamic".
+        is_flat: whether the program is flat with its state as inputs; it has more writes inside patterns.
+        barred: features to exclude: "writes", "random", "effects", "views", "regions", "dynamic".
     """
     place = pick("place", (ROOT,) * 5 + (SHARED, SHARED, TWICE, BRANCH))
     place = ROOT if "regions" in barred or (is_flat and place != BRANCH) else place
@@ -288,10 +288,10 @@ def build(
         if not results:
             return None
         flow.steps(pick, "after", 3)
-        # Half of the time nothing else is returned: most values of a large pattern are inner ones, and would keep their users.
+        # Half of the time, return nothing else: most values of a large pattern are inner ones, and outputs would use them.
         others = [flow.value(pick("output", range(10))) for _ in range(_few(pick, "outputs", 2))]
         outputs = [*results, *[name for name in others if name is not None]]
-        if place == BRANCH:  # results of both branches need the same strides, and are not operands
+        if place == BRANCH:  # results of branches need equal strides and must not be operands
             outputs = [_copied(flow, name) for name in outputs]
     size = _growing(flow)
     program = _with_symbol(_placed(flow, place, outputs), size)
@@ -333,14 +333,14 @@ _sampled = cache(st.sampled_from)
 
 
 def simplest(instance: Instance, **choices: Any) -> Drawn | None:
-    """Build the program of a pattern on inputs, which returns a function of its result; some choices may be others."""
+    """Build the program of a pattern on inputs, which returns a function of its result; ``choices`` override defaults."""
     return build(lambda name, several: choices.get(name, several[0]), [instance])
 
 
 def _hit(
     flow: Flow, pick: Pick, pool: Sequence[Instance], finite: set[str], *, near: bool, is_flat: bool
 ) -> list[str]:  # fmt: skip
-    # The values that are returned; none if the pattern does not run on its operands. Notes operands that have to be finite.
+    # Return the outputs; [] if the pattern does not run on its operands. Record operands that have to be finite.
     found: Instance | None = pool[pick("instance", range(len(pool)))]
     if near and found is not None:
         found = changed(found, pick("changed", range(24)))
@@ -399,7 +399,7 @@ def _copied(flow: Flow, name: str) -> str:
 
 
 def _are_finite(program: Program, calls: Sequence[Sequence[Any]], names: Collection[str]) -> bool:
-    # Computed operands, such as an inner value of another match, may be infinite, or so large that a product is.
+    # Computed operands, such as an inner value of another match, may be infinite or overflow in a product.
     found: list[str] = []
 
     def seen(_: str, part: Any, value: Any) -> None:
@@ -407,13 +407,13 @@ def _are_finite(program: Program, calls: Sequence[Sequence[Any]], names: Collect
         if part.name in names and is_real and not bool((value.abs() <= torch.finfo(value.dtype).max ** 0.5).all()):
             found.append(part.name)
 
-    with seeded(0), torch.no_grad(), suppress(Exception):  # a program that does not run is left out later
+    with seeded(0), torch.no_grad(), suppress(Exception):  # programs that do not run are dropped later
         evaluate(program, calls, TensorMachine(), seen=seen)
     return not found
 
 
 def _growing(flow: Flow) -> int:
-    # The size that becomes a symbol: that of most inputs; 0 for none.  The user's operands keep their sizes.
+    # The size to replace by a symbol: the most frequent one of inputs, or 0.  The user's operands keep their sizes.
     sizes = Counter([size for given in flow.inputs for size in given.operand.value.shape if size > 1])
     is_own = any(given.operand.style == "given" for given in flow.inputs)
     return max(sizes, key=lambda size: (sizes[size], size), default=0) if flow.is_dynamic and not is_own else 0
@@ -462,7 +462,7 @@ def _placed(flow: Flow, place: str, outputs: list[str]) -> Program:
 
 
 def _taken_apart(calls: Sequence[Node], count: int) -> tuple[tuple[Node, ...], tuple[Arg, ...]]:
-    # Calls with their items, and the items as outputs.
+    # The calls with their items, and the items as outputs.
     nodes: list[Node] = []
     for call in calls:
         nodes += [call, *[Node(f"{call.name}_{number}", GETITEM, (Ref(call.name), number)) for number in range(count)]]
@@ -470,7 +470,7 @@ def _taken_apart(calls: Sequence[Node], count: int) -> tuple[tuple[Node, ...], t
 
 
 def _in_modules(state: State, paths: list[str]) -> State:
-    # The state of one body, for each of its modules.
+    # The state of one body for each of its modules.
     slots: dict[str, Slot] = {}
     for number, path in enumerate(paths):
         for name, slot in state.pairs:

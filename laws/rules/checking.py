@@ -1,7 +1,7 @@
 """``check_rule``: test a rewrite rule against laws, on programs that are built around its pattern.
 
-Operands of a pattern are found by running it.  The programs contain it wherever a rewrite can go wrong: with other users, writes
-in between, views, state, shared bodies, branches.  A rule that matches in few of them was not tested, which is an error.
+Operands of a pattern are found by running it.  The programs contain it in difficult places: with other users, intervening
+writes, views, state, shared bodies, branches.  If a rule matches in few of them, the check fails.
 """
 
 from __future__ import annotations
@@ -36,40 +36,40 @@ from .instances import Instance, instances, is_drawable
 __all__ = ["RULE_LAWS", "RuleReport", "case_of_drawn", "check_rule"]
 
 EXAMPLES = 50
-"""Programs that are drawn by default."""
+"""The default number of drawn programs."""
 
 LONGEST = 100
-"""Programs of one run of hypothesis: the first of a run rarely match."""
+"""The number of programs in one run of hypothesis: the first of a run rarely match."""
 
 LEAST = 30
-"""Fewer programs do not show whether a rule matches in half of them."""
+"""The minimum number of programs for estimating the share of matches."""
 
 NEAR = 5
-"""One program with another literal in its patterns for so many others."""
+"""The number of programs per program with changed literals in its patterns."""
 
 ASKED_ALL = 8
-"""Programs for the laws that apply a rule many times."""
+"""The number of programs for the laws that apply a rule many times."""
 
 WANTED = 20
-"""Operands on which the rule matches that are searched for, at most."""
+"""The maximum number of matching operands to search for."""
 
 TRACED = 90
-"""Operands on which the pattern runs that are tried, at most."""
+"""The maximum number of operands to try."""
 
 VARIED: tuple[dict[str, Any], ...] = (
     {"feed": "transposed"}, {"dynamic": True}, {"feed": "part"}, {"feed": "expanded"}, {"end": 1, "dynamic": True}, {"end": 1},
     {"feed": "transposed", "end": 1}, {"feed": "buffer", "end": 3}, {"end": 2}, {"feed": "tied", "end": 5},
 )  # fmt: skip
-"""One other choice for a second small program of each pattern, in turn."""
+"""Alternating choices for a second small program of each pattern."""
 
 NOTHING = Program.of({"": Graph((), (), ())})
 
 SECONDS = 10.0
-"""Time to look for smaller programs."""
+"""The time for shrinking."""
 
 ADVICE = (
     "Pass operands for its variables, operands=lambda draw: (torch.ones(2, 3), ...), or programs that it rewrites,\n"
-    "programs=[(program, args)]; numbers of a tensor are kept, and change places from call to call."
+    "programs=[(program, args)]; numbers of a tensor are kept and permuted between calls."
 )
 
 
@@ -100,9 +100,9 @@ class _MemoryMachine(TensorMachine):
         return self.met.setdefault(storage_key(saved), len(self.met))
 
 
-@law("results share memory with one another, with inputs and with state where they did")
+@law("results share memory with each other, with inputs and with state as before")
 def memory(transform: Transform, case: Case) -> list[str]:
-    """List the results that share other memory than before."""
+    """List the results whose shared memory changed."""
     result = transform(case.program)
     with seeded(0), torch.no_grad():
         given, expected = (evaluate(program, case.calls, _MemoryMachine()) for program in (result, case.program))
@@ -113,7 +113,7 @@ def memory(transform: Transform, case: Case) -> list[str]:
 
 @law("the fake values are those that the operators compute")
 def inferred(transform: Transform, case: Case) -> list[str]:
-    """List the values of the result that are not those that their operators compute."""
+    """List the fake values that differ from the inferred ones."""
     if verify(case.program, infer=True):
         return []
     return [str(violation) for violation in verify(transform(case.program), infer=True)]
@@ -125,10 +125,10 @@ BY_RESULT: tuple[Law, ...] = (
     _GENERIC["valid"], _GENERIC["meaning"], memory, _GENERIC["effects"], _GENERIC["idempotent"], inferred, said_values,
     _GENERIC["no-op"], _GENERIC["frame"], _GENERIC["state"], _GENERIC["text"], provenance, made_of_all,
 )  # fmt: skip
-"""Laws about the result of one application, and of one more on that."""
+"""Laws about the results of one and two applications."""
 
 RULE_LAWS: tuple[Law, ...] = (*BY_RESULT, *[each for each in GENERIC if each not in BY_RESULT], *FUEL)
-"""The laws of every rule: those of every transformation, shared memory as before, right fake values."""
+"""The laws of every rule: the generic laws, unchanged shared memory, right fake values."""
 
 
 def remembering(transform: Transform) -> Transform:
@@ -156,7 +156,7 @@ def for_rule(laws: Sequence[Law], *, once: bool, changes_state: bool) -> tuple[L
 
     Args:
         laws: the laws to choose from.
-        once: whether the rule does not match its own results in one call, but does in the next.
+        once: whether the rule matches its own results in the next call only.
         changes_state: whether the rule adds or drops state.
 
     >>> [each.name for each in RULE_LAWS if each not in for_rule(RULE_LAWS, once=True, changes_state=True)]
@@ -167,7 +167,7 @@ def for_rule(laws: Sequence[Law], *, once: bool, changes_state: bool) -> tuple[L
 
 
 def on_state_of_both(case: Case, transform: Transform) -> Case:
-    """Return a case that compares only the state that a rule neither adds nor drops."""
+    """Return a case that ignores state that a rule adds or drops."""
     kept: list[frozenset[str]] = []
 
     def meaning(program: Program, **options: Any) -> Meaning:
@@ -195,9 +195,9 @@ class RuleReport:
     drawn: int
     """Programs drawn around the pattern."""
     matched: int
-    """Those in which the rule was applied."""
+    """Programs in which the rule was applied."""
     matches: int
-    """Applications in all of them."""
+    """Applications in all programs."""
     near: int = 0
     """Programs with one other literal in each pattern."""
     near_matched: int = 0
@@ -235,7 +235,7 @@ def check_rule(
         laws: the laws to test; see ``purefx.laws.rules.RULE_LAWS``.
         examples: the number of programs to draw; by default 50, times the factor of the hypothesis profile.  With ``programs`` it
             may be 0.
-        seed: draws other programs; by default always the same ones, or others each time if the profile says so.
+        seed: selects the programs; by default always the same ones, unless the profile draws new ones each time.
         operands: values for the variables of the pattern, if the search finds none or too many: a hypothesis strategy of tuples,
             or a function of ``draw`` that returns one; tensors and literals in the order of the variables.  For a set, a dict of
             these by the name of the rule.
@@ -244,7 +244,7 @@ def check_rule(
         rtol: relative tolerance of floating point numbers; by default they are compared bit by bit.
         atol: absolute tolerance.
         finite: leave out infinities and NaN, and computed operands whose square is infinite.
-        changes_state: the rule may add and drop state; then only the state that exists before and after is compared.
+        changes_state: whether the rule may add and drop state; then only common state is compared.
 
     Returns:
         The number of programs in which the rule matched, if all laws hold.
@@ -284,8 +284,8 @@ def check_rule(
         options = {"number": number, "operands": by_name.get(each.rule.name), "finite": finite, "exact": not limits}
         each.search(wanted, options)
     if any(not each.hits for each in found):
-        told = "\n".join([each.explained() for each in found if not each.hits])
-        raise NothingChecked(f"{told}\nso the laws would not be tested. {ADVICE}")
+        reasons = "\n".join([each.explained() for each in found if not each.hits])
+        raise NothingChecked(f"{reasons}\nso the laws would not be tested. {ADVICE}")
     yours = [prepared(case) for case in own]
     test(yours, ASKED_ALL)
     plain = sorted([pair for each in found for pair in each.plain], key=lambda pair: pair[0].size)
@@ -297,7 +297,7 @@ def check_rule(
         source = Source(made, count, number, limits, LONGEST, seconds=SECONDS)
         drawn = source.cases()
         if 2 * sum(did(transform, case.program) > 0 for case in drawn) < len(drawn):
-            # Programs of one run are similar, so a second one is drawn before the rule counts as not matching.
+            # Programs of one run are similar, so draw a second one before the rule counts as not matching.
             drawn += evolve(source, count=max(count, LEAST), number=number + 1).cases()
         test(drawn, ASKED_ALL, source)
         source = evolve(source, strategy=missed, count=-(-count // NEAR))
@@ -312,7 +312,7 @@ def _checked(
     rule: Any, laws: Any, examples: Any, programs: Any, operands: Any, limits: Tolerance
 ) -> tuple[tuple[Law, ...], list[Case], list[Any]]:
     if not callable(rule):
-        raise WrongQuestion(f"check_rule takes a rule, px.rule(...), and not a {type(rule).__name__}")
+        raise WrongQuestion(f"check_rule takes a rule, px.rule(...), not a {type(rule).__name__}")
     ways = operands.values() if isinstance(operands, Mapping) else (operands,)
     if not all(each is None or callable(each) or isinstance(each, st.SearchStrategy) for each in ways):
         raise WrongQuestion(
@@ -325,7 +325,7 @@ def _checked(
     rules = [each for each in getattr(rule, "rules", (rule,)) if is_drawable(each)]
     if not rules and not own:
         raise WrongQuestion(
-            f"{name_of(rule)} has no pattern to draw programs around; pass some that it rewrites, as programs=[(program, args)]"
+            f"{name_of(rule)} has no pattern to draw programs around; pass some that it matches, as programs=[(program, args)]"
         )
     return asked, own, rules
 
@@ -335,7 +335,7 @@ def _checked(
 
 @define
 class Found:
-    """The instances of the pattern of a rule, by whether the rule matches there."""
+    """The matching and other instances of the pattern of a rule."""
 
     rule: Any
     hits: list[Instance] = field(factory=list)
@@ -369,7 +369,7 @@ class Found:
         self.plain += [(instance, each) for each in (drawn, varied) if each is not None]
 
     def _from_state(self, instance: Instance) -> Iterator[Instance]:
-        # The instance with as few operands from the state, or constant, as the rule needs to match.
+        # The instance with as few state or constant operands as the rule needs.
         for kind in ("from_state", "constants"):
             names = frozenset([name for name, _ in instance.leaves])
             if self._matches(instance, kind, names):
@@ -383,25 +383,25 @@ class Found:
 
     @property
     def pool(self) -> list[Instance]:
-        """The instances to draw from, the simplest first; the rule matches on most of them."""
+        """The instances to draw from, the simplest first; most of them match."""
         hits, misses = (sorted(each, key=lambda one: one.size) for each in (self.hits, self.misses))
         if any(role(each) == "through" for each in self.rule.pattern.parts):
-            # The first is drawn most often; it should have a view or a cast.
+            # The first is drawn most often, so prefer one with a view or a cast.
             least = min([len(one.nodes) for one in hits], default=0)
             hits.sort(key=lambda one: len(one.nodes) == least)
         return [*hits, *misses[: len(hits) // 5]]
 
     def explained(self) -> str:
-        """Return why the rule matches on no operands."""
+        """Return why the rule does not match on any operands."""
         name = self.rule.name
         if not self.misses:
-            return f"{name}: none of {self.tried} ways to choose its variables ran"
+            return f"{name}: the pattern raised on all {self.tried} operands that were tried"
         first = min(self.misses, key=lambda one: one.size)
         operators = ", ".join([node.do.name for node in first.nodes if type(node.do) is Op])
-        why = "its condition (where=) held for none of them" if self.rule.where else f"it looks for {self.rule.pattern!r}"
+        why = "its condition (where=) was false for all" if self.rule.where else f"it looks for {self.rule.pattern!r}"
         return (
-            f"{name} ran on {len(self.misses)} operands and matched on none; {why}. "
-            f"On {first!r} torch makes {operators} of the pattern"
+            f"{name} ran on {len(self.misses)} operands and did not match; {why}. "
+            f"On {first!r} torch traces the pattern to {operators}"
         )
 
 
@@ -418,13 +418,13 @@ def _case(drawn: Drawn | None, prepared: Any) -> Case | None:
 
 
 def case_of_drawn(drawn: Drawn) -> Case | None:
-    """Return the case of a program around patterns; None if it does not run, or its sizes are not those of its values."""
+    """Return the case of a program around patterns; None if it does not run, or its sizes are wrong."""
     case = case_with_calls(drawn.program, drawn.calls, seed=drawn.variant)
     try:
         case.meaning(case.program)
-    except Exception:  # noqa: BLE001  a later call may be refused
+    except Exception:  # noqa: BLE001  a later call may fail
         return None
-    # The number of chunks of a growing size changes from call to call: the exporter would not write such a program.
+    # The number of chunks of a growing size varies between calls: exporters do not write such programs.
     grows = bool(drawn.program.constraints.ranges)
     return None if grows and false_values(case.program, case.calls) else case
 
@@ -432,7 +432,7 @@ def case_of_drawn(drawn: Drawn) -> Case | None:
 def _broken(
     transform: Transform, laws: Sequence[Law], cases: Sequence[Case], most: int, source: Source | None
 ) -> LawBroken | None:  # fmt: skip
-    # Laws of one application are tested on all cases, the others on those with the most matches.
+    # Test laws of one application on all cases, the others on the cases with the most matches.
     quick = [law for law in laws if law in BY_RESULT]
     error = broken(remembering(transform), quick, cases, source)
     if error is None:
@@ -442,13 +442,13 @@ def _broken(
 
 
 def did(transform: Any, program: Program) -> int:
-    """Return how often a rule is applied to a program; 1 if it raises, so that the laws are tested there."""
+    """Return the number of applications of a rule to a program; 1 if it raises, so that the laws are tested."""
     try:
         if not hasattr(transform, "spend"):
             return int(transform(program) is not program)
         fuel = Fuel(1 << 30)
         transform.spend(program, fuel)
-    except Exception:  # noqa: BLE001  whatever the rule raises
+    except Exception:  # noqa: BLE001  rules raise any exceptions
         return 1
     return fuel.burnt
 
@@ -473,10 +473,8 @@ def _check_enough(report: RuleReport, rules: Sequence[Any], found: Sequence[Foun
         tried = "; ".join([f"{each.rule.name} on {', '.join(map(repr, each.pool[:4]))}" for each in found])
         raise NothingChecked(
             f"{report.name} matched in {report.matched} of {report.drawn} programs that were drawn around it, less than half, so "
-            f"little was checked.\nTried were {tried} ...\n{ADVICE}"
+            f"little was checked.\nTried: {tried} ...\n{ADVICE}"
         )
     never = [each.name for each in rules if report.drawn and not report.by_rule.get(each.name)]
     if never:
-        raise NothingChecked(
-            f"{', '.join(never)} never matched beside the other rules of {report.name}: they match first. {ADVICE}"
-        )
+        raise NothingChecked(f"{', '.join(never)} never matched because other rules of {report.name} match first. {ADVICE}")

@@ -1,6 +1,6 @@
-"""``Instance``: a pattern traced by torch on some operands; and the same with one thing changed.
+"""``Instance``: a pattern traced by torch on some operands; and its near misses.
 
-torch's tracer runs the function that the user wrote, as the exporter would; how the rule reads its own pattern does not matter.
+torch's tracer runs the user's function, as the exporter does, independently of the matcher.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GIVEN = 40
 COARSE = (torch.float16, torch.bfloat16)
 
 IRRELEVANT = ("device", "layout", "memory_format", "pin_memory", "generator", "non_blocking", "copy", "requires_grad")
-"""Parameters that no pattern is about."""
+"""Parameters that patterns ignore."""
 
 OF_NONE: Mapping[str, Any] = {"Optional[int]": 0, "Optional[float]": 0.5, "Optional[number]": 0.5, "Optional[str]": "floor"}
 """The value that replaces None, by the type of the parameter."""
@@ -59,9 +59,9 @@ class Instance:
     results: tuple[str, ...]
     variables: tuple[str, ...] = ()
     from_state: frozenset[str] = frozenset()
-    """Tensors that must be read from the state: the rule looks at their contents."""
+    """Tensors that must be read from the state: the rule reads their contents."""
     constants: frozenset[str] = frozenset()
-    """Tensors that must be constants: those of the pattern, or the rule asks for constants."""
+    """Tensors that must be constants: of the pattern, or required by the rule."""
 
     def __repr__(self) -> str:
         shown = [f"{name}={one!r}" for name, one in zip(self.variables, self.operands, strict=False)]
@@ -69,7 +69,7 @@ class Instance:
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """The sort key: the simplest instance has the least."""
+        """The sort key; the simplest instance has the smallest."""
         floats = all(one.value.dtype is torch.float32 for _, one in self.leaves)
         return (not floats, sum(one.value.numel() for _, one in self.leaves), sum(one.value.dim() for _, one in self.leaves))
 
@@ -77,10 +77,10 @@ class Instance:
 def instance_of(
     pattern: Callable[..., Any], operands: Assignment, *, rule: str, variables: tuple[str, ...] = ()
 ) -> Instance | None:
-    """Trace a pattern on operands; return None if it does not run there, or returns no tensor.
+    """Trace a pattern on operands; return None if it raises or does not return tensors.
 
     Args:
-        pattern: the function that the rule was written as.
+        pattern: the function of the rule.
         operands: the values of its variables.
         rule: the name of the rule.
         variables: their names.
@@ -93,7 +93,7 @@ def instance_of(
     try:
         with quiet():
             program = import_fx(make_fx(computed, pre_dispatch=True)(*[one.at(0) for one in leaves]))
-    except Exception:  # noqa: BLE001  whatever torch or its tracer have against it
+    except Exception:  # noqa: BLE001  torch and its tracer raise any exceptions
         return None
     output = program.main.output
     results = tuple([each.name for each in (output if type(output) is tuple else (output,)) if type(each) is Ref])
@@ -122,14 +122,14 @@ def is_drawable(rule: Any) -> bool:
 def instances(
     rule: Any, *, number: int, operands: Any = None, finite: bool = False, exact: bool = True
 ) -> Iterator[Instance | None]:
-    """Iterate over distinct instances of the pattern of a rule; None for each attempt that did not run.
+    """Iterate over distinct instances of the pattern of a rule; None for each failed attempt.
 
     Args:
         rule: a rule with a pattern.
         number: the seed.
-        operands: the user's: a strategy of tuples, or a function of ``draw`` that returns one; by default they are searched.
+        operands: a strategy of tuples, or a function of ``draw`` that returns one; by default they are searched.
         finite: whether to leave out infinities and NaN.
-        exact: whether results are compared bit by bit; a tolerance is for single precision, so coarser types are left out.
+        exact: whether results are compared bit by bit; otherwise types coarser than single precision are left out.
 
     >>> import purefx as px
     >>> next(each for each in instances(px.rule(lambda x: torch.relu(x)), number=0) if each)
@@ -152,7 +152,7 @@ Drawn = Iterator[tuple[Callable[..., Any], Assignment | None]]
 
 
 def _searched(rule: Any, number: int) -> Drawn:
-    # The alternatives of a pattern take turns.
+    # Alternate between the alternatives of a pattern.
     sources = [(function, assignments(way, number=number + place)) for place, (way, function) in enumerate(ways_of(rule))]
     for _, (pattern, source) in zip(range(ATTEMPTS), cycle(sources), strict=False):
         with quiet():
@@ -166,7 +166,7 @@ def _given(rule: Any, operands: Any, number: int) -> Drawn:
     with quiet():
         drawn = examples_of(operands, GIVEN, number, longest=GIVEN)
     patterns = [function for _, function in ways_of(rule)]
-    for start in range(len(patterns)):  # each pattern in turn, and in the end each on all that was drawn
+    for start in range(len(patterns)):  # each pattern in turn, finally each on all drawn operands
         for place, values in enumerate(drawn):
             yield patterns[(start + place) % len(patterns)], _assignment(rule, values)
 
@@ -210,7 +210,7 @@ def changed(instance: Instance, place: int) -> Instance | None:
 
     Args:
         instance: a pattern on operands.
-        place: selects what is changed.
+        place: selects the change.
 
     >>> from .operands import Operand
     >>> found = instance_of(lambda x: x.transpose(0, 1), [Operand(torch.ones(2, 2))], rule="r")
@@ -227,7 +227,7 @@ def changed(instance: Instance, place: int) -> Instance | None:
 def _with_other_literals(instance: Instance) -> Iterator[Instance]:
     for number, node in enumerate(instance.nodes):
         parameters = parameters_of(node.do.target) if type(node.do) is Op and isinstance(node.do.target, OpOverload) else ()
-        # Arguments that were left out too: a pass that drops one is right as long as all of them have their defaults.
+        # Change omitted arguments too: a pass that ignores one is only right for the default.
         given = dict(node.kwargs)
         left_out = [one for one in parameters[len(node.args) :] if one.name in given or one.has_default]
         for position, arg in enumerate(node.args):
@@ -250,7 +250,7 @@ def _other_values(parameter: Parameter, value: Any) -> list[Arg]:
 
 
 def _with_other_operands(instance: Instance) -> Iterator[Instance]:
-    # The last use of a tensor that is used more than once becomes another tensor like it.
+    # Replace the last of several uses of a tensor by another tensor with the same type.
     for name, operand in instance.leaves:
         uses = [
             (number, position)

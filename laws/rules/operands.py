@@ -1,8 +1,8 @@
 """Draw operands for the variables of a rule by running its operators on small tensors.
 
 The operators of a pattern run in order. A variable is drawn at the first operator that uses it, and drawn again if the operator
-raises. The contents of an ``Operand`` depend only on its dtype, sizes and the number of the call. In the last call some are
-infinite, NaN, or the limits of integers.
+raises. The contents of an ``Operand`` depend only on its dtype, sizes and the call number; the last call has infinities, NaN
+and the limits of integers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..purity import seeded
 __all__ = ["CALLS", "Assignment", "Operand", "Way", "assignments", "leaves_of", "only_finite", "quiet", "ways_of", "with_leaves"]
 
 CALLS = 3
-"""Consecutive calls of each program, with different contents each time."""
+"""The number of consecutive calls of each program, each with different contents."""
 
 ORDINARY = (1.0, -2.0, 0.0, 0.5, -1.0, 3.0, -0.25, 2.0, -3.0)
 SPECIAL = (float("inf"), -0.0, -1.0, float("nan"), 4096.0, float("-inf"), 0.5, 0.0, -2.0)
@@ -47,7 +47,7 @@ class Operand:
 
     value: Any
     style: str = "signed"
-    """The contents of a tensor: ``"signed"``, ``"few"``, ``"between"``; ``"given"`` rolls its contents from call to call,
+    """The contents of a tensor: ``"signed"``, ``"few"``, ``"between"``; ``"given"`` rolls its contents between calls,
     ``"held"`` keeps them."""
     finite: bool = False
     """Whether to leave out infinities and NaN."""
@@ -67,8 +67,8 @@ class Operand:
         """Return the tensor for a call.
 
         Args:
-            call: the number of the call; the last one has unusual numbers.
-            index: of the operand, so that two operands differ.
+            call: the number of the call; the last one has special numbers.
+            index: of the operand, so that operands differ.
         """
         like = self.value
         if self.style == "held":
@@ -171,7 +171,7 @@ class Way:
 
     pattern: Pattern
     chosen: Mapping[Any, Any] = {}
-    """The number of the alternative by part; the steps by chain."""
+    """The number of the alternative of each part; the steps of each chain."""
 
     def __call__(self, *values: Any) -> Any:
         """Run the pattern."""
@@ -277,11 +277,11 @@ def chain_of(part: fx.Node) -> Any:
 
 
 WAYS = 12
-"""Combinations of alternatives that are tried."""
+"""The maximum number of combinations of alternatives."""
 
 
 def ways_of(rule: Any) -> list[tuple[Way, Callable[..., Any]]]:
-    """Return the ways to choose among the alternatives of a rule, each with a function that computes it on tensors.
+    """Return the choices among the alternatives of a rule, each with a function that computes it on tensors.
 
     Args:
         rule: a rule.
@@ -301,7 +301,7 @@ def ways_of(rule: Any) -> list[tuple[Way, Callable[..., Any]]]:
     if not several:
         return [(Way(rule.pattern), rule.written)]
     # First each alternative once, then any combination of them.
-    draw, longest = random.Random(0), max(map(len, several.values()))  # noqa: S311  no secret
+    draw, longest = random.Random(0), max(map(len, several.values()))  # noqa: S311  not secret
     found: dict[Any, Way] = {}
     for turn in range(4 * WAYS):
         is_first = turn < longest
@@ -324,7 +324,7 @@ DTYPES = (
     (torch.float32,) * 8 + (torch.float64,) * 2 + (torch.int64,) * 3
     + (torch.float16, torch.bfloat16, torch.int32, torch.int8, torch.uint8, torch.bool)
 )  # fmt: skip
-"""Types of the first tensor. Complex types are left out: the sign of a complex zero depends on strides, so hardly any rule is
+"""Types of the first tensor. Complex types are left out: the sign of a complex zero depends on strides, so few rules are
 bitwise right on them; pass ``operands`` to test them."""
 
 LITERALS: dict[str, tuple[Any, ...]] = {
@@ -338,14 +338,14 @@ LITERALS: dict[str, tuple[Any, ...]] = {
 }
 
 HINTS = {"mask": "mask", "attn_mask": "mask", "condition": "mask", "indices": "index", "index": "index", "target": "index"}
-"""Names of parameters that take boolean tensors, or indices."""
+"""Names of parameters that accept boolean tensors, or indices."""
 
 TRIES = 24
-"""Candidates for the variables of one operator before the attempt ends."""
+"""The number of candidates for the variables of one operator in an attempt."""
 
 
 def _candidate(draw: random.Random, kinds: Sequence[str], near: Sequence[torch.Tensor], tensors: float) -> Any:
-    # `tensors` is the share of tensors where an operator takes something else too.
+    # `tensors` is the share of tensors if an operator accepts other types too.
     known = [kind for kind in kinds if kind in LITERALS or kind in ("Tensor", "List[Tensor]", "List[int]")]
     plain = [kind for kind in known if kind != "None"]
     if not plain or ("None" in known and draw.random() < 0.25):
@@ -364,7 +364,7 @@ def _candidate(draw: random.Random, kinds: Sequence[str], near: Sequence[torch.T
 
 
 def _tensor(draw: random.Random, near: Sequence[torch.Tensor], hint: str = "") -> Operand:
-    if near and draw.random() < 0.35:  # like the last, as scale, shift, mean and variance are
+    if near and draw.random() < 0.35:  # like the last one, for scale, shift, mean and variance
         shape, dtype = tuple(near[-1].shape), near[-1].dtype
     elif near:
         other = draw.choice(near)
@@ -376,11 +376,11 @@ def _tensor(draw: random.Random, near: Sequence[torch.Tensor], hint: str = "") -
     is_signed = draw.random() < (0.85 if dtype.is_floating_point else 0.5) and hint != "index"
     style = "signed" if is_signed else "between" if dtype.is_floating_point else "few"
     found = Operand(torch.empty(shape, dtype=dtype), style)
-    return Operand(found.at(0), style, finite=dtype is torch.bfloat16)  # the strides decide about the sign of NaN
+    return Operand(found.at(0), style, finite=dtype is torch.bfloat16)  # the sign of NaN depends on strides
 
 
 def _related(shape: tuple[int, ...], draw: random.Random) -> list[tuple[int, ...]]:
-    # Common shapes beside a tensor: the same, a row, a column, one that broadcasts, a weight.
+    # Common shapes beside a tensor: the same, a row, a column, a broadcastable one, a weight.
     number = draw.randint(1, 5)
     found: list[tuple[int, ...]] = [shape, shape, shape, (), draw.choice(SHAPES)]
     if shape:
@@ -394,7 +394,7 @@ def _related(shape: tuple[int, ...], draw: random.Random) -> list[tuple[int, ...
 
 
 def _sizes(draw: random.Random, shape: list[int]) -> list[int]:
-    # Sizes to reshape or expand to, dimensions, permutations of them, strides and kernels.
+    # Sizes for reshape and expand, dimensions, permutations, strides and kernels.
     count, axes = len(shape), list(range(len(shape)))
     found = [shape, [-1], [math.prod(shape)], shape[::-1], [1, *shape], [2, *shape], shape[-1:], shape[-1:], shape[-2:]]
     found += [axes[::-1], axes[:1], [-1], [-1, -2], [1], [2], [0], [*shape[:-2], -1], [*shape[:-1], 1, *shape[-1:]]]
@@ -403,7 +403,7 @@ def _sizes(draw: random.Random, shape: list[int]) -> list[int]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Run operators without gradients and warnings, and keep torch's random numbers.
+    """Run operators without gradients and warnings, and keep torch's random state.
 
     >>> with quiet():
     ...     torch.rand(2).requires_grad
@@ -415,7 +415,7 @@ def quiet() -> Iterator[None]:
 
 
 def assignments(way: Way, *, number: int = 0) -> Iterator[Assignment | None]:
-    """Iterate over operands for the variables, without an end; None for an attempt that failed.
+    """Iterate endlessly over operands for the variables; None for a failed attempt.
 
     Args:
         way: a pattern.
@@ -425,7 +425,7 @@ def assignments(way: Way, *, number: int = 0) -> Iterator[Assignment | None]:
     >>> len(next(each for each in found if each is not None))
     2
     """
-    draw, seen = random.Random(number), set[fx.Node]()  # noqa: S311  no secret
+    draw, seen = random.Random(number), set[fx.Node]()  # noqa: S311  not secret
     steps: list[tuple[fx.Node, list[tuple[str, list[str]]]]] = []
     for part in way.operators:
         new = [variable for variable in way.variables(part) if variable not in seen]
@@ -452,11 +452,11 @@ def _attempt(draw: random.Random, way: Way, steps: Sequence[tuple[fx.Node, list[
             values = dict(zip(trial, _mapped([*trial.values()], lambda one: one.value), strict=True))
             try:
                 result = way.run(part, {**known, **way.named(values)})
-            except Exception:  # noqa: BLE001, S112  whatever an operator has against its operands
+            except Exception:  # noqa: BLE001, S112  operators raise any exceptions
                 continue
             known |= {**way.named(values), part: result}
             chosen = trial
             break
         else:
             return None
-    return [chosen.get(name, Operand(None)) for name in way.pattern.variables]  # some are in no chosen alternative
+    return [chosen.get(name, Operand(None)) for name in way.pattern.variables]  # some are not in a chosen alternative

@@ -1,6 +1,6 @@
 """Hypothesis strategies that generate programs: ``from purefx.laws.strategies import programs``.
 
-They draw small numbers and return valid programs.  They require the extra ``laws``; the rest of ``purefx.laws`` does not.
+They draw small numbers and return valid programs.  They require the extra ``laws``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``exported_programs``: recipes become exported programs of real aten operators, in the form that the exporter writes."""
+"""``exported_programs``: convert recipes to exported programs of aten operators, in the exporter's format."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ from .recipes import (
 __all__ = ["Exported", "build", "chosen", "exported_programs", "narrowed", "unused"]
 
 FUNCTIONAL = (3, 7)
-"""Styles in which writes are the operators that ``run_decompositions`` makes of them: as the exporter spells them, and strict."""
+"""Functional styles, as after ``run_decompositions``: of the default and of the strict exporter."""
 
 
 def narrowed(recipe: Recipe, barred: frozenset[str]) -> Recipe:
-    """Return a recipe of a program without certain features.
+    """Return a recipe without certain features.
 
     Args:
-        recipe: of any program.
-        barred: the features: "writes" but at the end, "new contents" of inputs and state at all, "random", "effects",
+        recipe: any recipe.
+        barred: the features: "writes" except at the end, all "new contents" of inputs and state, "random", "effects",
             "regions", "training", "views", "dynamic".
 
     >>> recipe = Recipe((), (NodeRecipe(14, 0, 0),), (), 0, 0, True)
@@ -86,11 +86,11 @@ def _narrowed(item: ItemRecipe, kinds: tuple[int, ...]) -> ItemRecipe:
 OUTPUT_LITERALS = (None, 3, 0.5, True, "text")
 
 DEAD = 6
-"""One in so many unused values stays dead."""
+"""The number of unused values per value that stays dead."""
 
 
 def _outputs(flow: Flow, drawn: Sequence[OutputRecipe]) -> tuple[list[tuple[Any, OutputSpec]], Any]:
-    # The results with their specs, and the pytree of the user's.
+    # The results with their specs, and the pytree of user outputs.
     results: dict[object, tuple[Any, OutputSpec]] = {}
     for given, value in flow.latest.items():
         results.setdefault(given.memory, _mutation(given, value))
@@ -98,7 +98,7 @@ def _outputs(flow: Flow, drawn: Sequence[OutputRecipe]) -> tuple[list[tuple[Any,
     for output in drawn or (OutputRecipe(0, 0),):
         target = flow.given[output.value % len(flow.given)]
         contents = flow.same(output.value, target) if output.kind == OWN_CONTENTS and target.is_writable else None
-        # The verifier of torch knows mutations by the value's name: one value is the new contents of one tensor.
+        # torch's verifier identifies mutations by value name, so a value can be the new contents of one tensor only.
         used = {value for value, _ in results.values()}
         if contents is not None and target.memory not in results and contents.node not in used:
             results[target.memory] = _mutation(target, contents)
@@ -111,7 +111,7 @@ def _outputs(flow: Flow, drawn: Sequence[OutputRecipe]) -> tuple[list[tuple[Any,
 
 
 def unused(flow: Flow) -> list[Value]:
-    """Return most of the unused values; the others stay dead, as there is dead code in exported programs."""
+    """Return most of the unused values; the others stay as dead code, which exported programs have."""
     return [value for number, value in enumerate(flow.values) if not flow.is_used(value) and number % DEAD != DEAD - 1]
 
 
@@ -128,7 +128,7 @@ def _user(found: Any) -> tuple[Any, OutputSpec]:
 
 
 def chosen(flow: Flow, output: OutputRecipe) -> Any:
-    """Return the result that was drawn: a value, an input, a size, or a literal."""
+    """Return the drawn result: a value, an input, a size, or a literal."""
     if output.kind == 6:
         return OUTPUT_LITERALS[output.value % len(OUTPUT_LITERALS)]
     if output.kind == 7:
@@ -199,9 +199,9 @@ class Exported(PrintedWhole):
 
     ep: ExportedProgram = field(repr=False)
     calls: tuple[tuple[Any, ...], ...] = field(repr=False)
-    """In each call other numbers, and other sizes where they are dynamic."""
+    """The leaves of each call, with different numbers and dynamic sizes."""
     recipe: Recipe
-    """What was drawn."""
+    """The recipe."""
 
 
 @cache
@@ -209,7 +209,7 @@ def exported_programs(barred: frozenset[str] = frozenset()) -> st.SearchStrategy
     """Return a strategy of exported programs, which shrink by dropping module calls.
 
     Args:
-        barred: features that programs do not have; see ``narrowed``.
+        barred: features to exclude; see ``narrowed``.
 
     The program is new, but its tensors and fake values are shared: do not write to them.
 

@@ -1,6 +1,6 @@
-"""``Flow``: a graph that is written while its nodes are chosen, and the ``Kind`` of each of its values.
+"""``Flow``: a graph under construction, and the ``Kind`` of each of its values.
 
-A kind is a fake value: the exporter knows it without computing anything.  A flow writes an fx graph; subclasses run the nodes or
+A kind is a fake value, known without computation.  A flow writes an fx graph; subclasses run the nodes or
 write a program of toy operators.
 """
 
@@ -39,7 +39,7 @@ __all__ = [
 
 @frozen(eq=False)
 class Kind:
-    """The fake value of a node, and the properties that the menu looks at.
+    """The fake value of a node, and the properties that the menu reads.
 
     >>> tensor_kind(torch.float32, 3, 4).dims
     ('3', '4')
@@ -52,11 +52,11 @@ class Kind:
     dtype: torch.dtype | None = None
     """None for a number."""
     is_plain: bool = True
-    """No two elements share memory, so that it can be written."""
+    """Whether its elements do not overlap, so that it can be written."""
     is_contiguous: bool = True
 
     def __deepcopy__(self, memo: Any) -> Kind:
-        return self  # all fake values are in one mode
+        return self  # all fake values have one mode
 
 
 REFUSED = Kind("refused", None)
@@ -65,13 +65,13 @@ REFUSED = Kind("refused", None)
 
 @cache
 def fake_mode() -> Any:
-    """Return the mode that all fake values live in."""
+    """Return the mode of all fake values."""
     return FakeTensorMode(shape_env=ShapeEnv(), static_shapes=False)
 
 
 @cache
 def size() -> torch.SymInt:
-    """Return the one dynamic size, which is called as the exporter calls it."""
+    """Return the only dynamic size, with the exporter's name."""
     return fake_mode().from_tensor(torch.empty(7), static_shapes=False).shape[0]
 
 
@@ -93,8 +93,8 @@ def tensor_kind(dtype: torch.dtype, *sizes: Any, requires_grad: bool = False) ->
 
 
 @cache
-def nth_fake(kind: Kind, number: int, is_body: bool) -> Any:  # noqa: ARG001, FBT001  bodies and roots have others
-    """Return one of the fake values of a kind, each in memory of its own."""
+def nth_fake(kind: Kind, number: int, is_body: bool) -> Any:  # noqa: ARG001, FBT001  a cache key
+    """Return one of the fake values of a kind, each with separate memory."""
     like = kind.val
     with fake_mode() as mode, mode.shape_env.error_on_new_guards():
         return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, requires_grad=like.requires_grad)
@@ -120,12 +120,12 @@ _INFERRED: dict[object, Any] = {}
 
 
 def infer(target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Return the kind of an operator's result: a tuple of kinds for several, None for none, ``REFUSED`` for an error.
+    """Return the kind of an operator's result: a tuple for several results, None without one, ``REFUSED`` for an error.
 
     Args:
         target: the operator.
-        args: kinds in place of values; literals.
-        kwargs: the same by name.
+        args: kinds of values, and literals.
+        kwargs: keyword arguments.
 
     >>> infer(torch.ops.aten.add.Tensor, (tensor_kind(torch.float32, 3, 4), tensor_kind(torch.int64, 4)), {}).dims
     ('3', '4')
@@ -139,11 +139,11 @@ def infer(target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
 
 
 def _inferred(target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    # First on meta tensors of plain sizes: torch logs the errors of fake tensors, and installs guards on symbolic sizes.
+    # Use meta tensors of plain sizes first: torch logs errors of fake tensors, and installs guards on symbolic sizes.
     try:
         with torch.no_grad():
             target(*_each(args, Kind, _sample), **_each(kwargs, Kind, _sample))
-        # A guard would hold for all programs, which share the one dynamic size.
+        # A guard would affect all programs, which share the dynamic size.
         with fake_mode() as mode, mode.shape_env.error_on_new_guards(), torch.no_grad():
             result = target(*_each(args, Kind, attrgetter("val")), **_each(kwargs, Kind, attrgetter("val")))
     except (RuntimeError, TypeError, ValueError, IndexError):
@@ -171,7 +171,7 @@ def _plain(value: Any) -> Any:
 
 
 def combine(left: Kind, right: Kind) -> bool:
-    """Return whether two kinds can be broadcast together without asking about a symbolic size.
+    """Return whether two kinds can be broadcast together without comparing symbolic sizes.
 
     >>> combine(tensor_kind(torch.float32, 3, 4), tensor_kind(torch.float32, 4))
     True
@@ -186,36 +186,36 @@ TOKEN = tensor_kind(torch.float32, 0)
 
 
 Frames = tuple[tuple[str, int], ...]
-"""The module calls that a node is in: path and call number, the outermost first."""
+"""The module calls around a node: path and call number, the outermost first."""
 
 
 @frozen(eq=False)
 class Value:
-    """A node's result, and the memory it lives in: values of one memory may overlap."""
+    """A node's result, and its memory: values of one memory may overlap."""
 
     node: Any
-    """The node that makes it; the tensor itself in a flow that runs."""
+    """Its node; in a running flow, the tensor."""
     kind: Kind
     memory: object
     slot: str | None = None
-    """The state that it is."""
+    """Its state, if it is one."""
     is_writable: bool = True
-    """Parameters and constants are not written, nor are values that the operators of a region may not touch."""
+    """Whether it may be written; parameters, constants and values outside a region may not."""
 
 
 @frozen
 class Style:
-    """How the exporter was called."""
+    """The options of the exporter."""
 
     is_functional: bool
     """After ``run_decompositions``: new contents are returned, and ordered operators pass a token."""
     is_strict: bool
-    """Stacks are keyed by numbers."""
+    """Whether stacks are keyed by numbers."""
 
 
 @cache
 def stack_meta(frames: Frames, *, is_strict: bool) -> dict[str, tuple[str, str]]:
-    """Return the ``nn_module_stack`` of module calls, keyed as the exporter keys it.
+    """Return the ``nn_module_stack`` of module calls with the exporter's keys.
 
     >>> stack_meta((("a", 0), ("a.c", 1)), is_strict=False)
     {'L__self__': ('', 'toy.Root'), 'L__self__a': ('a', 'toy.A'), 'L__self__a.c@1': ('a.c', 'toy.C')}
@@ -228,7 +228,7 @@ def stack_meta(frames: Frames, *, is_strict: bool) -> dict[str, tuple[str, str]]
 
 
 class Flow:
-    """The values that exist so far, and the graph that they are written to."""
+    """The values so far, and their graph."""
 
     def __init__(self, graph: torch.fx.Graph, style: Style, *, is_body: bool = False) -> None:
         self.graph = graph
@@ -247,10 +247,10 @@ class Flow:
         """The bodies of higher-order operators, by attribute."""
         self.token: torch.fx.Node | None = None
         self.fakes: Counter[str] = Counter()
-        """How many fake values of each kind are in use: each node of an exported graph has its own."""
+        """The number of used fake values of each kind: each node of an exported graph has a separate one."""
 
     def fake(self, kind: Any) -> Any:
-        """Return an unused fake value of a kind; numbers and None are returned as they are."""
+        """Return an unused fake value of a kind; numbers and None are returned unchanged."""
         if type(kind) is not Kind or kind.dtype is None:
             return kind.val if type(kind) is Kind else kind
         self.fakes[kind.text] += 1
@@ -281,13 +281,13 @@ class Flow:
         raise NotImplementedError
 
     def emit(self, target: Callable[..., Any], *args: Any, of: Value | None = None, **kwargs: Any) -> Any:
-        """Add a node; return its value or a tuple of values, None if it has no result or does not accept its operands.
+        """Add a node; return its value or values, or None if it has no result or refuses its operands.
 
         Args:
             target: the operator.
             args: values and literals; lists of them.
-            of: the value whose memory the result aliases; by default it has its own.
-            kwargs: the same by name.
+            of: the value whose memory the result aliases; by default it has separate memory.
+            kwargs: keyword arguments.
         """
         result = infer(target, _kinds(args), _kinds(kwargs))
         if result is REFUSED:
@@ -298,7 +298,7 @@ class Flow:
         return result and self.parts(made, result, [of] * len(result))
 
     def parts(self, made: torch.fx.Node, kinds: Sequence[Kind], owners: Sequence[Value | None]) -> list[Value]:
-        """Add the projections of a node with several results, each in its own memory or in that of its owner."""
+        """Add the projections of a node with several results, each with separate memory or that of its owner."""
         found: list[Value] = []
         for index, (kind, owner) in enumerate(zip(kinds, owners, strict=True)):
             node = self.node(operator.getitem, (made, index), {}, kind)
@@ -306,7 +306,7 @@ class Flow:
         return found
 
     def node(self, target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> torch.fx.Node:
-        """Add a node with the meta that the exporter writes."""
+        """Add a node with the exporter's meta."""
         made = self.graph.create_node("call_function", target, _nodes(tuple(args)), _nodes(kwargs), name=_name(target))
         made.meta["nn_module_stack"] = stack_meta(self.frames, is_strict=self.style.is_strict)
         made.meta["torch_fn"] = (f"{made.name}_1", f"OpOverload.{made.name}")
@@ -314,7 +314,7 @@ class Flow:
         return made
 
     def body(self, name: str, module: torch.fx.GraphModule) -> Any:
-        """Keep the body of a higher-order operator; return the argument that refers to it."""
+        """Store the body of a higher-order operator; return the argument that refers to it."""
         self.modules[name] = module
         return self.graph.get_attr(name)
 
@@ -323,7 +323,7 @@ class Flow:
         return bool(value.node.users)
 
     def order(self, target: Any, text: str) -> None:
-        """Add an operator whose order can be seen; a functional program threads a token through it."""
+        """Add an operator with observable order; a functional program threads a token through it."""
         if self.token is None:
             self.node(target, (text,), {}, None)
             return
@@ -331,30 +331,30 @@ class Flow:
         self.token = self.node(operator.getitem, (made, 0), {}, TOKEN)
 
     def keep(self, value: Value) -> Value:
-        """Remember a result, so that later nodes choose it."""
+        """Store a result for use by later nodes."""
         if value.kind.dtype is None:
             self.numbers.append(value)
         elif value.kind.dtype is not torch.bool:
-            # Few operators accept truth values; those get them where they are made.
+            # Few operators accept booleans, so these are used where they are made.
             self.values.append(value)
         return value
 
     def value(self, number: int) -> Value:
-        """Return one of the latest results (below 6), or one of the inputs, however many results there are."""
+        """Return one of the latest results (below 6), or one of the inputs."""
         if number < 6 and self.values:
             return self.values[-1 - number % len(self.values)]
         return self.now(self.given[-1 - (number - 6) % len(self.given)])
 
     def like(self, number: int, other: Value) -> Value | None:
-        """Return a value that can be broadcast with another, the one that a number chooses first."""
+        """Return a value that can be broadcast with another, selected by a number."""
         return next((value for value in map(self.value, range(number, number + 12)) if combine(value.kind, other.kind)), None)
 
     def same(self, number: int, other: Value) -> Value | None:
-        """Return a value of the same shape and dtype as another, the one that a number chooses first."""
+        """Return a value of the same shape and dtype as another, selected by a number."""
         return next((value for value in map(self.value, range(number, number + 12)) if value.kind.text == other.kind.text), None)
 
     def own(self, number: int, dims: tuple[str, ...] | None = None) -> Value | None:
-        """Return a piece of state of the module at hand, or of one below it."""
+        """Return a piece of state of the current module, or of one below it."""
         path = self.frames[-1][0] if self.frames else ""
         found = [
             value
@@ -364,11 +364,11 @@ class Flow:
         return self.now(found[number % len(found)]) if found else None
 
     def now(self, given: Value) -> Value:
-        """Return the new contents of an input, if there are any."""
+        """Return the new contents of an input, if any."""
         return self.latest.get(given, given)
 
     def write(self, target: Value, value: Value) -> None:
-        """Note that a functional program has new contents for an input."""
+        """Record new contents of an input in a functional program."""
         for given in self.given:
             if self.now(given) is target and given.is_writable and value.kind.text == given.kind.text:
                 self.latest[given] = value

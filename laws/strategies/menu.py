@@ -1,7 +1,7 @@
 """The menu: each entry adds the operators of one drawn node.
 
-An entry chooses among the values that exist and adds nothing where none fits.  In functional style it adds the operators that
-``run_decompositions`` makes of a write.
+An entry chooses among the present values and does nothing if none fits.  In functional style it replaces writes as
+``run_decompositions`` does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BEHIND_LINEAR = (
     (aten.relu.default, ()), (aten.gelu.default, ()), (aten.softmax.int, (-1,)), (aten.silu.default, ()),
     (aten.layer_norm.default, ([4],)), (aten.relu.default, ()), (aten.dropout.default, (0.5, False)),
 )  # fmt: skip
-"""The operators behind a linear layer in models, which rewrites look for there."""
+"""Operators that often follow a linear layer, where rewrites match them."""
 BY_NUMBER = ((aten.add_.Tensor, aten.add.Tensor), (aten.mul_.Tensor, aten.mul.Tensor), (aten.sub_.Tensor, aten.sub.Tensor))
 BY_VALUE = ((aten.copy_.default, aten.copy.default), *BY_NUMBER[:2])
 RANDOM_WRITES = ((aten.normal_.default, aten.randn_like.default), (aten.uniform_.default, aten.rand_like.default))
@@ -45,9 +45,9 @@ RANDOM = (
     (aten.native_dropout.default, (0.5, True)), (aten.dropout.default, (0.5, False)), (aten.randn_like.default, ()),
     (aten.bernoulli.p, (0.0,)), (aten.native_dropout.default, (0.0, True)),
 )  # fmt: skip
-"""The results of the last two are known before, and they draw all the same."""
+"""The last two draw random numbers although their results are fixed."""
 NORM = ((True, 0.1, 1e-5, False), (False, 0.1, 1e-5, False))
-"""Of ``batch_norm``: whether it updates the running statistics, momentum, epsilon, cudnn."""
+"""Arguments of ``batch_norm``: training, momentum, epsilon, cudnn."""
 ON_CPU = {"device": torch.device("cpu"), "pin_memory": False}
 
 
@@ -72,7 +72,7 @@ def _target(flow: Flow, first: int, second: int) -> Value | None:
 
 def _unary(flow: Flow, first: int, second: int) -> Any:
     a = flow.value(first)
-    # Some operators that accept meta tensors of integers are not implemented for real ones.
+    # Some operators accept integers as meta tensors only.
     return flow.emit(UNARY[second if _is_float(a) else second % 6], a)
 
 
@@ -133,7 +133,7 @@ def _several(flow: Flow, first: int, second: int) -> None:
         case 1:
             flow.emit(aten.unbind.int, a, last, of=a)
         case 2 if a.kind.dims[0] != "0" and a.kind.dims[0].isalnum():
-            # Only fake tensors have a maximum of nothing, and a size that is computed may be zero.
+            # Real empty tensors have no maximum, and a computed size may be zero.
             flow.emit(aten.max.dim, a, 0)
         case _:
             flow.emit(aten.var_mean.correction, a, [0])
@@ -182,12 +182,12 @@ def _write(flow: Flow, target: Value, write: Any, pure: Any, *args: Any) -> None
 
 
 def _holds(target: Value, source: Value) -> bool:
-    # Meta tensors of integers can be written with floats, real ones cannot.
+    # Floats can be written to integer meta tensors, but not to real ones.
     return target.kind.dtype in (torch.float32, source.kind.dtype)
 
 
 def _separate(flow: Flow, target: Value, source: Value) -> Value:
-    # Torch refuses to write to memory that it reads through another window.
+    # torch refuses to write to memory that it reads through another view.
     return flow.emit(aten.clone.default, source) if source.memory == target.memory and source is not target else source
 
 
@@ -279,7 +279,7 @@ def _batch_norm(flow: Flow, first: int, second: int) -> None:
 
 
 def _hidden(flow: Flow, first: int, second: int) -> None:
-    # The effects of these are in no schema.
+    # The schemas omit these effects.
     a = flow.value(first)
     match second % 4:
         case 0:
@@ -317,7 +317,7 @@ def _add_cond(flow: Flow, p: Value, q: Value, *numbers: int) -> Value:
 
 @cache
 def _branch(number: int, p: Kind, q: Kind) -> torch.fx.GraphModule:
-    # Two operands and one result of the kind of the first, so that any two branches fit together.
+    # Two operands and one result of the kind of the first, so that all branches are compatible.
     def fill(flow: Flow, a: Value, b: Value) -> list[Value]:
         if number == 5:
             return [_add_cond(flow, a, b, 2, 1)]
@@ -340,7 +340,7 @@ def _region(flow: Flow, first: int, second: int) -> None:
     body, kinds = _region_body(number, flow.style, flow.frames, p.kind, q.kind)
     held = flow.body(f"submod_{len(flow.modules)}", body)
     inside = flow.frames
-    flow.frames = inside[:-1] if second > 3 else inside  # the region itself may be written by the caller
+    flow.frames = inside[:-1] if second > 3 else inside  # the caller may write the region itself
     made = flow.node(hop.wrap_with_set_grad_enabled, (False, held, p, q), {}, kinds)
     flow.frames = inside
     flow.parts(made, kinds, (p if writes or views else None, None))
@@ -396,7 +396,7 @@ DOING: Mapping[str, tuple[Entry, ...]] = {
     "views": (_view, _through_view, _several, _hidden),
     "new contents": (_update, _update_by_value, _random_write),
 }
-"""The entries that do something, for programs that must not."""
+"""Entries by feature, for excluding them."""
 
 
 class MenuFlow(Flow):

@@ -1,8 +1,8 @@
-"""``module_trees``: modules that run a recipe, with the arguments to call and to export them with.
+"""``module_trees``: modules that run a recipe, with arguments for calls and for the export.
 
-The recipes and the menu are those of exported programs.  There a ``Flow`` writes each node into a graph; here it runs the node
-inside of modules, so that the exporter writes the graph.  Choices depend on the kinds of values and not on tensors, so they are
-the same in eager mode and under the exporter.
+The recipes and the menu are those of exported programs, but here the ``Flow`` runs each node inside a module, and the exporter
+writes the graph.  Choices depend on the kinds of values and not on tensors, so they are the same in eager mode and under
+the exporter.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ EAGER = Style(is_functional=False, is_strict=False)
 
 BUILTINS: tuple[Callable[[], nn.Module], ...] = (
     lambda: nn.Embedding(4, 4),
-    lambda: nn.Sequential(nn.Linear(4, 5, bias=False), nn.ReLU(), nn.Linear(5, 4, bias=False)),  # equal bodies of other sizes
+    lambda: nn.Sequential(nn.Linear(4, 5, bias=False), nn.ReLU(), nn.Linear(5, 4, bias=False)),  # equal bodies with other sizes
     lambda: nn.LayerNorm(4),
     lambda: nn.BatchNorm1d(4),
     lambda: nn.Dropout(0.5),
@@ -62,13 +62,13 @@ BUILTINS: tuple[Callable[[], nn.Module], ...] = (
 """Modules of torch whose arguments and results are rows of four columns."""
 
 LAYER, NEW_BUFFER, COND = 9, 7, 18
-"""Kinds of nodes that differ in modules: a call of a module of torch, a buffer that is assigned anew."""
+"""Kinds of nodes that differ in modules: a call of a torch module, an assignment to a buffer."""
 
 RANDOM = re.compile(rf"NodeRecipe\(kind=(?:14|15|{COND}|{LAYER}),")
 
 
 def _cond(condition: Any, yes: Callable[..., Any], no: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    # Outside of an exporter `torch.cond` compiles both branches first, which is slower than the rest of a case.
+    # Outside an exporter, `torch.cond` compiles both branches, which is slow.
     if torch.compiler.is_exporting():
         return torch.cond(condition, yes, no, operands)
     return yes(*operands) if bool(condition) else no(*operands)
@@ -80,7 +80,7 @@ def _without_gradients(_: bool, body: Callable[..., Any], *operands: Any) -> Any
 
 
 class _Running(MenuFlow):
-    """A flow that runs its nodes: the node of a value is a tensor."""
+    """A flow that runs its nodes; the node of a value is a tensor."""
 
     def __init__(self, tree: Root, given: Sequence[Value], frames: Any = ()) -> None:
         super().__init__(torch.fx.Graph(), EAGER)
@@ -92,20 +92,20 @@ class _Running(MenuFlow):
 
     def node(self, target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Any:  # noqa: ARG002
         """Run an operator."""
-        if "out" in kwargs:  # autograd has no derivative of these
+        if "out" in kwargs:  # autograd does not support `out`
             target = torch.no_grad()(target)
         run = {higher_order.cond: _cond, higher_order.wrap_with_set_grad_enabled: _without_gradients}.get(target, target)
         return run(*[self.use(arg) for arg in args], **{key: self.use(value) for key, value in kwargs.items()})
 
     def use(self, arg: Any) -> Any:
-        """Return an argument with tensors in place of values, which count as used."""
+        """Return an argument with tensors in place of values, and mark these as used."""
         if type(arg) is Value:
             self.used.add(arg)
             return arg.node
         return type(arg)([self.use(part) for part in arg]) if type(arg) in (tuple, list) else arg
 
     def parts(self, made: Any, kinds: Sequence[Kind], owners: Sequence[Value | None]) -> list[Value]:
-        """Keep several results; autograd lets no one write to a view that was made beside others."""
+        """Store several results as not writable: autograd refuses writes to views from one multi-output operator."""
         found = zip(made, kinds, owners, strict=True)
         return [
             self.keep(Value(each, kind, owner.memory if owner else object(), is_writable=False)) for each, kind, owner in found
@@ -120,12 +120,12 @@ class _Running(MenuFlow):
         return value in self.used
 
     def order(self, target: Any, text: str) -> None:
-        """Print nothing: the exporter drops operators without tensors."""
+        """Skip it: the exporter drops operators without tensors."""
 
     def item(self, node: NodeRecipe) -> None:
         """Run one drawn node."""
         if node.kind == COND:
-            super().item(NodeRecipe(node.kind, node.first % 4, node.second % 5))  # the exporter often fails on a nested one
+            super().item(NodeRecipe(node.kind, node.first % 4, node.second % 5))  # the exporter often fails on nested ones
         elif node.kind == LAYER:
             self._layer(node)
         elif node.kind == NEW_BUFFER and node.second > 4:
@@ -168,7 +168,7 @@ class Block(nn.Module):
 
     def __init__(self, tree: Root | None) -> None:
         super().__init__()
-        self.__dict__["tree"] = tree or self  # no child
+        self.__dict__["tree"] = tree or self  # not as a child
 
     def forward(self, x: torch.Tensor, y: torch.Tensor | None = None, *, flag: bool = False) -> Any:
         """Run the items of this call; return the latest value and the unused ones."""
@@ -179,7 +179,7 @@ class Block(nn.Module):
         flow = _Running(tree, [*tree.state(visit.frames[-1][0]), *args], visit.frames)
         flow.run(visit.items)
         if flag or not flow.values:
-            flow.emit(aten.neg.default, args[0])  # the exporter writes nothing for a call that computes nothing
+            flow.emit(aten.neg.default, args[0])  # the exporter drops calls without operators
         latest = flow.values[-1]
         tree.returned = [latest, *[value for value in unused(flow) if value is not latest]]
         return pytree.tree_unflatten([value.node for value in tree.returned], tree_of(len(tree.returned), visit.number))
@@ -216,7 +216,7 @@ class Root(Block):
     def _hold(self, drawn: Sequence[Window]) -> None:
         memories, tensors = dict[Any, torch.Tensor](), dict[Any, torch.Tensor]()
         for window in drawn:
-            # The exporter forgets where the second name of a constant or of an unsaved buffer stood.
+            # The exporter loses the order of the second name of a constant or of an unsaved buffer.
             alone = window.name if window.role in ("constant", "unsaved") else ""
             shared = window.role == "buffer"
             key = (window.memory, window.role, window.offset, window.shape, alone)
@@ -232,7 +232,7 @@ class Root(Block):
                 owner.register_buffer(letter, tensors[key], persistent=window.role != "unsaved")
 
     def state(self, path: str) -> Iterator[Value]:
-        """Iterate over the state of a module, as it is now."""
+        """Iterate over the current state of a module."""
         for window in self.windows:
             if is_below(window.name, path):
                 owner, _, letter = window.name.rpartition(".")
@@ -260,7 +260,7 @@ class Root(Block):
 
 
 def _called(items: Sequence[NodeRecipe | Visit], path: str) -> Iterator[tuple[str, int | None]]:
-    # The paths of modules that are called, and the numbers of modules of torch in them.
+    # The paths of the called modules, and the numbers of torch modules in them.
     for item in items:
         if type(item) is Visit:
             inside = item.frames[-1][0] if item.frames else ""
@@ -284,7 +284,7 @@ def _root(names: tuple[str, ...], keywords: frozenset[str]) -> type[Root]:
 
 @frozen
 class ModuleTree(PrintedWhole):
-    """A generated module, with the arguments of three calls in a row.
+    """A generated module, with the arguments of three consecutive calls.
 
     >>> tree = ModuleTree(Recipe((), (NodeRecipe(9, 0, 0),), (), 0, 0, False))
     >>> [name for name, _ in tree.build().named_modules()], len(tree.calls), tree.dynamic_shapes
@@ -295,7 +295,7 @@ class ModuleTree(PrintedWhole):
     mode: int = 0
     """0: all in training; 1: all in evaluation; 2: only the root's children are in evaluation."""
     grads: bool = False
-    """Whether inputs want gradients; then they are not written in place."""
+    """Whether inputs require gradients; then they are not written in place."""
     preserve: tuple[str, ...] = ()
     """Paths of modules whose call signatures the exporter should preserve."""
 
@@ -331,7 +331,7 @@ class ModuleTree(PrintedWhole):
         return RANDOM.search(repr(self.recipe)) is not None
 
     def build(self) -> nn.Module:
-        """Return a new module; all of them have equal weights and share no memory."""
+        """Return a new module with separate memory and always the same weights."""
         keywords = frozenset(self._arguments([None] * len(self.users.leaves))[1])
         with seeded(0):
             root = _root(self.users.names, keywords)(self.recipe)
@@ -352,7 +352,7 @@ class ModuleTree(PrintedWhole):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch copies its own deprecated pytree specs
             with seeded(0), torch.no_grad():
-                self.build()(*self.calls[0][0], **self.calls[0][1])  # so that kinds are known, and none is inferred while tracing
+                self.build()(*self.calls[0][0], **self.calls[0][1])  # to infer all kinds before tracing
             ep = torch.export.export(
                 self.build(), args, kwargs, dynamic_shapes=self.dynamic_shapes, strict=False,
                 preserve_module_call_signature=self.preserve,

@@ -43,12 +43,12 @@ Tagging = tuple[tuple[str, ...], Callable[[Node], str | None]]
 
 
 def legal_tags(program: Program, *, seed: int = 0, all_tagged: bool = False) -> Tagging:
-    """Return tags that a program can be split by, and the tag of each node of it; some nodes have none.
+    """Return tags for splitting a program, and the tag of each node; some nodes have none.
 
     Args:
         program: a program with sunk state, at any stage.
-        seed: chooses how many tags there are, and where the cuts are.
-        all_tagged: whether every node has one.
+        seed: selects the number of tags and the cuts.
+        all_tagged: whether every node has a tag.
 
     >>> from purefx.ir import Graph, Input, Ref
     >>> nodes = tuple(Node(name, Op("toy.neg"), (Ref(of),)) for name, of in ("yx", "zy"))
@@ -101,7 +101,7 @@ def _split_somewhere(program: Program) -> Program:
 
 
 split_somewhere: Transformation = evolve(split_by_tags, apply=_split_somewhere)
-"""``split_by_tags`` with tags that depend on the operators alone: variants of a program have the same."""
+"""``split_by_tags`` with tags that depend on operators only: variants of a program have the same."""
 
 
 Stage = Literal["tokens", "flat", "in place", "sunk", "ivals", "outlined", "deduplicated", "split", "tree"]
@@ -143,7 +143,7 @@ def programs(stage: Stage = "flat") -> st.SearchStrategy[Program]:
             for step in PASSES.get(stage, ()):
                 program = step(program)
         except UnsupportedProgram:
-            reject()  # a write that moves behind another module can cut a preserved call, which outline refuses
+            reject()  # a reordered write can cut a preserved call, which outline refuses
         return program
 
     return flat.map(passed)
@@ -164,7 +164,7 @@ def legal_orders(program: Program) -> st.SearchStrategy[Program]:
 
 
 def renamings(program: Program) -> st.SearchStrategy[Program]:
-    """Return a strategy of programs with other names for values and graphs, one for one.
+    """Return a strategy of programs with renamed values and graphs.
 
     Args:
         program: a program at any stage.
@@ -177,13 +177,13 @@ def renamings(program: Program) -> st.SearchStrategy[Program]:
 
 
 def with_tokens(program: Program) -> Program:
-    """Return a flat program in which the prints are threaded through a token, as the exporter writes them.
+    """Return a flat program with a token threaded through its prints, as the exporter writes it.
 
     >>> node = Node("p", toy.PRINT, ("hi",))
     >>> [made.name for made in with_tokens(Program.of({"": Graph((), (node,), ())})).main.nodes]
     ['p', 'p_token']
     """
-    token = "token"  # noqa: S105  no password
+    token = "token"  # noqa: S105  not a password
     nodes: list[Node] = []
     for node in program.main.nodes:
         if node.do != toy.PRINT:

@@ -1,4 +1,4 @@
-"""Recipes: the numbers that are drawn, which every tier turns into programs of its operators.
+"""Recipes: drawn numbers that every tier converts to programs of its operators.
 
 A recipe also determines the state, the inputs and the module calls of its program.
 """
@@ -44,25 +44,25 @@ __all__ = [
 Drawn = TypeVar("Drawn")
 
 KINDS = 24
-"""The number of kinds of nodes, which is the length of each menu."""
+"""The number of kinds of nodes: the length of each menu."""
 
 
 class PrintedWhole:
     """Prints as its ``repr``.
 
-    Hypothesis shows a value by the calls that built it, each of which prints its operands four times to choose a layout: a
-    value that is nested eight deep would take hours, after the test has failed.
+    Hypothesis prints a value as nested calls and prints the operands of each four times to choose a layout: for values with a
+    depth of eight, that would take hours.
     """
 
     __slots__ = ()
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001  the name and the operands are IPython's
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001  IPython's signature
         printer.text("..." if cycle else repr(self))
 
 
 @frozen
 class NodeRecipe:
-    """A node: an entry of the menu, and numbers that choose its operands."""
+    """A node: an entry of the menu, and numbers that select its operands."""
 
     kind: int
     first: int
@@ -70,7 +70,7 @@ class NodeRecipe:
 
 
 TWICE, AGAIN, ELSEWHERE, PRESERVED = (2, 3, 7), 4, 5, (6, 7)
-"""How a module is called: twice, in a call that is entered again, not from the module that contains it, or with a preserved
+"""The style of a call: twice, entered again, from outside its parent module, or with a preserved
 signature."""
 
 
@@ -106,7 +106,7 @@ class OutputRecipe:
 
 @frozen
 class Recipe(PrintedWhole):
-    """Everything that is drawn for a program."""
+    """All drawn numbers of a program."""
 
     slots: tuple[SlotRecipe, ...]
     items: tuple[ItemRecipe, ...]
@@ -114,7 +114,7 @@ class Recipe(PrintedWhole):
     inputs: int
     """The number of inputs, and their pytree."""
     style: int
-    """The exporter's training IR, or functional; how it spells stacks."""
+    """Training IR or functional; the format of stacks."""
     is_dynamic: bool
 
 
@@ -124,17 +124,17 @@ def _node(number: int) -> NodeRecipe:
     return NodeRecipe(kind, first, second)
 
 
-# Hypothesis drops at most five numbers at a time, and the list and the choice of an item take two of them.  An item of more
-# numbers is never dropped whole, so a node is one number, and so are the module of a call and the way it is called.
+# Hypothesis drops at most five numbers at a time, including two for the list and the choice of an item.  To drop whole items,
+# a node is one number, and so are the module and the style of a call.
 NODES = st.integers(0, KINDS * 8 * 12 - 1).map(_node)
 
 SLOTS = st.integers(0, 8 * 8 * 8 * 4 - 1).map(
     lambda number: SlotRecipe(number % 8, number // 8 % 8, number // 64 % 8, number // 512)
 )
-"""Below 4, ``sharing`` is nothing; at 4 and 5 the slot is tied, at 6 and 7 it shares memory."""
+"""Below 4, ``sharing`` has no effect; at 4 and 5 the slot is tied, at 6 and 7 it shares memory."""
 
 OWN_CONTENTS = 9
-"""The kind of outputs that are new contents of state or of an input: a quarter of them."""
+"""The kind of outputs that are new contents of state or of an input (a quarter of all)."""
 
 OUTPUTS = st.integers(0, 12 * 12 - 1).map(lambda number: OutputRecipe(min(number % 12, OWN_CONTENTS), number // 12))
 
@@ -144,7 +144,7 @@ def _calls(inside: st.SearchStrategy[tuple[ItemRecipe, ...]]) -> st.SearchStrate
 
 
 def _items(sizes: Sequence[int]) -> st.SearchStrategy[tuple[ItemRecipe, ...]]:
-    # Nodes and calls in any order, with twice as many calls at the root, and nodes only at the last depth.
+    # Nodes and calls in any order, with twice as many calls at the root, and only nodes at the last depth.
     found = st.lists(NODES, max_size=sizes[-1]).map(tuple)
     for depth in reversed(range(1, len(sizes) - 1)):
         found = st.lists(st.one_of(NODES, _calls(found)), max_size=sizes[depth]).map(tuple)
@@ -153,7 +153,7 @@ def _items(sizes: Sequence[int]) -> st.SearchStrategy[tuple[ItemRecipe, ...]]:
 
 
 def _filled(parts: st.SearchStrategy[Drawn], length: int) -> st.SearchStrategy[list[Drawn]]:
-    # At least half full as often as not; `st.lists` alone draws an element or none once in three times.
+    # Half of the lists are at least half full; a third of those of `st.lists` would have at most one element.
     return st.one_of(st.lists(parts, max_size=length), st.lists(parts, min_size=length // 2, max_size=length))
 
 
@@ -180,7 +180,7 @@ def recipes() -> st.SearchStrategy[Recipe]:
 
 
 PATHS = ("a", "a.c", "a.c.self", "b", "b.c", "d")
-"""Modules that can be called; the call of ``a.c`` from the root skips ``a``."""
+"""The callable modules; the call of ``a.c`` from the root skips ``a``."""
 
 SHAPES: tuple[tuple[str, tuple[int, ...], str], ...] = (
     ("buffer", (4,), "n"), ("parameter", (4, 4), "w"), ("parameter", (4,), "v"), ("buffer", (), "t"),
@@ -196,7 +196,7 @@ SLOT_KINDS = {
 
 @frozen
 class Window:
-    """A piece of state: its name, its role, and the part of a memory that it shows."""
+    """A piece of state: its name, its role, and its part of a memory."""
 
     name: str
     role: str
@@ -216,7 +216,7 @@ class Window:
 
     @property
     def placeholder(self) -> str:
-        """The name of the input that it is lifted to."""
+        """The name of its lifted input."""
         return f"{SLOT_KINDS[self.role][1]}_{self.name.replace('.', '_')}"
 
     @property
@@ -226,12 +226,12 @@ class Window:
 
     @property
     def tensor(self) -> torch.Tensor:
-        """The tensor itself, the same object for the same window."""
+        """The tensor; equal windows have the same object."""
         return _tensor(self.memory, self.offset, self.shape, self.role)
 
     @property
     def kind(self) -> Kind:
-        """Its fake value, as the exporter writes it."""
+        """Its fake value in the export."""
         return tensor_kind(self.tensor.dtype, *self.shape, requires_grad=self.tensor.requires_grad)
 
     @property
@@ -278,7 +278,7 @@ def _drawn(index: int, slot: SlotRecipe, before: list[Window]) -> Iterator[Windo
         window = evolve(window, memory=other.memory, offset=(1, 2, 5)[slot.other % 3])
     yield window
     sibling = {"a.c": "b.c", "a": "b", "b": "a", "b.c": "a.c"}.get(paths[place])
-    if slot.sharing in (1, 2) and sibling:  # so that calls of the two can have equal bodies
+    if slot.sharing in (1, 2) and sibling:  # so that calls of both can have equal bodies
         yield evolve(window, name=_name(sibling, letter), memory=index + 8)
 
 
@@ -296,7 +296,7 @@ class Visit:
     frames: Frames
     items: tuple[NodeRecipe | Visit, ...]
     number: int = 0
-    """The number that was drawn for its module."""
+    """The drawn number of its module."""
     is_preserved: bool = False
 
 
@@ -310,7 +310,7 @@ def visits(items: Sequence[ItemRecipe], paths: Sequence[str] = PATHS) -> tuple[N
 
     def entered(call: CallRecipe, frames: Frames, shift: int) -> Frames:
         within = f"{frames[-1][0]}." if frames and call.how != ELSEWHERE else ""
-        # A module that is called from inside itself looks in a strict export as if it had been there before.
+        # A strict export shows a module that is called inside itself as entered before.
         around = [inner for inner, _ in frames]
         below = [path for path in paths if path.startswith(within) and not any(is_below(inner, path) for inner in around)]
         if not below:
@@ -338,7 +338,7 @@ def visits(items: Sequence[ItemRecipe], paths: Sequence[str] = PATHS) -> tuple[N
 
 
 def _varied(items: tuple[ItemRecipe, ...]) -> tuple[ItemRecipe, ...]:
-    # Bodies that are almost equal must not be merged.
+    # Almost equal bodies must not be merged.
     *before, last = items or (NodeRecipe(0, 0, 0),)
     return (*before, evolve(last, second=(last.second + 1) % 8) if type(last) is NodeRecipe else last)
 
@@ -359,7 +359,7 @@ class Users:
     """The argument names of the original ``forward``."""
 
     def call(self, number: int) -> tuple[Any, ...]:
-        """Return the leaves that are passed in a call."""
+        """Return the leaves of a call."""
         return tuple(_leaf(kind, number, index) for index, (_, kind) in enumerate(self.leaves))
 
 
@@ -380,7 +380,7 @@ def ranges() -> dict[Any, Any]:
 
 @cache
 def users(number: int, *, is_dynamic: bool) -> Users:
-    """Return the user inputs of a number.
+    """Return the user inputs with a number.
 
     >>> users(0, is_dynamic=False).names, [name for name, _ in users(2, is_dynamic=False).leaves]
     (('x',), ['x', 'y_q'])

@@ -1,6 +1,6 @@
-"""Programs of toy operators: flat ones, and outlined ones with shared bodies that are written without ``outline``.
+"""Programs of toy operators: flat ones, and outlined ones with shared bodies.
 
-Errors of our own ``outline`` cannot cancel out in the latter.
+The latter are built without ``outline``, so that its errors cannot cancel out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .recipes import OWN_CONTENTS, PATHS, NodeRecipe, Recipe, Visit, Window, vis
 __all__ = ["build_flat", "build_tree"]
 
 TOY_PATHS = (*PATHS, "a@1", "a_1")
-"""The last two are named as a second call of ``a`` is shown, and as names are made of it."""
+"""The last two look like the second call of ``a`` and like names derived from it."""
 
 INTEGER = tensor_kind(torch.int64)
 
@@ -42,13 +42,13 @@ ENTRIES: tuple[tuple[Op, str], ...] = (
     (toy.MUL, "an"), (toy.VIEW, "a"), (toy.RAND, "at"), (toy.ADD_, "an"), (toy.COUNT, "a"), (toy.ENTER, ""),
 )  # fmt: skip
 """The menu: operators and their operands.  ``a`` and ``b`` are values, ``r`` is an operand of the previous node, ``n`` a number
-and ``t`` a tag.  Operators without operands here choose their own."""
+and ``t`` a tag.  Operators without operands here choose them."""
 
 RESULTS = {toy.EMIT: 0, toy.PRINT: 0, toy.PAIR: 2, toy.COND: 1, toy.ENTER: 0, toy.LEAVE: 0}
-"""How many results an operator has, where it is not one value."""
+"""The number of results of operators with other than one value."""
 
 ACTING = frozenset({toy.ADD_, toy.COPY_, toy.RAND, toy.EMIT, toy.PRINT, toy.COND, toy.ENTER, toy.SEND, toy.COUNT})
-"""Operators that do anything besides computing a result, or may."""
+"""Operators that may have effects."""
 
 CONSTANTS: tuple[Arg, ...] = (1, None, 0.5, True)
 
@@ -66,12 +66,12 @@ class ToyFlow(Flow):
         super().__init__(torch.fx.Graph(), Style(is_functional=False, is_strict=False))
         self.given += given
         self.acts = acts
-        """Programs where all nodes may act leave nothing to do for a pass, so in some none does."""
+        """Whether nodes may have effects: in programs full of effects, passes have nothing to do."""
         self.nodes: list[Node] = []
         self.bodies: dict[str, Graph] = {}
         self.tuples: list[tuple[str, int]] = []
         self.sent: list[Ref] = []
-        """Values that were sent and not waited for yet."""
+        """Values that were sent and not yet awaited."""
         self.preserved: dict[Frame, CallSignature] = {}
 
     def add(self, do: Any, *args: Arg, results: int | None = None) -> Ref:
@@ -115,7 +115,7 @@ class ToyFlow(Flow):
             self.add(op, *args, results=RESULTS.get(op))
 
     def call(self, visit: Visit) -> None:
-        """Write a call of a module; a preserved one has its leaves named at both ends."""
+        """Write a call of a module; a preserved one has boundaries with its leaves."""
         if not visit.is_preserved or visit.frames == self.frames:
             super().call(visit)
             return
@@ -129,7 +129,7 @@ class ToyFlow(Flow):
         self.frames = outside
 
     def _just_read(self) -> Ref:
-        # A write to a value that was just read: its reader may not move behind it.
+        # Write to a value that was just read, so that its reader must not move after the write.
         refs = self.nodes[-1].refs() if self.nodes and not is_boundary(self.nodes[-1]) else ()
         known = {value.node.name for value in (*self.values, *self.given)}
         return next((Ref(name) for name in refs if name in known), self.value(0).node)
@@ -160,7 +160,7 @@ class ToyFlow(Flow):
 
 
 LARGEST = 64
-"""More than the bodies that a program has."""
+"""More than the number of bodies of a program."""
 
 
 class TreeFlow(ToyFlow):
@@ -181,7 +181,7 @@ class TreeFlow(ToyFlow):
         inside = TreeFlow(self.state, self.graphs, visit.frames)
         inside.run(visit.items)
         body = self._interned(Graph((Input("x"),), tuple(inside.nodes), inside.value(0).node), "g")
-        # Path and call number determine one body, wherever the caller is.
+        # Path and call number determine one body for all callers.
         number = self.calls[path] * LARGEST + list(self.graphs).index(body)
         self.calls[path] += 1
         relative = path.removeprefix(f"{self.path}.") if is_below(path, self.path) else f"{FROM_ROOT}{path}"
@@ -199,7 +199,7 @@ class TreeFlow(ToyFlow):
         self.add(toy.NEG, self.value(second).node)
 
     def _keep_body(self, nodes: tuple[Node, ...]) -> Body:
-        # Branches also read and write the state of the module that calls them.
+        # Branches also read and write the state of the calling module.
         if self.slots:
             nodes = (Node("s", Get(self.slots[0])), Node("w", toy.ADD_, (Ref("s"), 1)), *nodes)
         return Body(self._interned(Graph((Input("p"), Input("q")), nodes, (Ref("r"),)), "$b"))
@@ -216,7 +216,7 @@ def build_tree(recipe: Recipe) -> Program:
     graphs: dict[str, Graph] = {}
     flow = TreeFlow(state, graphs)
     flow.run(visits(recipe.items))
-    results = tuple([value.node for value in flow.values])  # all, or the results of most calls would be unused
+    results = tuple([value.node for value in flow.values])  # all, so that results of calls are used
     signature = Signature((UserInput(SCALAR, "x"),), tuple([UserOutput() for _ in results]))
     facts = frozenset({"outlined", "state sunk", "mutations in place", "token free"})
     main = Graph((Input("x"),), tuple(flow.nodes), results)
@@ -251,7 +251,7 @@ def build_flat(recipe: Recipe) -> Program:
         call_signatures=pmap(flow.preserved),
         facts=frozenset({"flat"}),
     )
-    # Half of the programs have the nodes of each call side by side.
+    # In half of the programs, the nodes of each call are contiguous.
     return reordered(program, seed=recipe.style) if recipe.style % 2 else program
 
 
@@ -265,7 +265,7 @@ def _outputs(flow: ToyFlow, recipe: Recipe) -> list[tuple[Arg, OutputSpec]]:
         elif drawn.kind < OWN_CONTENTS or target.memory in mutated:
             found.append((value, UserOutput()))
         else:
-            # Two new contents of one memory would leave open which comes last.
+            # The order of two new contents of one memory is undefined.
             mutated.add(target.memory)
             index = flow.given.index(target)
             found.append((value, InputMutation(index) if target.slot is None else StateMutation(target.slot)))
@@ -289,7 +289,7 @@ def _state(state: Sequence[Window]) -> State:
 
 @cache
 def _memory(number: int) -> torch.Tensor:
-    # Programs share these: nothing ever writes to a tensor of a program.
+    # Programs share these: tensors of programs are never written.
     return torch.tensor(1 + 2 * number)
 
 

@@ -54,7 +54,7 @@ def test_the_page(run: Run) -> None:
         ("show model.pt2", "pass --trust"),
         ("show weights.pt --trust", "weights.pt: torch cannot load it"),
         ("stats model.pt2 --import torhc", "No module named 'torhc'"),
-        ("history model.purefx 'Blok / relu'", "there is no node 'relu' in 'Blok'"),
+        ("history model.purefx 'Blok / relu'", "no node 'relu' in 'Blok'"),
         ("history model.purefx relu_9 --forward", "did you mean 'relu_2' or 'relu_1' or 'relu'?"),
         ("split model.purefx new.purefx", "pass either --parts N or --at GLOB"),
         ("split model.purefx new.purefx --parts 2 --at layers.*", "not both"),

@@ -115,7 +115,7 @@ ADVICE = "return a program, and the same object if there is nothing to do"
 A_STEP = "and a step is a function of a program, such as px.outline; pass several as in px.transform(program, *steps)"
 WRONG = "a function of a program that returns whether it is wrong, not"
 PATTERN = "the pattern of px.rule is a function, as in px.rule(lambda x: torch.relu(x)), not"
-CAPTURES = "pass a Program, an ExportedProgram or a GraphModule; px.capture(module, args) makes a program of a module"
+CAPTURES = "pass a Program, an ExportedProgram or a GraphModule; px.capture(module, args) imports a module"
 READS = "pass program.text(), or the text of a file: Path(name).read_text(); px.load reads what px.save wrote"
 STAGES = "takes the stages that px.lower_stages makes, not"
 TUPLE = "args is the tuple of the positional arguments, not"
@@ -135,7 +135,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.import_ep(MODEL), ArgumentError,
      f"import_ep {EXPORTED} a Model; {EXPORT}"),
     (lambda: P.import_ep(FLAT), ArgumentError,
-     f"import_ep {EXPORTED} a Program; it is imported already: go on with px.transform(program) and px.lower"),
+     f"import_ep {EXPORTED} a Program; it is imported already: continue with px.transform(program) and px.lower"),
     (lambda: P.import_ep("a.pt2"), ArgumentError, f"import_ep {EXPORTED} a str; torch.export.load(path) reads one from a file"),
     (lambda: P.import_ep(3), ArgumentError, f"import_ep {EXPORTED} an int; torch.export.export(model, args) makes one"),
     (lambda: P.unflatten(GM), ArgumentError, f"unflatten {EXPORTED} a GraphModule; px.import_fx(graph_module) imports it"),
@@ -153,7 +153,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
      "capture takes a torch.nn.Module, not the class Model; pass a module, not its class"),
     (lambda: P.capture(torch.relu, (X,)), ArgumentError,
      "capture takes a torch.nn.Module, not a builtin_function_or_method; write one whose forward computes it"),
-    (lambda: P.Program.of(FLAT.main), ArgumentError, 'Program.of takes graphs by id, {"": graph}; it was passed a Graph'),
+    (lambda: P.Program.of(FLAT.main), ArgumentError, 'Program.of takes graphs by id, {"": graph}, not a Graph'),
     # arguments of a call
     (lambda: P.capture(MODEL, X), ArgumentError, f"{TUPLE} a Tensor; for one, write (x,)"),
     (lambda: P.capture(MODEL, [X]), ArgumentError, f"{TUPLE} a list; write tuple(args)"),
@@ -161,9 +161,9 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
      "kwargs maps names to arguments, not a Tensor; options of capture go by name"),
     (lambda: P.first_difference(FLAT, TREE, X), ArgumentError, f"{TUPLE} a Tensor; for one, write (x,)"),
     (lambda: P.first_difference(FLAT, TREE, (X, X)), px.errors.InputError,
-     "args are not those of a: takes 1 arguments (x), got 2 positional ones"),
+     "args do not fit a: takes 1 arguments (x), got 2 positional ones"),
     (lambda: P.first_difference(FLAT, TREE, (), {"y": X}), px.errors.InputError,
-     "args are not those of a: unexpected argument 'y'; this program takes x"),
+     "args do not fit a: unexpected argument 'y'; this program takes x"),
     (lambda: P.first_difference(MODEL, TREE, (X,)), ArgumentError,
      f"a is a Model, not a program: {CAPTURES}"),
     # steps

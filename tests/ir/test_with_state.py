@@ -114,7 +114,7 @@ def test_new_state_is_read(program: px.Program) -> None:
 
 @each_stage
 def test_state_that_is_used_stays(program: px.Program) -> None:
-    with pytest.raises(px.errors.NamingError, match=r"the state 'a.weight' is used by node .*, so it cannot go"):
+    with pytest.raises(px.errors.NamingError, match=r"the state 'a.weight' is used by node .*, so it cannot be removed"):
         program.with_state(remove=["a.weight"])
     with pytest.raises(px.errors.NamingError, match=r"the state 'seen' is used by "):
         program.with_state(remove=["seen"])
@@ -123,10 +123,10 @@ def test_state_that_is_used_stays(program: px.Program) -> None:
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "unknown": ({"remove": ["a.weigth"]}, px.errors.NamingError, "no state is called 'a.weigth'; did you mean 'a.weight'"),
     "one text": ({"remove": "a.weight"}, TypeError, r"remove is a list of paths, not 'a.weight': write \['a.weight'\]"),
-    "there": ({"add": {"a.weight": X}}, px.errors.NamingError, "there is a state 'a.weight' already"),
+    "there": ({"add": {"a.weight": X}}, px.errors.NamingError, "the state 'a.weight' exists already"),
     "a module": ({"add": {"a": X}}, px.errors.NamingError, "'a' is a module"),
-    "in a tensor": ({"add": {"a.weight.x": X}}, px.errors.NamingError, "inside of 'a.weight', which is a tensor"),
-    "in a new tensor": ({"add": {"n": X, "n.x": X}}, px.errors.NamingError, "inside of 'n', which is a tensor"),
+    "in a tensor": ({"add": {"a.weight.x": X}}, px.errors.NamingError, "inside 'a.weight', which is a tensor"),
+    "in a new tensor": ({"add": {"n": X, "n.x": X}}, px.errors.NamingError, "inside 'n', which is a tensor"),
     "an empty name": ({"add": {"a..x": X}}, px.errors.NamingError, "'a..x' cannot be the path of state"),
     "no name": ({"add": {"": X}}, px.errors.NamingError, "'' cannot be the path of state"),
     "no tensor": ({"add": {"n": 3}}, TypeError, "the state 'n' is a int: pass a torch.nn.Parameter"),
@@ -159,7 +159,7 @@ def test_the_state_of_a_split_program_lies_in_its_parts() -> None:
     split = px.split_by_module(PROGRAMS["sunk"], {"a": "one", "b": "two", "": "two"})
     part = px.parts(split)[0].name
     assert px.verify(split.with_state(add={f"{part}.n": X})) == ()
-    with pytest.raises(px.errors.NamingError, match=r"the program is split, so its state lies in the parts .*'n' is in none"):
+    with pytest.raises(px.errors.NamingError, match=r"the program is split: choose a path below one of its parts .*, not 'n'"):
         split.with_state(add={"n": X})
 
 

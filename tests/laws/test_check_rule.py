@@ -207,7 +207,7 @@ def test_a_rule_that_never_matches_is_no_rule_that_holds() -> None:
     with pytest.raises(NothingChecked) as caught:
         check_rule(never)
     text = str(caught.value)
-    assert "matched on none; its condition (where=) held for none of them" in text
+    assert "did not match; its condition (where=) was false for all" in text
     assert "On (x=float32[" in text
     assert "operands=lambda draw:" in text
 
@@ -229,7 +229,7 @@ def test_a_rule_that_matches_in_few_programs_is_named_with_what_was_tried() -> N
 
     rule = of(lambda x: torch.relu(x), lambda m, x: x.clamp_min(0), where=is_alone)
     with pytest.raises(
-        NothingChecked, match=r"(?s)matched in \d+ of 100 programs .* less than half.*Tried were <lambda> on \(x="
+        NothingChecked, match=r"(?s)matched in \d+ of 100 programs .* less than half.*Tried: <lambda> on \(x="
     ):
         check_rule(rule)
 
@@ -239,7 +239,7 @@ def test_a_rule_that_another_keeps_from_matching_is_named() -> None:
         return torch.relu(x)
 
     first = of(lambda x: torch.relu(x), lambda m, x: x.clamp_min(0))
-    with pytest.raises(NothingChecked, match="shadowed never matched beside the other rules"):
+    with pytest.raises(NothingChecked, match="shadowed never matched because other rules"):
         check_rule(first + of(shadowed, lambda m, x: x.clamp_min(0)), examples=10)
 
 
@@ -262,7 +262,7 @@ def test_programs_of_the_user_are_asked_first_and_alone_where_there_is_no_patter
 WRONG_QUESTIONS: list[tuple[Any, dict[str, Any], str]] = [
     (3, {}, "takes a rule, px.rule"),
     (of(lambda x: x.relu(), lambda m, x: x.clamp(0)), {"operands": 5}, "a function of `draw`"),
-    (of(lambda x: x.relu(), lambda m, x: x.clamp(0)), {"rtol": -1}, "are numbers from 0 on"),
+    (of(lambda x: x.relu(), lambda m, x: x.clamp(0)), {"rtol": -1}, "are numbers of at least 0"),
     (of(lambda x: x.relu(), lambda m, x: x.clamp(0)), {"examples": 0}, "a whole number above 0"),
 ]
 

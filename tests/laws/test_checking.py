@@ -40,7 +40,7 @@ def test_the_smallest_program_and_what_was_done_to_it() -> None:
         check_transformation(drops_prints_and_writes, laws=MEANING)
     text = str(caught.value)
     assert text.startswith("drops_prints_and_writes breaks the law 'meaning': the meaning is kept\n")
-    assert "- toy0 = toy.add_(" in text.partition("what it does to it:")[2].partition("on the program")[0]
+    assert "- toy0 = toy.add_(" in text.partition("the changes:")[2].partition("on the program")[0]
     program = px.parse(text.partition("on the program\n")[2])
     assert len(program.main.nodes) == 1
     assert px.verify(program) == ()
@@ -109,7 +109,7 @@ def test_no_program_and_a_changed_input(transform: Any, law: str, told: str) -> 
     [
         ({"transform": "outline"}, "a function from programs to programs, not a str"),
         ({"transform": px.Transformation}, "not the class Transformation"),
-        ({"tier": "tot"}, "'tot' is not a tier; there are 'toy', 'aten', 'modules'; did you mean"),
+        ({"tier": "tot"}, "'tot' is not a tier; choose from 'toy', 'aten', 'modules'; did you mean"),
         ({"stage": "sunken"}, "'sunken' is not a stage; .*did you mean"),
         ({"stage": "tree", "tier": "aten"}, "'tree' is not a stage"),
         ({"laws": "meaning"}, r"laws is a list of purefx.laws.law.Law, not 'meaning'; .*law\.name == 'meaning'"),
@@ -135,8 +135,8 @@ def test_no_program_and_a_changed_input(transform: Any, law: str, told: str) -> 
             {"programs": [(px.parse(px.capture(nn.Linear(2, 2), (ONES,)).text()), (ONES,))]},
             r"programs\[0\] has no contents for 'weight', so it cannot be run; parse or load it with state",
         ),
-        ({"rtol": -1.0}, "rtol and atol are numbers from 0 on, not -1.0"),
-        ({"atol": True}, "rtol and atol are numbers from 0 on, not True"),
+        ({"rtol": -1.0}, "rtol and atol are numbers of at least 0, not -1.0"),
+        ({"atol": True}, "rtol and atol are numbers of at least 0, not True"),
     ],
 )
 def test_a_wrong_question(arguments: dict[str, Any], told: str) -> None:
@@ -279,7 +279,7 @@ def test_a_tolerance() -> None:
 
 
 def test_a_stage_that_a_transformation_does_not_take() -> None:
-    told = r"functionalize requires .*\. The programs are of stage='sunk'; pass the stage that it takes$"
+    told = r"functionalize requires .*\. The programs are of stage='sunk'; pass a stage that it accepts$"
     with pytest.raises(px.errors.PipelineError, match=told):
         check_transformation(px.functionalize, stage="sunk", examples=40)
 

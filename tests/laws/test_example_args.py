@@ -50,7 +50,7 @@ def test_numbers_and_objects() -> None:
     given = [example_args(takes(px.ir.NumberType(kind)))[0] for kind in ("int", "float", "bool")]
     assert [type(number) for number in given] == [int, float, bool]
     assert example_args(takes(px.ir.LiteralType(px.ir.Items([1, 2])))) == [[1, 2]]
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"the input 'x' is an object \(a lamp\), of which no example"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"the input 'x' is an object \(a lamp\), which cannot be generated"):
         example_args(takes(px.ir.ObjectType("a lamp")))
 
 

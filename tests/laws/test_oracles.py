@@ -180,7 +180,7 @@ def test_what_is_assumed_of_the_sizes_of_a_program_is_seen() -> None:
     program = px.import_ep(torch.export.export(nn.ReLU(), (torch.ones(4, 2),), dynamic_shapes=sizes))
     size = program.main.nodes[0].meta["val"].shape[0]
     assert changes_in_program(program, lambda: px.lower(program)(torch.ones(3, 2))) == []
-    assert changes_in_program(program, lambda: bool(size > 3)) == ["what is assumed of its sizes changed"]
+    assert changes_in_program(program, lambda: bool(size > 3)) == ["the guards on its sizes changed"]
     assert "the sizes of its values changed" in changes_in_program(program, lambda: bool(size == 4))
 
 
@@ -275,5 +275,5 @@ def test_gradients_of_programs() -> None:
         return program.with_main(evolve(program.main, nodes=(node, *used)))
 
     assert "call 0, weight: got None, expected" in LAWS["gradients"].check(cut, case)[0]
-    with pytest.raises(ValueError, match="needs a case with a function that returns them"):
+    with pytest.raises(ValueError, match="needs a case that computes them"):
         LAWS["gradients"].check(px.transform, Case(program))

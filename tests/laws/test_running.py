@@ -128,7 +128,7 @@ def test_profiles(pytester: pytest.Pytester, name: str) -> None:
 def test_a_profile_that_is_none(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess("--ir-profile=fast")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--ir-profile=fast: there are dev, ci, deep*"])
+    result.stderr.fnmatch_lines(["*--ir-profile=fast: choose from dev, ci, deep*"])
 
 
 # Replay finds a result that is another one, and nothing where nothing changed.
