@@ -1,6 +1,6 @@
-"""``remove_effect_tokens``: threaded tokens become ordered effects.
+"""``remove_effect_tokens``: replace threaded tokens by ordered effects.
 
-Tokens that no longer order anything are removed from the signature and from bodies of operators.
+Tokens that no longer order anything are removed from the signature and from the bodies of operators.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def without_tokens(program: Program) -> Program:
     """Return a program without token inputs and outputs, in the root and in the bodies of operators.
 
     Args:
-        program: one in which no operator is threaded.
+        program: a program without threaded operators.
 
     Raises:
-        UnsupportedProgram: a module call takes a token, or a body is given one in one place and a value in another.
+        UnsupportedProgram: a module call takes a token, or callers pass both a token and a value for one input of a body.
 
     >>> from purefx.ir import Graph, Input, Program, Ref, Signature
     >>> root = Graph((Input("t"),), (), (Ref("t"),))
