@@ -1,7 +1,7 @@
-"""``eliminate_common_subexpressions``: compute equal values once.
+"""``eliminate_common_subexpressions``: merge nodes that compute equal values.
 
 Two nodes are merged if operator and operands are equal, nothing writes the operands in between, and it is unobservable that their
-results share memory.  Each graph is walked in the order of its nodes, with a number for each version of each memory.
+results alias.  Each graph is visited in the order of its nodes, with a version number for each memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["eliminate_common_subexpressions"]
     ],
 )
 def eliminate_common_subexpressions(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Merge nodes that compute the same from the same values.
+    """Merge nodes with equal operators and operands.
 
     Before::
 
@@ -48,18 +48,18 @@ def eliminate_common_subexpressions(program: Program, *, fuel: Fuel = UNLIMITED)
         a = aten.exp.default(x)
         y = aten.add.Tensor(a, a)
 
-    Nodes are merged if operator and operands are equal, literals to the last bit, if nothing between them writes what they read,
-    and if they are pure: random, ordered and communicating operators stay, and so do results that are written.  Two results that
-    are both returned, from the program or a body, stay distinct tensors.  Calls of bodies without effects are merged, too.  Nodes
-    in a region (autocast, vmap) are compared within the region, nodes in calls with a preserved signature within the call, and
-    each body by itself.  Reads of state stay; those of one tensor are equal operands under any name.
+    Nodes are merged if operator and operands are equal, literals to the last bit, if no node between them writes memory that they
+    read, and if they are pure.  Random, ordered and communicating operators stay, and so do results that are written.  Two
+    results that are both returned, from the program or a body, stay distinct tensors.  Calls of bodies without effects are
+    merged, too.  Nodes in a region (autocast, vmap) are compared within the region, nodes in calls with a preserved signature
+    within the call, and each body by itself.  Reads of state stay; those of one tensor are equal operands under any name.
 
     Args:
         program: a program at any stage.
-        fuel: a rewrite is one node whose users use an earlier one; bodies before their callers, in order.
+        fuel: a rewrite is one node that is merged with an earlier one; bodies before their callers, in order.
 
     Returns:
-        The program without the later ones of equal nodes.
+        The program without duplicates.
 
     >>> import purefx as px
     >>> nodes = tuple(px.Node(name, px.Op("toy.neg"), (px.Ref("x"),)) for name in "ab")
@@ -79,7 +79,7 @@ def eliminate_common_subexpressions(program: Program, *, fuel: Fuel = UNLIMITED)
 
 
 class _Facts:
-    """The facts that all graphs of a program share."""
+    """The facts common to all graphs of a program."""
 
     def __init__(self, program: Program) -> None:
         self.placed = placed(program)
@@ -101,14 +101,14 @@ class _Walk:
         self.memory = Memory(program, name, effects)
         self.edit = Rewriter(self.graph)
         self.first: dict[object, str] = {}
-        """The first node that computes something, by what it computes."""
+        """The first node with each operator and operands."""
         self.known: dict[str, Ref] = {}
-        """The substitute of each node that goes; for a read of state, a name of the tensor."""
+        """The substitute of each removed node; for a read of state, a name of the tensor."""
         self.versions: Counter[object] = Counter()
         """The number of writes to each memory so far."""
 
     def run(self) -> Graph:
-        """Return the graph with each value computed once; the same object if that holds."""
+        """Return the graph without duplicates; the same object if it has none."""
         if self.is_root:
             self.known.update({name: Ref(f"cell {cell}") for name, cell in state_of_inputs(self.program).items()})
         for node in self.graph.nodes:

@@ -1,6 +1,6 @@
-"""``fold_constants``: run operators on constants, and keep their results as constants.
+"""``fold_constants``: run operators on constants, and store their results as constants.
 
-Nodes whose operands are all known run in order on the tensors of the state.  Those with other users become constants of the
+Nodes whose operands are all known run in order, on the tensors of the state.  Results with other users become constants of the
 program.
 """
 
@@ -39,10 +39,10 @@ __all__ = ["fold_constants"]
 LIMIT = 1 << 20
 
 RUN = frozenset({"aten", "prims"})
-"""The libraries whose operators are run; others may read what their schema does not name."""
+"""The libraries whose operators are run; others may read more than their schema names."""
 
 UNDEFINED = ("empty", "new_empty", "_empty")
-"""Names of operators whose results have no contents yet."""
+"""Parts of the names of operators whose results have undefined contents."""
 
 
 @transformation(
@@ -55,7 +55,7 @@ UNDEFINED = ("empty", "new_empty", "_empty")
     ],
 )
 def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = False, fuel: Fuel = UNLIMITED) -> Program:
-    """Compute the values that depend on constants alone, and keep them as constants.
+    """Compute the values that depend on constants only, and store them as constants.
 
     Before::
 
@@ -69,21 +69,21 @@ def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = F
         y = aten.mul.Tensor(x, y_constant)
 
     The contents of constants and buffers are known if no node writes them and no result is or aliases them; so are results of
-    operators on literals (``zeros``, ``arange``).  Folding assumes that nobody writes or loads them later, in the lowered module
-    or in a tensor that it shares: load first, then fold.  Parameters are trained and loaded, so they are not folded unless
+    operators on literals (``zeros``, ``arange``).  Folding assumes that they are not written or loaded later, in the lowered
+    module or in a tensor that it shares: load first, then fold.  Parameters are trained and loaded, so they are folded only with
     ``parameters=True``.  Operators of torch run on the CPU, without gradients, if they are pure and deterministic.  Values that
-    are written, returned, large, or views of state stay computed.  In a body that several modules share, only a tensor that is
-    the same in all of them is known: call ``expand`` before to fold the rest.
+    are written, returned, large, or views of state are not folded.  In a body that several modules share, only a tensor that is
+    the same in all of them is known: call ``expand`` first to fold the rest.
 
     Args:
         program: a program at any stage, with the contents of its state.
-        limit: how many bytes a result may have.
-        parameters: whether parameters are constants too. It assumes that nobody trains, loads or writes them later; those
+        limit: the maximum number of bytes of a result.
+        parameters: whether parameters are constants, too. It assumes that they are not trained, loaded or written later; those
             that the program returns, aliases or returns gradients of are computed as before.
         fuel: a rewrite is one node that becomes a constant; bodies before their callers, the last first.
 
     Returns:
-        The program with constants in its state, which ``state_dict`` does not contain.  They are reads, also in a flat program
+        The program with constants in its state, which ``state_dict`` does not contain.  They are reads, even in a flat program
         that takes its state as inputs; ``lift_state`` turns them into inputs.
 
     >>> import torch, purefx as px
@@ -118,7 +118,7 @@ class _Known:
         self.unknown = self._unknown(effects)
 
     def _unknown(self, effects: Mapping[str, list[NodeEffects]]) -> set[int]:
-        # The storages that a node may write, that the caller may write because they are returned, or that are loaded.
+        # Storages that a node may write, that the caller may write because they are returned, or that are loaded.
         program, state = self.program, self.program.state
         does = summary(program.main, effects[program.root])
         inputs = {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
@@ -126,17 +126,17 @@ class _Known:
         slots += [inputs[name] for name in (*does.writes, *does.aliases) if name in inputs]
         slots += [spec.slot for spec in program.signature.outputs if isinstance(spec, StateMutation | StateGradient)]
         found = {state[slot].storage for slot in slots if slot in state}
-        found |= {slot.storage for _, slot in state.pairs if slot.kind not in self.kinds}  # under another name it is trained
+        found |= {slot.storage for _, slot in state.pairs if slot.kind not in self.kinds}  # trained under another name
         return found.union(*state.entangled)
 
     def read(self, graph: str, slot: str) -> Any:
-        """Return the constant that a read returns in all calls of its graph; None if it is not one."""
+        """Return the constant that a read returns in all calls of its graph; None if there is none."""
         state = self.program.state
         found = {state[name].cell: state[name] for place in self.places[graph] if (name := join(place, slot)) in state}
         return self._value(found.popitem()[1]) if len(found) == 1 else None
 
     def given(self, slot: str) -> Any:
-        """Return the constant that an input of the root is; None if it is not one."""
+        """Return the constant of an input of the root; None if there is none."""
         return self._value(self.program.state[slot])
 
     def _value(self, slot: Slot) -> Any:
@@ -171,7 +171,7 @@ class _Folding:
     """The origin of each new constant, by the ``id`` of its tensor."""
 
     def run(self) -> Graph:
-        """Return the graph with tensors in place of values computed from constants; the same object if it has none."""
+        """Return the graph with tensors instead of values computed from constants; the same object if it has none."""
         if self.name in self.known.handed and not any(type(node.do) is Get for node in self.graph.nodes):
             return self.graph  # state is an operand of such a body
         if self.name == self.program.root:
@@ -193,7 +193,7 @@ class _Folding:
         return _result(node, do, self.values, self.said.get(node.name)) if type(do) is Op and runs else None
 
     def _is_sure(self, node: Node, do: Op) -> bool:
-        # It is pure and deterministic, and its result is small.
+        # Whether it is pure and deterministic, and its result is small.
         if not computes(self.memory.effects[node.name]) or self.memory.is_written(node.name) or is_boundary(node):
             return False
         if node.projection is not None:
@@ -253,7 +253,7 @@ def _result(node: Node, do: Op, values: Mapping[str, Any], said: Any) -> Any:
     try:
         with torch.no_grad():
             found = do.target(*args, **kwargs)
-    except Exception:  # noqa: BLE001  it raises when the program runs, too
+    except Exception:  # noqa: BLE001  it also raises when the program runs
         return None
     if node.projection is not None:
         return found
