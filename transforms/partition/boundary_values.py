@@ -1,4 +1,4 @@
-"""``relay_skips`` and ``move_non_tensor_nodes``: boundary values between parts are relayed, or recomputed."""
+"""``relay_skips`` and ``move_non_tensor_nodes``: relay or recompute the boundary values between parts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["move_non_tensor_nodes", "relay_skips"]
     ],
 )
 def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Relay values that skip parts through the parts between, so that each part uses only results of the one before it.
+    """Relay values that skip parts, so that each part uses only results of the previous one.
 
     Before::
 
@@ -50,18 +50,18 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         graph ""        a, x_1 = call @stage0(x);  b, x_2 = call @stage1(a, x_1);  c = call @stage2(b, x_2)
         graph "stage1"  (a, x) { b = aten.relu.default(a);  return (b, x) }
 
-    The first part takes the user inputs; user outputs are relayed to the last part. Values of any kind are relayed, numbers
-    too, though ``torch.distributed.pipelining`` carries tensors only: ``move_non_tensor_nodes`` goes before it.
+    The first part takes the user inputs; user outputs are relayed to the last part. Values of any kind are relayed, including
+    numbers, but ``torch.distributed.pipelining`` supports only tensors: run ``move_non_tensor_nodes`` first.
 
     Args:
         program: a split program, see ``split_by_tags``.
-        fuel: a rewrite is one value that is relayed, in the order in which they are made, inputs first.
+        fuel: a rewrite is one relayed value, in the order of the graph, inputs first.
 
     Returns:
         The program in which no value skips a part.
 
     Raises:
-        UnsupportedProgram: the root of the program does something itself, so it is not split.
+        UnsupportedProgram: the program is not split: its root has operators.
 
     >>> import purefx as px
     >>> uses = (("a", "x"), ("b", "a"), ("c", "bx"))
@@ -131,9 +131,9 @@ def _with_results(call: Node, part: PartCall, given: tuple[str, ...], names: Nam
 
 
 def _through(program: Program, chain: Chain, fuel: Fuel) -> list[list[str]]:
-    # The values that each part must relay, in the order in which they are computed.
+    # The values that each part must relay, in the order of the graph.
     needed: dict[str, int] = {}
-    """The last part that uses a value, by its first name; what the caller gets is used behind the last."""
+    """The last part that uses a value, by its original name; the outputs of the program are used after the last part."""
     for number, part in enumerate(chain.parts):
         for name in part.node.refs():
             needed[chain.value(name)] = number
@@ -149,12 +149,12 @@ def _through(program: Program, chain: Chain, fuel: Fuel) -> list[list[str]]:
 
 
 def _made_by(value: str, makers: Mapping[str, tuple[int, int]]) -> int:
-    # An input comes from before the first part, which is given all of them.
+    # Inputs are available before the first part, which takes all of them.
     return makers[value][0] if value in makers else -1
 
 
 def _returned(program: Program, chain: Chain) -> list[tuple[int, str]]:
-    # What the caller gets; new contents of buffers and inputs are written back where they are made.
+    # The user outputs; new contents of buffers and inputs are written back where they are computed.
     specs = program.signature.outputs
     outputs: tuple[Arg, ...] = program.main.output
     given = [type(spec) in GIVEN for spec in specs] if len(specs) == len(outputs) else [True] * len(outputs)
@@ -171,7 +171,7 @@ def _returned(program: Program, chain: Chain) -> list[tuple[int, str]]:
     ],
 )
 def move_non_tensor_nodes(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Compute sizes, shapes and other numbers in the part that uses them, so that tensors cross and numbers do not.
+    """Compute sizes, shapes and other numbers in the part that uses them, so that only tensors cross part boundaries.
 
     Before::
 
@@ -183,18 +183,18 @@ def move_non_tensor_nodes(program: Program, *, fuel: Fuel = UNLIMITED) -> Progra
         graph ""        a = call @stage0(x);  b = call @stage1(a, x)
         graph "stage1"  (a, x) { n = aten.sym_size.int(x, 0);  ... }
 
-    A number that several parts use is computed in each. It stays where it is when an operator of its tree has effects, runs in
-    a region, or reads memory that is written later. A number that the user passes stays an input.
+    A number that several parts use is computed in each. It stays if an operator that it depends on has effects, is in a region,
+    or reads memory that is written later. A number that is a user input stays an input.
 
     Args:
         program: a split program, see ``split_by_tags``.
-        fuel: a rewrite is one number that no longer crosses, those of the last part first.
+        fuel: a rewrite is one number that no longer crosses a boundary, those of the last part first.
 
     Returns:
-        The program in which the rest crosses; the order of what has effects is the same.
+        The program with the remaining boundary values; the order of effects is the same.
 
     Raises:
-        UnsupportedProgram: the root of the program does something itself, so it is not split.
+        UnsupportedProgram: the program is not split: its root has operators.
 
     >>> import torch, purefx as px
     >>> from purefx.ir.operators import op_of
@@ -222,7 +222,7 @@ def move_non_tensor_nodes(program: Program, *, fuel: Fuel = UNLIMITED) -> Progra
 
 
 def _with_copies(whole: Program, flat: Graph, of: list[int], paths: list[str], fuel: Fuel) -> list[list[Node]] | None:
-    # The nodes of each part, behind copies of numbers that earlier parts computed; None if none is copied.
+    # The nodes of each part, after copies of numbers that earlier parts computed; None if none is copied.
     home, barred = _movable(whole, of)
     names, used = flat.names(), set(flat.output_refs())
     bodies: list[list[Node]] = [[] for _ in paths]
@@ -236,7 +236,7 @@ def _with_copies(whole: Program, flat: Graph, of: list[int], paths: list[str], f
         for node in flat.nodes:
             if node.name in copied and home.get(node.name, part) < part:
                 instead[node.name] = Ref(names.fresh(node.name))
-                copy = node.using(instead)  # its module does not run here
+                copy = node.using(instead)  # without a stack: its module does not run here
                 bodies[part].append(Node(instead[node.name].name, copy.do, copy.args, copy.kwargs, (), copy.meta))
         bodies[part] += [node.using(instead) for node in kept]
         used.update(name for node in bodies[part] for name in node.refs())
@@ -245,7 +245,7 @@ def _with_copies(whole: Program, flat: Graph, of: list[int], paths: list[str], f
 
 
 def _still_needed(nodes: list[Node], used: set[str], home: Mapping[str, int]) -> list[Node]:
-    # Numbers without users here are dropped, because other parts compute them now.
+    # Numbers without users are dropped, because other parts compute them now.
     needed, kept = set(used), list[Node]()
     for node in reversed(nodes):
         if node.name in needed or node.name not in home:
@@ -255,8 +255,8 @@ def _still_needed(nodes: list[Node], used: set[str], home: Mapping[str, int]) ->
 
 
 def _movable(whole: Program, of: list[int]) -> tuple[dict[str, int], set[int]]:
-    # The part of each number that any later part could compute as well, and the parts that begin inside of a region, in which
-    # nothing is computed that was computed outside: a vmap makes other sizes of it.
+    # The part of each number that later parts could compute, too, and the parts that begin inside a region: there, nothing from
+    # outside is recomputed, because sizes under vmap differ.
     graph = whole.main
     numbers, done = numbers_in(graph), node_effects(whole, graph)
     memory = storages(whole, graph, done)
