@@ -76,7 +76,7 @@ def expand(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     ('', 'f', 'g')
     """
     made = own_bodies(program, at_most=at_most)
-    return made if made is program or fuel.burn("give every call a body of its own") else program
+    return made if made is program or fuel.burn("copy shared bodies") else program
 
 
 def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozenset()) -> Program:
@@ -128,7 +128,7 @@ class _Expansion:
         self.keep = keep
         self.values = CallValues(program)
         self.ids = Names(program.graphs)
-        self.given: set[str] = set()
+        self.assigned: set[str] = set()
         """Graphs already assigned to a call under their original id."""
         self.numbers: set[tuple[str, int]] = set()
         stacks = {name: {frame for node in program.graphs[name].nodes for frame in node.stack} for name in counts}
@@ -158,7 +158,7 @@ class _Expansion:
                 continue
             node = level.nodes[number]
             do = node.do
-            level.nodes[number] = self._called(node, do, level) if type(do) is Call else self._given(node, level)
+            level.nodes[number] = self._called(node, do, level) if type(do) is Call else self._operator(node, level)
         return self.done
 
     def _open(self, source: str, name: str, path: str, values: Run) -> None:
@@ -196,16 +196,16 @@ class _Expansion:
             return node
         return node.evolve(do=Call(Frame(call.instance.path, frame.call), name))
 
-    def _given(self, node: Node, level: _Level) -> Node:
+    def _operator(self, node: Node, level: _Level) -> Node:
         names: list[str] = []
         opened: list[tuple[str, str]] = []
         for source in bodies_in(node.args, node.kwargs):
             names.append(source if source in self.keep else self._id(source, source))
             opened.append((source, names[-1]))
         for source, name in reversed(opened):
-            if source not in self.keep or source not in self.given:
+            if source not in self.keep or source not in self.assigned:
                 self._open(source, name, level.path, self.values.inner(level.values, node, source))
-                self.given.add(source)
+                self.assigned.add(source)
         ids = iter(names)
 
         def body(ref: Arg) -> Arg:
@@ -238,8 +238,8 @@ class _Expansion:
         return call
 
     def _id(self, graph: str, wanted: str, *, keeps: bool = True) -> str:
-        if graph in self.given or not keeps:
-            self.given.add(graph)
+        if graph in self.assigned or not keeps:
+            self.assigned.add(graph)
             return self.ids.fresh(wanted)
-        self.given.add(graph)
+        self.assigned.add(graph)
         return graph

@@ -39,7 +39,7 @@ def inlined(program: Program, graph: Graph, *, into: Callable[[str], bool]) -> G
     """
     work = _Inlining(program, graph, into)
     nodes = work.run()
-    inputs, nodes = standing_in(graph.inputs, work.stands_for), standing_in(nodes, work.stands_for)
+    inputs, nodes = standing_in(graph.inputs, work.replaced), standing_in(nodes, work.replaced)
     return Graph(inputs, nodes, work.use(graph.output, work.outermost))
 
 
@@ -64,7 +64,7 @@ class _Inlining:
         self.names = Names(formal.name for formal in graph.inputs)
         self.outermost = _Level(iter(graph.nodes), {}, Relocation(partial(self.join, "")), None, graph.output)
         self.levels = [self.outermost]
-        self.stands_for: dict[str, list[Meta]] = {}
+        self.replaced: dict[str, list[Meta]] = {}
         """The metadata of the values that each value replaces: inputs of bodies and results of calls."""
 
     def run(self) -> list[Node]:
@@ -77,7 +77,7 @@ class _Inlining:
                 self.levels.pop()
                 if level.call is not None:
                     result = self.levels[-1].known[level.call.name] = self.use(level.output, level)
-                    self._stands(result, level.call.meta)
+                    self._replaces(result, level.call.meta)
             elif type(node.do) is Call and self.into(node.do.graph):
                 self.levels.append(self._enter(node, node.do, level))
             elif not self._projected(node, level):
@@ -92,7 +92,7 @@ class _Inlining:
         body = self.program.graphs[call.graph]
         known = {formal.name: self.use(arg, level) for formal, arg in zip(body.inputs, node.args, strict=True)}
         for formal in body.inputs:
-            self._stands(known[formal.name], formal.meta)
+            self._replaces(known[formal.name], formal.meta)
         frame = level.written.frame(call.instance)
         inside = Relocation(partial(self.join, frame.path), (*level.written.stack(node.stack), frame))
         return _Level(iter(body.nodes), known, inside, node, body.output)
@@ -104,12 +104,12 @@ class _Inlining:
         if type(whole) is not tuple:
             return False
         level.known[node.name] = whole[index]
-        self._stands(whole[index], node.meta)
+        self._replaces(whole[index], node.meta)
         return True
 
-    def _stands(self, arg: Arg, meta: Meta) -> None:
+    def _replaces(self, arg: Arg, meta: Meta) -> None:
         if ORIGIN in meta and type(arg) is Ref:
-            self.stands_for.setdefault(arg.name, []).append(meta)
+            self.replaced.setdefault(arg.name, []).append(meta)
 
     def _placed(self, node: Node, level: _Level) -> Node:
         name = self.names.renumbered(node.name)

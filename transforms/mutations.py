@@ -221,7 +221,7 @@ def functionalize(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         fuel: a rewrite is one write that becomes a returned value, the last one first.
 
     Returns:
-        The program with those writes in its signature; clones that ``inplace_mutations`` made for them are gone too.
+        The program with those writes in its signature, without the clones that ``inplace_mutations`` made for them.
 
     >>> import purefx as px
     >>> program = px.Program.of({"": px.Graph((), (), ())}, facts=frozenset({"flat"}))

@@ -163,16 +163,16 @@ def check_order(program: Program, steps: Sequence[Callable[[Program], Program]])
     >>> check_order(px.Program.of({"": px.Graph((), (), ())}), (px.deduplicate,))
     """
     facts = program.facts | observed(program)
-    taken: dict[str, str] = {}
+    invalidated: dict[str, str] = {}
     for number, step in enumerate(map(as_step, steps), 1):
         _check_step(number, step)
         if not isinstance(step, Transformation):
             continue
         fact = step.lacks(facts)
         if fact is not None:
-            why = f"{taken[fact]} before it invalidates that" if fact in taken else "no earlier step establishes that"
+            why = f"{invalidated[fact]} before it invalidates that" if fact in invalidated else "no earlier step establishes that"
             raise PipelineError(f"step {number}, {step.name}, requires a program that is {fact!r}, but {why}; {ADVICE[fact]}")
-        taken.update(dict.fromkeys(step.forgets & facts, step.name))
+        invalidated.update(dict.fromkeys(step.forgets & facts, step.name))
         facts = (facts - step.forgets) | step.establishes
 
 
@@ -251,8 +251,8 @@ def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Call
     """
     a_program(program, "bisect", transformation=transformation, is_bad=is_bad)
     a_function(is_bad, "is_bad of bisect", "a function of a program that returns whether it is wrong")
-    given: Any = transformation
-    steps = tuple(map(as_step, given if isinstance(given, Iterable) and not callable(given) else (given,)))
+    argument: Any = transformation
+    steps = tuple(map(as_step, argument if isinstance(argument, Iterable) and not callable(argument) else (argument,)))
     for number, step in enumerate(steps, 1):
         _check_step(number, step)
     if len(steps) == 1 and not (isinstance(steps[0], Transformation) and steps[0].takes_fuel):

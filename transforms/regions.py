@@ -41,10 +41,10 @@ def call_nodes(
         return (Node(outputs[0], call, args, (), (), value_only(metas[outputs[0]])),)
     result = names.fresh(word_of(call.instance.path))
     values = MappingProxyType({"val": tuple([metas[output].get("val") for output in outputs])})
-    taken = [
+    projections = [
         Node(output, GETITEM, (Ref(result), index), (), (), value_only(metas[output])) for index, output in enumerate(outputs)
     ]
-    return (Node(result, call, args, (), (), values), *taken)
+    return (Node(result, call, args, (), (), values), *projections)
 
 
 HARMLESS = frozenset({"aten._assert_tensor_metadata.default"})

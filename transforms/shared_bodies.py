@@ -100,7 +100,7 @@ def _facts(tensor: torch.Tensor) -> tuple[object, ...]:
 
 
 def common_meta(meta: Meta, others: Sequence[Meta]) -> Meta:
-    """Return metadata without the entries of one call that differ in others; the same object if there are no such entries.
+    """Return metadata without the entries of one call that differ in others; the same object if no entry differs.
 
     Its node replaces the others, and the origin records that.
 
@@ -119,11 +119,11 @@ def common_values(meta: Meta, others: Sequence[Meta]) -> Meta:
     kept = [key for key in OF_A_CALL if key in meta]
     if kept and kept[0] == "val" and plainly_alike(meta["val"], [other.get("val") for other in others]):
         kept = kept[1:]
-    gone = {key for key in kept if not all(other is meta or agrees(meta[key], other.get(key, UNSAID)) for other in others)}
+    gone = {key for key in kept if not all(other is meta or agrees(meta[key], other.get(key, ABSENT)) for other in others)}
     return MappingProxyType({key: value for key, value in meta.items() if key not in gone}) if gone else meta
 
 
-UNSAID = object()
+ABSENT = object()
 
 
 def without_values(meta: Meta) -> Meta:
@@ -319,8 +319,8 @@ def shared_body(graph: Graph, others: Sequence[AnyBody], *, renamed: bool = True
 
 def _with_common_meta(graph: Graph, others: Sequence[AnyBody], *, raw: bool) -> Graph:
     # Equal bodies have their values in the same order.
-    def common(given: Callable[[Meta, Sequence[Meta]], Meta], item: Item, *same: Input | Node) -> Item:
-        meta = given(item.meta, [other.meta for other in same])
+    def common(merge: Callable[[Meta, Sequence[Meta]], Meta], item: Item, *same: Input | Node) -> Item:
+        meta = merge(item.meta, [other.meta for other in same])
         return item if meta is item.meta else evolve(item, meta=meta)
 
     outside = common_values if raw else common_meta

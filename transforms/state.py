@@ -137,15 +137,15 @@ class _Lifting:
         self.source = source
         self.state = source.state
         self.reads = [node for node in source.main.nodes if type(node.do) is Get]
-        self.taken = {spec.slot: formal.name for formal, spec in source.inputs if type(spec) is StateInput}
+        self.present = {spec.slot: formal.name for formal, spec in source.inputs if type(spec) is StateInput}
         """The inputs that are already state, by slot."""
-        sunk = [place for place in source.signature.lifted if place.slot not in self.taken]
+        sunk = [place for place in source.signature.lifted if place.slot not in self.present]
         self.places = [(place.slot, place.behind) for place in sunk]
         """The new inputs: the slot, and the number of user inputs before it."""
-        self.slots = {*self.taken, *(place.slot for place in sunk if place.used)}
+        self.slots = {*self.present, *(place.slot for place in sunk if place.used)}
         self.of_cell: dict[int, str] = {}
         """The slot of the input of each tensor; slots in use are preferred."""
-        for slot in (*self.taken, *(place.slot for place in sorted(sunk, key=lambda place: not place.used))):
+        for slot in (*self.present, *(place.slot for place in sorted(sunk, key=lambda place: not place.used))):
             self.of_cell.setdefault(self.state[slot].cell, slot)
         self._add_unknown()
 
@@ -164,11 +164,11 @@ class _Lifting:
         """Return the program with the inputs, and without the reads."""
         graph = self.source.main
         formals = self._formals()
-        given = {slot: Ref(name) for slot, name in self.taken.items()}
-        given.update((slot, Ref(formal.name)) for slot, formal in formals.items())
+        replacements = {slot: Ref(name) for slot, name in self.present.items()}
+        replacements.update((slot, Ref(formal.name)) for slot, formal in formals.items())
         edit = Rewriter(graph)
         for node in self.reads:
-            edit.drop(node.name, given[self._slot_of(node)])
+            edit.drop(node.name, replacements[self._slot_of(node)])
         pairs = self._order(formals)
         root = edit.graph(inputs=tuple([formal for formal, _ in pairs]))
         return self.source.with_boundary(root, [spec for _, spec in pairs], lifted=())

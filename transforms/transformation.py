@@ -145,8 +145,8 @@ class Transformation:
 
     def __attrs_post_init__(self) -> None:
         # help(), doctest and editors read these from a function; a frozen class has to set them in its dict.
-        told = {name: getattr(self.apply, name, None) for name in ("__doc__", "__module__", "__name__", "__qualname__")}
-        self.__dict__.update(told, __wrapped__=self.apply)
+        attributes = {name: getattr(self.apply, name, None) for name in ("__doc__", "__module__", "__name__", "__qualname__")}
+        self.__dict__.update(attributes, __wrapped__=self.apply)
 
     def __call__(self, program: Program = MISSING, *given: Any, fuel: int | None = None, **options: Any) -> Program:
         """Return the transformed program.
@@ -216,8 +216,8 @@ class Transformation:
             result = self._applied(program, {**options, "fuel": fuel} if self.takes_fuel else options)
         if a_result(result, self.name) is program:
             return program
-        told = {**options, "fuel": fuel.burnt - before} if fuel.limited else options
-        return self.taken(program, result, tuple(told.items()), whole=not fuel.refused)
+        recorded = {**options, "fuel": fuel.burnt - before} if fuel.limited else options
+        return self.taken(program, result, tuple(recorded.items()), whole=not fuel.refused)
 
     def taken(
         self,

@@ -78,8 +78,8 @@ def _changed(program: Program, changed: object) -> frozenset[tuple[str, str]]:
     if isinstance(changed, Program):
         return _since(program, changed)
     if isinstance(changed, str) or not isinstance(changed, Iterable):
-        said = "a list of names of values, or the program before it was edited"
-        raise TypeError(f"infer(changed=) takes {said}, not {changed!r}")
+        expected = "a list of names of values, or the program before it was edited"
+        raise TypeError(f"infer(changed=) takes {expected}, not {changed!r}")
     where: dict[str, list[str]] = {}
     for graph in program.order:
         for name in program.graphs[graph].metas:

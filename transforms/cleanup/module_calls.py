@@ -97,10 +97,10 @@ class Renumbering:
         found = self._known.get((start, stack))
         if found is None:
             place, own = start, list[Frame]()
-            met: set[Frame] = set()
+            visited: set[Frame] = set()
             for frame in stack:
-                if frame not in met:  # a call is not made inside itself
-                    met.add(frame)
+                if frame not in visited:  # a call is not made inside itself
+                    visited.add(frame)
                     place = self._call(place, frame)
                     assert place.frame is not None
                     own.append(place.frame)

@@ -41,7 +41,7 @@ def exporter_names(program: Program) -> list[str]:
     signature = program.signature
     tree = ArgumentTree.of(signature.in_spec, signature.arg_names)
     leaves = ["_".join([word(tree.labels[number]), *map(_of_key, rest)]) for number, rest in tree.places]
-    told = iter(leaves if len(leaves) == sum(type(spec) is UserInput for spec in signature.inputs) else ())
+    leaf_names = iter(leaves if len(leaves) == sum(type(spec) is UserInput for spec in signature.inputs) else ())
     found: list[str] = []
     for formal, spec in program.inputs:
         match spec:
@@ -49,7 +49,7 @@ def exporter_names(program: Program) -> list[str]:
                 below = next((slot[len(root) :] for root in ROOTS if slot.startswith(root)), slot)
                 found.append(exporter_name(below, program.state[slot]))
             case UserInput(argument=argument):
-                found.append(_identifier(next(told, word(argument) or formal.name)))
+                found.append(_identifier(next(leaf_names, word(argument) or formal.name)))
             case _:
                 found.append("token")
     return [name.lower() for name in found]
@@ -114,22 +114,22 @@ def name_inputs(program: Program, names: Iterable[str] | Mapping[str, str] | Non
     ('batch_ids', 'ids')
     """
     wanted = exporter_names(program)
-    given = {} if names is None else _given(program, names)
-    for position, name in given.items():
+    requested = {} if names is None else _requested(program, names)
+    for position, name in requested.items():
         wanted[position] = name
-    found = _settled(program, wanted, given, fuel)
-    signature = _signature(program.signature, given if not fuel.refused else {})
+    found = _settled(program, wanted, requested, fuel)
+    signature = _signature(program.signature, requested if not fuel.refused else {})
     if not found and signature is program.signature:
         return program
     return program.with_main(_renamed(program.main, found), signature=signature)
 
 
-def _given(program: Program, names: Iterable[str] | Mapping[str, str]) -> dict[int, str]:
+def _requested(program: Program, names: Iterable[str] | Mapping[str, str]) -> dict[int, str]:
     # The names that the caller passes, by number of the root input.
     users = [position for position, spec in enumerate(program.signature.inputs) if type(spec) is UserInput]
     if isinstance(names, str) or not isinstance(names, Iterable):
-        said = f"not {short(names)}; write [{names!r}] for one input" if isinstance(names, str) else f"not {short(names)}"
-        raise TypeError(f"name_inputs takes names, one for each user input, or a mapping from inputs to names, {said}")
+        message = f"not {short(names)}; write [{names!r}] for one input" if isinstance(names, str) else f"not {short(names)}"
+        raise TypeError(f"name_inputs takes names, one for each user input, or a mapping from inputs to names, {message}")
     if isinstance(names, Mapping):
         pairs = {_position(program, users, key): name for key, name in names.items()}
     else:
@@ -167,15 +167,15 @@ def _settled(program: Program, wanted: list[str], first: Container[int], fuel: F
     # New names of inputs by old names: first those that the caller passes, then those of the user inputs.
     inputs, specs = program.main.inputs, program.signature.inputs
     order = sorted(range(len(inputs)), key=lambda at: (at not in first, type(specs[at]) is not UserInput, at))
-    taken: set[str] = set()
+    used: set[str] = set()
     moving: list[int] = []
     for at in order:
         name, wish = inputs[at].name, wanted[at]
-        stays = name == wish or (wish in taken and _is_numbered(name, wish))
-        if (stays and name not in taken) or not fuel.burn("name", name, "->", wish):
-            taken.add(name)
+        stays = name == wish or (wish in used and _is_numbered(name, wish))
+        if (stays and name not in used) or not fuel.burn("name", name, "->", wish):
+            used.add(name)
         else:
-            taken.add(wish)
+            used.add(wish)
             moving.append(at)
     names = Names([inputs[at].name for at in set(order).difference(moving)])
     return {inputs[at].name: names.fresh(wanted[at]) for at in moving}
@@ -188,19 +188,19 @@ def _is_numbered(name: str, wish: str) -> bool:
 
 def _renamed(graph: Graph, found: dict[str, str]) -> Graph:
     # A node is renamed if an input gets its name.
-    given = {found.get(one.name, one.name) for one in graph.inputs}
-    names = Names([*given, *(node.name for node in graph.nodes)])
+    input_names = {found.get(one.name, one.name) for one in graph.inputs}
+    names = Names([*input_names, *(node.name for node in graph.nodes)])
     known = {old: Ref(new) for old, new in found.items()}
-    known.update({node.name: Ref(names.fresh(node.name)) for node in graph.nodes if found and node.name in given})
+    known.update({node.name: Ref(names.fresh(node.name)) for node in graph.nodes if found and node.name in input_names})
     return graph.renamed(known)
 
 
-def _signature(signature: Signature, given: dict[int, str]) -> Signature:
+def _signature(signature: Signature, requested: dict[int, str]) -> Signature:
     # Positional arguments that are single inputs get the names that the caller passes.
     users = [position for position, spec in enumerate(signature.inputs) if type(spec) is UserInput]
     leaves = {users[number]: argument for argument, number in enumerate(_whole(signature, len(users))) if number is not None}
     names, inputs = list(signature.arg_names), list(signature.inputs)
-    for position, name in given.items():
+    for position, name in requested.items():
         spec, argument = inputs[position], leaves.get(position)
         if argument is None or type(spec) is not UserInput:
             continue
@@ -290,17 +290,17 @@ def restore_names(
     (Get(slot='weight'), <SlotKind.PARAMETER: 'parameter'>)
     """
     original = original_of(module)
-    taken = program if inputs is None else with_state_inputs(program, original, inputs)
-    naming = _Naming(taken.state, original, fuel)
+    converted = program if inputs is None else with_state_inputs(program, original, inputs)
+    naming = _Naming(converted.state, original, fuel)
     passed = [formal.name for formal in program.main.inputs if isinstance(formal.meta.get("val"), torch.nn.Parameter)]
     naming.check(passed if inputs is None else [])
-    made = made_constants(taken, naming.unmatched) if original.tells_kinds and naming.whole else frozenset[str]()
+    made = made_constants(converted, naming.unmatched) if original.tells_kinds and naming.whole else frozenset[str]()
     state = naming.state_after(made, add_unused=add_unused)
-    named = taken
-    if state is not taken.state or naming.names:
-        named = with_state(taken, state, naming.names, {one.path: one for one in original.modules})
+    named = converted
+    if state is not converted.state or naming.names:
+        named = with_state(converted, state, naming.names, {one.path: one for one in original.modules})
     # Reads are inserted below modules, so after the state is renamed.
-    return sink_state.apply(named) if taken is not program and "state sunk" in program.facts else named
+    return sink_state.apply(named) if converted is not program and "state sunk" in program.facts else named
 
 
 class _Naming:
@@ -317,7 +317,7 @@ class _Naming:
                 shown.setdefault(key, []).append(name)
         self.matched = {key: slots for key, slots in shown.items() if fuel.burn("name", *by_key[key])}
         self.whole = not fuel.refused
-        self.given: dict[str, str] = {}
+        self.sources: dict[str, str] = {}
         """The slot of the program for each original name."""
         self.target: dict[str, str] = {}
         """The new name of each of these slots in reads."""
@@ -341,9 +341,9 @@ class _Naming:
             named = next((slot for slot in slots if self.target[slot] == name), None)
             value = self.original.slots[name].value  # several objects may be views of one memory
             same = next((slot for slot in slots if self.state[slot].value is value), slots[0])
-            self.given[name] = named or same
+            self.sources[name] = named or same
 
-    def check(self, handed: list[str]) -> None:
+    def check(self, parameters: list[str]) -> None:
         """Raise for a module other than the traced one, and for parameters among the inputs without ``inputs=``."""
         original, state = self.original.slots, self.state
         if self.matched or not self.whole:
@@ -358,10 +358,10 @@ class _Naming:
                 f"the module has none of the {len(state)} tensors of the program ({', '.join(map(repr, state.order[:3]))} ...): "
                 "state is identified by its memory, so pass the traced module itself, not a copy"
             )
-        elif handed and any(slot.kind is SlotKind.PARAMETER for slot in original.values()):
+        elif parameters and any(slot.kind is SlotKind.PARAMETER for slot in original.values()):
             raise NamingError(
-                f"the program takes parameters as inputs ({', '.join(map(repr, handed[:3]))}), and has no tensor of the module, "
-                "like graphs of Dynamo: pass `inputs=`, the arguments of the graph"
+                f"the program takes parameters as inputs ({', '.join(map(repr, parameters[:3]))}), and has no tensor of "
+                "the module, like graphs of Dynamo: pass `inputs=`, the arguments of the graph"
             )
 
     @property
@@ -372,8 +372,8 @@ class _Naming:
     @property
     def _others(self) -> dict[str, str]:
         # Slots outside of the module are renamed if their names clash with the module's.
-        names = Names([*self.given, *self.unmatched])
-        return {name: names.fresh(name) for name in self.unmatched if name in self.given}
+        names = Names([*self.sources, *self.unmatched])
+        return {name: names.fresh(name) for name in self.unmatched if name in self.sources}
 
     @property
     def unmatched(self) -> list[str]:
@@ -385,8 +385,8 @@ class _Naming:
         slots: dict[str, Slot] = {}
         numbers = TensorIds(self.state)
         for name, own in self.original.slots.items():
-            if name in self.given:
-                slots[name] = self._slot(self.state[self.given[name]], own)
+            if name in self.sources:
+                slots[name] = self._slot(self.state[self.sources[name]], own)
             elif (
                 add_unused
                 and self.whole

@@ -174,8 +174,8 @@ def original_of(source: torch.nn.Module | Mapping[str, Any]) -> Original:
     if isinstance(source, torch.nn.Module):
         return _original_of(source)
     if not isinstance(source, Mapping):
-        said = "the module that was traced, or a mapping from names to its tensors"
-        raise TypeError(f"restore_names takes {said}, not {short(source)}")
+        expected = "the module that was traced, or a mapping from names to its tensors"
+        raise TypeError(f"restore_names takes {expected}, not {short(source)}")
     slots: dict[str, Slot] = {}
     for name, value in source.items():
         if not is_dotted_path(name):
@@ -309,18 +309,18 @@ def _slots(program: Program, original: Original, leaves: dict[int, Any]) -> dict
         key = cell_key(slot.value)[0]
         if key in known:
             known[key] = [name, *[other for other in known[key] if other != name]]
-    taken = {spec.slot for spec in program.signature.inputs if type(spec) is StateInput}
+    used = {spec.slot for spec in program.signature.inputs if type(spec) is StateInput}
     found: dict[int, str] = {}
     for at, leaf in leaves.items():
         names = known.get(cell_key(leaf)[0]) if isinstance(leaf, torch.Tensor | torch.ScriptObject) else None
         if names:
-            name = next((name for name in names if name not in taken), None)
+            name = next((name for name in names if name not in used), None)
             if name is None:
                 raise NamingError(
                     f"several inputs are the tensor {names[0]!r}, but state cannot be two inputs: trace with it in one argument"
                 )
             found[at] = name
-            taken.add(name)
+            used.add(name)
     return found
 
 
@@ -360,9 +360,9 @@ def _arguments(signature: Signature, gone: set[int], users: int) -> tuple[Any, t
     args_spec, kwargs_spec = signature.in_spec.children()
     args, keys = args_spec.children(), list(kwargs_spec.context)
     # Containers of user types cannot be reconstructed, so their specs stay.
-    taken = [set(numbers) for numbers in leaf_ranges([*args, *kwargs_spec.children()])]
-    left = [at for at in range(len(args)) if not _is_gone(taken[at], gone, names[at] if at < len(names) else f"args[{at}]")]
-    named = zip(keys, kwargs_spec.children(), taken[len(args) :], strict=True)
+    ranges = [set(numbers) for numbers in leaf_ranges([*args, *kwargs_spec.children()])]
+    left = [at for at in range(len(args)) if not _is_gone(ranges[at], gone, names[at] if at < len(names) else f"args[{at}]")]
+    named = zip(keys, kwargs_spec.children(), ranges[len(args) :], strict=True)
     kept = {key: spec for key, spec, found in named if not _is_gone(found, gone, str(key))}
     positional = [names[at] for at in left if at < len(names)]
     rest = [name for name in names[len(args) :] if name not in keys or name in kept]

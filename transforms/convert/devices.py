@@ -381,7 +381,7 @@ def _described(value: Any, devices: Devices, memo: dict[int, Any]) -> torch.Tens
         with _refusing(f"a value of layout {value.layout} cannot be described on {device}"):
             if isinstance(value, FakeTensor) and value.layout is torch.strided:
                 memo[id(value)] = fake_on(value, device)
-            elif value.is_meta:  # there are no contents to copy
+            elif value.is_meta:  # without contents
                 memo[id(value)] = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
             else:
                 memo[id(value)] = value.to(device)

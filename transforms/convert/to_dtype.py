@@ -264,8 +264,8 @@ def _types(graph: Graph) -> list[torch.dtype | None]:
     return list(map(dtype_in, graph.metas.values()))
 
 
-def _globs(given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+def _globs(globs: str | Sequence[str]) -> tuple[str, ...]:
+    return (globs,) if isinstance(globs, str) else tuple(globs)
 
 
 def _dtype_of(program: Program) -> torch.dtype:

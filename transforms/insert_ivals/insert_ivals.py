@@ -79,9 +79,9 @@ def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         return program
     leaves = Leaves(program)
     crossed = list(boundary_values(program, leaves)) if len(program.call_signatures) else []
-    given = used_as_given(program, leaves, crossed, fuel) if crossed else program
-    if given is not program:
-        program, leaves = given, Leaves(given)
+    replaced = used_as_given(program, leaves, crossed, fuel) if crossed else program
+    if replaced is not program:
+        program, leaves = replaced, Leaves(replaced)
         crossed = list(boundary_values(program, leaves))
     work = _Insertion(program, leaves, fuel)
     work.sizes()

@@ -132,9 +132,9 @@ class Sizes:
         for depth in range(len(stack), shared - (shared < len(made)), -1):
             scope = stack[:depth]
             if scope and size in self.leaves.takes.get(scope[-1], ()):
-                return  # the signature hands it over
+                return  # the signature names it
             if depth == shared < len(made) and size in self.leaves.gives.get(made[depth], ()):
-                return  # likewise
+                return  # the signature names it
             at = number if depth == len(stack) else self.spans[stack[depth]][0]
             # As it was computed, if possible, so that equal modules stay equal.
             new = self._computed(size, scope, at, read=False) or self._computed(size, scope, at, read=True)

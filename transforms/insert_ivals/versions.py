@@ -157,9 +157,9 @@ class _Walk:
         operator = self._operator(node)
         if operator is None:
             return None
-        told = self._told(operator)
-        if told is not None and (self._is_old(told, target) or self._alike(told, value)):
-            return told
+        operand = self._written_operand(operator)
+        if operand is not None and (self._is_old(operand, target) or self._alike(operand, value)):
+            return operand
         candidates = [name for name in dict.fromkeys(operator.refs()) if self._alike(name, value)]
         old = [name for name in candidates if self._is_old(name, target)]
         if old:
@@ -175,7 +175,7 @@ class _Walk:
             return self.by_name.get(node.projection[0])
         return node if type(node.do) is Op and node.do.name != "operator.getitem" else None
 
-    def _told(self, node: Node) -> str | None:
+    def _written_operand(self, node: Node) -> str | None:
         written = self._written_by(node)
         if written is None or len(written.writes) != 1:
             return None
@@ -323,6 +323,6 @@ class _Objects:
         return mine is None or theirs is None or alike(mine, theirs)
 
     def program(self) -> Program:
-        """Return the program with the replaced uses; the same object if there are none."""
+        """Return the program with the replaced uses; the same object if no use is replaced."""
         self.reads.insert()
         return self.source if self.edit.idle else self.source.with_main(self.edit.graph())

@@ -80,7 +80,7 @@ def without(program: Program, gone: Collection[str]) -> Program | None:
     inputs: dict[str, ArgumentType] = {}
     literals: dict[str, Arg] = {}
     for name in dict.fromkeys([name for node in nodes for name in node.refs() if name in lost]):
-        found = _stands_for(program, graph.by_name[name])
+        found = _replacement(program, graph.by_name[name])
         if found is None:
             return None
         if isinstance(found, TensorType | ObjectType):
@@ -106,7 +106,7 @@ def without(program: Program, gone: Collection[str]) -> Program | None:
     return without_unused(made, only=frozenset([*graph.users, *graph.output_refs()]))
 
 
-def _stands_for(program: Program, node: Node) -> TensorType | ObjectType | float | None:
+def _replacement(program: Program, node: Node) -> TensorType | ObjectType | float | None:
     # The number or the type of the input that can replace a node.
     value: Any = node.meta.get("val")
     if "val" not in node.meta and type(node.do) is Get and node.do.slot in program.state:
@@ -167,5 +167,5 @@ def without_unused(program: Program, *, only: Collection[str] | None = None) -> 
         main = graph.with_nodes(graph.nodes, inputs=tuple([formal for formal, _ in pairs]))
         program = with_interface(program, main, [spec for _, spec in pairs], specs.outputs)
     left = program.pruned()
-    taken = {spec.slot for spec in left.signature.inputs if type(spec) is StateInput}
-    return without_slots(left, [name for name in left.state if name not in taken.union(state_uses(left))])
+    inputs = {spec.slot for spec in left.signature.inputs if type(spec) is StateInput}
+    return without_slots(left, [name for name in left.state if name not in inputs.union(state_uses(left))])

@@ -102,7 +102,7 @@ def _description(program: Program) -> int:
 Predicate = Callable[[Program], bool]
 
 Change = Callable[[Program], Program | None]
-"""Returns a candidate; returns None, or raises a ``PurefxError``, if there is none."""
+"""Returns a candidate, or returns None or raises a ``PurefxError`` without one."""
 
 
 class TimeIsUp(Exception):
@@ -133,7 +133,7 @@ class Search:
         self.steps: list[str] = []
         self.tried = 0
         self._is_wrong = is_wrong
-        self._met: set[Program] = {program}
+        self._tested: set[Program] = {program}
         """The programs that were tested."""
         self._began = time.monotonic()
         self._ends = self._began + seconds
@@ -154,8 +154,8 @@ class Search:
         try:
             wrong = bool(self._is_wrong(self.program))
         except Exception as error:
-            said = f"is_wrong raised {type(error).__name__} for the given program: {error}"
-            raise MinimizeError(f"{said}; {advice}. If the exception is the fault, catch it and return True") from error
+            reason = f"is_wrong raised {type(error).__name__} for the given program: {error}"
+            raise MinimizeError(f"{reason}; {advice}. If the exception is the fault, catch it and return True") from error
         if not wrong:
             raise MinimizeError(f"there is nothing to reduce: {advice}; make the arguments from the program that it gets")
 
@@ -177,7 +177,7 @@ class Search:
             candidate = None if made is None or made is self.program else self._valid(made, larger=larger)
         except PurefxError:
             return False
-        if candidate is None or not self._asked(candidate):
+        if candidate is None or not self._test(candidate):
             return False
         self.program = candidate
         self.steps.append(step)
@@ -189,16 +189,16 @@ class Search:
         # Inference needs a valid program, so dropped types are inferred last.
         if not larger and cost(made) >= cost(self.program):
             return None
-        if made in self._met or verify(made):
+        if made in self._tested or verify(made):
             return None
         candidate = infer(made)
         return candidate.evolve(trail=()) if candidate is made or not verify(candidate) else None
 
-    def _asked(self, candidate: Program) -> bool:
+    def _test(self, candidate: Program) -> bool:
         self.tried += 1
         try:
             wrong = bool(self._is_wrong(candidate))
         except Exception:  # noqa: BLE001  another fault than the one searched for
             wrong = False
-        self._met.add(candidate)
+        self._tested.add(candidate)
         return wrong

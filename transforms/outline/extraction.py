@@ -246,7 +246,7 @@ class Walk:
             maker.received.add(name)
 
     def program(self) -> Program:
-        """Return the program with a body for every call, innermost first; the same object if there are no calls."""
+        """Return the program with a body for every call, innermost first; the same object without calls."""
         source = self.source
         if len(self.scopes) == 1:
             return source

@@ -120,8 +120,8 @@ class _Merging:
             do = entry.do
             if type(do) is Op:
                 add(do.name)
-                if do.effects is not PURE and (said := do.effects.token):
-                    add(said)
+                if do.effects is not PURE and (token := do.effects.token):
+                    add(token)
             else:
                 assert type(do) is Get
                 add("get")

@@ -130,7 +130,7 @@ def _sorted_by_item(run: list[int], items: dict[int, Item], edges: Edges) -> lis
 
 
 def _circle(edges: Edges) -> set[Item]:
-    # The items of one cycle, with all that depend on it and that it depends on; none if there is no cycle.
+    # The items of one cycle, with all that depend on it and that it depends on; empty without a cycle.
     try:
         TopologicalSorter(edges).prepare()
     except CycleError as error:
@@ -222,9 +222,9 @@ def walked(program: Program) -> Walk:
     """
     walk = _walked(program, ())
     if flat := walk.flat:
-        said = f"the call{'s'[: len(flat) > 1]} {', '.join(map(str, flat))} stay{'s'[: len(flat) == 1]}"
+        message = f"the call{'s'[: len(flat) > 1]} {', '.join(map(str, flat))} stay{'s'[: len(flat) == 1]}"
         warnings.warn(
-            escaped(f"{said} flat in the caller, because other nodes must run in between"),
+            escaped(f"{message} flat in the caller, because other nodes must run in between"),
             FlatCallWarning,
             stacklevel=2,
         )

@@ -88,16 +88,16 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         first = {name: Ref(now.get(chain.value(name), chain.value(name))) for name in part.node.refs()}
         body, args = program.graphs[part.graph], list(replace_refs(part.node.args, first))
         inputs, inner = list(body.inputs), body.names()
-        given = {output: name for output, name in zip(part.outputs, part.given, strict=True) if name is not None}
+        results = {output: name for output, name in zip(part.outputs, part.given, strict=True) if name is not None}
         for value in values:
             arg = Ref(now.get(value, value))
             if arg not in args:
                 inputs.append(Input(inner.fresh(value), value_only(metas[value])))
                 args.append(arg)
             relayed = Ref(inputs[args.index(arg)].name)
-            now[value] = given[relayed] = given.get(relayed) or names.fresh(value)
+            now[value] = results[relayed] = results.get(relayed) or names.fresh(value)
             metas[now[value]] = metas[value]
-        outputs = tuple(given)
+        outputs = tuple(results)
         made = Graph(tuple(inputs), body.nodes, outputs[0] if len(outputs) == 1 else outputs)
         graph = part.graph
         if made != body:
@@ -106,7 +106,7 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
                 graph = ids.fresh(graph)
             graphs[graph] = made
         call = part.node.calling(lambda _, graph=graph: graph).evolve(args=tuple(args))
-        nodes += _with_results(call, part, tuple(given.values()), names, metas)
+        nodes += _with_results(call, part, tuple(results.values()), names, metas)
     last = {name: Ref(now.get(chain.value(name), chain.value(name))) for name in program.main.output_refs()}
     returned = dict(_returned(program, chain))
     output = [
@@ -120,14 +120,16 @@ def _first_name(arg: Arg, chain: Chain) -> Arg:
     return Ref(chain.value(arg.name)) if type(arg) is Ref else arg
 
 
-def _with_results(call: Node, part: PartCall, given: tuple[str, ...], names: Names, metas: Mapping[str, Meta]) -> list[Node]:
+def _with_results(call: Node, part: PartCall, results: tuple[str, ...], names: Names, metas: Mapping[str, Meta]) -> list[Node]:
     # The call of a part, and the projections of its results if there are several.
-    if len(given) == 1:
-        return [call.evolve(name=given[0], meta=value_only(metas[given[0]]))]
+    if len(results) == 1:
+        return [call.evolve(name=results[0], meta=value_only(metas[results[0]]))]
     name = names.fresh(word_of(part.path)) if call.name in part.given else call.name
-    meta = MappingProxyType({"val": tuple([metas[result].get("val") for result in given])})
-    taken = [Node(result, GETITEM, (Ref(name), index), (), (), value_only(metas[result])) for index, result in enumerate(given)]
-    return [call.evolve(name=name, meta=meta), *taken]
+    meta = MappingProxyType({"val": tuple([metas[result].get("val") for result in results])})
+    projections = [
+        Node(result, GETITEM, (Ref(name), index), (), (), value_only(metas[result])) for index, result in enumerate(results)
+    ]
+    return [call.evolve(name=name, meta=meta), *projections]
 
 
 def _through(program: Program, chain: Chain, fuel: Fuel) -> list[list[str]]:
@@ -157,9 +159,9 @@ def _returned(program: Program, chain: Chain) -> list[tuple[int, str]]:
     # The user outputs; new contents of buffers and inputs are written back where they are computed.
     specs = program.signature.outputs
     outputs: tuple[Arg, ...] = program.main.output
-    given = [type(spec) in GIVEN for spec in specs] if len(specs) == len(outputs) else [True] * len(outputs)
-    pairs = zip(enumerate(outputs), given, strict=True)
-    return [(at, chain.value(arg.name)) for (at, arg), is_given in pairs if is_given and type(arg) is Ref]
+    selected = [type(spec) in GIVEN for spec in specs] if len(specs) == len(outputs) else [True] * len(outputs)
+    pairs = zip(enumerate(outputs), selected, strict=True)
+    return [(at, chain.value(arg.name)) for (at, arg), is_selected in pairs if is_selected and type(arg) is Ref]
 
 
 @transformation(
@@ -216,7 +218,7 @@ def move_non_tensor_nodes(program: Program, *, fuel: Fuel = UNLIMITED) -> Progra
         return program
     flat = flat.with_main(flat.main.with_nodes([node for body in bodies for node in body]))
     placing = Placing(tuple(home), tuple([number for number, body in enumerate(bodies) for _ in body]))
-    made = cut(flat, placing, taken=[node.name for node in program.main.nodes])
+    made = cut(flat, placing, reserved=[node.name for node in program.main.nodes])
     made = outlined_inside(made) if is_outlined(program) else made
     return with_bodies_of(program, made.evolve(facts=program.facts))
 

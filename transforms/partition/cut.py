@@ -85,13 +85,13 @@ class _Where:
         self.calls: dict[Frame, dict[int, None]] = {}
         self.slots: Where = {name: {} for name in flat.state.order}
         for part, nodes in enumerate(bodies):
-            self._look(part, nodes)
+            self._record(part, nodes)
         self._place_unread()
         for module in flat.modules:
             if module.path and module.path not in self.modules:
                 self._reach(module.path, self._around(module.path))
 
-    def _look(self, part: int, nodes: tuple[Node, ...]) -> None:
+    def _record(self, part: int, nodes: tuple[Node, ...]) -> None:
         seen: set[int] = set()
         for node in nodes:
             do = node.do
@@ -261,26 +261,26 @@ class _Body:
     outputs: dict[str, None] = field(factory=dict)
 
 
-def cut(program: Program, placing: Placing, *, taken: Iterable[str] = ()) -> Program:
+def cut(program: Program, placing: Placing, *, reserved: Iterable[str] = ()) -> Program:
     """Return the program with a body for each part; state, modules and signature keep the original names.
 
     Args:
         program: a flat program.
         placing: the part of each node; no node is in an earlier part than its dependencies.
-        taken: names that no new value may get.
+        reserved: names that no new value may get.
     """
-    work = _Cutting(program, placing, taken)
+    work = _Cutting(program, placing, reserved)
     work.take()
     return work.program()
 
 
 class _Cutting:
-    def __init__(self, program: Program, placing: Placing, taken: Iterable[str]) -> None:
+    def __init__(self, program: Program, placing: Placing, reserved: Iterable[str]) -> None:
         self.source = program
         self.graph = program.main
         self.placing = placing
         self.bodies = [_Body() for _ in placing.names]
-        self.names = Names([*taken, *(value.name for value in (*self.graph.inputs, *self.graph.nodes))])
+        self.names = Names([*reserved, *(value.name for value in (*self.graph.inputs, *self.graph.nodes))])
         self.home: dict[str, int] = dict.fromkeys([formal.name for formal in self.graph.inputs], -1)
         """The part that computes each value, -1 for the inputs of the root, in order."""
 

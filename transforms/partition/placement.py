@@ -113,11 +113,11 @@ def wanted_tags(program: Program, tags: Sequence[str], tag_of: TagOf) -> list[in
         TypeError: ``tag_of`` is not of a valid form.
     """
     graph = program.main
-    ask = _asking(program, tag_of)
+    tag_for = _tag_function(program, tag_of)
     numbers: dict[Any, int] = {tag: number for number, tag in enumerate(tags)}
     found: list[int | None] = []
     for node in graph.nodes:
-        tag = None if follows(node, graph) else ask(node)
+        tag = None if follows(node, graph) else tag_for(node)
         number = None if tag is None else numbers.get(tag) if type(tag) is str else None
         if tag is not None and number is None:
             raise PartitionError(f"{shown(node)} has the tag {tag!r}, which is not one of the tags {list(tags)}")
@@ -134,7 +134,7 @@ def shown(node: Node) -> str:
     return f"node {node.name!r}" + (f" in {node.stack[-1]}" if node.stack else "")
 
 
-def _asking(program: Program, tag_of: TagOf) -> Callable[[Node], Any]:
+def _tag_function(program: Program, tag_of: TagOf) -> Callable[[Node], Any]:
     if tag_of is None:
         return lambda node: node.meta.get("tag")
     if isinstance(tag_of, Mapping):

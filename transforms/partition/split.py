@@ -151,7 +151,7 @@ def split_by_tags(
     names = checked_tags(tags)
     flat, outlined = joined_flat(program)
     placing = place(flat, names, tag_of)
-    made = cut(flat, placing, taken=() if part_names(program) else [node.name for node in program.main.nodes])
+    made = cut(flat, placing, reserved=() if part_names(program) else [node.name for node in program.main.nodes])
     bodies = tuple([node.do.graph for node in made.main.callers if type(node.do) is Call])
     made = below_parts(flat, made, placing.names, bodies)
     if outlined:
@@ -320,7 +320,7 @@ def _flops(graph: Graph) -> list[float]:
             return torch.empty(sizes, dtype=value.dtype, device="meta")
         return size_number(value) if isinstance(value, torch.SymInt | torch.SymFloat) else value
 
-    def given(arg: Arg) -> Any:
+    def operand(arg: Arg) -> Any:
         return pytree.tree_map(empty, metas[arg.name].get("val")) if type(arg) is Ref else arg
 
     for node in graph.nodes:
@@ -328,7 +328,7 @@ def _flops(graph: Graph) -> list[float]:
         target: Any = node.do.target if type(node.do) is Op and node.do.name.startswith("aten.") else None
         if isinstance(target, OpOverload) and node.refs():
             with contextlib.suppress(Exception), torch.no_grad(), counter:
-                args, kwargs = thawed(node.args, given), {key: thawed(arg, given) for key, arg in node.kwargs}
+                args, kwargs = thawed(node.args, operand), {key: thawed(arg, operand) for key, arg in node.kwargs}
                 target(*args, **kwargs)
         found.append(counter.get_total_flops())
     return found

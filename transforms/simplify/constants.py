@@ -100,8 +100,8 @@ def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = F
     typed = infer(program)  # for the sizes of results before they are computed
     graphs, origins = dict[str, Graph](), dict[int, Meta]()
     for name in program.bottom_up:
-        memory, said = Memory(program, name, effects[name]), values_of(typed.graphs[name])
-        folding = _Folding(program, name, program.graphs[name], memory, known, said, limit, fuel)
+        memory, inferred = Memory(program, name, effects[name]), values_of(typed.graphs[name])
+        folding = _Folding(program, name, program.graphs[name], memory, known, inferred, limit, fuel)
         graphs[name] = folding.run()
         origins |= folding.origins
     return with_constants(program.with_graphs(graphs), origins=origins)
@@ -113,7 +113,7 @@ class _Known:
     def __init__(self, program: Program, effects: Mapping[str, list[NodeEffects]], *, parameters: bool) -> None:
         self.program = program
         self.places = all_instances(program)
-        self.handed = {body for _, node in program.nodes() for body in bodies_in(node.args, node.kwargs)}
+        self.passed = {body for _, node in program.nodes() for body in bodies_in(node.args, node.kwargs)}
         self.kinds = {SlotKind.BUFFER, SlotKind.CONSTANT, *([SlotKind.PARAMETER] if parameters else [])}
         self.unknown = self._unknown(effects)
 
@@ -130,13 +130,13 @@ class _Known:
         return found.union(*state.entangled)
 
     def read(self, graph: str, slot: str) -> Any:
-        """Return the constant that a read returns in all calls of its graph; None if there is none."""
+        """Return the value of a read, if it is constant and the same in all calls of its graph; None otherwise."""
         state = self.program.state
         found = {state[name].cell: state[name] for place in self.places[graph] if (name := join(place, slot)) in state}
         return self._value(found.popitem()[1]) if len(found) == 1 else None
 
-    def given(self, slot: str) -> Any:
-        """Return the constant of an input of the root; None if there is none."""
+    def input(self, slot: str) -> Any:
+        """Return the value of an input of the root, if it is constant; None otherwise."""
         return self._value(self.program.state[slot])
 
     def _value(self, slot: Slot) -> Any:
@@ -162,7 +162,7 @@ class _Folding:
     graph: Graph
     memory: Memory
     known: _Known
-    said: Mapping[str, Any]
+    inferred: Mapping[str, Any]
     limit: int
     fuel: Fuel
     values: dict[str, Any] = field(factory=dict)
@@ -172,11 +172,11 @@ class _Folding:
 
     def run(self) -> Graph:
         """Return the graph with tensors instead of values computed from constants; the same object if it has none."""
-        if self.name in self.known.handed and not any(type(node.do) is Get for node in self.graph.nodes):
+        if self.name in self.known.passed and not any(type(node.do) is Get for node in self.graph.nodes):
             return self.graph  # state is an operand of such a body
         if self.name == self.program.root:
             for formal, spec in self.program.inputs:
-                self._keep(formal.name, self.known.given(spec.slot) if type(spec) is StateInput else None)
+                self._keep(formal.name, self.known.input(spec.slot) if type(spec) is StateInput else None)
         for node in self.graph.nodes:
             self._keep(node.name, self._value(node))
         return self._folded()
@@ -190,7 +190,7 @@ class _Folding:
         if type(do) is Get:
             return self.known.read(self.name, do.slot)
         runs = type(do) is Op and all(name in self.values for name in node.refs()) and self._is_sure(node, do)
-        return _result(node, do, self.values, self.said.get(node.name)) if type(do) is Op and runs else None
+        return _result(node, do, self.values, self.inferred.get(node.name)) if type(do) is Op and runs else None
 
     def _is_sure(self, node: Node, do: Op) -> bool:
         # Whether it is pure and deterministic, and its result is small.
@@ -203,8 +203,8 @@ class _Folding:
             return False
         name = target.name().partition("::")[2]
         tagged = {torch.Tag.nondeterministic_seeded, torch.Tag.nondeterministic_bitwise, torch.Tag.data_dependent_output}
-        said = self.said.get(node.name)
-        parts = said if isinstance(said, tuple | list) else (said,)
+        inferred = self.inferred.get(node.name)
+        parts = inferred if isinstance(inferred, tuple | list) else (inferred,)
         small = all(isinstance(part, torch.Tensor) and _bytes(part) <= self.limit for part in parts)
         return small and not name.startswith(UNDEFINED) and tagged.isdisjoint(target.tags)
 
@@ -235,14 +235,14 @@ class _Folding:
         return not (named or self.memory.is_outside(node.name)) and value.untyped_storage().nbytes() <= self.limit
 
 
-def _bytes(said: torch.Tensor) -> float:
-    sizes = list(said.shape)
-    if not all(type(size) is int for size in sizes) or device_of(said).type != "cpu":
+def _bytes(inferred: torch.Tensor) -> float:
+    sizes = list(inferred.shape)
+    if not all(type(size) is int for size in sizes) or device_of(inferred).type != "cpu":
         return float("inf")
-    return math.prod(sizes) * said.element_size()
+    return math.prod(sizes) * inferred.element_size()
 
 
-def _result(node: Node, do: Op, values: Mapping[str, Any], said: Any) -> Any:
+def _result(node: Node, do: Op, values: Mapping[str, Any], inferred: Any) -> Any:
     # The result of the operator, if it has the inferred type.
     def known(ref: Any) -> Arg:
         return values[ref.name] if type(ref) is Ref else ref
@@ -257,7 +257,7 @@ def _result(node: Node, do: Op, values: Mapping[str, Any], said: Any) -> Any:
         return None
     if node.projection is not None:
         return found
-    mine, theirs = _parts(found), _parts(said)
+    mine, theirs = _parts(found), _parts(inferred)
     fits = len(mine) == len(theirs) and all(map(_has_contents, mine))
     same = fits and all(describe_tensor(one)[1:5] == describe_tensor(other)[1:5] for one, other in zip(mine, theirs, strict=True))
     return found if same else None

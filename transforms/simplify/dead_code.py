@@ -79,9 +79,9 @@ class Liveness:
         for name in names:
             if name not in self.values[graph]:
                 self.values[graph].add(name)
-                self._todo.append((self._look_at, graph, name))
+                self._todo.append((self._visit, graph, name))
 
-    def _look_at(self, graph: str, name: str) -> None:
+    def _visit(self, graph: str, name: str) -> None:
         node = self.program.graphs[graph].by_name.get(name)
         self._touch(graph, name)
         if node is None:

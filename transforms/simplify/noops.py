@@ -124,11 +124,11 @@ class _Walk:
         if not isinstance(target, OpOverload) or not computes(self.memory.effects[node.name]):
             return None
         rule = RULES.get(str(target))
-        given = _arguments(node, target)
-        source = given.get("self", given.get("input"))
+        arguments = _arguments(node, target)
+        source = arguments.get("self", arguments.get("input"))
         if rule is None or type(source) is not Ref:
             return None
-        step = _Step(self, node, given, source, self.values.get(source.name), self.values.get(node.name))
+        step = _Step(self, node, arguments, source, self.values.get(source.name), self.values.get(node.name))
         return rule(step)
 
     def is_fresh(self, name: str) -> bool:
@@ -160,7 +160,7 @@ class _Step:
 
     walk: _Walk
     node: Node
-    given: Mapping[str, Arg]
+    arguments: Mapping[str, Arg]
     source: Ref
     before: Any
     after: Any
@@ -199,7 +199,7 @@ def _same_sizes(step: _Step) -> Ref | None:
 
 
 def _slice(step: _Step) -> Ref | None:
-    whole = step.given["start"] in (None, 0) and step.given["step"] == 1
+    whole = step.arguments["start"] in (None, 0) and step.arguments["step"] == 1
     return step.source if whole and step.is_alike else None
 
 
@@ -207,10 +207,10 @@ def _same_order(step: _Step) -> Ref | None:
     if not isinstance(step.before, torch.Tensor):
         return None
     rank: Any = step.before.dim()
-    dims: Any = step.given.get("dims", (step.given.get("dim0", 0), step.given.get("dim1", 1)))
+    dims: Any = step.arguments.get("dims", (step.arguments.get("dim0", 0), step.arguments.get("dim1", 1)))
     if not all(type(dim) is int for dim in dims):
         return None
-    if "dims" in step.given:
+    if "dims" in step.arguments:
         return step.source if [dim % rank for dim in dims] == list(range(rank)) else None
     return step.source if rank < 2 or (dims[0] - dims[1]) % rank == 0 else None
 
@@ -218,21 +218,21 @@ def _same_order(step: _Step) -> Ref | None:
 def _cast(step: _Step) -> Ref | None:
     # Without a copy, `to` returns an operand of the requested type.
     free = (
-        not step.given.get("copy")
-        and not step.given.get("pin_memory")
-        and step.given.get("memory_format") in (None, torch.preserve_format)
+        not step.arguments.get("copy")
+        and not step.arguments.get("pin_memory")
+        and step.arguments.get("memory_format") in (None, torch.preserve_format)
     )
     return step.source if free and step.is_alike else None
 
 
 def _copy(step: _Step) -> Ref | None:
-    kept = step.given.get("memory_format") in (None, torch.preserve_format) and not step.given.get("pin_memory")
+    kept = step.arguments.get("memory_format") in (None, torch.preserve_format) and not step.arguments.get("pin_memory")
     return step.source if kept and step.is_alike and step.is_fresh else None
 
 
 def _drops_nothing(step: _Step) -> Ref | None:
-    rate = step.given["p"]
-    none = step.given["train"] is False or (type(rate) is float and rate == 0.0)
+    rate = step.arguments["p"]
+    none = step.arguments["train"] is False or (type(rate) is float and rate == 0.0)
     return step.source if none else None
 
 
@@ -243,9 +243,9 @@ def _plus_zero(step: _Step) -> Ref | None:
 
 def _exact(step: _Step, *, neutral: int) -> Ref | None:
     # Not for complex numbers, where infinity times zero is NaN; x - (-0.0) is not x for x = -0.0.
-    number = step.given["other"]
+    number = step.arguments["other"]
     plain = type(number) in (int, float) and number == neutral and str(number) in (f"{neutral}", f"{neutral}.0")
-    exact = plain and step.given.get("alpha", 1) == 1 and step.is_alike and not step.before.is_complex()
+    exact = plain and step.arguments.get("alpha", 1) == 1 and step.is_alike and not step.before.is_complex()
     return step.source if exact and step.is_fresh else None
 
 

@@ -87,11 +87,11 @@ class Table:
         self.forward = shape.forward()
         """The nodes that the forward always runs."""
         self._last_written: dict[object, int] = {}
-        self._look_at_writes()
+        self._record_writes()
         self.backward = self._backward()
         """The nodes that only the backward can run."""
 
-    def _look_at_writes(self) -> None:
+    def _record_writes(self) -> None:
         # The last write to each memory; new contents are stored after all nodes.
         shape, end = self.shape, len(self.graph.nodes)
         for number, does in enumerate(shape.effects):
@@ -341,17 +341,17 @@ def work_of(node: Node, metas: Mapping[str, Meta]) -> float:
     [192.0, 704.0]
     """
     operands = [metas[name].get("val") for name in refs_in(node.args, node.kwargs) if name in metas]
-    given = node.meta.get("val")
-    moved = float(example_bytes(given) + sum(map(example_bytes, operands)))
+    value = node.meta.get("val")
+    moved = float(example_bytes(value) + sum(map(example_bytes, operands)))
     if type(node.do) is not Op or not is_heavy(node.do.name):
         return moved
-    return moved + 8.0 * _multiplied(given, operands)
+    return moved + 8.0 * _multiplied(value, operands)
 
 
-def _multiplied(given: Any, operands: list[Any]) -> float:
+def _multiplied(value: Any, operands: list[Any]) -> float:
     # Each element of the result is a sum of about this many products.
     tensors = [value for value in operands if isinstance(value, torch.Tensor) and value.dim()]
-    results = [part for part in (given if isinstance(given, tuple | list) else [given]) if isinstance(part, torch.Tensor)]
+    results = [part for part in (value if isinstance(value, tuple | list) else [value]) if isinstance(part, torch.Tensor)]
     if not tensors or not results:
         return 0.0
     elements = prod([example_number(size) for size in results[0].shape])

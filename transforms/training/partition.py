@@ -153,7 +153,7 @@ def _without_boundaries(program: Program) -> Program:
     return program.with_main(kept, call_signatures=pmap())
 
 
-A_POLICY = ("a function from candidates to the names of those to keep", "px.training.save_all() is one")
+A_POLICY = ("a function from candidates to the names of those to save", "px.training.save_all() is one")
 
 
 def _kept(table: Table, policy: Policy) -> Collection[str]:
@@ -191,12 +191,12 @@ class _Cut:
         self.live = live
         self.graph: Graph = program.main
         self.specs: Mapping[str, InputSpec] = {formal.name: spec for formal, spec in program.inputs}
-        self.taken = self._taken()
+        self.arguments = self._arguments()
         """The arguments that are passed to the backward, in order."""
         self.kept = tuple([name for name in table.order if name in live.saved])
         """The saved candidates, in order."""
 
-    def _taken(self) -> tuple[str, ...]:
+    def _arguments(self) -> tuple[str, ...]:
         mutated = [spec.index for _, spec in self._outputs(late=True) if type(spec) is InputMutation]
         wanted = {*self.live.direct, *[self.graph.inputs[index].name for index in mutated]}
         return tuple(
@@ -206,7 +206,7 @@ class _Cut:
     @property
     def saved(self) -> tuple[str, ...]:
         """The names of the saved values, in order."""
-        return (*self.taken, *self.kept)
+        return (*self.arguments, *self.kept)
 
     def _outputs(self, *, late: bool) -> list[tuple[Arg, OutputSpec]]:
         # The outputs of the joint program that one of the halves returns.
@@ -220,11 +220,11 @@ class _Cut:
         nodes = [self.graph.nodes[number] for number in sorted(self.table.after(self.kept))]
         copies = self._copies()
         kept = self._outputs(late=False)
-        handed = [Ref(copies[name].name if name in copies else name) for name in self.saved]
+        results = [Ref(copies[name].name if name in copies else name) for name in self.saved]
         late = set(tangents(self.program))
         formals = tuple([formal for formal in self.graph.inputs if formal.name not in late])
-        main = Graph(formals, (*nodes, *copies.values()), (*[arg for arg, _ in kept], *handed))
-        outputs = (*[spec for _, spec in kept], *[UserOutput()] * len(handed))
+        main = Graph(formals, (*nodes, *copies.values()), (*[arg for arg, _ in kept], *results))
+        outputs = (*[spec for _, spec in kept], *[UserOutput()] * len(results))
         in_spec = without_tangents(self.program.signature.in_spec) if late else self.program.signature.in_spec
         specs = [self.specs[formal.name] for formal in formals]
         made = self.program.with_boundary(main, specs, outputs, in_spec=in_spec, out_spec=None)

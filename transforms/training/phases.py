@@ -167,12 +167,12 @@ class Shape:
 
     def forward(self) -> set[int]:
         """Return the numbers of the nodes of the forward, and find those that must be in the backward."""
-        given = outputs_of(self.program, UserOutput, LossOutput)
-        asked = self.before([*self.numbers(given), *self._writers(given)])  # whoever writes its memory, at any time
+        outputs = outputs_of(self.program, UserOutput, LossOutput)
+        required = self.before([*self.numbers(outputs), *self._writers(outputs)])  # all writers of its memory, before and after
         operands = [self.numbers(node.refs()) for node in self.graph.nodes]
-        self.bound = self._after(self.gradients_of_loss(operands) - asked, asked)
-        self._check_outputs(asked)
-        found = asked | self.before([*self._acting(), *self._stored()])
+        self.bound = self._after(self.gradients_of_loss(operands) - required, required)
+        self._check_outputs(required)
+        found = required | self.before([*self._acting(), *self._stored()])
         for number, node in enumerate(self.graph.nodes):
             if number not in found and number not in self.bound and self._belongs(node, number, found):
                 found.add(number)
@@ -202,17 +202,17 @@ class Shape:
                 behind.add(number)
         return behind & _closure(sources, gradients)
 
-    def _after(self, begin: Collection[int], asked: Collection[int]) -> set[int]:
+    def _after(self, begin: Collection[int], required: Collection[int]) -> set[int]:
         # The nodes that depend on these, on a tangent, or on an effect that the tracer marks as backward.
-        given = set(tangents(self.program))
+        tangent_names = set(tangents(self.program))
         found = set(begin)
         for number, node in enumerate(self.graph.nodes):
             if number in found:
                 continue
             if (
-                (given and not given.isdisjoint(node.refs()))
+                (tangent_names and not tangent_names.isdisjoint(node.refs()))
                 or any(before in found for before in self.edges[number])
-                or (number not in asked and self.acts(number) and is_backward(node.meta))
+                or (number not in required and self.acts(number) and is_backward(node.meta))
             ):
                 found.add(number)
         return found
@@ -249,11 +249,11 @@ class Shape:
         """Return some nodes with all of their dependencies."""
         return _closure(self.edges, numbers)
 
-    def _check_outputs(self, asked: Collection[int]) -> None:
-        given = set(tangents(self.program)).intersection(outputs_of(self.program, UserOutput, LossOutput))
-        if given:
-            raise PartitionError(f"the output {min(given)!r} of the forward is a tangent: leave it out of the outputs")
-        early = sorted(self.bound.intersection(asked))
+    def _check_outputs(self, required: Collection[int]) -> None:
+        returned = set(tangents(self.program)).intersection(outputs_of(self.program, UserOutput, LossOutput))
+        if returned:
+            raise PartitionError(f"the output {min(returned)!r} of the forward is a tangent: leave it out of the outputs")
+        early = sorted(self.bound.intersection(required))
         if early:
             what = place_of(self.graph.nodes[early[0]])
             raise PartitionError(
@@ -288,7 +288,7 @@ def _closure(sources: Sequence[Sequence[int]], numbers: Iterable[int]) -> set[in
 
 
 def with_saved_copies(program: Program) -> Program:
-    """Return a joint program in which no write of the forward waits for the backward; the same object if there is none.
+    """Return a joint program in which no write of the forward waits for the backward; the same object if no write waits.
 
     A reader of old contents has to come before the write.  If the reader depends on gradients and the write does not, the reader
     gets a copy instead, so that the write can be in the forward.
@@ -351,10 +351,10 @@ class Contents:
             writer.update(dict.fromkeys(self.writes[number], number))
         program = self.shape.program
         loss = _closure(sources, self.shape.numbers(outputs_of(program, LossOutput)))
-        begin, given = self.shape.gradients_of_loss(sources) - loss, set(tangents(program))
+        begin, tangent_names = self.shape.gradients_of_loss(sources) - loss, set(tangents(program))
         late = set[int]()
         for number, node in enumerate(self.nodes):
-            if number in begin or not given.isdisjoint(node.refs()) or not late.isdisjoint(sources[number]):
+            if number in begin or not tangent_names.isdisjoint(node.refs()) or not late.isdisjoint(sources[number]):
                 late.add(number)
         return late
 

@@ -48,7 +48,7 @@ class recompute:  # noqa: N801
             nodes of the forward use are saved if the backward needs them.
 
     Raises:
-        ArgumentError: a glob is not a string, or there are no globs.
+        ArgumentError: a glob is not a string, or no glob is passed.
         NamingError: a glob matches no module that the forward calls (raised when the policy is applied).
 
     >>> from purefx.ir import Frame
@@ -79,8 +79,8 @@ class recompute:  # noqa: N801
             chosen.update(found)
         of = {one.name: _chosen_call(one.stack, chosen) for one in candidates}
         users = [one for one in candidates if one.forward]
-        given = {name for one in users for name in one.operands if name in of and of[name] != of[one.name]}
-        return {one.name for one in candidates if one.forward and (not of[one.name] or one.name in given)}
+        arguments = {name for one in users for name in one.operands if name in of and of[name] != of[one.name]}
+        return {one.name for one in candidates if one.forward and (not of[one.name] or one.name in arguments)}
 
 
 def _chosen_call(stack: Stack, chosen: Collection[str]) -> Stack:
@@ -368,9 +368,9 @@ class budget:  # noqa: N801
     bytes: int
 
     def __attrs_post_init__(self) -> None:
-        given: object = self.bytes
-        if type(given) is not int or given < 0:
-            raise ArgumentError(f"budget takes the maximum number of bytes to save, an int of at least 0, not {given!r}")
+        limit: object = self.bytes
+        if type(limit) is not int or limit < 0:
+            raise ArgumentError(f"budget takes the maximum number of bytes to save, an int of at least 0, not {limit!r}")
 
     def __call__(self, candidates: Sequence[Candidate]) -> Collection[str]:
         """Return the names of the values to save."""
