@@ -22,14 +22,14 @@ OUTSIDE = ("outside",)
 """The memory of inputs and of state, where they need not be distinguished."""
 
 
-def computes(does: NodeEffects) -> bool:
+def computes(effect: NodeEffects) -> bool:
     """Return whether the only effect of a node is its result, which may alias its operands.
 
     >>> computes(NodeEffects(aliases=("x",))), computes(NodeEffects(random=True))
     (True, False)
     """
-    acts = does.writes or does.writes_slots or does.random or does.ordered or does.domains or does.completes
-    return not acts and does.scope == (0, 0)
+    acts = effect.writes or effect.writes_slots or effect.random or effect.ordered or effect.domains or effect.completes
+    return not acts and effect.scope == (0, 0)
 
 
 class Memory:
@@ -54,11 +54,11 @@ class Memory:
         self.sets: UnionFind = storages(program, self.graph, list(effects))
         self.written: set[object] = set()
         """The sets that some node writes."""
-        if name != program.root and any(does.writes or does.writes_slots or does.completes for does in effects):
+        if name != program.root and any(effect.writes or effect.writes_slots or effect.completes for effect in effects):
             for key in list(self._keys_outside()):
                 self.sets.join(OUTSIDE, key)  # its callers determine which inputs and which state alias
-        for does in effects:
-            self.written |= self.touched(does)
+        for effect in effects:
+            self.written |= self.touched(effect)
         self.outside = {self.sets.find(key) for key in self._keys_outside()}
         self._apart = taken_apart(self.graph, effects)
         self.given = handed_out(self.graph, self._sources)
@@ -77,10 +77,10 @@ class Memory:
         """Return the set that a value is in."""
         return self.sets.find(name)
 
-    def touched(self, does: NodeEffects) -> set[object]:
+    def touched(self, effect: NodeEffects) -> set[object]:
         """Return the sets that a node writes, or completes."""
-        found = {self.sets.find(name) for name in (*does.writes, *does.completes)}
-        return found | self.of_slots(does.writes_slots)
+        found = {self.sets.find(name) for name in (*effect.writes, *effect.completes)}
+        return found | self.of_slots(effect.writes_slots)
 
     def of_slots(self, slots: Iterable[str]) -> set[object]:
         """Return the sets of some state."""
@@ -90,8 +90,8 @@ class Memory:
         """Return whether anything writes the memory of a value, or of one of its results, at any time."""
         if not self.written:
             return False
-        does = self.effects.get(name)
-        parts = [(name, number) for number in range(len(does.results))] if does is not None else []
+        effect = self.effects.get(name)
+        parts = [(name, number) for number in range(len(effect.results))] if effect is not None else []
         return any(self.sets.find(key) in self.written for key in (name, *parts))
 
     def is_outside(self, name: str) -> bool:
@@ -100,12 +100,14 @@ class Memory:
 
     def _keys_outside(self) -> Iterable[object]:
         yield from [formal.name for formal in self.graph.inputs]
-        for does in self.effects.values():
-            yield from [slot_storage(self.program, slot) for slot in (*does.aliases_slots, *does.reads_slots, *does.writes_slots)]
+        for effect in self.effects.values():
+            yield from [
+                slot_storage(self.program, slot) for slot in (*effect.aliases_slots, *effect.reads_slots, *effect.writes_slots)
+            ]
 
-    def reaches_outside(self, does: NodeEffects) -> bool:
+    def reaches_outside(self, effect: NodeEffects) -> bool:
         """Return whether a node writes, or completes, memory of an input or of state."""
-        return not self.outside.isdisjoint(self.touched(does))
+        return not self.outside.isdisjoint(self.touched(effect))
 
 
 def is_view(node: Node) -> bool:

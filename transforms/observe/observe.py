@@ -213,7 +213,7 @@ def _with_outputs(program: Program, found: Sequence[Observed]) -> Program:
     specs: dict[str, Any] = {}
     edit = Rewriter(program.main)
     counts = Counter(observed.name for observed in found)  # a module may have the name of a call of another one
-    copies = any(does.writes or does.writes_slots for effects in program_effects(program).values() for does in effects)
+    copies = any(effect.writes or effect.writes_slots for effects in program_effects(program).values() for effect in effects)
     for observed in found:
         leaves = _copied(program, edit, observed) if copies else observed.leaves
         if observed.out_spec is None or counts[observed.name] > 1:

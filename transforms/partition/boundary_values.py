@@ -262,17 +262,17 @@ def _movable(whole: Program, of: list[int]) -> tuple[dict[str, int], set[int]]:
     graph = whole.main
     numbers, done = numbers_in(graph), node_effects(whole, graph)
     memory = storages(whole, graph, done)
-    depths = [0, *accumulate(opens - closes for closes, opens in [does.scope for does in done])]
+    depths = [0, *accumulate(opens - closes for closes, opens in [effect.scope for effect in done])]
     written: set[object] = set()
     free: set[str] = set()
-    for node, does, depth in list(zip(graph.nodes, done, depths[1:], strict=True))[::-1]:
-        if does.writes_slots:
+    for node, effect, depth in list(zip(graph.nodes, done, depths[1:], strict=True))[::-1]:
+        if effect.writes_slots:
             break
         read = [memory.find(name) for name in node.refs() if name not in numbers]
-        is_pure_number = node.name in numbers and type(node.do) is Op and does == NOTHING
+        is_pure_number = node.name in numbers and type(node.do) is Op and effect == NOTHING
         if is_pure_number and depth == 0 and written.isdisjoint(read):
             free.add(node.name)
-        written.update(memory.find(name) for name in does.writes)
+        written.update(memory.find(name) for name in effect.writes)
     home: dict[str, int] = {}
     formals = {formal.name for formal in graph.inputs}
     for node, part in zip(graph.nodes, of, strict=True):

@@ -214,22 +214,22 @@ def backward_edge(
     return "\n".join([f"{head} of {first!r}:", *steps, f"put {first!r} before {last!r} in the tags, or tag differently"])
 
 
-def _why(node: Node, did: NodeEffects, later: Node, does: NodeEffects) -> str:
+def _why(node: Node, first_effect: NodeEffects, later: Node, effect: NodeEffects) -> str:
     name = node.name
     if name in later.refs():
         return f"uses {name!r}"
-    if did.random and does.random:
+    if first_effect.random and effect.random:
         return f"draws random numbers after {name!r} does"
-    if any(key[0] == LIBRARIES for key in (*did.domains, *does.domains) if key):
+    if any(key[0] == LIBRARIES for key in (*first_effect.domains, *effect.domains) if key):
         return (
             f"stays in order with {name!r}: operators of other libraries may log or count; declare one that does not with "
             "px.declare(op, px.PURE)"
         )
-    if (does.waits and did.message) or (does.message and did.waits):
+    if (effect.waits and first_effect.message) or (effect.message and first_effect.waits):
         return f"stays after {name!r}: one waits for a process that may wait for the other"
-    if does.writes or does.writes_slots:
+    if effect.writes or effect.writes_slots:
         return f"writes memory that {name!r} reads or writes before it"
-    if did.writes or did.writes_slots:
+    if first_effect.writes or first_effect.writes_slots:
         return f"reads memory that {name!r} writes"
     return f"has effects that must stay after those of {name!r}"
 

@@ -112,14 +112,14 @@ class _Walk:
         if self.is_root:
             self.known.update({name: Ref(f"cell {cell}") for name, cell in state_of_inputs(self.program).items()})
         for node in self.graph.nodes:
-            does = self.memory.effects[node.name]
+            effect = self.memory.effects[node.name]
             if type(node.do) is Get:
                 self.known[node.name] = Ref(f"cell {self._cell(node.do)}")
-            elif computes(does) and self._is_free(node):
-                self._compare(node, does)
-            if does.scope != (0, 0):
+            elif computes(effect) and self._is_free(node):
+                self._compare(node, effect)
+            if effect.scope != (0, 0):
                 self.first.clear()
-            self.versions.update(self.memory.touched(does))
+            self.versions.update(self.memory.touched(effect))
         return self.edit.graph()
 
     def _cell(self, read: Get) -> object:
@@ -133,8 +133,8 @@ class _Walk:
             return False  # its sizes are in the types of other values
         return type(do) is not Call or not (do.graph in self.facts.preserved or do.instance.path in self.facts.parts)
 
-    def _compare(self, node: Node, does: NodeEffects) -> None:
-        key = self._key(node, does)
+    def _compare(self, node: Node, effect: NodeEffects) -> None:
+        key = self._key(node, effect)
         first = self.first.setdefault(key, node.name)
         if first == node.name or not self._may_be_one(first, node.name):
             return
@@ -148,14 +148,14 @@ class _Walk:
         memory = self.memory
         return not (memory.is_written(first) or memory.is_written(later) or {first, later} <= memory.given)
 
-    def _key(self, node: Node, does: NodeEffects) -> object:
+    def _key(self, node: Node, effect: NodeEffects) -> object:
         do = node.do
         if type(do) is Call:  # the path matters if the body reads state; the number of the call does not
             do = Call(Frame(do.instance.path if do.graph in self.facts.placed else ""), do.graph)
         refs = node.refs()
         same = Node("", do, node.args, node.kwargs).using(self.known)
         read = [self.memory.find(name) for name in refs]
-        read += sorted(self.memory.of_slots((*does.reads_slots, *does.aliases_slots)), key=str)
+        read += sorted(self.memory.of_slots((*effect.reads_slots, *effect.aliases_slots)), key=str)
         return same, tuple([self.versions[memory] for memory in read]), self._calls(node.stack)
 
     def _calls(self, stack: Stack) -> object:

@@ -120,10 +120,10 @@ class _Known:
     def _unknown(self, effects: Mapping[str, list[NodeEffects]]) -> set[int]:
         # Storages that a node may write, that the caller may write because they are returned, or that are loaded.
         program, state = self.program, self.program.state
-        does = summary(program.main, effects[program.root])
+        effect = summary(program.main, effects[program.root])
         inputs = {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
-        slots = [*does.writes_slots, *does.aliases_slots]
-        slots += [inputs[name] for name in (*does.writes, *does.aliases) if name in inputs]
+        slots = [*effect.writes_slots, *effect.aliases_slots]
+        slots += [inputs[name] for name in (*effect.writes, *effect.aliases) if name in inputs]
         slots += [spec.slot for spec in program.signature.outputs if isinstance(spec, StateMutation | StateGradient)]
         found = {state[slot].storage for slot in slots if slot in state}
         found |= {slot.storage for _, slot in state.pairs if slot.kind not in self.kinds}  # trained under another name

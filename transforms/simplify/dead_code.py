@@ -144,13 +144,13 @@ class Liveness:
             return
         writers = self._writers[name] = defaultdict(list)
         graph, effects = self.program.graphs[name], self.effects[name]
-        if any(does.writes for does in effects):
+        if any(effect.writes for effect in effects):
             self._memory[name] = Memory(self.program, name, effects)
-        for node, does in zip(graph.nodes, effects, strict=True):
-            if self._acts(node, does) or self._is_seen(name, does):
+        for node, effect in zip(graph.nodes, effects, strict=True):
+            if self._acts(node, effect) or self._is_seen(name, effect):
                 self._need_node(name, node)
-            elif does.writes:
-                for memory in self._memory[name].touched(does):
+            elif effect.writes:
+                for memory in self._memory[name].touched(effect):
                     writers[memory].append(node.name)
         for used in list(self.values[name]):  # marked before the writers were known
             self._touch(name, used)
@@ -162,16 +162,16 @@ class Liveness:
         else:
             self._need(graph, (node.name,))
 
-    def _acts(self, node: Node, does: NodeEffects) -> bool:
+    def _acts(self, node: Node, effect: NodeEffects) -> bool:
         do = node.do
         if type(do) is Call and (do.graph in self.preserved or do.instance.path in self.parts):
             return True
         if is_boundary(node) or not self.preserved.isdisjoint(bodies_in(node.args, node.kwargs)):
             return True
-        return not computes(evolve(does, writes=()))
+        return not computes(evolve(effect, writes=()))
 
-    def _is_seen(self, graph: str, does: NodeEffects) -> bool:
-        return bool(does.writes) and self._memory[graph].reaches_outside(does)
+    def _is_seen(self, graph: str, effect: NodeEffects) -> bool:
+        return bool(effect.writes) and self._memory[graph].reaches_outside(effect)
 
     def _touch(self, graph: str, name: str) -> None:
         # Writers of memory that a needed node reads are needed.

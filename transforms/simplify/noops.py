@@ -82,7 +82,7 @@ def remove_noops(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """
     while True:
         effects = program_effects(program)
-        if any(does.scope != (0, 0) for of in effects.values() for does in of):
+        if any(effect.scope != (0, 0) for of in effects.values() for effect in of):
             return program
         result = program.with_graphs({name: _Walk(program, name, effects[name], fuel).run() for name in program.bottom_up})
         if result is program:
@@ -136,8 +136,8 @@ class _Walk:
         node = self.graph.by_name.get(self.known.get(name, Ref(name)).name)
         if node is None or type(node.do) is not Op or not isinstance(node.do.target, OpOverload):
             return False
-        does = self.memory.effects[node.name]
-        return not does.aliases and not does.writes and node.do.name.startswith("aten.") and "empty" not in node.do.name
+        effect = self.memory.effects[node.name]
+        return not effect.aliases and not effect.writes and node.do.name.startswith("aten.") and "empty" not in node.do.name
 
     def _is_unseen(self, name: str, source: str) -> bool:
         memory = self.memory

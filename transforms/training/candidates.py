@@ -94,9 +94,9 @@ class Table:
     def _record_writes(self) -> None:
         # The last write to each memory; new contents are stored after all nodes.
         shape, end = self.shape, len(self.graph.nodes)
-        for number, does in enumerate(shape.effects):
-            if does.writes or does.writes_slots or does.completes:
-                self._last_written.update(dict.fromkeys(shape.memory.touched(does), number))
+        for number, effect in enumerate(shape.effects):
+            if effect.writes or effect.writes_slots or effect.completes:
+                self._last_written.update(dict.fromkeys(shape.memory.touched(effect), number))
         for memory in self._stored(early=True) | self._stored(early=False):
             self._last_written[memory] = end
 
@@ -117,9 +117,9 @@ class Table:
 
     def fixed(self, number: int, node: Node) -> str:
         """Return why a node must not be moved or run twice; empty if it may."""
-        does = self.shape.effects[number]
-        if not computes(does) or is_boundary(node):
-            return "it draws random numbers" if does.random else "it has effects"
+        effect = self.shape.effects[number]
+        if not computes(effect) or is_boundary(node):
+            return "it draws random numbers" if effect.random else "it has effects"
         if number in self.shape.inside:
             return "it runs in a region"
         if type(node.do) is Get or is_view(node):

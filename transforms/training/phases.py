@@ -142,10 +142,10 @@ class Shape:
     def inside(self) -> frozenset[int]:
         """The nodes that run in a region (autocast, a gradient mode, vmap), where operators may compute other results."""
         found, depth = list[int](), 0
-        for number, does in enumerate(self.effects):
+        for number, effect in enumerate(self.effects):
             if depth > 0:
                 found.append(number)
-            depth += does.scope[1] - does.scope[0]
+            depth += effect.scope[1] - effect.scope[0]
         return frozenset(found)
 
     @cached_property
@@ -219,10 +219,10 @@ class Shape:
 
     def acts(self, number: int) -> bool:
         """Return whether a node has an observable effect."""
-        does = self.effects[number]
-        if does.random or does.ordered or does.domains or does.completes or does.writes_slots or does.scope != (0, 0):
+        effect = self.effects[number]
+        if effect.random or effect.ordered or effect.domains or effect.completes or effect.writes_slots or effect.scope != (0, 0):
             return True
-        return bool(does.writes) and self.memory.reaches_outside(does)
+        return bool(effect.writes) and self.memory.reaches_outside(effect)
 
     def _acting(self) -> list[int]:
         return [number for number in range(len(self.effects)) if number not in self.bound and self.acts(number)]
@@ -236,10 +236,10 @@ class Shape:
 
     def _writers(self, names: Iterable[str]) -> list[int]:
         memory = {self.memory.find(name) for name in names}
-        return [number for number, does in enumerate(self.effects) if not memory.isdisjoint(self._touched(does))]
+        return [number for number, effect in enumerate(self.effects) if not memory.isdisjoint(self._touched(effect))]
 
-    def _touched(self, does: NodeEffects) -> set[object]:
-        return self.memory.touched(does) if does.writes or does.writes_slots or does.completes else set()
+    def _touched(self, effect: NodeEffects) -> set[object]:
+        return self.memory.touched(effect) if effect.writes or effect.writes_slots or effect.completes else set()
 
     def written_in(self, numbers: Iterable[int]) -> frozenset[object]:
         """Return the memory that some nodes write."""
@@ -270,7 +270,7 @@ class Shape:
                 if depth < 0:
                     break
             if depth:
-                first = next(node for node, does in zip(self.graph.nodes, self.effects, strict=True) if does.scope != (0, 0))
+                first = next(node for node, effect in zip(self.graph.nodes, self.effects, strict=True) if effect.scope != (0, 0))
                 raise PartitionError(
                     "a region (autocast, a gradient mode, vmap) begins in one half and ends in the other: "
                     f"{place_of(first)}; regions_to_bodies makes bodies of gradient modes"
@@ -300,7 +300,7 @@ def with_saved_copies(program: Program) -> Program:
     >>> with_saved_copies(program) is program
     True
     """
-    if not any(does.writes or does.writes_slots for does in node_effects(program, program.main)):
+    if not any(effect.writes or effect.writes_slots for effect in node_effects(program, program.main)):
         return program
     found = Contents(program).late_readers()
     if not found:
@@ -331,7 +331,7 @@ class Contents:
     def __init__(self, program: Program) -> None:
         self.shape = shape = Shape(program)
         self.nodes = program.main.nodes
-        self.writes: list[set[object]] = [shape.memory.touched(does) for does in shape.effects]
+        self.writes: list[set[object]] = [shape.memory.touched(effect) for effect in shape.effects]
         """The memory that each node writes."""
 
     def _reads(self, number: int) -> set[object]:
