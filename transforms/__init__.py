@@ -1,7 +1,7 @@
 """Pure functions ``Program -> Program``.  Import them as ``purefx.transforms``.
 
-A transformation is a frozen value that can be called; if there is nothing to do it returns its argument itself. Nothing
-here runs a program or builds a torch module.
+A transformation is a frozen callable value; if nothing changes, it returns its argument itself.  No transformation runs a
+program or builds a torch module.
 """
 
 from __future__ import annotations

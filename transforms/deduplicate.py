@@ -1,9 +1,9 @@
-"""``deduplicate``: equal bodies become one.
+"""``deduplicate``: merge equal bodies.
 
-From the innermost calls outwards, each body is written as a list of tokens, callees as the number of the class
-that they fell into, and one dictionary gives equal lists one number.  State is named relative to the module, so the blocks
-of a transformer are equal; which state is read and which body is called is part of the list.  Nothing is compared pairwise.
-A body that several become is nobody's own, and is named for all of its users (``shared_bodies.py``).
+Bodies are processed from the innermost calls outwards.  Each body is written as a list of tokens, with callees as the numbers
+of their classes; a dictionary maps equal lists to one number, so no bodies are compared pairwise.  State is named relative to
+the module, so the blocks of a transformer are equal.  The tokens include which state is read and which body is called.  A merged
+body is named for all of its users (``shared_bodies.py``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["deduplicate"]
     ],
 )
 def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Let equal bodies be one.
+    """Merge equal bodies.
 
     Before::
 
@@ -43,15 +43,15 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
         y = call layers.0 -> Layer (x);  z = call layers.1 -> Layer (y)
 
-    Calls of one module that have the same body get one call number, the first.  What meta says of one call (the fake value,
-    sizes that only a run knows, the user's notes) stays where it holds for all calls of the body; ``expand`` and ``inline`` work
-    out the values of each call again.  A read in a body is called as its module names the state (``weight`` and not
-    ``p_layers_0_weight``), a body that several modules share after their class, and a value in it after what all of its users
-    call it (``shared_bodies.py``); inside of parts all names stay the original ones.
+    Calls of one module that have the same body get one call number, the first.  Metadata of one call (fake values, data-dependent
+    sizes, user notes) is kept if it holds for all calls of the body; ``expand`` and ``inline`` recompute the values of each call.
+    A read in a body is named after its state, relative to the module (``weight``, not ``p_layers_0_weight``), a shared body after
+    the class of its modules, and a value after the name common to the merged bodies (``shared_bodies.py``).  Inside parts all
+    names stay.
 
     Args:
         program: a program at any stage.
-        fuel: all of it is one rewrite.
+        fuel: everything is one rewrite.
 
     Returns:
         The program with one graph for each distinct body.
@@ -77,14 +77,14 @@ class _Classes:
         rank, depth = bodies_before_callers(program), heights(program)
         self.instances = list(instances(program))
         self.calls: dict[Instance, list[int]] = {}
-        """The calls of its module that run a body."""
+        """The calls of a module that run a body."""
         for name, path in self.instances:
             for node in program.graphs[name].callers:
                 if type(do := node.do) is Call:
                     self.calls.setdefault((do.graph, join(path, do.instance.path)), []).append(do.instance.call)
         self.classes: dict[Instance, int] = {}
         self.first: dict[tuple[str, int], int] = {}
-        """For the path of a module and a class the first call that runs it."""
+        """The first call that runs a class, by module path and class."""
         numbers: dict[Hashable, int] = {}
         # Equal bodies nest equally deep: all bodies that may equal a callee are numbered before the caller.
         for instance in sorted(self.instances, key=lambda instance: (depth[instance[0]], rank[instance[0]])):
@@ -93,12 +93,12 @@ class _Classes:
                 called = instance[1], number
                 self.first[called] = min(call, self.first.get(called, call))
         self.members: dict[Hashable, dict[str, list[str]]] = {}
-        """For each class the equal bodies, each with the paths of the modules that run it."""
+        """For each class its equal bodies, with the paths of the modules that run them."""
         for name, path in self.instances:
             self.members.setdefault(self.classes[name, path], {}).setdefault(name, []).append(path)
         types = {module.path: module.type_name for module in program.modules}
         self.ids = ids_of(self.members, types, {name for name, _ in self.calls})
-        """The graph that is kept for each class: the first one in calling order."""
+        """The id of the body kept for each class: the first one in calling order."""
 
     def _identity(self, instance: Instance) -> Hashable:
         name, path = instance
@@ -109,14 +109,14 @@ class _Classes:
         for node in graph.callers:
             for inner in called_at(node, path):
                 called.append((self.first[inner[1], self.classes[inner]] if type(node.do) is Call else None, self.classes[inner]))
-        # A preserved call signature decides how the body is called.
+        # Bodies with distinct preserved call signatures are called in distinct ways, so they are not equal.
         calls = self.calls.get(instance)
         signature = self.program.call_signatures.get(Frame(path, calls[0])) if calls else None
         convention = "" if signature is None else f" {signature.in_spec} {signature.out_spec} {signature.arg_names}"
         return own_identity(graph)[0], *called, convention
 
     def graphs(self) -> dict[str, Graph]:
-        """Return one graph for each class, its calls rewritten; the same object if nothing changes."""
+        """Return one graph for each class, with its calls rewritten; the same objects if nothing changes."""
         found: dict[str, Graph] = {}
         for key, members in self.members.items():
             first, paths = next(iter(members.items()))

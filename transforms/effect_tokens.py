@@ -1,6 +1,6 @@
-"""``remove_effect_tokens``: threaded tokens become ordered effects.
+"""``remove_effect_tokens``: replace threaded tokens by ordered effects.
 
-Tokens that no longer order anything are removed from the signature and from bodies of operators.
+Tokens that no longer order anything are removed from the signature and from the bodies of operators.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def without_tokens(program: Program) -> Program:
     """Return a program without token inputs and outputs, in the root and in the bodies of operators.
 
     Args:
-        program: one in which no operator is threaded.
+        program: a program without threaded operators.
 
     Raises:
-        UnsupportedProgram: a module call takes a token, or a body is given one in one place and a value in another.
+        UnsupportedProgram: a module call takes a token, or callers pass both a token and a value for one input of a body.
 
     >>> from purefx.ir import Graph, Input, Program, Ref, Signature
     >>> root = Graph((Input("t"),), (), (Ref("t"),))
@@ -68,7 +68,7 @@ def _tokens(program: Program) -> Tokens:
 def _spread(program: Program, graph: Graph, mine: set[str], tokens: Mapping[str, set[str]]) -> None:
     for node in graph.nodes:
         source, index = node.projection or ("", 0)
-        if source and index in _given_back(program, graph.by_name.get(source), tokens):
+        if source and index in _token_results(program, graph.by_name.get(source), tokens):
             mine.add(node.name)
         for body in bodies_run_by(node):
             passed = _passed(program, node, body)
@@ -89,7 +89,7 @@ def _passed(program: Program, node: Node, body: str) -> list[tuple[Input, Arg]]:
     return list(zip(inputs, found[len(found) - len(inputs) :], strict=False)) if len(found) >= len(inputs) else []
 
 
-def _given_back(program: Program, node: Node | None, tokens: Tokens) -> list[int]:
+def _token_results(program: Program, node: Node | None, tokens: Tokens) -> list[int]:
     # Which of an operator's results are tokens; a body that only decides (while_loop's first) returns none.
     found: list[int] = []
     for body in bodies_run_by(node) if node is not None else ():
@@ -110,11 +110,11 @@ def _rewritten(program: Program, name: str, tokens: Tokens) -> Graph:
         if type(node.do) is Call and any(ref in mine for ref in node.refs()):
             raise UnsupportedProgram(f"graph {name!r}: the module call {node.name} takes an effect token; do this before outline")
         source, index = node.projection or ("", 0)
-        if source and (gone := _given_back(program, graph.by_name.get(source), tokens)):
+        if source and (gone := _token_results(program, graph.by_name.get(source), tokens)):
             edit.put(number, node.evolve(args=(Ref(source), index - sum(number < index for number in gone))))
         elif inner := bodies_run_by(node):
             _check_uses(program, node, inner, mine, tokens)
-            edit.put(number, _untaken(node, mine, _given_back(program, node, tokens)))
+            edit.put(number, _without_operands(node, mine, _token_results(program, node, tokens)))
     inputs = tuple([formal for formal in graph.inputs if formal.name not in mine])
     if name != program.root:
         return edit.graph(inputs=inputs, output=_without(graph.output, mine))
@@ -133,7 +133,7 @@ def _check_uses(program: Program, node: Node, bodies: Sequence[str], mine: Colle
                 )
 
 
-def _untaken(node: Node, tokens: Collection[str], gone: list[int]) -> Node:
+def _without_operands(node: Node, tokens: Collection[str], gone: list[int]) -> Node:
     value = node.meta.get("val")
     meta: Meta = node.meta
     if gone and isinstance(value, tuple | list):
@@ -202,9 +202,9 @@ def _threads(do: Do) -> bool:
 
 def _unthreaded(graph: Graph, fuel: Fuel) -> Graph:
     results: dict[str, int] = {}
-    """For each operator that was threaded, how many results it has of its own."""
+    """The number of results of each formerly threaded operator, without the token."""
     tokens: dict[str, Arg] = {}
-    """The token that each of these took, which stands for the one that it gave."""
+    """The token operand of each of these, which replaces its token result."""
     edit = Rewriter(graph)
     for number, node in enumerate(graph.nodes):
         source, index = node.projection or ("", 0)

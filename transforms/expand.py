@@ -1,9 +1,8 @@
-"""``expand``: every call gets a body of its own, the opposite of ``deduplicate``.
+"""``expand``: copy shared bodies so that each call has its own, the inverse of ``deduplicate``.
 
-The calls are walked in order of execution; each gets a copy of its body, and a call number that no other call
-of that module has.  The first call of a body keeps it, so a program in which nothing is shared stays as it is.
-Names inside bodies are left alone, because bodies do not see one another; but a read that is called after the state as its
-module names it, as in bodies that ``deduplicate`` made, gets the name that the exporter gives that state.
+The calls are visited in order of execution.  Each gets a copy of its body and a call number that is unique in its module.  The
+first call of a body keeps it, so a program without shared bodies is unchanged.  Names inside bodies stay, because each body is a
+separate scope; but a read named relative to its module, as ``deduplicate`` names it, gets the exporter's name.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .transformation import UNLIMITED, Fuel, transformation
 __all__ = ["LIMIT", "expand", "own_bodies"]
 
 LIMIT = 1_000_000
-"""Nodes that a result may have: bodies that share bodies multiply, 2 ** n calls need only n graphs."""
+"""The default limit on nodes: shared bodies multiply; 2 ** n calls need only n graphs."""
 
 
 @transformation(
@@ -43,7 +42,7 @@ LIMIT = 1_000_000
     ],
 )
 def expand(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) -> Program:
-    """Give every call a body of its own.
+    """Copy shared bodies so that each call has its own body.
 
     Before::
 
@@ -53,22 +52,21 @@ def expand(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
 
         y = call layers.0 -> layers.0 (x);  z = call layers.1 -> layers.1 (y)
 
-    Calls of one module get numbers of their own, counted in order of execution.  Bodies of operators are copied likewise.
-    The meta of a shared body says what holds in every call; the fake values that differ are worked out again for each of them,
-    as ``infer`` does, as far as operators tell.  A read of ``weight`` that is called ``weight`` is called ``p_layers_1_weight``
-    in its own body, as the exporter calls that parameter.
+    Calls of one module get distinct numbers in order of execution.  Bodies of operators are copied, too.  Fake values that differ
+    between the calls of a shared body, which has none of them, are inferred for each call where operators allow it (``infer``).
+    A read of ``weight`` named ``weight`` gets the exporter's name in its copy: ``p_layers_1_weight``.
 
     Args:
         program: a program at any stage.
-        at_most: how many nodes the result may have.
-        fuel: all of it is one rewrite.
+        at_most: the maximum number of nodes in the result.
+        fuel: everything is one rewrite.
 
     Returns:
-        The program with one graph for each call; the first one in order of execution keeps the id, unless that is the
-        path of no module.
+        The program with one graph for each call.  The first call in order of execution keeps the id of the body, unless no module
+        has this path.
 
     Raises:
-        UnsupportedProgram: the result would have more nodes than that.
+        UnsupportedProgram: the result would have more than ``at_most`` nodes.
 
     >>> import purefx as px
     >>> body = px.Graph((px.Input("a"),), (), px.Ref("a"))
@@ -78,16 +76,16 @@ def expand(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     ('', 'f', 'g')
     """
     made = own_bodies(program, at_most=at_most)
-    return made if made is program or fuel.burn("give every call a body of its own") else program
+    return made if made is program or fuel.burn("copy shared bodies") else program
 
 
 def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozenset()) -> Program:
-    """Return the program with a body for each call, itself if that holds.
+    """Return the program with a body for each call; the same object if no body is shared.
 
     Args:
         program: a program at any stage.
-        at_most: how many nodes the result may have.
-        keep: bodies of operators that stay shared; nothing in them may depend on where they stand.
+        at_most: the maximum number of nodes in the result.
+        keep: bodies of operators that stay shared; their contents must not depend on the module path.
     """
     if len(program.order) == 1:
         return program
@@ -96,8 +94,8 @@ def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozens
     size = sum(count * len(program.graphs[name].nodes) for name, count in counts.items())
     if size > at_most:
         raise UnsupportedProgram(
-            f"with a body for every call the program would have {size} nodes, more than {at_most}: its shared bodies multiply; "
-            "pass a larger at_most if there is memory for that"
+            f"with a body for every call the program would have {size} nodes, more than {at_most}, because its shared bodies "
+            "multiply; pass a larger at_most if they fit in memory"
         )
     work = _Expansion(program, counts, keep)
     graphs = work.graphs()
@@ -108,16 +106,16 @@ def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozens
 
 @define
 class _Level:
-    """One body of the result while its nodes are copied."""
+    """One body of the result, while its nodes are copied."""
 
     name: str
     graph: Graph
     path: str
-    """The module that it is called as."""
+    """The path of its module."""
     values: Run
     """Its fake values in this call."""
     rest: Iterator[int]
-    """The numbers of the nodes that call bodies or give them to operators, of those that are left."""
+    """The numbers of the remaining nodes that call bodies or pass them to operators."""
     nodes: list[Node]
 
 
@@ -130,19 +128,19 @@ class _Expansion:
         self.keep = keep
         self.values = CallValues(program)
         self.ids = Names(program.graphs)
-        self.given: set[str] = set()
-        """Graphs that have been given to a call under their own id."""
+        self.assigned: set[str] = set()
+        """Graphs already assigned to a call under their original id."""
         self.numbers: set[tuple[str, int]] = set()
         stacks = {name: {frame for node in program.graphs[name].nodes for frame in node.stack} for name in counts}
         self.staying = {(join(path, frame.path), frame.call) for name, path in instances(program) for frame in stacks[name]}
-        """Calls that are not cut out: their numbers are not free."""
+        """Calls that stay flat: their numbers are taken."""
         self.signatures = {frame: program.call_signatures[frame] for frame in program.call_signatures}
         self.last: dict[str, int] = {}
-        """For modules with preserved signatures: the largest number of a call that has one."""
+        """For modules with preserved signatures: the largest number of a call that has a signature."""
         for frame in self.signatures:
             self.last[frame.path] = max(frame.call, self.last.get(frame.path, 0))
         self.next: dict[tuple[str, bool], int] = {}
-        """For the calls of a module: below it all numbers are taken."""
+        """For the calls of a module: the number below which all are taken."""
         self.is_split = bool(part_names(program))
         self.paths = {module.path for module in program.modules}
         self.slots = dict(program.state.slots.items())
@@ -160,11 +158,11 @@ class _Expansion:
                 continue
             node = level.nodes[number]
             do = node.do
-            level.nodes[number] = self._called(node, do, level) if type(do) is Call else self._given(node, level)
+            level.nodes[number] = self._called(node, do, level) if type(do) is Call else self._operator(node, level)
         return self.done
 
     def _open(self, source: str, name: str, path: str, values: Run) -> None:
-        # What is called once, or stays shared, says what it said.
+        # A body that is called once, or stays shared, keeps its metadata.
         stays = self.counts[source] == 1 or source in self.keep
         graph = self.program.graphs[source] if stays else self._own(values.body, path)
         calling = {id(node) for node in graph.callers}
@@ -175,7 +173,7 @@ class _Expansion:
             self.done[name] = graph
 
     def _own(self, graph: Graph, path: str) -> Graph:
-        # A copy is the code of one module: what it reads may be called after the state as seen from the root.
+        # A copy belongs to one module, so its reads can be named relative to the root.
         wanted: dict[str, str] = {}
         for node in () if self.is_split else graph.nodes:
             do = node.do
@@ -190,7 +188,7 @@ class _Expansion:
     def _called(self, node: Node, call: Call, level: _Level) -> Node:
         path = join(level.path, call.instance.path)
         frame = self._numbered(Frame(path, call.instance.call))
-        # Deduplicating calls a body of several modules after none of them; where all have their own, each is its module's.
+        # The id of a deduplicated body is not a module path; copies are named after their modules.
         one = call.graph.partition("@")[0] in self.paths or not self.paths or self.counts[call.graph] == 1
         name = self._id(call.graph, str(frame), keeps=one)
         self._open(call.graph, name, path, self.values.inner(level.values, node, call.graph))
@@ -198,16 +196,16 @@ class _Expansion:
             return node
         return node.evolve(do=Call(Frame(call.instance.path, frame.call), name))
 
-    def _given(self, node: Node, level: _Level) -> Node:
+    def _operator(self, node: Node, level: _Level) -> Node:
         names: list[str] = []
         opened: list[tuple[str, str]] = []
         for source in bodies_in(node.args, node.kwargs):
             names.append(source if source in self.keep else self._id(source, source))
             opened.append((source, names[-1]))
         for source, name in reversed(opened):
-            if source not in self.keep or source not in self.given:
+            if source not in self.keep or source not in self.assigned:
                 self._open(source, name, level.path, self.values.inner(level.values, node, source))
-                self.given.add(source)
+                self.assigned.add(source)
         ids = iter(names)
 
         def body(ref: Arg) -> Arg:
@@ -216,15 +214,15 @@ class _Expansion:
         return node.with_refs(body)
 
     def _numbered(self, frame: Frame) -> Frame:
-        # Deduplicating gave equal calls the number of the first: a number that is taken becomes the smallest free one,
-        # which is the one that counting in order of execution gives.
+        # Deduplication gave equal calls the number of the first.  A taken number is replaced by the smallest free one, as if the
+        # calls were counted in order of execution.
         if (frame.path, frame.call) in self.numbers:
             frame = Frame(frame.path, self._free(frame))
         self.numbers.add((frame.path, frame.call))
         return frame
 
     def _free(self, frame: Frame) -> int:
-        # The smallest number that is free, of a call that is called alike: with the same preserved signature, or none.
+        # The smallest free number whose preserved signature, or lack of one, is the same.
         path = frame.path
         signature = self.signatures.get(Frame(path, frame.call))
         call = self.next.get((path, signature is None), 0)
@@ -240,8 +238,8 @@ class _Expansion:
         return call
 
     def _id(self, graph: str, wanted: str, *, keeps: bool = True) -> str:
-        if graph in self.given or not keeps:
-            self.given.add(graph)
+        if graph in self.assigned or not keeps:
+            self.assigned.add(graph)
             return self.ids.fresh(wanted)
-        self.given.add(graph)
+        self.assigned.add(graph)
         return graph

@@ -1,4 +1,4 @@
-"""``inline``: every module call is replaced by its body, the opposite of ``outline``."""
+"""``inline``: replace module calls by their bodies, the inverse of ``outline``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["inline", "inlined"]
 
 
 def inlined(program: Program, graph: Graph, *, into: Callable[[str], bool]) -> Graph:
-    """Return a graph with the bodies of some calls in their places.
+    """Return a graph in which some calls are replaced by their bodies.
 
     Args:
-        program: where the bodies are.
-        graph: the graph to start from.
-        into: says of a graph id whether calls of it are replaced; bodies may nest to any depth.
+        program: the source of the bodies.
+        graph: the graph of the calls.
+        into: whether calls of a graph id are replaced; bodies may nest to any depth.
 
     >>> from purefx.ir import Call, Frame, Graph, Input, Node, Op, Program, Ref
     >>> body = Graph((Input("a"),), (Node("b", Op("toy.neg"), (Ref("a"),)),), Ref("b"))
@@ -39,20 +39,20 @@ def inlined(program: Program, graph: Graph, *, into: Callable[[str], bool]) -> G
     """
     work = _Inlining(program, graph, into)
     nodes = work.run()
-    inputs, nodes = standing_in(graph.inputs, work.stands_for), standing_in(nodes, work.stands_for)
+    inputs, nodes = standing_in(graph.inputs, work.replaced), standing_in(nodes, work.replaced)
     return Graph(inputs, nodes, work.use(graph.output, work.outermost))
 
 
 @define
 class _Level:
-    """One body while its nodes are put in place."""
+    """One body while its nodes are inserted."""
 
     rest: Iterator[Node]
     known: dict[str, Arg]
     written: Relocation
-    """How its paths are written in the graph that it is put into."""
+    """Relocates its paths into the result."""
     call: Node | None
-    """The call that it is put in place of; None for the graph itself."""
+    """The call that it replaces; None for the graph itself."""
     output: Arg
 
 
@@ -64,8 +64,8 @@ class _Inlining:
         self.names = Names(formal.name for formal in graph.inputs)
         self.outermost = _Level(iter(graph.nodes), {}, Relocation(partial(self.join, "")), None, graph.output)
         self.levels = [self.outermost]
-        self.stands_for: dict[str, list[Meta]] = {}
-        """What values stand for because inputs that were given them, or calls that returned them, did."""
+        self.replaced: dict[str, list[Meta]] = {}
+        """The metadata of the values that each value replaces: inputs of bodies and results of calls."""
 
     def run(self) -> list[Node]:
         """Return the nodes in order of execution."""
@@ -77,7 +77,7 @@ class _Inlining:
                 self.levels.pop()
                 if level.call is not None:
                     result = self.levels[-1].known[level.call.name] = self.use(level.output, level)
-                    self._stands(result, level.call.meta)
+                    self._replaces(result, level.call.meta)
             elif type(node.do) is Call and self.into(node.do.graph):
                 self.levels.append(self._enter(node, node.do, level))
             elif not self._projected(node, level):
@@ -85,31 +85,31 @@ class _Inlining:
         return made
 
     def use(self, arg: Arg, level: _Level) -> Arg:
-        """Return an argument of a body as it reads outside."""
+        """Return an argument of a body as an argument in the result."""
         return replace_refs(arg, level.known)
 
     def _enter(self, node: Node, call: Call, level: _Level) -> _Level:
         body = self.program.graphs[call.graph]
         known = {formal.name: self.use(arg, level) for formal, arg in zip(body.inputs, node.args, strict=True)}
         for formal in body.inputs:
-            self._stands(known[formal.name], formal.meta)
+            self._replaces(known[formal.name], formal.meta)
         frame = level.written.frame(call.instance)
         inside = Relocation(partial(self.join, frame.path), (*level.written.stack(node.stack), frame))
         return _Level(iter(body.nodes), known, inside, node, body.output)
 
     def _projected(self, node: Node, level: _Level) -> bool:
-        # The parts of a tuple that a replaced call returned are values already.
+        # The parts of a tuple that a replaced call returned are values of the result.
         name, index = node.projection or ("", 0)
         whole = level.known.get(name)
         if type(whole) is not tuple:
             return False
         level.known[node.name] = whole[index]
-        self._stands(whole[index], node.meta)
+        self._replaces(whole[index], node.meta)
         return True
 
-    def _stands(self, arg: Arg, meta: Meta) -> None:
+    def _replaces(self, arg: Arg, meta: Meta) -> None:
         if ORIGIN in meta and type(arg) is Ref:
-            self.stands_for.setdefault(arg.name, []).append(meta)
+            self.replaced.setdefault(arg.name, []).append(meta)
 
     def _placed(self, node: Node, level: _Level) -> Node:
         name = self.names.renumbered(node.name)
@@ -132,7 +132,7 @@ class _Inlining:
     ],
 )
 def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) -> Program:
-    """Put the bodies of module calls in place of the calls.
+    """Replace module calls by their bodies.
 
     Before::
 
@@ -148,8 +148,8 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
 
     Args:
         program: a program at any stage.
-        at_most: how many nodes it may have with a body for every call.
-        fuel: all of it is one rewrite.
+        at_most: the maximum number of nodes with a body for every call.
+        fuel: everything is one rewrite.
 
     Returns:
         The program without calls; values keep their names where those are free.
@@ -170,7 +170,7 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     if not fuel.burn("inline", len(gone), "bodies"):
         return program
     graphs = {name: own.graphs[name] for name in own.order if name not in gone}
-    # What is not called are the root and bodies of operators, which stand in one module: none is shared that cares.
+    # The root and bodies of operators are not called; each of them that depends on its module path is in one module.
     for name, (path, *_) in all_instances(own).items():
         if name in gone:
             continue
@@ -178,7 +178,7 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
         if any(type(node.do) is not Op for node in graph.nodes):
             whole, inside = inlined(own, graph, into=gone.__contains__), Relocation(partial(join, path))
             made = whole.with_nodes([node.evolve(do=inside.do(node.do)) for node in whole.nodes]) if path else whole
-            graphs[name] = graph if made == graph else made  # what an operator is given may read state and call nothing
+            graphs[name] = graph if made == graph else made  # the body of an operator may read state without calls
     return own.evolve(graphs=pmap(graphs))
 
 

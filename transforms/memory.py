@@ -1,8 +1,8 @@
-"""Memory of the values of one graph: what writes it, and which values are handed out; and what must come before what.
+"""Memory of the values of one graph: its writers, the values that escape, and the dependency relation.
 
-A transformation that lets one value stand for another (a clean-up, a rule) asks it whether anybody could tell.  The dependency
-relation is one of a graph at one place.  A body that several calls share stands at several, and its callers decide which of its
-inputs and which state are one memory; ``precedences`` holds at all of them.
+A transformation that replaces one value by another (a clean-up, a rule) uses it to check that the change is unobservable.  The
+dependency relation belongs to a graph in one module.  A body that several calls share is in several modules, and its callers
+determine which of its inputs and which state alias; ``precedences`` holds for all of them.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from ..ir.torch_private import OpOverload, schema_of
 __all__ = ["OUTSIDE", "Memory", "computes", "handed_out", "is_view", "state_of_inputs"]
 
 OUTSIDE = ("outside",)
-"""The memory of inputs and of state, where it does not matter which."""
+"""The memory of inputs and of state, where they need not be distinguished."""
 
 
-def computes(does: NodeEffects) -> bool:
-    """Return whether a node does nothing but compute its result, which may share memory with its operands.
+def computes(effect: NodeEffects) -> bool:
+    """Return whether the only effect of a node is its result, which may alias its operands.
 
     >>> computes(NodeEffects(aliases=("x",))), computes(NodeEffects(random=True))
     (True, False)
     """
-    acts = does.writes or does.writes_slots or does.random or does.ordered or does.domains or does.completes
-    return not acts and does.scope == (0, 0)
+    acts = effect.writes or effect.writes_slots or effect.random or effect.ordered or effect.domains or effect.completes
+    return not acts and effect.scope == (0, 0)
 
 
 class Memory:
-    """What shares memory in a graph.
+    """The sets of values of a graph that share memory.
 
     Args:
         program: the program.
         name: the id of the graph.
-        effects: of its nodes.
+        effects: the effects of its nodes.
 
     >>> from purefx.ir import Input, Node, Op, Ref
     >>> graph = Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), (Ref("y"),))
@@ -54,18 +54,18 @@ class Memory:
         self.sets: UnionFind = storages(program, self.graph, list(effects))
         self.written: set[object] = set()
         """The sets that some node writes."""
-        if name != program.root and any(does.writes or does.writes_slots or does.completes for does in effects):
+        if name != program.root and any(effect.writes or effect.writes_slots or effect.completes for effect in effects):
             for key in list(self._keys_outside()):
-                self.sets.join(OUTSIDE, key)  # its callers decide which inputs and which state are one memory
-        for does in effects:
-            self.written |= self.touched(does)
+                self.sets.join(OUTSIDE, key)  # its callers determine which inputs and which state alias
+        for effect in effects:
+            self.written |= self.touched(effect)
         self.outside = {self.sets.find(key) for key in self._keys_outside()}
         self._apart = taken_apart(self.graph, effects)
         self.given = handed_out(self.graph, self._sources)
-        """The values that an output is, or may share memory with."""
+        """The values that are outputs, or may alias them."""
 
     def _sources(self, name: str) -> tuple[str, ...]:
-        # What a value may share memory with: a result of a call with that of which it is, not with all that the call returns.
+        # The values that a value may alias; a result of a call aliases only the values of that result, not of all results.
         if name not in self.effects or name in self._apart:
             return ()
         item = item_of(self.graph.by_name[name])
@@ -77,10 +77,10 @@ class Memory:
         """Return the set that a value is in."""
         return self.sets.find(name)
 
-    def touched(self, does: NodeEffects) -> set[object]:
+    def touched(self, effect: NodeEffects) -> set[object]:
         """Return the sets that a node writes, or completes."""
-        found = {self.sets.find(name) for name in (*does.writes, *does.completes)}
-        return found | self.of_slots(does.writes_slots)
+        found = {self.sets.find(name) for name in (*effect.writes, *effect.completes)}
+        return found | self.of_slots(effect.writes_slots)
 
     def of_slots(self, slots: Iterable[str]) -> set[object]:
         """Return the sets of some state."""
@@ -90,26 +90,28 @@ class Memory:
         """Return whether anything writes the memory of a value, or of one of its results, at any time."""
         if not self.written:
             return False
-        does = self.effects.get(name)
-        parts = [(name, number) for number in range(len(does.results))] if does is not None else []
+        effect = self.effects.get(name)
+        parts = [(name, number) for number in range(len(effect.results))] if effect is not None else []
         return any(self.sets.find(key) in self.written for key in (name, *parts))
 
     def is_outside(self, name: str) -> bool:
-        """Return whether a value may share memory with an input or with state."""
+        """Return whether a value may alias an input or state."""
         return self.sets.find(name) in self.outside
 
     def _keys_outside(self) -> Iterable[object]:
         yield from [formal.name for formal in self.graph.inputs]
-        for does in self.effects.values():
-            yield from [slot_storage(self.program, slot) for slot in (*does.aliases_slots, *does.reads_slots, *does.writes_slots)]
+        for effect in self.effects.values():
+            yield from [
+                slot_storage(self.program, slot) for slot in (*effect.aliases_slots, *effect.reads_slots, *effect.writes_slots)
+            ]
 
-    def reaches_outside(self, does: NodeEffects) -> bool:
+    def reaches_outside(self, effect: NodeEffects) -> bool:
         """Return whether a node writes, or completes, memory of an input or of state."""
-        return not self.outside.isdisjoint(self.touched(does))
+        return not self.outside.isdisjoint(self.touched(effect))
 
 
 def is_view(node: Node) -> bool:
-    """Return whether the result of a node always is the memory of an operand.
+    """Return whether the result of a node always aliases an operand.
 
     >>> import torch
     >>> from purefx.ir.operators import op_of
@@ -127,15 +129,15 @@ MAY_COPY = frozenset(
     f"aten::{name}"
     for name in ("reshape", "reshape_as", "flatten", "ravel", "contiguous", "to", "cpu", "resolve_conj", "resolve_neg")
 )
-"""Operators that give a view of their operand, or a copy, as its type and layout are."""
+"""Operators that return either a view or a copy of their operand, depending on its type and layout."""
 
 
 def handed_out(graph: Graph, aliases: Callable[[str], Iterable[str]]) -> set[str]:
-    """Return the values that an output is, or may share memory with.
+    """Return the values that are outputs, or may alias them.
 
     Args:
         graph: the graph.
-        aliases: gives the values that a value may share memory with; none for an input.
+        aliases: returns the values that a value may alias; none for an input.
 
     >>> from purefx.ir import Input, Node, Op, Ref
     >>> graph = Graph((Input("x"),), (Node("y", Op("toy.view"), (Ref("x"),)),), (Ref("y"),))
@@ -152,7 +154,7 @@ def handed_out(graph: Graph, aliases: Callable[[str], Iterable[str]]) -> set[str
 
 
 def state_of_inputs(program: Program) -> dict[str, int]:
-    """Return the cell of each input of the root that is state.
+    """Return the cell of each state input of the root.
 
     >>> state_of_inputs(Program.of({"": Graph((), (), ())}))
     {}

@@ -1,6 +1,6 @@
-"""``inplace_mutations`` and ``functionalize``: new contents of state and inputs as writes, or as returned results.
+"""``inplace_mutations`` and ``functionalize``: convert mutations between in-place writes and returned results.
 
-Each undoes the other.
+They are inverses.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Mutation:
     laws=["there is one copy_ for each mutation of the signature", "no read of old contents comes after the write"],
 )
 def inplace_mutations(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Turn mutations that the program returns into writes.
+    """Turn returned mutations into in-place writes.
 
     Before::
 
@@ -66,10 +66,10 @@ def inplace_mutations(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         mul = aten.mul.Tensor(x, 2)
         return mul
 
-    A value that shares memory with something that is written is cloned first, so that swapped buffers swap.
+    A value that shares memory with a written tensor is cloned first, so that swapped buffers swap.
 
     Args:
-        program: a program whose state is not sunk yet.
+        program: a flat program that takes its state as inputs.
         fuel: a rewrite is one returned mutation that becomes a write, in the order of the outputs.
 
     Returns:
@@ -93,7 +93,7 @@ def inplace_mutations(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
 
 def _mutations(program: Program, fuel: Fuel) -> tuple[list[Mutation], list[int]]:
-    # What is written, and the numbers of the outputs that stay.
+    # The mutations to write, and the numbers of the outputs that stay.
     graph = program.main
     owner = {spec.slot: formal.name for formal, spec in program.inputs if type(spec) is StateInput}
     slots = frozenset(owner.values())
@@ -112,7 +112,7 @@ def _mutations(program: Program, fuel: Fuel) -> tuple[list[Mutation], list[int]]
             kept.append(number)
         elif arg.name != target:  # returning the old value changes nothing
             found.append(Mutation(target, arg.name))
-    # Writes that may stand in any order stand in the exporter's, so that `functionalize` gives them back.
+    # Independent writes are in the exporter's order, so that `functionalize` restores them.
     rank = {formal.name: (formal.name not in slots, number) for number, formal in enumerate(graph.inputs)}
     return sorted(found, key=lambda mutation: rank[mutation.target]), kept
 
@@ -134,7 +134,7 @@ class _Writes:
         written = {self.memory.find(mutation.target) for mutation in self.mutations}
         overwritten = {view for mutation in self.mutations for view in self.views[mutation.target]}
         output = tuple(map_refs(arg, lambda ref: self._old_output(ref, overwritten)) for arg in self.output)
-        # Values that share memory with a written tensor are saved before the first write happens.
+        # Values that share memory with a written tensor are saved before the first write.
         saved = {m.value: self._clone(m.value) for m in self.mutations if self.memory.find(m.value) in written}
         for mutation in self.mutations:
             place, stack = self._place(mutation)
@@ -173,7 +173,7 @@ class _Writes:
         return place, mine if place == value else common_prefix([mine, nodes[place].stack])
 
     def _old_output(self, ref: object, overwritten: set[object]) -> object:
-        # The caller gets the old contents of something that is overwritten: hand out a copy made before the write.
+        # The caller gets the old contents of overwritten memory: return a copy made before the write.
         if type(ref) is not Ref or not self.views[ref.name] & overwritten:
             return ref
         return self._clone(ref.name)
@@ -197,7 +197,7 @@ class _Writes:
     laws=["only copy_ and the clones of inplace_mutations are removed", "no operator moves"],
 )
 def functionalize(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Turn last writes to inputs into mutations that the program returns.
+    """Turn final writes to inputs into returned mutations.
 
     Before::
 
@@ -212,16 +212,16 @@ def functionalize(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         mul = aten.mul.Tensor(x, 2)
         return add, mul            # add is the new value of the buffer "count"
 
-    Only a ``copy_`` into a whole input, of one shape and dtype, after which nothing reads or writes that memory, is such a
-    write.  Others (``add_``, ``batch_norm`` in training, a ``copy_`` whose result is read) stay as they are.  Mutations
-    stand where the exporter puts them: before the user outputs, state first, each in the order of the inputs.
+    A final write is a ``copy_`` into a whole input of the same shape and dtype, after which nothing reads or writes that memory.
+    Other writes (``add_``, ``batch_norm`` in training, a ``copy_`` whose result is read) stay.  Mutations are in the exporter's
+    order: before the user outputs, state first, each in the order of the inputs.
 
     Args:
         program: a flat program that takes its state as inputs.
         fuel: a rewrite is one write that becomes a returned value, the last one first.
 
     Returns:
-        The program with those writes in its signature; clones that ``inplace_mutations`` made for them are gone too.
+        The program with those writes in its signature, without the clones that ``inplace_mutations`` made for them.
 
     >>> import purefx as px
     >>> program = px.Program.of({"": px.Graph((), (), ())}, facts=frozenset({"flat"}))
@@ -251,9 +251,9 @@ class _Backwards:
         self.used: set[str] = set()
         """Values used by nodes that stay."""
         self.written: set[object] = set()
-        """Memory that nodes which stay write, after the point of the walk."""
+        """Memory written by nodes that stay, after the current node of the walk."""
         self.touched: set[object] = self._memory(self.graph.output_refs())
-        """Memory that is read or written after the point of the walk."""
+        """Memory read or written after the current node of the walk."""
         for spec in program.signature.outputs:
             if type(spec) is StateMutation:
                 self.touched |= slot_views(program, spec.slot)
@@ -297,7 +297,7 @@ class _Backwards:
         return not known or alike(target, value)
 
     def _only_saves(self, node: Node) -> bool:
-        # A clone that kept contents from a write which is gone now; one that the user wrote is not marked.
+        # A clone that saved contents from a write that is now removed; clones of the user are not marked.
         match node:
             case Node(do=Op() as do, args=(Ref(name=value),)) if do == CLONE and node.meta.get(SAVED) is True:
                 saved = self._memory(write.target for write in self.returned) & self.views[value]
@@ -330,7 +330,7 @@ class _Backwards:
 
 
 def _rank(spec: OutputSpec, position: dict[str, int]) -> tuple[int, int]:
-    # Tokens, state, inputs, the user's: sorting is stable, so the user's outputs keep their order.
+    # Tokens, state, inputs, user outputs: sorting is stable, so user outputs keep their order.
     match spec:
         case Token():
             return 0, 0

@@ -1,8 +1,8 @@
-"""``transform`` runs transformations one after the other; ``bisect`` finds the first rewrite that makes a program bad.
+"""``transform`` runs transformations in sequence; ``bisect`` finds the first rewrite that makes a program bad.
 
 The default pipeline is a tuple of transformations.
 
-In torch's structured trace the program after each step of ``transform`` is an artifact that ``tlparse`` lists.
+In torch's structured trace, the program after each step of ``transform`` is an artifact that ``tlparse`` lists.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from .transformation import ADVICE, Fuel, Transformation, observed, without_fuel
 __all__ = ["DEFAULT", "Rewrite", "as_step", "bisect", "trace_program", "transform"]
 
 LONGEST = 60
-"""Characters of the name of a step; it becomes the name of a file."""
+"""The maximum length of a step in a file name."""
 
 
 def trace_program(step: str, number: int, program: Program, before: Program | None = None) -> None:
     """Write a program to the structured trace, if it is enabled.
 
     Args:
-        step: what made the program.
-        number: which step that was, counted from 1; 0 for the program at the beginning.
+        step: the name of the step.
+        number: its number, counted from 1; 0 for the initial program.
         program: after the step.
-        before: the program before it, where there was one.
+        before: the program before the step, if any.
     """
     write_artifact(artifact_name(step, number), lambda: "nothing to do\n" if program is before else program.text())
 
@@ -64,27 +64,27 @@ Step = Callable[[Program], Program]
 DEFAULT: tuple[Transformation, ...] = (
     remove_effect_tokens, inplace_mutations, sink_state, insert_ivals, outline, deduplicate, dispatch,
 )  # fmt: skip
-"""From the flat program to the module hierarchy.  State is sunk before outlining: one walk over the flat graph puts each
-read where it belongs, and no call is ever made that hands state down only to lose those arguments again."""
+"""From the flat program to the module hierarchy.  State is sunk before outlining: one walk over the flat graph then puts each
+read into its module, and calls need no arguments for state."""
 
 
 def transform(program: Program, *transformations: Callable[[Program], Program]) -> Program:
-    """Run transformations in order; with none given, the default pipeline that restores the module hierarchy.
+    """Run transformations in order; by default, those that restore the module hierarchy.
 
-    Where torch's structured trace is on (``TORCH_TRACE=folder``), the program after each step is an artifact of it.
+    If torch's structured trace is enabled (``TORCH_TRACE=folder``), the program after each step is written to it.
 
     Args:
-        program: where to start; it is not changed.
+        program: the initial program; it is not changed.
         transformations: ``Transformation`` values, rules and sets of them, or any functions from programs to programs.
 
     Returns:
-        The last result; ``program`` itself when none had anything to do.
+        The last result; ``program`` itself if no step changed it.
 
     Raises:
         InvalidProgram: the program, or the result of a step that is not purefx's own, breaks invariants.
-        PipelineError: the order cannot work, or a step is not a function; raised before anything runs.
-        UnsupportedProgram: a transformation met something that it cannot treat faithfully.
-        ArgumentError: ``program`` is not a Program, or a step gave something else.
+        PipelineError: the order cannot work, or a step is not a function; raised before any step runs.
+        UnsupportedProgram: a transformation cannot handle the program faithfully.
+        ArgumentError: ``program`` is not a Program, or a step returned something else.
 
     >>> import purefx as px
     >>> program = px.Program.of({"": px.Graph((), (), ())}, facts=frozenset({"flat"}))
@@ -103,8 +103,8 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
 
 
 def _checked_afterwards(program: Program, steps: Sequence[Step]) -> Program:
-    # Of an imported program the result is verified, in which equal bodies are one: a fifth of what the flat program takes.
-    # Where anything is wrong, the program itself is verified, so that the error is about what the caller has.
+    # The result of an imported program is verified: its equal bodies are merged, so this takes a fifth of the time.  If it is
+    # invalid, the program itself is verified, so that the error is about the caller's program.
     trust(program)
     try:
         result = _run(program, steps, proven=True)
@@ -122,10 +122,10 @@ def _checked_afterwards(program: Program, steps: Sequence[Step]) -> Program:
 
 def _run(program: Program, steps: Sequence[Step], *, proven: bool) -> Program:
     trace_program("program", 0, program)
-    # One pause for all: with one for each step, the collector would walk what they made after every one of them.
+    # One pause for all steps: otherwise the collector would scan the objects of each step after the next.
     with collector_paused() if proven else nullcontext():
         for number, step in _fused(steps):
-            # A result that is not known to be valid (a user's function made it) is looked at before the next step sees it.
+            # A result that may be invalid (of a user's function) is verified before the next step gets it.
             before = program
             try:
                 program = check(a_result(step(before), _name(step)))
@@ -143,8 +143,8 @@ def _run(program: Program, steps: Sequence[Step], *, proven: bool) -> Program:
 
 
 def _fused(steps: Sequence[Step]) -> list[tuple[int, Step]]:
-    # Each step with its number.  Outlining and merging equal bodies are one walk with the same result, trail included; a
-    # structured trace needs the program after every step.
+    # Each step with its number.  Outlining and deduplicating are one walk with the same result and trail, unless a structured
+    # trace needs the program after each step.
     found: list[tuple[int, Step]] = []
     number = 0
     while number < len(steps):
@@ -157,22 +157,22 @@ def _fused(steps: Sequence[Step]) -> list[tuple[int, Step]]:
 
 
 def check_order(program: Program, steps: Sequence[Callable[[Program], Program]]) -> None:
-    """Raise ``PipelineError`` when a step is not a function, or requires a fact that an earlier one invalidates or never held.
+    """Raise ``PipelineError`` if a step is not a function, or requires a fact that does not hold before it.
 
     >>> import purefx as px
     >>> check_order(px.Program.of({"": px.Graph((), (), ())}), (px.deduplicate,))
     """
     facts = program.facts | observed(program)
-    taken: dict[str, str] = {}
+    invalidated: dict[str, str] = {}
     for number, step in enumerate(map(as_step, steps), 1):
         _check_step(number, step)
         if not isinstance(step, Transformation):
             continue
         fact = step.lacks(facts)
         if fact is not None:
-            why = f"{taken[fact]} before it takes that away" if fact in taken else "nothing before it establishes that"
+            why = f"{invalidated[fact]} before it invalidates that" if fact in invalidated else "no earlier step establishes that"
             raise PipelineError(f"step {number}, {step.name}, requires a program that is {fact!r}, but {why}; {ADVICE[fact]}")
-        taken.update(dict.fromkeys(step.forgets & facts, step.name))
+        invalidated.update(dict.fromkeys(step.forgets & facts, step.name))
         facts = (facts - step.forgets) | step.establishes
 
 
@@ -222,24 +222,24 @@ class Rewrite:
 def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Callable[[Program], bool]) -> Rewrite | None:
     """Find the first rewrite that makes a program bad, by bisection.
 
-    The transformation is run with more and with less fuel, about twice the logarithm of its number of rewrites; ``is_bad`` is
-    called on each result.  A bad program should stay bad under further rewrites: otherwise the returned rewrite still has a
+    The transformation is run about twice the logarithm of its number of rewrites, with more and with less fuel, and ``is_bad``
+    is called on each result.  A bad program should stay bad under further rewrites: otherwise the returned rewrite still has a
     good program before it and a bad one after it, but there may be an earlier one.
 
     Args:
-        program: where to start; it must be good.
-        transformation: one that takes fuel, a rule or a set of them, or a pipeline of such (``px.DEFAULT``), whose rewrites are
-            counted through: when the fuel is used up, later steps do not run.  A step that takes no fuel is one rewrite.
-        is_bad: says whether a result is wrong, for instance ``lambda result: not torch.equal(px.lower(result)(x), expected)``.
+        program: the initial program; it must be good.
+        transformation: one that takes fuel, a rule or a rule set, or a pipeline of these (``px.DEFAULT``), whose rewrites share
+            the fuel: when it is used up, later steps do not run.  A step that takes no fuel is one rewrite.
+        is_bad: whether a result is wrong, for instance ``lambda result: not torch.equal(px.lower(result)(x), expected)``.
 
     Returns:
         The rewrite, which prints as a sentence; None if the result with all rewrites is good.
 
     Raises:
-        FuelError: the transformation takes no fuel, or has some bound; the program is bad already; or what makes it bad was
-            done without asking for fuel.
+        FuelError: the transformation takes no fuel, or has fuel bound to it; the program is already bad; or it is made bad by a
+            change for which ``fuel.burn`` was not called.
         PipelineError: the order of a pipeline cannot work, or a step is not a function.
-        ArgumentError: ``program`` is not a Program, or ``is_bad`` no function.
+        ArgumentError: ``program`` is not a Program, or ``is_bad`` is not a function.
 
     >>> import purefx as px
     >>> nodes = [px.Node(name, px.Op("toy.neg"), (px.Ref("x"),), stack=(px.Frame(name),)) for name in "abc"]
@@ -251,18 +251,18 @@ def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Call
     """
     a_program(program, "bisect", transformation=transformation, is_bad=is_bad)
     a_function(is_bad, "is_bad of bisect", "a function of a program that returns whether it is wrong")
-    given: Any = transformation
-    steps = tuple(map(as_step, given if isinstance(given, Iterable) and not callable(given) else (given,)))
+    argument: Any = transformation
+    steps = tuple(map(as_step, argument if isinstance(argument, Iterable) and not callable(argument) else (argument,)))
     for number, step in enumerate(steps, 1):
         _check_step(number, step)
     if len(steps) == 1 and not (isinstance(steps[0], Transformation) and steps[0].takes_fuel):
         raise without_fuel(_name(steps[0]))
     for step in steps:
         if isinstance(step, Transformation) and dict(step.options).get("fuel") is not None:
-            raise FuelError(f"{step.name} has fuel bound to it, and bisect chooses how much: pass it without")
+            raise FuelError(f"{step.name} has fuel bound to it, but bisect chooses the fuel: pass it without")
     check_order(program, steps)
     if is_bad(program):
-        raise FuelError("the program is bad already, before any rewrite: start with one for which is_bad returns False")
+        raise FuelError("the program is already bad before any rewrite: start with one for which is_bad returns False")
     whole = _Run(program, steps, sys.maxsize)
     if not is_bad(whole.result):
         return None
@@ -274,7 +274,9 @@ def _search(program: Program, steps: Sequence[Step], whole: _Run, is_bad: Callab
     less, enough = 0, len(whole.labels)
     if good.result is not program or not enough:
         names = ", ".join(map(_name, steps))
-        raise FuelError(f"{names} changes the program without fuel: ask `fuel.burn(...)` before each rewrite, and obey")
+        raise FuelError(
+            f"{names} changes the program without fuel: call `fuel.burn(...)` before each rewrite, and obey its result"
+        )
     while enough - less > 1:
         limit = (less + enough) // 2
         middle = _Run(program, steps, limit)

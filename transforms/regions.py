@@ -1,4 +1,4 @@
-"""``dispatch``: the calls of a module with one preserved signature go to one callable; and the nodes of a call."""
+"""``dispatch``: route the calls of a module with one preserved signature to one callable; the nodes of a call."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def call_nodes(
 
     Args:
         call: which body, as which module call.
-        inputs: the values that it is given.
-        outputs: the values that it returns, in the order of the output of the body.
-        names: hands out the name of several results together.
+        inputs: the arguments.
+        outputs: the results, in the order of the output of the body.
+        names: makes the name of the tuple if there are several results.
         metas: of the values by name.
 
     >>> from purefx.ir import Frame
@@ -41,10 +41,10 @@ def call_nodes(
         return (Node(outputs[0], call, args, (), (), value_only(metas[outputs[0]])),)
     result = names.fresh(word_of(call.instance.path))
     values = MappingProxyType({"val": tuple([metas[output].get("val") for output in outputs])})
-    taken = [
+    projections = [
         Node(output, GETITEM, (Ref(result), index), (), (), value_only(metas[output])) for index, output in enumerate(outputs)
     ]
-    return (Node(result, call, args, (), (), values), *taken)
+    return (Node(result, call, args, (), (), values), *projections)
 
 
 HARMLESS = frozenset({"aten._assert_tensor_metadata.default"})
@@ -70,7 +70,7 @@ def is_check(node: Node) -> bool:
     ],
 )
 def dispatch(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Dispatch all calls of a module with a preserved signature to one callable.
+    """Route all calls of a module with a preserved signature to one callable.
 
     Before::
 
@@ -81,7 +81,7 @@ def dispatch(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
         shared signature foo, foo@1      # both calls go to the module foo, which runs the body of each
 
-    So ``module.foo = other`` replaces what all of them call.
+    Then ``module.foo = other`` replaces the callee of all of them.
 
     Args:
         program: a program at any stage.

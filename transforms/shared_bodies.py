@@ -1,6 +1,6 @@
-"""Bodies that several modules share: their ids, and reads of state, meta and names that hold for every instance.
+"""Bodies that several modules share: their ids, and reads of state, metadata and names that hold for every instance.
 
-Which bodies are equal is decided by ``deduplicate.py``, and by ``outline/merged.py`` before there are any.
+``deduplicate.py`` and ``outline/merged.py`` find the equal bodies.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def placed(program: Program) -> frozenset[str]:
 
 
 def bodies_before_callers(program: Program) -> dict[str, int]:
-    """Return the number of each graph that the root reaches, in an order in which callees precede their callers.
+    """Return the number of each graph reachable from the root, in an order in which callees precede their callers.
 
     Raises:
-        InvalidProgram: a body calls itself, or one that does not exist.
+        InvalidProgram: a body calls itself, or a body that does not exist.
 
     >>> bodies_before_callers(Program.of({"": Graph((), ())}))
     {'': 0}
@@ -79,11 +79,11 @@ def bodies_before_callers(program: Program) -> dict[str, int]:
 VALUES = ("val", "tensor_meta")
 
 OF_A_CALL = (*VALUES, "example_value", "unbacked_bindings", "custom")
-"""Entries of meta that hold for one call.  The others (stack traces, origins) describe the history of the node."""
+"""Metadata that holds for one call.  Other entries (stack traces, origins) describe the history of the node."""
 
 
 def alike(left: Any, right: Any) -> bool:
-    """Return whether two fake values are known to have one dtype, shape and device.
+    """Return whether two fake values are known to have the same dtype, shape and device.
 
     >>> alike(torch.ones(2), torch.zeros(2)), alike(torch.ones(2), torch.ones(3)), alike(None, None)
     (True, False, False)
@@ -100,9 +100,9 @@ def _facts(tensor: torch.Tensor) -> tuple[object, ...]:
 
 
 def common_meta(meta: Meta, others: Sequence[Meta]) -> Meta:
-    """Return meta without the entries of one call that differ in others; the same object if none does.
+    """Return metadata without the entries of one call that differ in others; the same object if no entry differs.
 
-    What has it stands for the others from now on, and its origin says so.
+    Its node replaces the others, and the origin records that.
 
     >>> dict(common_meta({"val": 1, "custom": {"of": "a"}, "stack_trace": "a"}, [{"val": 1, "custom": {"of": "b"}}]))
     {'val': 1, 'stack_trace': 'a'}
@@ -111,7 +111,7 @@ def common_meta(meta: Meta, others: Sequence[Meta]) -> Meta:
 
 
 def common_values(meta: Meta, others: Sequence[Meta]) -> Meta:
-    """Return meta without the entries of one call that differ in others; unlike in ``common_meta``, the origin stays.
+    """Return metadata without the entries of one call that differ in others; unlike in ``common_meta``, the origin stays.
 
     >>> dict(common_values({"val": 1, "stack_trace": "a"}, [{"val": 2}]))
     {'stack_trace': 'a'}
@@ -119,15 +119,15 @@ def common_values(meta: Meta, others: Sequence[Meta]) -> Meta:
     kept = [key for key in OF_A_CALL if key in meta]
     if kept and kept[0] == "val" and plainly_alike(meta["val"], [other.get("val") for other in others]):
         kept = kept[1:]
-    gone = {key for key in kept if not all(other is meta or agrees(meta[key], other.get(key, UNSAID)) for other in others)}
+    gone = {key for key in kept if not all(other is meta or agrees(meta[key], other.get(key, ABSENT)) for other in others)}
     return MappingProxyType({key: value for key, value in meta.items() if key not in gone}) if gone else meta
 
 
-UNSAID = object()
+ABSENT = object()
 
 
 def without_values(meta: Meta) -> Meta:
-    """Return meta without the entries that depend on shapes; the same object if it has none.
+    """Return metadata without the entries that depend on shapes; the same object if it has none.
 
     >>> dict(without_values({"val": 1, "stack_trace": "here"}))
     {'stack_trace': 'here'}
@@ -138,7 +138,7 @@ def without_values(meta: Meta) -> Meta:
 
 
 def value_only(meta: Meta) -> Meta:
-    """Return the fake value alone, as meta of nodes that pass the value on.
+    """Return metadata with the fake value only, for nodes that pass the value on.
 
     >>> dict(value_only({"val": 1, "stack_trace": "here"}))
     {'val': 1}
@@ -155,7 +155,7 @@ NEUTRAL_BODY = "shared"
 
 @frozen
 class EqualBody:
-    """The inputs and nodes of a body that equals another, or other values with their names and meta."""
+    """The inputs and nodes of an equal body, or other values with their names and metadata."""
 
     inputs: Sequence[Input | Node]
     nodes: Sequence[Input | Node]
@@ -165,12 +165,12 @@ AnyBody = EqualBody | Graph
 
 
 def with_common_names(graph: Graph, others: Sequence[AnyBody]) -> Graph:
-    """Return a body with names that fit all bodies that it stands for; the same object if it has them.
+    """Return a body with names that fit all bodies that it replaces; the same object if it has them.
 
-    A value is named after its operator, or by the name that it has in all of them; an input without such a name is ``arg``.
+    A value is named after its operator, or by the name common to all of the bodies; an input without a common name is ``arg``.
 
     Args:
-        graph: the body that is kept.
+        graph: the kept body.
         others: the equal bodies that it replaces.
 
     >>> from purefx.ir import Input
@@ -205,7 +205,7 @@ def _common_stem(name: str, others: Sequence[str]) -> str | None:
 
 @lru_cache(maxsize=1024)
 def word_of_operator(name: str) -> str:
-    """Return the name of a value after its operator: without namespace and overload.
+    """Return the name of a value of an operator: without namespace and overload.
 
     >>> word_of_operator("aten.add_.Tensor"), word_of_operator("torch.relu")
     ('add_', 'relu')
@@ -215,7 +215,7 @@ def word_of_operator(name: str) -> str:
 
 
 def common_id(paths: Iterable[str], types: Mapping[str, str | None]) -> str | None:
-    """Return the id of a body that modules share: their class, or ``shared``; None if no class is known.
+    """Return the id of a body that modules share: their class, or ``shared``; None if a class is unknown.
 
     Args:
         paths: of the modules.
@@ -246,11 +246,11 @@ def is_named_after(name: str, slot: str) -> bool:
 
 
 def with_names(graph: Graph, wanted: Mapping[str, str]) -> Graph:
-    """Return a graph with some nodes renamed, numbered if the names are taken; the same object if none is.
+    """Return a graph with some nodes renamed, numbered if names clash; the same object if no name changes.
 
     Args:
         graph: a body.
-        wanted: the names that some of its nodes shall have, by the names that they have.
+        wanted: the new names, by old name.
 
     >>> nodes = (Node("p_a_w", Get("w")), Node("w", Op("toy.neg"), (Ref("p_a_w"),)))
     >>> with_names(Graph((), nodes, Ref("w")), {"p_a_w": "w"}).nodes[1].args
@@ -269,14 +269,14 @@ Item = TypeVar("Item", Node, Input)
 def ids_of(
     members: Mapping[Hashable, Mapping[str, Sequence[str]]], types: Mapping[str, str | None], called: Container[str]
 ) -> dict[Hashable, str]:
-    """Return the ids of the bodies that are kept, by class of equal bodies.
+    """Return the ids of the kept bodies, by class of equal bodies.
 
     A body that several modules share is named after their class, or ``shared``; the others keep their ids.
 
     Args:
-        members: for each class the equal bodies, in calling order, each with the paths of the modules that run it.
+        members: for each class its equal bodies, in calling order, with the paths of the modules that run them.
         types: the classes of the modules by path.
-        called: the bodies that module calls run; the rest are passed to operators.
+        called: the bodies of module calls; other bodies are passed to operators.
 
     >>> ids_of({0: {"": [""]}, 1: {"a": ["a"], "b": ["b"]}}, {"a": "m.Block", "b": "m.Block"}, ["a", "b"])
     {0: '', 1: 'Block'}
@@ -295,13 +295,13 @@ def ids_of(
 
 
 def shared_body(graph: Graph, others: Sequence[AnyBody], *, renamed: bool = True, raw: bool = False) -> Graph:
-    """Return a body with names and meta that hold for all bodies that it stands for.
+    """Return a body with names and metadata that hold for all bodies that it replaces.
 
     Args:
-        graph: the body that is kept.
+        graph: the kept body.
         others: the equal bodies that it replaces; without any, only its reads are named after their slots.
-        renamed: whether values are renamed; inside parts all names stay the original ones.
-        raw: whether the inputs and calls of the others have the meta of the values outside.
+        renamed: whether values are renamed; inside parts all names stay as they were.
+        raw: whether the inputs and calls of the others have the metadata of the outside values.
 
     >>> from purefx.ir import Node, Op
     >>> one, other = (Graph((), (Node("y", Op("toy.one"), meta={"val": val, "custom": 1}),)) for val in (1, 2))
@@ -318,9 +318,9 @@ def shared_body(graph: Graph, others: Sequence[AnyBody], *, renamed: bool = True
 
 
 def _with_common_meta(graph: Graph, others: Sequence[AnyBody], *, raw: bool) -> Graph:
-    # Equal bodies have their values in one order.
-    def common(given: Callable[[Meta, Sequence[Meta]], Meta], item: Item, *same: Input | Node) -> Item:
-        meta = given(item.meta, [other.meta for other in same])
+    # Equal bodies have their values in the same order.
+    def common(merge: Callable[[Meta, Sequence[Meta]], Meta], item: Item, *same: Input | Node) -> Item:
+        meta = merge(item.meta, [other.meta for other in same])
         return item if meta is item.meta else evolve(item, meta=meta)
 
     outside = common_values if raw else common_meta

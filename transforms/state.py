@@ -1,6 +1,6 @@
-"""``sink_state`` and ``lift_state``: state as reads where it is used, or as inputs of the flat program.
+"""``sink_state`` and ``lift_state``: convert state between reads where it is used and inputs of the flat program.
 
-Each undoes the other.
+They are inverses.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def sink_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
 
 def _sunk_inputs(program: Program, sunk: Container[str], used: Container[str]) -> list[SunkInput]:
-    # Positions among the user inputs: tokens may go in the meantime, and nothing else stands between.
+    # Positions among the user inputs, because tokens may be removed later.
     found: list[SunkInput] = []
     users = 0
     for formal, spec in program.inputs:
@@ -102,15 +102,15 @@ def lift_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         inputs p_lin_weight = state "lin.weight", x
         linear = aten.linear.default(x, p_lin_weight)      in lin
 
-    State that ``sink_state`` did not have as an input (a read that was written later) comes before the user inputs, in the
-    order of the state.  Of two inputs that were one tensor under two names, a read under a third name gets the first.
+    State that was not an input before ``sink_state`` (a read that was added later) comes before the user inputs, in the order of
+    the state.  If two inputs were one tensor under two names, reads under a third name use the first.
 
     Args:
         program: a flat program.
-        fuel: all of it is one rewrite.
+        fuel: everything is one rewrite.
 
     Returns:
-        The program with state inputs, as ``torch.export`` makes them.
+        The program with state inputs, as ``torch.export`` has them.
 
     Raises:
         PipelineError: the program calls modules.
@@ -123,7 +123,7 @@ def lift_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     graph = program.main
     reads = bool(program.signature.lifted) or any(type(node.do) is Get for _, node in program.nodes())
     if reads and any(type(node.do) is Call for node in graph.nodes):
-        # A root without reads looks as if nothing were to do; but the bodies that it calls may have them.
+        # The root has no reads, but the bodies that it calls may have some.
         raise PipelineError(f"lift_state requires a program that is 'flat', but this one is not; {ADVICE['flat']}")
     if not program.signature.lifted and not any(type(node.do) is Get for node in graph.nodes):
         return program
@@ -137,15 +137,15 @@ class _Lifting:
         self.source = source
         self.state = source.state
         self.reads = [node for node in source.main.nodes if type(node.do) is Get]
-        self.taken = {spec.slot: formal.name for formal, spec in source.inputs if type(spec) is StateInput}
-        """The inputs that are state already, by slot."""
-        sunk = [place for place in source.signature.lifted if place.slot not in self.taken]
+        self.present = {spec.slot: formal.name for formal, spec in source.inputs if type(spec) is StateInput}
+        """The inputs that are already state, by slot."""
+        sunk = [place for place in source.signature.lifted if place.slot not in self.present]
         self.places = [(place.slot, place.behind) for place in sunk]
         """The new inputs: the slot, and the number of user inputs before it."""
-        self.slots = {*self.taken, *(place.slot for place in sunk if place.used)}
+        self.slots = {*self.present, *(place.slot for place in sunk if place.used)}
         self.of_cell: dict[int, str] = {}
-        """The slot of the input of each tensor; used ones are preferred."""
-        for slot in (*self.taken, *(place.slot for place in sorted(sunk, key=lambda place: not place.used))):
+        """The slot of the input of each tensor; slots in use are preferred."""
+        for slot in (*self.present, *(place.slot for place in sorted(sunk, key=lambda place: not place.used))):
             self.of_cell.setdefault(self.state[slot].cell, slot)
         self._add_unknown()
 
@@ -164,11 +164,11 @@ class _Lifting:
         """Return the program with the inputs, and without the reads."""
         graph = self.source.main
         formals = self._formals()
-        given = {slot: Ref(name) for slot, name in self.taken.items()}
-        given.update((slot, Ref(formal.name)) for slot, formal in formals.items())
+        replacements = {slot: Ref(name) for slot, name in self.present.items()}
+        replacements.update((slot, Ref(formal.name)) for slot, formal in formals.items())
         edit = Rewriter(graph)
         for node in self.reads:
-            edit.drop(node.name, given[self._slot_of(node)])
+            edit.drop(node.name, replacements[self._slot_of(node)])
         pairs = self._order(formals)
         root = edit.graph(inputs=tuple([formal for formal, _ in pairs]))
         return self.source.with_boundary(root, [spec for _, spec in pairs], lifted=())
@@ -178,7 +178,7 @@ class _Lifting:
         return slot if slot in self.slots else self.of_cell[self.state[slot].cell]
 
     def _formals(self) -> dict[str, Input]:
-        # An input is named after its first read, which bears the name that it had; an unused one after its slot.
+        # An input is named after its first read, which has the former name of the input; an unused one after its slot.
         reads: dict[str, list[Node]] = {}
         for node in self.reads:
             reads.setdefault(self._slot_of(node), []).append(node)
@@ -195,7 +195,7 @@ class _Lifting:
         name, own = reads[0].name, _slot(reads[0])
         if own == slot or name != exporter_name(own, self.state[own]):
             return name
-        # The read is called after another name of the tensor, as `expand` calls it.
+        # The read has another name of the tensor, as `expand` names it.
         wanted = exporter_name(slot, self.state[slot])
         return wanted if any(node.name == wanted for node in reads) else names.fresh(wanted)
 

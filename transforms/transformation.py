@@ -1,4 +1,4 @@
-"""``Transformation``: a pure function ``Program -> Program`` with its name, its facts, its laws, and ``Fuel``.
+"""``Transformation``: a pure function ``Program -> Program`` with a name, facts and laws; and ``Fuel``.
 
 Fuel limits the number of rewrites of one application, so that ``bisect`` can find the first bad one.
 """
@@ -27,14 +27,14 @@ __all__ = ["ADVICE", "UNLIMITED", "Fuel", "Transformation", "observed", "transfo
 
 
 MISSING: Any = object()
-"""Stands for a program that was not passed."""
+"""The default for a program that was not passed."""
 
 
 class Fuel:
     """A budget of rewrites for one application of a transformation, with a log of the rewrites done.
 
     Args:
-        limit: how many rewrites may be done; without one, all.
+        limit: the maximum number of rewrites; None for all.
 
     Raises:
         FuelError: the limit is not an int of at least 0.
@@ -50,18 +50,18 @@ class Fuel:
 
     def __init__(self, limit: int | None = None) -> None:
         if limit is not None and (type(limit) is not int or limit < 0):
-            raise FuelError(f"fuel is a number of rewrites, an int of at least 0, or None for no limit; it was {limit!r}")
+            raise FuelError(f"fuel is a number of rewrites, an int of at least 0, or None for no limit, not {limit!r}")
         self.limit = limit
         self.refused = False
         """Whether a rewrite was not allowed: the transformation is incomplete."""
         self._burnt: list[tuple[object, ...]] = []
 
     def burn(self, *label: object, graph: str = "") -> bool:
-        """Return whether one more rewrite may be done, and count it.
+        """Count one more rewrite, and return whether it is allowed.
 
         Args:
-            label: what is rewritten, in words; they are joined when somebody asks for them, so pass values as they are.
-            graph: the id of the graph that it is in, which the label says of bodies.
+            label: the description of the rewrite; values become strings only if the label is read, so pass them as they are.
+            graph: the id of the graph of the rewrite; it is added to the label for bodies.
         """
         if self.limit is None:
             return True
@@ -78,7 +78,7 @@ class Fuel:
 
     @property
     def burnt(self) -> int:
-        """How many rewrites were done."""
+        """The number of rewrites done."""
         return len(self._burnt)
 
     @property
@@ -88,7 +88,7 @@ class Fuel:
 
 
 UNLIMITED = Fuel()
-"""Without a limit nothing is counted, so one value serves all."""
+"""Nothing is counted without a limit, so one value suffices."""
 
 
 def without_fuel(name: str) -> FuelError:
@@ -100,7 +100,7 @@ def without_fuel(name: str) -> FuelError:
     return FuelError(
         f"{name} takes no fuel, so it cannot be stopped after some rewrites.\n"
         "Add a keyword `fuel: Fuel` to its function, make it a transformation with @transformation(), and call\n"
-        '`fuel.burn("what is rewritten")` before each rewrite; where it returns False, leave that place as it is.'
+        '`fuel.burn("description")` before each rewrite; if it returns False, skip the rewrite.'
     )
 
 
@@ -121,7 +121,7 @@ GENERIC_LAWS = (
 class Transformation:
     """A named pure function from programs to programs.
 
-    Called with a program, it returns the transformed program, the same object if there is nothing to do.
+    Called with a program, it returns the transformed program; the same object if nothing changes.
 
     >>> import purefx as px
     >>> px.deduplicate.name, px.deduplicate.inverse
@@ -144,33 +144,33 @@ class Transformation:
     options: tuple[tuple[str, Any], ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        # help(), doctest and editors read these off a function; a frozen value must put them in its dict itself.
-        told = {name: getattr(self.apply, name, None) for name in ("__doc__", "__module__", "__name__", "__qualname__")}
-        self.__dict__.update(told, __wrapped__=self.apply)
+        # help(), doctest and editors read these from a function; a frozen class has to set them in its dict.
+        attributes = {name: getattr(self.apply, name, None) for name in ("__doc__", "__module__", "__name__", "__qualname__")}
+        self.__dict__.update(attributes, __wrapped__=self.apply)
 
     def __call__(self, program: Program = MISSING, *given: Any, fuel: int | None = None, **options: Any) -> Program:
         """Return the transformed program.
 
         Args:
             program: any valid program; it is not changed.
-            given: options that its function takes by position.
-            fuel: how many rewrites may be done, by default all; with too little the rest stays as it is, and what the
-                transformation establishes is not claimed.
+            given: options by position.
+            fuel: the maximum number of rewrites; all by default.  If it does not suffice, the result is not marked with the facts
+                that the transformation establishes.
             options: override bound options.
 
         Raises:
-            UnsupportedProgram: the program has something that it cannot treat faithfully.
+            UnsupportedProgram: the transformation cannot handle the program faithfully.
             PipelineError: a fact that it requires does not hold.
             FuelError: it takes no fuel, or ``fuel`` is not a number of rewrites.
             ArgumentError: ``program`` is not a Program, or a keyword-only option is passed by position.
-            TypeError: an option is unknown (an ArgumentError), or has a value that its function does not take.
+            TypeError: an option is unknown (an ArgumentError), or has a value that the function does not accept.
         """
         if program is MISSING:
             step = (
                 f"{self.name}.bind({', '.join([f'{name}=...' for name in options])})" if options else f"{self.name}, not called"
             )
             raise ArgumentError(
-                f"{self.name} takes a purefx Program, and was passed none; as a step of px.transform write {step}"
+                f"{self.name} takes a purefx Program, but was passed none; as a step of px.transform write {step}"
             )
         chosen = {**dict(self.options), **(self._by_position(given, options) if given else options)}
         bound = chosen.pop("fuel", None)
@@ -181,19 +181,19 @@ class Transformation:
         try:
             return self.apply(program, **options)
         except RecursionError:
-            check(program)  # it walks with lists, and says what nests too deep
+            check(program)  # it does not recurse, and reports programs that nest too deep
             raise
         except TypeError:
             self._known(options)
             raise
 
     def spend(self, program: Program, fuel: Fuel, **options: Any) -> Program:
-        """Return the program transformed as far as the fuel allows; the fuel records the rewrites.
+        """Transform the program as far as the fuel allows, and record the rewrites in it.
 
         Args:
             program: any valid program; it is not changed.
-            fuel: is used up; several transformations may share it.
-            options: all options, bound ones too.
+            fuel: the budget; several transformations may share it.
+            options: all options, including bound ones.
 
         Raises:
             FuelError: it takes no fuel.
@@ -216,8 +216,8 @@ class Transformation:
             result = self._applied(program, {**options, "fuel": fuel} if self.takes_fuel else options)
         if a_result(result, self.name) is program:
             return program
-        told = {**options, "fuel": fuel.burnt - before} if fuel.limited else options
-        return self.taken(program, result, tuple(told.items()), whole=not fuel.refused)
+        recorded = {**options, "fuel": fuel.burnt - before} if fuel.limited else options
+        return self.taken(program, result, tuple(recorded.items()), whole=not fuel.refused)
 
     def taken(
         self,
@@ -228,21 +228,21 @@ class Transformation:
         whole: bool = True,
         before: Program | Callable[[], Program] | None = None,
     ) -> Program:
-        """Return the result of its function with updated facts and one more step in the trail.
+        """Return the result of the function with updated facts and one more step in the trail.
 
         Args:
-            program: what it was given.
-            result: what its function returned, another program.
-            options: with which it ran.
-            whole: whether it did all that it does.
-            before: what gives the program that it was given, where that is not there yet.
+            program: the argument of the function.
+            result: the result of the function, another program.
+            options: the options of the run.
+            whole: whether the fuel sufficed.
+            before: the argument, or a function that returns it, if ``program`` is not the argument of this step.
 
         >>> import purefx as px
         >>> program = px.Program.of({"": px.Graph((), (), ())})
         >>> [str(step) for step in px.outline.taken(program, program.evolve()).trail]
         ['outline()']
         """
-        # What its function called may have taken facts away or established some: what the result says of itself goes first.
+        # The function may have called other transformations, so start from the facts of its result.
         made = result.evolve(
             facts=(result.facts - self.forgets) | (self.establishes if whole else frozenset()),
             trail=(*program.trail, Step(self.name, options, before or program)),
@@ -251,7 +251,7 @@ class Transformation:
 
     @cached_property
     def _parameters(self) -> Mapping[str, Parameter]:
-        # The options of its function, by name.
+        # The options of the function, by name.
         return dict(list(signature(self.apply).parameters.items())[1:])
 
     def _by_position(self, given: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
@@ -265,7 +265,7 @@ class Transformation:
         return {**dict(zip(names, given, strict=False)), **options}
 
     def _known(self, options: Iterable[str]) -> None:
-        # Raise where its function has no such option.
+        # Raise if the function has no such option.
         known = [name for name, one in self._parameters.items() if one.kind is not one.VAR_KEYWORD]
         unknown = [name for name in options if name not in known]
         if unknown and len(known) == len(self._parameters):
@@ -274,7 +274,7 @@ class Transformation:
 
     @property
     def takes_fuel(self) -> bool:
-        """Whether it can be stopped after some rewrites: its function has a keyword ``fuel``."""
+        """Whether it can be stopped after some rewrites: whether its function has a keyword ``fuel``."""
         return "fuel" in self._parameters
 
     def lacks(self, facts: frozenset[str]) -> str | None:
@@ -284,10 +284,10 @@ class Transformation:
         return min(self.requires - facts)
 
     def bind(self, **options: Any) -> Transformation:
-        """Return the same transformation with options fixed; ``fuel`` is one of them where it takes fuel.
+        """Return the transformation with options fixed, including ``fuel`` if it takes fuel.
 
         Raises:
-            ArgumentError: it has no such option; the message says which it has.
+            ArgumentError: it has no such option; the message lists its options.
             FuelError: it takes no fuel.
         """
         if options.get("fuel") is not None and not self.takes_fuel:
@@ -309,20 +309,20 @@ def transformation(
 ) -> Callable[[Callable[..., Program]], Transformation]:
     """Turn a function ``program, *, options -> program`` into a transformation of the same name.
 
-    The facts of the result are those that the program has which the function returns, without what is forgotten and with what is
-    established; so a function that calls other transformations need not repeat what those forget.
+    The facts of the result are those of the returned program, without ``forgets`` and with ``establishes``; so a function that
+    calls other transformations need not repeat what they forget.
 
-    A function with a keyword ``fuel`` gets a ``Fuel``; if it calls ``fuel.burn("what is rewritten")`` before each rewrite and
-    does only those that are allowed, the transformation can be stopped after any number of them, and ``bisect`` can search.
+    A function with a keyword ``fuel`` gets a ``Fuel``.  If it calls ``fuel.burn("description")`` before each rewrite and
+    skips those that are not allowed, it can be stopped after any number of rewrites, and ``bisect`` can search them.
 
     Args:
-        function: none; it is what the result is called with, ``@transformation()``.
-        requires: facts that must hold before it.
-        establishes: facts that hold after it.
-        forgets: facts that may no longer hold after it.
-        inverse: the name of the transformation that undoes it.
-        laws: sentences that hold for it, beyond the generic ones.
-        proven: whether its result on a valid program can be trusted; leave it False for your own.
+        function: not accepted; write ``@transformation()``.
+        requires: facts that must hold for the argument.
+        establishes: facts that hold for the result.
+        forgets: facts that may no longer hold.
+        inverse: the name of the inverse transformation.
+        laws: its laws beyond the generic ones, as sentences.
+        proven: whether its result on a valid program is trusted; leave it False for your own.
 
     >>> @transformation(laws=["it does nothing"])
     ... def idle(program):
@@ -349,7 +349,7 @@ def transformation(
 
 
 ADVICE = defaultdict(
-    lambda: "run what establishes that first",
+    lambda: "first run a transformation that establishes it",
     {
         "flat": "run it before outline, or after inline",
         "state as inputs": "run it before sink_state, or after lift_state",
@@ -361,7 +361,7 @@ ADVICE = defaultdict(
 
 
 def observed(program: Program) -> frozenset[str]:
-    """Return the facts that can be looked up, whatever the program claims.
+    """Return the facts that can be observed, whatever the program claims.
 
     >>> from purefx.ir import Graph, Program
     >>> sorted(observed(Program.of({"": Graph((), (), ())})))
@@ -371,7 +371,7 @@ def observed(program: Program) -> frozenset[str]:
     present = {type(node.do) for node in program.main.nodes}
     present |= {type(spec) for spec in (*signature.inputs, *signature.outputs)}
     if signature.lifted:
-        present.add(Get)  # state that was sunk and is read nowhere, or in bodies only, is not an input all the same
+        present.add(Get)  # sunk state that is unused, or read by bodies only, is not an input either
     return frozenset(fact for fact, kinds in ABSENT.items() if present.isdisjoint(kinds))
 
 

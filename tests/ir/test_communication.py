@@ -184,7 +184,7 @@ def test_what_is_cut_out_leaves_the_receive_before_the_wait() -> None:
 def test_a_program_that_is_split_says_why_a_message_stays() -> None:
     nodes = (reduce("a", "x", "0"), message("b", "y"), px.Node("w", WAIT, (px.Ref("a"),)))
     tags = {"a": "early", "w": "early", "b": "late"}
-    with pytest.raises(px.errors.PartitionError, match="keeps its place behind 'b'"):
+    with pytest.raises(px.errors.PartitionError, match="stays after 'b'"):
         px.split_by_tags(flat(*nodes), ["early", "late"], tag_of=lambda node: tags[node.name])
 
 

@@ -146,7 +146,7 @@ def test_a_gradient_that_is_a_value_of_the_forward_or_none() -> None:
 def test_an_output_of_gradients_is_refused() -> None:
     program = joint(node("y", ATEN.mul.Tensor, "x", "t"), gives={"x": UserOutput(), "y": UserOutput()}, tangent=True)
     wrong = program.evolve(signature=evolve(program.signature, outputs=(UserOutput(), UserOutput())))
-    with pytest.raises(px.errors.ArgumentError, match=r"gives no gradients; px\.training\.capture_joint"):
+    with pytest.raises(px.errors.ArgumentError, match=r"returns no gradients; make one with px\.training\.capture_joint"):
         training.partition_joint(wrong)
     joined = joint(
         node("y", ATEN.mul.Tensor, "x", "t"),
@@ -163,8 +163,8 @@ def test_an_output_of_gradients_is_refused() -> None:
     [
         (lambda: training.recompute(), "globs of module paths"),
         (lambda: training.recompute(["layers.*"]), "not a list"),
-        (lambda: training.budget(1.5), "a whole number"),
-        (lambda: training.budget(-1), "a whole number"),
+        (lambda: training.budget(1.5), "an int of at least 0"),
+        (lambda: training.budget(-1), "an int of at least 0"),
         (lambda: training.min_cut(recompute="some"), '"cheap" or "all"'),
     ],
 )
@@ -183,11 +183,11 @@ def captured() -> px.Program:
     [
         (training.save_all, px.errors.ArgumentError, "not the class save_all"),
         ("min_cut", px.errors.ArgumentError, "a function from candidates"),
-        (lambda _: None, px.errors.ArgumentError, "as a set; this one gave None"),
-        (lambda _: "tanh", px.errors.ArgumentError, "as a set; this one gave a str"),
-        (lambda _: {"tan"}, px.errors.NamingError, "no candidate; did you mean 'tanh'"),
+        (lambda _: None, px.errors.ArgumentError, "as a set; this one returned None"),
+        (lambda _: "tanh", px.errors.ArgumentError, "as a set; this one returned a str"),
+        (lambda _: {"tan"}, px.errors.NamingError, "not a candidate; did you mean 'tanh'"),
         (training.recompute("layers.*"), px.errors.NamingError, "matches no module that the forward calls"),
-        (lambda _: {3}, px.errors.NamingError, "3, which is no candidate"),
+        (lambda _: {3}, px.errors.NamingError, "3, which is not a candidate"),
     ],
 )
 def test_what_a_policy_gives_is_looked_at(captured: px.Program, policy: Any, kind: type[Exception], said: str) -> None:
@@ -200,7 +200,7 @@ def test_a_budget_that_cannot_be_kept_says_the_least() -> None:
     program = training.capture_joint(module, (torch.ones(2, 4),))
     least = training.partition_joint(program, policy=training.min_cut(recompute="all")).saved_bytes
     assert least > 0
-    with pytest.raises(px.errors.PartitionError, match=f"the least that can be kept is {least}"):
+    with pytest.raises(px.errors.PartitionError, match=f"at least {least} bytes must be saved"):
         training.partition_joint(program, policy=training.budget(least - 1))
     sizes = [training.partition_joint(program, policy=training.budget(size)).saved_bytes for size in (least, least + 16, 10**6)]
     assert sizes == sorted(sizes) and all(found <= size for found, size in zip(sizes, (least, least + 16, 10**6), strict=True))

@@ -103,7 +103,7 @@ def test_a_shared_body_cannot_read_one_slot_under_several_names() -> None:
     with pytest.raises(px.errors.UnsupportedProgram) as found:
         px.restore_names(program, {f"k{number}.{number}": value for number, value in enumerate(values.values())})
     assert str(found.value) == (
-        "the body 'm' is shared by 'm0', 'm1', 'm2', and the slot 'w' of it would be renamed to 'k0.0', 'k1.1', 'k2.2'; restore "
+        "the body 'm' is shared by 'm0', 'm1', 'm2', and its slot 'w' would be renamed to 'k0.0', 'k1.1', 'k2.2'; restore "
         "names before deduplicate, or expand the program first"
     )
 

@@ -88,7 +88,7 @@ def test_a_tag_without_nodes_is_a_part_that_does_nothing() -> None:
 def test_a_write_is_a_dependency() -> None:
     """What reads before the write cannot go to a later part, though no value says so."""
     nodes = [node("a1", NEG, "x"), node("b", ADD_, "x", 1), node("a2", NEG, "x")]
-    with pytest.raises(px.errors.PartitionError, match=r"node 'a2' has the tag 'a'.*node 'b'[\s\S]*reads what 'b' writes"):
+    with pytest.raises(px.errors.PartitionError, match=r"node 'a2' has the tag 'a'.*node 'b'[\s\S]*reads memory that 'b' writes"):
         px.split_by_tags(flat(nodes, (px.Ref("a1"), px.Ref("a2")), "x"), ("a", "b"), tag_of=by_first_letter)
 
 
@@ -186,7 +186,7 @@ def test_parts_whose_state_is_not_the_same_any_more_are_not_joined() -> None:
         (("a", "a"), None, px.errors.PartitionError, "are repeated"),
         (("a.b",), None, px.errors.PartitionError, "cannot be the name of a part"),
         (("forward",), None, px.errors.PartitionError, "cannot be the name of a part"),
-        (("a",), {"y": "b"}, px.errors.PartitionError, "none of the tags"),
+        (("a",), {"y": "b"}, px.errors.PartitionError, "not one of the tags"),
         (("a",), {"yy": "a"}, px.errors.PartitionError, "did you mean 'y'"),
         (("a",), 3, TypeError, "tag_of is a mapping"),
         (("a",), lambda _: 3, px.errors.PartitionError, "the tag 3"),

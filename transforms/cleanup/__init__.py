@@ -1,6 +1,6 @@
 """Clean a raw trace: name inputs, restore names of state, normalize stacks, infer missing values, lift constants.
 
-Each pass can be used alone, on any program. Nothing here traces.
+Each pass can be used alone, on any program. No pass traces.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``infer``: infer fake values where they are missing or stale, and nowhere else.
+"""``infer``: infer missing or stale fake values, and no others.
 
 A value is valid as long as the node and its operands are unchanged.  So an operator runs only if its value is missing or an
-operand changed, and propagation stops as soon as a value comes out as it was.
+operand changed, and propagation stops at unchanged values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["infer"]
     ],
 )
 def infer(program: Program, *, changed: Iterable[str] | Program | None = None) -> Program:
-    """Infer the fake values (``val`` in meta) that are missing or stale.
+    """Infer missing or stale fake values (``val`` in meta).
 
     Before::
 
@@ -41,24 +41,23 @@ def infer(program: Program, *, changed: Iterable[str] | Program | None = None) -
         y = aten.to.dtype(x, torch.float64)     # val: f64[4, 8]
         z = aten.neg.default(y)                 # val: f64[4, 8]
 
-    Operators run on tensors without contents, in the fake mode of the program's own values, so symbolic sizes stay what they
-    are and nothing is computed or allocated.  A body is walked with what each of its calls gives it, and says what all of them
-    have in common: a value that differs between them is taken away.  What cannot be known without a run stays unknown: results
-    of modules, of functions that nothing is known of, of operators without a fake kernel, and what depends on an input that has
-    neither value nor type.  A value that no longer holds and cannot be worked out again is taken away.
+    Operators run on tensors without contents, in the fake mode of the program's values, so symbolic sizes are preserved and
+    nothing is computed or allocated.  A body is inferred for each of its calls, and keeps the values on which all of them agree.
+    Values that cannot be inferred stay unknown: results of modules, of unknown functions and of operators without a fake kernel,
+    and values that depend on an input with neither value nor type.  A stale value that cannot be inferred is dropped.
 
     Args:
         program: a program at any stage.
-        changed: whose meta cannot be trusted, beside those without a value: names of nodes and inputs that were edited and kept
-            their meta, or the version of the program before they were edited.  ``verify(program, infer=True)`` finds such.
+        changed: further values that are stale: names of nodes and inputs that were edited and kept their metadata, or the program
+            before they were edited.  ``verify(program, infer=True)`` finds them.
 
     Returns:
-        The program with values; the same object if all are there.
+        The program with values; the same object if none are missing.
 
     Raises:
-        InvalidProgram: an operator refuses its arguments; the message has what it says, and the line of the user.
-        NamingError: ``changed`` names no value of the program.
-        TypeError: ``changed`` is a single string, or something else that is not a list of names.
+        InvalidProgram: an operator refuses its arguments; the message has its error, and the line of the user.
+        NamingError: ``changed`` has a name that is not a value of the program.
+        TypeError: ``changed`` is a single string, or not a list of names.
 
     >>> import torch, purefx as px
     >>> from purefx.ir.operators import op_of
@@ -79,8 +78,8 @@ def _changed(program: Program, changed: object) -> frozenset[tuple[str, str]]:
     if isinstance(changed, Program):
         return _since(program, changed)
     if isinstance(changed, str) or not isinstance(changed, Iterable):
-        said = "a list of names of values, or the program before it was edited"
-        raise TypeError(f"infer(changed=) takes {said}, not {changed!r}")
+        expected = "a list of names of values, or the program before it was edited"
+        raise TypeError(f"infer(changed=) takes {expected}, not {changed!r}")
     where: dict[str, list[str]] = {}
     for graph in program.order:
         for name in program.graphs[graph].metas:
@@ -93,7 +92,7 @@ def _changed(program: Program, changed: object) -> frozenset[tuple[str, str]]:
 
 
 def _since(program: Program, before: Program) -> frozenset[tuple[str, str]]:
-    # What the earlier version has not, or has otherwise; equal nodes of shared graphs are the same objects.
+    # Nodes that are new or different in the later program; equal nodes of shared graphs are the same objects.
     found: set[tuple[str, str]] = set()
     for name in program.order:
         graph, old = program.graphs[name], before.graphs.get(name)

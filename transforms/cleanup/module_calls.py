@@ -1,4 +1,4 @@
-"""Normalize module stacks of raw traces: one stack for each call."""
+"""Normalize the module stacks of raw traces: one stack for each call."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ KEY = "nn_module_stack"
 
 @frozen(eq=False)
 class Place:
-    """The place of a node."""
+    """The module call of a node."""
 
     frame: Frame | None = None
-    """The innermost call around it, as it is now; None in the root."""
+    """The innermost normalized call; None in the root."""
     inner: dict[tuple[str, int], Place] = field(factory=dict)
-    """The calls made here, by old module and number."""
+    """The calls inside it, by old module and number."""
 
 
 class Renumbering:
     """Normalizes the stacks of one program.
 
     Args:
-        program: a flat program.
+        aliases: the path to keep, by other paths of the same module.
         aliases: the path to keep, for each path that is another one of a module.
     """
 
@@ -73,8 +73,7 @@ class Renumbering:
         return made.evolve(call_signatures=signatures, modules=modules)
 
     def _graph(self, name: str, outer: Stack, place: Place) -> Iterator[tuple[str, Stack, Place]]:
-        # Yields the bodies that are to be walked before it goes on, each with the calls around it: as they were, and as they
-        # are now.
+        # Yields the bodies to process before it continues, with the calls around them, old and normalized.
         graph = self.graphs[name] = self.source.graphs[name]
         nodes: list[Node] = []
         for node in graph.nodes:
@@ -94,14 +93,14 @@ class Renumbering:
         return Relocation(partial(join, outer[-1].path)).stack(stack) if outer else stack
 
     def _entered(self, start: Place, stack: Stack) -> tuple[Place, Stack]:
-        """Return the place that a stack of calls leads to, and its normalized calls."""
+        """Return the place for a stack of calls, and its normalized calls."""
         found = self._known.get((start, stack))
         if found is None:
             place, own = start, list[Frame]()
-            met: set[Frame] = set()
+            visited: set[Frame] = set()
             for frame in stack:
-                if frame not in met:  # a call is not made inside itself
-                    met.add(frame)
+                if frame not in visited:  # a call is not made inside itself
+                    visited.add(frame)
                     place = self._call(place, frame)
                     assert place.frame is not None
                     own.append(place.frame)
@@ -157,7 +156,7 @@ class Renumbering:
         return pmap({new: signatures[frame] for frame, found in moved.items() for new in found})
 
     def _unmade(self, frame: Frame) -> Frame:
-        # The signature of a call that no node is in.
+        # The call of a signature without nodes.
         path = self._path(frame.path)
         number = self.next.get(path, 0)
         self.next[path] = number + 1
@@ -184,18 +183,17 @@ def normalize_stacks(program: Program, *, aliases: torch.nn.Module | None = None
         z = aten.relu.default(y)   in act@1
         w = aten.neg.default(z)    in up.0
 
-    A stack in meta (``nn_module_stack``, as any tracer spells it) is read by a grammar and takes the place of the node's own;
-    a part of one that makes no sense is dropped, and text is never evaluated.  A call that is made inside itself is left out,
-    and one that two calls seem to make is two calls.  What reads state below a module that is called otherwise then names it
-    there.  Preserved call signatures move with their calls.
+    A stack in meta (``nn_module_stack``, in the format of any tracer) is parsed, never evaluated, and replaces the stack of the
+    node; malformed parts of it are dropped.  A call inside itself is dropped, and a call that appears in two calls becomes two
+    calls.  A read of state below a renamed module is renamed with it.  Preserved call signatures move with their calls.
 
     Args:
         program: a flat program.
-        aliases: the original module, which says what paths lead to one module; its first path is used for all of them.  A
-            program does not know them by itself: equal state is no proof.
+        aliases: the original module.  If several paths lead to one module, the first is used for all of them.  A program does not
+            contain this: equal state does not prove it.
 
     Returns:
-        The program with normal stacks; the same object if they are.
+        The program with normal stacks; the same object if its stacks are normal.
 
     Raises:
         PipelineError: the program calls modules.

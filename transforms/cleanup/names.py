@@ -1,4 +1,4 @@
-"""Names: of inputs, as ``forward`` has them, and of state, as the original module has them."""
+"""Names of inputs, as in ``forward``, and of state, as in the original module."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROOTS = ("L__self___", "self_")
 
 
 def exporter_names(program: Program) -> list[str]:
-    """Return the exporter's name of each input of the root, before clashes are resolved.
+    """Return the exporter's name of each input of the root, before duplicates are numbered.
 
     >>> from purefx.ir import Graph, Input, ObjectType, Signature
     >>> signature = Signature((UserInput(ObjectType(), "batch['ids']"),))
@@ -41,7 +41,7 @@ def exporter_names(program: Program) -> list[str]:
     signature = program.signature
     tree = ArgumentTree.of(signature.in_spec, signature.arg_names)
     leaves = ["_".join([word(tree.labels[number]), *map(_of_key, rest)]) for number, rest in tree.places]
-    told = iter(leaves if len(leaves) == sum(type(spec) is UserInput for spec in signature.inputs) else ())
+    leaf_names = iter(leaves if len(leaves) == sum(type(spec) is UserInput for spec in signature.inputs) else ())
     found: list[str] = []
     for formal, spec in program.inputs:
         match spec:
@@ -49,14 +49,14 @@ def exporter_names(program: Program) -> list[str]:
                 below = next((slot[len(root) :] for root in ROOTS if slot.startswith(root)), slot)
                 found.append(exporter_name(below, program.state[slot]))
             case UserInput(argument=argument):
-                found.append(_identifier(next(told, word(argument) or formal.name)))
+                found.append(_identifier(next(leaf_names, word(argument) or formal.name)))
             case _:
                 found.append("token")
     return [name.lower() for name in found]
 
 
 def word(path: str) -> str:
-    """Return a path as one word, with ``_`` for characters that a name cannot contain.
+    """Return a path as one word, with ``_`` for invalid characters.
 
     >>> word("batch['my ids'][0]"), word("lin.weight"), word("args[0]")
     ('batch_my_ids_0', 'lin_weight', 'args_0')
@@ -80,7 +80,7 @@ def _identifier(name: str) -> str:
     laws=["nothing but names changes", "an input has the name of its argument, or that with a number where two would have it"],
 )
 def name_inputs(program: Program, names: Iterable[str] | Mapping[str, str] | None = None, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Rename the inputs of the root after the arguments and the state that they are.
+    """Rename the inputs of the root after their arguments or state.
 
     Before::
 
@@ -90,14 +90,14 @@ def name_inputs(program: Program, names: Iterable[str] | Mapping[str, str] | Non
 
         inputs p_lin_weight = state "lin.weight", batch_ids = batch['ids']
 
-    Without ``names`` they are those of ``torch.export``: the path of each leaf as one word in lower case, ``p_``, ``b_``, ``c_``
-    and ``obj_`` before parameters, buffers, constants and other objects, ``token`` for tokens.  So a program of ``import_ep``
-    stays as it is.  Equal names are numbered in order.
+    The default names are those of ``torch.export``: the path of each leaf as one word in lower case, ``p_``, ``b_``, ``c_`` and
+    ``obj_`` before parameters, buffers, constants and other objects, ``token`` for tokens.  So a program of ``import_ep`` is
+    unchanged.  Equal names are numbered in order.
 
     Args:
         program: a program at any stage.
-        names: a name for each user input, in order, or a mapping from present names or paths to names.  If such an input is a
-            whole positional argument, the argument of the lowered module is renamed, too.
+        names: a name for each user input, in order, or a mapping from current names or paths to new names.  If such an input is
+            a whole positional argument, the argument of the lowered module is renamed, too.
         fuel: a rewrite is one input, in order.
 
     Returns:
@@ -114,22 +114,22 @@ def name_inputs(program: Program, names: Iterable[str] | Mapping[str, str] | Non
     ('batch_ids', 'ids')
     """
     wanted = exporter_names(program)
-    given = {} if names is None else _given(program, names)
-    for position, name in given.items():
+    requested = {} if names is None else _requested(program, names)
+    for position, name in requested.items():
         wanted[position] = name
-    found = _settled(program, wanted, given, fuel)
-    signature = _signature(program.signature, given if not fuel.refused else {})
+    found = _settled(program, wanted, requested, fuel)
+    signature = _signature(program.signature, requested if not fuel.refused else {})
     if not found and signature is program.signature:
         return program
     return program.with_main(_renamed(program.main, found), signature=signature)
 
 
-def _given(program: Program, names: Iterable[str] | Mapping[str, str]) -> dict[int, str]:
-    # The names that the caller passes, by position among the inputs of the root.
+def _requested(program: Program, names: Iterable[str] | Mapping[str, str]) -> dict[int, str]:
+    # The names that the caller passes, by number of the root input.
     users = [position for position, spec in enumerate(program.signature.inputs) if type(spec) is UserInput]
     if isinstance(names, str) or not isinstance(names, Iterable):
-        said = f"not {short(names)}; write [{names!r}] for one input" if isinstance(names, str) else f"not {short(names)}"
-        raise TypeError(f"name_inputs takes names, one for each user input, or a mapping from inputs to names, {said}")
+        message = f"not {short(names)}; write [{names!r}] for one input" if isinstance(names, str) else f"not {short(names)}"
+        raise TypeError(f"name_inputs takes names, one for each user input, or a mapping from inputs to names, {message}")
     if isinstance(names, Mapping):
         pairs = {_position(program, users, key): name for key, name in names.items()}
     else:
@@ -159,23 +159,23 @@ def _position(program: Program, users: list[int], key: object) -> int:
         known.setdefault(program.main.inputs[position].name, position)
         known.setdefault(spec.argument if type(spec) is UserInput else "", position)
     if key not in known:
-        raise NamingError(f"there is no user input {key!r}{near_or_there(key, [str(name) for name in known if name])}")
+        raise NamingError(f"the program has no user input {key!r}{near_or_there(key, [str(name) for name in known if name])}")
     return known[key]
 
 
 def _settled(program: Program, wanted: list[str], first: Container[int], fuel: Fuel) -> dict[str, str]:
-    # New names of inputs by their old ones: first those that the caller passes, then those of the user inputs.
+    # New names of inputs by old names: first those that the caller passes, then those of the user inputs.
     inputs, specs = program.main.inputs, program.signature.inputs
     order = sorted(range(len(inputs)), key=lambda at: (at not in first, type(specs[at]) is not UserInput, at))
-    taken: set[str] = set()
+    used: set[str] = set()
     moving: list[int] = []
     for at in order:
         name, wish = inputs[at].name, wanted[at]
-        stays = name == wish or (wish in taken and _is_numbered(name, wish))
-        if (stays and name not in taken) or not fuel.burn("name", name, "->", wish):
-            taken.add(name)
+        stays = name == wish or (wish in used and _is_numbered(name, wish))
+        if (stays and name not in used) or not fuel.burn("name", name, "->", wish):
+            used.add(name)
         else:
-            taken.add(wish)
+            used.add(wish)
             moving.append(at)
     names = Names([inputs[at].name for at in set(order).difference(moving)])
     return {inputs[at].name: names.fresh(wanted[at]) for at in moving}
@@ -187,20 +187,20 @@ def _is_numbered(name: str, wish: str) -> bool:
 
 
 def _renamed(graph: Graph, found: dict[str, str]) -> Graph:
-    # A node is renamed if an input takes its name.
-    given = {found.get(one.name, one.name) for one in graph.inputs}
-    names = Names([*given, *(node.name for node in graph.nodes)])
+    # A node is renamed if an input gets its name.
+    input_names = {found.get(one.name, one.name) for one in graph.inputs}
+    names = Names([*input_names, *(node.name for node in graph.nodes)])
     known = {old: Ref(new) for old, new in found.items()}
-    known.update({node.name: Ref(names.fresh(node.name)) for node in graph.nodes if found and node.name in given})
+    known.update({node.name: Ref(names.fresh(node.name)) for node in graph.nodes if found and node.name in input_names})
     return graph.renamed(known)
 
 
-def _signature(signature: Signature, given: dict[int, str]) -> Signature:
-    # Positional arguments that are one input each get the names that the caller passes.
+def _signature(signature: Signature, requested: dict[int, str]) -> Signature:
+    # Positional arguments that are single inputs get the names that the caller passes.
     users = [position for position, spec in enumerate(signature.inputs) if type(spec) is UserInput]
     leaves = {users[number]: argument for argument, number in enumerate(_whole(signature, len(users))) if number is not None}
     names, inputs = list(signature.arg_names), list(signature.inputs)
-    for position, name in given.items():
+    for position, name in requested.items():
         spec, argument = inputs[position], leaves.get(position)
         if argument is None or type(spec) is not UserInput:
             continue
@@ -240,7 +240,7 @@ def restore_names(
     add_unused: bool = False,
     fuel: Fuel = UNLIMITED,
 ) -> Program:
-    """Rename state to its names and kinds in the module that was traced.
+    """Rename state as in the module that was traced, with its kinds.
 
     Before::
 
@@ -253,18 +253,18 @@ def restore_names(
         parameter head.weight: f32[2, 2] tied embed.weight
         w = get embed.weight
 
-    A slot that is a tensor of the module, or the same view of the same memory with the same dtype, gets its name; if the module
-    has several names for a tensor, all of them exist afterwards.  Kinds (parameter, buffer, saved or not, constant) are those
-    of the module, and a buffer ``_tensor_constant0`` that it does not have and that nothing writes is a constant.  State of the
-    module comes first, in the order in which the module declares it. State that the program lacks is added only with
-    ``add_unused=True``, which makes ``state_dict`` that of the module: renaming alone should not make a program larger.
+    A slot with a tensor of the module, or the same view of the same memory with the same dtype, gets its name.  If the module has
+    several names for a tensor, all of them exist afterwards.  Kinds (parameter, buffer, saved or not, constant) are those of the
+    module; an unwritten buffer ``_tensor_constant0`` that it does not have becomes a constant.  State of the module comes first,
+    in the order of the module. State that the program lacks is added only with ``add_unused=True``, so that ``state_dict`` equals
+    that of the module; by default, renaming does not make a program larger.
 
     Args:
-        program: a program at any stage in which no two modules share a body that reads state; one with ``inputs`` is flat.
+        program: a program at any stage, without shared bodies that read state; with ``inputs``, it must be flat.
         module: the original module, or a mapping from names to its tensors, like ``dict(module.named_parameters())`` or
-            ``module.state_dict()``; a mapping leaves kinds as they are, but for values that are parameters.
+            ``module.state_dict()``; a mapping changes no kinds, except for values that are parameters.
         inputs: the arguments of the traced graph (Dynamo's ``example_inputs``), as pytrees: inputs that are a tensor of the
-            module become state, and the lowered module is called without them.
+            module become state, and the lowered module does not take them.
         add_unused: whether to add parameters and buffers of the module that the program lacks.
         fuel: a rewrite is one tensor of the module, in the order of the program's state.
 
@@ -272,11 +272,11 @@ def restore_names(
         The program with these names.
 
     Raises:
-        NamingError: the module has none of the program's tensors, or another tensor under one of its names; the program takes
-            parameters as inputs, and ``inputs`` is missing; its length is not the number of user inputs, or a part of an argument
-            would become state; or more inputs are one tensor than it has names.
-        UnsupportedProgram: a shared body would have to read one slot under several names, or the program is split and the names
-            are of no part.
+        NamingError: the module has no tensor of the program, or another tensor under one of its names; the program takes
+            parameters as inputs, and ``inputs`` is missing; the length of ``inputs`` is not the number of user inputs, or a part
+            of an argument would become state; or a tensor is more inputs than it has names.
+        UnsupportedProgram: a shared body would have to read one slot under several names, or the program is split and a name is
+            in no part.
         PipelineError: ``inputs`` is passed for a program that calls modules.
         TypeError: ``module`` is neither a module nor a mapping.
 
@@ -290,17 +290,17 @@ def restore_names(
     (Get(slot='weight'), <SlotKind.PARAMETER: 'parameter'>)
     """
     original = original_of(module)
-    taken = program if inputs is None else with_state_inputs(program, original, inputs)
-    naming = _Naming(taken.state, original, fuel)
+    converted = program if inputs is None else with_state_inputs(program, original, inputs)
+    naming = _Naming(converted.state, original, fuel)
     passed = [formal.name for formal in program.main.inputs if isinstance(formal.meta.get("val"), torch.nn.Parameter)]
     naming.check(passed if inputs is None else [])
-    made = made_constants(taken, naming.unmatched) if original.tells_kinds and naming.whole else frozenset[str]()
+    made = made_constants(converted, naming.unmatched) if original.tells_kinds and naming.whole else frozenset[str]()
     state = naming.state_after(made, add_unused=add_unused)
-    named = taken
-    if state is not taken.state or naming.names:
-        named = with_state(taken, state, naming.names, {one.path: one for one in original.modules})
-    # Reads are placed where the state is, so after it has its names.
-    return sink_state.apply(named) if taken is not program and "state sunk" in program.facts else named
+    named = converted
+    if state is not converted.state or naming.names:
+        named = with_state(converted, state, naming.names, {one.path: one for one in original.modules})
+    # Reads are inserted below modules, so after the state is renamed.
+    return sink_state.apply(named) if converted is not program and "state sunk" in program.facts else named
 
 
 class _Naming:
@@ -317,15 +317,15 @@ class _Naming:
                 shown.setdefault(key, []).append(name)
         self.matched = {key: slots for key, slots in shown.items() if fuel.burn("name", *by_key[key])}
         self.whole = not fuel.refused
-        self.given: dict[str, str] = {}
-        """The slot of the program for each name of the original."""
+        self.sources: dict[str, str] = {}
+        """The slot of the program for each original name."""
         self.target: dict[str, str] = {}
         """The new name of each of these slots in reads."""
         for key, slots in self.matched.items():
             self._share_out(slots, by_key[key])
 
     def _share_out(self, slots: list[str], wanted: list[str]) -> None:
-        # A slot that has one of the names keeps it, then each slot takes the one of its object, then the next.
+        # A slot with one of the names keeps it; the others get the name of their object, or the next one.
         free = dict.fromkeys(wanted)
         self.target.update({slot: slot for slot in slots if slot in free})
         for slot in slots:
@@ -339,11 +339,11 @@ class _Naming:
                 self.target[slot] = name
         for name in wanted:
             named = next((slot for slot in slots if self.target[slot] == name), None)
-            value = self.original.slots[name].value  # of several objects that show one window, its own
+            value = self.original.slots[name].value  # several objects may be views of one memory
             same = next((slot for slot in slots if self.state[slot].value is value), slots[0])
-            self.given[name] = named or same
+            self.sources[name] = named or same
 
-    def check(self, handed: list[str]) -> None:
+    def check(self, parameters: list[str]) -> None:
         """Raise for a module other than the traced one, and for parameters among the inputs without ``inputs=``."""
         original, state = self.original.slots, self.state
         if self.matched or not self.whole:
@@ -351,17 +351,17 @@ class _Naming:
             if strange and self.whole:
                 raise NamingError(
                     f"the module has another tensor under the name {strange[0]!r}: state is identified by its memory, so "
-                    f"pass the module as it was traced, before its tensors were replaced, moved or copied"
+                    f"pass the traced module before its tensors are replaced, moved or copied"
                 )
         elif original and any(slot.kind in REGISTERED and not is_made(name) for name, slot in state.pairs):
             raise NamingError(
                 f"the module has none of the {len(state)} tensors of the program ({', '.join(map(repr, state.order[:3]))} ...): "
                 "state is identified by its memory, so pass the traced module itself, not a copy"
             )
-        elif handed and any(slot.kind is SlotKind.PARAMETER for slot in original.values()):
+        elif parameters and any(slot.kind is SlotKind.PARAMETER for slot in original.values()):
             raise NamingError(
-                f"the program has no tensor of the module, and takes parameters as inputs ({', '.join(map(repr, handed[:3]))}), "
-                "as graphs of Dynamo do: pass `inputs=`, the arguments of the graph"
+                f"the program takes parameters as inputs ({', '.join(map(repr, parameters[:3]))}), and has no tensor of "
+                "the module, like graphs of Dynamo: pass `inputs=`, the arguments of the graph"
             )
 
     @property
@@ -371,22 +371,22 @@ class _Naming:
 
     @property
     def _others(self) -> dict[str, str]:
-        # Slots that are not of the module are renamed if the module needs their names.
-        names = Names([*self.given, *self.unmatched])
-        return {name: names.fresh(name) for name in self.unmatched if name in self.given}
+        # Slots outside of the module are renamed if their names clash with the module's.
+        names = Names([*self.sources, *self.unmatched])
+        return {name: names.fresh(name) for name in self.unmatched if name in self.sources}
 
     @property
     def unmatched(self) -> list[str]:
-        """The slots that the original does not name."""
+        """The slots that match nothing in the original."""
         return [name for name in self.state if name not in self.target]
 
     def state_after(self, made: frozenset[str], *, add_unused: bool) -> State:
-        """Return the state with these names, and constants that a tracer made buffers; the same object if nothing differs."""
+        """Return the state with these names, and with buffers of tracers as constants; the same object if nothing changes."""
         slots: dict[str, Slot] = {}
         numbers = TensorIds(self.state)
         for name, own in self.original.slots.items():
-            if name in self.given:
-                slots[name] = self._slot(self.state[self.given[name]], own)
+            if name in self.sources:
+                slots[name] = self._slot(self.state[self.sources[name]], own)
             elif (
                 add_unused
                 and self.whole

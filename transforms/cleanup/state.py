@@ -1,6 +1,6 @@
-"""Rename state in all parts of a program, and turn inputs into state.
+"""Rename state everywhere in a program, and turn inputs into state.
 
-``Original`` knows what the traced module calls its tensors.
+``Original`` has the names of the tensors of the traced module.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ __all__ = [
 ]
 
 MADE = "_tensor_constant"
-"""Names that tracers of torch write for tensors that no module has; a number follows."""
+"""Names that tracers of torch give to tensors outside of the module; a number follows."""
 
 
 def made_constants(program: Program, names: Iterable[str]) -> frozenset[str]:
-    """Return the slots that are constants, though a tracer registered them as buffers.
+    """Return the slots that are constants, although a tracer registered them as buffers.
 
     Args:
         program: any valid program.
@@ -78,7 +78,7 @@ def made_constants(program: Program, names: Iterable[str]) -> frozenset[str]:
 
 
 def is_made(name: str) -> bool:
-    """Return whether a tracer writes this name for a tensor that no module has.
+    """Return whether a tracer gives this name to tensors outside of the module.
 
     >>> is_made("_tensor_constant0"), is_made("a._tensor_constant12"), is_made("_tensor_constant")
     (True, True, False)
@@ -104,16 +104,16 @@ def lift_constants(program: Program) -> Program:
         y_constant = get scale._constant0                   in scale
         y = aten.mul.Tensor(x, y_constant)                  in scale
 
-    One object is one slot, of the innermost module around all that use it; an object that is state already is read from where
-    it is.  A ``torch.nn.Parameter`` becomes a parameter, anything else a constant, which ``state_dict`` does not have.
+    Each object becomes one slot, in the innermost module around all of its users; an object that is already state is read from
+    its slot.  A ``torch.nn.Parameter`` becomes a parameter, anything else a constant, which ``state_dict`` does not have.
 
-    A program with tensors among its arguments is not valid: nothing would say which of them share memory, so nothing could say
-    which nodes may change places.  This is the one transformation that takes such a program, so let it be the first after the
-    rewrite.  It takes no fuel, because a program with half of its constants is not a program.
+    A program with tensors among its arguments is not valid: it is unknown which of them share memory, and so which nodes may be
+    reordered.  This is the only transformation that accepts such a program, so run it directly after the rewrite.  It takes no
+    fuel, because a program with only some of its constants lifted is not valid.
 
     Args:
-        program: a program at any stage, valid but for objects among the arguments.  In a flat program that takes its state as
-            inputs they are reads all the same; ``lift_state`` makes inputs of them.
+        program: a program at any stage, valid except for objects among the arguments.  In a flat program that takes its state as
+            inputs they become reads, too; ``lift_state`` turns them into inputs.
 
     Returns:
         The program with the constants in its state.
@@ -148,11 +148,11 @@ class Original:
 
     slots: Mapping[str, Slot]
     tells_kinds: bool
-    """Whether their kinds are known: for a module they are, for a mapping only those of parameters."""
+    """Whether their kinds are known: of a module all, of a mapping only those of parameters."""
     modules: tuple[Module, ...] = ()
 
     def by_key(self, unless_known: Container[str] = ()) -> dict[object, list[str]]:
-        """Return the names of each tensor: of a parameter or a buffer only registered ones, not plain attributes."""
+        """Return the names of each tensor; of parameters and buffers only registered names, not plain attributes."""
         found: dict[object, list[str]] = {}
         for name, slot in self.slots.items():  # constants are the last
             names = found.setdefault(cell_key(slot.value)[0], [])
@@ -166,7 +166,7 @@ def original_of(source: torch.nn.Module | Mapping[str, Any]) -> Original:
 
     Raises:
         NamingError: a name is not a path, or a value of a mapping is neither a tensor nor a script object.
-        TypeError: it is neither a module nor a mapping.
+        TypeError: ``source`` is neither a module nor a mapping.
 
     >>> list(original_of(torch.nn.Linear(2, 2)).slots)
     ['weight', 'bias']
@@ -174,8 +174,8 @@ def original_of(source: torch.nn.Module | Mapping[str, Any]) -> Original:
     if isinstance(source, torch.nn.Module):
         return _original_of(source)
     if not isinstance(source, Mapping):
-        said = "the module that was traced, or a mapping from names to its tensors"
-        raise TypeError(f"restore_names takes {said}, not {short(source)}")
+        expected = "the module that was traced, or a mapping from names to its tensors"
+        raise TypeError(f"restore_names takes {expected}, not {short(source)}")
     slots: dict[str, Slot] = {}
     for name, value in source.items():
         if not is_dotted_path(name):
@@ -197,13 +197,13 @@ def _original_of(module: torch.nn.Module) -> Original:
 
 
 def with_state(program: Program, state: State, names: Mapping[str, str], modules: Mapping[str, Module]) -> Program:
-    """Return a program with another state.
+    """Return a program with other state.
 
     Args:
         program: any valid program.
-        state: the state that it shall have.
-        names: what each slot of the program that is called otherwise now is called in that.
-        modules: of the modules that hold state now those that are known, by path.
+        state: the new state.
+        names: the new names of renamed slots.
+        modules: the known modules that hold the new state, by path.
 
     Raises:
         UnsupportedProgram: a body that several modules share would have to read state under several names, or state would
@@ -218,7 +218,7 @@ def with_state(program: Program, state: State, names: Mapping[str, str], modules
     _check_parts(program, state)
     graphs: dict[str, Graph] = {}
     for name, places in all_instances(program).items() if names else ():
-        # A slot only: modules keep their paths, and with them calls and stacks.
+        # Only slots: modules keep their paths, and so do calls and stacks.
         named = Relocation(partial(_slot, graph=name, places=places, names=names))
         nodes = [node.evolve(do=named.do(node.do)) if type(node.do) is Get else node for node in program.graphs[name].nodes]
         graphs[name] = program.graphs[name].with_nodes(nodes)
@@ -233,8 +233,8 @@ def _check_parts(program: Program, state: State) -> None:
     strange = [name for name in state if name not in program.state and name.partition(".")[0] not in parts] if parts else []
     if strange:
         raise UnsupportedProgram(
-            f"the program is split, so its state is in the parts, and {strange[0]!r} is in none: restore names before "
-            "split_by_tags, or join the parts first"
+            f"the program is split, and {strange[0]!r} is in none of its parts: restore names before split_by_tags, or join the "
+            "parts first"
         )
 
 
@@ -249,7 +249,7 @@ def _slot(slot: str, graph: str, places: tuple[str, ...], names: Mapping[str, st
     if len(set(news)) == 1:
         return FROM_ROOT + news[0]
     raise UnsupportedProgram(
-        f"the body {graph!r} is shared by {', '.join(map(repr, places[:3]))}, and the slot {slot!r} of it would be renamed to "
+        f"the body {graph!r} is shared by {', '.join(map(repr, places[:3]))}, and its slot {slot!r} would be renamed to "
         f"{', '.join(map(repr, news[:3]))}; restore names before deduplicate, or expand the program first"
     )
 
@@ -258,13 +258,13 @@ def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any
     """Return a program in which inputs that are tensors of the original become state.
 
     Args:
-        program: a flat program; one that calls modules is refused where there is something to do.
+        program: a flat program; a program that calls modules is refused if an input becomes state.
         original: the tensors by name.
         inputs: the arguments of a call, as pytrees.
 
     Raises:
-        NamingError: they are not as many as the user inputs, a part of an argument would become state, or more inputs were given
-            one tensor than it has names.
+        NamingError: their number is not that of the user inputs, a part of an argument would become state, or a tensor is more
+            inputs than it has names.
         PipelineError: the program calls modules.
         UnsupportedProgram: constraints or gradients refer to the inputs.
         TypeError: ``inputs`` is not a tuple or list.
@@ -289,38 +289,38 @@ def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any
 
 
 def _leaves(program: Program, inputs: Sequence[Any]) -> dict[int, Any]:
-    # What each user input was given, by position among the inputs of the root.
+    # The arguments that were passed for the user inputs, by number of the root input.
     if not isinstance(inputs, tuple | list):
         raise TypeError(f"inputs are the arguments of one call, in a tuple or a list, not {short(inputs)}")
     specs = program.signature.inputs
     users = [at for at, spec in enumerate(specs) if type(spec) is UserInput]
     leaves = pytree.tree_leaves(list(inputs))
     if len(leaves) != len(users):
-        raise NamingError(f"inputs are {len(leaves)} values, and the program takes {len(users)}; pass those of a whole call")
+        raise NamingError(f"inputs are {len(leaves)} values, but the program takes {len(users)}; pass those of a whole call")
     pairs = [(at, leaf, specs[at]) for at, leaf in zip(users, leaves, strict=True)]
     return {at: leaf for at, leaf, spec in pairs if type(spec) is UserInput and type(spec.type) is not RestType}
 
 
 def _slots(program: Program, original: Original, leaves: dict[int, Any]) -> dict[int, str]:
-    # The slot that each input becomes: one of the program where it has the tensor already.  Several inputs that are one tensor
-    # get its several names: no state is two inputs.
+    # The slot that each input becomes: that of the program if it has the tensor.  Several inputs that are one tensor get its
+    # several names: each piece of state is one input.
     known: dict[object, list[str]] = {key: list(names) for key, names in original.by_key().items()}
     for name, slot in reversed(program.state.pairs):
         key = cell_key(slot.value)[0]
         if key in known:
             known[key] = [name, *[other for other in known[key] if other != name]]
-    taken = {spec.slot for spec in program.signature.inputs if type(spec) is StateInput}
+    used = {spec.slot for spec in program.signature.inputs if type(spec) is StateInput}
     found: dict[int, str] = {}
     for at, leaf in leaves.items():
         names = known.get(cell_key(leaf)[0]) if isinstance(leaf, torch.Tensor | torch.ScriptObject) else None
         if names:
-            name = next((name for name in names if name not in taken), None)
+            name = next((name for name in names if name not in used), None)
             if name is None:
                 raise NamingError(
-                    f"several inputs are the tensor {names[0]!r}, and state cannot be two inputs: trace with it in one argument"
+                    f"several inputs are the tensor {names[0]!r}, but state cannot be two inputs: trace with it in one argument"
                 )
             found[at] = name
-            taken.add(name)
+            used.add(name)
     return found
 
 
@@ -353,16 +353,16 @@ def _signature(signature: Signature, slots: dict[int, str]) -> Signature:
 
 
 def _arguments(signature: Signature, gone: set[int], users: int) -> tuple[Any, tuple[str, ...]]:
-    # The pytree of the arguments without those that are state now, and the names of those that are left.
+    # The pytree of the arguments without those that are state now, and the names of the others.
     names = signature.arg_names
     if signature.in_spec is None:
         return None, tuple([name for at, name in enumerate(names) if at not in gone]) if len(names) == users else names
     args_spec, kwargs_spec = signature.in_spec.children()
     args, keys = args_spec.children(), list(kwargs_spec.context)
-    # Types of the user's are not put together for this: their specs stay as they are.
-    taken = [set(numbers) for numbers in leaf_ranges([*args, *kwargs_spec.children()])]
-    left = [at for at in range(len(args)) if not _is_gone(taken[at], gone, names[at] if at < len(names) else f"args[{at}]")]
-    named = zip(keys, kwargs_spec.children(), taken[len(args) :], strict=True)
+    # Containers of user types cannot be reconstructed, so their specs stay.
+    ranges = [set(numbers) for numbers in leaf_ranges([*args, *kwargs_spec.children()])]
+    left = [at for at in range(len(args)) if not _is_gone(ranges[at], gone, names[at] if at < len(names) else f"args[{at}]")]
+    named = zip(keys, kwargs_spec.children(), ranges[len(args) :], strict=True)
     kept = {key: spec for key, spec, found in named if not _is_gone(found, gone, str(key))}
     positional = [names[at] for at in left if at < len(names)]
     rest = [name for name in names[len(args) :] if name not in keys or name in kept]
@@ -378,7 +378,7 @@ def _is_gone(leaves: set[int], gone: set[int], argument: str) -> bool:
         return True
     if leaves & gone:
         raise NamingError(
-            f"of the argument {argument!r} some tensors are the module's and some are not, so it cannot become state; "
-            "trace with the parameters in an argument of their own"
+            f"some tensors of the argument {argument!r} are the module's and some are not, so it cannot become state; "
+            "trace with the parameters in a separate argument"
         )
     return False

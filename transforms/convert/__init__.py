@@ -1,6 +1,6 @@
 """Convert a program to another dtype or device, as ``module.to`` would convert its module.
 
-Nothing here runs a program.
+No conversion runs the program.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""``to_device``, and copies of the state of a program that keep ties, shared memory and overlaps.
+"""``to_device``; and copies of state that preserve ties, shared memory and overlaps.
 
-No operator runs: fake values are described anew on their new devices.
+No operator runs: fake values are made again on the new devices.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CPU = torch.device("cpu")
 
 @frozen
 class Devices:
-    """Maps devices: all to one, or some of them each to another.
+    """Maps devices: all to one, or each of some to another.
 
     >>> devices = Devices.of({"cuda:0": "cuda:1", "cuda": "cpu"})
     >>> [str(devices[torch.device(name)]) for name in ("cuda:0", "cuda:7", "cpu")]
@@ -51,16 +51,16 @@ class Devices:
     """
 
     everything: torch.device | None = None
-    """The target of all devices."""
+    """The target of all devices, if there is only one."""
     pairs: Mapping[torch.device, torch.device] = field(factory=lambda: MappingProxyType({}))
-    """The targets of some; a device without an index stands for all of its type that are no keys themselves."""
+    """The targets by device; a device without an index means all of its type that are not keys themselves."""
 
     @classmethod
     def of(cls, given: object) -> Devices:
-        """Return the map that a device, its name, or a mapping of devices means.
+        """Return the map for a device, a name of one, or a mapping of devices.
 
         Raises:
-            TypeError: it is none of these.
+            TypeError: the argument is none of these.
             ValueError: torch does not know the device.
         """
         if isinstance(given, Mapping):
@@ -75,7 +75,7 @@ class Devices:
         return device if made == device else made
 
     def target(self, tensor: torch.Tensor) -> torch.device | None:
-        """Return the device that a tensor moves to; None if it stays."""
+        """Return the target of a tensor; None if it stays."""
         device = device_of(tensor)
         made = self[device]
         return None if made is device else made
@@ -94,12 +94,12 @@ def _device(given: object) -> torch.device:
     try:
         device = torch.device(given)
     except RuntimeError as error:
-        raise ValueError(f"{given!r} is no device ({str(error).splitlines()[0]}); pass 'cpu', 'cuda:0' or 'meta'") from error
+        raise ValueError(f"{given!r} is not a device ({str(error).splitlines()[0]}); pass 'cpu', 'cuda:0' or 'meta'") from error
     return torch.device(device.type) if device.type in ("cpu", "meta") else device
 
 
 def _with_index(device: torch.device) -> torch.device:
-    # "cuda" is the current device; tensors on it have its number.
+    # "cuda" is the current device; tensors on it have its index.
     index: Any = device.index
     if index is not None or device.type in ("cpu", "meta"):
         return device
@@ -133,7 +133,7 @@ def _moved_node(node: Node, devices: Devices) -> Node:
     if type(node.do) is Op and node.do.name in WITH_DEVICE_TYPE and type(args[0]) is str:
         args = (_autocast_device(node.name, args[0], devices), *args[1:])
     elif type(node.do) is Op and _makes_tensors(node.do.target):
-        # The default device is the CPU, of which alone memory can be pinned.
+        # The default device is the CPU, the only one with pinned memory.
         known = dict(kwargs)
         if known.get("device") is None and devices[CPU] is not CPU:
             known["device"] = devices[CPU]
@@ -147,15 +147,15 @@ def _autocast_device(name: str, kind: str, devices: Devices) -> str:
     target = devices[torch.device(kind)].type
     if target != kind and not torch.amp.is_autocast_available(target):
         raise UnsupportedProgram(
-            f"{name} is a region under autocast of {kind!r}, and there is no autocast on {target!r}: export the module there, or "
-            "without autocast"
+            f"{name} is a region under autocast of {kind!r}, and autocast does not support {target!r}: export the module on that "
+            "device, or without autocast"
         )
     return target
 
 
 @cache
 def _makes_tensors(target: Any) -> bool:
-    # Whether an operator takes no tensor, and a device by name.
+    # Whether an operator takes no tensor, but a device by name.
     parameters = parameters_of(target) if isinstance(target, OpOverload) else ()
     by_name = any(one.name == "device" and one.kwarg_only for one in parameters)
     return by_name and not any("Tensor" in one.kind for one in parameters)
@@ -163,7 +163,7 @@ def _makes_tensors(target: Any) -> bool:
 
 @define
 class Copies:
-    """Copies of tensors and modules that share memory as the originals do.
+    """Copies of tensors and modules that share memory like the originals.
 
     >>> a, copies = torch.ones(4), Copies(True, STAYING)
     >>> copies.tensor("a", a).zero_() is a, copies.tensor("b", a[1:]).tolist(), a.tolist()
@@ -171,15 +171,15 @@ class Copies:
     """
 
     copy: bool
-    """Whether to copy what does not move."""
+    """Whether to copy tensors that do not move."""
     devices: Devices
     memories: dict[int, torch.Tensor] = field(factory=dict)
-    """The new memory, by the key of the old."""
+    """The new memory by the key of the old memory."""
     memo: dict[int, Any] = field(factory=dict)
-    """The copies, as ``copy.deepcopy`` keeps them."""
+    """The copies, in the form of the memo of ``copy.deepcopy``."""
 
     def tensor(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        """Return the copy of a tensor; itself if it neither moves nor is to be copied."""
+        """Return the copy of a tensor; the same object if it neither moves nor has to be copied."""
         device = self.devices.target(value)
         if device is None and not self.copy:
             return value
@@ -200,7 +200,7 @@ class Copies:
         return window_on(self.memories[key].untyped_storage(), plain)
 
     def module(self, name: str, module: torch.nn.Module) -> torch.nn.Module:
-        """Return the copy of a module; itself if nothing in it moves and it is not to be copied."""
+        """Return the copy of a module; the same object if nothing in it moves and it need not be copied."""
         held = list(tensors_of(module))
         if not self.copy and not any(map(self.devices.target, held)):
             return module
@@ -212,7 +212,7 @@ class Copies:
         except Exception as error:
             raise UnsupportedProgram(
                 f"the module {type(module).__qualname__} at {name!r} cannot be copied ({type(error).__name__}: {error}); "
-                'lower with state="share" to use it as it is, or define __deepcopy__ in its class'
+                'lower with state="share" to use it without a copy, or define __deepcopy__ in its class'
             ) from error
 
 
@@ -220,15 +220,15 @@ def materialise(program: Program, *, copy: bool, devices: Devices | None = None)
     """Return the value to register for each cell.
 
     Args:
-        program: whose state it is.
-        copy: make new tensors; otherwise those that do not move are the program's own.
-        devices: the map of devices; None leaves them.
+        program: the owner of the state.
+        copy: whether to copy all tensors; otherwise those that do not move are shared.
+        devices: the map of devices; by default, all tensors stay.
 
     Returns:
         Tensors, parameters, modules and other objects by cell.
 
     Raises:
-        UnsupportedProgram: a module that the program holds cannot be copied.
+        UnsupportedProgram: a module in the state cannot be copied.
     """
     copies, cells = Copies(copy, devices or STAYING), dict[int, Any]()
     for name, slot in sorted(program.state.pairs, key=lambda pair: pair[1].kind is SlotKind.MODULE):
@@ -275,24 +275,24 @@ def to_device(program: Program, device: torch.device | str | Mapping[Any, Any]) 
         y = aten.linear.default(x, w)
         n = aten.arange.default(4, device=device("cuda:1"), pin_memory=False)
 
-    A trace does not distinguish ``torch.zeros(3)`` from ``torch.zeros(3, device=x.device)``, nor ``x.cpu()`` from
-    ``x.to(y.device)``.  So all devices move, also those that the code of the module names, and the device types of regions under
-    autocast.  No operator runs: sizes and strides of values stay.  State on the meta device has no contents.
+    A trace does not distinguish ``torch.zeros(3)`` from ``torch.zeros(3, device=x.device)``, or ``x.cpu()`` from
+    ``x.to(y.device)``.  So all devices are replaced, also those in the code of the module, and the device types of autocast
+    regions.  No operator runs: sizes and strides of values stay.  State on the meta device has no contents.
 
     Args:
         program: a program at any stage.
-        device: a device or its name, to which everything moves; or a mapping of devices, which all move at once.  A key without
-            an index (``"cuda"``) stands for all of its type that are not keys themselves; devices that are no key stay.  A target
-            without an index is the current one.
+        device: the target, a device or its name; or a mapping of devices.  A key without an index (``"cuda"``) means all devices
+            of its type that are not keys themselves; devices that are not keys stay.  A target without an index is the current
+            device of its type.
 
     Returns:
-        The moved program, with new state where it moved; the same object if nothing does.
+        The moved program, with new state where it moved; the same object if nothing moves.
 
     Raises:
         UnsupportedProgram: the device is not on this machine and there are contents to move; contents are missing (moving from
-            meta); or there is no autocast on the other device.
+            meta); or autocast does not support the device.
         ValueError: torch does not know the device.
-        TypeError: ``device`` is no device, name or mapping.
+        TypeError: ``device`` is not a device, name or mapping.
 
     >>> import purefx as px
     >>> program = px.import_ep(torch.export.export(torch.nn.Linear(2, 3), (torch.ones(1, 2),)))
@@ -329,7 +329,7 @@ def _moved_input(spec: Any, devices: Devices) -> Any:
 
 
 def _moved_state(program: Program, devices: Devices) -> tuple[State, dict[int, Any]]:
-    # The state, and the copy of each tensor that moved, by the id of the original.
+    # The state, and the copy of each moved tensor, by the id of the original.
     going = {slot.cell: name for name, slot in program.state.pairs if _moves(slot.value, devices)}
     if not going:
         return program.state, {}
@@ -381,7 +381,7 @@ def _described(value: Any, devices: Devices, memo: dict[int, Any]) -> torch.Tens
         with _refusing(f"a value of layout {value.layout} cannot be described on {device}"):
             if isinstance(value, FakeTensor) and value.layout is torch.strided:
                 memo[id(value)] = fake_on(value, device)
-            elif value.is_meta:  # it has no contents to copy
+            elif value.is_meta:  # without contents
                 memo[id(value)] = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
             else:
                 memo[id(value)] = value.to(device)

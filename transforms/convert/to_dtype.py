@@ -1,7 +1,7 @@
-"""``to_dtype``: the program that exporting would give had the module been converted before, ``module.to(dtype)``.
+"""``to_dtype``: convert a program as if ``module.to(dtype)`` had been called before the export.
 
-State and inputs are converted, types of values are inferred again.  A trace does not tell a cast to ``float32`` from one to the
-dtype of another tensor, nor a value from the cast that gave it back as it was: ``Casts`` decides by what operators demand.
+State and inputs are converted, and the types of values inferred again.  A trace does not distinguish a cast to ``float32`` from
+one to the dtype of another tensor, and omits casts without effect; ``Casts`` decides by the types that operators require.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ __all__ = ["to_dtype"]
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 REINTERPRETS = frozenset({"aten.view.dtype"})
-"""Operators whose dtype argument is a reinterpretation of memory, not a cast."""
+"""Operators whose dtype argument reinterprets memory instead of casting."""
 
 ONE_DTYPE = frozenset({
     "linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "einsum", "bilinear", "addr",
     "conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "scaled_dot_product_attention", "index_put", "index_put_", "index_copy", "index_copy_", "lstm", "gru",
 })  # fmt: skip
-"""Operators of aten that refuse operands of several floating dtypes, though most of their fake kernels do not."""
+"""Operators of aten that refuse operands of several floating dtypes, though most of their fake kernels accept them."""
 
 NORMS = frozenset({"layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "batch_norm"})
-"""Operators whose parameters may be wider than their input, and not narrower."""
+"""Operators whose parameters may be wider than their input, but not narrower."""
 
 
 class Casts:
-    """Finds which casts return the new dtype: those that an operator behind them demands.
+    """Finds the casts that return the new dtype: those that a later operator requires.
 
     Args:
-        program: a flat program whose state and inputs have the new types; the types behind them are inferred again.
-        old: the dtype that it computed in.
-        new: the dtype that state and inputs have now.
+        program: a flat program whose state and inputs have the new types; other types are inferred.
+        old: the dtype of the original computation.
+        new: the new dtype of state and inputs.
         follow: globs of modules or nodes whose casts return the new dtype.
 
     >>> from purefx.ir import Graph
@@ -75,10 +75,10 @@ class Casts:
                 self.owners.setdefault(body, []).append((name, node))
 
     def run(self) -> Program:
-        """Return the program with values, casts decided.
+        """Return the program with decided casts and inferred values.
 
         Raises:
-            UnsupportedProgram: an operator gets both dtypes, and no cast is before it.
+            UnsupportedProgram: an operator gets both dtypes, without a cast before it.
         """
         nodes = list(self.program.nodes())
         changed = {(self.program.root, formal.name) for formal in self.program.main.inputs}
@@ -120,8 +120,8 @@ class Casts:
         (graph, name), wide = next(iter(self.refusing.items()))
         return UnsupportedProgram(
             f"{graph or 'the root'} / {name} would get {self.old} and {self.new}, which it refuses, as in eager mode after "
-            f"module.to({self.new}): {wide[0]!r} is {self.old}, and no cast is before it; convert what it is "
-            "made of (a constant of the forward, for example), or keep the module that uses it"
+            f"module.to({self.new}): {wide[0]!r} is {self.old} without a cast before it; convert its origin "
+            "(a constant of the forward, for example), or keep the module that uses it"
         )
 
     def _too_wide(self, name: str, node: Node) -> list[str]:
@@ -134,8 +134,7 @@ class Casts:
         return wide if short in ONE_DTYPE else [ref for ref in wide if ref == node.refs()[0]]
 
     def _cast_before(self, graph: str, name: str) -> tuple[str, str] | None:
-        # The nearest one on any way to a value, through values of the old dtype; operators that refuse their own operands are
-        # settled first.
+        # The nearest one on a path to a value through values of the old dtype; operators with mixed operands are settled first.
         todo, seen = [(graph, name)], {(graph, name)}
         for place, value in todo:
             node = self.program.graphs[place].by_name.get(value)
@@ -148,7 +147,7 @@ class Casts:
         return None
 
     def _made_of(self, place: str, node: Node | None) -> list[tuple[str, str]]:
-        # The values of the old dtype that a value is made of, through bodies of operators.
+        # The operands of the old dtype of a value, through bodies of operators.
         if node is None:
             found = [(outer, ref) for outer, owner in self.owners.get(place, ()) for ref in owner.refs()]
         else:
@@ -191,13 +190,13 @@ def short_name(node: Node) -> str:
 def to_dtype(
     program: Program, dtype: torch.dtype, *, keep: str | Sequence[str] = (), follow: str | Sequence[str] = ()
 ) -> Program:
-    """Convert floating point state and inputs, as ``module.to(dtype)`` before the export would have.
+    """Convert floating-point state and inputs, as if ``module.to(dtype)`` had been called before the export.
 
     Before::
 
         takes: user x: f32[4, 8];  parameter weight: f32[8, 8]
         w = get weight                                     # f32
-        wide = aten.to.dtype(x, torch.float32)             # what follows is computed in single precision
+        wide = aten.to.dtype(x, torch.float32)             # computes in single precision
         narrow = aten.to.dtype(wide, torch.float32)        # back to the dtype of x
         y = aten.linear.default(narrow, w)
 
@@ -209,28 +208,28 @@ def to_dtype(
         narrow = aten.to.dtype(wide, torch.bfloat16)
         y = aten.linear.default(narrow, w)
 
-    Parameters, buffers and user inputs of a floating dtype are converted; integers, complex numbers and constants that the
-    ``forward`` made itself are not, as in eager.  Types of all other values follow.  In a trace ``x.float()`` and
-    ``x.to(y.dtype)`` are one operator: a cast (or an operator that is told a dtype) stays, unless an operator behind it refuses
-    operands of several dtypes; then the last one on the way gives the new dtype.  So a program without such casts computes what
-    eager does, bit by bit; with them it may compute more in the old dtype than eager would: say ``follow``, or export the
-    converted module, which also takes the branches of Python that ask for a dtype.  The largest and smallest numbers of the
-    old dtype, which masks are filled with, become those of the new one where the result has that.
+    Parameters, buffers and user inputs of a floating dtype are converted; integers, complex numbers and constants made in the
+    ``forward`` are not, as in eager mode.  The types of other values are inferred.  In a trace, ``x.float()`` and
+    ``x.to(y.dtype)`` are the same operator: a cast (or an operator with a dtype argument) stays, unless a later operator refuses
+    operands of several dtypes; then the last cast on the path gets the new dtype.  So a program without such casts computes
+    exactly as eager mode does.  With them it may compute more in the old dtype: pass ``follow``, or export the converted module,
+    which also takes the branches of Python that depend on a dtype.  The extreme values of the old dtype, which fill masks, become
+    those of the new one if the result has the new one.
 
     Args:
-        program: a program at any stage but split ones.
+        program: a program at any stage, except split.
         dtype: a floating dtype.
         keep: globs of modules (``*.norm``) or names of state that keep their dtype.
-        follow: globs of modules (``*.rotary_emb``) or names of nodes whose casts give the new dtype whatever is behind them.
+        follow: globs of modules (``*.rotary_emb``) or names of nodes whose casts always get the new dtype.
 
     Returns:
-        The converted program with its own state; a tree is one again, equal bodies shared.
+        The converted program with new state; a tree is outlined again, with shared bodies.
 
     Raises:
-        UnsupportedProgram: it holds modules as they are; tensors of which only some would be converted share memory; an operator
-            would get two dtypes, and no cast before it can be meant.
-        InvalidProgram: an operator refuses the types that it gets, as it would in eager.
-        TypeError: the dtype is no floating one.
+        UnsupportedProgram: the program calls opaque modules; only some of several tensors that share memory would be converted;
+            an operator would get two dtypes without a cast before it that could be changed.
+        InvalidProgram: an operator refuses its new operands, as in eager mode.
+        TypeError: the dtype is not a floating dtype.
 
     >>> import purefx as px
     >>> program = px.import_ep(torch.export.export(torch.nn.Linear(2, 3), (torch.ones(1, 2),)))
@@ -243,7 +242,7 @@ def to_dtype(
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise TypeError(f"to_dtype takes a floating dtype such as torch.bfloat16, not {dtype!r}")
     if part_names(program):
-        raise UnsupportedProgram("to_dtype takes a program before it is split: join it, convert it, and split it again")
+        raise UnsupportedProgram("to_dtype does not accept a split program: join it, convert it, and split it again")
     state = _converted_state(program, dtype, _globs(keep))
     signature = evolve(program.signature, inputs=tuple([_converted_input(spec, dtype) for spec in program.signature.inputs]))
     if state is program.state and signature == program.signature:
@@ -265,8 +264,8 @@ def _types(graph: Graph) -> list[torch.dtype | None]:
     return list(map(dtype_in, graph.metas.values()))
 
 
-def _globs(given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+def _globs(globs: str | Sequence[str]) -> tuple[str, ...]:
+    return (globs,) if isinstance(globs, str) else tuple(globs)
 
 
 def _dtype_of(program: Program) -> torch.dtype:
@@ -287,7 +286,7 @@ def _converted_input(spec: Any, dtype: torch.dtype) -> Any:
 def _converted_state(program: Program, dtype: torch.dtype, keep: tuple[str, ...]) -> State:
     slots = dict(program.state.pairs)
     if any(slot.kind is SlotKind.MODULE for slot in slots.values()):
-        raise UnsupportedProgram("to_dtype cannot convert modules that a program calls as they are; convert before importing")
+        raise UnsupportedProgram("to_dtype cannot convert the opaque modules that a program calls; convert before importing")
     kept = {slot.cell for name, slot in slots.items() for glob in keep
             if fnmatchcase(name, glob) or fnmatchcase(name.rpartition(".")[0], glob)}  # fmt: skip
     goes = {name: slot for name, slot in slots.items() if slot.cell not in kept and slot.kind is not SlotKind.CONSTANT
@@ -309,7 +308,7 @@ def _converted_state(program: Program, dtype: torch.dtype, keep: tuple[str, ...]
         else:
             names = ", ".join([repr(name) for name, other in slots.items() if other.storage == slot.storage])
             raise UnsupportedProgram(
-                f"{names} share memory, and to_dtype would convert only some of them; keep all of them, or none"
+                f"{names} share memory, but to_dtype would convert only some of them; keep all of them, or none"
             )
     changed = {name: evolve(slot, value=made[slot.cell]) for name, slot in goes.items()}
     return State(program.state.order, program.state.slots.update(changed))
@@ -339,7 +338,7 @@ def _cast(name: str, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _without_identities(graph: Graph) -> Graph:
-    # A cast to the same dtype returns its operand: users outside of the module call of the cast use the operand, if the call
+    # A cast to the same dtype returns its operand.  Users outside of the module call of the cast use the operand, if the call
     # itself uses the cast, too.
     metas, edit = graph.metas, Rewriter(graph)
     for node in graph.nodes:
@@ -355,14 +354,14 @@ def _without_identities(graph: Graph) -> Graph:
 
 
 def _with_dtype(node: Node, dtype: torch.dtype | None) -> Node:
-    # The dtype of a check is its fourth operand, or goes by name.
+    # The dtype of a check is its fourth operand or a keyword.
     args = (*node.args[:3], dtype, *node.args[4:]) if len(node.args) > 3 else node.args
     kwargs = tuple([(key, dtype if key == "dtype" else value) for key, value in node.kwargs])
     return node.evolve(args=args, kwargs=kwargs)
 
 
 def _settled(program: Program, old: torch.dtype, new: torch.dtype) -> Program:
-    # Checks get the inferred dtypes; the largest and smallest numbers of the old dtype become those of the new one.
+    # Checks get the inferred dtypes; extreme values of the old dtype become those of the new one.
     limits = {getattr(torch.finfo(old), end): getattr(torch.finfo(new), end) for end in ("min", "max")}
     graphs: dict[str, Graph] = {}
     for name in program.order:

@@ -1,10 +1,9 @@
-"""``insert_ivals``: a value that must cross a preserved call signature does so through state and arguments.
+"""``insert_ivals``: pass values across a preserved call signature through state and arguments.
 
-A replacement of a module sees only its state and its arguments.  So contents of state are written to the state where they are
-defined and read from it where they are used, keyed by (state, version), and a value that is an argument of the call, the same
-object, is replaced by that argument.  Sizes are recomputed, there and in all other calls.  Any other value stays a boundary
-value and travels beside the arguments, see ``lowering/calls/preserved.py``; that is correct, but requires the module that
-defines it.
+A replacement of a module has access only to its state and its arguments.  So contents of state are written to the state where
+they are computed and read where they are used, by (state, version).  A value that is the same object as an argument of the call
+is replaced by that argument.  Sizes are recomputed, there and in all other calls.  Any other value stays a boundary value, and is
+passed as an extra operand (``lowering/calls/preserved.py``); this is correct, but requires the module that computes it.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ CLONE = op_of(torch.ops.aten.clone.default)
     ],
 )
 def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Route values that a preserved call signature does not name through state; recompute sizes where they are used.
+    """Pass values that a preserved call signature does not name through state; recompute sizes where they are used.
 
     Before::
 
@@ -64,13 +63,12 @@ def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         z = aten.mul.Tensor(n_1, 2)
 
     Args:
-        program: a program whose state is sunk and whose mutations are in place; calls that are outlined already stay as
-            they are.
-        fuel: a rewrite is one use of an argument, in order; then one use of a size that is computed again; then one version
-            of state that is written and read, those of one piece of state latest first.
+        program: a program whose state is sunk and whose mutations are in place; calls that are already outlined are unchanged.
+        fuel: a rewrite is one use of an argument, in order; then one use of a recomputed size; then one version of state that is
+            written and read, for each piece of state the latest first.
 
     Returns:
-        The program in which only values cross that no state holds.
+        The program in which the only boundary values are those that no state holds.
 
     >>> import purefx as px
     >>> program = px.Program.of({"": px.Graph((), (), ())})
@@ -81,9 +79,9 @@ def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         return program
     leaves = Leaves(program)
     crossed = list(boundary_values(program, leaves)) if len(program.call_signatures) else []
-    given = used_as_given(program, leaves, crossed, fuel) if crossed else program
-    if given is not program:
-        program, leaves = given, Leaves(given)
+    replaced = used_as_given(program, leaves, crossed, fuel) if crossed else program
+    if replaced is not program:
+        program, leaves = replaced, Leaves(replaced)
         crossed = list(boundary_values(program, leaves))
     work = _Insertion(program, leaves, fuel)
     work.sizes()
@@ -103,7 +101,7 @@ class _Insertion:
         self.leaves = leaves
         self.edit = Rewriter(self.graph)
         self.sizes_left: set[str] = set()
-        """Recomputed sizes, which may have no users left."""
+        """Recomputed sizes, which may be unused now."""
         self.numbers: frozenset[str] = frozenset()
         self.reads = StateReads(program, self.edit)
         self.written: dict[object, list[int]] = {}
@@ -121,7 +119,7 @@ class _Insertion:
         return self.source.with_main(edit.graph())
 
     def _unused(self) -> set[str]:
-        # Sizes that were used, and are not now that they are computed again.
+        # Sizes that are unused because they were recomputed.
         if not self.sizes_left:
             return set()
         gone: set[str] = set()
@@ -169,7 +167,7 @@ class _Insertion:
                 self._store(chain, waiting, touched)
 
     def _store(self, chain: Chain, waiting: dict[str, list[BoundaryValue]], touched: list[int]) -> None:
-        # A version lives in the state from where it is written until the next one is; whoever reads the state must mean it.
+        # The state holds a version until the next write; other reads of the state must expect that version.
         writes = [self.edit.position[value] for value in chain.versions[:-1]] + [chain.stored]
         for index in range(len(chain.versions) - 1, -1, -1):
             value = chain.versions[index]
@@ -190,21 +188,21 @@ class _Insertion:
                 self._read_instead(crossing, chain)
 
     def _holds(self, crossing: BoundaryValue, chain: Chain, begin: int) -> bool:
-        # Whether what was stored at a node is still the value when it is used, and the use writes to neither.
+        # Whether the value that a node stores is still valid when it is used, and the use writes neither.
         value, state = self.find(crossing.value), self.find(chain.target)
         if value == state:
-            return False  # a view of the state: what is written to the one is seen in the other
+            return False  # a view of the state: writes to either are visible in the other
         return not any(begin < number <= crossing.used for memory in (value, state) for number in self.written.get(memory, ()))
 
     def _is_read(self, crossing: BoundaryValue) -> bool:
-        # One value may be a version of two pieces of state, or of one twice: what is read from one is not read again.
+        # One value may be a version of two pieces of state, or twice of one: it is read only once.
         return crossing.value in self.edit.uses.get(crossing.used, ())
 
     def _read_instead(self, crossing: BoundaryValue, chain: Chain) -> None:
         count, number = len(self.graph.nodes), crossing.used
         stack: Stack = () if number == count else user_stack(self.graph.nodes[number])
         value = self._reader(chain, stack, number)
-        # What the user makes of it must not change when the state does: a view of the state is a view of a copy.
+        # Views of the value must not change with the state: views of the state are made of a copy.
         if number == count or crossing.value in self.viewing[number]:
             meta = self._copied(crossing.value)
             known = {"val": clone_value(meta["val"])} if "val" in meta else {}

@@ -1,9 +1,9 @@
-"""Sizes: numbers that one module call computes and another uses are recomputed where they are used.
+"""Sizes: numbers computed in one module call and used in another are recomputed where they are used.
 
-The exporter computes a size once and every module uses it, so children take arguments that the original did not. A size can be
+The exporter computes a size once for all modules, so children take arguments that the original did not have. A size can be
 read from any tensor that has it, so it is recomputed from the other operands of the call: from the leaves of its signature if
-that is preserved.  A size of no such tensor stays an argument, and so does one that an assertion checks, because symbols are
-often equal only by that assertion.
+that is preserved.  A size that no such tensor has stays an argument.  So does a size that an assertion checks, because symbols
+are often equal only by that assertion.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ SIZE = op_of(torch.ops.aten.sym_size.int)
 FLOORDIV = op_of(operator.floordiv)
 
 Key = tuple[int, str]
-"""A symbolic number: its symbols mean something in one export only."""
+"""A symbolic number: its symbols are specific to one export."""
 
 Home = tuple[str, Frame | None]
-"""A size, and the call that it is computed in; None for the root."""
+"""A size, and the call that computes it; None for the root."""
 
 
 @frozen
@@ -49,18 +49,18 @@ class _Place:
     tensor: str
     dim: int
     made: int
-    """The number of the node that makes the tensor, and all of the call inside this one that it comes from; -1 for an input."""
+    """The number of the node that makes the tensor, and everything of the inner call that returns it; -1 for an input."""
     factor: int = 1
-    """The multiple of the size: the exporter writes ``n`` if a module divided ``2*n`` by two."""
+    """The factor of the dimension: the exporter writes ``n`` if a module divided ``2*n`` by two."""
 
 
 def sizes_again(program: Program, leaves: Leaves, edit: Rewriter, fuel: Fuel) -> Sizes | None:
-    """Recompute sizes of a flat program in other calls; returns None if there are none.
+    """Recompute sizes of a flat program in other calls; returns None if it has no sizes.
 
     Args:
         program: the flat program.
-        leaves: what its preserved calls take and give.
-        edit: the edits of its root, to which those are added.
+        leaves: the arguments and results of its preserved calls.
+        edit: the edits of its root, to which recomputed sizes are added.
         fuel: a rewrite is one use.
     """
     nodes = program.main.nodes
@@ -76,7 +76,7 @@ def sizes_again(program: Program, leaves: Leaves, edit: Rewriter, fuel: Fuel) ->
 
 
 def _sizes(nodes: tuple[Node, ...]) -> dict[str, Node]:
-    # What is computed from sizes of tensors alone.
+    # Numbers computed only from sizes of tensors.
     found: dict[str, Node] = {}
     for node in nodes:
         if isinstance(node.meta.get("val"), SYMBOLIC) and _is_plain(node):
@@ -106,12 +106,12 @@ class Sizes:
         self.made: dict[str, tuple[int, Stack]] = {formal.name: (-1, ()) for formal in graph.inputs}
         self.made.update((node.name, (number, node.stack)) for number, node in enumerate(graph.nodes))
         self.visible: dict[Frame | None, dict[Key, dict[_Place, None]]] = {}
-        """For each call the dimensions that it can read, by what they are."""
+        """The readable dimensions of each call, by size."""
         self._look_around()
         self.known: dict[Home, tuple[int, Arg]] = {}
-        """For each size and call where it is computed again, and what it is called there."""
+        """The name of each recomputed size in each call."""
         self.again: set[str] = set()
-        """The sizes that are computed again for some user."""
+        """The sizes that are recomputed for some user."""
 
     def uses(self) -> Iterator[tuple[int, Stack, str]]:
         """Yield the uses of sizes that no assertion depends on: the number of the user, the calls around it, the size."""
@@ -132,11 +132,11 @@ class Sizes:
         for depth in range(len(stack), shared - (shared < len(made)), -1):
             scope = stack[:depth]
             if scope and size in self.leaves.takes.get(scope[-1], ()):
-                return  # the signature hands it over
+                return  # the signature names it
             if depth == shared < len(made) and size in self.leaves.gives.get(made[depth], ()):
-                return  # likewise
+                return  # the signature names it
             at = number if depth == len(stack) else self.spans[stack[depth]][0]
-            # As it was computed, if that can be, so that equal modules stay equal.
+            # As it was computed, if possible, so that equal modules stay equal.
             new = self._computed(size, scope, at, read=False) or self._computed(size, scope, at, read=True)
             if new is not None:
                 if fuel.burn("compute", size, "again in", scope[-1] if scope else "the root"):
@@ -163,7 +163,7 @@ class Sizes:
     def _let_through(self, name: str, made: Stack, used: Stack) -> None:
         shared = len(common_prefix([made, used]))
         for depth in range(shared, len(made)):
-            self._show(name, made[:depth])  # the calls that give it back, and the one that receives it
+            self._show(name, made[:depth])  # the calls that return it, and the one that uses it
         for depth in range(shared + 1, len(used) + 1):
             if used[depth - 1] not in self.leaves.takes:
                 self._show(name, used[:depth])
@@ -174,7 +174,7 @@ class Sizes:
             return
         number, stack = self.made[name]
         if len(stack) > len(scope) and stack[: len(scope)] == scope:
-            number = self.spans[stack[len(scope)]][1]  # a call inside this one gives it back at its end
+            number = self.spans[stack[len(scope)]][1]  # an inner call returns it at its end
         for dim, size in enumerate(value.shape):
             if isinstance(size, torch.SymInt):
                 places = self.visible.setdefault(scope[-1] if scope else None, {})
@@ -185,7 +185,7 @@ class Sizes:
                     places.setdefault((env, symbol), {}).setdefault(_Place(name, dim, number, int(times)))
 
     def _computed(self, size: str, scope: Stack, at: int, *, read: bool) -> dict[Home, Node] | None:
-        # Parts first, without recursion: a number is computed from numbers, or may be read off a tensor.
+        # Operands first, without recursion: a number is computed from numbers, or read from a tensor.
         frame = scope[-1] if scope else None
         new: dict[Home, Node] = {}
         todo = [(size, False)]
@@ -196,7 +196,7 @@ class Sizes:
                 continue
             node, value = self.numbers[part], self.values[part]
             if node.stack == scope and self.made[part][0] < at:
-                continue  # it is there
+                continue  # already there
             is_size = node.do.name == SIZE.name  # type: ignore[union-attr]
             place = self._place(value, frame, at, multiples=read) if is_size or (read and node.refs()) else None
             if place is None and is_size:
@@ -255,7 +255,7 @@ def _is_ordered(node: Node) -> bool:
 
 
 def _checked(nodes: tuple[Node, ...]) -> set[str]:
-    # What assertions are asked of, and what that is computed from.
+    # The operands of assertions, and the values that they are computed from.
     found: set[str] = set()
     for node in reversed(nodes):
         if _is_ordered(node) or node.name in found:
@@ -274,5 +274,5 @@ def _spans(nodes: tuple[Node, ...]) -> dict[Frame, tuple[int, int]]:
 
 @cache
 def _changes_sizes(target: Any) -> bool:
-    # `t_`, `resize_`: a tensor whose fake value says what it was before.  `detach_` has the tag and keeps the sizes.
+    # `t_`, `resize_`: the fake value of the tensor is from before.  `detach_` has the tag, but keeps the sizes.
     return torch.Tag.inplace_view in getattr(target, "tags", ()) and target is not torch.ops.aten.detach_.default

@@ -1,7 +1,7 @@
-"""Boundary values, and the names under which both sides already know them.
+"""Boundary values, and the names that both sides have for them.
 
-A boundary value is used outside of the call that defines it; it may be the contents of state between two writes, or an argument
-that a call passes through.
+A boundary value is used outside of the call that computes it; it may be the contents of state between two writes, or an argument
+that a call returns.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Leaves:
         return _passes(name, user, made, self.takes)
 
     def crosses(self, name: str, made: Stack, user: Stack) -> bool:
-        """Return whether a value gets past a signature that does not name it, one way or the other."""
+        """Return whether a value crosses a signature that does not name it, in either direction."""
         return made is not user and (self.hides(name, made, user) or self.enters(name, made, user))
 
 
@@ -76,7 +76,7 @@ def is_given(node: Node) -> bool:
 
 
 def boundary_values(program: Program, leaves: Leaves) -> Iterator[BoundaryValue]:
-    """Yield every use of a value that a preserved signature hides, in order of use."""
+    """Yield every use of a value that a preserved signature hides, in order."""
     nodes = program.main.nodes
     made = {node.name: node.stack for node in nodes}
     for number, node in enumerate(nodes):
@@ -107,7 +107,7 @@ class Chain:
 
 
 def chains(program: Program) -> list[Chain]:
-    """Return the versions of everything that is written once, by a ``copy_`` of a new value."""
+    """Return the versions of all memory that is written once, by a ``copy_`` of a new value."""
     graph = program.main
     writes = [(number, node) for number, node in enumerate(graph.nodes) if _is_copy(node)]
     found: list[Chain] = []
@@ -132,10 +132,10 @@ class _Walk:
         self.slots = {node.name: node.do.slot for node in graph.nodes if type(node.do) is Get}
         self.cells = {name: program.state[slot].cell for name, slot in self.slots.items()}
         self.written: dict[str, Effects | None] = {}
-        """What operators were before they were made functional, as far as it was asked."""
+        """The operators before functionalization, as far as requested."""
 
     def back(self, target: str, final: str) -> list[str]:
-        """Return the versions from the final one back; none where the way to the old contents is not certain."""
+        """Return the versions from the final one back; none if the path to the old contents is uncertain."""
         found: list[str] = []
         value: str | None = final
         while value is not None and value in self.by_name and value not in self.slots:
@@ -148,7 +148,7 @@ class _Walk:
         return value == target or (value in self.cells and self.cells[value] == self.cells.get(target))
 
     def _is_version(self, value: str) -> bool:
-        # If the program records what an operator was before it was functionalized, it must have written something.
+        # If the program records the operator before functionalization, that operator must have written something.
         written = self._written_by(self.by_name[value])
         return written is None or bool(written.writes)
 
@@ -157,9 +157,9 @@ class _Walk:
         operator = self._operator(node)
         if operator is None:
             return None
-        told = self._told(operator)
-        if told is not None and (self._is_old(told, target) or self._alike(told, value)):
-            return told
+        operand = self._written_operand(operator)
+        if operand is not None and (self._is_old(operand, target) or self._alike(operand, value)):
+            return operand
         candidates = [name for name in dict.fromkeys(operator.refs()) if self._alike(name, value)]
         old = [name for name in candidates if self._is_old(name, target)]
         if old:
@@ -170,12 +170,12 @@ class _Walk:
         return candidates[0] if len(candidates) == 1 else None
 
     def _operator(self, node: Node) -> Node | None:
-        # The part of a tuple is made by the operator that made the tuple.
+        # The element of a tuple is computed by the operator that returns the tuple.
         if node.projection is not None:
             return self.by_name.get(node.projection[0])
         return node if type(node.do) is Op and node.do.name != "operator.getitem" else None
 
-    def _told(self, node: Node) -> str | None:
+    def _written_operand(self, node: Node) -> str | None:
         written = self._written_by(node)
         if written is None or len(written.writes) != 1:
             return None
@@ -199,7 +199,7 @@ class _Walk:
 
 
 def _written_by(node: Node) -> Effects | None:
-    # ``from_node`` is what torch keeps of a node's history: what it was made from, and what that was made from.
+    # ``from_node`` is torch's record of the history of a node: its source, and the source of that.
     history: Any = node.meta.get("from_node")
     found: Effects | None = None
     while history:
@@ -215,12 +215,12 @@ def _written_by(node: Node) -> Effects | None:
 
 
 def used_as_given(program: Program, leaves: Leaves, crossed: Sequence[BoundaryValue], fuel: Fuel) -> Program:
-    """Return a program in which boundary values that are arguments of a preserved call are used as those.
+    """Return a program in which boundary values that are arguments of a preserved call are replaced by these arguments.
 
     Args:
-        program: one whose state is sunk.
-        leaves: what its preserved calls take and give.
-        crossed: the uses that those hide.
+        program: a program whose state is sunk.
+        leaves: the arguments and results of its preserved calls.
+        crossed: the uses that these calls hide.
         fuel: a rewrite is one use.
     """
     work = _Objects(program, leaves)
@@ -239,12 +239,12 @@ class StateReads:
         self.edit = edit
         reads = [(node, node.do.slot, number) for number, node in enumerate(program.main.nodes) if type(node.do) is Get]
         self.there = {(slot, node.stack): (node.name, number) for node, slot, number in reversed(reads)}
-        """The first read of each slot in each place: the value, and the number of the node."""
+        """The first read of each slot in each call: the value, and the number of the node."""
         self.added: dict[tuple[str, Stack], tuple[Node, int]] = {}
-        """The reads that are added, each with the number of its first user."""
+        """The added reads, each with the number of its first user."""
 
     def read(self, like: Node, slot: str, number: int, stack: Stack) -> str:
-        """Return a read of a slot for the node with a number, in the call that a stack names; named and described as another."""
+        """Return a read of a slot for a node, in the call of a stack; it has the name and metadata of another read."""
         depth, name = reading_place(self.state, slot, stack)
         place = (name, stack[:depth])
         there = self.there.get(place)
@@ -276,7 +276,7 @@ class _Objects:
         return values_of(self.graph)
 
     def use(self, name: str, number: int, stack: Stack, fuel: Fuel) -> None:
-        """Replace a use of a value by the argument that is the same object, if the calls that hide it take that argument."""
+        """Replace a use of a value by an argument that is the same object, if the calls that hide the value take it."""
         made = self.graph.by_name[name].stack
         giving = self._giving(name, made, stack)
         if number < len(self.graph.nodes) and is_given(self.graph.nodes[number]):
@@ -292,7 +292,7 @@ class _Objects:
         self.edit.use(number, name, Ref(found))
 
     def _object(self, name: str, stack: Stack) -> str | None:
-        # The value that is the same object, and that the user may have; state can be read anywhere.
+        # A value that is the same object, and is accessible to the user; state can be read anywhere.
         begin = name
         while (node := self.graph.by_name.get(name)) is not None and self.leaves.hides(name, node.stack, stack):
             if type(node.do) is Get:
@@ -306,23 +306,23 @@ class _Objects:
         return name if name != begin else None
 
     def _giving(self, name: str, made: Stack, stack: Stack) -> Stack:
-        # The innermost call that gives a value back, of those that it leaves: from there on it goes by what that one calls it.
+        # The innermost call that returns a value: outside, the value has the name of that result.
         for depth in range(len(made), len(common_prefix([made, stack])), -1):
             if name in self.leaves.gives.get(made[depth - 1], ()):
                 return made[:depth]
         return ()
 
     def _is_inside(self, name: str | None, giving: Stack) -> bool:
-        # What was made in the call that gives it back is that result; what was given to it may be meant as the argument as well.
+        # A value made in the call that returns it is the result; an argument that it returns may be meant as the argument.
         node = self.graph.by_name.get(name) if name is not None else None
         return node is not None and type(node.do) is not Get and node.stack[: len(giving)] == giving
 
     def _fits(self, operand: str, name: str) -> bool:
-        # What an operator in place made of another shape is not what its operand is said to be.
+        # An in-place operator may change the shape, so the fake value of its operand is not that of the result.
         mine, theirs = self.values.get(operand), self.values.get(name)
         return mine is None or theirs is None or alike(mine, theirs)
 
     def program(self) -> Program:
-        """Return the program with the replaced uses; the same object if there are none."""
+        """Return the program with the replaced uses; the same object if no use is replaced."""
         self.reads.insert()
         return self.source if self.edit.idle else self.source.with_main(self.edit.graph())

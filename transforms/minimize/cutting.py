@@ -1,7 +1,7 @@
-"""``without``: a program without some nodes of its root; their results become inputs, their operands become outputs.
+"""``without``: remove some nodes of the root; their results become inputs, their operands become outputs.
 
-The program is valid, and may compute something else: an input shares no memory with another one, though the value that it
-replaces did.  The caller tests whether that matters.
+The result is valid, but may compute something else: an input does not alias another one, even if the value that it replaces
+did.  The caller tests whether that matters.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ..transformation import observed
 __all__ = ["claiming_less", "type_of", "with_interface", "without", "without_unused"]
 
 STAYS = (UserOutput, StateMutation, InputMutation)
-"""Outputs that keep their kind in a part; gradients and losses become plain values, and tokens order nothing."""
+"""Outputs that keep their kind; gradients and losses become plain values, and tokens order nothing."""
 
 
 def type_of(value: Any) -> TensorType | None:
@@ -54,13 +54,13 @@ def type_of(value: Any) -> TensorType | None:
 
 
 def without(program: Program, gone: Collection[str]) -> Program | None:
-    """Return a program without some nodes of its root, or None if no input can replace one of their results.
+    """Return a program without some nodes of its root; None if no input can replace one of their results.
 
-    New inputs have types and no fake values; ``infer`` computes those.
+    New inputs have types, but no fake values; ``infer`` computes those.
 
     Args:
         program: any valid program; its root may call modules.
-        gone: nodes of the root.  Their projections go as well, and reads of state that nothing uses then.
+        gone: nodes of the root.  Their projections are removed as well, and reads of state that are then unused.
 
     >>> from purefx.ir import Op, Signature
     >>> nodes = (Node("y", Op("toy.neg"), (Ref("x"),), meta={"val": torch.ones(2)}), Node("z", Op("toy.exp"), (Ref("y"),)))
@@ -80,7 +80,7 @@ def without(program: Program, gone: Collection[str]) -> Program | None:
     inputs: dict[str, ArgumentType] = {}
     literals: dict[str, Arg] = {}
     for name in dict.fromkeys([name for node in nodes for name in node.refs() if name in lost]):
-        found = _stands_for(program, graph.by_name[name])
+        found = _replacement(program, graph.by_name[name])
         if found is None:
             return None
         if isinstance(found, TensorType | ObjectType):
@@ -93,7 +93,7 @@ def without(program: Program, gone: Collection[str]) -> Program | None:
         for arg, spec in pairs
         if type(arg) is not Ref or arg.name not in lost
     ]
-    # Operands of the nodes that are gone are returned.
+    # Operands of the removed nodes are returned.
     used = {name for node in graph.nodes if node.name in lost for name in node.refs()}
     for node in nodes:
         is_tensor = "val" not in node.meta or isinstance(node.meta["val"], torch.Tensor)
@@ -106,8 +106,8 @@ def without(program: Program, gone: Collection[str]) -> Program | None:
     return without_unused(made, only=frozenset([*graph.users, *graph.output_refs()]))
 
 
-def _stands_for(program: Program, node: Node) -> TensorType | ObjectType | float | None:
-    # The type of an input, or the number, that can stand for the value of a node.
+def _replacement(program: Program, node: Node) -> TensorType | ObjectType | float | None:
+    # The number or the type of the input that can replace a node.
     value: Any = node.meta.get("val")
     if "val" not in node.meta and type(node.do) is Get and node.do.slot in program.state:
         value = program.state[node.do.slot].value
@@ -120,13 +120,13 @@ def _stands_for(program: Program, node: Node) -> TensorType | ObjectType | float
 
 
 def with_interface(program: Program, main: Graph, inputs: Sequence[InputSpec], outputs: Sequence[OutputSpec]) -> Program:
-    """Return a program with another root and signature, called without pytrees; guards, which count the inputs, go.
+    """Return a program with another root and signature, called without pytrees; guards count the inputs, so they are dropped.
 
     Args:
         program: the source of the rest.
         main: the root.
         inputs: the specs of its inputs.
-        outputs: the specs of its outputs; mutations count the inputs of the program as it was.
+        outputs: the specs of its outputs; mutations count the inputs of the original program.
     """
     users = [evolve(spec, default=None) if type(spec) is UserInput and spec.default is not None else spec for spec in inputs]
     made = program.with_boundary(main, users, outputs, in_spec=None, out_spec=None, arg_names=(), lifted=())
@@ -137,7 +137,7 @@ def with_interface(program: Program, main: Graph, inputs: Sequence[InputSpec], o
 
 
 def claiming_less(program: Program) -> Program:
-    """Return a program without history, with the facts that can be observed in it.
+    """Return a program without history, with the facts that can be observed.
 
     >>> claiming_less(Program.of({"": Graph((), ())}, facts=frozenset({"outlined"}))).facts >= {"outlined"}
     False
@@ -147,11 +147,11 @@ def claiming_less(program: Program) -> Program:
 
 
 def without_unused(program: Program, *, only: Collection[str] | None = None) -> Program:
-    """Return a program without reads, inputs, state and bodies that nothing uses; the same object if all is used.
+    """Return a program without unused reads, inputs, state and bodies; the same object if all are used.
 
     Args:
         program: any valid program.
-        only: the inputs that may go; by default all.
+        only: the inputs that may be dropped; by default all.
     """
     for name in program.order:
         graph = program.graphs[name]
@@ -167,5 +167,5 @@ def without_unused(program: Program, *, only: Collection[str] | None = None) -> 
         main = graph.with_nodes(graph.nodes, inputs=tuple([formal for formal, _ in pairs]))
         program = with_interface(program, main, [spec for _, spec in pairs], specs.outputs)
     left = program.pruned()
-    taken = {spec.slot for spec in left.signature.inputs if type(spec) is StateInput}
-    return without_slots(left, [name for name in left.state if name not in taken.union(state_uses(left))])
+    inputs = {spec.slot for spec in left.signature.inputs if type(spec) is StateInput}
+    return without_slots(left, [name for name in left.state if name not in inputs.union(state_uses(left))])

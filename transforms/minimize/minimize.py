@@ -1,6 +1,6 @@
-"""``minimize``: reduce a program on which something goes wrong to the smallest one found on which it still does.
+"""``minimize``: reduce a program on which a fault occurs to the smallest one found on which it still occurs.
 
-Each reduction takes the search and proposes candidates; ``PASSES`` is their order.
+Each reduction proposes candidates to the search; ``PASSES`` is their order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Item = TypeVar("Item")
 
 
 def drop_nodes(search: Search) -> None:
-    """Drop nodes of the root, many at once first; reads of state go when nothing uses them."""
+    """Drop nodes of the root, many at once first; reads of state are dropped when unused."""
     drop(search, lambda program: [node.name for node in program.main.nodes if type(node.do) is not Get], without, "drop")
 
 
@@ -169,7 +169,7 @@ def _opened_operator(program: Program, node: Node, body: str) -> Program | None:
 
 
 def _operands(node: Node, count: int) -> tuple[Any, ...] | None:
-    # The operands of the body: a list of as many values at the end of the arguments, or as many arguments at the end.
+    # The operands of the body: a list of that length at the end of the arguments, or the last arguments.
     args = [arg for arg in node.args if not isinstance(arg, Body)]
     if args and type(args[-1]) in (tuple, Items) and len(args[-1]) == count:
         return tuple(args[-1])
@@ -222,13 +222,13 @@ PASSES = (
     drop_nodes, describe_less, drop_nodes, drop_outputs, open_bodies, bypass_nodes, read_less, use_usual_types, shrink_sizes,
     simplify_literals,
 )  # fmt: skip
-"""The reductions, repeated in this order until none of them finds a smaller program.  Those that drop most come first, because
-tests of large programs take long; nodes are dropped again after metadata that may have kept them."""
+"""The reductions, repeated in this order until none finds a smaller program.  Those that drop most come first, because tests of
+large programs are slow; nodes are dropped again after metadata that may have kept them."""
 
 
 @frozen
 class Minimized:
-    """The minimized program, and how it was found.
+    """The minimized program, and statistics of the search.
 
     >>> from purefx.ir import Graph
     >>> print(str(Minimized(Program.of({"": Graph((), ())}), 3, 0.1, ("drop y",))).rstrip())
@@ -240,11 +240,11 @@ class Minimized:
     """
 
     program: Program
-    """A valid program that is wrong, too."""
+    """A valid program on which the fault occurs."""
     tried: int = field(eq=False)
     """How many programs were tested with ``is_wrong``."""
     seconds: float = field(eq=False)
-    """The time that it took."""
+    """The duration."""
     steps: tuple[str, ...]
     """The reductions, in order."""
 
@@ -257,7 +257,7 @@ def minimize(program: Program, is_wrong: Callable[[Program], bool], *, seconds: 
 
     Before::
 
-        graph ""(ids, ...)         a Llama: 2,000 nodes in 300 modules, of which a rewrite gets one wrong
+        graph ""(ids, ...)         a Llama: 2,000 nodes in 300 modules; a rewrite is wrong for one of them
 
     After::
 
@@ -265,17 +265,17 @@ def minimize(program: Program, is_wrong: Callable[[Program], bool], *, seconds: 
 
     Nodes and module calls are replaced by inputs of the same types, many at once.  Outputs and state are dropped, calls and
     branches inlined, results of nodes replaced by operands; then sizes, dtypes and literals get simpler.  A candidate is tested
-    if it is valid and smaller than the program so far.  Candidates compute something else than the program, so ``is_wrong`` has
-    to decide for any program whether it is wrong, on arguments that it makes for it (``px.laws.example_args``).
+    if it is valid and smaller than the best program so far.  Candidates compute something else, so ``is_wrong`` has to decide for
+    any program whether it is wrong, on arguments that it makes for it (``px.laws.example_args``).
 
-    Laws: the result is valid and wrong, never larger, and the same for each run; minimized again it stays as it is.
+    Laws: the result is valid, wrong, never larger, and the same for each run; minimizing it again does not change it.
 
     Args:
         program: any valid program, at any stage.
         is_wrong: whether a program is wrong, such as
             ``lambda program: meaning(rewrite(program)) != meaning(program)``.  If it raises, the program counts as not wrong: if
-            the exception is the fault, catch it and return True.  It must not depend on the number of calls.
-        seconds: the time limit; then the smallest program so far is returned.  A running test is not interrupted.
+            the exception is the fault, catch it and return True.  Its result must not depend on earlier calls.
+        seconds: the time limit, after which the smallest program so far is returned.  A running test is not interrupted.
 
     Returns:
         The smallest program found.  Its signature has no pytrees, so ``px.lower(found.program)`` takes and returns the values one

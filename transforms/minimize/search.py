@@ -1,6 +1,6 @@
-"""``Search``: the reduced program so far, the candidates that were tested, and the cost of a program.
+"""``Search``: the best program so far, the tested candidates, and the cost of a program.
 
-A candidate is tested if it is valid, smaller, and was not tested before.
+A candidate is tested if it is valid, smaller, and new.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def operators_in(program: Program) -> int:
 
 
 def cost(program: Program) -> tuple[int, ...]:
-    """Return the cost of a program, by which programs are compared.
+    """Return the cost of a program, which the search minimizes.
 
     >>> from purefx.ir import Graph
     >>> cost(Program.of({"": Graph((), ())})) < cost(Program.of({"": Graph((), (Node("y", Op("toy.neg")),))}))
@@ -102,7 +102,7 @@ def _description(program: Program) -> int:
 Predicate = Callable[[Program], bool]
 
 Change = Callable[[Program], Program | None]
-"""Returns a candidate made of the program; None, or a ``PurefxError``, if there is none."""
+"""Returns a candidate, or returns None or raises a ``PurefxError`` without one."""
 
 
 class TimeIsUp(Exception):
@@ -133,7 +133,7 @@ class Search:
         self.steps: list[str] = []
         self.tried = 0
         self._is_wrong = is_wrong
-        self._met: set[Program] = {program}
+        self._tested: set[Program] = {program}
         """The programs that were tested."""
         self._began = time.monotonic()
         self._ends = self._began + seconds
@@ -147,15 +147,15 @@ class Search:
         """Test the program itself.
 
         Raises:
-            MinimizeError: it is not wrong, or the predicate raises.
+            MinimizeError: the program is not wrong, or the predicate raises.
         """
         self.tried += 1
         advice = "is_wrong(program) has to return True for the program that you pass"
         try:
             wrong = bool(self._is_wrong(self.program))
         except Exception as error:
-            said = f"is_wrong raised {type(error).__name__} for the given program: {error}"
-            raise MinimizeError(f"{said}; {advice}. If the exception is the fault, catch it and return True") from error
+            reason = f"is_wrong raised {type(error).__name__} for the given program: {error}"
+            raise MinimizeError(f"{reason}; {advice}. If the exception is the fault, catch it and return True") from error
         if not wrong:
             raise MinimizeError(f"there is nothing to reduce: {advice}; make the arguments from the program that it gets")
 
@@ -165,7 +165,7 @@ class Search:
         Args:
             step: the change, for the list of steps.
             change: makes the candidate.
-            larger: whether it may be larger, because later candidates are not.
+            larger: whether it may be larger, because it enables later reductions.
 
         Raises:
             TimeIsUp: the time limit is reached.
@@ -177,7 +177,7 @@ class Search:
             candidate = None if made is None or made is self.program else self._valid(made, larger=larger)
         except PurefxError:
             return False
-        if candidate is None or not self._asked(candidate):
+        if candidate is None or not self._test(candidate):
             return False
         self.program = candidate
         self.steps.append(step)
@@ -186,19 +186,19 @@ class Search:
         return True
 
     def _valid(self, made: Program, *, larger: bool) -> Program | None:
-        # Types that a change dropped are inferred last, because inference needs a valid program.
+        # Inference needs a valid program, so dropped types are inferred last.
         if not larger and cost(made) >= cost(self.program):
             return None
-        if made in self._met or verify(made):
+        if made in self._tested or verify(made):
             return None
         candidate = infer(made)
         return candidate.evolve(trail=()) if candidate is made or not verify(candidate) else None
 
-    def _asked(self, candidate: Program) -> bool:
+    def _test(self, candidate: Program) -> bool:
         self.tried += 1
         try:
             wrong = bool(self._is_wrong(candidate))
-        except Exception:  # noqa: BLE001  it is another fault than the one that is searched for
+        except Exception:  # noqa: BLE001  another fault than the one searched for
             wrong = False
-        self._met.add(candidate)
+        self._tested.add(candidate)
         return wrong

@@ -1,6 +1,6 @@
 """Simpler types and operators: smaller sizes, usual dtypes, default arguments, small numbers.
 
-Each function takes the search and proposes candidates; ``infer`` rejects those whose operators refuse their operands.
+Each reduction proposes candidates to the search; ``infer`` rejects candidates with invalid operands.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Changes:
     literal: Map = _same
 
     def program(self, program: Program) -> Program | None:
-        """Return a program with the changes, without fake values; None where tensors of state share memory."""
+        """Return a program with the changes, without fake values; None if tensors of the state share memory."""
         state = self._state(program.state)
         if state is None:
             return None
@@ -114,7 +114,7 @@ def use_usual_types(search: Search) -> None:
 
 
 def _with_numbers(program: Program) -> Program | None:
-    # Numbers of the export, or the smallest that guards allow.
+    # The numbers of the export, or the smallest that guards allow.
     symbols = FakeValues(program).symbols
     made = Changes(size=lambda size: symbols.example(size) if isinstance(size, Sym | Apply) else size).program(program)
     if made is None or made.signature == program.signature:
@@ -123,7 +123,7 @@ def _with_numbers(program: Program) -> Program | None:
 
 
 def shrink_sizes(search: Search) -> None:
-    """Make sizes smaller, each everywhere, the largest first; alone, with equal literals, with its multiples."""
+    """Reduce each size everywhere, the largest first: alone, with equal literals, with its multiples."""
     for size in sorted(_sizes(search.program), reverse=True):
         for less in dict.fromkeys((1, 2, 3, size // 2)):
             if 0 < less < size and any(
@@ -163,7 +163,7 @@ USUAL: Mapping[Any, torch.dtype] = {
 
 
 def simplify_literals(search: Search) -> None:
-    """Drop arguments that have defaults, and make numbers small, one by one."""
+    """Drop arguments that have defaults, and reduce numbers, one by one."""
     for name in search.program.order:
         for at in [node.name for node in search.program.graphs[name].nodes if type(node.do) is Op]:
             # Start again with a node after each success.

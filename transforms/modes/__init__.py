@@ -1,4 +1,4 @@
-"""Regions in which operators run in another mode, as nodes between two markers or as the body of an operator.
+"""Regions in which operators run in another mode: nodes between two markers, or the body of an operator.
 
 ``regions_to_bodies`` and ``bodies_to_regions`` convert between the two forms.
 """

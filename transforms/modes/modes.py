@@ -30,7 +30,7 @@ WITH_AUTOCAST = op_of(_hop.wrap_with_autocast)
 """The markers, and the operators with a body."""
 
 BODY_AT = {WITH_GRAD.name: 1, WITH_AUTOCAST.name: 4}
-"""Which argument of those operators is the body; literals are before it, operands after it."""
+"""The number of the body among the arguments of those operators; literals are before it, operands after it."""
 
 KEPT = "kept"
 """The exit mode of a graph that leaves the mode unchanged."""
@@ -58,7 +58,7 @@ def name_of(node: Node) -> str:
 
 
 def wrapped(node: Node) -> str | None:
-    """Return the body that a node runs in another mode; None for any other node, and for arguments of another form.
+    """Return the body that a node runs in another mode; None for other nodes, and for unexpected arguments.
 
     >>> wrapped(Node("y", WITH_GRAD, (False, Body("inner")))), wrapped(Node("y", SET_GRAD, (False,)))
     ('inner', None)
@@ -87,7 +87,7 @@ class Modes:
         self.exits: dict[str, Mode | str] = {}
         """The mode after each graph."""
         self.levels: dict[str, tuple[int, int]] = {}
-        """How many other regions each graph closes without opening them, and how many it leaves open."""
+        """The number of regions of other modes that each graph closes without opening, and that it leaves open."""
         for name in program.bottom_up:
             nodes, mode = program.graphs[name].nodes, KEPT
             for node in nodes:
@@ -112,7 +112,7 @@ class Modes:
         return found
 
     def level(self, node: Node) -> tuple[int, int]:
-        """Return how many regions a node closes and how many it opens; markers of gradient modes do not count."""
+        """Return the number of regions that a node closes and opens; markers of gradient modes do not count."""
         if is_op(node, SET_GRAD):
             return 0, 0
         if type(node.do) is Op and node.do.effects.scope:

@@ -1,4 +1,4 @@
-"""``regions_to_bodies`` and ``bodies_to_regions``: regions between markers become bodies of operators, and back."""
+"""``regions_to_bodies`` and ``bodies_to_regions``: convert regions between markers and bodies of operators."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .modes import BODY_AT, ENTER, EXIT, SET_GRAD, WITH_AUTOCAST, WITH_GRAD, Mod
 __all__ = ["bodies_to_regions", "regions_to_bodies"]
 
 AUTOCAST_DEFAULTS: tuple[Arg, ...] = (None, True, None)
-"""The arguments of autocast after the device type: dtype, whether it is enabled, whether it keeps casts."""
+"""The arguments of autocast after the device type: dtype, enabled, cache enabled."""
 
 
 @frozen
 class Region:
-    """The nodes between two markers, which have these numbers."""
+    """The nodes between two markers, given by number."""
 
     first: int
     last: int
@@ -74,8 +74,7 @@ def _autocast_regions(graph: Graph) -> Iterator[Region]:
 
 
 def _grad_regions(before: list[Mode], sets: list[int]) -> Iterator[Region]:
-    # From where the mode differs from that of the graph to where it is restored; a marker that changes nothing is a region by
-    # itself.
+    # From the first mode other than that of the graph to its end; a marker that changes nothing is a region of one node.
     first: int | None = None
     for number in sets:
         first = number if first is None else first
@@ -96,7 +95,7 @@ def _is_legal(one: Region, kept: list[Region], modes: Modes, graph: Graph) -> bo
         if one.has(other.first) is not one.has(other.last) and other.has(one.first) is not other.has(one.last):
             return False
     if one.grad is None:
-        # A gradient marker that stayed in the body would not set the mode behind it.
+        # A gradient marker left in the body would not set the mode after it.
         sets = [number for number in inside if is_op(graph.nodes[number], SET_GRAD)]
         if not all(any(other.grad is not None and other.has(number) for other in kept) for number in sets):
             return False
@@ -114,7 +113,7 @@ def _is_legal(one: Region, kept: list[Region], modes: Modes, graph: Graph) -> bo
     ],
 )
 def regions_to_bodies(program: Program, *, grad: bool = True, fuel: Fuel = UNLIMITED) -> Program:
-    """Turn regions between markers of a gradient mode, or of autocast, into bodies of operators.
+    """Turn regions between markers of a gradient mode or autocast into bodies of operators.
 
     Before::
 
@@ -129,21 +128,21 @@ def regions_to_bodies(program: Program, *, grad: bool = True, fuel: Fuel = UNLIM
 
         graph @$no_grad(x)     y = aten.exp.default(x);  return (y,)
 
-    A tracer of Python writes markers (``torch.compile`` passes such graphs to its backends), ``torch.export`` writes bodies.
-    Nesting stays.  Markers that change nothing and regions without operators are dropped.  Reads of state stay outside and become
-    operands.
+    Tracers of Python write markers (``torch.compile`` passes such graphs to its backends), ``torch.export`` writes bodies.
+    Nesting is preserved.  Markers that change nothing and regions without operators are dropped.  Reads of state stay outside and
+    become operands.
 
-    These regions stay as they are:
+    These regions are unchanged:
 
     - regions in a body whose callers run in several modes
-    - regions that are never closed, or that begin in one body and end in another
-    - regions that overlap a level of vmap or another region, or that split a tuple from the use of its parts
+    - regions that are not closed, or that begin in one body and end in another
+    - regions that overlap a vmap level or another region, or that separate a tuple from its projections
     - regions that contain the boundary of a preserved call, or compute a data-dependent size
 
     Args:
         program: a program at any stage.
-        grad: the gradient mode of the caller.  Bodies restore the mode that they find, markers set this one.
-        fuel: a rewrite is one region, bodies before their callers, in the order in which they begin.
+        grad: the gradient mode of the caller.  Bodies restore the mode at run time, markers set this one.
+        fuel: a rewrite is one region; bodies before their callers, in the order of the first markers.
 
     Returns:
         The program with regions as bodies.
@@ -168,7 +167,7 @@ def regions_to_bodies(program: Program, *, grad: bool = True, fuel: Fuel = UNLIM
 
 
 class _Building:
-    """One graph while its regions become bodies."""
+    """One graph, while its regions become bodies."""
 
     def __init__(self, graph: Graph, regions: list[Region], ids: Names) -> None:
         self.source, self.regions, self.ids = graph, regions, ids
@@ -193,7 +192,7 @@ class _Building:
         return {name: Graph(self.source.inputs, tuple(levels[0]), self.source.output), **self.bodies}
 
     def _closed(self, region: Region, nodes: list[Node]) -> list[Node]:
-        # Reads of state become operands, so they stay before the operator; the body returns the values with users behind it.
+        # Reads of state become operands, so they stay before the operator; the body returns the values that are used after it.
         reads, nodes = [[node for node in nodes if (type(node.do) is Get) is is_read] for is_read in (True, False)]
         if not nodes:
             return reads
@@ -222,7 +221,7 @@ class _Building:
 
 
 def _around(nodes: list[Node]) -> Stack:
-    # The calls around all nodes; those in modules that are not below the innermost keep their paths.
+    # The calls common to all nodes; modules outside of the innermost one keep their paths.
     stack = common_prefix([node.stack for node in nodes])
     while stack and not all(is_below(frame.path, stack[-1].path) for node in nodes for frame in node.stack[len(stack) :]):
         stack = stack[:-1]
@@ -246,7 +245,7 @@ def _inside(nodes: list[Node], stack: Stack) -> tuple[Node, ...]:
     ],
 )
 def bodies_to_regions(program: Program, *, grad: bool = True, fuel: Fuel = UNLIMITED) -> Program:
-    """Put the bodies of operators that set a gradient mode or autocast between markers.
+    """Replace operators that set a gradient mode or autocast by their bodies between markers.
 
     Before::
 
@@ -261,14 +260,14 @@ def bodies_to_regions(program: Program, *, grad: bool = True, fuel: Fuel = UNLIM
         exp = aten.exp.default(x)
         _set_grad_enabled_1 = torch._C._set_grad_enabled(True)
 
-    A rewrite, or a backend, then sees one sequence of operators.  The second marker sets the mode that the graph runs in, so a
-    body that callers in several modes share keeps its operators of the gradient mode; operators whose result is used as one tuple
-    stay too.
+    A rewrite, or a backend, then processes one sequence of operators.  The second marker sets the mode of the graph, so a body
+    whose callers run in several modes keeps its operators of the gradient mode; operators whose result is used as one tuple also
+    stay.
 
     Args:
         program: a program at any stage.
-        grad: the gradient mode of the caller.  Bodies restore the mode that they find, markers set this one.
-        fuel: a rewrite is one operator, bodies before their callers, in order.
+        grad: the gradient mode of the caller.  Bodies restore the mode at run time, markers set this one.
+        fuel: a rewrite is one operator; bodies before their callers, in order.
 
     Returns:
         The program with regions between markers.
@@ -287,11 +286,11 @@ def bodies_to_regions(program: Program, *, grad: bool = True, fuel: Fuel = UNLIM
             made = made.with_graphs({name: _between_markers(made, name, modes, fuel)})
         if made is program:
             return program.pruned()
-        program = made.pruned()  # a body that lost a caller may run in one mode now
+        program = made.pruned()  # a body with fewer callers may run in one mode now
 
 
 def _between_markers(program: Program, name: str, modes: Modes, fuel: Fuel) -> Graph:
-    # Each operator becomes a call of its body between two markers, and then the calls are inlined.
+    # Each operator becomes a call of its body between two markers; then the calls are inlined.
     graph, ids, called = program.graphs[name], Names(program.graphs), dict[str, Graph]()
     edit = Rewriter(graph)
     for number, (node, mode) in enumerate(zip(graph.nodes, modes.before(name), strict=False)):
@@ -315,7 +314,7 @@ def _between_markers(program: Program, name: str, modes: Modes, fuel: Fuel) -> G
 
 
 INLINED = -1
-"""The number of the calls that stand for operators for a moment."""
+"""The call number of these temporary calls."""
 
 
 def _is_plain(program: Program, graph: Graph, node: Node, mode: Mode) -> bool:

@@ -1,6 +1,6 @@
-"""``observe``: the outputs of inner modules become outputs of the program.
+"""``observe``: add the outputs of inner modules to the outputs of a program.
 
-Values of a flat program are in reach everywhere, so a tree is inlined, observed and outlined again.
+Values of a flat program are accessible everywhere, so a tree is inlined, observed and outlined again.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ CLONE = op_of(torch.ops.aten.clone.default)
 
 @frozen
 class Observed:
-    """One call that is observed."""
+    """One observed call."""
 
     name: str
     """The path of the module; with ``@1`` for its second call."""
     scope: Scope
     leaves: tuple[Arg, ...]
-    """The leaves of the result of its forward if its call signature is preserved, else the values that the program uses."""
+    """The leaves of its result if its call signature is preserved, else the values that the rest of the program uses."""
     out_spec: Any = None
-    """The structure of the leaves, if it is known."""
+    """The structure of the leaves, if known."""
 
 
 def observe(program: Program, paths: str | Sequence[str]) -> Program:
@@ -68,24 +68,24 @@ def observe(program: Program, paths: str | Sequence[str]) -> Program:
         graph ""           y = call up(x) as up;  z = call down(y) as down;  return (z, y)      # (z, {"up": y})
 
     A module that was exported with ``preserve_module_call_signature`` returns the result of its ``forward``, in its structure.
-    Any other returns the values that the rest of the program uses of it, a tuple if there are several: a trace has no more.  In a
-    program that writes, tensors are copied when the call returns; otherwise they are the tensors themselves, as a forward
-    hook gets them.  Further calls of a module are ``path@1``, ``path@2`` ..., in the order of the calls.
+    Any other module returns its values that the rest of the program uses, as a tuple if there are several: a trace does not
+    contain its result.  In a program that writes, tensors are copied when the call returns; otherwise they are shared, as in a
+    forward hook.  Further calls of a module are ``path@1``, ``path@2`` ..., in the order of the calls.
 
-    Laws: the results and writes of the program stay; the observed values are those of a forward hook in eager mode.
+    Laws: results and writes of the program do not change; the observed values are those of a forward hook in eager mode.
 
     Args:
-        program: flat, or a tree with shared bodies; before it is split.
+        program: flat, or a tree with shared bodies; not split.
         paths: globs of module paths, such as ``layers.*.mlp``.
 
     Returns:
-        The program with further outputs, flat or a tree as it was; state is read and written in place.
+        The program with further outputs, flat or a tree as before; state is read and written in place.
 
     Raises:
-        NamingError: a glob matches no called module, or none that has a value.
-        UnsupportedProgram: the program is split; a module is inside of an operator, or of a module whose call signature is
-            preserved; in a functional program, intermediate state would pass for an output of the module.
-        TypeError: ``paths`` is no glob.
+        NamingError: a glob matches no called module, or only modules without a value.
+        UnsupportedProgram: the program is split; a module is inside an operator, or inside a module with a preserved call
+            signature; or intermediate state of a functional program would pass for an output of the module.
+        TypeError: ``paths`` is not a glob or a sequence of globs.
 
     >>> import torch, purefx as px
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
@@ -97,7 +97,7 @@ def observe(program: Program, paths: str | Sequence[str]) -> Program:
     a_program(program, "observe", paths=paths)
     globs = _globs(paths)
     if part_names(program):
-        raise UnsupportedProgram("observe takes a program before it is split: join it, observe it, and split it again")
+        raise UnsupportedProgram("observe does not accept a split program: join it, observe it, and split it again")
     is_tree = any(type(node.do) is Call for _, node in program.nodes())
     if not is_tree:
         program = insert_ivals(sink_state(inplace_mutations(remove_effect_tokens(program))))
@@ -124,7 +124,7 @@ def _globs(paths: Any) -> list[str]:
 
 
 def _found(program: Program, walk: Walk, globs: Sequence[str]) -> list[Observed]:
-    # The observed calls, in the order in which they run.
+    # The observed calls, in order of execution.
     counts: Counter[str] = Counter()
     used: set[str] = set()
     found: list[Observed] = []
@@ -142,8 +142,8 @@ def _found(program: Program, walk: Walk, globs: Sequence[str]) -> list[Observed]
             for frame in stack[:-1]:
                 if frame in program.call_signatures:
                     raise UnsupportedProgram(
-                        f"observe: {name} is inside of {frame.path}, whose call signature is preserved, so it returns nothing "
-                        f"else; observe {frame.path}, or export without preserve_module_call_signature"
+                        f"observe: {name} is inside {frame.path}, whose call signature is preserved, so it returns nothing else; "
+                        f"observe {frame.path}, or export without preserve_module_call_signature"
                     )
             used.update(matching)
             found.append(Observed(name, scope, leaves, signature and signature.out_spec))
@@ -162,13 +162,13 @@ def _check_globs(program: Program, globs: Sequence[str], used: set[str], called:
     for glob in globs:
         if lost := [path for path in hidden if fnmatchcase(path, glob)]:
             raise UnsupportedProgram(
-                f"observe: {lost[0]} runs inside of {hidden[lost[0]]}, whose body returns nothing else: "
+                f"observe: {lost[0]} runs inside {hidden[lost[0]]}, whose body returns nothing else: "
                 f"observe the module around it, and name the modules one by one"
             )
         if glob not in used and any(fnmatchcase(path, glob) for path in paths):
             raise NamingError(
-                f"observe: {glob!r} is in the program, but computes no value there: nothing uses its result, it returns its "
-                "input, or the exporter kept no trace of its call; observe the module around it"
+                f"observe: {glob!r} is in the program, but has no value: its result is unused, it returns its input, "
+                "or the exporter kept no trace of its call; observe the module around it"
             )
         if glob not in used:
             raise NamingError(f"observe: no called module matches {glob!r}{did_you_mean(glob, called)}")
@@ -188,8 +188,8 @@ def _hidden(program: Program) -> Iterator[tuple[str, str]]:
 
 
 def _check_versions(program: Program, counts: Mapping[str, int]) -> None:
-    # In a program that was functional, state that a module has written and that is written again is a separate value, and would
-    # pass for an output of the module.
+    # In a program that was functional, each state between two writes is a separate value, and would pass for an output of the
+    # module that wrote it.
     if "mutations in place" not in program.facts:
         return
     main = program.main
@@ -203,17 +203,17 @@ def _check_versions(program: Program, counts: Mapping[str, int]) -> None:
                 others = "in several calls" if count > 1 else "outside of it as well"
                 raise UnsupportedProgram(
                     f"observe: {path} writes {slot}, which is written {others}, so intermediate state would pass for an output "
-                    f"of {path}: observe the program as it was before run_decompositions"
+                    f"of {path}: observe the program before run_decompositions"
                 )
 
 
 def _with_outputs(program: Program, found: Sequence[Observed]) -> Program:
-    # The program with values beside its result, in a dict by the names of the calls.
+    # The program with a dict of values by call, next to its result.
     named: dict[str, tuple[Arg, ...]] = {}
     specs: dict[str, Any] = {}
     edit = Rewriter(program.main)
-    counts = Counter(observed.name for observed in found)  # a module may be called like a call of another
-    copies = any(does.writes or does.writes_slots for effects in program_effects(program).values() for does in effects)
+    counts = Counter(observed.name for observed in found)  # a module may have the name of a call of another one
+    copies = any(effect.writes or effect.writes_slots for effects in program_effects(program).values() for effect in effects)
     for observed in found:
         leaves = _copied(program, edit, observed) if copies else observed.leaves
         if observed.out_spec is None or counts[observed.name] > 1:
@@ -240,7 +240,7 @@ def _with_outputs(program: Program, found: Sequence[Observed]) -> Program:
 
 
 def _copied(program: Program, edit: Rewriter, observed: Observed) -> tuple[Arg, ...]:
-    # Copies of tensors, made where the call returns.
+    # Copies of tensors, made when the call returns.
     main, stack, leaves = program.main, _stack_of(observed.scope), list[Arg]()
     last = max([number for number, node in enumerate(main.nodes) if node.stack[: len(stack)] == stack])
     for leaf in observed.leaves:

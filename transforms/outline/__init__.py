@@ -1,7 +1,7 @@
-"""Turn a flat program into the tree of module calls.
+"""Outline a flat program: turn it into the tree of module calls.
 
-``schedule`` makes the nodes of each call contiguous, ``extraction`` extracts the calls; ``merged`` does both in one walk
-with ``deduplicate``.
+``schedule`` makes the nodes of each call contiguous, ``extraction`` extracts the calls; ``merged`` combines this with
+``deduplicate``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Extraction: a graph whose module calls are runs of nodes becomes a tree of bodies.
+"""Extraction: turn a graph whose module calls are contiguous into a tree of bodies.
 
 Bodies of operators move with the operators.
 """
@@ -21,11 +21,11 @@ __all__ = ["Scope", "Walk"]
 
 
 class MovedBodies:
-    """The bodies of operators in the modules of one program.
+    """The bodies of operators, instantiated in the modules of one program.
 
     Args:
-        program: a program whose root names everything from the root.
-        names: hands out ids of graphs.
+        program: a program whose root has paths from the root.
+        names: makes ids of graphs.
     """
 
     def __init__(self, program: Program, names: Names) -> None:
@@ -39,11 +39,11 @@ class MovedBodies:
         self._placed = placed(program)
 
     def take(self, node: Node, path: str) -> Node:
-        """Return an operator of the root as instantiated in a module.
+        """Return an operator of the root, instantiated in a module.
 
         Args:
-            node: gives bodies to its operator.
-            path: of the module; the root is ``""``.
+            node: passes bodies to its operator.
+            path: the path of the module; ``""`` for the root.
         """
         moved = self._moved(node, path)
         while self._todo:
@@ -92,21 +92,21 @@ class Scope:
         self.around = around
         """The calls around it that stay flat in its parent."""
         self.stacks: dict[str, Stack] = {}
-        """The nodes in calls that stay flat in it, each with those."""
+        """The calls around each node that stay flat in it."""
         self.path = "" if frame is None else frame.path
-        """Of its module, from the root."""
+        """The path of its module, from the root."""
         self.number = 0 if frame is None else frame.call
-        """Which call of its module it is."""
+        """The number of the call."""
         self.level: int = 0 if parent is None else parent.level + 1
         self.entries: list[Node | Scope] = []
         self.entered: set[Frame] = set()
-        """The calls inside it that were begun."""
+        """The calls inside it that were entered."""
         self.inputs: dict[str, None] = {}
         """Its inputs, by first use: equal layers must be equal bodies."""
         self.received: set[str] = set()
         """Values that a call inside it returned."""
         self.outputs: dict[str, None] = {}
-        """Its outputs; in the order of their nodes once the walk is finished."""
+        """Its outputs; after the walk in the order of the graph."""
         self.calls: tuple[Node, ...] = ()
         """The nodes of its parent that call it."""
         self._inside: Relocation | None = None
@@ -119,7 +119,7 @@ class Scope:
         return self._inside
 
     def nodes(self) -> tuple[Node, ...]:
-        """Return the nodes of its body, the calls inside it where they were begun."""
+        """Return the nodes of its body; calls inside it are where they were entered."""
         found: list[Node] = []
         for entry in self.entries:
             if isinstance(entry, Scope):
@@ -134,11 +134,11 @@ class Scope:
 
 
 class Walk:
-    """Puts the nodes of a root into the calls that their stacks name, and finds what each call takes and gives back.
+    """Puts the nodes of a root into the calls of their stacks, and finds the arguments and results of each call.
 
     Args:
-        program: gives everything but the nodes of the root.
-        nodes: the nodes of the root, in the order that they shall have.
+        program: the source of everything except the nodes of the root.
+        nodes: the nodes of the root, in the new order.
         flat: the calls that stay flat.
     """
 
@@ -149,20 +149,20 @@ class Walk:
         self.scopes: list[Scope] = [self.root]
         """Each before those inside it, in calling order."""
         self.returned = False
-        """Whether a call was entered a second time: then it is not one run of nodes, and the walk ended there."""
+        """Whether a call was entered twice: then it is not contiguous, and the walk was stopped."""
         self.ids = Names(program.graphs)
         self.bodies = MovedBodies(program, self.ids) if len(program.order) > 1 else None
-        """Bodies of operators, where there are any."""
+        """The bodies of operators, if any."""
         self.values: dict[str, Node | Input] = {formal.name: formal for formal in program.main.inputs}
         """All values of the root, in order."""
         self._current = self.root
         self._stack: Stack = ()
         self._calls: Stack = ()
-        """Those of the stack that get bodies."""
+        """The calls of the stack that get bodies."""
         self._rest: Stack = ()
         """The calls around the nodes that stay flat in the current call."""
         self._homes: dict[str, Scope] = dict.fromkeys(self.values, self.root)
-        """The scope that makes each value."""
+        """The scope that computes each value."""
         self._take(nodes)
         if not self.returned:
             self._finish()
@@ -215,7 +215,7 @@ class Walk:
         self._stack, self._calls, self._rest = stack, calls, around[-1]
 
     def _split(self, stack: Stack) -> tuple[Stack, list[Stack]]:
-        # The calls that get bodies, and those that stay flat before each of them and after the last.
+        # The calls that get bodies, and the flat calls before each of them and after the last.
         calls: list[Frame] = []
         around: list[Stack] = [()]
         for frame in stack:
@@ -227,8 +227,8 @@ class Walk:
         return tuple(calls), around
 
     def _bring(self, name: str, home: Scope, user: Scope) -> None:
-        # Up from the user, every scope takes the value as an input, until one has it or holds the scope that makes it;
-        # down from there to the maker, every scope gives it back.
+        # From the user upwards, every scope gets the value as an input, until one has it or contains the scope that computes it.
+        # From there down to the maker, every scope returns it.
         scope = user
         while scope is not home and name not in scope.inputs and name not in scope.received:
             if _holds(scope, home):
@@ -246,7 +246,7 @@ class Walk:
             maker.received.add(name)
 
     def program(self) -> Program:
-        """Return the program with a body for every call, itself if there are none: all scopes are frozen, innermost first."""
+        """Return the program with a body for every call, innermost first; the same object without calls."""
         source = self.source
         if len(self.scopes) == 1:
             return source
@@ -262,12 +262,12 @@ class Walk:
         return source.evolve(graphs=pmap({source.root: self.main(), **kept, **graphs}))
 
     def main(self) -> Graph:
-        """Return the root, the calls inside which have their nodes."""
+        """Return the root; the nodes of its calls must exist."""
         source = self.source.main
         return Graph(source.inputs, self.root.nodes(), source.output)
 
     def body(self, scope: Scope) -> Graph:
-        """Return the body of a call, the calls inside which have their nodes."""
+        """Return the body of a call; the nodes of the calls inside it must exist."""
         outputs = [Ref(name) for name in scope.outputs]
         inputs = [Input(name, handed_on(self.values[name].meta)) for name in scope.inputs]
         return Graph(tuple(inputs), scope.nodes(), outputs[0] if len(outputs) == 1 else tuple(outputs))
@@ -277,9 +277,9 @@ class Walk:
 
         Args:
             scope: the call.
-            number: which call of its module it is.
+            number: the number of the call.
             graph: the body.
-            names: hands out the name of several results together.
+            names: makes the name of the tuple if there are several results.
         """
         frame, parent = scope.frame, scope.parent
         assert frame is not None and parent is not None

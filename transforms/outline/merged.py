@@ -1,9 +1,9 @@
-"""``outline`` and ``deduplicate`` in one walk: calls are interned before bodies are made, and one body is made for each class.
+"""``outline`` and ``deduplicate`` in one walk: calls are interned before bodies are built, and each class gets one body.
 
-A call is written as the tokens of the body that it would have (``deduplicate.py`` says of what), from the scopes of the walk; the
-first of equal ones becomes a body, and the others only say what is true of all.  What comes out is what the two transformations
-give one after the other, trail included.  A module call that stands in several others, and bodies
-of operators for which it matters where they stand, are left to those two.
+Each call is written as the tokens of its future body (see ``deduplicate.py``), from the scopes of the walk.  The first of equal
+calls becomes a body; the others only restrict its metadata and names.  The result, including the trail, equals that of the two
+transformations in sequence.  Programs with a module call in several others, or with bodies of operators that depend on their
+module path, are left to those two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["outlined_and_deduplicated"]
 
 
 def outlined_and_deduplicated(program: Program) -> Program:
-    """Return what ``deduplicate(outline(program))`` is.
+    """Return ``deduplicate(outline(program))``.
 
     Args:
         program: a program whose root graph carries module stacks.
@@ -60,7 +60,7 @@ class _Merging:
     """The intern table of a walk: classes of equal calls and of equal bodies of operators.
 
     Args:
-        walk: one in which no body reads state or calls a module.
+        walk: a walk in which no body of an operator reads state or calls a module.
     """
 
     def __init__(self, walk: Walk) -> None:
@@ -82,12 +82,12 @@ class _Merging:
             called = scope.path, number
             self.same[called] = min(self.same.get(called, scope.number), scope.number)
         self.members: dict[int, dict[Scope | str, list[str]]] = {}
-        """The members of each class, in calling order, each with the paths of its modules."""
+        """The members of each class, in calling order, with the paths of their modules."""
         for one, path in self._calling_order():
             self.members.setdefault(self.classes[one], {}).setdefault(one, []).append(path)
 
     def _calling_order(self) -> Iterator[tuple[Scope | str, str]]:
-        # The calls and the bodies of operators, each with the path that it stands at.
+        # The calls and the bodies of operators, each with the path of its module.
         if self.walk.bodies is None:
             yield from [(scope, scope.path) for scope in self.walk.scopes[1:]]
             return
@@ -109,7 +109,7 @@ class _Merging:
             todo += [(each, each.path if isinstance(each, Scope) else path) for each in reversed(inner)]
 
     def _tokens(self, scope: Scope, inner: Mapping[str, Hashable]) -> list[Hashable]:
-        # As `graph_tokens` writes the body.
+        # The tokens that `graph_tokens` would write for the body.
         positions = {name: number for number, name in enumerate(scope.inputs)}
         tokens: list[Hashable] = [len(positions)]
         add = tokens.append
@@ -120,8 +120,8 @@ class _Merging:
             do = entry.do
             if type(do) is Op:
                 add(do.name)
-                if do.effects is not PURE and (said := do.effects.token):
-                    add(said)
+                if do.effects is not PURE and (token := do.effects.token):
+                    add(token)
             else:
                 assert type(do) is Get
                 add("get")
@@ -140,7 +140,7 @@ class _Merging:
         tokens += ("call", relative(scope.path, outer), self.same[scope.path, number], number)
         tokens.extend([positions.get(name, -1) for name in scope.inputs])
         if len(scope.outputs) != 1:
-            positions[f"; {len(positions)}"] = len(positions)  # all of them together, which only what takes them apart uses
+            positions[f"; {len(positions)}"] = len(positions)  # the tuple, which only its projections use
         for name in scope.outputs:
             positions[name] = len(positions)
         tokens += (len(scope.outputs), ";")
@@ -166,14 +166,14 @@ class _Merging:
         return {name: _with_bodies(graph, bodies) for name, graph in graphs.items()} if bodies else graphs
 
     def _made(self, ids: Mapping[Hashable, str]) -> dict[int, Graph]:
-        # The body of the first of each class, with calls of the bodies that stay.
+        # The body of the first member of each class, with calls of the kept bodies.
         made = {self.classes[one]: self.source.graphs[one] for one in self.classes if isinstance(one, str) and self._stays(one)}
         fresh = Names(self.walk.values)
         for scope in reversed(self.walk.scopes[1:]):
             number = self.classes[scope]
             if self._stays(scope):
                 made[number] = self.walk.body(scope)
-            # What becomes no body needs no calls, but names of several results, which are handed out to all calls in turn.
+            # Calls in dropped bodies need no nodes, but their tuples need names, which are made for all calls in order.
             parent = scope.parent
             assert parent is not None
             if parent is self.walk.root or self._stays(parent) or len(scope.outputs) != 1:
@@ -210,7 +210,7 @@ def _with_bodies(graph: Graph, bodies: Mapping[str, str]) -> Graph:
 
 
 def _innermost_first(scopes: Sequence[Scope]) -> list[Scope]:
-    # Of two that nest equally deep none is in the other, so they come in calling order.
+    # Of two equally high ones, neither contains the other, so they stay in calling order.
     heights: dict[Scope, int] = {}
     for scope in reversed(scopes):
         mine = heights.setdefault(scope, 0)

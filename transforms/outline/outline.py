@@ -1,9 +1,9 @@
-"""``outline``: the flat program becomes the tree of module calls, or only as many calls as the fuel allows.
+"""``outline``: turn the flat program into the tree of module calls, or only as many calls as the fuel allows.
 
 Nodes are scheduled first, as far as the dependency relation allows, then extracted (``extraction.py``).  At each level of the
-hierarchy each call is contracted to one item.  Calls in a dependency cycle are dissolved: their nodes and the calls inside them
-become items of the caller; a call with a preserved signature never is.  The items are sorted topologically, earliest node first,
-which changes the given order as little as possible.
+hierarchy, each call is contracted to one item.  Calls in a dependency cycle are dissolved: their nodes and inner calls become
+items of the caller; a call with a preserved signature is never dissolved.  The items are sorted topologically, earliest node
+first, which preserves the given order as far as possible.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Edges = dict[Item, dict[Item, None]]
 
 
 def gather(program: Program, flat: Collection[Frame]) -> tuple[list[Node], list[Frame]]:
-    """Return the nodes of the root graph with every module call in one run, and the calls that cannot be one run.
+    """Return the nodes of the root with every module call contiguous, and the calls that cannot be contiguous.
 
     Args:
-        program: its root carries module stacks.
+        program: its root has module stacks.
         flat: calls that are not gathered.
 
     Raises:
-        UnsupportedProgram: calls with preserved signatures cannot be one run.
+        UnsupportedProgram: a call with a preserved signature cannot be contiguous.
     """
     nodes = list(program.main.nodes)
     stacks = [tuple([frame for frame in node.stack if frame not in flat]) if flat else node.stack for node in nodes]
@@ -87,7 +87,7 @@ def _item(number: int, depth: int, stacks: Sequence[Stack]) -> Item:
 
 
 def _torn(edges: Edges, whole: Collection[Frame]) -> dict[Frame, None]:
-    # The calls of one circle of dependencies, without those that must stay whole.
+    # The calls in one dependency cycle, without those that must stay whole.
     calls = sorted([item for item in _circle(edges) if isinstance(item, Frame)], key=lambda frame: (frame.path, frame.call))
     torn = dict.fromkeys([call for call in calls if call not in whole])
     if calls and not torn:
@@ -130,7 +130,7 @@ def _sorted_by_item(run: list[int], items: dict[int, Item], edges: Edges) -> lis
 
 
 def _circle(edges: Edges) -> set[Item]:
-    # The items of one circle, with all that depend on it and that it depends on; none if there is no circle.
+    # The items of one cycle, with all that depend on it and that it depends on; empty without a cycle.
     try:
         TopologicalSorter(edges).prepare()
     except CycleError as error:
@@ -154,7 +154,7 @@ def _reached(start: Item, edges: Edges) -> set[Item]:
 
 
 def _not_allowed(program: Program, fuel: Fuel, flat: Collection[Frame]) -> Collection[Frame]:
-    # The calls that stay flat because the fuel is not enough; they are cut out in the order of their last nodes.
+    # The calls that stay flat because the fuel does not suffice; they are extracted in the order of their last nodes.
     ends: dict[Frame, tuple[int, int]] = {}
     for number, node in enumerate(program.main.nodes if fuel.limited else ()):
         ends.update({frame: (number, -depth) for depth, frame in enumerate(node.stack) if frame not in flat})
@@ -188,11 +188,11 @@ def outline(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         graph "mlp.up"     linear = aten.linear.default(x, p_weight)
 
     Args:
-        program: a program whose root graph carries module stacks.
-        fuel: a rewrite is one call that is cut out, in the order in which they end, inner ones first; the others stay flat.
+        program: a program whose root has module stacks.
+        fuel: a rewrite is one extracted call, in the order in which they end, inner ones first; the others stay flat.
 
     Returns:
-        The program with one body for each module call.  A call whose nodes cannot be gathered, because others need its results
+        The program with one body for each module call.  A call that cannot be contiguous, because other nodes need its results
         and it needs theirs, stays flat in its caller; ``FlatCallWarning`` names it.
 
     Raises:
@@ -212,19 +212,19 @@ def outline(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
 
 def walked(program: Program) -> Walk:
-    """Return the walk over the root of a program whose calls are one run of nodes each; they are gathered if they are not.
+    """Return the walk over the root of a program, after gathering its calls if they are not contiguous.
 
     Args:
-        program: its root carries module stacks.
+        program: its root has module stacks.
 
     Raises:
-        UnsupportedProgram: a call with a preserved signature cannot be gathered.
+        UnsupportedProgram: a call with a preserved signature cannot be contiguous.
     """
     walk = _walked(program, ())
     if flat := walk.flat:
-        said = f"the call{'s'[: len(flat) > 1]} {', '.join(map(str, flat))} stay{'s'[: len(flat) == 1]}"
+        message = f"the call{'s'[: len(flat) > 1]} {', '.join(map(str, flat))} stay{'s'[: len(flat) == 1]}"
         warnings.warn(
-            escaped(f"{said} flat in the caller, because other nodes must run in between"),
+            escaped(f"{message} flat in the caller, because other nodes must run in between"),
             FlatCallWarning,
             stacklevel=2,
         )
@@ -235,5 +235,5 @@ def _walked(program: Program, flat: Collection[Frame]) -> Walk:
     walk = Walk(program, program.main.nodes, flat)
     if walk.returned:
         walk = Walk(program, *gather(program, flat))
-        assert not walk.returned, "gathering leaves every call in one run"
+        assert not walk.returned, "gathering makes every call contiguous"
     return walk

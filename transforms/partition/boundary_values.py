@@ -1,4 +1,4 @@
-"""``relay_skips`` and ``move_non_tensor_nodes``: boundary values between parts are relayed, or recomputed."""
+"""``relay_skips`` and ``move_non_tensor_nodes``: relay or recompute the boundary values between parts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["move_non_tensor_nodes", "relay_skips"]
     ],
 )
 def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Relay values that skip parts through the parts between, so that each part uses only results of the one before it.
+    """Relay values that skip parts, so that each part uses only results of the previous one.
 
     Before::
 
@@ -50,18 +50,18 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         graph ""        a, x_1 = call @stage0(x);  b, x_2 = call @stage1(a, x_1);  c = call @stage2(b, x_2)
         graph "stage1"  (a, x) { b = aten.relu.default(a);  return (b, x) }
 
-    The first part takes the user inputs; user outputs are relayed to the last part. Values of any kind are relayed, numbers
-    too, though ``torch.distributed.pipelining`` carries tensors only: ``move_non_tensor_nodes`` goes before it.
+    The first part takes the user inputs; user outputs are relayed to the last part. Values of any kind are relayed, including
+    numbers, but ``torch.distributed.pipelining`` supports only tensors: run ``move_non_tensor_nodes`` first.
 
     Args:
         program: a split program, see ``split_by_tags``.
-        fuel: a rewrite is one value that is relayed, in the order in which they are made, inputs first.
+        fuel: a rewrite is one relayed value, in the order of the graph, inputs first.
 
     Returns:
         The program in which no value skips a part.
 
     Raises:
-        UnsupportedProgram: the root of the program does something itself, so it is not split.
+        UnsupportedProgram: the program is not split: its root has operators.
 
     >>> import purefx as px
     >>> uses = (("a", "x"), ("b", "a"), ("c", "bx"))
@@ -88,16 +88,16 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         first = {name: Ref(now.get(chain.value(name), chain.value(name))) for name in part.node.refs()}
         body, args = program.graphs[part.graph], list(replace_refs(part.node.args, first))
         inputs, inner = list(body.inputs), body.names()
-        given = {output: name for output, name in zip(part.outputs, part.given, strict=True) if name is not None}
+        results = {output: name for output, name in zip(part.outputs, part.given, strict=True) if name is not None}
         for value in values:
             arg = Ref(now.get(value, value))
             if arg not in args:
                 inputs.append(Input(inner.fresh(value), value_only(metas[value])))
                 args.append(arg)
             relayed = Ref(inputs[args.index(arg)].name)
-            now[value] = given[relayed] = given.get(relayed) or names.fresh(value)
+            now[value] = results[relayed] = results.get(relayed) or names.fresh(value)
             metas[now[value]] = metas[value]
-        outputs = tuple(given)
+        outputs = tuple(results)
         made = Graph(tuple(inputs), body.nodes, outputs[0] if len(outputs) == 1 else outputs)
         graph = part.graph
         if made != body:
@@ -106,7 +106,7 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
                 graph = ids.fresh(graph)
             graphs[graph] = made
         call = part.node.calling(lambda _, graph=graph: graph).evolve(args=tuple(args))
-        nodes += _with_results(call, part, tuple(given.values()), names, metas)
+        nodes += _with_results(call, part, tuple(results.values()), names, metas)
     last = {name: Ref(now.get(chain.value(name), chain.value(name))) for name in program.main.output_refs()}
     returned = dict(_returned(program, chain))
     output = [
@@ -120,20 +120,22 @@ def _first_name(arg: Arg, chain: Chain) -> Arg:
     return Ref(chain.value(arg.name)) if type(arg) is Ref else arg
 
 
-def _with_results(call: Node, part: PartCall, given: tuple[str, ...], names: Names, metas: Mapping[str, Meta]) -> list[Node]:
+def _with_results(call: Node, part: PartCall, results: tuple[str, ...], names: Names, metas: Mapping[str, Meta]) -> list[Node]:
     # The call of a part, and the projections of its results if there are several.
-    if len(given) == 1:
-        return [call.evolve(name=given[0], meta=value_only(metas[given[0]]))]
+    if len(results) == 1:
+        return [call.evolve(name=results[0], meta=value_only(metas[results[0]]))]
     name = names.fresh(word_of(part.path)) if call.name in part.given else call.name
-    meta = MappingProxyType({"val": tuple([metas[result].get("val") for result in given])})
-    taken = [Node(result, GETITEM, (Ref(name), index), (), (), value_only(metas[result])) for index, result in enumerate(given)]
-    return [call.evolve(name=name, meta=meta), *taken]
+    meta = MappingProxyType({"val": tuple([metas[result].get("val") for result in results])})
+    projections = [
+        Node(result, GETITEM, (Ref(name), index), (), (), value_only(metas[result])) for index, result in enumerate(results)
+    ]
+    return [call.evolve(name=name, meta=meta), *projections]
 
 
 def _through(program: Program, chain: Chain, fuel: Fuel) -> list[list[str]]:
-    # The values that each part must relay, in the order in which they are computed.
+    # The values that each part must relay, in the order of the graph.
     needed: dict[str, int] = {}
-    """The last part that uses a value, by its first name; what the caller gets is used behind the last."""
+    """The last part that uses a value, by its original name; the outputs of the program are used after the last part."""
     for number, part in enumerate(chain.parts):
         for name in part.node.refs():
             needed[chain.value(name)] = number
@@ -149,17 +151,17 @@ def _through(program: Program, chain: Chain, fuel: Fuel) -> list[list[str]]:
 
 
 def _made_by(value: str, makers: Mapping[str, tuple[int, int]]) -> int:
-    # An input comes from before the first part, which is given all of them.
+    # Inputs are available before the first part, which takes all of them.
     return makers[value][0] if value in makers else -1
 
 
 def _returned(program: Program, chain: Chain) -> list[tuple[int, str]]:
-    # What the caller gets; new contents of buffers and inputs are written back where they are made.
+    # The user outputs; new contents of buffers and inputs are written back where they are computed.
     specs = program.signature.outputs
     outputs: tuple[Arg, ...] = program.main.output
-    given = [type(spec) in GIVEN for spec in specs] if len(specs) == len(outputs) else [True] * len(outputs)
-    pairs = zip(enumerate(outputs), given, strict=True)
-    return [(at, chain.value(arg.name)) for (at, arg), is_given in pairs if is_given and type(arg) is Ref]
+    selected = [type(spec) in GIVEN for spec in specs] if len(specs) == len(outputs) else [True] * len(outputs)
+    pairs = zip(enumerate(outputs), selected, strict=True)
+    return [(at, chain.value(arg.name)) for (at, arg), is_selected in pairs if is_selected and type(arg) is Ref]
 
 
 @transformation(
@@ -171,7 +173,7 @@ def _returned(program: Program, chain: Chain) -> list[tuple[int, str]]:
     ],
 )
 def move_non_tensor_nodes(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Compute sizes, shapes and other numbers in the part that uses them, so that tensors cross and numbers do not.
+    """Compute sizes, shapes and other numbers in the part that uses them, so that only tensors cross part boundaries.
 
     Before::
 
@@ -183,18 +185,18 @@ def move_non_tensor_nodes(program: Program, *, fuel: Fuel = UNLIMITED) -> Progra
         graph ""        a = call @stage0(x);  b = call @stage1(a, x)
         graph "stage1"  (a, x) { n = aten.sym_size.int(x, 0);  ... }
 
-    A number that several parts use is computed in each. It stays where it is when an operator of its tree has effects, runs in
-    a region, or reads memory that is written later. A number that the user passes stays an input.
+    A number that several parts use is computed in each. It stays if an operator that it depends on has effects, is in a region,
+    or reads memory that is written later. A number that is a user input stays an input.
 
     Args:
         program: a split program, see ``split_by_tags``.
-        fuel: a rewrite is one number that no longer crosses, those of the last part first.
+        fuel: a rewrite is one number that no longer crosses a boundary, those of the last part first.
 
     Returns:
-        The program in which the rest crosses; the order of what has effects is the same.
+        The program with the remaining boundary values; the order of effects is the same.
 
     Raises:
-        UnsupportedProgram: the root of the program does something itself, so it is not split.
+        UnsupportedProgram: the program is not split: its root has operators.
 
     >>> import torch, purefx as px
     >>> from purefx.ir.operators import op_of
@@ -216,13 +218,13 @@ def move_non_tensor_nodes(program: Program, *, fuel: Fuel = UNLIMITED) -> Progra
         return program
     flat = flat.with_main(flat.main.with_nodes([node for body in bodies for node in body]))
     placing = Placing(tuple(home), tuple([number for number, body in enumerate(bodies) for _ in body]))
-    made = cut(flat, placing, taken=[node.name for node in program.main.nodes])
+    made = cut(flat, placing, reserved=[node.name for node in program.main.nodes])
     made = outlined_inside(made) if is_outlined(program) else made
     return with_bodies_of(program, made.evolve(facts=program.facts))
 
 
 def _with_copies(whole: Program, flat: Graph, of: list[int], paths: list[str], fuel: Fuel) -> list[list[Node]] | None:
-    # The nodes of each part, behind copies of numbers that earlier parts computed; None if none is copied.
+    # The nodes of each part, after copies of numbers that earlier parts computed; None if none is copied.
     home, barred = _movable(whole, of)
     names, used = flat.names(), set(flat.output_refs())
     bodies: list[list[Node]] = [[] for _ in paths]
@@ -236,7 +238,7 @@ def _with_copies(whole: Program, flat: Graph, of: list[int], paths: list[str], f
         for node in flat.nodes:
             if node.name in copied and home.get(node.name, part) < part:
                 instead[node.name] = Ref(names.fresh(node.name))
-                copy = node.using(instead)  # its module does not run here
+                copy = node.using(instead)  # without a stack: its module does not run here
                 bodies[part].append(Node(instead[node.name].name, copy.do, copy.args, copy.kwargs, (), copy.meta))
         bodies[part] += [node.using(instead) for node in kept]
         used.update(name for node in bodies[part] for name in node.refs())
@@ -245,7 +247,7 @@ def _with_copies(whole: Program, flat: Graph, of: list[int], paths: list[str], f
 
 
 def _still_needed(nodes: list[Node], used: set[str], home: Mapping[str, int]) -> list[Node]:
-    # Numbers without users here are dropped, because other parts compute them now.
+    # Numbers without users are dropped, because other parts compute them now.
     needed, kept = set(used), list[Node]()
     for node in reversed(nodes):
         if node.name in needed or node.name not in home:
@@ -255,22 +257,22 @@ def _still_needed(nodes: list[Node], used: set[str], home: Mapping[str, int]) ->
 
 
 def _movable(whole: Program, of: list[int]) -> tuple[dict[str, int], set[int]]:
-    # The part of each number that any later part could compute as well, and the parts that begin inside of a region, in which
-    # nothing is computed that was computed outside: a vmap makes other sizes of it.
+    # The part of each number that later parts could compute, too, and the parts that begin inside a region: there, nothing from
+    # outside is recomputed, because sizes under vmap differ.
     graph = whole.main
     numbers, done = numbers_in(graph), node_effects(whole, graph)
     memory = storages(whole, graph, done)
-    depths = [0, *accumulate(opens - closes for closes, opens in [does.scope for does in done])]
+    depths = [0, *accumulate(opens - closes for closes, opens in [effect.scope for effect in done])]
     written: set[object] = set()
     free: set[str] = set()
-    for node, does, depth in list(zip(graph.nodes, done, depths[1:], strict=True))[::-1]:
-        if does.writes_slots:
+    for node, effect, depth in list(zip(graph.nodes, done, depths[1:], strict=True))[::-1]:
+        if effect.writes_slots:
             break
         read = [memory.find(name) for name in node.refs() if name not in numbers]
-        is_pure_number = node.name in numbers and type(node.do) is Op and does == NOTHING
+        is_pure_number = node.name in numbers and type(node.do) is Op and effect == NOTHING
         if is_pure_number and depth == 0 and written.isdisjoint(read):
             free.add(node.name)
-        written.update(memory.find(name) for name in does.writes)
+        written.update(memory.find(name) for name in effect.writes)
     home: dict[str, int] = {}
     formals = {formal.name for formal in graph.inputs}
     for node, part in zip(graph.nodes, of, strict=True):

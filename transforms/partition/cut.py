@@ -1,4 +1,4 @@
-"""Cutting a flat program into parts, and ``join``, the inverse.
+"""Cut a flat program into parts; and ``join``, the inverse.
 
 Nodes in module calls inside a part become calls of bodies.
 """
@@ -45,13 +45,13 @@ Where = dict[str, dict[int, None]]
 
 
 def below_parts(flat: Program, split: Program, names: tuple[str, ...], bodies: tuple[str, ...]) -> Program:
-    """Return a split program with all names of its tables below the parts.
+    """Return a split program whose state, modules and call signatures are below the parts.
 
     Args:
-        flat: the program before it was cut; its tables are those of the split one.
+        flat: the program before the split, with the original state, modules and call signatures.
         split: the program with bodies for parts.
-        names: of the parts.
-        bodies: the graph of each part.
+        names: the names of the parts.
+        bodies: the id of the body of each part.
     """
     where = _Where(flat, [split.graphs[body].nodes for body in bodies])
     slots: dict[str, Slot] = {}
@@ -77,7 +77,7 @@ def below_parts(flat: Program, split: Program, names: tuple[str, ...], bodies: t
 
 
 class _Where:
-    """Finds the parts of modules, module calls and slots; plain dicts inside."""
+    """Finds the parts of modules, module calls and slots; the dicts are ordered sets."""
 
     def __init__(self, flat: Program, bodies: list[tuple[Node, ...]]) -> None:
         self.flat = flat
@@ -85,13 +85,13 @@ class _Where:
         self.calls: dict[Frame, dict[int, None]] = {}
         self.slots: Where = {name: {} for name in flat.state.order}
         for part, nodes in enumerate(bodies):
-            self._look(part, nodes)
+            self._record(part, nodes)
         self._place_unread()
         for module in flat.modules:
             if module.path and module.path not in self.modules:
                 self._reach(module.path, self._around(module.path))
 
-    def _look(self, part: int, nodes: tuple[Node, ...]) -> None:
+    def _record(self, part: int, nodes: tuple[Node, ...]) -> None:
         seen: set[int] = set()
         for node in nodes:
             do = node.do
@@ -116,7 +116,7 @@ class _Where:
             path = path.rpartition(".")[0]
 
     def _place_unread(self) -> None:
-        # Another name of a tensor that a part reads belongs to that part; the rest goes with its module.
+        # Another name of a tensor that a part reads belongs to that part; other unread state belongs to the part of its module.
         state = self.flat.state
         for name, slot in state.pairs:
             if not self.slots[name]:
@@ -127,18 +127,18 @@ class _Where:
                 self._reach(path, part)
 
     def _around(self, path: str) -> int:
-        # The first part of a module, or of the nearest one around it that has one.
+        # The first part of a module, or of the nearest enclosing module that has one.
         while path and path not in self.modules:
             path = path.rpartition(".")[0]
         return min(self.modules.get(path, {0: None}))
 
 
 def read_below(flat: Program, node: Node) -> frozenset[str]:
-    """Return the state that the bodies of an operator read, including bodies of operators in them.
+    """Return the state that the bodies of an operator read, directly or through others.
 
     Args:
         flat: a flat program.
-        node: of its root.
+        node: a node of its root.
 
     >>> from purefx.ir import Graph
     >>> read_below(Program.of({"": Graph((), ())}), Node("y", Op("toy.rand")))
@@ -157,13 +157,13 @@ def read_below(flat: Program, node: Node) -> frozenset[str]:
 
 
 def without_parts(program: Program) -> Program:
-    """Return a program with the names of its tables as they were before it was split.
+    """Return a program with the original names of state, modules and call signatures.
 
     Args:
-        program: a split program; its graphs stay.
+        program: a split program; its graphs are not changed.
 
     Raises:
-        UnsupportedProgram: state that was one tensor is another one in some part now.
+        UnsupportedProgram: state that was one tensor is another tensor in some part now.
     """
     names = frozenset(part_names(program))
     slots: dict[str, Slot] = {}
@@ -194,7 +194,7 @@ def outlined_inside(program: Program) -> Program:
     """Return a split program with its parts outlined.
 
     Args:
-        program: a split program whose parts are flat inside.
+        program: a split program with flat parts.
     """
     made = outline(inline(program))
     graphs = {name: made.graphs[name] for name in made.order}
@@ -204,7 +204,7 @@ def outlined_inside(program: Program) -> Program:
     nodes: list[Node] = []
     for part in parts(program):
         chunk = chunks.get(part.name)
-        if chunk is None:  # it does nothing, so inlining left nothing of it
+        if chunk is None:  # the part had no nodes
             graph = ids.fresh(part.graph)
             graphs[graph] = program.graphs[part.graph]
             chunk = [evolve(part.node, name=names.fresh(part.node.name), do=Call(Frame(part.name), graph))]
@@ -218,10 +218,10 @@ def outlined_inside(program: Program) -> Program:
 
 
 def with_bodies_of(before: Program, after: Program) -> Program:
-    """Return a program in which the bodies that came out as they were are the objects that they were.
+    """Return a program in which unchanged bodies are the objects of an earlier program.
 
     Args:
-        before: what it was made of.
+        before: the earlier program.
         after: the program.
 
     >>> from purefx.ir import Graph
@@ -233,7 +233,7 @@ def with_bodies_of(before: Program, after: Program) -> Program:
 
 
 def _chunks(graph: Graph) -> dict[str, list[Node]]:
-    # The call of each part with the projections of its results.
+    # The call of each part, with the projections of its results.
     chunks: dict[str, list[Node]] = {}
     chunk: list[Node] = []
     for node in graph.nodes:
@@ -244,7 +244,7 @@ def _chunks(graph: Graph) -> dict[str, list[Node]]:
 
 
 def _in_order(node: Node, graphs: dict[str, Graph], rank: dict[str, int]) -> Node:
-    # Inputs in the order of the root: outlining has them by first use, so that equal layers are equal bodies.
+    # Inputs in the order of the root: outlining orders them by first use, so that equal layers are equal bodies.
     assert type(node.do) is Call
     body = graphs[node.do.graph]
     order = sorted(range(len(node.args)), key=lambda index: rank[node.args[index].name])
@@ -261,31 +261,31 @@ class _Body:
     outputs: dict[str, None] = field(factory=dict)
 
 
-def cut(program: Program, placing: Placing, *, taken: Iterable[str] = ()) -> Program:
-    """Return the program with a body for each part; state, modules and signature still have the original names.
+def cut(program: Program, placing: Placing, *, reserved: Iterable[str] = ()) -> Program:
+    """Return the program with a body for each part; state, modules and signature keep the original names.
 
     Args:
         program: a flat program.
-        placing: a part for each node, such that no node is in an earlier part than one that it depends on.
-        taken: names of values that the program had, which no other value gets.
+        placing: the part of each node; no node is in an earlier part than its dependencies.
+        reserved: names that no new value may get.
     """
-    work = _Cutting(program, placing, taken)
+    work = _Cutting(program, placing, reserved)
     work.take()
     return work.program()
 
 
 class _Cutting:
-    def __init__(self, program: Program, placing: Placing, taken: Iterable[str]) -> None:
+    def __init__(self, program: Program, placing: Placing, reserved: Iterable[str]) -> None:
         self.source = program
         self.graph = program.main
         self.placing = placing
         self.bodies = [_Body() for _ in placing.names]
-        self.names = Names([*taken, *(value.name for value in (*self.graph.inputs, *self.graph.nodes))])
+        self.names = Names([*reserved, *(value.name for value in (*self.graph.inputs, *self.graph.nodes))])
         self.home: dict[str, int] = dict.fromkeys([formal.name for formal in self.graph.inputs], -1)
         """The part that computes each value, -1 for the inputs of the root, in order."""
 
     def take(self) -> None:
-        """Put each node into its part, part by part; the result does not depend on the order of the nodes."""
+        """Put each node into its part, part by part; the result is independent of the order of the nodes."""
         first = self._first_readers()
         members: list[list[int]] = [[] for _ in self.bodies]
         for number, (node, part) in enumerate(zip(self.graph.nodes, self.placing.of, strict=True)):
@@ -318,7 +318,7 @@ class _Cutting:
             self.bodies[self.home[name]].outputs[name] = None
 
     def _first_readers(self) -> dict[str, int]:
-        # The first part that uses a read has it under its name; what the root returns comes from there.
+        # A read keeps its name in the first part that uses it, which also returns it for the root.
         nodes, users = self.graph.nodes, self.graph.users
         part_of = dict(zip([node.name for node in nodes], self.placing.of, strict=True))
         reads = [name for name, part in part_of.items() if part == READ]
@@ -345,7 +345,7 @@ class _Cutting:
 
 
 OF_CALLS = frozenset({"stacks", "scopes", "call-labels", "boundaries"})
-"""Rules that a program breaks in which two calls have one number."""
+"""The invariants that a program with two calls of one number violates."""
 
 
 @transformation(
@@ -372,12 +372,12 @@ def join(program: Program) -> Program:
         program: a program at any stage.
 
     Returns:
-        The program with its original names of state and modules, outlined if the parts were outlined inside, flat
-        otherwise; the program itself if it has no parts.
+        The program with its original names of state and modules: outlined if the parts were outlined, flat otherwise; the
+        program itself if it has no parts.
 
     Raises:
-        UnsupportedProgram: state that was one tensor in several parts is another one in some of them now; or calls of a
-            module that several parts call were numbered anew, as ``deduplicate`` does, and are not told apart any more.
+        UnsupportedProgram: state that was one tensor in several parts is another tensor in some of them now; or calls of a module
+            that several parts call were renumbered, as by ``deduplicate``, and can no longer be distinguished.
 
     >>> import purefx as px
     >>> node = px.Node("y", px.Op("toy.neg"), (px.Ref("x"),))
@@ -392,7 +392,7 @@ def join(program: Program) -> Program:
 
 
 def joined_flat(program: Program) -> tuple[Program, bool]:
-    """Return a program without parts, calls and second reads, and whether it was outlined before, parts apart.
+    """Return a program without parts, calls and repeated reads, and whether it was outlined, apart from the parts.
 
     Args:
         program: split or not.
@@ -406,35 +406,35 @@ def joined_flat(program: Program) -> tuple[Program, bool]:
 
 
 def is_outlined(program: Program) -> bool:
-    """Return whether modules other than the parts are called."""
+    """Return whether the program calls modules other than the parts."""
     names = frozenset(part_names(program))
     return any(type(node.do) is Call and node.do.instance.path not in names for _, node in program.nodes())
 
 
 def without_part_names(flat: Program, names: frozenset[str]) -> Program:
-    """Return a flat program whose nodes have no part in their stacks and paths; its tables stay.
+    """Return a flat program without parts in its stacks and paths; state, modules and call signatures are not changed.
 
     Args:
         flat: a split program after ``inline``.
-        names: of its parts.
+        names: the names of its parts.
     """
     stripped = _Stripped(lambda path: original(path, names))
     return flat.with_graphs({name: stripped.graph(flat.graphs[name]) for name in flat.order})
 
 
 def _check_calls(flat: Program) -> None:
-    # Calls that parts share have the numbers that they had before splitting, unless `deduplicate` numbered them anew.
+    # Calls that parts share have their numbers from before the split, unless `deduplicate` renumbered them.
     clash = next((found for found in verify(flat) if found.rule in OF_CALLS), None)
     if clash is not None:
         raise UnsupportedProgram(
-            "the parts of this program cannot be joined: calls of a module that several of them call were numbered anew since "
-            f"the split, and two have one number now ({clash.message}); deduplicate does that, so join first, or take the "
-            "program before it from program.trail"
+            "the parts of this program cannot be joined: calls of a module that several of them call were renumbered since the "
+            f"split, and two have the same number now ({clash.message}); deduplicate does that, so join first, or use an earlier "
+            "program from program.trail"
         )
 
 
 def one_read_each(flat: Program) -> Program:
-    """Return a flat program in which no slot is read twice in one module call: the first read serves all.
+    """Return a flat program in which each module call reads a slot at most once.
 
     Args:
         flat: a flat program.

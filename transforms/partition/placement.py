@@ -1,6 +1,6 @@
-"""Placement: ``tag_of`` in its three forms becomes a tag for each node, and the tags decide the part of each node.
+"""Placement: ``tag_of`` in its three forms assigns a tag to each node, and the tags determine the part of each node.
 
-Nodes that must be in one part form a unit, whatever their tags; conflicting tags are explained by a dependency path.
+Nodes that must be in one part form a unit; conflicting tags are explained by a dependency path.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["READ", "ByModule", "Placing", "TagOf", "checked_tags", "follows", "f
 
 @frozen
 class ByModule:
-    """Tags by path of module, of which the innermost one around a node counts.
+    """Tags by module path; the innermost module around a node counts.
 
     >>> from purefx.ir import Frame
     >>> ByModule({"layers.0": "stage0"})(Node("y", Op("toy.neg"), stack=(Frame("layers.0.up"),)))
@@ -47,18 +47,18 @@ class ByModule:
 
 
 TagOf = Mapping[str, str] | Callable[[Node], str | None] | None
-"""A mapping by name of node or path of module, a function of a node, or None: what ``meta["tag"]`` says."""
+"""A mapping by name of node or path of module, a function of a node, or None for ``meta["tag"]``."""
 
 
 def checked_tags(tags: Any) -> tuple[str, ...]:
     """Return the tags as a tuple.
 
     Args:
-        tags: what the caller passed.
+        tags: the argument of the caller.
 
     Raises:
         TypeError: it is not a sequence of strings.
-        PartitionError: a tag cannot be the name of a module, or stands there twice.
+        PartitionError: a tag is not a valid name of a module, or is repeated.
 
     >>> checked_tags(["a", "b"])
     ('a', 'b')
@@ -71,8 +71,8 @@ def checked_tags(tags: Any) -> tuple[str, ...]:
             raise TypeError(f"a tag is a string, the name of the part; {tag!r} is a {type(tag).__name__}")
         if not tag or any(mark in tag for mark in "./@#") or hasattr(torch.nn.Module, tag) or tag == "training":
             raise PartitionError(
-                f"{tag!r} cannot be the name of a part, which is a separate module: use a name that torch.nn.Module "
-                "has not, without any of the characters . / @ #"
+                f"{tag!r} cannot be the name of a part, which is a separate module: use a name that is not an attribute of "
+                "torch.nn.Module, without any of the characters . / @ #"
             )
     if not found or len(set(found)) < len(found):
         twice = sorted({tag for tag in found if found.count(tag) > 1})
@@ -81,11 +81,11 @@ def checked_tags(tags: Any) -> tuple[str, ...]:
 
 
 def follows(node: Node, graph: Graph) -> bool:
-    """Return whether a node follows others, so that its tag is not used.
+    """Return whether the part of a node is that of other nodes, so that its tag is ignored.
 
     Args:
-        node: of the flat program.
-        graph: the graph that it is in.
+        node: a node of the flat program.
+        graph: the graph of the node.
 
     >>> from purefx.ir import Ref
     >>> graph = Graph((), (Node("w", Get("weight")), Node("y", Op("toy.neg"), (Ref("w"),))))
@@ -101,7 +101,7 @@ def follows(node: Node, graph: Graph) -> bool:
 
 
 def wanted_tags(program: Program, tags: Sequence[str], tag_of: TagOf) -> list[int | None]:
-    """Return the number of the tag of each node of a flat program; None if it follows others.
+    """Return the number of the tag of each node of a flat program; None for nodes that follow others.
 
     Args:
         program: a flat program.
@@ -109,24 +109,24 @@ def wanted_tags(program: Program, tags: Sequence[str], tag_of: TagOf) -> list[in
         tag_of: see ``split_by_tags``.
 
     Raises:
-        PartitionError: a tag is none of the tags, or a key of a mapping is neither a node nor a module.
-        TypeError: ``tag_of`` is none of its forms.
+        PartitionError: a tag is not one of the tags, or a key of a mapping is neither a node nor a module.
+        TypeError: ``tag_of`` is not of a valid form.
     """
     graph = program.main
-    ask = _asking(program, tag_of)
+    tag_for = _tag_function(program, tag_of)
     numbers: dict[Any, int] = {tag: number for number, tag in enumerate(tags)}
     found: list[int | None] = []
     for node in graph.nodes:
-        tag = None if follows(node, graph) else ask(node)
+        tag = None if follows(node, graph) else tag_for(node)
         number = None if tag is None else numbers.get(tag) if type(tag) is str else None
         if tag is not None and number is None:
-            raise PartitionError(f"{shown(node)} has the tag {tag!r}, which is none of the tags {list(tags)}")
+            raise PartitionError(f"{shown(node)} has the tag {tag!r}, which is not one of the tags {list(tags)}")
         found.append(number)
     return found
 
 
 def shown(node: Node) -> str:
-    """Return a node as messages name it: its name, its module.
+    """Return the description of a node in messages: its name, its module.
 
     >>> shown(Node("y", Op("toy.neg")))
     "node 'y'"
@@ -134,14 +134,14 @@ def shown(node: Node) -> str:
     return f"node {node.name!r}" + (f" in {node.stack[-1]}" if node.stack else "")
 
 
-def _asking(program: Program, tag_of: TagOf) -> Callable[[Node], Any]:
+def _tag_function(program: Program, tag_of: TagOf) -> Callable[[Node], Any]:
     if tag_of is None:
         return lambda node: node.meta.get("tag")
     if isinstance(tag_of, Mapping):
         return _by_mapping(program, tag_of)
     if not callable(tag_of):
-        said = "a mapping from names of nodes or paths of modules, or a function of a node"
-        raise TypeError(f"tag_of is {said}, not a {type(tag_of).__name__}")
+        expected = "a mapping from names of nodes or paths of modules, or a function of a node"
+        raise TypeError(f"tag_of is {expected}, not a {type(tag_of).__name__}")
     return tag_of
 
 
@@ -149,8 +149,8 @@ def _by_mapping(program: Program, tag_of: Mapping[str, str]) -> Callable[[Node],
     nodes, modules = program.main.by_name, module_paths(program)
     for key in tag_of:
         if key not in nodes and key not in modules:
-            said = "which is neither the name of a node of the flat program nor the path of a module"
-            raise PartitionError(f"tag_of has the key {key!r}, {said}{did_you_mean(key, {*modules, *nodes})}")
+            message = "which is neither the name of a node of the flat program nor the path of a module"
+            raise PartitionError(f"tag_of has the key {key!r}, {message}{did_you_mean(key, {*modules, *nodes})}")
         if key in nodes and key in modules and ByModule({key: key})(nodes[key]) is None:
             raise PartitionError(
                 f"tag_of has the key {key!r}, which is the name of a node that is not in the module {key!r}: "
@@ -161,7 +161,7 @@ def _by_mapping(program: Program, tag_of: Mapping[str, str]) -> Callable[[Node],
 
 
 def module_paths(program: Program) -> frozenset[str]:
-    """Return the paths of all modules that a flat program lists or is inside of, those above them too.
+    """Return the paths of all modules that a flat program lists or calls, and of their parents.
 
     Args:
         program: a flat program.
@@ -188,14 +188,14 @@ def backward_edge(
     low: Sequence[int],
     number: int,
 ) -> str:
-    """Return the message for a node that is in an earlier part than one that it depends on.
+    """Return the message for a node that is in an earlier part than one of its dependencies.
 
     Args:
         program: a flat program.
         tags: the parts in order.
         wanted: the number of the tag of each node.
         before: the dependency relation.
-        low: the earliest part of each node before that one.
+        low: the earliest possible part of each node before that one.
         number: the node.
     """
     nodes, tag = program.main.nodes, wanted[number] or 0
@@ -214,24 +214,24 @@ def backward_edge(
     return "\n".join([f"{head} of {first!r}:", *steps, f"put {first!r} before {last!r} in the tags, or tag differently"])
 
 
-def _why(node: Node, did: NodeEffects, later: Node, does: NodeEffects) -> str:
+def _why(node: Node, first_effect: NodeEffects, later: Node, effect: NodeEffects) -> str:
     name = node.name
     if name in later.refs():
         return f"uses {name!r}"
-    if did.random and does.random:
+    if first_effect.random and effect.random:
         return f"draws random numbers after {name!r} does"
-    if any(key[0] == LIBRARIES for key in (*did.domains, *does.domains) if key):
+    if any(key[0] == LIBRARIES for key in (*first_effect.domains, *effect.domains) if key):
         return (
             f"stays in order with {name!r}: operators of other libraries may log or count; declare one that does not with "
             "px.declare(op, px.PURE)"
         )
-    if (does.waits and did.message) or (does.message and did.waits):
-        return f"keeps its place behind {name!r}: one waits for a process that may wait for the other"
-    if does.writes or does.writes_slots:
-        return f"writes what {name!r} reads or writes before it"
-    if did.writes or did.writes_slots:
-        return f"reads what {name!r} writes"
-    return f"has effects that stay behind those of {name!r}"
+    if (effect.waits and first_effect.message) or (effect.message and first_effect.waits):
+        return f"stays after {name!r}: one waits for a process that may wait for the other"
+    if effect.writes or effect.writes_slots:
+        return f"writes memory that {name!r} reads or writes before it"
+    if first_effect.writes or first_effect.writes_slots:
+        return f"reads memory that {name!r} writes"
+    return f"has effects that must stay after those of {name!r}"
 
 
 Units = list[tuple[str, list[int]]]
@@ -239,7 +239,7 @@ Units = list[tuple[str, list[int]]]
 
 
 def found_units(program: Program) -> Units:
-    """Return the regions and the preserved calls of a flat program, outermost ones; reads of state are in none, others in one.
+    """Return the outermost regions and preserved calls of a flat program; reads are in none, other nodes in at most one.
 
     Args:
         program: a flat program.
@@ -254,7 +254,7 @@ def found_units(program: Program) -> Units:
 
 
 def _disjoint(units: Units) -> Units:
-    # A region that begins in a preserved call and ends behind it makes one unit of both.
+    # A region that begins in a preserved call and ends after it is one unit with the call.
     owner: dict[int, int] = {}
     found: dict[int, tuple[str, list[int]]] = {}
     for index, (what, members) in enumerate(units):
@@ -294,23 +294,23 @@ def _preserved(program: Program) -> Units:
 
 
 def with_units(units: Units, nodes: Sequence[Node], wanted: list[int | None], tags: Sequence[str]) -> list[int | None]:
-    """Return the tags with those of units for all nodes of a unit.
+    """Return the tags, where all nodes of a unit have the tag of the unit.
 
     Args:
-        units: what cannot be cut.
-        nodes: of the flat program.
+        units: the units.
+        nodes: the nodes of the flat program.
         wanted: the number of the tag of each node.
         tags: all tags.
 
     Raises:
-        PartitionError: the nodes of a unit have two tags.
+        PartitionError: nodes of one unit have different tags.
     """
     found = list(wanted)
     for what, members in units:
         chosen = {found[number]: number for number in reversed(members) if found[number] is not None}
         if len(chosen) > 1:
-            said = " and ".join(f"{shown(nodes[number])} {tags[tag or 0]!r}" for tag, number in sorted(chosen.items()))
-            raise PartitionError(f"{what} would be cut, and must be in one part: of its nodes {said}")
+            tagged = " and ".join(f"{shown(nodes[number])} {tags[tag or 0]!r}" for tag, number in sorted(chosen.items()))
+            raise PartitionError(f"{what} would be cut, but must be in one part: its nodes have several tags: {tagged}")
         for tag in chosen:
             for number in members:
                 found[number] = tag
@@ -318,7 +318,7 @@ def with_units(units: Units, nodes: Sequence[Node], wanted: list[int | None], ta
 
 
 READ = -1
-"""The part of a read of state that nodes use: it is in every part that uses it."""
+"""The part of a read of state with users: it is in every part that uses it."""
 
 NONE = -1
 
@@ -333,7 +333,7 @@ class Placing:
 
     names: tuple[str, ...]
     of: tuple[int, ...]
-    """For each node the number of its part, ``READ`` for reads that follow their users."""
+    """The number of the part of each node, ``READ`` for reads that follow their users."""
 
 
 def place(program: Program, tags: tuple[str, ...], tag_of: TagOf) -> Placing:
@@ -345,7 +345,7 @@ def place(program: Program, tags: tuple[str, ...], tag_of: TagOf) -> Placing:
         tag_of: see ``split_by_tags``.
 
     Raises:
-        PartitionError: the tags cannot be obtained in that order, or cut what must be in one part.
+        PartitionError: the order of the tags contradicts the dependencies, or a unit would be cut.
 
     >>> from purefx.ir import Graph, Node, Op
     >>> program = Program.of({"": Graph((), (Node("y", Op("toy.rand")),))})
@@ -360,7 +360,7 @@ def place(program: Program, tags: tuple[str, ...], tag_of: TagOf) -> Placing:
     for _, members in units:
         for number in members:
             unit[number] = members[0]
-    # A unit without a tag goes to the part of its last dependency; where it has none, to the first part that depends on it.
+    # A unit without a tag goes to the part of its last dependency, or without one to the first part that depends on it.
     low = _raised([NONE if tag is None else tag for tag in wanted], unit, before)
     for number, tag in enumerate(wanted):
         if tag is not None and any(low[other] > tag for other in before[number]):
@@ -372,7 +372,7 @@ def place(program: Program, tags: tuple[str, ...], tag_of: TagOf) -> Placing:
 
 
 def _raised(start: list[int], unit: list[int], before: list[list[int]]) -> list[int]:
-    # The least parts such that no node is before one that it depends on, and each unit is in one part.
+    # The least parts such that no node is before its dependencies, and each unit is in one part.
     of = list(start)
     while True:
         last = list(of)

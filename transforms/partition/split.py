@@ -1,4 +1,4 @@
-"""``split_by_tags``, ``split_by_module``, ``split_balanced``: a program becomes a chain of parts, one body for each.
+"""``split_by_tags``, ``split_by_module``, ``split_balanced``: split a program into a chain of parts, one body for each.
 
 They differ only in the source of the tags.
 """
@@ -31,12 +31,12 @@ __all__ = ["balanced", "split_balanced", "split_by_module", "split_by_tags"]
 
 
 def balanced(sizes: Sequence[float], depths: Sequence[int], parts: int) -> list[int]:
-    """Return where each part ends: ``k`` numbers of segments, the last of them the number of all.
+    """Return the end of each part: ``k`` numbers of segments; the last one is the number of all segments.
 
     Args:
-        sizes: of the segments, at least one for each part.
-        depths: how bad the cut before each segment is, and behind the last; those that keep the bound and are best are taken.
-        parts: how many parts.
+        sizes: the sizes of the segments, at least one for each part.
+        depths: the cost of a cut before each segment, and after the last; the cheapest cuts that keep the bound are chosen.
+        parts: the number of parts.
 
     >>> balanced([4, 1, 1, 2, 2, 1], [0] * 7, 3)
     [1, 4, 6]
@@ -53,7 +53,7 @@ def balanced(sizes: Sequence[float], depths: Sequence[int], parts: int) -> list[
     start = 0
     for left in range(parts - 1, 0, -1):
         fits = [end for end in range(start + 1, reach[start] + 1) if need[end] <= left <= count - end]
-        # An equal share of the rest would be best; all is multiplied by the number of shares.
+        # The ideal is an equal share of the rest; everything is multiplied by the number of shares.
         share, shares = sums[count] - sums[start], left + 1
         off = {end: abs((sums[end] - sums[start]) * shares - share) for end in fits}
         start = min(fits, key=lambda end: (depths[end], off[end]))
@@ -62,7 +62,7 @@ def balanced(sizes: Sequence[float], depths: Sequence[int], parts: int) -> list[
 
 
 def _exact_sums(sizes: Sequence[float]) -> list[int]:
-    # Integers, because a sum of floats that was found must be met again: a float is an integer over a power of two.
+    # Exact integers, because sums are compared for equality: a float is an integer over a power of two.
     ratios = [size.as_integer_ratio() for size in sizes]
     unit = max(below for _, below in ratios)
     return [0, *accumulate([above * (unit // below) for above, below in ratios])]
@@ -80,7 +80,7 @@ def _smallest_bound(sums: Sequence[int], parts: int) -> int:
 
 
 def _reach(sums: Sequence[int], start: int, bound: int) -> int:
-    # The last segment that still fits, counted from the front; sums do not fall, so it can be searched.
+    # The last segment that still fits, counted from the front; sums are monotonic, so bisection works.
     return bisect_right(sums, sums[start] + bound) - 1
 
 
@@ -115,29 +115,28 @@ def split_by_tags(
         graph "a"          w = get up.weight;  up = aten.linear.default(x, w)           in up
         graph "b"          w_1 = get down.weight;  down = aten.linear.default(up, w_1)  in down
 
-    Reads of state go to every part that uses them, parts of tuples go where the tuple is made, boundaries of regions and of
-    preserved calls go with what they enclose: their own tags are ignored.  A node without a tag goes to the part of its last
-    dependency; one that depends on nothing tagged goes to the first part that uses it.  A tag that no node has becomes an empty
-    part.  A program that is split already is joined first.
+    Reads of state go to every part that uses them, projections of tuples to the part of the tuple, boundaries of regions and of
+    preserved calls to the part of their contents: their own tags are ignored.  A node without a tag goes to the part of its last
+    dependency; if no dependency is tagged, it goes to the first part that uses it.  A tag without nodes becomes an empty part.  A
+    program that is already split is joined first.
 
-    State and modules move below the part: ``up.weight`` is ``a.up.weight`` then.  State that several parts read is one tensor
+    State and modules move below the part: ``up.weight`` becomes ``a.up.weight``.  State that several parts read is one tensor
     with a name in each. ``where_went`` returns the provenance map, ``parts`` lists the parts.
 
     Args:
         program: a program with sunk state, flat or outlined.
         tags: the names of the parts, in the order in which they run.
-        tag_of: the tag of a node: a function of the node as it stands in the flat program, its ``stack`` counted from the
-            root; or a mapping from names of nodes or paths of modules, of which the innermost one counts; without it,
-            ``node.meta["tag"]``.
+        tag_of: the tag of a node: a function of a node of the flat program, whose ``stack`` begins at the root; or a mapping from
+            names of nodes or paths of modules, where the innermost one counts; by default, ``node.meta["tag"]``.
 
     Returns:
-        The program as a root that calls the parts; outlined inside the parts if it was outlined, flat inside otherwise.
+        The program as a root that calls the parts; the parts are outlined if the program was, and flat otherwise.
 
     Raises:
         PartitionError: the order of the tags contradicts the dependencies, a region or a preserved call would be cut, a tag or a
             key is unknown, or a tag cannot be the name of a module.
-        PipelineError: its state is still an input: run ``transform``, or ``sink_state``, first.
-        TypeError: ``tags`` or ``tag_of`` is of another kind.
+        PipelineError: the state of the program is still an input: run ``transform``, or ``sink_state``, first.
+        TypeError: ``tags`` or ``tag_of`` has another type.
 
     >>> import purefx as px
     >>> nodes = [px.Node(n, px.Op("toy.neg"), (px.Ref(x),)) for n, x in (("y", "x"), ("z", "y"))]
@@ -152,7 +151,7 @@ def split_by_tags(
     names = checked_tags(tags)
     flat, outlined = joined_flat(program)
     placing = place(flat, names, tag_of)
-    made = cut(flat, placing, taken=() if part_names(program) else [node.name for node in program.main.nodes])
+    made = cut(flat, placing, reserved=() if part_names(program) else [node.name for node in program.main.nodes])
     bodies = tuple([node.do.graph for node in made.main.callers if type(node.do) is Call])
     made = below_parts(flat, made, placing.names, bodies)
     if outlined:
@@ -165,19 +164,19 @@ def split_by_module(program: Program, modules: Mapping[str, str]) -> Program:
     """Split a program into parts by module.
 
     Nodes outside of these modules go to the part of their last dependency, or, without one, to the first part that uses them;
-    ``""`` names the root, and with it all nodes that no other path covers.
+    ``""`` is the root, with all nodes that no other path covers.
 
     Args:
         program: a program with sunk state, flat or outlined.
-        modules: for paths of modules the name of the part that runs them; of nested ones the innermost counts.  Parts run in
-            the order in which they are first named.
+        modules: the name of the part by module path; of nested modules the innermost counts.  Parts run in the order in which
+            they are first named.
 
     Returns:
         The program as a root that calls the parts.
 
     Raises:
-        PartitionError: a path is that of no module, or the parts cannot be obtained in that order.
-        PipelineError: its state is still an input: run ``transform``, or ``sink_state``, first.
+        PartitionError: a path is not a module, or the order of the parts contradicts the dependencies.
+        PipelineError: the state of the program is still an input: run ``transform``, or ``sink_state``, first.
 
     >>> import purefx as px
     >>> nodes = [px.Node(m, px.Op("toy.neg"), (px.Ref(x),), stack=(px.Frame(m),)) for m, x in (("a", "x"), ("b", "a"))]
@@ -198,7 +197,7 @@ def split_by_module(program: Program, modules: Mapping[str, str]) -> Program:
 
 
 def _named(caller: str, program: Program, tags: tuple[str, ...], tag_of: Callable[[Node], str | None]) -> Program:
-    # Split by tags; an error names the function that the user called.
+    # Split by tags; errors name the function that the user called.
     try:
         return split_by_tags(program, tags, tag_of=tag_of)
     except PipelineError as error:
@@ -224,17 +223,17 @@ def split_balanced(program: Program, k: int, *, cost: Cost = "bytes") -> Program
 
     Args:
         program: a program with sunk state, flat or outlined.
-        k: how many parts; they are called ``stage0``, ``stage1`` and so on, and each has at least one node.
-        cost: ``"bytes"`` counts the bytes of the parameters that a node is the first to read, ``"flops"`` the floating point
-            operations, as torch's counter does; a function returns the cost of a node, a number of at least 0.  Where nothing
-            costs anything, each node counts as one.
+        k: the number of parts; their names are ``stage0``, ``stage1`` and so on, and each has at least one node.
+        cost: ``"bytes"`` counts the bytes of the parameters that a node is the first to read, ``"flops"`` the floating-point
+            operations, like torch's counter; a function returns the cost of a node, a number of at least 0.  If all costs are 0,
+            each node counts as 1.
 
     Returns:
         The program as a root that calls the parts, the nodes in their order.
 
     Raises:
-        PartitionError: there are not that many places where it can be cut.
-        PipelineError: its state is still an input: run ``transform``, or ``sink_state``, first.
+        PartitionError: the program cannot be cut in that many places.
+        PipelineError: the state of the program is still an input: run ``transform``, or ``sink_state``, first.
         TypeError: ``k`` is not an int, or ``cost`` is not a function.
         ValueError: ``cost`` is another string, or returns something that is not a number of at least 0.
 
@@ -254,7 +253,7 @@ def split_balanced(program: Program, k: int, *, cost: Cost = "bytes") -> Program
     segments = _segments(flat, items)
     if not 1 <= k <= len(segments):
         raise PartitionError(
-            f"split_balanced: the program can be split into 1 to {len(segments)} parts, since there are no more places to cut; "
+            f"split_balanced: the program can be split into 1 to {len(segments)} parts, because it cannot be cut in more places; "
             f"k is {k}"
         )
     costs = _costs(flat, cost)
@@ -276,7 +275,7 @@ def _shared(left: Node, right: Node) -> int:
 
 
 def _segments(flat: Program, items: list[int]) -> list[list[int]]:
-    # Runs of nodes that may be cut between, but not inside.
+    # Runs of nodes that cannot be cut.
     spans = sorted([(members[0], members[-1]) for _, members in found_units(flat) if members], reverse=True)
     segments: list[list[int]] = []
     until = -1
@@ -310,8 +309,8 @@ def _costs(flat: Program, cost: Any) -> list[float]:
 
 
 def _flops(graph: Graph) -> list[float]:
-    # By running operators on tensors without contents; one that cannot run there counts nothing, as in torch's own counter.
-    from torch.utils.flop_counter import FlopCounterMode  # here, because importing it takes long and few count
+    # Run operators on tensors without contents; one that cannot run there counts 0, as in torch's own counter.
+    from torch.utils.flop_counter import FlopCounterMode  # here, because it is slow to import and rarely used
 
     metas, found = graph.metas, list[float]()
 
@@ -321,7 +320,7 @@ def _flops(graph: Graph) -> list[float]:
             return torch.empty(sizes, dtype=value.dtype, device="meta")
         return size_number(value) if isinstance(value, torch.SymInt | torch.SymFloat) else value
 
-    def given(arg: Arg) -> Any:
+    def operand(arg: Arg) -> Any:
         return pytree.tree_map(empty, metas[arg.name].get("val")) if type(arg) is Ref else arg
 
     for node in graph.nodes:
@@ -329,7 +328,7 @@ def _flops(graph: Graph) -> list[float]:
         target: Any = node.do.target if type(node.do) is Op and node.do.name.startswith("aten.") else None
         if isinstance(target, OpOverload) and node.refs():
             with contextlib.suppress(Exception), torch.no_grad(), counter:
-                args, kwargs = thawed(node.args, given), {key: thawed(arg, given) for key, arg in node.kwargs}
+                args, kwargs = thawed(node.args, operand), {key: thawed(arg, operand) for key, arg in node.kwargs}
                 target(*args, **kwargs)
         found.append(counter.get_total_flops())
     return found

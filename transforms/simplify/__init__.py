@@ -1,6 +1,6 @@
 """Simplify programs: remove dead code, common subexpressions and no-ops, fold constants.
 
-Every pass uses the one dependency relation. Only ``fold_constants`` runs operators, on tensors of the state.
+Every pass uses the same dependency relation. Only ``fold_constants`` runs operators, on tensors of the state.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``eliminate_common_subexpressions``: compute equal values once.
+"""``eliminate_common_subexpressions``: merge nodes that compute equal values.
 
 Two nodes are merged if operator and operands are equal, nothing writes the operands in between, and it is unobservable that their
-results share memory.  Each graph is walked in the order of its nodes, with a number for each version of each memory.
+results alias.  Each graph is visited in the order of its nodes, with a version number for each memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["eliminate_common_subexpressions"]
     ],
 )
 def eliminate_common_subexpressions(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Merge nodes that compute the same from the same values.
+    """Merge nodes with equal operators and operands.
 
     Before::
 
@@ -48,18 +48,18 @@ def eliminate_common_subexpressions(program: Program, *, fuel: Fuel = UNLIMITED)
         a = aten.exp.default(x)
         y = aten.add.Tensor(a, a)
 
-    Nodes are merged if operator and operands are equal, literals to the last bit, if nothing between them writes what they read,
-    and if they are pure: random, ordered and communicating operators stay, and so do results that are written.  Two results that
-    are both returned, from the program or a body, stay distinct tensors.  Calls of bodies without effects are merged, too.  Nodes
-    in a region (autocast, vmap) are compared within the region, nodes in calls with a preserved signature within the call, and
-    each body by itself.  Reads of state stay; those of one tensor are equal operands under any name.
+    Nodes are merged if operator and operands are equal, literals to the last bit, if no node between them writes memory that they
+    read, and if they are pure.  Random, ordered and communicating operators stay, and so do results that are written.  Two
+    results that are both returned, from the program or a body, stay distinct tensors.  Calls of bodies without effects are
+    merged, too.  Nodes in a region (autocast, vmap) are compared within the region, nodes in calls with a preserved signature
+    within the call, and each body by itself.  Reads of state stay; those of one tensor are equal operands under any name.
 
     Args:
         program: a program at any stage.
-        fuel: a rewrite is one node whose users use an earlier one; bodies before their callers, in order.
+        fuel: a rewrite is one node that is merged with an earlier one; bodies before their callers, in order.
 
     Returns:
-        The program without the later ones of equal nodes.
+        The program without duplicates.
 
     >>> import purefx as px
     >>> nodes = tuple(px.Node(name, px.Op("toy.neg"), (px.Ref("x"),)) for name in "ab")
@@ -79,7 +79,7 @@ def eliminate_common_subexpressions(program: Program, *, fuel: Fuel = UNLIMITED)
 
 
 class _Facts:
-    """The facts that all graphs of a program share."""
+    """The facts common to all graphs of a program."""
 
     def __init__(self, program: Program) -> None:
         self.placed = placed(program)
@@ -101,25 +101,25 @@ class _Walk:
         self.memory = Memory(program, name, effects)
         self.edit = Rewriter(self.graph)
         self.first: dict[object, str] = {}
-        """The first node that computes something, by what it computes."""
+        """The first node with each operator and operands."""
         self.known: dict[str, Ref] = {}
-        """The substitute of each node that goes; for a read of state, a name of the tensor."""
+        """The substitute of each removed node; for a read of state, a name of the tensor."""
         self.versions: Counter[object] = Counter()
         """The number of writes to each memory so far."""
 
     def run(self) -> Graph:
-        """Return the graph with each value computed once; the same object if that holds."""
+        """Return the graph without duplicates; the same object if it has none."""
         if self.is_root:
             self.known.update({name: Ref(f"cell {cell}") for name, cell in state_of_inputs(self.program).items()})
         for node in self.graph.nodes:
-            does = self.memory.effects[node.name]
+            effect = self.memory.effects[node.name]
             if type(node.do) is Get:
                 self.known[node.name] = Ref(f"cell {self._cell(node.do)}")
-            elif computes(does) and self._is_free(node):
-                self._compare(node, does)
-            if does.scope != (0, 0):
+            elif computes(effect) and self._is_free(node):
+                self._compare(node, effect)
+            if effect.scope != (0, 0):
                 self.first.clear()
-            self.versions.update(self.memory.touched(does))
+            self.versions.update(self.memory.touched(effect))
         return self.edit.graph()
 
     def _cell(self, read: Get) -> object:
@@ -133,8 +133,8 @@ class _Walk:
             return False  # its sizes are in the types of other values
         return type(do) is not Call or not (do.graph in self.facts.preserved or do.instance.path in self.facts.parts)
 
-    def _compare(self, node: Node, does: NodeEffects) -> None:
-        key = self._key(node, does)
+    def _compare(self, node: Node, effect: NodeEffects) -> None:
+        key = self._key(node, effect)
         first = self.first.setdefault(key, node.name)
         if first == node.name or not self._may_be_one(first, node.name):
             return
@@ -148,14 +148,14 @@ class _Walk:
         memory = self.memory
         return not (memory.is_written(first) or memory.is_written(later) or {first, later} <= memory.given)
 
-    def _key(self, node: Node, does: NodeEffects) -> object:
+    def _key(self, node: Node, effect: NodeEffects) -> object:
         do = node.do
         if type(do) is Call:  # the path matters if the body reads state; the number of the call does not
             do = Call(Frame(do.instance.path if do.graph in self.facts.placed else ""), do.graph)
         refs = node.refs()
         same = Node("", do, node.args, node.kwargs).using(self.known)
         read = [self.memory.find(name) for name in refs]
-        read += sorted(self.memory.of_slots((*does.reads_slots, *does.aliases_slots)), key=str)
+        read += sorted(self.memory.of_slots((*effect.reads_slots, *effect.aliases_slots)), key=str)
         return same, tuple([self.versions[memory] for memory in read]), self._calls(node.stack)
 
     def _calls(self, stack: Stack) -> object:

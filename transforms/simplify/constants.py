@@ -1,6 +1,6 @@
-"""``fold_constants``: run operators on constants, and keep their results as constants.
+"""``fold_constants``: run operators on constants, and store their results as constants.
 
-Nodes whose operands are all known run in order on the tensors of the state.  Those with other users become constants of the
+Nodes whose operands are all known run in order, on the tensors of the state.  Results with other users become constants of the
 program.
 """
 
@@ -39,10 +39,10 @@ __all__ = ["fold_constants"]
 LIMIT = 1 << 20
 
 RUN = frozenset({"aten", "prims"})
-"""The libraries whose operators are run; others may read what their schema does not name."""
+"""The libraries whose operators are run; others may read more than their schema names."""
 
 UNDEFINED = ("empty", "new_empty", "_empty")
-"""Names of operators whose results have no contents yet."""
+"""Parts of the names of operators whose results have undefined contents."""
 
 
 @transformation(
@@ -55,7 +55,7 @@ UNDEFINED = ("empty", "new_empty", "_empty")
     ],
 )
 def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = False, fuel: Fuel = UNLIMITED) -> Program:
-    """Compute the values that depend on constants alone, and keep them as constants.
+    """Compute the values that depend on constants only, and store them as constants.
 
     Before::
 
@@ -69,21 +69,21 @@ def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = F
         y = aten.mul.Tensor(x, y_constant)
 
     The contents of constants and buffers are known if no node writes them and no result is or aliases them; so are results of
-    operators on literals (``zeros``, ``arange``).  Folding assumes that nobody writes or loads them later, in the lowered module
-    or in a tensor that it shares: load first, then fold.  Parameters are trained and loaded, so they are not folded unless
+    operators on literals (``zeros``, ``arange``).  Folding assumes that they are not written or loaded later, in the lowered
+    module or in a tensor that it shares: load first, then fold.  Parameters are trained and loaded, so they are folded only with
     ``parameters=True``.  Operators of torch run on the CPU, without gradients, if they are pure and deterministic.  Values that
-    are written, returned, large, or views of state stay computed.  In a body that several modules share, only a tensor that is
-    the same in all of them is known: call ``expand`` before to fold the rest.
+    are written, returned, large, or views of state are not folded.  In a body that several modules share, only a tensor that is
+    the same in all of them is known: call ``expand`` first to fold the rest.
 
     Args:
         program: a program at any stage, with the contents of its state.
-        limit: how many bytes a result may have.
-        parameters: whether parameters are constants too. It assumes that nobody trains, loads or writes them later; those
+        limit: the maximum number of bytes of a result.
+        parameters: whether parameters are constants, too. It assumes that they are not trained, loaded or written later; those
             that the program returns, aliases or returns gradients of are computed as before.
         fuel: a rewrite is one node that becomes a constant; bodies before their callers, the last first.
 
     Returns:
-        The program with constants in its state, which ``state_dict`` does not contain.  They are reads, also in a flat program
+        The program with constants in its state, which ``state_dict`` does not contain.  They are reads, even in a flat program
         that takes its state as inputs; ``lift_state`` turns them into inputs.
 
     >>> import torch, purefx as px
@@ -100,8 +100,8 @@ def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = F
     typed = infer(program)  # for the sizes of results before they are computed
     graphs, origins = dict[str, Graph](), dict[int, Meta]()
     for name in program.bottom_up:
-        memory, said = Memory(program, name, effects[name]), values_of(typed.graphs[name])
-        folding = _Folding(program, name, program.graphs[name], memory, known, said, limit, fuel)
+        memory, inferred = Memory(program, name, effects[name]), values_of(typed.graphs[name])
+        folding = _Folding(program, name, program.graphs[name], memory, known, inferred, limit, fuel)
         graphs[name] = folding.run()
         origins |= folding.origins
     return with_constants(program.with_graphs(graphs), origins=origins)
@@ -113,30 +113,30 @@ class _Known:
     def __init__(self, program: Program, effects: Mapping[str, list[NodeEffects]], *, parameters: bool) -> None:
         self.program = program
         self.places = all_instances(program)
-        self.handed = {body for _, node in program.nodes() for body in bodies_in(node.args, node.kwargs)}
+        self.passed = {body for _, node in program.nodes() for body in bodies_in(node.args, node.kwargs)}
         self.kinds = {SlotKind.BUFFER, SlotKind.CONSTANT, *([SlotKind.PARAMETER] if parameters else [])}
         self.unknown = self._unknown(effects)
 
     def _unknown(self, effects: Mapping[str, list[NodeEffects]]) -> set[int]:
-        # The storages that a node may write, that the caller may write because they are returned, or that are loaded.
+        # Storages that a node may write, that the caller may write because they are returned, or that are loaded.
         program, state = self.program, self.program.state
-        does = summary(program.main, effects[program.root])
+        effect = summary(program.main, effects[program.root])
         inputs = {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
-        slots = [*does.writes_slots, *does.aliases_slots]
-        slots += [inputs[name] for name in (*does.writes, *does.aliases) if name in inputs]
+        slots = [*effect.writes_slots, *effect.aliases_slots]
+        slots += [inputs[name] for name in (*effect.writes, *effect.aliases) if name in inputs]
         slots += [spec.slot for spec in program.signature.outputs if isinstance(spec, StateMutation | StateGradient)]
         found = {state[slot].storage for slot in slots if slot in state}
-        found |= {slot.storage for _, slot in state.pairs if slot.kind not in self.kinds}  # under another name it is trained
+        found |= {slot.storage for _, slot in state.pairs if slot.kind not in self.kinds}  # trained under another name
         return found.union(*state.entangled)
 
     def read(self, graph: str, slot: str) -> Any:
-        """Return the constant that a read returns in all calls of its graph; None if it is not one."""
+        """Return the value of a read, if it is constant and the same in all calls of its graph; None otherwise."""
         state = self.program.state
         found = {state[name].cell: state[name] for place in self.places[graph] if (name := join(place, slot)) in state}
         return self._value(found.popitem()[1]) if len(found) == 1 else None
 
-    def given(self, slot: str) -> Any:
-        """Return the constant that an input of the root is; None if it is not one."""
+    def input(self, slot: str) -> Any:
+        """Return the value of an input of the root, if it is constant; None otherwise."""
         return self._value(self.program.state[slot])
 
     def _value(self, slot: Slot) -> Any:
@@ -162,7 +162,7 @@ class _Folding:
     graph: Graph
     memory: Memory
     known: _Known
-    said: Mapping[str, Any]
+    inferred: Mapping[str, Any]
     limit: int
     fuel: Fuel
     values: dict[str, Any] = field(factory=dict)
@@ -171,12 +171,12 @@ class _Folding:
     """The origin of each new constant, by the ``id`` of its tensor."""
 
     def run(self) -> Graph:
-        """Return the graph with tensors in place of values computed from constants; the same object if it has none."""
-        if self.name in self.known.handed and not any(type(node.do) is Get for node in self.graph.nodes):
+        """Return the graph with tensors instead of values computed from constants; the same object if it has none."""
+        if self.name in self.known.passed and not any(type(node.do) is Get for node in self.graph.nodes):
             return self.graph  # state is an operand of such a body
         if self.name == self.program.root:
             for formal, spec in self.program.inputs:
-                self._keep(formal.name, self.known.given(spec.slot) if type(spec) is StateInput else None)
+                self._keep(formal.name, self.known.input(spec.slot) if type(spec) is StateInput else None)
         for node in self.graph.nodes:
             self._keep(node.name, self._value(node))
         return self._folded()
@@ -190,10 +190,10 @@ class _Folding:
         if type(do) is Get:
             return self.known.read(self.name, do.slot)
         runs = type(do) is Op and all(name in self.values for name in node.refs()) and self._is_sure(node, do)
-        return _result(node, do, self.values, self.said.get(node.name)) if type(do) is Op and runs else None
+        return _result(node, do, self.values, self.inferred.get(node.name)) if type(do) is Op and runs else None
 
     def _is_sure(self, node: Node, do: Op) -> bool:
-        # It is pure and deterministic, and its result is small.
+        # Whether it is pure and deterministic, and its result is small.
         if not computes(self.memory.effects[node.name]) or self.memory.is_written(node.name) or is_boundary(node):
             return False
         if node.projection is not None:
@@ -203,8 +203,8 @@ class _Folding:
             return False
         name = target.name().partition("::")[2]
         tagged = {torch.Tag.nondeterministic_seeded, torch.Tag.nondeterministic_bitwise, torch.Tag.data_dependent_output}
-        said = self.said.get(node.name)
-        parts = said if isinstance(said, tuple | list) else (said,)
+        inferred = self.inferred.get(node.name)
+        parts = inferred if isinstance(inferred, tuple | list) else (inferred,)
         small = all(isinstance(part, torch.Tensor) and _bytes(part) <= self.limit for part in parts)
         return small and not name.startswith(UNDEFINED) and tagged.isdisjoint(target.tags)
 
@@ -235,14 +235,14 @@ class _Folding:
         return not (named or self.memory.is_outside(node.name)) and value.untyped_storage().nbytes() <= self.limit
 
 
-def _bytes(said: torch.Tensor) -> float:
-    sizes = list(said.shape)
-    if not all(type(size) is int for size in sizes) or device_of(said).type != "cpu":
+def _bytes(inferred: torch.Tensor) -> float:
+    sizes = list(inferred.shape)
+    if not all(type(size) is int for size in sizes) or device_of(inferred).type != "cpu":
         return float("inf")
-    return math.prod(sizes) * said.element_size()
+    return math.prod(sizes) * inferred.element_size()
 
 
-def _result(node: Node, do: Op, values: Mapping[str, Any], said: Any) -> Any:
+def _result(node: Node, do: Op, values: Mapping[str, Any], inferred: Any) -> Any:
     # The result of the operator, if it has the inferred type.
     def known(ref: Any) -> Arg:
         return values[ref.name] if type(ref) is Ref else ref
@@ -253,11 +253,11 @@ def _result(node: Node, do: Op, values: Mapping[str, Any], said: Any) -> Any:
     try:
         with torch.no_grad():
             found = do.target(*args, **kwargs)
-    except Exception:  # noqa: BLE001  it raises when the program runs, too
+    except Exception:  # noqa: BLE001  it also raises when the program runs
         return None
     if node.projection is not None:
         return found
-    mine, theirs = _parts(found), _parts(said)
+    mine, theirs = _parts(found), _parts(inferred)
     fits = len(mine) == len(theirs) and all(map(_has_contents, mine))
     same = fits and all(describe_tensor(one)[1:5] == describe_tensor(other)[1:5] for one, other in zip(mine, theirs, strict=True))
     return found if same else None

@@ -1,7 +1,7 @@
-"""``eliminate_dead_code``: drop what neither an output nor an effect needs, in all bodies at once.
+"""``eliminate_dead_code``: drop nodes that neither an output nor an effect needs, in all bodies at once.
 
-``Liveness`` marks the needed values, from the outputs and the effects of the root on.  The rest is dropped: nodes, results and
-inputs of bodies with the arguments of their calls, bodies without calls, and on request state and modules.
+``Liveness`` marks the needed values, starting with the outputs and the effects of the root.  Everything else is dropped: nodes,
+results and inputs of bodies with the arguments of their calls, uncalled bodies, and on request state and modules.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ class Liveness:
         self.effects = program_effects(program)
         self.parts = frozenset(part_names(program))
         self.preserved = with_boundaries(program)
-        """The bodies that contain boundaries of preserved calls, themselves or in others."""
+        """The bodies that contain boundaries of preserved calls, directly or through others."""
         self.values: defaultdict[str, set[str]] = defaultdict(set)
-        """The inputs and nodes of each graph that are needed, by name."""
+        """The needed inputs and nodes of each graph, by name."""
         self.results: defaultdict[str, set[int]] = defaultdict(set)
-        """The results of each body that are needed."""
+        """The needed results of each body."""
         self.fixed: set[str] = {program.root}
         """The graphs whose inputs and results all stay: the root, and bodies of operators."""
         self.calls: defaultdict[str, set[str]] = defaultdict(set)
-        """The calls that are needed, by the graph that they are in."""
+        """The needed calls, by their graph."""
         self._sites: defaultdict[str, list[tuple[str, Node]]] = defaultdict(list)
-        # The same by body, each with its caller.
+        # The needed calls by body, each with its caller.
         self._memory: dict[str, Memory] = {}
         self._writers: dict[str, dict[object, list[str]]] = {}
-        # For each graph the nodes that write memory which nothing outside sees, by that memory.
+        # For each graph the nodes that write memory which is invisible outside, by memory.
         self._todo: list[tuple[Any, ...]] = [(self._enter, program.root)]
         self._need(program.root, program.main.output_refs())
         while self._todo:
@@ -79,9 +79,9 @@ class Liveness:
         for name in names:
             if name not in self.values[graph]:
                 self.values[graph].add(name)
-                self._todo.append((self._look_at, graph, name))
+                self._todo.append((self._visit, graph, name))
 
-    def _look_at(self, graph: str, name: str) -> None:
+    def _visit(self, graph: str, name: str) -> None:
         node = self.program.graphs[graph].by_name.get(name)
         self._touch(graph, name)
         if node is None:
@@ -105,7 +105,7 @@ class Liveness:
                 self._need(body, [*inner.output_refs(), *[formal.name for formal in inner.inputs]])
 
     def _item(self, graph: str, node: Node) -> tuple[Node, int] | None:
-        # The call of which a node takes one result, and its number.
+        # The call that a node projects, and the number of the result.
         whole, index = node.projection or ("", 0)
         call = self.program.graphs[graph].by_name.get(whole)
         if call is None or type(call.do) is not Call:
@@ -144,34 +144,34 @@ class Liveness:
             return
         writers = self._writers[name] = defaultdict(list)
         graph, effects = self.program.graphs[name], self.effects[name]
-        if any(does.writes for does in effects):
+        if any(effect.writes for effect in effects):
             self._memory[name] = Memory(self.program, name, effects)
-        for node, does in zip(graph.nodes, effects, strict=True):
-            if self._acts(node, does) or self._is_seen(name, does):
+        for node, effect in zip(graph.nodes, effects, strict=True):
+            if self._acts(node, effect) or self._is_seen(name, effect):
                 self._need_node(name, node)
-            elif does.writes:
-                for memory in self._memory[name].touched(does):
+            elif effect.writes:
+                for memory in self._memory[name].touched(effect):
                     writers[memory].append(node.name)
-        for used in list(self.values[name]):  # what was marked before it was known who writes
+        for used in list(self.values[name]):  # marked before the writers were known
             self._touch(name, used)
 
     def _need_node(self, graph: str, node: Node) -> None:
-        # Only the effects of a call, until a result is needed.
+        # Only the effects of a call are needed, until a result is.
         if type(node.do) is Call:
             self._todo.append((self._need_call, graph, node))
         else:
             self._need(graph, (node.name,))
 
-    def _acts(self, node: Node, does: NodeEffects) -> bool:
+    def _acts(self, node: Node, effect: NodeEffects) -> bool:
         do = node.do
         if type(do) is Call and (do.graph in self.preserved or do.instance.path in self.parts):
             return True
         if is_boundary(node) or not self.preserved.isdisjoint(bodies_in(node.args, node.kwargs)):
             return True
-        return not computes(evolve(does, writes=()))
+        return not computes(evolve(effect, writes=()))
 
-    def _is_seen(self, graph: str, does: NodeEffects) -> bool:
-        return bool(does.writes) and self._memory[graph].reaches_outside(does)
+    def _is_seen(self, graph: str, effect: NodeEffects) -> bool:
+        return bool(effect.writes) and self._memory[graph].reaches_outside(effect)
 
     def _touch(self, graph: str, name: str) -> None:
         # Writers of memory that a needed node reads are needed.
@@ -182,7 +182,7 @@ class Liveness:
 
 
 def with_boundaries(program: Program) -> frozenset[str]:
-    """Return the bodies that contain boundaries of preserved calls, themselves or in others.
+    """Return the bodies that contain boundaries of preserved calls, directly or through others.
 
     >>> with_boundaries(Program.of({"": Graph((), (), ())}))
     frozenset()
@@ -205,7 +205,7 @@ def with_boundaries(program: Program) -> frozenset[str]:
     ],
 )
 def eliminate_dead_code(program: Program, *, state: bool = False, fuel: Fuel = UNLIMITED) -> Program:
-    """Remove what neither an output nor an effect of the program needs.
+    """Remove nodes that neither an output nor an effect of the program needs.
 
     Before::
 
@@ -219,14 +219,14 @@ def eliminate_dead_code(program: Program, *, state: bool = False, fuel: Fuel = U
         return y
 
     Writes, random draws (they advance the generator), ordered operators (assertions, prints, communication, operators of other
-    libraries), regions and operators with unknown effects stay, with all that they need.  A write is dropped if neither the
-    caller, nor the state, nor a needed value sees the memory.  A body that several calls share keeps the inputs and results that
-    one of them needs.  The inputs and outputs of the program, of operators' bodies and of calls with a preserved signature stay;
+    libraries), regions and operators with unknown effects stay, with all of their operands.  A write is dropped if its memory is
+    visible neither to the caller, nor in the state, nor to a needed value.  A shared body keeps the inputs and results that one
+    of its calls needs.  The inputs and outputs of the program, of operators' bodies and of calls with a preserved signature stay;
     so do parts of a split program.
 
     Args:
         program: a program at any stage.
-        state: whether to drop unused state, and the modules that are neither called nor hold any.  The ``state_dict`` of the
+        state: whether to drop unused state, and modules that are neither called nor have state.  The ``state_dict`` of the
             lowered module then has fewer entries, and a checkpoint of the whole model no longer loads with ``strict=True``.
         fuel: a rewrite is all dead code, or one piece of state.
 
@@ -240,7 +240,7 @@ def eliminate_dead_code(program: Program, *, state: bool = False, fuel: Fuel = U
     ['b']
     """
     result = program
-    # A dropped node may have joined two memories: then a write to one of them is no longer seen.
+    # A dropped node may have joined two memories: then a write to one of them is no longer visible.
     while (smaller := _without_dead(result, fuel)) is not result:
         result = smaller
     return _without_state(result, fuel) if state else result
@@ -288,17 +288,17 @@ class _Sweep:
         )
 
     def _left(self, body: str) -> list[int] | None:
-        # The needed results of a body, if they are fewer than before.
+        # The needed results of a body, if some are not needed.
         results, needed = results_of(self.program.graphs[body]), self.found.results[body]
         return None if body in self.found.fixed or len(needed) == len(results) else sorted(needed)
 
     def _is_one(self, body: str) -> bool:
-        # Whether a body returns its one result without a tuple from now on.
+        # Whether a body will return its single result without a tuple.
         left, results = self._left(body), results_of(self.program.graphs[body])
         return left is not None and len(left) == 1 and type(results[left[0]]) is Ref
 
     def _adjust(self, number: int, call: Node) -> None:
-        # The arguments and results of a call, as its body takes and returns them from now on.
+        # Adapt the arguments and results of a call to the new body.
         assert type(call.do) is Call
         body, edit = call.do.graph, self.edit
         formals, needed = self.program.graphs[body].inputs, self.found.values[body]
@@ -326,7 +326,7 @@ class _Sweep:
 
 
 def _meta_of_some(meta: Meta, left: list[int], *, one: bool) -> Meta:
-    # Of a call that returns fewer results.
+    # The metadata of a call that returns fewer results.
     known = meta.get("val") if left or "val" not in meta else ()
     if type(known) is not tuple or not all(number < len(known) for number in left):
         return meta

@@ -1,7 +1,7 @@
-"""``remove_noops``: drop operators that return their operand, equal to the last bit.
+"""``remove_noops``: drop operators whose result equals their operand to the last bit.
 
-A table has a rule for each operator.  Sizes are compared as expressions; strides of an input are known only when the program
-runs, so a copy goes only if its operand is fresh memory.
+A table has a rule for each operator.  Sizes are compared as expressions.  Strides of an input are unknown before the program
+runs, so a copy is dropped only if its operand is fresh memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["remove_noops"]
     ],
 )
 def remove_noops(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Remove operators that return their operand.
+    """Remove operators whose result equals their operand.
 
     Before::
 
@@ -54,24 +54,23 @@ def remove_noops(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         b = aten.exp.default(x)
         y = aten.neg.default(b)
 
-    These are:
+    No-ops are:
 
     - ``view``, ``reshape`` and ``expand`` to the same sizes; ``permute``, ``transpose`` and ``slice`` that change nothing
     - ``to`` the same dtype and device; ``dropout`` that drops nothing
     - ``clone`` and ``_to_copy`` of fresh memory
     - of fresh memory ``mul`` and ``div`` by one, ``sub`` of zero, and ``add`` of zero to integers (-0.0 + 0 is 0.0)
 
-    ``detach`` stays, because it ends gradients.  A module that is made ``half()`` after lowering lacks the casts to float that
-    changed nothing before.  A program with regions as nodes (a level of vmap) stays as it is: fake values have other sizes there.
-    Memory that is written stays as it is.  A returned tensor stays distinct from the operand if that is an input, state, or
-    returned, too.
+    ``detach`` stays, because it ends gradients.  A module that is converted with ``half()`` after lowering lacks casts to float
+    that were no-ops before.  A program with regions as nodes (a level of vmap) is unchanged: its fake values have other sizes.
+    Written memory is unchanged.  A returned tensor stays distinct from the operand if that is an input, state, or also returned.
 
     Args:
         program: a program at any stage, with fake values; operators on values without one stay.
-        fuel: a rewrite is one node that goes; bodies before their callers, in order.
+        fuel: a rewrite is one dropped node; bodies before their callers, in order.
 
     Returns:
-        The program without them.
+        The program without no-ops.
 
     >>> import torch, purefx as px
     >>> class Twice(torch.nn.Module):
@@ -83,12 +82,12 @@ def remove_noops(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """
     while True:
         effects = program_effects(program)
-        if any(does.scope != (0, 0) for of in effects.values() for does in of):
+        if any(effect.scope != (0, 0) for of in effects.values() for effect in of):
             return program
         result = program.with_graphs({name: _Walk(program, name, effects[name], fuel).run() for name in program.bottom_up})
         if result is program:
             return program
-        program = result  # a value that was written or returned through a dropped view may be free now
+        program = result  # a value that was written or returned through a dropped view may be fresh now
 
 
 class _Walk:
@@ -102,10 +101,10 @@ class _Walk:
         self.values = values_of(self.graph)
         self.edit = Rewriter(self.graph)
         self.known: dict[str, Ref] = {}
-        """The substitutes of the nodes that go."""
+        """The substitutes of the dropped nodes."""
 
     def run(self) -> Graph:
-        """Return the graph without operators that do nothing; the same object if it has none."""
+        """Return the graph without no-ops; the same object if it has none."""
         for node in self.graph.nodes:
             found = self._same_as(node)
             if found is None:
@@ -120,25 +119,25 @@ class _Walk:
         return self.edit.graph()
 
     def _same_as(self, node: Node) -> Ref | None:
-        # The value that a node returns.
+        # The operand that a node returns.
         target: Any = node.do.target if type(node.do) is Op else None
         if not isinstance(target, OpOverload) or not computes(self.memory.effects[node.name]):
             return None
         rule = RULES.get(str(target))
-        given = _arguments(node, target)
-        source = given.get("self", given.get("input"))
+        arguments = _arguments(node, target)
+        source = arguments.get("self", arguments.get("input"))
         if rule is None or type(source) is not Ref:
             return None
-        step = _Step(self, node, given, source, self.values.get(source.name), self.values.get(node.name))
+        step = _Step(self, node, arguments, source, self.values.get(source.name), self.values.get(node.name))
         return rule(step)
 
     def is_fresh(self, name: str) -> bool:
-        """Return whether a value is the result of an operator that makes new memory, laid out as the operator does."""
+        """Return whether a value is the result of an operator that allocates memory, in the layout of that operator."""
         node = self.graph.by_name.get(self.known.get(name, Ref(name)).name)
         if node is None or type(node.do) is not Op or not isinstance(node.do.target, OpOverload):
             return False
-        does = self.memory.effects[node.name]
-        return not does.aliases and not does.writes and node.do.name.startswith("aten.") and "empty" not in node.do.name
+        effect = self.memory.effects[node.name]
+        return not effect.aliases and not effect.writes and node.do.name.startswith("aten.") and "empty" not in node.do.name
 
     def _is_unseen(self, name: str, source: str) -> bool:
         memory = self.memory
@@ -157,18 +156,18 @@ class _Walk:
 
 @frozen
 class _Step:
-    """The view of a rule on a node: its arguments by name, the operand, and both values."""
+    """A node as a rule sees it: its arguments by name, the operand, and both values."""
 
     walk: _Walk
     node: Node
-    given: Mapping[str, Arg]
+    arguments: Mapping[str, Arg]
     source: Ref
     before: Any
     after: Any
 
     @property
     def is_alike(self) -> bool:
-        """Whether both values are known, and have one dtype, device, layout and equal sizes."""
+        """Whether both values are known, and have the same dtype, device, layout and sizes."""
         one, other = self.before, self.after
         if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
             return False
@@ -178,13 +177,13 @@ class _Step:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the operand is memory that an operator of torch made for it, laid out as the result is."""
+        """Whether the operand is fresh memory of an operator of torch, in the layout of the result."""
         strides = [[str(size) for size in value.stride()] for value in (self.before, self.after)]
         return strides[0] == strides[1] and self.walk.is_fresh(self.source.name)
 
 
 Rule = Callable[[_Step], Ref | None]
-"""Returns the operand that a node returns; None if the result differs."""
+"""Returns the operand that a node returns; None if the result may differ."""
 
 
 def _arguments(node: Node, target: Any) -> dict[str, Arg]:
@@ -200,7 +199,7 @@ def _same_sizes(step: _Step) -> Ref | None:
 
 
 def _slice(step: _Step) -> Ref | None:
-    whole = step.given["start"] in (None, 0) and step.given["step"] == 1
+    whole = step.arguments["start"] in (None, 0) and step.arguments["step"] == 1
     return step.source if whole and step.is_alike else None
 
 
@@ -208,32 +207,32 @@ def _same_order(step: _Step) -> Ref | None:
     if not isinstance(step.before, torch.Tensor):
         return None
     rank: Any = step.before.dim()
-    dims: Any = step.given.get("dims", (step.given.get("dim0", 0), step.given.get("dim1", 1)))
+    dims: Any = step.arguments.get("dims", (step.arguments.get("dim0", 0), step.arguments.get("dim1", 1)))
     if not all(type(dim) is int for dim in dims):
         return None
-    if "dims" in step.given:
+    if "dims" in step.arguments:
         return step.source if [dim % rank for dim in dims] == list(range(rank)) else None
     return step.source if rank < 2 or (dims[0] - dims[1]) % rank == 0 else None
 
 
 def _cast(step: _Step) -> Ref | None:
-    # Without a copy, `to` returns its operand if that has the type already.
+    # Without a copy, `to` returns an operand of the requested type.
     free = (
-        not step.given.get("copy")
-        and not step.given.get("pin_memory")
-        and step.given.get("memory_format") in (None, torch.preserve_format)
+        not step.arguments.get("copy")
+        and not step.arguments.get("pin_memory")
+        and step.arguments.get("memory_format") in (None, torch.preserve_format)
     )
     return step.source if free and step.is_alike else None
 
 
 def _copy(step: _Step) -> Ref | None:
-    kept = step.given.get("memory_format") in (None, torch.preserve_format) and not step.given.get("pin_memory")
+    kept = step.arguments.get("memory_format") in (None, torch.preserve_format) and not step.arguments.get("pin_memory")
     return step.source if kept and step.is_alike and step.is_fresh else None
 
 
 def _drops_nothing(step: _Step) -> Ref | None:
-    rate = step.given["p"]
-    none = step.given["train"] is False or (type(rate) is float and rate == 0.0)
+    rate = step.arguments["p"]
+    none = step.arguments["train"] is False or (type(rate) is float and rate == 0.0)
     return step.source if none else None
 
 
@@ -244,9 +243,9 @@ def _plus_zero(step: _Step) -> Ref | None:
 
 def _exact(step: _Step, *, neutral: int) -> Ref | None:
     # Not for complex numbers, where infinity times zero is NaN; x - (-0.0) is not x for x = -0.0.
-    number = step.given["other"]
+    number = step.arguments["other"]
     plain = type(number) in (int, float) and number == neutral and str(number) in (f"{neutral}", f"{neutral}.0")
-    exact = plain and step.given.get("alpha", 1) == 1 and step.is_alike and not step.before.is_complex()
+    exact = plain and step.arguments.get("alpha", 1) == 1 and step.is_alike and not step.before.is_complex()
     return step.source if exact and step.is_fresh else None
 
 
@@ -262,4 +261,4 @@ RULES: Mapping[str, Rule] = MappingProxyType({
     **dict.fromkeys(["aten.sub.Tensor", "aten.sub.Scalar"], partial(_exact, neutral=0)),
     **dict.fromkeys(["aten.add.Tensor", "aten.add.Scalar"], _plus_zero),
 })  # fmt: skip
-"""When an operator returns its first operand."""
+"""The condition under which an operator returns its first operand."""

@@ -1,6 +1,6 @@
 """Partition a joint forward and backward program into two programs.
 
-A policy decides which values are saved and which are computed again.
+A policy decides which values are saved and which are recomputed.
 """
 
 from __future__ import annotations

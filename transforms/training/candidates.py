@@ -1,7 +1,7 @@
-"""``Candidate``: a value of a joint program that the backward may need, and what keeping it or computing it again would cost.
+"""``Candidate``: a value of a joint program that the backward may need, with the cost of saving and of recomputing it.
 
-``Table`` lists them with what a partition has to respect: what draws or acts is never run twice, and a value is computed again
-only where the memory of its operands is as it was.  What is kept is for a policy to say.
+``Table`` lists them with the constraints of a partition: random operators and effects never run twice, and a value is
+recomputed only if the memory of its operands is unchanged.  The policy chooses which candidates are saved.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Candidate", "Table", "base_name", "example_bytes", "is_heavy"]
 
 @frozen
 class Candidate:
-    """A value that the forward can hand to the backward.
+    """A value that the forward can save for the backward.
 
     >>> Candidate("y", "aten.relu.default", 16).is_fixed
     False
@@ -38,34 +38,34 @@ class Candidate:
     name: str
     operator: str
     bytes: int
-    """What it takes, at the sizes of the example; 0 where nothing is known."""
+    """Its size in bytes, at the sizes of the example; 0 if unknown."""
     operands: tuple[str, ...] = ()
-    """The values that it is computed of; those that are no candidates (parameters, buffers, arguments) are there anyway."""
+    """Its operands; those that are not candidates (parameters, buffers, arguments) are available in the backward."""
     stack: Stack = ()
-    """The module calls that it is computed in, outermost first."""
+    """The module calls around it, outermost first."""
     forward: bool = True
-    """Whether the forward computes it anyway; otherwise the backward does, unless it is saved."""
+    """Whether the forward computes it in any case; otherwise the backward does, unless it is saved."""
     needed: bool = False
-    """Whether something of the backward that depends on gradients uses it, or a gradient is it."""
+    """Whether it is a gradient, or an operand of a node of the backward that depends on gradients."""
     fixed: str = ""
-    """Why it must not be computed again, in words: it is saved if the backward needs it."""
+    """The reason why it must not be recomputed: it is saved if the backward needs it."""
     storable: bool = True
-    """Whether it is one value that can be handed over; of several results each one is."""
+    """Whether it is a single value that can be saved; each of several results is one."""
     view: bool = False
-    """Whether it always is the memory of its one operand, so that computing it again costs nothing."""
+    """Whether it always aliases its one operand, so that recomputing it is free."""
     work: float = 0.0
-    """What computing it costs, about: operations of a product of matrices, bytes moved by anything else."""
+    """The approximate cost of computing it: operations of matrix products, bytes moved by other operators."""
     number: bool = False
     """Whether it is a size or another number."""
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it must not be computed again."""
+        """Whether it must not be recomputed."""
         return bool(self.fixed)
 
     @property
     def path(self) -> str:
-        """The path of the innermost module that it is computed in.
+        """The path of the innermost module around it.
 
         >>> Candidate("y", "aten.relu.default", 16).path
         ''
@@ -74,7 +74,7 @@ class Candidate:
 
 
 class Table:
-    """The candidates of a joint program, and what the backward runs in any case.
+    """The candidates of a joint program, and the nodes that the backward always runs.
 
     Args:
         shape: the relation of the program.
@@ -85,23 +85,23 @@ class Table:
         self.graph = shape.graph
         self.tangents = frozenset(tangents(shape.program))
         self.forward = shape.forward()
-        """The nodes that the forward runs in any case."""
+        """The nodes that the forward always runs."""
         self._last_written: dict[object, int] = {}
-        self._look_at_writes()
+        self._record_writes()
         self.backward = self._backward()
         """The nodes that only the backward can run."""
 
-    def _look_at_writes(self) -> None:
-        # Where each memory is written for the last time; new contents are stored behind everything.
+    def _record_writes(self) -> None:
+        # The last write to each memory; new contents are stored after all nodes.
         shape, end = self.shape, len(self.graph.nodes)
-        for number, does in enumerate(shape.effects):
-            if does.writes or does.writes_slots or does.completes:
-                self._last_written.update(dict.fromkeys(shape.memory.touched(does), number))
+        for number, effect in enumerate(shape.effects):
+            if effect.writes or effect.writes_slots or effect.completes:
+                self._last_written.update(dict.fromkeys(shape.memory.touched(effect), number))
         for memory in self._stored(early=True) | self._stored(early=False):
             self._last_written[memory] = end
 
     def _backward(self) -> set[int]:
-        # Where nothing depends on a tangent or on the loss, nothing says what is computed of gradients.
+        # If nothing depends on a tangent or on the loss, it is unknown which nodes compute gradients.
         found, unknown = set[int](), not (self.shape.bound or self.tangents)
         for number, node in enumerate(self.graph.nodes):
             if number in self.forward:
@@ -116,10 +116,10 @@ class Table:
         return found
 
     def fixed(self, number: int, node: Node) -> str:
-        """Return why a node must not be run at another time, or again; empty if it may."""
-        does = self.shape.effects[number]
-        if not computes(does) or is_boundary(node):
-            return "it draws random numbers" if does.random else "it has effects"
+        """Return why a node must not be moved or run twice; empty if it may."""
+        effect = self.shape.effects[number]
+        if not computes(effect) or is_boundary(node):
+            return "it draws random numbers" if effect.random else "it has effects"
         if number in self.shape.inside:
             return "it runs in a region"
         if type(node.do) is Get or is_view(node):
@@ -132,18 +132,18 @@ class Table:
 
     @cached_property
     def free(self) -> frozenset[str]:
-        """The inputs and reads that the backward can take itself: of memory that the forward leaves as it is."""
+        """The inputs and reads that the backward can use directly: the forward does not change their memory."""
         reads = [node.name for node in self.graph.nodes if type(node.do) is Get]
         names = [*[formal.name for formal in self.graph.inputs], *reads]
         return frozenset([name for name in names if not self._changes(name)])
 
     def _changes(self, name: str) -> bool:
-        # Whether the forward changes the memory of a value; what the backward writes has to be the thing itself.
+        # Whether the forward changes the memory of a value; a value that the backward writes cannot be a copy.
         memory = self.shape.memory.find(name)
         return memory in self._changed_by_forward and memory not in self._written_by_backward
 
     def _is_several(self, node: Node) -> bool:
-        # Whether it is several values in one; where nothing says what it is, its users may.
+        # Whether it is several values in one; if its type is unknown, its users tell.
         users = self.graph.users.get(node.name, ())
         taken_apart = "val" not in node.meta and any(self.graph.by_name[user].projection is not None for user in users)
         return taken_apart or isinstance(node.meta.get("val"), tuple | list)
@@ -157,7 +157,7 @@ class Table:
         return self.shape.written_in(self.forward) | self._stored(early=True)
 
     def _stored(self, *, early: bool) -> frozenset[object]:
-        # The memory of which outputs are the new contents, of those that are there after the forward or of the others.
+        # The memory that new contents are stored to, by outputs of the forward or of the backward.
         specs = enumerate(self.shape.program.signature.outputs)
         return frozenset(
             [self._target(spec) for number, spec in specs if type(spec) in STORED and (number not in self.late_outputs) is early]
@@ -165,10 +165,10 @@ class Table:
 
     @cached_property
     def late_outputs(self) -> frozenset[int]:
-        """The numbers of the outputs that the backward gives: gradients, and new contents that are not settled before it.
+        """The numbers of the outputs of the backward: gradients, and new contents that are not final before it.
 
-        New contents are not settled where only the backward can compute them, or where it changes the memory that they are in or
-        are stored to.
+        New contents are not final if only the backward can compute them, or if it changes their memory or the
+        memory that they are stored to.
         """
         outputs = list(enumerate(zip(self.graph.output, self.shape.program.signature.outputs, strict=True)))
         behind = set(self.shape.written_in(set(range(len(self.graph.nodes))).difference(self.forward)))
@@ -200,12 +200,12 @@ class Table:
         return there and self.shape.memory.find(arg.name) not in behind
 
     def kind_of(self, name: str) -> str:
-        """Return what a value is: ``"intermediate"`` for a tensor, ``"size"`` for a number, ``"object"`` for anything else."""
+        """Return the kind of a value: ``"intermediate"`` for a tensor, ``"size"`` for a number, ``"object"`` for others."""
         value = self.graph.metas[name].get("val")
         return "intermediate" if isinstance(value, torch.Tensor) else "size" if isinstance(value, NUMBERS) else "object"
 
     def changes_outside(self, name: str) -> bool:
-        """Return whether a value is memory of state or of an argument that the forward changes: it is handed over as a copy."""
+        """Return whether a value aliases state or an argument that the forward changes: a copy of it is saved."""
         return self.shape.memory.is_outside(name) and self._changes(name)
 
     @cached_property
@@ -230,7 +230,7 @@ class Table:
         if type(node.do) is Get:
             fixed = "the forward changes it"
         elif node.projection is not None and (whole := known.get(node.projection[0])) is not None:
-            fixed = fixed or whole.fixed  # what gives it is not run again
+            fixed = fixed or whole.fixed  # its operator is not run again
         view = is_view(node) and len(self.shape.effects[number].aliases) == 1
         return Candidate(
             node.name,
@@ -254,7 +254,7 @@ class Table:
 
     @cached_property
     def running(self) -> tuple[int, ...]:
-        """The nodes that the backward runs itself, in order, without those that nothing needs."""
+        """The nodes that the backward always runs, in order, without unneeded ones."""
         used, kept = set(self.gradients), list[int]()
         for number in sorted(self.backward, reverse=True):
             node = self.graph.nodes[number]
@@ -265,24 +265,24 @@ class Table:
 
     @cached_property
     def gradients(self) -> tuple[str, ...]:
-        """The values that the backward gives: gradients, and new contents that depend on them."""
+        """The results of the backward: gradients, and new contents that depend on them."""
         late = [arg for number, arg in enumerate(self.graph.output) if number in self.late_outputs]
         return tuple(dict.fromkeys([arg.name for arg in late if isinstance(arg, Ref)]))
 
     @cached_property
     def needed(self) -> tuple[str, ...]:
-        """What the backward takes, in order: operands of what it runs itself, and gradients that it does not compute."""
+        """The inputs of the backward, in order: operands of its own nodes, and gradients that it does not compute."""
         nodes = self.graph.nodes
         names = [name for number in self.running for name in nodes[number].refs()]
         return tuple(dict.fromkeys([name for name in [*names, *self.gradients] if not self.is_late(name)]))
 
     def is_late(self, name: str) -> bool:
-        """Return whether only the backward can compute a value, or it is a tangent."""
+        """Return whether a value is a tangent, or can only be computed in the backward."""
         number = self.shape.position.get(name)
         return name in self.tangents if number is None else number in self.backward
 
     def after(self, names: Iterable[str]) -> set[int]:
-        """Return the nodes that the forward runs when it computes some more values."""
+        """Return the nodes of the forward if it also computes some given values."""
         extra = self.shape.numbers(names)
         return self.forward if self.forward.issuperset(extra) else self.forward | self.shape.before(extra)
 
@@ -300,10 +300,10 @@ HEAVY = frozenset({
     "_unique2", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d", "grid_sampler_2d", "grid_sampler_3d",
     "matrix_exp", "cholesky", "lu_unpack",
 })  # fmt: skip
-"""Operators of torch that take more than a walk over their operands and results."""
+"""Operators of torch that cost more than one pass over their operands and results."""
 
 HEAVY_PARTS = ("attention", "linalg", "_fft_", "fft_", "conv")
-"""What the name of such an operator may hold."""
+"""Parts of the names of such operators."""
 
 
 def base_name(operator: str) -> str:
@@ -317,7 +317,7 @@ def base_name(operator: str) -> str:
 
 
 def is_heavy(operator: str) -> bool:
-    """Return whether an operator takes more than a walk over its operands and results; one that is not of torch counts as such.
+    """Return whether an operator costs more than one pass over its operands and results, or is outside of torch.
 
     >>> is_heavy("aten.mm.default"), is_heavy("aten._scaled_dot_product_flash_attention.default"), is_heavy("aten.gelu.default")
     (True, True, False)
@@ -329,11 +329,11 @@ def is_heavy(operator: str) -> bool:
 
 
 def work_of(node: Node, metas: Mapping[str, Meta]) -> float:
-    """Return what running a node costs, about: bytes that it moves, and more for products of matrices.
+    """Return the approximate cost of running a node: the bytes that it moves, and more for matrix products.
 
     Args:
         node: a node of a graph.
-        metas: what is known of the values of the graph.
+        metas: the metadata of the values of the graph.
 
     >>> from purefx.ir import Ref
     >>> x = {"val": torch.ones(4, 4)}
@@ -341,17 +341,17 @@ def work_of(node: Node, metas: Mapping[str, Meta]) -> float:
     [192.0, 704.0]
     """
     operands = [metas[name].get("val") for name in refs_in(node.args, node.kwargs) if name in metas]
-    given = node.meta.get("val")
-    moved = float(example_bytes(given) + sum(map(example_bytes, operands)))
+    value = node.meta.get("val")
+    moved = float(example_bytes(value) + sum(map(example_bytes, operands)))
     if type(node.do) is not Op or not is_heavy(node.do.name):
         return moved
-    return moved + 8.0 * _multiplied(given, operands)
+    return moved + 8.0 * _multiplied(value, operands)
 
 
-def _multiplied(given: Any, operands: list[Any]) -> float:
-    # Each element of the result is a sum of about so many products.
+def _multiplied(value: Any, operands: list[Any]) -> float:
+    # Each element of the result is a sum of about this many products.
     tensors = [value for value in operands if isinstance(value, torch.Tensor) and value.dim()]
-    results = [part for part in (given if isinstance(given, tuple | list) else [given]) if isinstance(part, torch.Tensor)]
+    results = [part for part in (value if isinstance(value, tuple | list) else [value]) if isinstance(part, torch.Tensor)]
     if not tensors or not results:
         return 0.0
     elements = prod([example_number(size) for size in results[0].shape])
@@ -359,11 +359,11 @@ def _multiplied(given: Any, operands: list[Any]) -> float:
 
 
 NUMBERS = (int, float, *SYMBOLIC)
-"""What is a size or another number."""
+"""Sizes and other numbers."""
 
 
 def example_bytes(value: Any) -> int:
-    """Return how many bytes a value takes at the sizes of the example; of a size that only a run knows, one counts.
+    """Return the number of bytes of a value, at the sizes of the example; a data-dependent size counts as 1.
 
     >>> example_bytes(torch.ones(2, 3)), example_bytes([torch.ones(2), 7]), example_bytes(None)
     (24, 16, 0)
@@ -379,7 +379,7 @@ def example_bytes(value: Any) -> int:
 
 
 def example_number(size: Any) -> int:
-    """Return what a size is in the example; 1 where only a run knows.
+    """Return a size in the example; 1 if it is data-dependent.
 
     >>> example_number(3)
     3

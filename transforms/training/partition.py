@@ -1,8 +1,8 @@
-"""``partition_joint``: a joint program becomes a forward and a backward program, with what the one keeps for the other.
+"""``partition_joint``: split a joint program into a forward and a backward program, and choose the values to save.
 
-``phases`` says which node is of which half, ``candidates`` what may be computed again, a policy what is, and ``live_across`` what
-crosses then.  Both programs are flat, and every node keeps its name, its module calls and its meta, those that are computed again
-too; so each can be outlined by itself.  The law: the forward followed by the backward means the joint program.
+``phases`` assigns nodes to the halves, ``candidates`` lists the values that may be recomputed, a policy chooses among them, and
+``live_across`` computes the values that are saved.  Both programs are flat, and all nodes, including recomputed ones, keep their
+names, module calls and metadata, so each can be outlined.  Law: running the forward, then the backward, means the joint program.
 """
 
 from __future__ import annotations
@@ -50,33 +50,33 @@ __all__ = ["TANGENTS", "Partition", "Saved", "partition_joint", "without_tangent
 
 @frozen
 class Saved:
-    """A value that the forward keeps for the backward.
+    """A value that the forward saves for the backward.
 
     >>> Saved("relu", "intermediate", 16).counted
     16
     """
 
     name: str
-    """Its name in the joint program, and as an input of the backward."""
+    """Its name in the joint program, and among the inputs of the backward."""
     kind: str
-    """``"input"``: an argument of the caller; ``"state"``; ``"intermediate"``: a tensor that was computed; ``"size"``: a number;
-    ``"object"``: anything else."""
+    """``"input"``: an argument; ``"state"``; ``"intermediate"``: a computed tensor; ``"size"``: a number; ``"object"``: anything
+    else."""
     bytes: int
-    """Its size in memory, at the sizes of the example."""
+    """Its size in bytes, at the sizes of the example."""
     call: Frame | None = None
-    """The innermost module call that it is computed in."""
+    """The innermost module call around it."""
     copied: bool = False
-    """Whether it is state or an argument that the forward changes, so that it is kept as a copy."""
+    """Whether it is state or an argument that the forward changes, so that a copy is saved."""
 
     @property
     def counted(self) -> int:
-        """What is kept in memory for it, at the sizes of the example: nothing for what its owner keeps anyway."""
+        """The memory that saving it costs, at the sizes of the example: 0 if its owner keeps it in any case."""
         return 0 if self.kind in ("input", "state") and not self.copied else self.bytes
 
 
 @frozen
 class Partition:
-    """The two halves of a joint program, each a program.
+    """The forward and the backward program of a joint program.
 
     >>> from purefx.ir import Graph
     >>> empty = Program.of({"": Graph((), (), ())})
@@ -85,40 +85,40 @@ class Partition:
     """
 
     forward: Program = field(repr=False)
-    """Takes what the joint program takes but for tangents; gives its user outputs or its loss, then the saved values."""
+    """Takes the inputs of the joint program except tangents; returns its user outputs or its loss, then the saved values."""
     backward: Program = field(repr=False)
-    """Takes the saved values, then the tangents; gives the gradients.  State it reads itself."""
+    """Takes the saved values, then the tangents; returns the gradients.  It reads state directly."""
     saved: tuple[Saved, ...] = ()
-    """What crosses, in the order of the last outputs of the forward and of the inputs of the backward."""
+    """The saved values, in the order of the last outputs of the forward and of the inputs of the backward."""
     recomputed: tuple[str, ...] = ()
-    """The nodes that both halves run, in order."""
+    """The nodes in both programs, in order."""
 
     @property
     def saved_bytes(self) -> int:
-        """What is kept in memory between the two, at the sizes of the example."""
+        """The memory that saved values take between the two, at the sizes of the example."""
         return sum(one.counted for one in self.saved)
 
 
 def partition_joint(program: Program, *, policy: Policy | None = None) -> Partition:
-    """Cut a joint program into a forward and a backward program.
+    """Split a joint program into a forward and a backward program.
 
-    Laws: the forward followed by the backward means the joint program (outputs, gradients, state, mutated inputs, to the last
-    bit); no policy changes a number; one program and policy give one cut.  What draws random numbers or has effects runs once; a
-    value is computed again only where the memory that it is computed of is as it was, and is saved otherwise.
+    Laws: running the forward, then the backward, means the joint program (outputs, gradients, state, mutated inputs, to the last
+    bit); no policy changes a number; the result is deterministic.  Random operators and effects run once; a value is
+    recomputed only if the memory of its operands is unchanged, and is saved otherwise.
 
     Args:
-        program: a joint program: it gives gradients, and has a loss or takes tangents.  Module calls are inlined first.
-        policy: which values are kept; by default all that the forward computes and the backward needs.  A function from the
-            candidates, in order, to the names of those to keep will do; ``px.training`` has some.
+        program: a joint program: it returns gradients, and has a loss or takes tangents.  Module calls are inlined first.
+        policy: a function from the candidates, in order, to the names of those to save; ``px.training`` has some.  By default,
+            all values that the forward computes and the backward needs are saved.
 
     Returns:
-        Both programs, flat, and what crosses.
+        Both programs, flat, and the saved values.
 
     Raises:
-        PartitionError: an output of the caller depends on a tangent, or a region lies in both halves.
+        PartitionError: a user output depends on a tangent, or a region is in both halves.
         InvalidProgram: the program is not valid.
-        ArgumentError: it gives no gradients; the policy is none, or gives something else than names.
-        NamingError: the policy names what is no candidate.
+        ArgumentError: the program returns no gradients; the policy is not a function, or does not return names.
+        NamingError: the policy returns a name that is not a candidate.
 
     >>> import torch
     >>> from purefx import training
@@ -130,8 +130,8 @@ def partition_joint(program: Program, *, policy: Policy | None = None) -> Partit
     check(a_program(program, "partition_joint"))
     if not is_joint(program):
         raise ArgumentError(
-            "partition_joint takes a joint program, and this one gives no gradients; px.training.capture_joint(module, args) "
-            "makes one"
+            "partition_joint takes a joint program, but this one returns no gradients; make one with "
+            "px.training.capture_joint(module, args)"
         )
     with collector_paused():
         flat = infer(with_saved_copies(_without_boundaries(inline(remove_effect_tokens(program)))))
@@ -145,7 +145,7 @@ def partition_joint(program: Program, *, policy: Policy | None = None) -> Partit
 
 
 def _without_boundaries(program: Program) -> Program:
-    # A call signature speaks of a whole call, of which each half has a part.
+    # A call signature describes a whole call, and each half has a part of it.
     if not len(program.call_signatures):
         return program
     graph = program.main
@@ -153,17 +153,17 @@ def _without_boundaries(program: Program) -> Program:
     return program.with_main(kept, call_signatures=pmap())
 
 
-A_POLICY = ("a function from candidates to the names of those to keep", "px.training.save_all() is one")
+A_POLICY = ("a function from candidates to the names of those to save", "px.training.save_all() is one")
 
 
 def _kept(table: Table, policy: Policy) -> Collection[str]:
     candidates: Sequence[Candidate] = tuple(table.candidates.values())
     kept: object = policy(candidates)
     if isinstance(kept, str) or not isinstance(kept, Collection):
-        raise ArgumentError(f"a policy gives the names of the values to keep, as a set; this one gave {kind_of(kept)}")
+        raise ArgumentError(f"a policy returns the names of the values to save, as a set; this one returned {kind_of(kept)}")
     for name in kept:
         if name not in table.candidates:
-            raise NamingError(f"the policy keeps {name!r}, which is no candidate{did_you_mean(str(name), table.candidates)}")
+            raise NamingError(f"the policy saves {name!r}, which is not a candidate{did_you_mean(str(name), table.candidates)}")
     return frozenset(kept)
 
 
@@ -177,12 +177,12 @@ def _described(halves: _Cut, table: Table, name: str) -> Saved:
 
 
 class _Cut:
-    """Both programs.
+    """Builds both programs.
 
     Args:
         program: the joint program.
         table: its candidates.
-        live: what is live across the cut.
+        live: the values that are live across the cut.
     """
 
     def __init__(self, program: Program, table: Table, live: LiveAcross) -> None:
@@ -191,12 +191,12 @@ class _Cut:
         self.live = live
         self.graph: Graph = program.main
         self.specs: Mapping[str, InputSpec] = {formal.name: spec for formal, spec in program.inputs}
-        self.taken = self._taken()
-        """The arguments of the caller that the backward gets, in order."""
+        self.arguments = self._arguments()
+        """The arguments that are passed to the backward, in order."""
         self.kept = tuple([name for name in table.order if name in live.saved])
-        """The candidates that are handed over, in order."""
+        """The saved candidates, in order."""
 
-    def _taken(self) -> tuple[str, ...]:
+    def _arguments(self) -> tuple[str, ...]:
         mutated = [spec.index for _, spec in self._outputs(late=True) if type(spec) is InputMutation]
         wanted = {*self.live.direct, *[self.graph.inputs[index].name for index in mutated]}
         return tuple(
@@ -205,26 +205,26 @@ class _Cut:
 
     @property
     def saved(self) -> tuple[str, ...]:
-        """The names of what the forward hands over, in order."""
-        return (*self.taken, *self.kept)
+        """The names of the saved values, in order."""
+        return (*self.arguments, *self.kept)
 
     def _outputs(self, *, late: bool) -> list[tuple[Arg, OutputSpec]]:
-        # What one of the halves gives of what the joint program gives.
+        # The outputs of the joint program that one of the halves returns.
         pairs = enumerate(zip(self.graph.output, self.program.signature.outputs, strict=True))
         return [pair for number, pair in pairs if (number in self.table.late_outputs) is late]
 
     # -- forward ----------------------------------------------------------------------------------------------------------------
 
     def forward(self) -> Program:
-        """Return the program that gives what the caller gets, and what is handed over."""
+        """Return the forward program: it returns the user outputs and the saved values."""
         nodes = [self.graph.nodes[number] for number in sorted(self.table.after(self.kept))]
         copies = self._copies()
         kept = self._outputs(late=False)
-        handed = [Ref(copies[name].name if name in copies else name) for name in self.saved]
+        results = [Ref(copies[name].name if name in copies else name) for name in self.saved]
         late = set(tangents(self.program))
         formals = tuple([formal for formal in self.graph.inputs if formal.name not in late])
-        main = Graph(formals, (*nodes, *copies.values()), (*[arg for arg, _ in kept], *handed))
-        outputs = (*[spec for _, spec in kept], *[UserOutput()] * len(handed))
+        main = Graph(formals, (*nodes, *copies.values()), (*[arg for arg, _ in kept], *results))
+        outputs = (*[spec for _, spec in kept], *[UserOutput()] * len(results))
         in_spec = without_tangents(self.program.signature.in_spec) if late else self.program.signature.in_spec
         specs = [self.specs[formal.name] for formal in formals]
         made = self.program.with_boundary(main, specs, outputs, in_spec=in_spec, out_spec=None)
@@ -233,15 +233,15 @@ class _Cut:
         return claiming_less(made.evolve(constraints=Constraints(known.ranges, guards)).pruned())
 
     def _copies(self) -> dict[str, Node]:
-        # State and arguments that are written in place: the next call would write what this one kept.
+        # State and arguments that are written in place: the next call would overwrite saved values.
         names, found, shape = self.graph.names(), dict[str, Node](), self.table.shape
         written = shape.written_in(self.table.forward)
         for name in self.kept:
             if self.table.changes_outside(name) and shape.memory.find(name) in written:
                 if name in self.table.candidates and not self.table.candidates[name].storable:
                     raise PartitionError(
-                        f"the backward needs {name!r}, which is several values, and the forward changes memory that they are in: "
-                        "take out those that it needs before that"
+                        f"the backward needs {name!r}, several values whose memory the forward changes: "
+                        "read the needed ones before that change"
                     )
                 found[name] = clone_of(self.graph, name, names.fresh(f"{name}_kept"))
         return found
@@ -249,7 +249,7 @@ class _Cut:
     # -- backward ---------------------------------------------------------------------------------------------------------------
 
     def backward(self) -> Program:
-        """Return the program that gives the gradients."""
+        """Return the backward program: it returns the gradients."""
         formals, specs = self._interface()
         kept = self._outputs(late=True)
         main = Graph(formals, tuple(self._nodes(formals)), tuple([arg for arg, _ in kept]))
@@ -268,7 +268,7 @@ class _Cut:
         return tuple(formals), specs
 
     def _nodes(self, formals: Iterable[Input]) -> list[Node]:
-        # In the order of the joint program; what is computed again comes right before it is used, but never inside a region.
+        # In the order of the joint program; values are recomputed right before their first use, but never inside a region.
         there, made = {formal.name for formal in formals}, list[Node]()
         there.update([self.graph.nodes[number].name for number in self.table.running])
         for group in self._groups():
@@ -277,7 +277,7 @@ class _Cut:
         return made + self._again(self.table.gradients, there)
 
     def _groups(self) -> Iterable[list[Node]]:
-        # What the backward runs itself, node by node; a region is one group.
+        # The nodes that the backward always runs, one by one; a region is one group.
         group, depth = list[Node](), 0
         for number in self.table.running:
             group.append(self.graph.nodes[number])
@@ -290,7 +290,7 @@ class _Cut:
             yield group
 
     def _again(self, names: Iterable[str], there: set[str]) -> list[Node]:
-        # What is needed and not there yet, in the order of the joint program.
+        # The missing values with their missing operands, in the order of the joint program.
         found, todo = dict[int, Node](), list(names)
         while todo:
             name = todo.pop()
@@ -321,11 +321,11 @@ def without_tangents(in_spec: Any) -> Any:
 
 
 TANGENTS = "tangents"
-"""The keyword argument that a joint program takes tangents in."""
+"""The keyword argument of a joint program for its tangents."""
 
 
 def type_of_value(value: Any) -> ArgumentType:
-    """Return the type of an input that takes a value that crosses.
+    """Return the type of an input that takes a saved value.
 
     Args:
         value: a tensor, a size or another object, fake or not.

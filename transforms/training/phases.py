@@ -1,9 +1,9 @@
-"""``phases``: which nodes of a joint forward and backward program are the forward, and which are the backward.
+"""``phases``: assigns the nodes of a joint program to the forward and the backward.
 
-It is decided by structure.  The forward is what the outputs of the caller need, and every effect that depends neither on a
-tangent nor on the gradient of the loss; all else is the backward.  What the tracer says of a node counts only for effects that
-structure leaves open (a draw that the backward alone makes).  Nothing is cut here.  ``with_saved_copies`` copies what the
-backward reads of memory that the forward writes later.
+The structure decides.  The forward contains the operands of the user outputs, and every effect that depends neither on a tangent
+nor on the gradient of the loss; all other nodes are in the backward.  Marks of the tracer count only for effects that the
+structure leaves open (a random draw of the backward alone).  Nothing is split here.  ``with_saved_copies`` copies memory that
+the backward reads and the forward writes later.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 @frozen
 class Phases:
-    """The names of the nodes of each half of a joint program, in the order of the graph.
+    """The names of the nodes of the two halves of a joint program, in the order of the graph.
 
     >>> Phases(("y",), ("gx",)).backward
     ('gx',)
@@ -57,7 +57,7 @@ class Phases:
 
 
 def is_joint(program: Program) -> bool:
-    """Return whether a program gives gradients.
+    """Return whether a program returns gradients.
 
     >>> is_joint(Program.of({"": Graph((), (), ())}))
     False
@@ -69,7 +69,7 @@ GRADIENTS = (StateGradient, InputGradient)
 
 
 def tangents(program: Program) -> tuple[str, ...]:
-    """Return the names of the inputs that are gradients of what the forward gave.
+    """Return the names of the inputs that are gradients of outputs of the forward.
 
     >>> tangents(Program.of({"": Graph((), (), ())}))
     ()
@@ -78,7 +78,7 @@ def tangents(program: Program) -> tuple[str, ...]:
 
 
 def outputs_of(program: Program, *kinds: type) -> list[str]:
-    """Return the names of the values that outputs of some kinds are.
+    """Return the names of the values of outputs of some kinds.
 
     >>> outputs_of(Program.of({"": Graph((), (), ())}), LossOutput)
     []
@@ -88,22 +88,22 @@ def outputs_of(program: Program, *kinds: type) -> list[str]:
 
 
 def phases(program: Program) -> Phases:
-    """Return which nodes of a joint program are its forward and which its backward.
+    """Assign the nodes of a joint program to the forward and the backward.
 
-    Running the first in their order and then the second means the program: no node of the forward has to come after one of the
-    backward, data and conflicts of effects counted.  A node is of the forward
+    Running the forward, then the backward, means the program: no node of the forward depends on one of the backward, through data
+    or conflicting effects.  A node is in the forward
 
-    - if an output of the caller needs it, or the loss;
-    - if it acts (a write that others can see, a draw, a message, a region), or gives new contents of state or of an input, and
-      depends on no tangent and on no gradient of the loss; an effect that the tracer says the backward made is of the backward,
-      unless the forward needs it;
-    - if one of these needs it, or if it takes one of several results of one of them.
+    - if a user output, or the loss, needs it;
+    - if it has an effect (an observable write, a random draw, communication, a region), or computes new contents of state or of an
+      input, and depends on no tangent and on no gradient of the loss; an effect that the tracer marks as backward is in the
+      backward, unless the forward needs it;
+    - if such a node needs it, or if it projects a result of such a node.
 
     Args:
-        program: a flat program; of one with module calls inline them first.
+        program: a flat program; inline module calls first.
 
     Raises:
-        PartitionError: an output of the caller depends on a tangent, or a region lies in both; the program calls modules.
+        PartitionError: a user output depends on a tangent, a region is in both halves, or the program calls modules.
         TypeError: ``program`` is not a Program.
 
     >>> from purefx.ir import Input, Op, Ref, Signature, TensorType
@@ -115,12 +115,12 @@ def phases(program: Program) -> Phases:
     """  # noqa: E501
     a_program(program, "phases")
     if any(type(node.do) is Call for node in program.main.callers):
-        raise PartitionError("the program calls modules, and a call has a forward and a backward in it: px.inline it first")
+        raise PartitionError("the program calls modules, which have a forward and a backward in one body: px.inline it first")
     return Shape(program).phases()
 
 
 class Shape:
-    """The relation of a flat program, and what of it belongs to which half.
+    """The dependency relation of a flat program, and its two halves.
 
     Args:
         program: a flat program.
@@ -140,18 +140,18 @@ class Shape:
 
     @cached_property
     def inside(self) -> frozenset[int]:
-        """The nodes that run in a region (autocast, a gradient mode, vmap), where operators may do something else."""
+        """The nodes that run in a region (autocast, a gradient mode, vmap), where operators may compute other results."""
         found, depth = list[int](), 0
-        for number, does in enumerate(self.effects):
+        for number, effect in enumerate(self.effects):
             if depth > 0:
                 found.append(number)
-            depth += does.scope[1] - does.scope[0]
+            depth += effect.scope[1] - effect.scope[0]
         return frozenset(found)
 
     @cached_property
     def edges(self) -> list[list[int]]:
         """For each node, the numbers of those that must come before it."""
-        # What always gives the memory of an operand reads no contents, so writes of that are nothing to it.
+        # Operators that always return views read no contents, so they do not depend on writes.
         edges = dependencies(self.program, self.graph)
         for number, node in enumerate(self.graph.nodes):
             more = len(edges[number]) > len(node.refs()) and number not in self.inside
@@ -160,19 +160,19 @@ class Shape:
         return edges
 
     def phases(self) -> Phases:
-        """Return the two halves."""
+        """Return the nodes of the two halves."""
         forward = self.forward()
         early, late = ([name for name, at in self.position.items() if (at in forward) is half] for half in (True, False))
         return Phases(tuple(early), tuple(late))
 
     def forward(self) -> set[int]:
-        """Return the numbers of the nodes of the forward, and find those that are bound to the backward."""
-        given = outputs_of(self.program, UserOutput, LossOutput)
-        asked = self.before([*self.numbers(given), *self._writers(given)])  # whoever writes its memory, at any time
+        """Return the numbers of the nodes of the forward, and find those that must be in the backward."""
+        outputs = outputs_of(self.program, UserOutput, LossOutput)
+        required = self.before([*self.numbers(outputs), *self._writers(outputs)])  # all writers of its memory, before and after
         operands = [self.numbers(node.refs()) for node in self.graph.nodes]
-        self.bound = self._after(self.gradients_of_loss(operands) - asked, asked)
-        self._check_outputs(asked)
-        found = asked | self.before([*self._acting(), *self._stored()])
+        self.bound = self._after(self.gradients_of_loss(operands) - required, required)
+        self._check_outputs(required)
+        found = required | self.before([*self._acting(), *self._stored()])
         for number, node in enumerate(self.graph.nodes):
             if number not in found and number not in self.bound and self._belongs(node, number, found):
                 found.add(number)
@@ -180,20 +180,20 @@ class Shape:
         return found
 
     def _belongs(self, node: Node, number: int, found: Collection[int]) -> bool:
-        # One of several results stands with the node that gives them; what nothing needs stands with its operands.
+        # A projection is in the half of its tuple; an unneeded node is in that of its operands.
         dead = node.name not in self.graph.users and node.name not in self.graph.output_refs()
         follows = dead or node.projection is not None or is_boundary(node)
         return follows and all(before in found for before in self.edges[number])
 
     def numbers(self, names: Iterable[str]) -> list[int]:
-        """Return where nodes stand; inputs stand nowhere."""
+        """Return the numbers of nodes by name, without those of inputs."""
         return [self.position[name] for name in names if name in self.position]
 
     def gradients_of_loss(self, sources: Sequence[Sequence[int]]) -> set[int]:
         """Return the nodes between the loss and the gradients.
 
         Args:
-            sources: for each node those that it depends on.
+            sources: the dependencies of each node.
         """
         loss, gradients = (set(self.numbers(outputs_of(self.program, *kinds))) for kinds in ((LossOutput,), GRADIENTS))
         behind = set(loss)
@@ -202,33 +202,33 @@ class Shape:
                 behind.add(number)
         return behind & _closure(sources, gradients)
 
-    def _after(self, begin: Collection[int], asked: Collection[int]) -> set[int]:
-        # All that comes after these, after a use of a tangent, or after an effect that the backward made.
-        given = set(tangents(self.program))
+    def _after(self, begin: Collection[int], required: Collection[int]) -> set[int]:
+        # The nodes that depend on these, on a tangent, or on an effect that the tracer marks as backward.
+        tangent_names = set(tangents(self.program))
         found = set(begin)
         for number, node in enumerate(self.graph.nodes):
             if number in found:
                 continue
             if (
-                (given and not given.isdisjoint(node.refs()))
+                (tangent_names and not tangent_names.isdisjoint(node.refs()))
                 or any(before in found for before in self.edges[number])
-                or (number not in asked and self.acts(number) and is_backward(node.meta))
+                or (number not in required and self.acts(number) and is_backward(node.meta))
             ):
                 found.add(number)
         return found
 
     def acts(self, number: int) -> bool:
-        """Return whether a node does what the rest of the world can tell."""
-        does = self.effects[number]
-        if does.random or does.ordered or does.domains or does.completes or does.writes_slots or does.scope != (0, 0):
+        """Return whether a node has an observable effect."""
+        effect = self.effects[number]
+        if effect.random or effect.ordered or effect.domains or effect.completes or effect.writes_slots or effect.scope != (0, 0):
             return True
-        return bool(does.writes) and self.memory.reaches_outside(does)
+        return bool(effect.writes) and self.memory.reaches_outside(effect)
 
     def _acting(self) -> list[int]:
         return [number for number in range(len(self.effects)) if number not in self.bound and self.acts(number)]
 
     def _stored(self) -> list[int]:
-        # What gives the new contents of state and inputs, and who writes its memory, unless one of those is bound.
+        # The nodes that compute new contents of state and inputs, or write their memory, unless one of these is in the backward.
         late = self.written_in(self.bound)
         names = [name for name in outputs_of(self.program, StateMutation, InputMutation) if self.memory.find(name) not in late]
         made = [number for number in self.numbers(names) if number not in self.bound]
@@ -236,29 +236,29 @@ class Shape:
 
     def _writers(self, names: Iterable[str]) -> list[int]:
         memory = {self.memory.find(name) for name in names}
-        return [number for number, does in enumerate(self.effects) if not memory.isdisjoint(self._touched(does))]
+        return [number for number, effect in enumerate(self.effects) if not memory.isdisjoint(self._touched(effect))]
 
-    def _touched(self, does: NodeEffects) -> set[object]:
-        return self.memory.touched(does) if does.writes or does.writes_slots or does.completes else set()
+    def _touched(self, effect: NodeEffects) -> set[object]:
+        return self.memory.touched(effect) if effect.writes or effect.writes_slots or effect.completes else set()
 
     def written_in(self, numbers: Iterable[int]) -> frozenset[object]:
         """Return the memory that some nodes write."""
         return frozenset([memory for number in numbers for memory in self._touched(self.effects[number])])
 
     def before(self, numbers: Iterable[int]) -> set[int]:
-        """Return some nodes with all that must come before them."""
+        """Return some nodes with all of their dependencies."""
         return _closure(self.edges, numbers)
 
-    def _check_outputs(self, asked: Collection[int]) -> None:
-        given = set(tangents(self.program)).intersection(outputs_of(self.program, UserOutput, LossOutput))
-        if given:
-            raise PartitionError(f"the output {min(given)!r} of the forward is a tangent: leave it out of the outputs")
-        early = sorted(self.bound.intersection(asked))
+    def _check_outputs(self, required: Collection[int]) -> None:
+        returned = set(tangents(self.program)).intersection(outputs_of(self.program, UserOutput, LossOutput))
+        if returned:
+            raise PartitionError(f"the output {min(returned)!r} of the forward is a tangent: leave it out of the outputs")
+        early = sorted(self.bound.intersection(required))
         if early:
             what = place_of(self.graph.nodes[early[0]])
             raise PartitionError(
-                f"an output of the forward depends on a tangent, through {what}: what is computed of gradients is no output of "
-                "the forward; leave it out of the outputs, or call the whole program"
+                f"an output of the forward depends on a tangent, through {what}, so it belongs to the backward; leave it out "
+                "of the outputs, or run the whole program"
             )
 
     def _check_regions(self, forward: Collection[int]) -> None:
@@ -270,7 +270,7 @@ class Shape:
                 if depth < 0:
                     break
             if depth:
-                first = next(node for node, does in zip(self.graph.nodes, self.effects, strict=True) if does.scope != (0, 0))
+                first = next(node for node, effect in zip(self.graph.nodes, self.effects, strict=True) if effect.scope != (0, 0))
                 raise PartitionError(
                     "a region (autocast, a gradient mode, vmap) begins in one half and ends in the other: "
                     f"{place_of(first)}; regions_to_bodies makes bodies of gradient modes"
@@ -288,19 +288,19 @@ def _closure(sources: Sequence[Sequence[int]], numbers: Iterable[int]) -> set[in
 
 
 def with_saved_copies(program: Program) -> Program:
-    """Return a joint program in which no write of the forward has to wait for the backward; the same object where none does.
+    """Return a joint program in which no write of the forward waits for the backward; the same object if no write waits.
 
-    A reader of old contents has to come before the write.  Where the reader depends on gradients and the write does not, it reads
-    a copy instead, so that the forward can do the write.
+    A reader of old contents has to come before the write.  If the reader depends on gradients and the write does not, the reader
+    gets a copy instead, so that the write can be in the forward.
 
     Args:
-        program: a flat one.
+        program: a flat program.
 
     >>> program = Program.of({"": Graph((), (), ())})
     >>> with_saved_copies(program) is program
     True
     """
-    if not any(does.writes or does.writes_slots for does in node_effects(program, program.main)):
+    if not any(effect.writes or effect.writes_slots for effect in node_effects(program, program.main)):
         return program
     found = Contents(program).late_readers()
     if not found:
@@ -326,12 +326,12 @@ CLONE = op_of(torch.ops.aten.clone.default)
 
 
 class Contents:
-    """Follows the contents of memory through a graph: who writes them, who reads them, and what depends on gradients."""
+    """Tracks the contents of memory through a graph: writers, readers, and dependencies on gradients."""
 
     def __init__(self, program: Program) -> None:
         self.shape = shape = Shape(program)
         self.nodes = program.main.nodes
-        self.writes: list[set[object]] = [shape.memory.touched(does) for does in shape.effects]
+        self.writes: list[set[object]] = [shape.memory.touched(effect) for effect in shape.effects]
         """The memory that each node writes."""
 
     def _reads(self, number: int) -> set[object]:
@@ -342,7 +342,7 @@ class Contents:
 
     @cached_property
     def late(self) -> set[int]:
-        """The nodes that depend on gradients, by their operands or by the contents of these."""
+        """The nodes that depend on gradients, through their operands or the contents of these."""
         writer: dict[object, int] = {}
         sources: list[list[int]] = []
         for number, node in enumerate(self.nodes):
@@ -351,15 +351,15 @@ class Contents:
             writer.update(dict.fromkeys(self.writes[number], number))
         program = self.shape.program
         loss = _closure(sources, self.shape.numbers(outputs_of(program, LossOutput)))
-        begin, given = self.shape.gradients_of_loss(sources) - loss, set(tangents(program))
+        begin, tangent_names = self.shape.gradients_of_loss(sources) - loss, set(tangents(program))
         late = set[int]()
         for number, node in enumerate(self.nodes):
-            if number in begin or not given.isdisjoint(node.refs()) or not late.isdisjoint(sources[number]):
+            if number in begin or not tangent_names.isdisjoint(node.refs()) or not late.isdisjoint(sources[number]):
                 late.add(number)
         return late
 
     def late_readers(self) -> list[tuple[int, str, int]]:
-        """Return who reads what of contents that are written later: the node, the value, and the version of its memory."""
+        """Return the reads of contents that are written later: the node, the value, and the version of its memory."""
         late, find = self.late, self.shape.memory.find
         written = {memory: number for number, memories in enumerate(self.writes) if number not in late for memory in memories}
         version: dict[object, int] = {}

@@ -1,10 +1,10 @@
-"""Policies: which values of the forward are kept for the backward; all others are computed again.
+"""Policies choose the values that the forward saves for the backward; all other values are recomputed.
 
-A policy is a function from candidates, in the order of the graph, to the names of those to keep.  What must not be computed
-again is kept whatever it says, and what the backward does not need is not kept, so a policy cannot make a wrong program.
+A policy is a function from candidates, in the order of the graph, to the names of those to save.  Values that must not be
+recomputed are always saved, and values that the backward does not need never are, so no policy can make a wrong program.
 
-``min_cut`` and ``budget`` choose by minimum cuts: every value that the backward may need is two vertices with an edge of as many
-bytes between them; what is there anyway lies before none of them, and what must not be computed again lies behind the source.
+``min_cut`` and ``budget`` use minimum cuts: every value that the backward may need is two vertices, with an edge whose capacity
+is its size.  Available values have no predecessors, and values that must not be recomputed are successors of the source.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from .candidates import Candidate, is_heavy
 __all__ = ["LiveAcross", "Network", "Policy", "budget", "live_across", "min_cut", "recompute", "save_all"]
 
 Policy = Callable[[Sequence[Candidate]], Collection[str]]
-"""What ``partition_joint`` takes: gives the names of the candidates to keep."""
+"""The policy of ``partition_joint``: returns the names of the candidates to save."""
 
 
 @frozen
 class save_all:  # noqa: N801 - a value that reads like a function
-    """Keep every value that the forward computes and the backward needs, as autograd does.
+    """Save every value that the forward computes and the backward needs, as autograd does.
 
     >>> sorted(save_all()([Candidate("y", "aten.relu.default", 16), Candidate("m", "aten.le.Scalar", 4, forward=False)]))
     ['y']
     """
 
     def __call__(self, candidates: Sequence[Candidate]) -> Collection[str]:
-        """Return the names of the values to keep."""
+        """Return the names of the values to save."""
         return {one.name for one in candidates if one.forward}
 
 
 @frozen
 class recompute:  # noqa: N801
-    """Compute again what is inside some module calls, and keep what they are given: ``torch.utils.checkpoint`` of each.
+    """Recompute the values inside some module calls, and save their arguments, like ``torch.utils.checkpoint``.
 
     Args:
-        globs: of paths of modules; a call of a module that one of them matches is computed again with all calls inside it.  What
-            it gives to something else of the forward is kept if the backward needs it.
+        globs: globs of module paths; a call of a matching module is recomputed with all calls inside it.  Its results that other
+            nodes of the forward use are saved if the backward needs them.
 
     Raises:
-        ArgumentError: a glob is no text, or there is none.
-        NamingError: a glob matches no module that the forward calls (when it is applied).
+        ArgumentError: a glob is not a string, or no glob is passed.
+        NamingError: a glob matches no module that the forward calls (raised when the policy is applied).
 
     >>> from purefx.ir import Frame
     >>> inside = Candidate("y", "aten.relu.default", 16, stack=(Frame("layers.0"), Frame("layers.0.act")))
@@ -63,13 +63,13 @@ class recompute:  # noqa: N801
         texts: tuple[object, ...] = globs
         for glob in texts:
             if type(glob) is not str:
-                raise ArgumentError(f'recompute takes globs of module paths, "layers.*", not {kind_of(glob)}')
+                raise ArgumentError(f'recompute takes globs of module paths, such as "layers.*", not {kind_of(glob)}')
         if not globs:
-            raise ArgumentError('recompute takes globs of module paths, as in recompute("layers.*"); "*" is every module')
+            raise ArgumentError('recompute takes globs of module paths, as in recompute("layers.*"); "*" matches every module')
         self.__attrs_init__(globs)  # pyright: ignore[reportAttributeAccessIssue]
 
     def __call__(self, candidates: Sequence[Candidate]) -> Collection[str]:
-        """Return the names of the values to keep."""
+        """Return the names of the values to save."""
         paths = dict.fromkeys([frame.path for one in candidates for frame in one.stack])
         chosen: set[str] = set()
         for glob in self.globs:
@@ -79,12 +79,12 @@ class recompute:  # noqa: N801
             chosen.update(found)
         of = {one.name: _chosen_call(one.stack, chosen) for one in candidates}
         users = [one for one in candidates if one.forward]
-        given = {name for one in users for name in one.operands if name in of and of[name] != of[one.name]}
-        return {one.name for one in candidates if one.forward and (not of[one.name] or one.name in given)}
+        arguments = {name for one in users for name in one.operands if name in of and of[name] != of[one.name]}
+        return {one.name for one in candidates if one.forward and (not of[one.name] or one.name in arguments)}
 
 
 def _chosen_call(stack: Stack, chosen: Collection[str]) -> Stack:
-    # The outermost call of a chosen module, with those around it.
+    # The outermost call of a chosen module, with the calls around it.
     for number, frame in enumerate(stack):
         if frame.path in chosen:
             return stack[: number + 1]
@@ -93,21 +93,21 @@ def _chosen_call(stack: Stack, chosen: Collection[str]) -> Stack:
 
 @frozen
 class LiveAcross:
-    """What the backward gets, and what it computes again.
+    """The saved and the recomputed values.
 
     >>> LiveAcross(frozenset({"y"}), frozenset({"z"}), frozenset({"x"})).saved
     frozenset({'y'})
     """
 
     saved: frozenset[str]
-    """The candidates that are handed over."""
+    """The saved candidates."""
     again: frozenset[str]
-    """Those that the backward computes."""
+    """The candidates that the backward computes."""
     direct: frozenset[str]
-    """State and arguments that it takes as they are."""
+    """The state and arguments that it uses directly."""
 
     def bytes(self, candidates: Mapping[str, Candidate]) -> int:
-        """Return what is handed over takes, at the sizes of the example.
+        """Return the size of the saved values, at the sizes of the example.
 
         Args:
             candidates: all of them, by name.
@@ -116,12 +116,12 @@ class LiveAcross:
 
 
 def live_across(candidates: Mapping[str, Candidate], kept: Collection[str], *, also: Collection[str] = ()) -> LiveAcross:
-    """Return what is live across the cut, from what the backward takes back to values that are kept or are there anyway.
+    """Return the values that are live across the cut: walk from the inputs of the backward to saved or available values.
 
     Args:
         candidates: all of them, by name, in the order of the graph.
-        kept: those that are kept if the backward needs them.
-        also: what else the backward takes, state and arguments.
+        kept: the candidates that are saved if the backward needs them.
+        also: further inputs of the backward: state and arguments.
 
     >>> made = {"y": Candidate("y", "exp", 16, operands=("x",)), "z": Candidate("z", "exp", 16, operands=("y",), needed=True)}
     >>> live_across(made, {"y"})
@@ -152,7 +152,7 @@ def _walk(candidates: Mapping[str, Candidate], kept: Collection[str], also: Coll
 
 
 def _through_bases(candidates: Mapping[str, Candidate], found: LiveAcross) -> set[str] | None:
-    # A view is kept as the value that it is a view of, where that takes no more or is there anyway.
+    # Instead of a view its base is saved, if that takes no more memory or is available.
     kept, groups = set(found.saved), dict[str, set[str]]()
     for name in found.saved:
         chain = list(_chain(candidates, name))
@@ -172,7 +172,7 @@ def _through_bases(candidates: Mapping[str, Candidate], found: LiveAcross) -> se
 
 
 def _chain(candidates: Mapping[str, Candidate], name: str) -> Iterator[str]:
-    # A value, what it is a view of, and so on; the last is no view, or there anyway.
+    # A value, its base, and so on; the last one is available, or not a view.
     yield name
     while (one := candidates.get(name)) is not None and one.view and not one.is_fixed:
         name = one.operands[0]
@@ -187,7 +187,7 @@ class Network:
     """A directed graph with capacities; vertices are numbers, 0 is the source and 1 the sink.
 
     Args:
-        size: how many vertices there are.
+        size: the number of vertices.
 
     >>> network = Network(4)
     >>> for begin, end, capacity in ((0, 2, 3), (2, 3, 2), (3, 1, 2)):
@@ -200,19 +200,19 @@ class Network:
 
     def __init__(self, size: int) -> None:
         self.edges: list[list[int]] = [[] for _ in range(size)]
-        """Of each vertex the numbers of the edges that leave it; the edge back of edge ``n`` is ``n ^ 1``."""
+        """For each vertex the numbers of its outgoing edges; the reverse of edge ``n`` is edge ``n ^ 1``."""
         self.ends: list[int] = []
         self.left: list[int] = []
-        """The capacity that each edge has left."""
+        """The residual capacity of each edge."""
         self.flow = 0
 
     def connect(self, begin: int, end: int, capacity: int) -> None:
         """Add an edge.
 
         Args:
-            begin: the vertex that it leaves.
-            end: the vertex that it enters.
-            capacity: a whole number of at least 0.
+            begin: its first vertex.
+            end: its second vertex.
+            capacity: an integer of at least 0.
         """
         for vertex, other, amount in ((begin, end, capacity), (end, begin, 0)):
             self.edges[vertex].append(len(self.ends))
@@ -220,13 +220,13 @@ class Network:
             self.left.append(amount)
 
     def cut(self) -> list[bool]:
-        """Return for each vertex whether it is before the last cut of the least capacity."""
+        """Return for each vertex whether it is before the last minimum cut."""
         while (levels := self._levels(0, 0))[1] >= 0:
             self._push(levels)
         return [level < 0 for level in self._levels(1, 1)]
 
     def _levels(self, begin: int, back: int) -> list[int]:
-        # How many edges each vertex is from the source, or from the sink against the edges (``back`` is 1); -1 out of reach.
+        # The distance of each vertex from the source, or to the sink (``back`` is 1), in edges; -1 if unreachable.
         edges, ends, left = self.edges, self.ends, self.left
         levels = [-1] * len(edges)
         levels[begin] = 0
@@ -241,7 +241,7 @@ class Network:
         return levels
 
     def _push(self, levels: list[int]) -> None:
-        # As much as goes along shortest ways; what leads nowhere is not tried again.
+        # Push the maximum flow along shortest paths; dead ends are not tried again.
         edges, ends, left = self.edges, self.ends, self.left
         tried = [0] * len(edges)
         path: list[int] = []
@@ -266,7 +266,7 @@ class Network:
             vertex = ends[edge]
 
     def _fill(self, path: list[int]) -> int:
-        # Fills a way to the sink, and returns the vertex before its first full edge.
+        # Fill a path to the sink, and return the vertex before its first full edge.
         left = self.left
         amount = min([left[edge] for edge in path])
         self.flow += amount
@@ -287,18 +287,17 @@ WHICH = ("cheap", "all")
 
 @frozen
 class min_cut:  # noqa: N801 - a value that reads like a function
-    """Keep as few bytes as can be: the least cut between what the forward computes and what the backward needs.
+    """Save as few bytes as possible: the minimum cut between the values of the forward and the inputs of the backward.
 
-    Of several least cuts it is the last one, so as little as possible is computed again, and the cut does not depend on the order
-    in which it was found.
+    Of several minimum cuts, the last one is used: it recomputes as little as possible, and is independent of the search order.
 
     Args:
-        recompute: what may be computed again.  ``"cheap"``: all but products of matrices, convolutions, attention, sorting and
-            operators that are not torch's; ``"all"``: everything, so that what is kept is mostly nothing, and the backward runs
-            the forward again.  What draws random numbers or has effects never is.
+        recompute: the values that may be recomputed.  ``"cheap"``: all but results of matrix products, convolutions, attention,
+            sorting and operators outside of torch; ``"all"``: all, so that little is saved, and the backward runs the forward
+            again.  Random operators and effects are never recomputed.
 
     Raises:
-        ArgumentError: ``recompute`` is none of those.
+        ArgumentError: ``recompute`` is neither of these.
 
     >>> product = Candidate("y", "aten.mm.default", 16, operands=("x", "w"))
     >>> values = [product, Candidate("z", "aten.exp.default", 16, operands=("y",), needed=True)]
@@ -310,29 +309,29 @@ class min_cut:  # noqa: N801 - a value that reads like a function
 
     def __attrs_post_init__(self) -> None:
         if self.recompute not in WHICH:
-            raise ArgumentError(f'recompute={self.recompute!r} of min_cut: it is "cheap" or "all"')
+            raise ArgumentError(f'min_cut: recompute={self.recompute!r} is unknown; pass "cheap" or "all"')
 
     def __call__(self, candidates: Sequence[Candidate]) -> Collection[str]:
-        """Return the names of the values to keep."""
-        # What only the backward would compute is not computed again there.
+        """Return the names of the values to save."""
+        # Values outside of the forward are computed once in any case, in the backward.
         heavy = [one.name for one in candidates if self.recompute == "cheap" and one.forward and is_heavy(one.operator)]
         return cut(candidates, dict.fromkeys(heavy, ENDLESS))
 
 
 def cut(candidates: Sequence[Candidate], prices: Mapping[str, int], *, scale: int = 1) -> set[str]:
-    """Return the names of what the last of the least cuts keeps.
+    """Return the names of the values that the last minimum cut saves.
 
     Args:
         candidates: all of them, in the order of the graph.
-        prices: what it costs to compute some of them again, ``ENDLESS`` where that must not be.
-        scale: what a byte costs.
+        prices: the cost of recomputing some of them, ``ENDLESS`` if that is forbidden.
+        scale: the cost of a byte.
     """
     numbers = {one.name: 2 * number + 2 for number, one in enumerate(candidates)}
     network = Network(2 * len(candidates) + 2)
     for one in candidates:
         begin = numbers[one.name]
         if one.number:
-            continue  # kept whatever else is
+            continue  # always saved
         stays = one.storable or (one.needed and one.is_fixed)
         network.connect(begin, begin + 1, one.bytes * scale if stays else ENDLESS)
         price = ENDLESS if one.is_fixed else prices.get(one.name, 0)
@@ -349,17 +348,17 @@ def cut(candidates: Sequence[Candidate], prices: Mapping[str, int], *, scale: in
 
 @frozen
 class budget:  # noqa: N801
-    """Keep what fits into so many bytes, and compute again as little as that allows.
+    """Save what fits into a number of bytes, and recompute as little as possible.
 
-    It weighs bytes against work by minimum cuts, and where two cuts are left, takes from the dearer one what still fits, in the
-    order of the graph.  Work is an estimate, so this is near the best and not always it.
+    It weighs bytes against work by minimum cuts.  When two cuts remain, it adds values of the larger one that still fit, in the
+    order of the graph.  Work is an estimate, so the result is near the optimum, but not always optimal.
 
     Args:
-        bytes: how many bytes may be kept, at the sizes of the example.
+        bytes: the maximum size of the saved values, at the sizes of the example.
 
     Raises:
-        ArgumentError: it is no whole number of at least 0.
-        PartitionError: what must be kept takes more; the message says the least that can be reached (when it is applied).
+        ArgumentError: ``bytes`` is not an integer of at least 0.
+        PartitionError: the minimum is larger; the message names it (raised when the policy is applied).
 
     >>> values = [Candidate("y", "aten.exp.default", 16, ("x",), needed=True, work=32.0)]
     >>> sorted(budget(16)(values)), sorted(budget(15)(values))
@@ -369,18 +368,18 @@ class budget:  # noqa: N801
     bytes: int
 
     def __attrs_post_init__(self) -> None:
-        given: object = self.bytes
-        if type(given) is not int or given < 0:
-            raise ArgumentError(f"budget takes how many bytes may be kept, a whole number of at least 0, not {given!r}")
+        limit: object = self.bytes
+        if type(limit) is not int or limit < 0:
+            raise ArgumentError(f"budget takes the maximum number of bytes to save, an int of at least 0, not {limit!r}")
 
     def __call__(self, candidates: Sequence[Candidate]) -> Collection[str]:
-        """Return the names of the values to keep."""
+        """Return the names of the values to save."""
         return _Weighing(candidates, self.bytes).kept()
 
 
 @frozen
 class _Point:
-    """A set of values to keep, with what it takes and what is computed again for it."""
+    """A set of values to save, with its size and the work to recompute the others."""
 
     kept: frozenset[str]
     bytes: int
@@ -388,7 +387,7 @@ class _Point:
 
 
 class _Weighing:
-    """Searches the cuts that are best for some price of work, between keeping all and keeping the least."""
+    """Searches the cuts that are optimal for some price of work, between saving all and saving the minimum."""
 
     def __init__(self, candidates: Sequence[Candidate], limit: int) -> None:
         self.candidates = candidates
@@ -396,15 +395,15 @@ class _Weighing:
         self.limit = limit
 
     def kept(self) -> frozenset[str]:
-        """Return the names of what to keep."""
+        """Return the names of the values to save."""
         dear = self._point({one.name for one in self.candidates if one.forward})
         if dear.bytes <= self.limit:
             return dear.kept
         cheap = self._point(cut(self.candidates, {}))
         if cheap.bytes > self.limit:
             raise PartitionError(
-                f"budget({self.limit:,}): the least that can be kept is {cheap.bytes:,} bytes; what draws random numbers, has "
-                "effects, or reads memory that is written later cannot be computed again"
+                f"budget({self.limit:,}): at least {cheap.bytes:,} bytes must be saved; values that are random, have effects, "
+                "or read memory that is written later cannot be recomputed"
             )
         while (middle := self._between(cheap, dear)) is not None:
             cheap, dear = (middle, dear) if middle.bytes <= self.limit else (cheap, middle)
@@ -417,7 +416,7 @@ class _Weighing:
         return _Point(frozenset(kept), found.bytes(self.by_name), work)
 
     def _between(self, cheap: _Point, dear: _Point) -> _Point | None:
-        # The best cut where both cost the same, if that is better than both.
+        # The best cut for the price at which both cost the same, if it is better than both.
         saved, more = dear.bytes - cheap.bytes, cheap.work - dear.work
         if saved <= 0 or more <= 0:
             return None
@@ -429,7 +428,7 @@ class _Weighing:
         return found if inside and costs[0] < costs[1] * (1 - 1e-9) else None
 
     def _filled(self, cheap: _Point, dear: _Point) -> frozenset[str]:
-        # As much of the dearer cut as fits, from the beginning of the graph on.
+        # As much of the larger cut as fits, from the beginning of the graph on.
         more = [one.name for one in self.candidates if one.name in dear.kept and one.name not in cheap.kept]
         best, low, high = cheap, 0, len(more)
         while high - low > 1:
