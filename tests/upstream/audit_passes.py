@@ -143,7 +143,7 @@ def confirmed(published: Published, found: Finding) -> str:
             [sys.executable, "-W", "ignore", "-I", str(path)], capture_output=True, text=True, timeout=600, check=False
         )
     lines = (done.stdout if "Traceback" not in done.stderr else done.stderr).strip().splitlines()
-    told = [line for line in lines if not line.endswith("it is gone") and not PRINTED.match(line)]  # of state that is not read
+    told = [line for line in lines if not line.endswith(": missing") and not PRINTED.match(line)]  # of state that is not read
     if found.law == "effects":
         told = _prints(lines, as_given)
     raises = "Traceback" in done.stderr and found.law != "graph"  # the script, and not what it is about
