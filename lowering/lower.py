@@ -84,7 +84,7 @@ def _check_options(program: Program, to: str, state: str, adapter: object) -> No
 
 
 def lower_unchecked(
-    given: Program,
+    original: Program,
     to: str,
     device: torch.device | None = None,
     *,
@@ -92,11 +92,11 @@ def lower_unchecked(
     hooked: Mapping[str, str] = MappingProxyType({}),
 ) -> torch.nn.Module:
     """Lower a program that is known to be valid."""
-    program = writing_parameters(executable(given))
+    program = writing_parameters(executable(original))
     devices = None if device is None else Devices(device)
     if devices is not None:
         program = moved_program(program, devices)
-    context = LoweringContext.of(program, given, to, hooked)
+    context = LoweringContext.of(program, original, to, hooked)
     bodies, codes = bodies_of(context, reserved=RESERVED)
     classes = {name: class_of(body, to) for name, body in bodies.items()}
     callers = [node for name in program.order for node in program.graphs[name].callers]

@@ -358,12 +358,12 @@ class LeafChecks:
             InputValueError: an argument of unspecified type is, or contains, such an object.
         """
         for index, kinds in self.only:
-            odd = foreign_class(values[index], kinds)
-            if odd is not None:
-                name = f"{odd.__module__}.{odd.__qualname__}"
+            kind = foreign_class(values[index], kinds)
+            if kind is not None:
+                name = f"{kind.__module__}.{kind.__qualname__}"
                 raise InputValueError(
                     f"argument {self.paths[index]}: a program from a file or text accepts only data here (tensors, numbers, "
-                    f"strings and containers of them), got a {name}; load(..., types=[{odd.__name__}]) lets it call its methods"
+                    f"strings and containers of them), got a {name}; load(..., types=[{kind.__name__}]) lets it call its methods"
                 )
 
     def _explained(self, values: Sequence[Any], number: int, shown: Any) -> str:

@@ -394,17 +394,17 @@ def observed(module: torch.nn.Module, arguments: Callable[[int], list[Any]], *, 
     return [*seen, *module.named_parameters(), *module.named_buffers()]
 
 
-def differences(given: list[tuple[str, Any]], expected: list[tuple[str, Any]]) -> list[str]:
+def differences(actual: list[tuple[str, Any]], expected: list[tuple[str, Any]]) -> list[str]:
     """Return a line for each difference.
 
     Args:
-        given: the observations of one module, see ``observed``.
+        actual: the observations of one module, see ``observed``.
         expected: those of another.
 
     >>> differences([("w", torch.ones(1))], [("w", torch.ones(1)), ("v", torch.zeros(1))])
     ['v: missing']
     """
-    there, found = dict(given), list[str]()
+    there, found = dict(actual), list[str]()
     for name, value in expected:
         if name not in there:
             found.append(f"{name}: missing")

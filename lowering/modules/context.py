@@ -75,21 +75,21 @@ class LoweringContext:
     """Pickling and assignment, which import modules and are called by them: set in ``lowering/__init__.py``."""
 
     @classmethod
-    def of(cls, program: Program, given: Program, to: str, hooked: Mapping[str, str]) -> LoweringContext:
+    def of(cls, program: Program, original: Program, to: str, hooked: Mapping[str, str]) -> LoweringContext:
         """Return the context of a program.
 
         Args:
             program: the program that the modules run; its state is not kept.
-            given: the program that was passed to ``lower``.
+            original: the program that was passed to ``lower``.
             to: the kind of the modules.
             hooked: the value from pickled modules, as it cannot be computed without the state.
         """
         same, others = one_object(program)
-        unmerged = next((step.before for step in reversed(given.trail) if step.name == "deduplicate"), None)
+        unmerged = next((step.before for step in reversed(original.trail) if step.name == "deduplicate"), None)
         constants: dict[str, tuple[str, ...]] = {}
-        for path, _, name in [slot.rpartition(".") for slot, one in given.state.pairs if one.kind is SlotKind.CONSTANT]:
+        for path, _, name in [slot.rpartition(".") for slot, one in original.state.pairs if one.kind is SlotKind.CONSTANT]:
             constants[path] = (*constants.get(path, ()), name)
-        ties = {name: names for names in given.state.by_cell.values() if len(names) > 1 for name in names}
+        ties = {name: names for names in original.state.by_cell.values() if len(names) > 1 for name in names}
         # Modules that are not lowered to one object are distinct from here on, as this cannot be recomputed without the state.
         one = {*same, *same.values()}
         modules = [
@@ -191,8 +191,8 @@ def one_object(program: Program) -> tuple[dict[str, str], dict[str, str]]:
         other, within = [join(known.get(above, above), name) if path else path for known in (kept, firsts)]
         if other == path and path in first and types[first[path]] == kind:  # children of one object are one object too
             ours, theirs = path, first[path]
-            alike = inside[ours].keys() == inside[theirs].keys() and _agree(slots[ours], slots[theirs])
-            other = theirs if alike and _run_alike(calls[ours], calls[theirs]) else path
+            same = inside[ours].keys() == inside[theirs].keys() and _agree(slots[ours], slots[theirs])
+            other = theirs if same and _same_calls(calls[ours], calls[theirs]) else path
         kept[path] = kept.get(other, path)
         firsts[path] = first.get(within, within)
     others = {path: kept[other] for path, other in firsts.items() if other in kept and kept[path] == path != kept[other]}
@@ -224,7 +224,7 @@ def _agree(ours: Mapping[T, object], theirs: Mapping[T, object]) -> bool:
     return all(theirs.get(key, mine) == mine for key, mine in ours.items())
 
 
-def _run_alike(ours: Mapping[str, Mapping[Label, str]], theirs: Mapping[str, Mapping[Label, str]]) -> bool:
+def _same_calls(ours: Mapping[str, Mapping[Label, str]], theirs: Mapping[str, Mapping[Label, str]]) -> bool:
     # Only for called paths; the object has the body of its first call.
     return all(
         min(labels) == min(theirs[name]) and _agree(labels, theirs[name]) for name, labels in ours.items() if name in theirs

@@ -66,7 +66,7 @@ class Stages(Sequence[torch.nn.Module]):
     ties: tuple[Tie, ...] = ()
     whole: CallPlan = field(repr=False, kw_only=True)
     """The call plan of the original."""
-    used: tuple[int, ...] = field(repr=False, kw_only=True)
+    taken: tuple[int, ...] = field(repr=False, kw_only=True)
     """The numbers of the leaves of a call that the first stage accepts."""
     results: tuple[Arg, ...] = field(repr=False, kw_only=True)
     """The results of the original: references to results of the last stage, in order, and literals."""
@@ -106,7 +106,7 @@ class Stages(Sequence[torch.nn.Module]):
         (tensor([0., 0., 0., 0.]),)
         """
         leaves = self.whole.bound(args, kwargs)
-        return tuple([leaves[index] for index in self.used])
+        return tuple([leaves[index] for index in self.taken])
 
     def result(self, output: Any) -> Any:
         """Convert the result of the last stage to the result of the original: nested, with its constants.
@@ -188,7 +188,7 @@ def lower_stages(
         tuple([made.get(number) for number in range(count)]),
         ties,
         whole=CallPlan(program),
-        used=tuple([index for index, formal in enumerate(users) if formal.name in set(plan.inputs)]),
+        taken=tuple([index for index, formal in enumerate(users) if formal.name in set(plan.inputs)]),
         results=plan.outputs,
     )
 

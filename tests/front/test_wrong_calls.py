@@ -198,7 +198,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
      f"forgets returned None; {ADVICE}"),
     (lambda: P.minimize(FLAT, True), ArgumentError, f"is_wrong of minimize is {WRONG} a bool"),
     (lambda: P.as_fx_pass(forgets)(GM), ArgumentError, f"forgets returned None; {ADVICE}"),
-    (lambda: P.from_fx_pass(px.outline), FxPassError, "outline takes programs and no fx graphs: give transform outline itself"),
+    (lambda: P.from_fx_pass(px.outline), FxPassError, "outline takes programs, not fx graphs: pass outline itself to transform"),
     (lambda: ASKED(EP), WrongQuestion,
      "check_transformation takes a function from programs to programs, not an ExportedProgram"),
     # rules

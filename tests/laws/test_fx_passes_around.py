@@ -107,7 +107,7 @@ def test_a_mistake_that_hardly_any_drawn_program_shows_is_found_and_small() -> N
     ("around", "said"),
     [
         ((torch.relu, (torch.ones(2),)), r"around\[0\] is a builtin"),
-        (nn.ReLU(), "around is a ReLU and not a list"),
+        (nn.ReLU(), "around must be a list, not a ReLU"),
         ([nn.ReLU()], r"around\[0\] is a ReLU; around takes rules"),
         ([(nn.ReLU(), torch.ones(2))], r"the arguments of around\[0\] are a Tensor"),
         ([(3, (torch.ones(2),))], r"around\[0\] begins with a int"),

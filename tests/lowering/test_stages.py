@@ -287,7 +287,7 @@ ERRORS: list[tuple[str, str, str]] = [
         "s0 returns n, a number, but only tensors can be sent: run move_non_tensor_nodes",
     ),
     ("n = @size(x)", "n", "the program returns n, a number, but the last stage can return only tensors"),
-    ("a = @neg(x); b = @add_(a)", "b", "s1 writes into a, which is its input"),
+    ("a = @neg(x); b = @add_(a)", "b", "s1 writes into its input a, which"),
     ("b = @neg(x)", "b", "the input n is a number (int), but stages take tensors"),
 ]
 """The calls of the parts, what the program returns, and the reason of the refusal."""

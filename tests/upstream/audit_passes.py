@@ -43,7 +43,7 @@ PRINTED = re.compile(r"^t\d+$")
 
 DESCRIBED = """
 def described(gm):
-    # As whoever calls the pass has done.
+    # As callers of the pass do.
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
@@ -62,7 +62,7 @@ def a_pass(gm):
 CHECKS = """    gm.graph.lint()
     last = [*gm.graph.nodes][-1]
     if last.op != "output":
-        raise AssertionError(f"{last.format_node()} stands behind the output: it never runs")
+        raise AssertionError(f"{last.format_node()} is after the output, so it never runs")
 """
 
 
