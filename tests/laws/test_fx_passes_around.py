@@ -127,9 +127,9 @@ def test_the_fixture_of_the_plugin_lists_what_was_found(pytester: pytest.Pyteste
             module.graph.eliminate_dead_code()
 
         def test_right(check_fx_pass):
-            assert check_fx_pass(dead_code, examples=5).wrong == 0
+            assert check_fx_pass(dead_code, examples=20).wrong == 0
         """
     )
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:randomly")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["purefx: dead_code was right on 5 of 5 programs*"])
+    result.stdout.fnmatch_lines(["purefx: dead_code was right on 20 of 20 programs*"])
