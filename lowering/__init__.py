@@ -1,6 +1,6 @@
 """Lower programs to torch modules.  Import it as ``purefx.lowering``.
 
-Code is generated once for each distinct body, fx graphs when somebody reads them.
+Code is generated once for each distinct body; fx graphs are built on first access.
 """
 
 from __future__ import annotations

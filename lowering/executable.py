@@ -1,6 +1,6 @@
-"""``executable``: a root with only user inputs and user outputs: state is read, new contents are written in place, and no tokens.
+"""``executable``: reduce a root to user inputs and user outputs: reads of state, writes in place, no effect tokens.
 
-``with_saved_values`` is for programs whose new contents stay outputs.
+``with_saved_values`` prepares programs whose new contents stay outputs.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ def executable(program: Program) -> Program:
     signature = program.signature
     if all(type(spec) is UserInput for spec in signature.inputs) and all(type(spec) in GIVEN for spec in signature.outputs):
         return program
-    taken = {spec.slot for spec in signature.inputs if type(spec) is StateInput}
-    written = dict.fromkeys([spec.slot for spec in signature.outputs if type(spec) is StateMutation and spec.slot not in taken])
-    if written:  # a slot is read to be written
+    read = {spec.slot for spec in signature.inputs if type(spec) is StateInput}
+    written = dict.fromkeys([spec.slot for spec in signature.outputs if type(spec) is StateMutation and spec.slot not in read])
+    if written:  # a write needs a read of the slot
         names, inputs = program.main.names(), program.main.inputs
         main = evolve(program.main, inputs=(*inputs, *[Input(names.fresh(word_of(slot))) for slot in written]))
         program = program.with_boundary(main, (*signature.inputs, *map(StateInput, written)))
     for step in (remove_effect_tokens, inplace_mutations, sink_state):
-        program = step.apply(program)  # of a tree too: only their laws need a flat program
+        program = step.apply(program)  # works on trees too; only the laws of these passes require flat programs
     return program
 
 
 def with_saved_values(program: Program) -> Program:
-    """Return a program in which new contents are distinct values, and no other output shares memory with what they replace.
+    """Clone outputs so that new contents are distinct values, and no other output aliases the contents that they replace.
 
     >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), (), ())})
@@ -62,7 +62,7 @@ def with_saved_values(program: Program) -> Program:
     views = views_of(program, node_effects(program, graph))
     written: set[object] = {graph.inputs[spec.index].name for spec in specs if type(spec) is InputMutation}
     written.update(*[slot_views(program, spec.slot) for spec in specs if type(spec) is StateMutation])
-    names, clones, saved, taken = graph.names(), list[Node](), dict[Arg, Ref](), set[Arg]()
+    names, clones, saved, used = graph.names(), list[Node](), dict[Arg, Ref](), set[Arg]()
 
     def clone(value: Ref, original: Ref) -> Ref:
         meta = graph.metas[original.name]
@@ -72,13 +72,13 @@ def with_saved_values(program: Program) -> Program:
 
     output: list[Arg] = []
     for number, arg in enumerate(graph.output):
-        given, target = arg, targets.get(number)
-        if type(given) is Ref and given.name != target:
-            if not written.isdisjoint(views[given.name]):
-                arg = saved[given] = saved.get(given) or clone(given, given)
-            if target is not None and arg in taken:
-                arg = clone(arg, given)
+        original, target = arg, targets.get(number)
+        if type(original) is Ref and original.name != target:
+            if not written.isdisjoint(views[original.name]):
+                arg = saved[original] = saved.get(original) or clone(original, original)
+            if target is not None and arg in used:
+                arg = clone(arg, original)
         if target is not None:
-            taken.add(arg)
+            used.add(arg)
         output.append(arg)
     return program.with_main(Graph(graph.inputs, (*graph.nodes, *clones), tuple(output))) if clones else program

@@ -1,6 +1,6 @@
-"""``lower``: a program becomes torch modules.
+"""``lower``: convert a program to torch modules.
 
-A program at any stage is first made executable: user inputs in, user outputs out.
+A program at any stage is first made executable: with user inputs and user outputs only.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ def lower(
     """Lower a program to torch modules that run on CPU or CUDA.
 
     Args:
-        program: a program at any stage; a flat one gives one flat module, an outlined one the module tree.
+        program: a program at any stage; a flat program becomes one module, an outlined one a module tree.
         to: ``"graph_module"`` for modules that run generated code (``torch.fx.GraphModule``), ``"interpreter"`` for torch's
-            ``InterpreterModule`` objects, whose graph runs as soon as somebody looked at it.
-        device: where the state goes; every device that the program names is replaced. None changes nothing.
-        state: ``"copy"`` gives the modules tensors of their own, ``"share"`` those of the program.
-        flat_args_adapter: makes arguments that are nested differently from the exported ones into the exported ones.
+            ``InterpreterModule`` objects, which run their graph once it has been accessed.
+        device: the target device of the state and of every device argument in the program. None changes nothing.
+        state: ``"copy"`` copies the tensors of the program, ``"share"`` shares them with the modules.
+        flat_args_adapter: converts arguments whose nesting differs from the exported one.
 
     Returns:
-        The root module. It takes the arguments of the original ``forward`` and checks them.
+        The root module. It accepts the arguments of the original ``forward`` and checks them.
 
     Raises:
-        InvalidProgram: the program breaks invariants; all violations are listed, and nothing was made.
-        UnsupportedProgram: an operator of the program has no callable behind it.
-        ArgumentError: ``program`` is not a Program, or an option has another value than those above.
+        InvalidProgram: the program breaks invariants; all violations are listed.
+        UnsupportedProgram: an operator of the program has no callable.
+        ArgumentError: ``program`` is not a Program, or an option has an invalid value.
 
     >>> import torch, purefx as px
     >>> ep = torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),))
@@ -84,19 +84,19 @@ def _check_options(program: Program, to: str, state: str, adapter: object) -> No
 
 
 def lower_unchecked(
-    given: Program,
+    original: Program,
     to: str,
     device: torch.device | None = None,
     *,
     copy: bool = False,
     hooked: Mapping[str, str] = MappingProxyType({}),
 ) -> torch.nn.Module:
-    """Lower a program that is known to be valid, or that was lowered before."""
-    program = writing_parameters(executable(given))
+    """Lower a program that is known to be valid."""
+    program = writing_parameters(executable(original))
     devices = None if device is None else Devices(device)
     if devices is not None:
         program = moved_program(program, devices)
-    context = LoweringContext.of(program, given, to, hooked)
+    context = LoweringContext.of(program, original, to, hooked)
     bodies, codes = bodies_of(context, reserved=RESERVED)
     classes = {name: class_of(body, to) for name, body in bodies.items()}
     callers = [node for name in program.order for node in program.graphs[name].callers]
@@ -127,7 +127,7 @@ def write_parameter(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def writing_parameters(program: Program) -> Program:
-    """Return the program with its copies into parameters made by ``write_parameter``; the same object if it has none.
+    """Replace copies into parameters by ``write_parameter``; return the same object if there are none.
 
     >>> from purefx.ir import Graph, Program
     >>> program = Program.of({"": Graph((), (), ())})
@@ -153,7 +153,7 @@ def _into_parameter(node: Node) -> Node:
 
 
 def _copies_into_state(graph: Graph) -> dict[str, str]:
-    # The slot that each copy into state writes, by name of the node.
+    # The slot that each copy into state writes, by node name.
     copies = [node for node in graph.nodes if type(node.do) is Op and node.do.name == COPY]
     reads = {node.name: node.do.slot for node in graph.nodes if type(node.do) is Get} if copies else {}
     return {node.name: reads[arg.name] for node in copies if type(arg := node.args[0]) is Ref and arg.name in reads}

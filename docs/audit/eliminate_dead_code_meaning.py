@@ -1,4 +1,4 @@
-"""A program of 1 operator; the function `a_pass` is what is tried on it."""
+"""A program of 1 operator, and the pass `a_pass` to test on it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def a_pass(gm):
 
 
 def drawn(sizes: Sequence[int], dtype: torch.dtype, draw: torch.Generator) -> torch.Tensor:
-    """Return a tensor with drawn contents: normally distributed numbers, or zeros and ones, which most things have an index of."""
+    """Return a random tensor: normally distributed, or of zeros and ones for integers, which are valid indices nearly everywhere."""
     if dtype.is_complex or dtype.is_floating_point:
         wide = torch.complex64 if dtype.is_complex else torch.float32
         return torch.randn(list(sizes), generator=draw, dtype=wide).to(dtype)
@@ -62,7 +62,7 @@ def drawn(sizes: Sequence[int], dtype: torch.dtype, draw: torch.Generator) -> to
 
 
 def attach(root: torch.nn.Module, path: str, value: Any, *, persistent: bool = True) -> None:
-    """Register a tensor under a path with dots, in modules that are made on the way."""
+    """Register a tensor under a dotted path; create missing modules."""
     *way, name = path.split(".")
     for part in way:
         if part not in dict(root.named_children()):
@@ -75,37 +75,37 @@ def attach(root: torch.nn.Module, path: str, value: Any, *, persistent: bool = T
 
 
 def observed(module: torch.nn.Module, arguments: Callable[[int], list[Any]], *, calls: int) -> list[tuple[str, Any]]:
-    """Return what is seen of a module over several calls: results, arguments afterwards, and its state at the end."""
+    """Return the results of several calls, the arguments after each call, and the state after the last."""
     seen: list[tuple[str, Any]] = []
     for call in range(calls):
         torch.manual_seed(call)
-        given = arguments(call)
+        args = arguments(call)
         with torch.no_grad():
-            seen.append((f"call {call}, results", module(*given)))
-        seen.append((f"call {call}, arguments afterwards", given))
+            seen.append((f"call {call}, results", module(*args)))
+        seen.append((f"call {call}, arguments afterwards", args))
     return [*seen, *module.named_parameters(), *module.named_buffers()]
 
 
-def difference(given: Any, expected: Any) -> str | None:
-    """Return how two values differ, or None: tensors in dtype, shape and bits, containers in what they hold."""
-    if isinstance(expected, (list, tuple)) and type(given) is type(expected) and len(given) == len(expected):
-        found = [difference(mine, theirs) for mine, theirs in zip(given, expected, strict=True)]
+def difference(actual: Any, expected: Any) -> str | None:
+    """Return the difference of two values, or None: tensors in dtype, shape and bits, containers in their elements."""
+    if isinstance(expected, (list, tuple)) and type(actual) is type(expected) and len(actual) == len(expected):
+        found = [difference(mine, theirs) for mine, theirs in zip(actual, expected, strict=True)]
         return next((one for one in found if one is not None), None)
-    if not isinstance(given, torch.Tensor) or not isinstance(expected, torch.Tensor):
-        return None if given == expected else f"{given!r} in the place of {expected!r}"
-    if (given.dtype, given.shape) != (expected.dtype, expected.shape):
-        return f"{given.dtype} of {list(given.shape)} in the place of {expected.dtype} of {list(expected.shape)}"
-    if torch.allclose(given, expected, rtol=0, atol=0, equal_nan=True):
+    if not isinstance(actual, torch.Tensor) or not isinstance(expected, torch.Tensor):
+        return None if actual == expected else f"{actual!r} instead of {expected!r}"
+    if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
+        return f"{actual.dtype} of {list(actual.shape)} instead of {expected.dtype} of {list(expected.shape)}"
+    if torch.allclose(actual, expected, rtol=0, atol=0, equal_nan=True):
         return None
-    wide = torch.complex128 if given.is_complex() else torch.float64
-    return f"up to {(given.to(wide) - expected.to(wide)).abs().max().item():.6g}"
+    wide = torch.complex128 if actual.is_complex() else torch.float64
+    return f"up to {(actual.to(wide) - expected.to(wide)).abs().max().item():.6g}"
 
 
-def differences(given: list[tuple[str, Any]], expected: list[tuple[str, Any]]) -> list[str]:
-    """Return a line for each thing that differs."""
-    there = dict(given)
-    found = [(name, difference(there[name], value) if name in there else "it is gone") for name, value in expected]
-    return [f"{name}: {said}" for name, said in found if said is not None]
+def differences(actual: list[tuple[str, Any]], expected: list[tuple[str, Any]]) -> list[str]:
+    """Return a line for each difference."""
+    there = dict(actual)
+    found = [(name, difference(there[name], value) if name in there else "missing") for name, value in expected]
+    return [f"{name}: {message}" for name, message in found if message is not None]
 
 
 if __name__ == "__main__":
@@ -113,14 +113,14 @@ if __name__ == "__main__":
     try:
         expected = observed(copy.deepcopy(module), arguments, calls=3)
     except Exception as error:
-        print(f"the program itself raises {type(error).__name__}: {error}; arguments() draws none that suit it")
+        print(f"the program itself raises {type(error).__name__}: {error}; change arguments()")
         sys.exit(2)
     rewritten = a_pass(copy.deepcopy(module))
     try:
-        given = observed(rewritten, arguments, calls=3)
+        actual = observed(rewritten, arguments, calls=3)
     except Exception as error:
-        print(f"what came of it raises {type(error).__name__}: {error}")
+        print(f"the transformed program raises {type(error).__name__}: {error}")
         sys.exit(1)
-    found = differences(given, expected)
+    found = differences(actual, expected)
     print("\n".join(found) or "no difference")
     sys.exit(bool(found))

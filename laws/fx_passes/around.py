@@ -1,7 +1,7 @@
-"""``seeds_of``: example graphs and patterns, and programs that are drawn around them.
+"""``seeds_of``: generate programs around example graphs and patterns.
 
-Randomly drawn programs rarely contain the pattern of a pass.  Drawn around an example, they contain it on operands of other types
-and sizes, with writes in between, other users, views, and sometimes with one literal changed; see ``laws/rules/build.py``.
+Random programs rarely contain the pattern of a pass.  Programs around an example contain it on operands of other types
+and sizes, with writes in between, other users, views, and sometimes a changed literal; see ``laws/rules/build.py``.
 """
 
 from __future__ import annotations
@@ -30,54 +30,54 @@ from ..rules.operands import Assignment, Operand
 __all__ = ["cases_around", "seeds_of"]
 
 HOW = (
-    "around takes rules, px.rule(pattern), and pairs of what computes a pattern (a function, a module, an exported program or a "
+    "around takes rules, px.rule(pattern), and pairs of a pattern (a function, a module, an exported program or a "
     "program) and the tuple of its example arguments"
 )
 
 OF_A_RULE = 12
-"""On how many operands the pattern of a rule is drawn."""
+"""The number of operands on which the pattern of a rule is drawn."""
 
 DTYPES = (torch.float64, torch.int64)
-"""Of other operands than the example's."""
+"""The dtypes of operands besides those of the example."""
 
 
 def seeds_of(around: Iterable[Any]) -> tuple[Instance, ...]:
-    """Return the patterns that programs are drawn around, the simplest first.
+    """Return the patterns to draw programs around, the simplest first.
 
     Args:
-        around: ``px.rule(pattern)``, with a replacement or without; and pairs of a function, a module, an exported program or a
+        around: ``px.rule(pattern)``, with or without a replacement; and pairs of a function, a module, an exported program or a
             program, and the tuple of its example arguments; a dict of keyword arguments may follow.
 
     Raises:
-        WrongQuestion: something in it is none of that, or cannot be traced.
+        WrongQuestion: an element is of another type, or cannot be traced.
 
     >>> [[node.do.name for node in seed.nodes] for seed in seeds_of([(lambda x: x + 0, (torch.ones(2, 3),))])][:1]
     [['aten.add.Tensor']]
     """
     if isinstance(around, str | Program | torch.nn.Module | Rule | RuleSet) or not isinstance(around, Iterable):
-        raise WrongQuestion(f"around is a {type(around).__name__} and not a list; {HOW}")
+        raise WrongQuestion(f"around must be a list, not a {type(around).__name__}; {HOW}")
     found: list[Instance] = []
     for number, each in enumerate(around):
         rules = each.rules if isinstance(each, RuleSet) else [each] if isinstance(each, Rule) else None
         seeds = _of_example(number, each) if rules is None else [one for rule in rules for one in _of_rule(number, rule)]
         if not seeds:
-            raise WrongQuestion(f"around[{number}] runs on none of the operands that were tried, so nothing is drawn around it")
+            raise WrongQuestion(f"around[{number}] runs on none of the tried operands; pass (function, args) instead")
         found += seeds
     return tuple(sorted(found, key=lambda one: one.size))
 
 
 def _of_rule(number: int, rule: Rule) -> list[Instance]:
     if not is_drawable(rule):
-        raise WrongQuestion(f"around[{number}], {rule.name}, has no pattern: it is called with each node; {HOW}")
+        raise WrongQuestion(f"around[{number}], {rule.name}, has no pattern, but is called with each node; {HOW}")
     found = (one for one in instances(rule, number=0, finite=True) if one is not None)
     return list(islice(found, OF_A_RULE))
 
 
-def _of_example(number: int, given: Any) -> list[Instance]:
-    what = f"around[{number}]"
-    source, args, kwargs = example_of(what, given, HOW)
+def _of_example(number: int, example: Any) -> list[Instance]:
+    where = f"around[{number}]"
+    source, args, kwargs = example_of(where, example, HOW)
     leaves, spec = pytree.tree_flatten((args, kwargs))
-    function, name = _callable(what, source), getattr(source, "__name__", type(source).__name__)
+    function, name = _callable(where, source), getattr(source, "__name__", type(source).__name__)
 
     def computed(*leaves: Any) -> Any:
         args, kwargs = pytree.tree_unflatten(leaves, spec)
@@ -86,12 +86,12 @@ def _of_example(number: int, given: Any) -> list[Instance]:
     operands = [Operand(_plain(leaf), _style(leaf), finite=True) for leaf in leaves]
     first = instance_of(computed, operands, rule=name)
     if first is None:
-        raise WrongQuestion(f"{what}, {name}, cannot be traced with its arguments by torch's make_fx, or gives no tensor")
+        raise WrongQuestion(f"{where}, {name}, cannot be traced with its arguments by torch's make_fx, or returns no tensor")
     others = (instance_of(computed, other, rule=name) for other in _others(operands))
     return [first, *[one for one in others if one is not None]]
 
 
-def _callable(what: str, source: Any) -> Callable[..., Any]:
+def _callable(where: str, source: Any) -> Callable[..., Any]:
     match source:
         case Program():
             return lower(source)
@@ -102,7 +102,7 @@ def _callable(what: str, source: Any) -> Callable[..., Any]:
         case _ if callable(source):
             return source
         case _:
-            raise WrongQuestion(f"{what} begins with a {type(source).__name__}; {HOW}")
+            raise WrongQuestion(f"{where} begins with a {type(source).__name__}; {HOW}")
 
 
 def _plain(leaf: Any) -> Any:
@@ -110,12 +110,12 @@ def _plain(leaf: Any) -> Any:
 
 
 def _style(leaf: Any) -> str:
-    # Positions have to be what they are; other numbers may be any.
+    # Keep positions; other numbers may vary.
     return "signed" if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else "given"
 
 
 def _others(operands: Assignment) -> Iterator[Assignment]:
-    # Of another type or of other sizes: all tensors, and each by itself, which promotes and broadcasts.
+    # Another dtype or other sizes for all tensors together, and for each tensor alone, which promotes and broadcasts.
     tensors = [number for number, one in enumerate(operands) if one.is_tensor and one.value.is_floating_point()]
     for places in [tensors, *([place] for place in tensors if len(tensors) > 1)]:
         for dtype in DTYPES:
@@ -141,7 +141,7 @@ def cases_around(seeds: Sequence[Instance], barred: frozenset[str]) -> st.Search
 
     Args:
         seeds: the patterns.
-        barred: what programs may not do; see ``Contract.barred``.
+        barred: excluded features; see ``Contract.barred``.
 
     >>> from ..tiers import examples_of
     >>> seeds = seeds_of([(lambda x: x + 0, (torch.ones(2, 3),))])

@@ -1,8 +1,8 @@
-"""``check_fx_pass`` and ``survey_pass``: test a pass over fx graphs on programs that are drawn within its contract.
+"""``check_fx_pass`` and ``survey_pass``: test a pass over fx graphs on generated programs within its contract.
 
-``check_fx_pass`` raises at the first broken law, for tests; ``survey_pass`` counts, and shows one small program for each law, for
-tables.  An exception of the pass is counted and shown, and breaks no law.  A pass that raises on most programs, or changes none,
-was not tested.
+``check_fx_pass`` raises at the first broken law, for tests; ``survey_pass`` counts and returns one small program for each broken
+law, for tables.  Exceptions of the pass are counted and shown, but break no law.  If a pass raises on most programs, or changes
+none, it counts as untested.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = ["Finding", "PassReport", "check_fx_pass", "survey_pass"]
 EXAMPLES: Mapping[Tier, int] = {"aten": 100, "modules": 20}
 
 MORE = 4
-"""Times as many programs are drawn if few are within the contract."""
+"""The factor on the number of programs if few are within the contract."""
 
 SECONDS = 10.0
-"""Time to look for smaller programs, for each law."""
+"""The time to search smaller programs, for each law."""
 
 ADVICE = "pass programs=[(program, args)] that it rewrites, or around=[(function, args)] with an example of its pattern"
 
@@ -51,9 +51,9 @@ class Finding:
     law: str
     statement: str
     count: int
-    """Programs on which this was the first broken law."""
+    """The number of programs on which this was the first broken law."""
     error: LawBroken | None = field(default=None, repr=False)
-    """The exception of ``check_fx_pass``: the message, the smallest case, and what is wrong there."""
+    """The exception of ``check_fx_pass``: the message, the smallest case, and its faults."""
 
     @property
     def program(self) -> Program | None:
@@ -71,14 +71,14 @@ class PassReport:
 
     name: str
     drawn: int
-    """Tested programs."""
+    """The number of tested programs."""
     changed: int
-    """Programs that it changed, in more than dead code."""
+    """The number of programs that it changed, in more than dead code."""
     right: int
     raised: Mapping[str, int] = field(factory=dict)
     """Exceptions of the pass, by type."""
     refused: Mapping[str, int] = field(factory=dict)
-    """Results that cannot be judged: they hold for some sizes only, or run and are no program."""
+    """Results that cannot be judged, by type of the reason: valid for some sizes only, or not representable as programs."""
     outside: int = 0
     """Drawn programs that are not within the contract."""
     findings: tuple[Finding, ...] = ()
@@ -112,7 +112,7 @@ def check_fx_pass(
     programs: Iterable[Any] = (),
     around: Iterable[Any] = (),
 ) -> PassReport:
-    """Raise unless a pass over fx graphs is right on programs that are drawn within its contract, and on the user's own.
+    """Raise unless a pass over fx graphs is right on generated programs within its contract, and on yours.
 
     The result must be a graph that runs.  Outputs, mutated inputs and state are compared over several calls, bit by bit.  Random
     numbers must be drawn independently, and the order of effects, shared memory, ``meta["val"]`` and the claims of the contract
@@ -126,14 +126,14 @@ def check_fx_pass(
         tier: ``"aten"`` are programs of real operators, ``"modules"`` generated modules that ``torch.export`` exported.
         examples: the number of programs to draw; by default 100 of operators and 20 of modules, times the factor of the
             hypothesis profile.  With ``programs`` it may be 0.
-        seed: draws other programs; by default always the same ones, or others each time if the profile says so.
+        seed: selects other programs; by default always the same, or others each time if the profile is so configured.
         programs: your own, tested first: ``(program, args)`` or ``(program, args, kwargs)``, where a program is a flat
             ``Program``, an ``ExportedProgram`` or a ``torch.nn.Module``.
         around: examples of the pattern of the pass, to draw programs around: rules, ``px.rule(pattern)``, whose operands are
             searched, and ``(function, args)`` or ``(function, args, kwargs)``, where modules and programs count as functions.
 
     Returns:
-        The number of programs on which it was right, if it was wrong on none.
+        The report, if the pass was wrong on no program.
 
     Raises:
         LawBroken: a law does not hold; the message shows the smallest program found, as text that ``purefx.parse`` reads.
@@ -141,7 +141,7 @@ def check_fx_pass(
         WrongQuestion: an argument is invalid.
         FxPassError: ``a_pass`` is not a pass.
 
-    Warns ``FewChanges`` if fewer than a tenth of the programs were changed.
+    Warns ``FewChanges`` if the pass changed fewer than a tenth of the programs.
 
     >>> import torch
     >>> from purefx.laws.fx_passes import check_fx_pass
@@ -161,9 +161,9 @@ def check_fx_pass(
     failed = sum(report.raised.values()) + sum(report.refused.values())
     shown = f"{report}\n{report.first_raised}" if report.raised else f"{report}"
     if not report.drawn or 2 * failed > report.drawn:
-        raise NothingChecked(f"{shown}\nLittle was tested: pass the assumptions of the pass, as contract=")
+        raise NothingChecked(f"{shown}\nThe pass was hardly tested: pass its assumptions as contract=")
     if not report.changed:
-        raise NothingChecked(f"{shown}\nIt changed none of them, so nothing was tested: {ADVICE}")
+        raise NothingChecked(f"{shown}\nThe pass changed none of them, so it was not tested: {ADVICE}")
     if report.changed < FEW * report.drawn:
         warnings.warn(f"{report}; so little was tested: {ADVICE}", FewChanges, stacklevel=2)
     return report
@@ -185,12 +185,12 @@ def survey_pass(
     """Test a pass over fx graphs on programs within its contract, and find a small program for each broken law.
 
     Args:
-        a_pass: see ``check_fx_pass``, as for the others.
+        a_pass: see ``check_fx_pass``, also for the others.
         over: the type of its argument.
         contract: its assumptions and claims.
         tier: the kind of programs.
         examples: the number of programs to draw.
-        seed: draws others.
+        seed: selects other programs.
         programs: the user's own.
         around: examples to draw programs around.
         seconds: the time to look for smaller programs, for each law.
@@ -200,29 +200,29 @@ def survey_pass(
     5
     """
     if not isinstance(contract, Contract):
-        raise WrongQuestion(f"contract is a purefx.laws.Contract, not a {type(contract).__name__}")
+        raise WrongQuestion(f"contract must be a purefx.laws.Contract, not a {type(contract).__name__}")
     if tier not in EXAMPLES:
-        raise WrongQuestion(f"tier={tier!r}: programs over fx graphs are of {' or '.join(map(repr, EXAMPLES))}")
-    judge, given, seeds = Judge(FxPass.of(a_pass, over)), cases_of(programs), seeds_of(around)
-    check_examples(examples, given=bool(given))
+        raise WrongQuestion(f"tier={tier!r}: pass {' or '.join(map(repr, EXAMPLES))}")
+    judge, own, seeds = Judge(FxPass.of(a_pass, over)), cases_of(programs), seeds_of(around)
+    check_examples(examples, given=bool(own))
     count, number = share(EXAMPLES[tier]) if examples is None else examples, seed_of(seed)
     strategy = cases_around(seeds, contract.barred) if seeds else _programs(tier, contract.barred)
     drawn = _drawn(strategy, count, number)
     if 5 * len(_admitted(drawn, contract)) < 4 * count:
         drawn = _drawn(strategy, MORE * count, number)
-    mine, theirs = _admitted(given, contract), _admitted(drawn, contract)
+    mine, theirs = _admitted(own, contract), _admitted(drawn, contract)
     cases = mine + theirs[:count]
-    asked = ask(judge, laws_of(judge, contract), cases, first_only=first_only)
+    outcome = ask(judge, laws_of(judge, contract), cases, first_only=first_only)
     origin = f"{'around the examples' if seeds else f'tier={tier!r}'}, within the contract, "
     tolerance = Tolerance(contract.rtol, contract.atol)
     source = Source(strategy.map(contract.admitted), count, number, tolerance, origin=origin, seconds=seconds)
     broken: dict[str, list[LawBroken]] = {}
-    for error in asked.broken:
+    for error in outcome.broken:
         broken.setdefault(error.law.name if error.law else "", []).append(error)
     findings = tuple([_finding(Judge(judge.called), contract, errors, source) for errors in broken.values()])
     return PassReport(
-        judge.name, len(cases), asked.changed, asked.right, dict(judge.raised), dict(judge.refused),
-        len(given) - len(mine) + len(drawn) - len(theirs), findings, number, judge.first_raised,
+        judge.name, len(cases), outcome.changed, outcome.right, dict(judge.raised), dict(judge.refused),
+        len(own) - len(mine) + len(drawn) - len(theirs), findings, number, judge.first_raised,
     )  # fmt: skip
 
 
@@ -247,5 +247,5 @@ def _programs(tier: Tier, barred: frozenset[str]) -> st.SearchStrategy[Case | No
 
 @lru_cache(maxsize=8)
 def _drawn(strategy: st.SearchStrategy[Case | None], count: int, number: int) -> list[Case]:
-    # Remembered, because one pass after the other is tested on the same programs.
+    # Cached, because many passes are tested on the same programs.
     return [case for case in examples_of(strategy, count, number) if case is not None]

@@ -1,6 +1,6 @@
 """``Contract``: the assumptions of a pass over fx graphs about its argument, and its claims.
 
-A pass of a compiler is written for graphs of a certain form.  Programs of another form are not drawn for it.
+A compiler pass is written for graphs of a certain form.  It is not tested on programs of another form.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ALWAYS_TRAINS = frozenset({"aten._native_batch_norm_legit_functional.default", "
 class Contract:
     """The assumptions and claims of a pass.
 
-    By default it assumes a valid graph and nothing more, and claims that the meaning stays.
+    By default it assumes only a valid graph, and claims to keep the meaning.
 
     >>> Contract(writes="nowhere", random=False).random
     False
@@ -59,20 +59,20 @@ class Contract:
     dynamic: bool = True
     """Whether sizes may be symbolic."""
     training: bool = True
-    """Whether programs may do what only training does: dropout, statistics of a batch."""
+    """Whether programs may contain training mode: dropout, batch statistics."""
     rtol: float = 0.0
     """Relative tolerance of numbers; by default they are compared bit by bit."""
     atol: float = 0.0
     """Absolute tolerance of numbers."""
     aliasing: bool = True
-    """Whether the pass claims that outputs share memory with inputs, state and one another as before."""
+    """Whether the pass claims to keep the aliasing among outputs, inputs and state."""
     values: bool = True
-    """Whether the pass claims that ``meta["val"]`` of a node, if it has one, is right."""
+    """Whether the pass claims that any ``meta["val"]`` of a node is right."""
     assertions: bool = True
-    """Whether the pass claims that assertions stay, in order; prints stay in any case."""
+    """Whether the pass claims to keep assertions in order; prints must always be kept."""
 
     def broken_by(self, program: Program) -> str:
-        """Return why a program is outside of the contract; empty for a program within it.
+        """Return the reason why a program is outside the contract; empty for a program within it.
 
         Args:
             program: a flat program.
@@ -95,18 +95,18 @@ class Contract:
         if self.writes == "nowhere" and (StateMutation in kinds or InputMutation in kinds):
             return WRITES
         for graph in map(program.graphs.__getitem__, program.order):
-            for node, does in zip(graph.nodes, node_effects(program, graph), strict=True):
-                if reason := self._broken_by_node(node, does):
+            for node, effects in zip(graph.nodes, node_effects(program, graph), strict=True):
+                if reason := self._broken_by_node(node, effects):
                     return reason
         return ""
 
-    def _broken_by_node(self, node: Node, does: NodeEffects) -> str:
+    def _broken_by_node(self, node: Node, effects: NodeEffects) -> str:
         name = node.do.name if isinstance(node.do, Op) else ""
-        is_view = name not in ("", "operator.getitem") and bool(does.aliases or does.aliases_slots)
+        is_view = name not in ("", "operator.getitem") and bool(effects.aliases or effects.aliases_slots)
         reasons = {
-            WRITES: self.writes != "anywhere" and (does.writes or does.writes_slots),
-            "it draws random numbers": not self.random and does.random,
-            "it has ordered effects": not self.effects and (does.ordered or does.domains),
+            WRITES: self.writes != "anywhere" and (effects.writes or effects.writes_slots),
+            "it draws random numbers": not self.random and effects.random,
+            "it has ordered effects": not self.effects and (effects.ordered or effects.domains),
             "values share memory": not self.views and is_view,
             "it trains": not self.training and _trains(node, name),
         }
@@ -114,13 +114,13 @@ class Contract:
 
     @property
     def barred(self) -> frozenset[str]:
-        """The features that are not drawn, so that most programs are within the contract."""
+        """The features that generated programs omit, so that most are within the contract."""
         names = ("random", "effects", "regions", "training", "views", "dynamic")
         writes = {"anywhere": (), "at the end": ("writes",), "nowhere": ("writes", "new contents")}[self.writes]
         return frozenset([*writes, *[name for name in names if not getattr(self, name)]])
 
     def admitted(self, case: Case | None) -> Case | None:
-        """Return a case as the pass gets it, its state as inputs if the contract says so; None outside of the contract."""
+        """Return a case, with its state as inputs if the contract requires it; None outside the contract."""
         if case is None or self.broken_by(case.program):
             return None
         return lifted(case) if self.state == "inputs" else case
@@ -167,12 +167,12 @@ POINTWISE = Contract(
 
 
 def lifted(case: Case) -> Case | None:
-    """Return a case whose state is user inputs; None if the state is not plain tensors, each with separate memory.
+    """Convert the state of a case to user inputs; return None unless the state is plain tensors with separate memory.
 
     Every call gets the initial state; writes to it become writes to those inputs.
 
     Args:
-        case: of a flat program that takes its state as inputs.
+        case: a case of a flat program with its state as inputs.
 
     >>> import purefx as px
     >>> program = px.import_ep(torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),)))
@@ -190,7 +190,7 @@ def lifted(case: Case) -> Case | None:
     if not is_plain or _shares_state(program) or not places.keys() >= set(wrote):
         return None
 
-    def given(spec: InputSpec) -> InputSpec:
+    def user_input(spec: InputSpec) -> InputSpec:
         if type(spec) is not StateInput:
             return spec
         value = slots[spec.slot].value
@@ -198,7 +198,7 @@ def lifted(case: Case) -> Case | None:
 
     outputs = [InputMutation(places[spec.slot]) if type(spec) is StateMutation else spec for spec in program.signature.outputs]
     signature = evolve(
-        program.signature, inputs=tuple(map(given, specs)), outputs=tuple(outputs), in_spec=None, out_spec=None, arg_names=()
+        program.signature, inputs=tuple(map(user_input, specs)), outputs=tuple(outputs), in_spec=None, out_spec=None, arg_names=()
     )
     calls = []
     for leaves in case.calls:

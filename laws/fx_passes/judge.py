@@ -25,7 +25,7 @@ from ...ir.program import Program
 from ...ir.torch_private import FakeTensor, OpOverload, new_guards, schema_of
 from ...ir.verify import check
 from ...lowering.fx import FxPass, to_fx
-from ...lowering.fx.passes import exported, paths_of, same_graph, seen_of, taken_back
+from ...lowering.fx.passes import exported, paths_of, same_graph, snapshot, with_result
 from ...transforms import inline, remove_effect_tokens
 from ..evaluate import Meaning, meaning_differences
 from ..example_args import example_args
@@ -36,7 +36,7 @@ from .runs import asserted, called, drawn_alone, is_random, shared_memory, witho
 __all__ = ["Judge", "Outcome", "laws_of"]
 
 KEPT = 3
-"""Outcomes that are remembered: all laws test one program before the next."""
+"""The number of cached outcomes: all laws test one program before the next."""
 
 
 @define(eq=False)
@@ -45,7 +45,7 @@ class Outcome:
 
     program: Program
     result: Program | None = None
-    """None if the pass raised, or its result is no program."""
+    """None if the pass raised, or its result is not a program."""
     module: torch.fx.GraphModule | None = None
     raised: Exception | None = None
     refused: Exception | None = None
@@ -116,7 +116,7 @@ class Judge:
             except Exception as error:  # noqa: BLE001  a pass may raise anything
                 outcome.raised = error
         if guards and not (outcome.raised or outcome.refused):  # a compiler would check them before each call
-            outcome.refused = UnsupportedProgram(f"it is for sizes of which {' and '.join(guards)}")
+            outcome.refused = UnsupportedProgram(f"it holds only for sizes with {' and '.join(guards)}")
         return outcome
 
     def _run(self, outcome: Outcome) -> None:
@@ -129,26 +129,26 @@ class Judge:
                 outcome.wrong.append(str(error))
             return
         module = to_fx(program)
-        before, given = seen_of(module), paths_of(module)
+        before, tensors = snapshot(module), paths_of(module)
         made = outcome.module = self.called.on_module(module)
-        if made is module and same_graph(before, seen_of(module)):
+        if made is module and same_graph(before, snapshot(module)):
             outcome.result = program
         elif not (wrong := _lint(made)):
-            self._take_back(outcome, made, given)
+            self._import(outcome, made, tensors)
         else:
             outcome.wrong += wrong
 
-    def _take_back(self, outcome: Outcome, made: torch.fx.GraphModule, given: Any) -> None:
+    def _import(self, outcome: Outcome, made: torch.fx.GraphModule, tensors: Any) -> None:
         try:
-            outcome.result = taken_back(outcome.program, made, self.name, given=given)
+            outcome.result = with_result(outcome.program, made, self.name, tensors=tensors)
         except FxPassError:
             raise
         except PurefxError as error:
             outcome.refused = error
-            if isinstance(error, InvalidProgram):  # it may run all the same, and then it cannot be judged
+            if isinstance(error, InvalidProgram):  # if it runs nevertheless, it cannot be judged
                 try:
                     called(made, example_args(outcome.program))
-                except Exception as raised:  # noqa: BLE001  whatever the graph runs into
+                except Exception as raised:  # noqa: BLE001  graphs may raise anything
                     outcome.refused = None
                     outcome.wrong += [f"called, it raises {type(raised).__name__}: {raised}", str(error)]
 
@@ -163,7 +163,7 @@ def _traceback(error: Exception, program: Program) -> str:
 
 
 def _sizes_of(program: Program) -> Any:
-    # Drawn programs share the symbols of their sizes: a guard on one would hold for all.
+    # Drawn programs share the symbols of their sizes, so a guard on one would apply to all.
     values = [formal.meta.get("val") for formal in program.main.inputs]
     return next((value.fake_mode.shape_env for value in values if isinstance(value, FakeTensor)), None)
 
@@ -174,9 +174,9 @@ def _lint(module: torch.fx.GraphModule) -> list[str]:
         if isinstance(inner, torch.fx.GraphModule):
             try:
                 inner.graph.lint()
-            except Exception as error:  # noqa: BLE001  lint raises whatever it runs into
+            except Exception as error:  # noqa: BLE001  lint may raise anything
                 found.append(f"lint of {path or 'the graph'}: {type(error).__name__}: {error}")
-            # `lint` accepts nodes after the output, which generated code ends with.
+            # `lint` accepts nodes after the output, which do not run.
             nodes = list(inner.graph.nodes)
             behind = nodes[[node.op for node in nodes].index("output") + 1 :] if nodes else []
             late = [node.name for node in behind if _acts(node)]  # the others are dead code
@@ -196,7 +196,7 @@ Check = Callable[[Transform, Case], list[str]]
 
 
 def laws_of(judge: Judge, contract: Contract) -> tuple[Law, ...]:
-    """Return the laws for a pass, the plainest first.
+    """Return the laws for a pass, the most basic first.
 
     Args:
         judge: calls the pass.
@@ -206,7 +206,7 @@ def laws_of(judge: Judge, contract: Contract) -> tuple[Law, ...]:
     >>> [law.name for law in laws_of(Judge(FxPass.of(lambda module: None)), ANYTHING)]
     ['graph', 'meaning', 'effects', 'aliasing', 'values', 'deterministic', 'again']
     """
-    asked: list[tuple[str, str, Check, bool]] = [
+    candidates: list[tuple[str, str, Check, bool]] = [
         ("graph", "the result is a graph that runs, with the same inputs and outputs", _graph(judge), True),
         ("meaning", "outputs, mutated inputs and state are those of the program, in every call", _meaning, True),
         ("effects", "prints and assertions stay, in order", _effects(contract), True),
@@ -215,7 +215,7 @@ def laws_of(judge: Judge, contract: Contract) -> tuple[Law, ...]:
         ("deterministic", "equal programs have equal results", _deterministic(judge), True),
         ("again", "applied to its own result, the pass keeps the meaning too", _again(judge, contract), True),
     ]
-    return tuple([Law(name, statement, check) for name, statement, check, wanted in asked if wanted])
+    return tuple([Law(name, statement, check) for name, statement, check, wanted in candidates if wanted])
 
 
 def _graph(judge: Judge) -> Check:
@@ -231,19 +231,19 @@ def _meaning(transform: Transform, case: Case) -> list[str]:
         return found
     mine, theirs = without_idle_draws(result), without_idle_draws(case.program)
     if not _compared(case.meaning(mine), case.meaning(theirs), case):
-        return []  # only unused numbers are no longer drawn
-    given, expected = drawn_alone(mine, case.calls), drawn_alone(theirs, case.calls)
-    found = _compared(given.meaning, expected.meaning, case)
-    if not found and given.count != expected.count:
-        return [f"of the random numbers that are used, {given.count} are drawn independently, where {expected.count} were"]
+        return []  # only unused draws are gone
+    actual, expected = drawn_alone(mine, case.calls), drawn_alone(theirs, case.calls)
+    found = _compared(actual.meaning, expected.meaning, case)
+    if not found and actual.count != expected.count:
+        return [f"{actual.count} of the used random numbers are drawn independently, instead of {expected.count}"]
     return found
 
 
-def _compared(given: Meaning, expected: Meaning, case: Case) -> list[str]:
+def _compared(actual: Meaning, expected: Meaning, case: Case) -> list[str]:
     # A pass may reorder the state of a module, and add some.
-    both = dict(given.state).keys() & dict(expected.state).keys()
-    states = (tuple(sorted([(name, value) for name, value in one.state if name in both])) for one in (given, expected))
-    mine, theirs = (evolve(one, state=state) for one, state in zip((given, expected), states, strict=True))
+    both = dict(actual.state).keys() & dict(expected.state).keys()
+    states = (tuple(sorted([(name, value) for name, value in one.state if name in both])) for one in (actual, expected))
+    mine, theirs = (evolve(one, state=state) for one, state in zip((actual, expected), states, strict=True))
     return meaning_differences(mine, theirs, what=("outputs", "inputs", "state"), tolerance=case.tolerance)
 
 
@@ -257,12 +257,12 @@ def _effects(contract: Contract) -> Check:
 
 
 def _assertions(result: Program, case: Case) -> list[str]:
-    # More may be asserted than before, and the same again.
+    # Additional and repeated assertions are allowed.
     expected = asserted(case.program, case.calls)
-    given = [one for one in asserted(result, case.calls) if one in expected] if expected else []
-    if lost := [one for one in expected if one not in given]:
+    actual = [one for one in asserted(result, case.calls) if one in expected] if expected else []
+    if lost := [one for one in expected if one not in actual]:
         return [f"it no longer asserts {one}" for one in lost]
-    return [] if given == list(expected) else [f"it asserts {', '.join(given)}, where it was {', '.join(expected)}"]
+    return [] if actual == list(expected) else [f"it asserts {', '.join(actual)}, instead of {', '.join(expected)}"]
 
 
 def _aliasing(transform: Transform, case: Case) -> list[str]:
@@ -286,7 +286,7 @@ def _deterministic(judge: Judge) -> Check:
     def check(transform: Transform, case: Case) -> list[str]:
         first, second = transform(case.program), judge.fresh(case.program).result
         same = second is None or digest(first) == digest(second)
-        return [] if same else [f"called again with an equal module, it returns another:\n{second}"]
+        return [] if same else [f"called again with an equal module, it returns a different result:\n{second}"]
 
     return check
 

@@ -1,6 +1,6 @@
 """Compare programs up to the order of random draws; call graph modules.
 
-A pass may exchange two draws, but may not merge them.  So a program runs a second time with each draw seeded by itself, and the
+A pass may reorder two draws, but not merge them.  So a program runs a second time with each draw seeded separately, and the
 draws are counted.
 """
 
@@ -38,12 +38,12 @@ ASSERTIONS = frozenset(
         "aten._functional_assert_async.msg",
     }
 )
-"""Operators that raise if a condition is false, and do nothing else."""
+"""Operators that only raise if a condition is false."""
 
 
 @frozen
 class Draws:
-    """The meaning of a program with each draw seeded by itself, and the number of draws in all calls."""
+    """The meaning of a program with each draw seeded separately, and the number of draws in all calls."""
 
     meaning: Meaning
     count: int
@@ -59,7 +59,7 @@ def is_random(program: Program) -> bool:
 
 
 def drawn_alone(program: Program, calls: Sequence[Sequence[Any]]) -> Draws:
-    """Run a program with each draw seeded by itself.
+    """Run a program with each draw seeded separately.
 
     Args:
         program: a program of real operators at any stage, on the CPU.
@@ -75,9 +75,9 @@ def drawn_alone(program: Program, calls: Sequence[Sequence[Any]]) -> Draws:
         if schema_of(target).is_mutable:
             count += 1
         else:
-            # `dropout(x, 0.0)` draws numbers, and returns x whatever they are.
+            # `dropout(x, 0.0)` draws numbers, but its result does not depend on them.
             count += bool(value_differences(*[_seeded(number, target, args, kwargs) for number in range(2)]))
-            # Numbers fill memory in its order, which does not matter here.
+            # Ignore memory formats: numbers fill memory in its order.
             args, kwargs = pytree.tree_map_only(torch.Tensor, torch.Tensor.contiguous, (args, kwargs))
         return _seeded(7, target, args, kwargs)
 
@@ -93,12 +93,12 @@ def _seeded(number: int, target: Callable[..., Any], args: Any, kwargs: Any) -> 
 
 
 def _with_functions(nodes: Sequence[Node], function: Callable[[Callable[..., Any], Any, Any], Any]) -> TensorMachine:
-    # A machine that calls a function in place of the operators of some nodes.
-    def instead(target: Callable[..., Any]) -> Callable[..., Any]:
+    # A machine that replaces the operators of some nodes by a function.
+    def replacement(target: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args, **kwargs: function(target, args, kwargs)
 
     machine = TensorMachine()
-    known = {do.name: instead(do.target) for node in nodes if type(do := node.do) is Op and do.target is not None}
+    known = {do.name: replacement(do.target) for node in nodes if type(do := node.do) is Op and do.target is not None}
     machine.functions = {**known, **machine.functions}
     return machine
 
@@ -118,8 +118,8 @@ def without_idle_draws(program: Program) -> Program:
         graph = program.graphs[name]
         needed = set(graph.output_refs())
         kept: list[Any] = []
-        for node, does in zip(reversed(graph.nodes), reversed(node_effects(program, graph)), strict=True):
-            acts = does.writes or does.writes_slots or does.ordered or does.domains or any(does.scope)
+        for node, effects in zip(reversed(graph.nodes), reversed(node_effects(program, graph)), strict=True):
+            acts = effects.writes or effects.writes_slots or effects.ordered or effects.domains or any(effects.scope)
             if acts or node.name in needed or type(node.do) is Call:
                 needed.update(node.refs())
                 kept.append(node)
@@ -140,24 +140,24 @@ def asserted(program: Program, calls: Sequence[Sequence[Any]]) -> tuple[str, ...
     """
     nodes = [node for _, node in program.nodes() if type(node.do) is Op and node.do.name in ASSERTIONS]
     may_fail = [node for node in nodes if node.args[:1] != (True,)]
-    heard: dict[str, None] = {}
+    observed: dict[str, None] = {}
 
-    def hear(target: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        heard[_statement(args, kwargs)] = None
+    def observe(target: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        observed[_statement(args, kwargs)] = None
         return target(*args, **kwargs)
 
     if may_fail:
         with seeded(0), torch.no_grad():
-            evaluate(program, calls, _with_functions(nodes, hear))
+            evaluate(program, calls, _with_functions(nodes, observe))
     always = {_statement(node.args, dict(node.kwargs)) for node in nodes if node not in may_fail}
     always -= {_statement(node.args, dict(node.kwargs)) for node in may_fail}
-    return tuple([statement for statement in heard if statement not in always])
+    return tuple([statement for statement in observed if statement not in always])
 
 
 def _statement(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    # The text, or the expected metadata; the condition itself may be computed in another way.
-    said = [arg for arg in (*args[1:], *kwargs.values()) if isinstance(arg, str | torch.dtype | torch.device | list | tuple)]
-    return ", ".join(map(repr, said)) or "a condition"
+    # The text or the expected metadata; the pass may compute the condition differently.
+    details = [arg for arg in (*args[1:], *kwargs.values()) if isinstance(arg, str | torch.dtype | torch.device | list | tuple)]
+    return ", ".join(map(repr, details)) or "a condition"
 
 
 @frozen
@@ -171,23 +171,23 @@ class Called:
 
 
 def called(module: torch.fx.GraphModule, leaves: Sequence[Any]) -> Called:
-    """Call a graph module; the module and the leaves stay as they are, and nothing is printed.
+    """Call a graph module without changing the module or the leaves, and without printing.
 
     Args:
-        module: takes leaves and returns a tuple of leaves.
+        module: a module that takes leaves and returns a tuple of leaves.
         leaves: the inputs.
 
     >>> made = called(torch.fx.symbolic_trace(lambda x: (x, x + 1)), [torch.ones(1)])
     >>> made.outputs, shared_memory(made, made)
     ((float32[1] (1.0), float32[1] (2.0)), ['input 0 = output 0'])
     """
-    given = [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-    with _silent(module), _as_it_was(module), seeded(0), torch.no_grad():
-        outputs = module(*given)
+    copies = [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    with _silent(module), _restored(module), seeded(0), torch.no_grad():
+        outputs = module(*copies)
         outputs = outputs if isinstance(outputs, tuple | list) else (outputs,)
         tensors: dict[str, Any] = dict(module.named_parameters(remove_duplicate=False))
         tensors |= dict(module.named_buffers(remove_duplicate=False))
-        tensors |= {f"input {number}": leaf for number, leaf in enumerate(given)}
+        tensors |= {f"input {number}": leaf for number, leaf in enumerate(copies)}
         tensors |= {f"output {number}": leaf for number, leaf in enumerate(outputs)}
         strided = {name: one for name, one in tensors.items() if isinstance(one, torch.Tensor) and one.layout is torch.strided}
         contents = [contents_of(one) if isinstance(one, torch.Tensor) else (type(one).__name__, repr(one)) for one in outputs]
@@ -195,13 +195,13 @@ def called(module: torch.fx.GraphModule, leaves: Sequence[Any]) -> Called:
 
 
 def shared_memory(one: Called, other: Called) -> list[str]:
-    """Return the groups of tensors that share memory in one call, of the tensors of both."""
+    """Return the groups of tensors that share memory in one call, among the tensors of both calls."""
     return groups({name: one.memory[name] for name in sorted(one.memory.keys() & other.memory.keys())})
 
 
 @contextmanager
 def _silent(module: torch.fx.GraphModule) -> Generator[None]:
-    # The module itself is called, because copies of other classes may fail.
+    # Call the module itself, because copying other classes may fail.
     graphs = [inner for inner in module.modules() if isinstance(inner, torch.fx.GraphModule)]
     nodes = [node for inner in graphs for node in inner.graph.find_nodes(op="call_function", target=PRINT)]
     for target in (_nothing, PRINT):
@@ -214,7 +214,7 @@ def _silent(module: torch.fx.GraphModule) -> Generator[None]:
 
 
 @contextmanager
-def _as_it_was(module: torch.nn.Module) -> Generator[None]:
+def _restored(module: torch.nn.Module) -> Generator[None]:
     memories = {storage_key(tensor): tensor.untyped_storage() for tensor in (*module.parameters(), *module.buffers())}
     contents = {key: memory.clone() for key, memory in memories.items()}
     yield
@@ -223,4 +223,4 @@ def _as_it_was(module: torch.nn.Module) -> Generator[None]:
 
 
 def _nothing(s: str) -> None:
-    """Replace the operator that prints a text."""
+    """Replace the print operator."""

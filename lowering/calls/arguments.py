@@ -1,4 +1,4 @@
-"""From the arguments of the caller to the flat inputs of the root, and from outputs to results: binding, guards, adapters.
+"""Bind the arguments of a call to the flat inputs of the root, check guards, run adapters, and build results.
 
 Guards are conditions on types, dtypes, shapes, baked-in values, ranges and relations of the flat inputs.  Each is one line of
 code with a message; one generated function runs all lines.
@@ -34,15 +34,15 @@ __all__ = ["CallPlan", "LeafChecks", "adapted", "foreign_class", "other_literal"
 
 
 def adapted(root: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Return the flat inputs of a call of a root with an adapter, checked.
+    """Return the checked flat inputs of a call to a root with an adapter.
 
     Args:
         root: a lowered root; its ``flat_args_adapter`` is a ``torch.export.FlatArgsAdapter``.
-        args: as the caller gave them.
-        kwargs: as the caller gave them.
+        args: the positional arguments of the caller.
+        kwargs: the keyword arguments of the caller.
 
     Raises:
-        InputError: the adapter gave another number of leaves than the program takes.
+        InputError: the adapter returned a wrong number of leaves.
         InputValueError: a leaf has a wrong type, shape, dtype or value.
     """
     plan, adapter = root.purefx_plan, root.flat_args_adapter
@@ -56,7 +56,7 @@ def adapted(root: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list
     found = adapter.adapt(target_spec=plan.in_spec, input_spec=spec, input_args=leaves, metadata=metadata, obj=args)
     count = plan.checks.count
     if not isinstance(found, list | tuple) or len(found) != count:
-        got = f"{len(found)} of them" if isinstance(found, list | tuple) else f"a {type(found).__name__}"
+        got = f"{len(found)}" if isinstance(found, list | tuple) else f"a {type(found).__name__}"
         name = type(adapter).__name__
         raise InputError(f"the program takes {count} flat arguments ({', '.join(plan.checks.paths)}); {name} returned {got}")
     return list(plan.checked(found))
@@ -74,25 +74,25 @@ class CallPlan:
         self.parameters = plain or [
             Parameter(label, by_name=type(key) is not int) for label, key in zip(tree.labels, tree.keys, strict=True)
         ]
-        """What the original ``forward`` takes, as far as the program knows it: exports have no defaults."""
+        """The parameters of the original ``forward``, as far as known: exports have no defaults."""
         self.takes = "takes" if plain else "was exported with"
         self.passes_on = plain is None and tree.is_flat and not tree.keyword
         """Whether positional arguments are the flat inputs."""
         self.unchecked = False
-        """Whether values are taken as they are."""
+        """Whether checks of values are off."""
         self.result: Callable[[Sequence[Any]], Any] = result_builder(signature.out_spec)
         self.signature = _python_signature(self)
-        """The signature of the original ``forward``, as far as the program has it."""
+        """The signature of the original ``forward``, as far as known."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CallPlan:
-        # A copied module may be converted by itself, so the checks are its own; specs are values (and torch warns of its
+        # A copied module may be converted separately, so its checks are copied; specs are immutable (and torch warns about its
         # own class when it copies one).
         new = copy.copy(self)
         new.checks = copy.copy(self.checks)
         return new
 
     def leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        """Return the flat inputs for a call, checked.
+        """Return the checked flat inputs for a call.
 
         Raises:
             InputError: too many, too few, unknown or differently nested arguments.
@@ -101,15 +101,15 @@ class CallPlan:
         return self.checked(self.bound(args, kwargs))
 
     def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        """Return the flat inputs for a call as they are.
+        """Return the unchecked flat inputs for a call.
 
         Raises:
             InputError: too many, too few, unknown or differently nested arguments.
         """
         if self.in_spec is None:
             if kwargs or len(args) != self.checks.count:
-                given = f"{len(args)} positional and {len(kwargs)} keyword arguments"
-                raise InputError(f"this module takes {self.checks.count} flat inputs, got {given}")
+                got = f"{len(args)} positional and {len(kwargs)} keyword arguments"
+                raise InputError(f"this module takes {self.checks.count} flat inputs, got {got}")
             return args
         tree = self.tree
         if self.passes_on and not kwargs and len(args) == len(tree.positional):
@@ -118,7 +118,7 @@ class CallPlan:
         return tree.flatten([found[label] for label in tree.labels])
 
     def checked(self, values: Sequence[Any]) -> Sequence[Any]:
-        """Return flat inputs after a check of their types, shapes, dtypes and values.
+        """Check types, shapes, dtypes and values of flat inputs, and return them.
 
         Raises:
             InputValueError: one is wrong.
@@ -128,13 +128,13 @@ class CallPlan:
 
 
 def _python_signature(plan: CallPlan) -> inspect.Signature | None:
-    # None if a name cannot be a parameter's.
+    # None if a name is not a valid parameter name.
     names = ["self", *[parameter.name for parameter in plan.parameters]]
     if plan.in_spec is None or len(set(names)) < len(names) or not all(map(is_identifier, names)):
         return None
     try:
         return inspect.Signature([_python_parameter(Parameter("self")), *map(_python_parameter, plan.parameters)])
-    except ValueError:  # an order of defaults that no function can have
+    except ValueError:  # invalid order of defaults
         return None
 
 
@@ -148,7 +148,7 @@ def _python_parameter(parameter: Parameter) -> inspect.Parameter:
 
 
 def result_builder(spec: Any) -> Callable[[Sequence[Any]], Any]:
-    """Return a function from the leaves of a result to the result.
+    """Return a function that builds a result from its leaves.
 
     >>> result_builder(pytree.tree_structure({"y": 0}))([3])
     {'y': 3}
@@ -167,25 +167,25 @@ def _only(leaves: Sequence[Any]) -> Any:
 
 
 INFIX = frozenset({"-", "//", "/", "%", "==", "!=", "<", "<=", ">", ">="})
-"""Operators of two numbers that Python writes likewise; others are called."""
+"""Operators that Python writes infix; others are called."""
 
 NUMBERS = (int, float, bool, *SYMBOLIC)
 
 Got = Callable[[Any, Any], str]
-"""Describes a wrong input: its value, and what its line of code shows beside it."""
+"""Describes a wrong input from its value and the value that its line of code returned."""
 
 
 @frozen
 class _Message:
-    """The parts of an error message about a condition; its text is written when an input is wrong."""
+    """The parts of an error message about a condition; its text is built when an input is wrong."""
 
     index: int = 0
     """The input that is wrong."""
     got: Got | None = None
     expr: Expr | None = None
-    """What the condition computes, which may have no value for some inputs; without ``got`` it is a guard."""
+    """The expression of the condition, which may be undefined for some inputs; without ``got`` it is a guard."""
     text: str = ""
-    """What is expected, unless it follows from the type of the input."""
+    """The expectation, unless it follows from the type of the input."""
 
 
 @define
@@ -200,9 +200,9 @@ class _Writer:
     table: dict[str, Any] = field(factory=lambda: {"Tensor": torch.Tensor, "NUMBERS": NUMBERS, "UNCOMPUTABLE": UNCOMPUTABLE})
     symbols: dict[Sym, str] = field(factory=dict)
     sizes: dict[Expr, int] = field(factory=dict)
-    """The first input that has a size which is an expression over symbols."""
+    """The first input with a size equal to the expression."""
     computed: list[tuple[int, str, Expr]] = field(factory=list)
-    """Sizes that are computed from symbols, which may be bound further on: the input, the size, the expected value."""
+    """Sizes computed from symbols that later inputs may bind: the input, the size, the expected value."""
 
     def must(self, condition: str, message: _Message, *, shown: str = "None") -> None:
         """Add a condition."""
@@ -220,7 +220,7 @@ class _Writer:
         return name
 
     def plain(self, index: int, kind: ArgumentType) -> None:
-        """Check the type of an input, and whatever of it is no symbol."""
+        """Check the type of an input, and its sizes unless they are symbolic."""
         match kind:
             case TensorType():
                 self.must(f"isinstance(v{index}, Tensor)", _Message(index, lambda value, _: f"got {_describe(value)}"))
@@ -277,7 +277,7 @@ class _Writer:
                 self.must(self.text(guard), _Message(expr=guard))
 
     def range(self, bounds: Range) -> None:
-        # A lower bound of 2 is the exporter's assumption that a dynamic size is not 0 or 1; sizes 0 and 1 still run.
+        # The exporter assumes a lower bound of 2 for each dynamic size (0/1 specialization); sizes 0 and 1 still run.
         low = bounds.low if bounds.low is not None and bounds.low > 2 else -math.inf
         high = bounds.high if bounds.high is not None else math.inf
         wanted = f"at least {low}" if high == math.inf else f"at most {high}" if low == -math.inf else f"between {low} and {high}"
@@ -311,12 +311,12 @@ class _Writer:
         names = "".join(f"v{index}, " for index in range(len(self.paths)))
         body = [f"{names}= values"] if names else []
         source = "\n".join(["def check(values, floating):", *(f"    {line}" for line in [*body, *self.lines, "return None"])])
-        exec(compile(source, "<purefx checks>", "exec"), self.table)  # noqa: S102  the text is ours: values are in the table
+        exec(compile(source, "<purefx checks>", "exec"), self.table)  # noqa: S102  no user text: values are in the table
         return self.table["check"]
 
 
 class LeafChecks:
-    """Checks the flat inputs of one program; ``floating`` is set once the module was converted to another dtype."""
+    """Checks the flat inputs of one program; ``floating`` is set when the module is converted to another dtype."""
 
     def __init__(self, program: Program) -> None:
         specs = [spec for spec in program.signature.inputs if type(spec) is UserInput]
@@ -328,7 +328,7 @@ class LeafChecks:
             for index, spec in enumerate(specs)
             if spec.only is not None and type(spec.type) in (ObjectType, RestType, LiteralType)
         ]
-        """Arguments that nothing else checks, in programs from outside, and which classes they may have besides data."""
+        """Otherwise unchecked arguments of untrusted programs, each with the classes accepted besides data."""
         self.writer = writer = _Writer(self.paths, [spec.type for spec in specs])
         for index, kind in enumerate(writer.types):
             writer.plain(index, kind)
@@ -337,13 +337,13 @@ class LeafChecks:
                 writer.symbolic(index, kind)
         writer.constraints(program.constraints)
         self.first_wrong = writer.made()
-        """Returns the number of the first condition that does not hold, and what it shows; None if all do."""
+        """Returns the number of the first condition that fails, with the value to show; None if all hold."""
 
     def run(self, values: Sequence[Any]) -> None:
         """Check the inputs of one call.
 
         Raises:
-            InputValueError: the first wrong one, by name, with what was expected.
+            InputValueError: an input is wrong; names the first one, and the expected value.
         """
         if self.only:
             self.only_data(values)
@@ -352,18 +352,18 @@ class LeafChecks:
             raise InputValueError(self._explained(values, *wrong)) from None
 
     def only_data(self, values: Sequence[Any]) -> None:
-        """Check that a program from an untrusted source gets no object whose methods it could call.
+        """Check that a program from an untrusted source gets only data, not objects whose methods it could call.
 
         Raises:
-            InputValueError: it does, in an argument whose type says nothing.
+            InputValueError: an argument of unspecified type is, or contains, such an object.
         """
         for index, kinds in self.only:
-            odd = foreign_class(values[index], kinds)
-            if odd is not None:
-                name = f"{odd.__module__}.{odd.__qualname__}"
+            kind = foreign_class(values[index], kinds)
+            if kind is not None:
+                name = f"{kind.__module__}.{kind.__qualname__}"
                 raise InputValueError(
-                    f"argument {self.paths[index]}: a program from a file or text takes data here (tensors, numbers, "
-                    f"strings and containers of them), got a {name}; load(..., types=[{odd.__name__}]) lets it call its methods"
+                    f"argument {self.paths[index]}: a program from a file or text accepts only data here (tensors, numbers, "
+                    f"strings and containers of them), got a {name}; load(..., types=[{kind.__name__}]) lets it call its methods"
                 )
 
     def _explained(self, values: Sequence[Any], number: int, shown: Any) -> str:
@@ -371,7 +371,7 @@ class LeafChecks:
         failed = isinstance(shown, UNCOMPUTABLE)
         if expr is not None and (failed or message.got is None):
             read = ", ".join(dict.fromkeys(self.paths[index] for index in inputs_in(expr))) or "sizes"
-            more = f", which has no value here ({shown})" if failed else ""
+            more = f", which is undefined here ({shown})" if failed else ""
             return f"argument {read}: the program was exported for inputs with {write(expr, self.paths)}{more}"
         assert message.got is not None
         name, kind = self.paths[message.index], self.writer.types[message.index]
@@ -397,7 +397,7 @@ def _describe(value: Any) -> str:
 
 
 def other_literal(path: str, literal: Any) -> str:
-    """Return what is expected of an argument that was exported with a literal.
+    """Return the expectation on an argument that was exported with a literal, for messages.
 
     >>> other_literal("mask", None), other_literal("causal", True)
     ('argument mask: expected None, which the program was exported with', 'argument causal: expected the value True that the program was exported with')
@@ -415,7 +415,7 @@ def _expected(kind: Any) -> str:
         case NumberType(kind=name):
             return f"a number ({name})"
         case _:
-            return "what the program was exported with"
+            return "the exported value"
 
 
 SCALARS = frozenset(
@@ -436,15 +436,15 @@ OF_NAMED_TUPLES = frozenset({
     "__module__", "__doc__", "__slots__", "__new__", "__repr__", "__getnewargs__", "__match_args__", "__annotations__",
     "__orig_bases__", "__replace__",
 })  # fmt: skip
-"""What named tuples define beside their fields: none of it is called by functions on data."""
+"""Names that named tuples define besides fields; functions on data call none of them."""
 
 
 def foreign_class(value: Any, also: tuple[type, ...]) -> type | None:
     """Return the class of the first object in a value that is not data, or None.
 
     Args:
-        value: what a caller passes.
-        also: classes that are accepted besides.
+        value: an argument.
+        also: further accepted classes.
 
     >>> foreign_class(([1, torch.ones(2)], {"a": None}), ()), foreign_class([object()], ()), foreign_class(object(), (object,))
     (None, <class 'object'>, None)

@@ -1,8 +1,8 @@
-"""The root of a lowered program: its ``forward`` has the signature of the original.
+"""The root of a lowered program, whose ``forward`` has the signature of the original.
 
-Binding, checks and pytrees are around the body, not in it; an error inside is annotated with its place.
+The root binds and checks arguments and builds the result around the body; it annotates errors with their place.
 
-The classes of inner modules are made here too: one for each distinct body, and one for each root.
+It also creates the classes of inner modules: one for each distinct body, and one for each root.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["LoweredInterpreterRoot", "LoweredRoot", "bound_class", "class_of", "
 
 
 class _Root(Lowered):
-    """What both kinds of root share."""
+    """Base class of both kinds of root."""
 
     purefx_plan: CallPlan
     purefx_codes: Codes
@@ -38,10 +38,10 @@ class _Root(Lowered):
         raise NotImplementedError
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program as the original module.
+        """Run the program like the original module.
 
         Raises:
-            InputError: the arguments are structured differently from the exported ones.
+            InputError: the nesting of the arguments differs from the exported one.
             InputValueError: an argument has a wrong type, shape, dtype or value.
         """
         if is_tracing():
@@ -56,8 +56,8 @@ class _Root(Lowered):
         return plan.result(results)
 
     def _trace(self, *args: Any, **kwargs: Any) -> Any:
-        # A tracer returns proxies, which cannot be checked: for the flat inputs, or nested as the original's arguments where a
-        # module around calls this one or concrete_args say so.  As in torch's unflatten, it takes a flat result.
+        # Tracers pass proxies, which cannot be checked: flat inputs, or the original nesting if an outer module calls this one
+        # or with concrete_args.  Like torch's unflatten, return the flat result.
         try:
             leaves = self.purefx_plan.bound(args, kwargs)
         except InputError:
@@ -71,7 +71,7 @@ class _Root(Lowered):
 
     @property
     def check_input_constraints(self) -> bool:
-        """Whether shapes, dtypes and values of inputs are checked; it can be set."""
+        """Whether shapes, dtypes and values of inputs are checked; settable."""
         return not self.purefx_plan.unchecked
 
     @check_input_constraints.setter
@@ -84,7 +84,7 @@ class _Root(Lowered):
         return [node for node in cast("Any", self.graph).nodes if node.op == "placeholder"]
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Any:
-        """Iterate over the modules, as eager has them."""
+        """Iterate over the modules, as in eager mode; while tracing, over hidden ones too."""
         yield from super().named_modules(*args, **kwargs)
         if is_tracing():
             yield from self.purefx_hidden()
@@ -97,7 +97,7 @@ class _Root(Lowered):
                     yield f"{path}.{name}" if path else name, found
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:  # noqa: FBT001, FBT002  torch's signature
-        # After .double() or .half() the exported dtypes of floating inputs no longer hold.
+        # After .double() or .half(), floating inputs no longer have the exported dtypes.
         before = _floating_dtype(self)
         result = super()._apply(fn, recurse)
         if _floating_dtype(self) is not before:
@@ -116,30 +116,30 @@ def _floating_dtype(module: torch.nn.Module) -> torch.dtype | None:
 
 
 class LoweredRoot(_Root, LoweredModule):
-    """The root module made by ``lower``: a ``torch.fx.GraphModule`` that accepts and returns pytrees."""
+    """The root module that ``lower`` returns: a ``torch.fx.GraphModule`` that accepts and returns pytrees."""
 
     def _run_body(self, leaves: Any) -> Any:
         return self.purefx_place.body.run(self, *leaves)
 
 
 class LoweredInterpreterRoot(_Root, LoweredInterpreter, UnflattenedModule):
-    """The root module made by ``lower(..., to="interpreter")``: an ``UnflattenedModule``."""
+    """The root module that ``lower(..., to="interpreter")`` returns: an ``UnflattenedModule``."""
 
     def _run_body(self, leaves: Any) -> Any:
         return run_body(self, self.purefx_place, leaves)
 
     def print_readable(self, *args: Any, **kwargs: Any) -> str:
-        """Return the code of all graphs as readable text; printed as well, unless ``print_output`` is False."""
+        """Return the code of all graphs as readable text; print it unless ``print_output`` is False."""
         return UnflattenedModule.print_readable(self, *args, **kwargs)
 
 
 def root_of(plan: CallPlan, codes: Codes, to: str) -> type[torch.nn.Module]:
-    """Return the class of one root, whose ``forward`` has the signature of the original's.
+    """Return the class of one root, whose ``forward`` has the original signature.
 
     Args:
-        plan: how it is called.
-        codes: the body that each code runs.
-        to: which kind of module it is.
+        plan: binds and checks its arguments.
+        codes: the bodies by code object.
+        to: the kind of module, see ``lower``.
     """
     members: dict[str, Any] = {"purefx_codes": codes}
     if plan.signature is not None:
@@ -150,7 +150,7 @@ def root_of(plan: CallPlan, codes: Codes, to: str) -> type[torch.nn.Module]:
 
 def _copied(function: Callable[..., Any]) -> FunctionType:
     assert isinstance(function, FunctionType)
-    # Code of its own: dynamo keeps what it compiled with the code object, and not for any number of roots.
+    # A separate code object: dynamo caches compiled code on it, for a limited number of roots.
     code = function.__code__.replace()
     copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
     copy.__doc__ = function.__doc__
@@ -161,19 +161,19 @@ def class_of(body: Body, to: str) -> type[torch.nn.Module]:
     """Return the class of the modules that run a body.
 
     Args:
-        body: what they run.
-        to: which kind of modules they are, as ``lower`` takes it.
+        body: the body.
+        to: the kind of module, see ``lower``.
     """
     return make_class(LoweredModule if to == "graph_module" else LoweredInterpreter, _members(body, to))
 
 
 def bound_class(kind: type[torch.nn.Module], how: type[Bound], body: Body) -> type[torch.nn.Module]:
-    """Return the class of the modules that run a body on another module.
+    """Return the class of the modules that run a body on the state of another module.
 
     Args:
-        kind: the class of those that run it on their own state.
-        how: in what they differ from those.
-        body: what they run.
+        kind: the class of modules that run it on their own state.
+        how: the mixin for the difference.
+        body: the body.
     """
     members: dict[str, Any] = {"__module__": kind.__module__, "__doc__": kind.__doc__, MADE: True}
     if kind.__dict__.get("forward") is body.run and not issubclass(how, OtherName):

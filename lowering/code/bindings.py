@@ -1,7 +1,8 @@
-"""Bindings: the functions that torch generates for Python, which run an operator in half of the time that its overload takes.
+"""Bindings: the Python functions that torch generates, which run an operator in half the time of its overload.
 
-One stands beside the overload in the code of a body where the schema and the arguments leave it one meaning (``operands``), and
-runs where those are plain tensors and no mode sees functions: other operands, modes, tracers and compilers meet the overload.
+The code of a body contains a binding beside the overload where schema and arguments determine its meaning (``operands``).  The
+binding runs if the operands are plain tensors and no mode intercepts functions; other operands, modes, tracers and compilers
+get the overload.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ...ir.torch_private import (
 __all__ = ["BINDINGS", "PLAIN", "asserted", "binding_of", "has_metadata", "operands"]
 
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
-"""The classes of plain tensors: no subclass, so none that sees which function is called."""
+"""The classes of plain tensors; subclasses may override ``__torch_function__``."""
 
 FUNCTIONS = (
     "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac isnan log log1p log2 logical_not neg reciprocal relu "
@@ -46,7 +47,7 @@ NEURAL = (
 METHODS = "view expand repeat to.dtype type_as view_as expand_as"
 
 
-def _doors() -> Iterator[tuple[str, tuple[Any, type]]]:
+def _holders() -> Iterator[tuple[str, tuple[Any, type]]]:
     function, method = type(torch.relu), type(torch.Tensor.view)
     for names, holder, kind in (
         (FUNCTIONS, torch, function), (NEURAL, NEURAL_FUNCTIONS, function), (METHODS, torch.Tensor, method)
@@ -55,33 +56,33 @@ def _doors() -> Iterator[tuple[str, tuple[Any, type]]]:
             yield f"aten.{name}" if "." in name else f"aten.{name}.default", (holder, kind)
 
 
-BINDINGS = dict(_doors())
-"""Where the binding of an operator is, and what kind of callable; each is functional and gives one tensor.
+BINDINGS = dict(_holders())
+"""The namespace of each operator's binding, and the type of the callable; each is functional and returns one tensor.
 
-``tests/lowering/test_bindings.py`` has their law.
+``tests/lowering/test_bindings.py`` tests them.
 """
 
 NUMBERS = frozenset({"aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor", "aten.div.Tensor"})
-"""Operators whose binding takes a number for a tensor, as the overload does."""
+"""Operators whose binding accepts a number in place of a tensor, as the overload does."""
 
 BY_POSITION = {"aten.to.dtype": 4}
-"""How many arguments a binding takes by position, where that is fewer than the operator does."""
+"""The number of positional arguments of a binding, where it accepts fewer than the operator."""
 
 LITERALS: dict[str, tuple[type, ...]] = {
     "bool": (bool,), "float": (float,), "number": (int, float), "str": (str,), "ScalarType": (torch.dtype,),
     "MemoryFormat": (torch.memory_format,),
 }  # fmt: skip
-"""What a literal is for a parameter, by its type in the schema."""
+"""The Python types of literals by the type of the parameter in the schema."""
 
 AT_MOST = 8
-"""How many operands are looked at: an operator on more takes so long that its binding saves little."""
+"""The most operands that are checked: with more, the operator runs so long that its binding saves little."""
 
 ASSERTION, ASSERTED = "aten._assert_tensor_metadata.default", ("dtype", "device", "layout")
 
 
 @functools.cache
 def binding_of(operator: Any) -> Callable[..., Any] | None:
-    """Return the binding of an operator; None if it has none, or another library has put something else in its place.
+    """Return the binding of an operator; None if it has none, or another library has replaced it.
 
     Args:
         operator: an overload.
@@ -96,19 +97,19 @@ def binding_of(operator: Any) -> Callable[..., Any] | None:
 
 @functools.cache
 def _parameters(operator: Any) -> tuple[tuple[str, ...], dict[str, str]]:
-    # The types of its parameters, as its schema has them: by position, and of those that are given by name.
-    given = [(one.name, str(one.real_type), one.kwarg_only) for one in schema_of(operator).arguments]
-    return tuple([kind for _, kind, named in given if not named]), {name: kind for name, kind, named in given if named}
+    # The schema types of the positional parameters, and of the keyword parameters by name.
+    parameters = [(one.name, str(one.real_type), one.kwarg_only) for one in schema_of(operator).arguments]
+    return tuple([kind for _, kind, named in parameters if not named]), {name: kind for name, kind, named in parameters if named}
 
 
 def operands(node: Node) -> dict[Ref, type] | None:
-    """Return of what type each value must be for the binding of an operator to do what the operator does with such arguments.
+    """Return the type that each value must have for the binding of an operator to do the same as its overload.
 
     Args:
-        node: calls an operator that has a binding.
+        node: a call of an operator with a binding.
 
     Returns:
-        None where an argument leaves open what the binding does.
+        None if the arguments do not determine that.
 
     >>> from purefx.ir.operators import op_of
     >>> add, x = op_of(torch.ops.aten.add.Tensor), Ref("x")
@@ -119,9 +120,9 @@ def operands(node: Node) -> dict[Ref, type] | None:
     by_position, by_name = _parameters(node.do.target)
     if len(node.args) > BY_POSITION.get(node.do.name, len(by_position)):
         return None
-    given = [*zip(node.args, by_position, strict=False), *[(arg, by_name.get(key, "")) for key, arg in node.kwargs]]
+    arguments = [*zip(node.args, by_position, strict=False), *[(arg, by_name.get(key, "")) for key, arg in node.kwargs]]
     found: dict[Ref, type] = {}
-    for arg, kind in given:
+    for arg, kind in arguments:
         if kind == "Tensor" and node.do.name in NUMBERS and type(arg) in LITERALS["number"]:
             kind = "number"
         for value, wanted in _values(arg, kind):
@@ -131,7 +132,7 @@ def operands(node: Node) -> dict[Ref, type] | None:
 
 
 def _values(arg: Arg, kind: str) -> Iterator[tuple[Any, type | None]]:
-    # The values in an argument with the type that each must have; None for what does not settle anything.
+    # The values in an argument with their required types; None if the argument is ambiguous.
     optional = kind.startswith("Optional[")
     kind = kind[len("Optional[") : -1] if optional else kind
     if optional and arg is None and kind != "number":
@@ -149,19 +150,19 @@ def _values(arg: Arg, kind: str) -> Iterator[tuple[Any, type | None]]:
 
 
 def asserted(node: Node) -> tuple[Arg, ...]:
-    """Return what ``has_metadata`` is asked in the place of an assertion; nothing where a node is no such assertion.
+    """Return the arguments of ``has_metadata`` that replace an assertion; an empty tuple for other nodes.
 
     Args:
-        node: calls an operator.
+        node: a call of an operator.
     """
     assert type(node.do) is Op
-    given = dict(node.kwargs)
-    is_one = node.do.name == ASSERTION and len(node.args) == 1 and tuple(given) == ASSERTED
-    return (*node.args, *given.values()) if is_one else ()
+    kwargs = dict(node.kwargs)
+    is_one = node.do.name == ASSERTION and len(node.args) == 1 and tuple(kwargs) == ASSERTED
+    return (*node.args, *kwargs.values()) if is_one else ()
 
 
 def has_metadata(tensor: Any, dtype: Any, device: Any, layout: Any) -> bool:
-    """Return whether an assertion about a tensor holds, and nobody would see that it was asked.
+    """Return whether an assertion about a tensor holds, and skipping it is unobservable.
 
     >>> has_metadata(torch.ones(2), torch.float32, torch.device("cpu"), torch.strided)
     True

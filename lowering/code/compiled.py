@@ -1,6 +1,6 @@
-"""Compiled bodies: one function for each distinct body, compiled when it is first called.
+"""Compile bodies: one function for each distinct body, compiled when it is first called.
 
-The function exists from the beginning and replaces its own code.
+The function replaces its own code at the first call.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ __all__ = ["FILE", "Body", "Codes", "bodies_of", "check_runs", "code_of", "defer
 def deferred(write: Callable[[], tuple[CodeType, Mapping[str, Any]]], name: str, *, parameters: int) -> FunctionType:
     """Return a function of ``self`` and values that is compiled when it is first called.
 
-    Threads that call it first at the same time may each write its code; what they write is the same.
+    Concurrent first calls may each write the code; they write the same.
 
     Args:
-        write: gives the code and the globals that it reads.
-        name: of the function.
-        parameters: how many values it takes.
+        write: returns the code and its globals.
+        name: the name of the function.
+        parameters: the number of values that it accepts.
 
     >>> code = compile("def twice(self, v0): return two * v0", "", "exec").co_consts[0]
     >>> twice = deferred(lambda: (code, {"two": 2}), "twice", parameters=1)
@@ -59,7 +59,7 @@ def deferred(write: Callable[[], tuple[CodeType, Mapping[str, Any]]], name: str,
             run.__globals__.update(values)
             run.__code__ = code
 
-    # Of its own: dynamo keeps what it compiled with the code object.
+    # A separate code object, as dynamo caches compiled code on it.
     first = _template(FIRST, _parameters(parameters)).replace(co_name=name)
     run = FunctionType(first, {"ready": run_while_tracing(ready), "__builtins__": builtins}, name)
     run.__globals__["whole"] = run
@@ -75,31 +75,31 @@ RESTORING = """def restoring({0}):
  except BaseException as error:
   restore_modes(before, left_open(error))
   raise"""
-"""Dynamo splits no function at a graph break inside of ``try``, so it sees the body alone."""
+"""Dynamo does not split a function at a graph break inside ``try``, so it gets the body alone."""
 
 
 @functools.cache
 def _template(text: str, parameters: str) -> CodeType:
     made: dict[str, Any] = {}
-    exec(text.format(parameters), {}, made)  # noqa: S102 - nothing of a program is in it
+    exec(text.format(parameters), {}, made)  # noqa: S102 - contains no text of a program
     function: FunctionType
     (function,) = made.values()
     return function.__code__
 
 
 def _parameters(count: int) -> str:
-    # Those of the compiled function, so that ``inspect.signature`` sees no difference.
+    # Those of the compiled function, for ``inspect.signature``.
     return ", ".join(["self", *(f"v{number}" for number in range(count))])
 
 
 def may_leave_modes(target: Any, *, unknown: bool) -> bool:
-    """Return whether a mode of torch may stay behind where a call raises, or where a later one does.
+    """Return whether a mode of torch may stay set after this call, or a later one, raises.
 
-    Torch writes many plain functions into graphs that switch modes, so one that nothing is known of counts.
+    Torch puts plain functions that switch modes into graphs, so functions with unknown effects count.
 
     Args:
-        target: the function or operator that is called.
-        unknown: whether its effects are.
+        target: the called function or operator.
+        unknown: whether its effects are unknown.
 
     >>> may_leave_modes(torch.ops.aten.relu.default, unknown=False), may_leave_modes(torch.set_grad_enabled, unknown=True)
     (False, True)
@@ -108,12 +108,12 @@ def may_leave_modes(target: Any, *, unknown: bool) -> bool:
 
 
 def restoring(run: FunctionType, parameters: str, opened: Callable[[], Iterable[str]]) -> FunctionType:
-    """Return a function that does the same, and puts the modes of torch back if it raises.
+    """Return a function that does the same, and restores the modes of torch if it raises.
 
     Args:
         run: the function.
-        parameters: how the new one takes its arguments, and passes them on.
-        opened: gives the local variables of the function that may hold an object through which a mode is left, the last first.
+        parameters: the parameter list of the new function.
+        opened: returns the local variables that may hold a handle of an entered mode, the last first.
 
     >>> def off(self):
     ...     torch.set_grad_enabled(False)
@@ -144,24 +144,24 @@ FILE = "<purefx>"
 
 @define(eq=False)
 class Body:
-    """A distinct body: its graph, and the function that runs it."""
+    """A distinct body: its graph and its function."""
 
     name: str
     graph: Graph
     program: Program = field(repr=False)
     runs: Graph = field(repr=False)
-    """What its code runs: the graph without boundaries, with the leaves of the result where its signature is preserved."""
+    """The graph without boundaries, which its code runs; with a preserved signature, it returns the leaves of the result."""
     convention: Convention | None = field(repr=False)
-    """How it is called, where the exporter was asked to preserve that."""
+    """Its calling convention, if its call signature is preserved."""
     sites: Mapping[str, PreservedCall] = field(repr=False)
-    """Its calls of modules with a preserved signature, by name of node."""
+    """Its calls of modules with a preserved signature, by node name."""
     new_table: Callable[[], Table] = field(repr=False)
-    """Makes a table for what its code refers to."""
+    """Makes a table for the values in its code."""
     switches_modes: bool = False
-    """Whether it puts modes back after an error."""
+    """Whether it restores modes after an error."""
     run: FunctionType = field(default=None, repr=False)  # type: ignore[assignment]
     opened: tuple[str, ...] = ()
-    """The registers of its code that get an object through which a mode is left, the last one first."""
+    """The registers of its code that hold handles of entered modes, the last first."""
 
     def node_at(self, line: int) -> int | None:
         """Return the number of the node that a source line runs."""
@@ -173,14 +173,14 @@ class Body:
 
 
 class Codes(WeakValueDictionary[CodeType, Body]):
-    """The body that each code runs, of one lowering; a body that no module has is dropped."""
+    """The bodies of one lowering by code object; a body without modules is dropped."""
 
     def __init__(self, reserved: frozenset[str] = frozenset()) -> None:
         super().__init__()
         self.reserved = reserved
         """Attribute names that the module classes use themselves."""
         self.count = 0
-        """How many functions were named: none has the name of another, so no code is another's."""
+        """The number of functions so far, for distinct names and therefore distinct code objects."""
 
     def body(
         self, context: LoweringContext, name: str, graph: Graph, convention: Convention | None, sites: Mapping[str, PreservedCall]
@@ -188,10 +188,10 @@ class Codes(WeakValueDictionary[CodeType, Body]):
         """Return a body with the function that runs it.
 
         Args:
-            context: of the program that it is a body of.
-            name: its id there.
-            graph: what its code runs.
-            convention: how it is called.
+            context: the lowering context of its program.
+            name: its id in the program.
+            graph: the graph that its code runs.
+            convention: its calling convention.
             sites: its calls of modules with a preserved signature.
         """
 
@@ -211,23 +211,23 @@ class Codes(WeakValueDictionary[CodeType, Body]):
 
 
 DEEPEST = 100
-"""How many modules deep calls may nest: at most six frames each, and 400 of 1,000 are the caller's."""
+"""The limit on nested module calls: at most six frames each, with 400 of Python's 1,000 left to the caller."""
 
 
 def bodies_of(context: LoweringContext, *, reserved: frozenset[str]) -> tuple[dict[str, Body], Codes]:
-    """Return a body for every graph that the root reaches, and those that were compiled, by the code that runs each.
+    """Return a body for every graph that the root reaches, and the bodies by compiled code.
 
     Args:
-        context: of the program to run, whose root takes and gives user values only; it gets the modules of nested graphs later.
+        context: the context of an executable program; it gets the modules of nested graphs later.
         reserved: attribute names that the module classes use themselves.
 
     Raises:
-        UnsupportedProgram: an operator has no callable behind it, or modules nest too deeply.
+        UnsupportedProgram: an operator has no callable, or modules nest too deeply.
     """
     program = context.program
     deepest = heights(program)[program.root]
     if deepest > DEEPEST:
-        raise UnsupportedProgram(f"modules nest {deepest} deep, and at most {DEEPEST} run: px.inline(program) before lowering it")
+        raise UnsupportedProgram(f"modules nest {deepest} deep, at most {DEEPEST} can run: lower px.inline(program) instead")
     check_runs(node for _, node in program.nodes())
     bodies: dict[str, Body] = {}
     codes = Codes(reserved)
@@ -240,13 +240,13 @@ def bodies_of(context: LoweringContext, *, reserved: frozenset[str]) -> tuple[di
 
 
 def check_runs(nodes: Iterable[Node]) -> None:
-    """Refuse operators without anything behind them, and numbers that no size needs.
+    """Refuse operators without a callable, and arithmetic on excessively large numbers.
 
     Args:
-        nodes: what is to run.
+        nodes: the nodes to run.
 
     Raises:
-        UnsupportedProgram: one of them cannot.
+        UnsupportedProgram: a node cannot run.
     """
     found: dict[str, str] = {}
     for node in nodes:
@@ -259,15 +259,15 @@ def check_runs(nodes: Iterable[Node]) -> None:
     if found:
         named = ", ".join([f"{name} at node {node}" for name, node in found.items()])[:2000]
         raise UnsupportedProgram(
-            f"the program cannot run, because operators have no callable: {named}; {told(found)[:2000]}. Where it comes from "
-            f"text or a file: {advice_for(found)[:2000]}"
+            f"the program cannot run, because operators have no callable: {named}; {told(found)[:2000]}. If it comes from "
+            f"text or a file, {advice_for(found)[:2000]}"
         )
 
 
 def _runner(body: Body, name: str, codes: Codes) -> FunctionType:
     def write() -> tuple[CodeType, Mapping[str, Any]]:
         code, values, body.opened = _compiled(body)
-        # Of this lowering: dynamo keeps what it compiled with the code object, and an error is told where by it.
+        # Separate for each lowering: dynamo caches on the code object, and error notes look the body up by it.
         code = code.replace(co_name=name, co_qualname=name)
         codes[code] = body
         return code, values
@@ -279,8 +279,8 @@ def code_of(head: str, lines: Sequence[str]) -> CodeType:
     """Return the code of a function.
 
     Args:
-        head: its name and parameters.
-        lines: of its body; the text is ours, see ``source.py``.
+        head: the name and parameters.
+        lines: the lines of the body, without text of a program, see ``source.py``.
 
     >>> code_of("f(x)", ["return x"]).co_varnames
     ('x',)
@@ -293,8 +293,8 @@ def code_of(head: str, lines: Sequence[str]) -> CodeType:
 
 
 def _compiled(body: Body) -> tuple[CodeType, Mapping[str, Any], tuple[str, ...]]:
-    # Code that follows from the graph alone is kept with it, for other programs that have it; that of calls with a preserved
-    # signature, of graphs that operators are given and of inlined calls depends on more.
+    # Code that depends on the graph alone is cached on it, for other programs with the graph; the code of calls with a
+    # preserved signature, of operators on graphs, and of inlined calls depends on more.
     alone = not body.sites and body.runs is body.graph and not any(type(node.do) is Op for node in body.graph.callers)
     kept = body.graph.derived.get(_compiled) if alone else None
     if kept is None:

@@ -1,6 +1,6 @@
-"""``fx.Graph``s of lowered bodies, built on demand, with the meta of the original nodes.
+"""Build the ``fx.Graph``s of lowered bodies on demand, with the meta of the original nodes.
 
-Running a module does not need them.
+Modules run without them.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ from ...ir.own_operators import is_boundary, is_module_call, read_modules
 from ...ir.torch_private import PyTreeCodeGen, PyTreeInfo, pytree
 from .source import argument_names, attribute_name, check_fx_names, from_root
 
-__all__ = ["as_it_was", "build_fx_graph"]
+__all__ = ["build_fx_graph", "with_original_meta"]
 
 
-def as_it_was(graph: Graph, was: Graph | None) -> Graph:
-    """Return a graph with the meta of an equal one; the graph itself if they are not equal after all.
+def with_original_meta(graph: Graph, was: Graph | None) -> Graph:
+    """Return a graph with the meta of an equal graph; the graph itself if they are not equal.
 
     Args:
-        graph: what runs.
-        was: the body of the module before bodies were merged; None if that is not known.
+        graph: the graph that runs.
+        was: the body of the module before bodies were merged; None if unknown.
 
     >>> from purefx.ir import Ref
     >>> neg = Op("toy.neg")
     >>> graph, was = (Graph((), (Node("b", neg, (1,), meta={"val": value}),), Ref("b")) for value in (1, 2))
-    >>> dict(as_it_was(graph, was).nodes[0].meta)
+    >>> dict(with_original_meta(graph, was).nodes[0].meta)
     {'val': 2}
     """
     if was is None or was is graph or len(graph.inputs) != len(was.inputs) or len(graph.nodes) != len(was.nodes):
         return graph
     pairs = list(zip(graph.nodes, was.nodes, strict=True))
-    if any(_done(mine) != _done(theirs) for mine, theirs in pairs):  # by a transformation that ran after the merge
+    if any(_operation(mine) != _operation(theirs) for mine, theirs in pairs):  # changed after the merge
         return graph
     inputs = tuple([Input(mine.name, theirs.meta) for mine, theirs in zip(graph.inputs, was.inputs, strict=True)])
     return Graph(inputs, tuple([mine.evolve(meta=theirs.meta) for mine, theirs in pairs]), graph.output)
 
 
-def _done(node: Node) -> object:
+def _operation(node: Node) -> object:
     do = node.do
     return do.instance.path if type(do) is Call else do.name if type(do) is Op else do
 
 
 def build_fx_graph(place: Any, owner: torch.nn.Module, reserved: Container[str]) -> torch.fx.Graph:
-    """Return the fx graph of a body as instantiated in a module.
+    """Return the fx graph of a body in a module.
 
     Args:
-        place: the ``Place`` of the module: which body it runs, and where.
-        owner: the module; it gets the modules of nested graphs, and pytrees.
+        place: the ``Place`` of the module: its body and path.
+        owner: the module; gets the modules of nested graphs and the pytree specs as attributes.
         reserved: attribute names that modules use themselves.
 
     Returns:
-        A linted graph whose nodes carry meta; that of a root takes and gives pytrees.
+        A linted graph with meta; the graph of a root accepts and returns pytrees.
     """
     builder = _Builder(place, owner, reserved)
     builder.inputs()
@@ -81,24 +81,24 @@ class _Builder:
     def __init__(self, place: Any, owner: torch.nn.Module, reserved: Container[str]) -> None:
         body = place.body
         self.place, self.owner, self.reserved = place, owner, reserved
-        self.graph = as_it_was(body.graph, place.context.before_merging(place.path, place.call))
+        self.graph = with_original_meta(body.graph, place.context.before_merging(place.path, place.call))
         self.signature = body.program.signature
         self.is_root = body.name == body.program.root
         self.made = torch.fx.Graph()
         self.known: dict[str, torch.fx.Node] = {}
         """The node of each value."""
         self.parameters = plain_parameters(self.signature) if self.is_root else None
-        """What the code takes where that is as a plain function does, with defaults and rests."""
+        """The parameters of a root with a plain Python signature, with defaults and rest parameters."""
         self._stacks: dict[Stack, dict[str, tuple[str, str]]] = {}
         self._bodies: dict[str, torch.fx.Node] = {}
         read = read_modules(self.graph.nodes)
         self.modules = frozenset(read)
-        """Reads of modules that the program holds; in fx the call names them."""
+        """Reads of modules in the state; in fx the call names the module."""
         calls = [node for node in self.graph.nodes if is_module_call(node)]
         self._module_calls = {node.name: from_root(read[node.args[0].name]) for node in calls}
 
     def attach_body(self, name: str) -> str:
-        """Put the module of a nested graph on the owner, and return the attribute's name."""
+        """Set the module of a nested graph as an attribute of the owner, and return its name."""
         attribute = "".join(char if char.isalnum() or char == "_" else "_" for char in name).strip("_") or "body"
         attributes, body = self.owner.__dict__, self.place.context.nested[name]
         while attribute in self.reserved or attributes.get(attribute, body) is not body:
@@ -107,7 +107,7 @@ class _Builder:
         return attribute
 
     def attach_tree(self, spec: Any) -> str:
-        """Put a pytree on the owner, and return the attribute's name."""
+        """Set a pytree spec as an attribute of the owner, and return its name."""
         number, attributes = 0, self.owner.__dict__
         while attributes.get(f"_spec_{number}", spec) != spec:
             number += 1
@@ -122,8 +122,8 @@ class _Builder:
         if self.parameters is not None:
             for formal, parameter in zip(formals, self.parameters, strict=True):
                 stars = "" if parameter.rest is None else "**" if parameter.rest.keywords else "*"
-                taken = stars + formal.name
-                self.known[formal.name] = self.made.create_node("placeholder", taken, parameter.default, name=formal.name)
+                target = stars + formal.name
+                self.known[formal.name] = self.made.create_node("placeholder", target, parameter.default, name=formal.name)
         else:
             self.known.update((formal.name, self.made.placeholder(formal.name)) for formal in formals)
         for formal in formals:
@@ -135,7 +135,7 @@ class _Builder:
             self.made.output(pytree.tree_unflatten(list(output), self.signature.out_spec))
         elif convention is None:
             self.made.output(output)
-        else:  # arguments and results are nested by the module around the graph: this is what the body computes
+        else:  # the module packs and unpacks pytrees around this graph
             self.made.output((output, self.arg(convention.gives)))
 
     def node(self, node: Node) -> torch.fx.Node:
@@ -182,7 +182,7 @@ class _Builder:
         return self._bodies[name]
 
     def module_stack(self, stack: Stack) -> dict[str, tuple[str, str]]:
-        """Return the exporter's spelling of the module calls around a node."""
+        """Return the ``nn_module_stack`` of a node."""
         found = self._stacks.get(stack)
         if found is None:
             found = self._stacks[stack] = spelled_stack(self._frames(stack), self.place.context.types)

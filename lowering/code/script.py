@@ -1,9 +1,8 @@
-"""``to_script``: a program as Python text that needs only torch: the graph node by node, its state, arguments, and a pass to try.
+"""``to_script``: write a program as a Python script that needs only torch: graph, state, arguments, and a pass to test.
 
-It is what an issue of a project wants that has never heard of this library.  Names of a program are written as strings, or as
-variables where they are identifiers; they never become code.  Every literal is written by its type, and everything else is
-refused.  The source of ``attach``, ``observed`` and ``differences`` is copied into the script, so they use only
-torch.
+Use it in an issue of a project that does not use this library.  Names of a program are written as strings, or as
+variables where they are identifiers; they never become code.  Literals of known types are written; others are refused.
+The source of ``attach``, ``observed`` and ``differences`` is copied into the script, so they use only torch.
 """
 
 from __future__ import annotations
@@ -37,28 +36,28 @@ from ...transforms import inline, inplace_mutations, join, remove_effect_tokens,
 __all__ = ["to_script"]
 
 UNCHANGED = '''def a_pass(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Put the pass here that gets the program wrong: it may change the module that it is given."""
+    """Replace this by the pass under test; it may modify its argument."""
     return gm
 '''
 
 
 def to_script(program: Program, *, rewrite: str = "", calls: int = 2) -> str:
-    r"""Return a script that makes a program with torch alone, runs a pass on it, and says what it computes otherwise.
+    r"""Return a script that builds a program with torch alone, runs a pass on it, and prints the differences in its results.
 
-    The script has the graph node by node as calls of ``torch.fx.Graph``, so anybody who has torch can run it and read it; the
-    place for the pass is the function ``a_pass``.  It exits with 1 where a result, an argument afterwards or the state differs
-    between a copy of the module and what the pass makes of another copy, in any of several calls.  Tensors of at most 64 numbers
-    are written as they are, larger ones are drawn again from a generator; arguments are those of ``px.laws.example_args`` for
-    the seeds 0, 1 and so on.  A small program is meant: reduce it first (``px.minimize``).
+    The script builds the graph node by node with ``torch.fx.Graph``, so it runs wherever torch is installed; the
+    pass under test is the function ``a_pass``.  It exits with 1 if a result, an argument after the call or the state differs
+    between the module and the transformed module in any of several calls.  Tensors of at most 64 numbers
+    are written out, larger ones are replaced by random numbers; the arguments are those of ``px.laws.example_args`` for
+    the seeds 0, 1 and so on.  Reduce the program first (``px.minimize``).
 
     Args:
-        program: at any stage; in the script it is flat, reads its state by ``get_attr`` and writes in place.
-        rewrite: the source of a function ``a_pass(gm)`` that returns a module; by default one that changes nothing.
-        calls: how many calls are compared.
+        program: a program at any stage; in the script it is flat, reads its state by ``get_attr`` and writes in place.
+        rewrite: the source of a function ``a_pass(gm)`` that returns a module; by default it returns its argument.
+        calls: the number of calls to compare.
 
     Raises:
-        UnsupportedProgram: it has an operator that is not found by name, state or arguments that no text makes.
-        InvalidProgram: it breaks invariants.
+        UnsupportedProgram: an operator is not found by name, or state or arguments cannot be written as text.
+        InvalidProgram: the program breaks invariants.
         ArgumentError: ``rewrite`` is not the source of such a function.
 
     >>> import purefx as px
@@ -69,12 +68,12 @@ def to_script(program: Program, *, rewrite: str = "", calls: int = 2) -> str:
         graph.output((relu,))
     """
     if not isinstance(rewrite, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ArgumentError(f"rewrite is the source of a function, not {kind_of(rewrite)}; inspect.getsource(a_pass) is one")
+        raise ArgumentError(f"rewrite must be the source of a function, not {kind_of(rewrite)}; pass inspect.getsource(a_pass)")
     if rewrite and "def a_pass(" not in rewrite:
         raise ArgumentError("rewrite must define the function that the script calls: def a_pass(gm): ... return gm")
     flat = _flat(check(program, asked_by="to_script"))
     parts = [
-        '"""A program, and the function `a_pass` to try on it."""',
+        '"""A program, and the pass `a_pass` to test on it."""',
         IMPORTS,
         *[_body(flat, name) for name in reversed(flat.bottom_up)],
         _state(flat),
@@ -106,7 +105,7 @@ MAIN = """if __name__ == "__main__":
     try:
         expected = observed(copy.deepcopy(module), arguments, calls={calls})
     except Exception as error:
-        print(f"the program itself raises {{type(error).__name__}}: {{error}}; arguments() draws none that suit it")
+        print(f"the program itself raises {{type(error).__name__}}: {{error}}; change arguments()")
         sys.exit(2)
     copied = copy.deepcopy(module)
     rewritten = a_pass(copied) or copied
@@ -120,7 +119,7 @@ ARGUMENTS = re.compile(r"\n\n    Args:\n.*?\n    (?=\"\"\")", re.DOTALL)
 
 
 def _source(function: Callable[..., Any]) -> str:
-    # Who reads the script reads what a function does; its arguments and examples are tested here.
+    # The script has docstrings without arguments and examples.
     return ARGUMENTS.sub("", inspect.getsource(function), count=1)
 
 
@@ -132,7 +131,7 @@ def _flat(program: Program) -> Program:
             raise UnsupportedProgram(f"{node.do.name} has no counterpart in torch.fx; reduce the program first, px.minimize(...)")
     if any(type(spec) is not UserOutput for spec in flat.signature.outputs):
         raise UnsupportedProgram(
-            "a script returns results only, and a joint program returns gradients or a loss; take its forward"
+            "scripts of joint programs are not supported, as they return gradients or a loss; use the forward program"
         )
     return flat
 
@@ -170,7 +169,7 @@ RESERVED = (
     "attach", "bool", "builtins", "complex", "float", "graph", "list", "math", "operator", "range", "root", "slice", "tensors",
     "torch",
 )  # fmt: skip
-"""What the code around the values says."""
+"""Names that the code of the script uses."""
 
 
 def _body(program: Program, name: str) -> str:
@@ -247,11 +246,11 @@ def _argument(name: str, spec: UserInput, values: FakeValues) -> str:
             return code_of(value)
         case _:
             pass
-    raise UnsupportedProgram(f"no text makes an argument for the input {name!r}; reduce the program first, px.minimize(...)")
+    raise UnsupportedProgram(f"no argument for the input {name!r} can be written; reduce the program first, px.minimize(...)")
 
 
 LITERAL_UP_TO = 64
-"""Numbers of a tensor that are written one by one; larger tensors are drawn."""
+"""Tensors with more numbers are replaced by random ones."""
 
 PLAIN = (type(None), bool, int, str, bytes, range, type(Ellipsis))
 
@@ -259,11 +258,11 @@ NAMED = (torch.dtype, torch.layout, torch.memory_format)
 
 
 def code_of(arg: Arg, leaf: Callable[[Arg], str | None] = lambda _: None) -> str:
-    """Return an argument as code.
+    """Return the code of an argument.
 
     Args:
         arg: any argument.
-        leaf: gives the code of what stands for something of the program, a reference or a body; None for a literal.
+        leaf: returns the code of a reference or a body; None for a literal.
 
     Raises:
         UnsupportedProgram: a literal cannot be written.
@@ -303,7 +302,7 @@ def _literal(value: Any) -> str:
 
 
 def contents_code(tensor: torch.Tensor) -> str:
-    """Return code that makes a tensor of a type; its contents are the same if there are not many, and drawn otherwise.
+    """Return code that makes a tensor, with the same contents if it is small, and random ones otherwise.
 
     Args:
         tensor: strided, on any device.
@@ -320,13 +319,13 @@ def contents_code(tensor: torch.Tensor) -> str:
 
 
 def target_code(node: Node) -> str:
-    """Return how a script names the operator of a node.
+    """Return the code of the operator of a node.
 
     Args:
-        node: calls an operator.
+        node: a call of an operator.
 
     Raises:
-        UnsupportedProgram: it is no operator that torch finds by name.
+        UnsupportedProgram: the operator is not found by name.
 
     >>> from purefx.ir.operators import op_of
     >>> target_code(Node("y", op_of(torch.ops.aten.add.Tensor)))
@@ -338,7 +337,7 @@ def target_code(node: Node) -> str:
     code = f"torch.ops.{name}" if known else name
     if target is None or not all(map(is_identifier, code.split("."))) or _found(code) is not target or op_name(target) != name:
         raise UnsupportedProgram(
-            f"{name} at {place_of(node)} is nothing that a script finds by name in torch or in the standard library"
+            f"{name} at {place_of(node)} is not found by name in torch or the standard library, so no script can call it"
         )
     return code
 
@@ -351,13 +350,13 @@ def _found(code: str) -> Any:
 
 
 def attach(root: torch.nn.Module, path: str, value: Any, *, persistent: bool = True) -> None:
-    """Register a tensor under a path with dots, in modules that are made on the way.
+    """Register a tensor under a dotted path; create missing modules.
 
     Args:
-        root: the module that has it below.
-        path: where.
-        value: a parameter, or a tensor that becomes a buffer.
-        persistent: whether ``state_dict`` has it.
+        root: the root module.
+        path: the dotted path.
+        value: a parameter, or a tensor to register as a buffer.
+        persistent: whether a buffer is in ``state_dict``.
 
     >>> attach(module := torch.nn.Module(), "a.w", torch.ones(1))
     >>> list(module.state_dict())
@@ -375,12 +374,12 @@ def attach(root: torch.nn.Module, path: str, value: Any, *, persistent: bool = T
 
 
 def observed(module: torch.nn.Module, arguments: Callable[[int], list[Any]], *, calls: int) -> list[tuple[str, Any]]:
-    """Return what is seen of a module over several calls: results, arguments afterwards, and its state at the end.
+    """Return the results of several calls, the arguments after each call, and the state after the last.
 
     Args:
-        module: it is called, and so may change.
-        arguments: makes those of a call.
-        calls: how many.
+        module: the module to call; its state may change.
+        arguments: returns the arguments of a call by its number.
+        calls: the number of calls.
 
     >>> observed(torch.nn.ReLU(), lambda call: [torch.ones(1)], calls=1)[0]
     ('call 0, results', tensor([1.]))
@@ -388,27 +387,27 @@ def observed(module: torch.nn.Module, arguments: Callable[[int], list[Any]], *, 
     seen: list[tuple[str, Any]] = []
     for call in range(calls):
         torch.manual_seed(call)
-        given = arguments(call)
+        args = arguments(call)
         with torch.no_grad():
-            seen.append((f"call {call}, results", module(*given)))
-        seen.append((f"call {call}, arguments afterwards", given))
+            seen.append((f"call {call}, results", module(*args)))
+        seen.append((f"call {call}, arguments afterwards", args))
     return [*seen, *module.named_parameters(), *module.named_buffers()]
 
 
-def differences(given: list[tuple[str, Any]], expected: list[tuple[str, Any]]) -> list[str]:
-    """Return a line for each thing that differs.
+def differences(actual: list[tuple[str, Any]], expected: list[tuple[str, Any]]) -> list[str]:
+    """Return a line for each difference.
 
     Args:
-        given: what was seen of one module.
-        expected: what was seen of another.
+        actual: the observations of one module, see ``observed``.
+        expected: those of another.
 
     >>> differences([("w", torch.ones(1))], [("w", torch.ones(1)), ("v", torch.zeros(1))])
-    ['v: it is gone']
+    ['v: missing']
     """
-    there, found = dict(given), list[str]()
+    there, found = dict(actual), list[str]()
     for name, value in expected:
         if name not in there:
-            found.append(f"{name}: it is gone")
+            found.append(f"{name}: missing")
             continue
         try:
             torch.testing.assert_close(there[name], value, rtol=0, atol=0, equal_nan=True)

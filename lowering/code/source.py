@@ -1,4 +1,4 @@
-"""Source code of bodies: straight-line Python in which every name is generated; and names that fx itself can write.
+"""Write the source code of bodies, straight-line Python with generated names; check names for fx.
 
 Names of a program never become code.
 """
@@ -28,34 +28,34 @@ __all__ = ["BodySource", "Table", "argument_names", "attribute_name", "check_fx_
 
 
 def argument_names(names: Sequence[str], count: int, keywords: Sequence[Any]) -> list[str]:
-    """Return what the arguments of a root are called in the code that torch makes of its graph.
+    """Return the names of the arguments of a root in the code that torch generates.
 
     Args:
-        names: as the signature has them; none, or one for each argument.
-        count: how many there are.
+        names: the names in the signature, for all arguments or none.
+        count: the number of arguments.
         keywords: the keys of the keyword arguments.
 
     Raises:
-        UnsupportedProgram: a keyword is none.
+        UnsupportedProgram: a keyword is not an identifier.
 
     >>> argument_names(["x", "y=f()"], 2, []), argument_names([], 1, [])
     (['x', 'arg_1'], ['arg_0'])
     """
-    odd = [key for key in keywords if not is_identifier(key)]
-    if odd:
-        _refuse("the keyword argument", odd[0])
+    invalid = [key for key in keywords if not is_identifier(key)]
+    if invalid:
+        _refuse("the keyword argument", invalid[0])
     return [name if is_identifier(name) else f"arg_{index}" for index, name in enumerate(names or [""] * count)]
 
 
 def check_fx_names(graph: torch.fx.Graph, *, starred: bool = False) -> torch.fx.Graph:
-    """Return the graph itself, its placeholders renamed where their names are none.
+    """Rename placeholders whose names are not identifiers in place, and return the graph.
 
     Args:
-        graph: as it was made of a program.
-        starred: whether its placeholders may take the rest of the arguments, as in ``*rest``.
+        graph: a graph built from a program.
+        starred: whether placeholders may be rest parameters, as in ``*rest``.
 
     Raises:
-        UnsupportedProgram: an attribute or a keyword has a name that would be read as code.
+        UnsupportedProgram: the name of an attribute or a keyword is not a valid name in code.
 
     >>> graph = torch.fx.Graph()
     >>> _ = graph.placeholder("x=f()")
@@ -74,20 +74,20 @@ def check_fx_names(graph: torch.fx.Graph, *, starred: bool = False) -> torch.fx.
 
 
 def uncompilable(graph: torch.fx.Graph, error: SyntaxError) -> UnsupportedProgram:
-    """Return the error that fx's text for a graph is not Python: fx writes ``self.class`` for a module called ``class``."""
+    """Return the error for fx code that is not Python: fx writes ``self.class`` for a module called ``class``."""
     paths = [node.target for node in graph.nodes if node.op in ("get_attr", "call_module")]
-    odd = dict.fromkeys(path for path in paths if any(map(keyword.iskeyword, path.split("."))))
-    named = f" ({', '.join(map(ascii, odd))[:200]})" if odd else ""
+    invalid = dict.fromkeys(path for path in paths if any(map(keyword.iskeyword, path.split("."))))
+    named = f" ({', '.join(map(ascii, invalid))[:200]})" if invalid else ""
     return UnsupportedProgram(
-        f"torch cannot compile the graph as text: {error.msg}; attributes whose names are keywords of Python{named} have no "
-        "place in it: the module runs as it is, and with other names its graph can be compiled"
+        f"torch cannot compile the code of the graph: {error.msg}; attributes whose names are Python keywords{named} cannot "
+        "appear in it; rename them to edit the graph (the module itself runs)"
     )
 
 
 def _refuse(what: str, name: object) -> None:
     raise UnsupportedProgram(
-        f"{what} {ascii(name)[:200]} has no place in an fx graph, which torch compiles as text: the module runs as it is, and "
-        "with another name it has a graph"
+        f"{what} {ascii(name)[:200]} is not a valid name in an fx graph, which torch compiles as text; rename it to get the "
+        "graph (the module itself runs)"
     )
 
 
@@ -96,16 +96,16 @@ class Table:
     """The values that generated code refers to, each under one name."""
 
     reserved: frozenset[str]
-    """Attribute names that a module class already has; they are looked up in the module's own dicts."""
+    """Attribute names that a module class already has; they are looked up in the dicts of the module."""
     position_dependent: frozenset[str] = frozenset()
-    """Graphs that read state or call modules: where an operator is given one, it runs on the module around it."""
+    """Graphs that read state or call modules; as arguments of an operator, they run on the enclosing module."""
     nested: Mapping[str, Any] = MappingProxyType({})
-    """The modules of the graphs that operators are given, by id."""
+    """The modules of the graphs that are arguments of operators, by id."""
     values: dict[str, Any] = field(factory=dict)
     _names: dict[Any, str] = field(factory=dict)
 
     def name(self, key: Any, value: Any) -> str:
-        """Return the name of a value, entering it under a key the first time."""
+        """Return the name of a value; enter it the first time."""
         name = self._names.get(key)
         if name is None:
             name = self._names[key] = f"t{len(self._names)}"
@@ -121,13 +121,13 @@ class BodySource:
     """The statements, one for each node of the graph and one for the result."""
     parameters: tuple[str, ...]
     opened: tuple[str, ...] = ()
-    """The registers that get an object through which a mode is left, the last one first."""
+    """The registers that hold handles of entered modes, the last first."""
 
 
 def attribute_name(frame: Frame) -> str:
-    """Return the attribute under which a module has the body of a call: the child's name, numbered beyond the first.
+    """Return the attribute of a module that holds the callee of a call: the child's name, numbered beyond the first.
 
-    A module that is not below its caller is reached through the root, which the caller has under ``/``.
+    A module that is not below its caller is reached through the root, the attribute ``/`` of the caller.
 
     >>> attribute_name(Frame("b.lin", 1)), attribute_name(Frame("b.lin")), attribute_name(Frame("/a"))
     ('b.lin@1', 'b.lin', '/.a')
@@ -136,7 +136,7 @@ def attribute_name(frame: Frame) -> str:
 
 
 def from_root(path: str) -> str:
-    """Return the attribute path of a read of a body; absolute paths go through the root, which is the attribute ``/``.
+    """Return the attribute path of a state read; absolute paths go through the root, the attribute ``/``.
 
     >>> from_root("b.weight"), from_root("/a.weight")
     ('b.weight', '/.a.weight')
@@ -153,8 +153,8 @@ def write_body(
 
     Args:
         graph: the body.
-        table: where operators, names and literals are entered.
-        sites: the calls of modules with a preserved signature, by name of node.
+        table: the table for operators, names and literals.
+        sites: the calls of modules with a preserved signature, by node name.
     """
     writer = _Writer(graph, table, sites)
     lines = [writer.statement(index, node) for index, node in enumerate(graph.nodes)]
@@ -173,29 +173,29 @@ class _Writer:
         self.count = 0
         self.last = graph.last_uses
         for formal in graph.inputs:
-            self.registers[formal.name] = self._take()
+            self.registers[formal.name] = self._register()
         self.parameters = tuple(self.registers.values())
-        self.unseen = self._take()
-        """The register that says that no compiler traces the code: a compiler sees operators, and no bindings."""
+        self.unseen = self._register()
+        """The register that holds whether no compiler traces the code; compilers get operators, not bindings."""
         self.is_quick = False
         self.opened: list[str] = []
 
-    def _take(self) -> str:
+    def _register(self) -> str:
         if self.free:
             return self.free.pop()
         self.count += 1
         return f"v{self.count - 1}"
 
     def statement(self, index: int, node: Node) -> str:
-        """Return the line that runs a node, and frees values without a later use."""
+        """Return the line that runs a node and frees dead values."""
         value = self._value(node)
         dead = self.last.get(index, ())
         released = [self.registers.pop(name) for name in dead if name in self.registers]
         if node.name in dead:
             line = value
         else:
-            # The result takes the place of a dead operand, which frees that when the result is stored, as in eager.
-            self.registers[node.name] = released.pop() if released else self._take()
+            # The result reuses the register of a dead operand, which is freed when the result is stored, as in eager mode.
+            self.registers[node.name] = released.pop() if released else self._register()
             line = f"{self.registers[node.name]} = {value}"
             if type(node.do) is Op and node.do.effects.scope > 0:
                 self.opened.append(self.registers[node.name])
@@ -220,24 +220,24 @@ class _Writer:
                 parts += [self._keyword(do.target, key, value) for key, value in node.kwargs]
                 return self._operator(node, do, ", ".join(parts))
 
-    def _operator(self, node: Node, do: Op, given: str) -> str:
-        # What is quicker than the operator stands beside it, with what must be so for nobody to tell, see bindings.py.
+    def _operator(self, node: Node, do: Op, args: str) -> str:
+        # A faster callable beside the operator, with the conditions under which it is equivalent, see bindings.py.
         name, target = self.table.name, do.target
         called = name(("op", id(target)), target)
         if type(target) is not OpOverload:
-            return f"{called}({given})"
+            return f"{called}({args})"
         self.is_quick = True
         assertion = asserted(node)
         if assertion:
             holds = f"{name('has_metadata', has_metadata)}({', '.join([self.text(arg) for arg in assertion])})"
-            return f"None if {self.unseen} and {holds} else {called}({given})"
+            return f"None if {self.unseen} and {holds} else {called}({args})"
         binding = binding_of(target) if do.name in BINDINGS else None
         types = operands(node) if binding is not None else None
         if types is None:
-            return f"({name(('entry', id(target)), entry_of(target))} if {self.unseen} else {called})({given})"
+            return f"({name(('entry', id(target)), entry_of(target))} if {self.unseen} else {called})({args})"
         checks = [self._check(self.registers[value.name], wanted) for value, wanted in types.items()]
-        asked = " and ".join([self.unseen, *checks, f"not {name('sees_functions', sees_functions)}()"])
-        return f"({name(('binding', id(target)), binding)} if {asked} else {called})({given})"
+        condition = " and ".join([self.unseen, *checks, f"not {name('sees_functions', sees_functions)}()"])
+        return f"({name(('binding', id(target)), binding)} if {condition} else {called})({args})"
 
     def _check(self, value: str, wanted: type) -> str:
         name = self.table.name
@@ -245,7 +245,7 @@ class _Writer:
         return f"{name('type', type)}({value}) {right}"
 
     def _keyword(self, operator: Any, key: str, value: Arg) -> str:
-        # The dispatcher's own argument names may stand in the text; any other key goes through the table.
+        # Argument names of the schema are written as text; any other key goes through the table.
         if key in _schema_names(operator):
             return f"{key}={self.text(value)}"
         return f"**{{{self.table.name(('str', key), key)}: {self.text(value)}}}"
@@ -259,7 +259,7 @@ class _Writer:
         return found
 
     def text(self, arg: Arg) -> str:
-        """Return the expression for an argument."""
+        """Return the expression of an argument."""
         kind = type(arg)
         if kind is Ref:
             return self.registers[arg.name]
@@ -296,7 +296,7 @@ def _literal_key(arg: Arg) -> Any:
 
 
 def own_attribute(module: Any, name: str) -> Any:
-    """Return a child, parameter, buffer or constant whose name the module class uses for something else."""
+    """Return a child, parameter, buffer or constant whose name is also an attribute of the module class."""
     for kind in ("_modules", "_parameters", "_buffers"):
         found = module.__dict__[kind]
         if name in found:

@@ -1,6 +1,6 @@
 """Convert between programs and plain ``torch.fx.GraphModule``s, and between transformations and fx passes.
 
-``laws/fx_passes`` checks whether a pass is right.
+``laws/fx_passes`` checks passes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""fx passes: ``to_fx`` (a program as a plain fx graph), ``as_fx_pass`` and ``from_fx_pass``.
+"""Convert programs and fx passes: ``to_fx`` (a program as a plain fx graph), ``as_fx_pass`` and ``from_fx_pass``.
 
-Passes of torch and others take a graph module, its graph, or an exported program; some edit what they get, some return a module,
-some a ``PassResult``; ``FxPass`` calls each in the one way that fits it.  A pass from outside knows nothing of signatures, ties
-and calling conventions: it gets a copy of torch's own classes, and its result is taken back as the body of the same program.
-Whether it is right is a question for ``purefx.laws.check_fx_pass``.
+Passes accept a graph module, its graph, or an exported program; some edit their argument, some return a module, some a
+``PassResult``; ``FxPass`` handles each kind.  Foreign passes do not know signatures, ties and calling conventions: they get
+a copy in torch's classes, and the result becomes the body of the same program.
+Check a pass with ``purefx.laws.check_fx_pass``.
 """
 
 from __future__ import annotations
@@ -37,24 +37,26 @@ from ..lower import lower
 from ..modules.module import Lowered, copy_graph
 from ..to_ep import make_ep
 
-__all__ = ["FxPass", "Over", "as_fx_pass", "exported", "from_fx_pass", "paths_of", "same_graph", "seen_of", "taken_back", "to_fx"]
+__all__ = [
+    "FxPass", "Over", "as_fx_pass", "exported", "from_fx_pass", "paths_of", "same_graph", "snapshot", "to_fx", "with_result",
+]  # fmt: skip
 
 
 def as_fx_pass(transformation: Callable[[Program], Program], *, over: Over = "graph_module") -> Callable[[Any], Any]:
-    """Return a transformation as a pass over fx graphs, for the pass managers and hooks of torch.
+    """Convert a transformation to a pass over fx graphs, for the pass managers and hooks of torch.
 
     Args:
-        transformation: a function from programs to programs: a ``Transformation``, a rule, a set of rules.
-        over: ``"graph_module"`` gives a function from a ``GraphModule`` to a ``PassResult``, as ``PassManager`` takes it; the
-            module is left as it is.  ``"graph"`` gives a function that edits a graph in place, as hooks of compilers take it.
-            ``"exported_program"`` gives a function from exported programs to exported programs.
+        transformation: a function from programs to programs: a ``Transformation``, a rule, or a set of rules.
+        over: ``"graph_module"`` returns a function from a ``GraphModule`` to a ``PassResult``, for ``PassManager``, which
+            does not modify its argument.  ``"graph"`` returns a function that edits a graph in place, for hooks of compilers.
+            ``"exported_program"`` returns a function from exported programs to exported programs.
 
     Returns:
-        A function with the name of the transformation.
+        A function named like the transformation.
 
     Raises:
         ArgumentError: ``over`` is none of the three.
-        UnsupportedProgram: when called: the graph has something that cannot be represented faithfully.
+        UnsupportedProgram: when called: the graph cannot be represented faithfully.
 
     >>> import torch, purefx as px
     >>> from torch.fx.passes.infra.pass_manager import PassManager
@@ -65,7 +67,7 @@ def as_fx_pass(transformation: Callable[[Program], Program], *, over: Over = "gr
     >>> result.modified, result.graph_module(torch.ones(2))
     (True, tensor([0.7616, 0.7616]))
     """
-    chosen = FxPass.of(transformation, over)  # refuses what is none
+    chosen = FxPass.of(transformation, over)  # raises for invalid arguments
 
     def changed(program: Program) -> Program | None:
         result = a_result(transformation(check(program)), chosen.name)
@@ -91,7 +93,7 @@ def as_fx_pass(transformation: Callable[[Program], Program], *, over: Over = "gr
 
 
 def _put_into(graph: torch.fx.Graph, new: torch.fx.GraphModule) -> None:
-    # The placeholders stay: whoever holds the graph knows them.
+    # Keep the placeholders: owners of the graph may refer to them.
     owner, formals = graph.owning_module, graph.find_nodes(op="placeholder")
     for node in reversed([node for node in graph.nodes if node.op != "placeholder"]):
         graph.erase_node(node)
@@ -106,28 +108,28 @@ def _put_into(graph: torch.fx.Graph, new: torch.fx.GraphModule) -> None:
 
 
 def exported(program: Program) -> Any:
-    """Return a program as an exported program, as passes over those take it."""
+    """Convert a program to an exported program, for passes over exported programs."""
     return make_ep(functionalize(lift_state(inline(program))))
 
 
 def from_fx_pass(a_pass: Any, *, over: Over = "graph_module", name: str | None = None) -> Transformation:
-    """Return a pass over fx graphs as a transformation, for pipelines of purefx.
+    """Convert a pass over fx graphs to a transformation, for pipelines of purefx.
 
     Args:
-        a_pass: a function, a ``PassBase`` or a ``PassManager``; it may edit what it is given, return a module or a
-            ``PassResult``.  One that takes a keyword ``fuel`` gets a ``purefx.Fuel`` and asks ``fuel.burn(...)`` before each
-            rewrite, so that ``purefx.bisect`` finds the wrong one.  One that does not counts as one rewrite.
-        over: what it takes: ``"graph_module"``, ``"graph"`` or ``"exported_program"``.
-        name: of the transformation; by default that of the pass.
+        a_pass: a function, a ``PassBase`` or a ``PassManager``; it may edit its argument, return a module or a
+            ``PassResult``.  With a parameter ``fuel``, it gets a ``purefx.Fuel`` and must call ``fuel.burn(...)`` before each
+            rewrite, so that ``purefx.bisect`` finds the wrong one.  Otherwise a run counts as one rewrite.
+        over: the type of its argument: ``"graph_module"``, ``"graph"`` or ``"exported_program"``.
+        name: the name of the transformation; by default the name of the pass.
 
     Returns:
-        A transformation of flat programs, verified after every run.  The program that it is given stays as it is: the pass gets
-        a copy.  Inputs, outputs, modules and constraints stay; state that the pass did not change is the program's own.
+        A transformation of flat programs, verified after every run.  The program is not modified: the pass gets
+        a copy.  Inputs, outputs, modules and constraints are kept; unchanged state is shared with the program.
 
     Raises:
-        FxPassError: it is no pass; when called: it gave no graph module, or one with other inputs or outputs.
-        InvalidProgram: when called: what the pass made breaks invariants.
-        UnsupportedProgram: when called: what the pass made cannot be represented faithfully.
+        FxPassError: it is not a pass; when called: it did not return a graph module with the same inputs and outputs.
+        InvalidProgram: when called: the result breaks invariants.
+        UnsupportedProgram: when called: the result cannot be represented faithfully.
 
     >>> import torch, purefx as px
     >>> from torch.fx.passes.tools_common import legalize_graph
@@ -137,18 +139,18 @@ def from_fx_pass(a_pass: Any, *, over: Over = "graph_module", name: str | None =
     ('legalize_graph', True)
     """
     if isinstance(a_pass, Transformation | RuleSet):
-        raise FxPassError(f"{a_pass.name} takes programs and no fx graphs: give transform {a_pass.name} itself")
+        raise FxPassError(f"{a_pass.name} takes programs, not fx graphs: pass {a_pass.name} itself to transform")
     called = FxPass.of(a_pass, over)
 
     def apply(program: Program, **options: Any) -> Program:
         if called.over == "exported_program":
             return check(import_ep(called.on_export(exported(program), **options)))
         module = to_fx(program)
-        before, tensors = seen_of(module), paths_of(module)
+        before, tensors = snapshot(module), paths_of(module)
         result = called.on_module(module, **options)
-        if result is module and same_graph(before, seen_of(module)):
+        if result is module and same_graph(before, snapshot(module)):
             return program
-        return taken_back(program, result, called.name, given=tensors)
+        return with_result(program, result, called.name, tensors=tensors)
 
     def run(program: Program, *, fuel: Fuel) -> Program:
         if called.takes_fuel:
@@ -162,27 +164,27 @@ def from_fx_pass(a_pass: Any, *, over: Over = "graph_module", name: str | None =
 
 
 def paths_of(module: torch.nn.Module) -> Mapping[str, Any]:
-    """Return the tensors of a module by path, to know them again wherever a pass puts them."""
+    """Return the tensors of a module by path, to find them again where a pass moves them."""
     return dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
 
 
-def taken_back(
-    program: Program, module: torch.fx.GraphModule, name: str, *, given: Mapping[str, Any] = MappingProxyType({})
+def with_result(
+    program: Program, module: torch.fx.GraphModule, name: str, *, tensors: Mapping[str, Any] = MappingProxyType({})
 ) -> Program:
-    """Return a program with the graph that a pass made of it.
+    """Return a program with its graph replaced by the result of a pass.
 
     Args:
-        program: what the pass was given, flat.
-        module: what the pass made of ``to_fx(program)``.
-        name: of the pass, for messages.
-        given: the tensors of that module, by path: those that the pass has put elsewhere are still the same state.
+        program: the flat program.
+        module: the result of the pass on ``to_fx(program)``.
+        name: the name of the pass, for messages.
+        tensors: the tensors of ``to_fx(program)`` by path, to identify state that the pass has moved.
 
     Raises:
-        FxPassError: inputs or outputs are others.
+        FxPassError: inputs or outputs differ.
 
     >>> import torch, purefx as px
     >>> program = px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)))
-    >>> [node.name for node in taken_back(program, px.to_fx(program), "nothing").main.nodes]
+    >>> [node.name for node in with_result(program, px.to_fx(program), "nothing").main.nodes]
     ['relu']
     """
     made, was = import_fx(module), executable(program)
@@ -191,7 +193,7 @@ def taken_back(
     modules = (*program.modules, *[one for one in made.modules if one.path not in known])
     result = evolve(
         made,
-        state=_state(program.state, made.state, given),
+        state=_state(program.state, made.state, tensors),
         signature=was.signature,
         constraints=program.constraints,
         modules=modules,
@@ -205,29 +207,29 @@ def _check_interface(made: Program, was: Program, name: str) -> None:
     takes, expected = ([formal.name for formal, spec in one.inputs if type(spec) is UserInput] for one in (made, was))
     if len(takes) != len(expected):
         raise FxPassError(
-            f"the pass {name} returned a graph with {len(takes)} inputs ({', '.join(takes)}), and the program takes "
-            f"{len(expected)} ({', '.join(expected)}); a transformation keeps the inputs"
+            f"the pass {name} returned a graph with {len(takes)} inputs ({', '.join(takes)}), but the program takes "
+            f"{len(expected)} ({', '.join(expected)}); keep the placeholders"
         )
-    gives, wanted = len(made.main.output), len(was.main.output)
-    if gives != wanted:
-        raise FxPassError(f"the pass {name} returned a graph with {gives} outputs, and the program returns {wanted}")
+    returned, wanted = len(made.main.output), len(was.main.output)
+    if returned != wanted:
+        raise FxPassError(f"the pass {name} returned a graph with {returned} outputs, but the program returns {wanted}")
 
 
-def _state(before: State, after: State, given: Mapping[str, Any]) -> State:
-    """Return the state after a pass: what it did not change is the tensor that was there, in the order that was there."""
-    paths = {id(tensor): path for path, tensor in reversed([*given.items()]) if path in before}
+def _state(before: State, after: State, tensors: Mapping[str, Any]) -> State:
+    """Return the state after a pass: unchanged tensors are those of the program, in the same order."""
+    paths = {id(tensor): path for path, tensor in reversed([*tensors.items()]) if path in before}
     was = {name: name if name in before else paths.get(id(slot.value), name) for name, slot in after.pairs}
     values = _unchanged(before, after, was)
     ids, slots = TensorIds(), dict[str, Slot]()
     for name in (*before, *[name for name in after if name not in before]):
         slot = after[name] if name in after else before[name]
-        known = before.slots.get(name, slot)  # fx keeps constants as buffers
+        known = before.slots.get(name, slot)  # fx registers constants as buffers
         slots[name] = ids.slot(values.get(name, slot.value), known.kind, persistent=known.persistent)
     return State().with_slots(slots)
 
 
 def _unchanged(before: State, after: State, was: Mapping[str, str]) -> dict[str, Any]:
-    # By memory: tensors that overlap are taken together, or their overlap would be lost.
+    # By memory: overlapping tensors are treated together, so that they still overlap.
     groups: dict[int, list[str]] = {}
     for name, slot in after.pairs:
         groups.setdefault(slot.storage, []).append(name)
@@ -246,12 +248,12 @@ def _ties(state: State, names: list[str]) -> list[tuple[int, int]]:
 
 
 Over = Literal["graph_module", "graph", "exported_program"]
-"""What a pass takes."""
+"""The type of the argument of a pass."""
 
 
 @frozen
 class FxPass:
-    """A pass, and how it is called.
+    """A pass, called by the type of its argument and result.
 
     >>> def nothing(module: torch.fx.GraphModule) -> None: pass
     >>> module = torch.fx.symbolic_trace(torch.nn.ReLU())
@@ -266,14 +268,14 @@ class FxPass:
 
     @classmethod
     def of(cls, run: Any, over: Over = "graph_module") -> FxPass:
-        """Return the pass that a callable is.
+        """Return the pass of a callable.
 
         Args:
             run: a function, a ``PassBase``, a ``PassManager``, or an object with ``apply`` over a graph.
-            over: what it takes.
+            over: the type of its argument.
 
         Raises:
-            FxPassError: it cannot be called, or is the class and no pass.
+            FxPassError: it is not callable, or a class.
             ArgumentError: ``over`` is none of the three.
         """
         if over not in get_args(Over):
@@ -281,50 +283,50 @@ class FxPass:
         if isinstance(run, cls):
             return run
         if isinstance(run, type):
-            raise FxPassError(f"{run.__name__} is a class; give an instance, {run.__name__}(), or one of its methods")
+            raise FxPassError(f"{run.__name__} is a class; pass an instance, {run.__name__}(), or one of its methods")
         called = run if callable(run) else getattr(run, "apply", None)
         if not callable(called):
-            raise FxPassError(f"a pass is a function of a {over}, a PassBase or a PassManager, not a {type(run).__name__}")
+            raise FxPassError(f"a pass must be a function of a {over}, a PassBase or a PassManager, not a {type(run).__name__}")
         return cls(called, name_of_pass(run), over, _takes_fuel(called))
 
     def on_module(self, module: torch.fx.GraphModule, **options: Any) -> torch.fx.GraphModule:
-        """Return what the pass makes of a graph module, which it may change.
+        """Return the result of the pass on a graph module, which it may modify.
 
         Raises:
-            FxPassError: it gave something else.
+            FxPassError: it returned something else.
         """
-        given = self.run(module.graph if self.over == "graph" else module, **options)
-        return self._module(given, module)
+        result = self.run(module.graph if self.over == "graph" else module, **options)
+        return self._module(result, module)
 
     def on_export(self, ep: Any, **options: Any) -> Any:
-        """Return what the pass makes of an exported program, which it may change.
+        """Return the result of the pass on an exported program, which it may modify.
 
         Raises:
-            FxPassError: it gave something else.
+            FxPassError: it returned something else.
         """
-        given = self.run(ep, **options)
-        if given is not None and not isinstance(given, torch.export.ExportedProgram):
-            raise FxPassError(f"the pass {self.name} returned a {type(given).__name__}; it must return an ExportedProgram")
-        return ep if given is None else given
+        result = self.run(ep, **options)
+        if result is not None and not isinstance(result, torch.export.ExportedProgram):
+            raise FxPassError(f"the pass {self.name} returned a {type(result).__name__}; it must return an ExportedProgram")
+        return ep if result is None else result
 
-    def _module(self, given: Any, module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-        given = getattr(given, "graph_module", given) if not isinstance(given, torch.nn.Module) else given
-        if given is None or isinstance(given, bool | int) or (self.over == "graph" and given is module.graph):
+    def _module(self, result: Any, module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        result = getattr(result, "graph_module", result) if not isinstance(result, torch.nn.Module) else result
+        if result is None or isinstance(result, bool | int) or (self.over == "graph" and result is module.graph):
             if self.over == "graph":
                 module.recompile()
-            return module  # edited in place; some say whether, or how often
-        if isinstance(given, torch.fx.Graph):
-            return torch.fx.GraphModule(module, given)
-        if not isinstance(given, torch.fx.GraphModule):
+            return module  # edited in place; some passes return whether, or how often
+        if isinstance(result, torch.fx.Graph):
+            return torch.fx.GraphModule(module, result)
+        if not isinstance(result, torch.fx.GraphModule):
             raise FxPassError(
-                f"the pass {self.name} returned a {type(given).__name__}; a pass returns a GraphModule, a PassResult, a "
+                f"the pass {self.name} returned a {type(result).__name__}; it must return a GraphModule, a PassResult, a "
                 "Graph, or None if it edits its argument"
             )
-        return given
+        return result
 
 
 def name_of_pass(run: Any) -> str:
-    """Return what messages call a pass.
+    """Return the name of a pass for messages.
 
     >>> name_of_pass(len), name_of_pass(torch.nn.ReLU())
     ('len', 'ReLU')
@@ -341,18 +343,18 @@ def _takes_fuel(run: Callable[..., Any]) -> bool:
     return found is not None and found.kind is not Parameter.POSITIONAL_ONLY
 
 
-def seen_of(module: torch.fx.GraphModule) -> tuple[Any, ...]:
-    """Return what can be seen of a graph module without running it, to compare it with later: graphs, meta, tensors.
+def snapshot(module: torch.fx.GraphModule) -> tuple[Any, ...]:
+    """Return a snapshot of a graph module to detect changes: graphs, meta, tensors.
 
-    Values of meta and tensors count by identity, a tensor also by how often it was written.
+    Values of meta and tensors are compared by identity, tensors also by version.
 
     >>> module = torch.fx.symbolic_trace(torch.nn.ReLU())
-    >>> before = seen_of(module)
+    >>> before = snapshot(module)
     >>> module.graph.output_node().meta["note"] = 1
-    >>> same_graph(before, seen_of(module)), same_graph(before, before)
+    >>> same_graph(before, snapshot(module)), same_graph(before, before)
     (False, True)
     """
-    alive: list[Any] = [*paths_of(module).values()]  # an id means one object as long as that is held
+    alive: list[Any] = [*paths_of(module).values()]  # keeps ids valid
 
     def same(value: Any) -> int:
         alive.append(value)
@@ -369,22 +371,22 @@ def seen_of(module: torch.fx.GraphModule) -> tuple[Any, ...]:
 
 
 def same_graph(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Return whether two results of ``seen_of`` are equal."""
+    """Return whether two snapshots are equal."""
     return bool(one[0] == other[0])
 
 
 def to_fx(program: Program) -> torch.fx.GraphModule:
-    """Return a program as a plain ``torch.fx.GraphModule``, for passes over fx graphs.
+    """Convert a program to a plain ``torch.fx.GraphModule``, for passes over fx graphs.
 
     Args:
-        program: a flat one; state that it takes as inputs is read, and what it gives as new contents is written at the end.
+        program: a flat program; state inputs become reads, and outputs with new contents become writes at the end.
 
     Returns:
-        A module of torch's own class.  It is called with the leaves of the user inputs and returns a tuple of the leaves of the
-        outputs; its tensors are copies of the program's, tied as those are.  Nodes have the meta of the program's.
+        A module of torch's own class.  It accepts the leaves of the user inputs and returns a tuple of the leaves of the
+        outputs; its tensors are copies with the same ties.  Nodes keep their meta.
 
     Raises:
-        UnsupportedProgram: the program calls bodies (``purefx.inline`` brings them in place), or has preserved signatures.
+        UnsupportedProgram: the program calls bodies (``purefx.inline`` inlines them), or has preserved signatures.
         InvalidProgram: the program breaks invariants.
 
     >>> import torch, purefx as px
@@ -417,12 +419,12 @@ def _check_flat(program: Program) -> None:
     called = [node.name for _, node in program.nodes() if type(node.do) is Call]
     if called:
         raise UnsupportedProgram(
-            f"the program is a tree of bodies, and {called[0]!a} calls one; to_fx takes a flat one: px.to_fx(px.inline(program))"
+            f"the program is not flat, {called[0]!a} calls a body: pass a flat program, px.to_fx(px.inline(program))"
         )
     if program.call_signatures:
         frame = next(iter(program.call_signatures))
         raise UnsupportedProgram(
-            f"the module call {str(frame)!a} has a preserved signature, which a plain fx graph has no place for; export the "
+            f"the module call {str(frame)!a} has a preserved signature, which a plain fx graph cannot represent; export the "
             "model without preserve_module_call_signature"
         )
 
@@ -443,7 +445,7 @@ def _at(module: Any, path: str) -> Any:
 
 
 def _keep_unread(module: torch.fx.GraphModule, lowered: torch.nn.Module) -> None:
-    # A graph module takes over what its graph reads, all tensors as buffers that are saved; the rest is state all the same.
+    # A graph module copies only tensors that its graph reads, all as persistent buffers; add the rest of the state.
     saved, every = lowered.state_dict().keys(), cast("Any", {"remove_duplicate": False})
     tensors = dict(module.named_buffers(**every)) | dict(lowered.named_parameters(**every)) | dict(lowered.named_buffers(**every))
     for path, value in tensors.items():

@@ -1,4 +1,4 @@
-"""``LoweringContext``: what all modules of one lowering share at run time, read from the program: names, calls, uses.
+"""``LoweringContext``: data that all modules of one lowering share at run time: names, calls and uses of the program.
 
 Bodies of operators that read state run with the enclosing module as ``self``.
 """
@@ -26,16 +26,16 @@ from ...ir.state import SlotKind, State
 __all__ = ["FIRST", "ExternalUse", "ExternalUses", "LoweringContext", "bound_to", "external_uses", "one_object"]
 
 FIRST = "@"
-"""The attribute under which a body that runs on another module has that module."""
+"""The attribute of a bound module that holds the module whose state it uses."""
 
 Key = tuple[str, int, str]
-"""Path, number of the call and graph: identifies a module of a lowering."""
+"""Path, call number and graph: identifies a module of a lowering."""
 
 T = TypeVar("T")
 
 
 def bound_to(holder: torch.nn.Module, body: torch.nn.Module) -> torch.nn.Module:
-    """Return a module that runs a body on another module."""
+    """Return a module that runs a body on the state of another module."""
     made: Any = body.__class__.__new__(body.__class__)
     made.__dict__.update(body.__dict__)
     made.__dict__[FIRST] = holder
@@ -44,53 +44,53 @@ def bound_to(holder: torch.nn.Module, body: torch.nn.Module) -> torch.nn.Module:
 
 @define(eq=False, slots=False)
 class LoweringContext:
-    """What the modules of one lowering have in common; it holds no tensor, and copies of the modules share it."""
+    """Shared by the modules of one lowering and their copies; contains no tensors."""
 
     program: Program
-    """The program that they run, without its state."""
+    """The program, without its state."""
     to: str
     """The kind of the modules, as ``lower`` accepts it."""
     same: Mapping[str, str]
-    """The path under which a module is lowered, for each other path that leads to it."""
+    """For each further path of a module, the path under which it is lowered."""
     hooked: Mapping[str, str]
-    """The path of the object that has the hooks, for each path of a module that was lowered to another object."""
+    """For each path of a module that is lowered to several objects, the path of the object with the hooks."""
     unmerged: Program | None
-    """The program before equal bodies became one: it has the meta of each."""
+    """The program before equal bodies were merged, with the meta of each."""
     constants: Mapping[str, tuple[str, ...]]
     """The names of constants, by the path of their module."""
     ties: Mapping[str, tuple[str, ...]]
-    """All names of a tensor that has several, by each of them."""
+    """All names of each tied tensor, by each name."""
     nested: dict[str, torch.nn.Module] = field(factory=dict)
     """The modules of bodies of operators, by graph id."""
     copies: dict[Key, tuple[type[torch.nn.Module], dict[str, Any]]] = field(factory=dict)
-    """In a lowering that was loaded, the class and own attributes of each module."""
+    """In an unpickled lowering, the class and own attributes of each module."""
     derived: dict[Any, Any] = field(factory=dict)
-    """Results that are computed once."""
+    """Cached results."""
     has_warned: bool = False
-    """Whether a warning about modes was given."""
+    """Whether the warning about modes was issued."""
 
     reduce_context: ClassVar[Callable[[LoweringContext], Any]]
     reduce_module: ClassVar[Callable[[Any], Any]]
     admitted: ClassVar[Callable[[Any, str, Any], Any]]
-    """Pickling and assignment, which are built on modules and called by them: ``lowering/__init__.py`` connects them."""
+    """Pickling and assignment, which import modules and are called by them: set in ``lowering/__init__.py``."""
 
     @classmethod
-    def of(cls, program: Program, given: Program, to: str, hooked: Mapping[str, str]) -> LoweringContext:
+    def of(cls, program: Program, original: Program, to: str, hooked: Mapping[str, str]) -> LoweringContext:
         """Return the context of a program.
 
         Args:
-            program: what the modules run; its state is not kept.
-            given: the program that was passed to ``lower``.
+            program: the program that the modules run; its state is not kept.
+            original: the program that was passed to ``lower``.
             to: the kind of the modules.
-            hooked: of modules that were pickled, which cannot be found without the state.
+            hooked: the value from pickled modules, as it cannot be computed without the state.
         """
         same, others = one_object(program)
-        unmerged = next((step.before for step in reversed(given.trail) if step.name == "deduplicate"), None)
+        unmerged = next((step.before for step in reversed(original.trail) if step.name == "deduplicate"), None)
         constants: dict[str, tuple[str, ...]] = {}
-        for path, _, name in [slot.rpartition(".") for slot, one in given.state.pairs if one.kind is SlotKind.CONSTANT]:
+        for path, _, name in [slot.rpartition(".") for slot, one in original.state.pairs if one.kind is SlotKind.CONSTANT]:
             constants[path] = (*constants.get(path, ()), name)
-        ties = {name: names for names in given.state.by_cell.values() if len(names) > 1 for name in names}
-        # Modules that are not lowered to one object are distinct from here on: without the state this cannot be recomputed.
+        ties = {name: names for names in original.state.by_cell.values() if len(names) > 1 for name in names}
+        # Modules that are not lowered to one object are distinct from here on, as this cannot be recomputed without the state.
         one = {*same, *same.values()}
         modules = [
             module if module.cell is None or module.path in one else evolve(module, cell=None) for module in program.modules
@@ -100,14 +100,14 @@ class LoweringContext:
         return cls(bare, to, same, {**others, **hooked}, before, constants, ties)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LoweringContext:
-        return self  # what copies share as well
+        return self  # shared by copies
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return LoweringContext.reduce_context(self)
 
     @cached_property
     def position_dependent(self) -> frozenset[str]:
-        """The graphs that read state or call modules, or pass such a graph to an operator: they run on the module around them."""
+        """The graphs that read state or call modules, or pass such graphs to operators; they run on the enclosing module."""
         found: set[str] = set()
         for name in self.program.bottom_up:
             for node in self.program.graphs[name].nodes:
@@ -132,7 +132,7 @@ class LoweringContext:
         return found
 
     def before_merging(self, path: str, call: int) -> Graph | None:
-        """Return the body of a call as it was before equal bodies became one; None if it is unknown."""
+        """Return the body of a call before equal bodies were merged; None if unknown."""
         return self._bodies_before.get((path, call))
 
     @cached_property
@@ -142,7 +142,7 @@ class LoweringContext:
 
     @cached_property
     def conventions(self) -> dict[str, Convention]:
-        """How each body with a preserved call signature is called, by graph id."""
+        """The calling convention of each body with a preserved call signature, by graph id."""
         return conventions(self.program)
 
     @cached_property
@@ -153,17 +153,17 @@ class LoweringContext:
         return found
 
     def paths_of(self, path: str) -> list[str]:
-        """Return all paths that lead to a module, first the one under which it was lowered."""
+        """Return all paths of a module, the lowered one first."""
         return self._paths.get(path) or [path]
 
     def names_of(self, path: str) -> list[str]:
-        """Return the paths of all objects that are one module of the original, first the one that has the hooks."""
+        """Return the paths of all objects of one original module, the one with the hooks first."""
         first = self.hooked.get(path, path)
         return [first, *[name for name, other in self.hooked.items() if other == first]]
 
     @cached_property
     def bodies_at(self) -> dict[str, tuple[tuple[Frame, str], ...]]:
-        """The calls of each module and the body that each runs, by path."""
+        """The calls of each module with their bodies, by path."""
         found: dict[str, list[tuple[Frame, str]]] = {}
         for frame, name in bodies_of_calls(self.program):
             found.setdefault(frame.path, []).append((frame, name))
@@ -171,7 +171,7 @@ class LoweringContext:
 
 
 def one_object(program: Program) -> tuple[dict[str, str], dict[str, str]]:
-    """Return which paths lead to one module: those that are lowered to one object, and those that are not, each with the first.
+    """Map further paths of shared modules to the first: paths that are lowered to one object, and paths that are not.
 
     >>> from purefx.ir import Graph
     >>> modules = Module(""), Module("a", cell=0), Module("a.x"), Module("b", cell=0), Module("b.x")
@@ -189,10 +189,10 @@ def one_object(program: Program) -> tuple[dict[str, str], dict[str, str]]:
     for path, kind in types.items():
         above, _, name = path.rpartition(".")
         other, within = [join(known.get(above, above), name) if path else path for known in (kept, firsts)]
-        if other == path and path in first and types[first[path]] == kind:  # what is below one object is one object
+        if other == path and path in first and types[first[path]] == kind:  # children of one object are one object too
             ours, theirs = path, first[path]
-            alike = inside[ours].keys() == inside[theirs].keys() and _agree(slots[ours], slots[theirs])
-            other = theirs if alike and _run_alike(calls[ours], calls[theirs]) else path
+            same = inside[ours].keys() == inside[theirs].keys() and _agree(slots[ours], slots[theirs])
+            other = theirs if same and _same_calls(calls[ours], calls[theirs]) else path
         kept[path] = kept.get(other, path)
         firsts[path] = first.get(within, within)
     others = {path: kept[other] for path, other in firsts.items() if other in kept and kept[path] == path != kept[other]}
@@ -200,16 +200,16 @@ def one_object(program: Program) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _parents_first(modules: Iterable[Module]) -> bool:
-    met = {""}
+    visited = {""}
     for module in modules:
-        if module.path.rpartition(".")[0] not in met:
+        if module.path.rpartition(".")[0] not in visited:
             return False
-        met.add(module.path)
+        visited.add(module.path)
     return True
 
 
 def _below(paths: Iterable[str], items: Iterable[tuple[str, T]]) -> dict[str, dict[str, T]]:
-    # What is at and below each path, by its name from there.
+    # The items at and below each path, by relative name.
     found: dict[str, dict[str, T]] = {path: {} for path in paths}
     for name, item in items:
         outer = name
@@ -224,8 +224,8 @@ def _agree(ours: Mapping[T, object], theirs: Mapping[T, object]) -> bool:
     return all(theirs.get(key, mine) == mine for key, mine in ours.items())
 
 
-def _run_alike(ours: Mapping[str, Mapping[Label, str]], theirs: Mapping[str, Mapping[Label, str]]) -> bool:
-    # Where a path is called at all; the object has the body of its first call.
+def _same_calls(ours: Mapping[str, Mapping[Label, str]], theirs: Mapping[str, Mapping[Label, str]]) -> bool:
+    # Only for called paths; the object has the body of its first call.
     return all(
         min(labels) == min(theirs[name]) and _agree(labels, theirs[name]) for name, labels in ours.items() if name in theirs
     )
@@ -236,32 +236,32 @@ class ExternalUse:
     """A call, or a read of a piece of state."""
 
     path: str
-    """What is called, or read, from the root."""
+    """The called module or the slot, from the root."""
     caller: str
-    """The module whose body does it."""
+    """The module whose body contains the node."""
     graph: str
-    """That body."""
+    """The graph id of that body."""
     node: Node
 
 
 @define
 class ExternalUses:
-    """The external uses of one module and of those below it."""
+    """The external uses of one module and its submodules."""
 
     calls: list[ExternalUse] = field(factory=list)
     held: list[ExternalUse] = field(factory=list)
-    """Calls of modules that the program holds as they are."""
+    """Calls of modules that are state of the program."""
     reads: list[ExternalUse] = field(factory=list)
     inside: list[ExternalUse] = field(factory=list)
-    """Nodes of the module itself that stand in another body, because they were not cut out of it."""
+    """Nodes of the module itself that are still in the body of another."""
 
 
 def external_uses(program: Program, ties: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> dict[str, ExternalUses]:
-    """Return the external uses of each module, by path; a module without any is left out.
+    """Return the external uses of each module that has any, by path.
 
     Args:
-        program: what runs.
-        ties: all names of a tensor that has several: the original may have read it under any of them.
+        program: the program.
+        ties: all names of each tied tensor; the original may have read it under any of them.
 
     >>> from purefx.ir import Graph, Program
     >>> external_uses(Program.of({"": Graph((), (), ())}))
@@ -273,17 +273,17 @@ def external_uses(program: Program, ties: Mapping[str, tuple[str, ...]] = Mappin
         for kind, target, node in leading[name]:
             whole = join(caller, target)
             for each in ties.get(whole, (whole,)) if kind == "reads" else (whole,):
-                asked = ExternalUse(each, caller, name, node)
+                use = ExternalUse(each, caller, name, node)
                 for path in _entered(each.rpartition(".")[0] if kind == "reads" else each, caller):
-                    getattr(found.setdefault(path, ExternalUses()), kind).append(asked)
+                    getattr(found.setdefault(path, ExternalUses()), kind).append(use)
     return found
 
 
 def _leading(graph: Graph) -> list[tuple[str, str, Node]]:
-    # What leads out of the module that the body stands in, or into one below it: a list of ExternalUses, a path, and the node.
+    # Uses of other modules or submodules in a body: the kind (a field of ExternalUses), the path, and the node.
     found: list[tuple[str, str, Node]] = []
     held = read_modules(graph.nodes)
-    handed = {name for node in graph.callers if type(node.do) is Op for name in node.refs()}
+    operands = {name for node in graph.callers if type(node.do) is Op for name in node.refs()}
     inside: dict[str, Node] = {}
     for node in graph.nodes:
         for frame in node.stack:
@@ -295,7 +295,7 @@ def _leading(graph: Graph) -> list[tuple[str, str, Node]]:
             if node.name in held or not ("." in do.slot or do.slot.startswith(FROM_ROOT)):
                 continue
             found.append(("reads", do.slot, node))
-            if node.name in handed:  # the exporter hands the state of modules to branches that call them
+            if node.name in operands:  # the exporter passes the state of modules to branches that call them
                 inside.setdefault(do.slot.rpartition(".")[0] or FROM_ROOT, node)
         elif is_module_call(node):
             slot = held.get(getattr(node.args[0], "name", ""))

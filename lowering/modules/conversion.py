@@ -1,6 +1,6 @@
-"""``.to``, ``.double``, ``.train``, ``.eval`` of lowered modules.
+"""Implement ``.to``, ``.double``, ``.train`` and ``.eval`` of lowered modules.
 
-Ties stay, constants move with the state and keep their type; changing a mode that the exporter baked into the program warns.
+Ties are kept; constants move with the state and keep their dtype; changing a mode that was baked in at export warns.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ __all__ = [
 ]
 
 FLAGS = ("train", "training", "use_input_stats")
-"""How operators call the argument that says whether they train."""
+"""Names of the arguments of operators that select training mode."""
 RATES = ("p", "dropout", "dropout_p")
-"""Arguments that are 0 where an operator drops nothing, whatever the mode."""
+"""Names of dropout rates; with rate 0 the mode has no effect."""
 SHOWN = 5
-"""How many modules a warning names."""
+"""The most modules that a warning lists."""
 
 
 def written_mode(node: Node) -> bool | None:
-    """Return the mode that is written into a node: True trains; None if there is none, or where it changes nothing.
+    """Return the mode that is baked into a node, True for training; None if there is none or it has no effect.
 
     >>> from purefx.ir import Ref
     >>> from purefx.ir.operators import op_of
@@ -48,12 +48,12 @@ def written_mode(node: Node) -> bool | None:
     """
     if type(node.do) is not Op or not isinstance(node.do.target, OpOverload) or "backward" in node.do.name:
         return None
-    given = {**dict(zip(_names(node.do.target), node.args, strict=False)), **dict(node.kwargs)}
-    rate = next((given[name] for name in RATES if name in given), None)
-    if rate == 0 or given.get("running_mean", 0) is None:  # without running statistics both modes use those of the batch
+    arguments = {**dict(zip(_names(node.do.target), node.args, strict=False)), **dict(node.kwargs)}
+    rate = next((arguments[name] for name in RATES if name in arguments), None)
+    if rate == 0 or arguments.get("running_mean", 0) is None:  # without running statistics both modes use those of the batch
         return None
-    unflagged = False if "running_mean" in given else True if "dropout_p" in given else None
-    return next((bool(given[name]) for name in FLAGS if name in given), unflagged)
+    unflagged = False if "running_mean" in arguments else True if "dropout_p" in arguments else None
+    return next((bool(arguments[name]) for name in FLAGS if name in arguments), unflagged)
 
 
 @functools.cache
@@ -62,12 +62,12 @@ def _names(operator: Any) -> tuple[str, ...]:
 
 
 def warn_of_modes(context: LoweringContext, module: torch.nn.Module, *, train: bool) -> None:
-    """Warn, once, of what a switch of modes does not reach.
+    """Warn once about baked-in modes that a call of ``train`` or ``eval`` cannot change.
 
     Args:
-        context: what the module was lowered with.
-        module: the lowered module that is switched.
-        train: the mode that it is switched to.
+        context: the context of the module.
+        module: the lowered module.
+        train: the new mode.
     """
     written = _written_modes(context)[not train]
     if context.has_warned or not written:
@@ -82,18 +82,18 @@ def warn_of_modes(context: LoweringContext, module: torch.nn.Module, *, train: b
         return
     context.has_warned = True
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    asked, mode = ("train()", "evaluation") if train else ("eval()", "training")
-    said = (
-        f"{asked} cannot change modes that were written into the program when it was exported: "
-        f"{', '.join(names[:SHOWN])}{more} will run as in {mode}. Export the model in the other mode to have that; "
-        f"modules that you assigned obey."
+    call, mode = ("train()", "evaluation") if train else ("eval()", "training")
+    message = (
+        f"{call} cannot change modes that were baked into the program at export: "
+        f"{', '.join(names[:SHOWN])}{more} will run in {mode} mode. Export the model in the other mode instead; "
+        f"modules that you assigned are switched."
     )
-    warnings.warn(escaped(said), ModeWarning, stacklevel=3 if train else 4)
+    warnings.warn(escaped(message), ModeWarning, stacklevel=3 if train else 4)
 
 
 @derived
 def _written_modes(context: LoweringContext) -> dict[bool, dict[str, tuple[str, ...]]]:
-    # The operators that a mode is written into, by the mode and the body.
+    # The operators with baked-in modes, by mode and body.
     found: dict[bool, dict[str, tuple[str, ...]]] = {True: {}, False: {}}
     for name, graph in context.program.graphs.items():
         for node in graph.nodes:
@@ -104,7 +104,7 @@ def _written_modes(context: LoweringContext) -> dict[bool, dict[str, tuple[str, 
 
 
 Places = list[tuple[dict[str, Any], str]]
-"""Dicts of modules that hold one parameter, with its name in each."""
+"""The module dicts that contain one parameter, with its name in each."""
 
 
 class Once:
@@ -122,7 +122,7 @@ class Once:
         self.devices: dict[torch.device, torch.device] = {}
 
     def device_from(self, device: torch.device) -> torch.device:
-        """Return the target device of a tensor on a device; it is probed with an empty tensor."""
+        """Return the target device for tensors on a device, probed with an empty tensor."""
         found = self.devices.get(device)
         if found is None:
             with torch.no_grad():
@@ -130,7 +130,7 @@ class Once:
         return found
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Convert a tensor, or return what it was converted to."""
+        """Convert a tensor, or return the earlier result."""
         found = self.results.get(id(tensor))
         if found is None:
             result = self.convert(tensor)
@@ -140,25 +140,25 @@ class Once:
 
 
 REAL = "@real"
-"""Under which attribute a module has its constants while it is on the meta device, where tensors have no contents."""
+"""The attribute with the constants of a module while it is on the meta device, where tensors have no contents."""
 
 
 def convert_constants(module: torch.nn.Module, names: Iterable[str], convert: Once) -> None:
-    """Move the constants of a module: tensors that are neither parameters nor buffers; they keep their type and contents.
+    """Move the constants of a module, tensors that are neither parameters nor buffers; they keep dtype and contents.
 
-    Eager's constants are plain attributes that no conversion reaches: ``half()`` leaves them as they are, and so does
-    ``to_empty``, after which ``load_state_dict`` would not bring them back.
+    In eager mode, constants are plain attributes that conversions skip: ``half()`` does not change them, nor does
+    ``to_empty``, after which ``load_state_dict`` would not restore them.
 
     Args:
-        module: whose attributes they are.
-        names: of the attributes; one that is gone or was replaced by something else is left.
-        convert: what is done with parameters and buffers; where it puts them is where constants go.
+        module: the module.
+        names: the names of the attributes; deleted and replaced ones are skipped.
+        convert: the conversion of parameters and buffers; constants go to the same device.
     """
     attributes: dict[str, Any] = module.__dict__
     for name in names:
         value = attributes.get(name)
         if isinstance(value, torch.nn.Parameter) or not isinstance(value, torch.Tensor):
-            continue  # a parameter that is tied: the module that registers it converts it in place
+            continue  # a tied parameter: its module converts it in place
         device = convert.device_from(value.device)
         if device == value.device:
             continue
@@ -173,7 +173,7 @@ def convert_constants(module: torch.nn.Module, names: Iterable[str], convert: On
 
 
 def tied_parameters(module: torch.nn.Module) -> list[Places]:
-    """Return where the parameters are that stand in several places; a move to another kind of device makes new ones."""
+    """Return the places of tied parameters; a move to another device type replaces parameters."""
     places: dict[int, Places] = {}
     parts = list(module.modules())
     for part in parts:

@@ -1,6 +1,6 @@
-"""``LoweredInterpreter``: torch's ``InterpreterModule``, which runs generated code until somebody looks at its graph.
+"""``LoweredInterpreter``: a torch ``InterpreterModule`` that runs generated code until its graph is accessed.
 
-An edited graph is the one that runs.  An error names the node, the module and the user's line.
+Then the graph runs, with any edits.  An error names the node, the module and the user's line.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ __all__ = ["LoweredInterpreter", "note_from_traceback", "run_body", "run_graph"]
 
 
 def _described(path: str, node: Node) -> str:
-    # The place of a node in words, with the last two lines of the user's stack trace.
+    # With the last two lines of the user's stack trace.
     match node.do:
         case Get(slot=slot):
-            what = f"reads state {slot!r}"
+            action = f"reads state {slot!r}"
         case Call(instance=instance):
-            what = f"calls {instance}"
+            action = f"calls {instance}"
         case do:
-            what = do.name
+            action = do.name
     trace = str(node.meta.get("stack_trace") or "").strip().splitlines()
     lines = "".join(f"\n    {line.strip()}" for line in trace[-2:])
-    return escaped(f"while running {path or 'the root'} / {node.name} ({what}){lines}")
+    return escaped(f"while running {path or 'the root'} / {node.name} ({action}){lines}")
 
 
 def note_from_traceback(error: BaseException, bodies: Mapping[CodeType, Body]) -> None:
-    """Add to an error where in the program it happened: the innermost node that was running, found in its traceback."""
+    """Add a note to an error with the innermost running node, found in its traceback."""
     if getattr(error, "__purefx_noted__", False):
         return
     found: tuple[Any, Body, int] | None = None
@@ -56,12 +56,12 @@ def note_from_traceback(error: BaseException, bodies: Mapping[CodeType, Body]) -
         error.add_note(_described(place.path if place is not None else "", body.runs.nodes[index]))
         try:
             error.__purefx_noted__ = True  # type: ignore[attr-defined]
-        except AttributeError:  # an exception class with slots: a second note does no harm
+        except AttributeError:  # an exception class with slots: a second note is harmless
             pass
 
 
 def run_graph(owner: torch.nn.Module, graph: torch.fx.Graph, values: tuple[Any, ...]) -> Any:
-    """Run a graph on a module's state; its inputs and its result are flat.
+    """Run a graph on a module's state, with flat inputs and results.
 
     >>> graph = torch.fx.symbolic_trace(lambda x: x + 1).graph
     >>> run_graph(torch.nn.Module(), graph, (1,))
@@ -77,7 +77,7 @@ def run_graph(owner: torch.nn.Module, graph: torch.fx.Graph, values: tuple[Any, 
 
 class _Run(torch.fx.Interpreter):
     def fetch_attr(self, target: str) -> Any:
-        """Return a child, a piece of state or a constant; its name may be one that modules use for something else."""
+        """Return a child, a piece of state or a constant, even if the class has an attribute of that name."""
         found: Any = self.module
         for part in target.split("."):
             attributes = found.__dict__
@@ -87,15 +87,15 @@ class _Run(torch.fx.Interpreter):
 
 
 class LoweredInterpreter(Lowered, InterpreterModule):
-    """A module made by ``lower(..., to="interpreter")``; see the file's docstring."""
+    """A module of a program lowered to interpreters; see the file's docstring."""
 
     def __getattr__(self, name: str) -> Any:
         if name != "graph" and holds(self, name):
             return torch.nn.Module.__getattr__(self, name)  # a child called ``code``: as in eager
         if name == "graph":
-            return self.__dict__.setdefault("graph", _fx_graph(self))  # another thread may have been faster
+            return self.__dict__.setdefault("graph", _fx_graph(self))  # another thread may have built it
         if name == "graph_module":
-            # While fx generates code, the nodes of the graph print themselves by the names of that code.
+            # While fx generates code, the nodes of the graph print with the names of that code.
             graph = copy_graph(self.__dict__["graph"]) if "graph" in self.__dict__ else _fx_graph(self)
             made = self.__dict__.setdefault("graph_module", self._as_graph_module(graph))
             self.__dict__.setdefault("graph", graph)
@@ -111,7 +111,7 @@ class LoweredInterpreter(Lowered, InterpreterModule):
         return torch.nn.Module.__getattr__(self, name)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the body; keyword arguments go by the names of its inputs."""
+        """Run the body; keyword arguments are named like its inputs."""
         if kwargs:
             names = self.arg_names[len(args) :]
             if set(kwargs) != set(names):
@@ -120,14 +120,14 @@ class LoweredInterpreter(Lowered, InterpreterModule):
         return run_body(self, self.purefx_place, args)
 
     def finalize(self) -> None:
-        """Check the (edited) graph, and make ``graph_module`` of it, which is what ``torch.compile`` sees."""
+        """Lint the (edited) graph and rebuild ``graph_module``, which ``torch.compile`` uses."""
         self.graph.lint()
         self.__dict__["graph_module"] = self._as_graph_module(self.graph)
 
     def _as_graph_module(self, graph: torch.fx.Graph) -> torch.fx.GraphModule:
         made = torch.fx.GraphModule(self, graph)
         if FROM_ROOT in self.__dict__:
-            # fx copies the way to what is called, the root, as if it were a child.
+            # fx copies the reference to the root as a child.
             children_dict(made).pop(FROM_ROOT, None)
             made.__dict__[FROM_ROOT] = self.__dict__[FROM_ROOT]
         return made
@@ -136,16 +136,16 @@ class LoweredInterpreter(Lowered, InterpreterModule):
 def _fx_graph(module: LoweredInterpreter) -> torch.fx.Graph:
     graph = module.purefx_place.fx_graph(module)
     graph.owning_module = cast(Any, module)
-    graph.set_codegen(CodeGen())  # flat, as an UnflattenedModule's
+    graph.set_codegen(CodeGen())  # flat, as in UnflattenedModule
     return graph
 
 
 def run_body(owner: torch.nn.Module, place: Place, values: Sequence[Any]) -> Any:
-    """Run a body on a module's state: its generated code, or its fx graph where somebody looked at it."""
+    """Run a body on a module's state: its generated code, or its fx graph if it was accessed."""
     compiling = torch.compiler.is_compiling()
-    looked_at = owner.__dict__.get("graph_module" if compiling else "graph")
-    if looked_at is not None and compiling:
-        return type(looked_at).forward(owner, *values)
-    if looked_at is not None and place.body.convention is None:
-        return run_graph(owner, looked_at, tuple(values))
+    accessed = owner.__dict__.get("graph_module" if compiling else "graph")
+    if accessed is not None and compiling:
+        return type(accessed).forward(owner, *values)
+    if accessed is not None and place.body.convention is None:
+        return run_graph(owner, accessed, tuple(values))
     return place.body.run(runs_on(owner), *values)

@@ -1,6 +1,6 @@
-"""``Lowered`` and ``LoweredModule``: a real ``torch.fx.GraphModule`` that runs generated code and shows its graph on demand.
+"""``Lowered`` and ``LoweredModule``: a real ``torch.fx.GraphModule`` that runs generated code and builds its graph on demand.
 
-Copying, pickling and converting work on the module's own dicts; what comes from the program is shared by copies.
+Copying, pickling and converting work on the module's own dicts; copies share everything that belongs to the program.
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ __all__ = [
 ]
 
 OURS = "purefx_"
-"""How the attributes begin that come from the program; copies share them."""
+"""The prefix of attributes that belong to the program; copies share them."""
 
 MADE = "purefx_made"
-"""Which attribute the classes have in their own dict that ``lower`` makes."""
+"""An attribute in the dict of each class that ``lower`` makes."""
 
 DERIVED = frozenset({"_in_spec", "_out_spec", "_code", "graph_module", "_lineno_map"})
-"""Attributes that are made again from others when they are next read."""
+"""Attributes that are recomputed when they are next read."""
 
 
 class Lowered(Watched):
-    """A module made by ``lower``; see the file's docstring."""
+    """Base class of the modules that ``lower`` makes."""
 
     purefx_place: Place
 
     @property
     def purefx_context(self) -> LoweringContext:
-        """What this module shares with the others of its lowering."""
+        """The data shared by all modules of the lowering."""
         return self.purefx_place.context
 
     @property
     def purefx_where(self) -> Where | None:
-        """Which lowering it is of, and where."""
+        """The lowering, and the path in it."""
         return Where(self.purefx_place.context, self.purefx_place.path)
 
     def type_name(self) -> str | None:
@@ -77,13 +77,13 @@ class Lowered(Watched):
         return self.purefx_place.type_name
 
     def train(self, mode: bool = True) -> Any:  # noqa: FBT001, FBT002  torch's signature
-        """Set the mode; warns, once, where a mode was written into the program."""
-        if isinstance(mode, bool):  # torch refuses anything else
+        """Set the mode; warn once if modes are baked into the program."""
+        if isinstance(mode, bool):  # torch raises for anything else
             warn_of_modes(self.purefx_context, self, train=mode)
         return super().train(mode)
 
     def eval(self) -> Any:
-        """Set the mode to evaluation; warns, once, where a mode was written into the program."""
+        """Set the mode to evaluation; warn once if modes are baked into the program."""
         return self.train(False)  # noqa: FBT003  torch's signature
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:  # noqa: FBT001, FBT002
@@ -92,7 +92,7 @@ class Lowered(Watched):
         ties, convert = tied_parameters(self), Once(fn)
         super()._apply(convert, recurse)
         for part in self.modules() if recurse else (self,):
-            where = part.purefx_where if isinstance(part, Watched) else None  # containers that were never called have some too
+            where = part.purefx_where if isinstance(part, Watched) else None  # uncalled containers may have constants too
             if where is not None:
                 convert_constants(part, where.context.constants.get(where.path, ()), convert)
         restore_ties(ties)
@@ -101,10 +101,10 @@ class Lowered(Watched):
     def __deepcopy__(self, memo: dict[int, Any]) -> Lowered:
         new: Any = object.__new__(plain_class(type(self)))
         memo[id(self)] = new
-        attributes = self.__dict__.copy()  # another thread may look at the module, and what it reads first is made then
+        attributes = self.__dict__.copy()  # another thread may create attributes by reading them
         for name, value in own_state(self):
             if not is_plain(value):
-                copy_value(name, value, memo)  # what torch copies to another type, or not at all
+                copy_value(name, value, memo)  # torch copies these to another type, or not at all
         for key, value in attributes.items():
             if key not in DERIVED and key not in GRAPHS:
                 shared = isinstance(value, pytree.TreeSpec) or (key.startswith(OURS) and key != "purefx_plan")
@@ -124,7 +124,7 @@ class Lowered(Watched):
 
 
 def own_state(module: Any) -> list[tuple[str, Any]]:
-    """Return the parameters, buffers and constants of a lowered module without its children, by name from the root."""
+    """Return the parameters, buffers and constants of a lowered module without its children, by full name."""
     path, attributes = module.purefx_place.path, module.__dict__
     constants = [(name, attributes[name]) for name in module.purefx_context.constants.get(path, ()) if name in attributes]
     found = [*attributes["_parameters"].items(), *attributes["_buffers"].items(), *constants]
@@ -132,7 +132,7 @@ def own_state(module: Any) -> list[tuple[str, Any]]:
 
 
 class Bound(Lowered):
-    """A body that runs on another module, whose attributes it has: reads and writes of attributes are those of that module."""
+    """A body that runs on another module: reads and writes of attributes go to that module."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -159,10 +159,10 @@ class Bound(Lowered):
 
 
 class LaterCall(Bound):
-    """A later call of a module, where it runs another body than the first: its hooks are those of the module."""
+    """A later call of a module, with a different body than the first; it has the hooks of the module."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the body as the module is called."""
+        """Call the body with the hooks of the module."""
         module = self._first()
         if not hooks_of(module):
             return super().__call__(*args, **kwargs)
@@ -178,7 +178,7 @@ class LaterCall(Bound):
 
 
 class OtherName(LaterCall):
-    """A module under another of its names, where its calls run other bodies; so do those of its children."""
+    """A module under another name, where it and its children run other bodies."""
 
 
 def runs_on(module: torch.nn.Module) -> torch.nn.Module:
@@ -187,17 +187,17 @@ def runs_on(module: torch.nn.Module) -> torch.nn.Module:
 
 
 GRAPHS = frozenset({"graph", "_graph"})
-"""Where the two kinds of modules keep a graph that somebody looked at."""
+"""The attributes of the two kinds of modules for a graph that was accessed."""
 
 
 def plain_class(kind: type[Any]) -> type[Any]:
-    """Return the class that ``lower`` gave a module whose graph was edited, or any other's own."""
+    """Return the class that ``lower`` made, also for a module with an edited graph."""
     return kind.__mro__[1] if "purefx_own_class" in kind.__dict__ else kind
 
 
 def copy_graph(graph: torch.fx.Graph) -> torch.fx.Graph:
-    """Return a copy of a graph, with the same names and the same way to call it."""
-    # Graph.__deepcopy__ copies pytree specs as well, and torch warns of that.
+    """Return a copy of a graph, with the same names and codegen."""
+    # Graph.__deepcopy__ copies pytree specs too, which makes torch warn.
     new = torch.fx.Graph()
     output = new.graph_copy(graph, {}, return_output_node=True)
     if isinstance(output, tuple):
@@ -209,14 +209,14 @@ def copy_graph(graph: torch.fx.Graph) -> torch.fx.Graph:
 
 @define(eq=False)
 class Place:
-    """The instance that a lowered module is: its body, its path and its call number."""
+    """The instance of a lowered module: its body, path and call number."""
 
     body: Body
     path: str
     call: int
     type_name: str | None
     context: LoweringContext
-    """The modules of nested graphs, by graph id, and what else all modules of a lowering share."""
+    """The data shared by all modules of the lowering."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Place:
         return self
@@ -236,8 +236,8 @@ def _fx_attributes(module: LoweredModule) -> dict[str, Any]:
     return made
 
 
-def _graph_of_ones_own(module: LoweredModule) -> torch.fx.Graph:
-    # While fx generates code, the nodes of the graph print themselves by the names of that code, so no other thread may see them.
+def _private_graph(module: LoweredModule) -> torch.fx.Graph:
+    # While fx generates code, the nodes of the graph print with the names of that code, so no other thread may use the graph.
     if "_graph" in module.__dict__:
         return copy_graph(module.__dict__["_graph"])
     made = _fx_attributes(module)
@@ -252,14 +252,14 @@ LAZY = frozenset(
         "_create_node_hooks", "_erase_node_hooks", "_deepcopy_hooks", "_lineno_map",
     }
 )  # fmt: skip
-"""Attributes of a GraphModule that are made when they are first read."""
+"""Attributes of a GraphModule that are created when they are first read."""
 
 
 class LoweredModule(Lowered, torch.fx.GraphModule):
-    """A module made by ``lower``; see the file's docstring."""
+    """A module of a program lowered to graph modules; see the file's docstring."""
 
     def __new__(cls, *_: Any, **__: Any) -> LoweredModule:
-        """Make an instance of this very class: GraphModule makes one for each instance, ours has one for each body."""
+        """Make an instance of this class, which belongs to a body; GraphModule makes a class for each instance."""
         return cast(LoweredModule, object.__new__(cls))
 
     def __init__(self) -> None:
@@ -267,7 +267,7 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
 
     def __getattr__(self, name: str) -> Any:
         if holds(self, name) and name not in _FX:
-            return torch.nn.Module.__getattr__(self, name)  # a child called ``meta``: as in eager
+            return torch.nn.Module.__getattr__(self, name)  # a child called ``meta``: as in eager mode
         if name in LAZY:
             made = _fx_attributes(self) if name in _FX else {name: {} if name in _DICTS else []}
             for key, value in made.items():
@@ -277,25 +277,25 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
         if name == "_code":
             return self.code  # str(module) reads it
         if name == "graph_module":
-            return self  # where an InterpreterModule has it
+            return self  # as in InterpreterModule
         if name == "arg_names":
             return [formal.name for formal in self.purefx_place.body.graph.inputs]
         return torch.nn.Module.__getattr__(self, name)
 
     @property
     def code(self) -> str:
-        """The code that fx generates for the graph; what runs is equivalent and leaner."""
+        """The code that fx generates for the graph; the code that runs is equivalent and faster."""
         if "_code" not in self.__dict__:
-            graph = _graph_of_ones_own(self)
+            graph = _private_graph(self)
             self.__dict__.setdefault("_code", graph.python_code(root_module="self").src)
             self.__dict__.setdefault("_graph", graph)
         return cast(str, self.__dict__["_code"])
 
     def recompile(self) -> Any:
-        """Make the (edited) graph take effect, for this module alone.
+        """Apply edits of the graph, to this module alone.
 
         Raises:
-            UnsupportedProgram: fx writes a name of the graph into Python text where it cannot stand.
+            UnsupportedProgram: a name in the graph is a Python keyword.
         """
         if "purefx_own_class" not in type(self).__dict__:
             name = type(self).__name__
@@ -310,18 +310,18 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
         ):
             names = [node.name for node in reversed(nodes)]
             cast(Any, type(self)).forward = restoring(type(self).forward, "self, *args, **kwargs", lambda: names)
-        answers = self.__dict__.get("purefx_handlers")
-        if answers is not None:
-            cast(Any, type(self)).forward = edited(cast(Any, type(self)).forward, answers)
+        handlers = self.__dict__.get("purefx_handlers")
+        if handlers is not None:
+            cast(Any, type(self)).forward = edited(cast(Any, type(self)).forward, handlers)
         return code
 
     def _recompile_submodules(self) -> list[tuple[str, Any]]:
-        # A child whose graph was never requested runs its code; fx would generate code for all of them.
-        looked_at = [(name, child) for name, child in self.named_children() if "_graph" in child.__dict__]
-        return [(name, child.recompile()) for name, child in looked_at if isinstance(child, torch.fx.GraphModule)]
+        # Children whose graphs were never accessed run their own code; fx would generate code for all of them.
+        accessed = [(name, child) for name, child in self.named_children() if "_graph" in child.__dict__]
+        return [(name, child.recompile()) for name, child in accessed if isinstance(child, torch.fx.GraphModule)]
 
     def finalize(self) -> None:
-        """Make the (edited) graph take effect: what users of an InterpreterModule call."""
+        """Apply edits of the graph, as in ``InterpreterModule``."""
         self.graph.lint()
         self.recompile()
 
@@ -331,13 +331,13 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
 
 
 def holds(module: torch.nn.Module, name: str) -> bool:
-    """Return whether a module has a child or state of a name."""
+    """Return whether a module has a child or state with a name."""
     attributes = module.__dict__
     return any(name in attributes.get(kind, ()) for kind in ("_modules", "_parameters", "_buffers"))
 
 
 _DICTS = frozenset({"meta", "_lineno_map"})
-"""Of those, the ones that start as an empty dict; no map of lines tells dynamo that fx's code is not what runs."""
+"""The lazy attributes that start as an empty dict; without a line map, dynamo does not assume that fx's code runs."""
 
 ROOT_ATTRIBUTES = frozenset(
     {
@@ -345,7 +345,7 @@ ROOT_ATTRIBUTES = frozenset(
         "flat_args_adapter", "adapted", "ivals", "purefx_plan", "purefx_codes",
     }
 )  # fmt: skip
-"""Attributes that roots have besides."""
+"""Further attributes of roots."""
 
 _FX = frozenset({"_graph", "_tracer_cls", "_tracer_extras", "shape_env", "_in_spec", "_out_spec"})
 
@@ -358,14 +358,14 @@ RESERVED = (
     | LAZY
     | {"purefx_place", "purefx_handlers", "graph_module", "arg_names", "_prologue_start"}
 )
-"""Attribute names that modules use themselves; state and children may have them too, in the module's dicts."""
+"""Attribute names that modules use themselves; state and children with these names are in the module's dicts."""
 
 
 def make_class(base: type[torch.nn.Module], members: dict[str, Any]) -> type[torch.nn.Module]:
-    """Return a subclass for one distinct body, named like its base."""
+    """Return a subclass of the same name for one distinct body."""
     return type(base.__name__, (base,), {"__module__": base.__module__, "__doc__": base.__doc__, MADE: True, **members})
 
 
 def new_module(kind: type[torch.nn.Module], place: Place) -> torch.nn.Module:
-    """Return a module of a class made by ``make_class``, without children or state."""
+    """Return a module of a class from ``make_class``, without children or state."""
     return blank_module(kind, purefx_place=place)

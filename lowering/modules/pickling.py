@@ -1,6 +1,6 @@
-"""Pickling of lowered modules: as data, without code except names of functions in this file.
+"""Pickle lowered modules as data, without code other than names of functions in this file.
 
-The modules are made again by lowering the program.
+Loading lowers the program again.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ __all__ = ["edited", "foreign_operator", "load_context", "load_module", "reduce_
 
 
 def key_of(module: Any) -> Key:
-    """Return which module of its lowering a module is."""
+    """Return the key of a module in its lowering."""
     place = module.purefx_place
     return place.path, place.call, place.body.name
 
 
 def reduce_module(module: Lowered) -> tuple[Any, ...]:
-    """Return how a module is pickled, in the form that ``__reduce__`` has.
+    """Return the result of ``__reduce__`` for a module.
 
     Raises:
-        UnsupportedProgram: its graph was edited, its class was changed, or pickle cannot write a piece of state.
+        UnsupportedProgram: its graph was edited, its class was changed, or a piece of state cannot be pickled.
     """
     kind = plain_class(type(module))
     if MADE not in kind.__dict__:
         raise UnsupportedProgram(
-            f"{module.purefx_place.path or 'the root'}: its class was changed to {kind.__qualname__} (parametrized modules are "
-            "such), and such a module cannot be pickled; keep its state_dict(), and make the change again after loading"
+            f"{module.purefx_place.path or 'the root'} cannot be pickled, because its class was changed to {kind.__qualname__} "
+            "(as parametrizations do); save its state_dict() instead, and repeat the change after loading"
         )
-    attributes = module.__dict__.copy()  # another thread may look at the module
+    attributes = module.__dict__.copy()  # another thread may read attributes
     graphs = [attributes[key] for key in GRAPHS if isinstance(attributes.get(key), torch.fx.Graph)]
     if any(edited(module, graph) for graph in graphs):
         where = module.purefx_place.path or "the root"
         raise UnsupportedProgram(
-            f"{where}: its graph was edited, and an edited graph cannot be pickled; pickle the module before the "
-            "edit, or keep its state_dict() and make the edit again after loading"
+            f"{where}: its graph was edited, and edited graphs cannot be pickled; pickle the module before the "
+            "edit, or save its state_dict() and repeat the edit after loading"
         )
     bodies = {id(body) for body in module.purefx_context.nested.values()} | set(map(id, graphs))
     state = {
@@ -77,7 +77,7 @@ FX = frozenset({"_tracer_cls", "_tracer_extras", "shape_env"})
 
 
 def edited(module: Any, graph: torch.fx.Graph) -> bool:
-    """Return whether a graph differs from the one that the module was lowered with."""
+    """Return whether a graph differs from the original graph of the module."""
     fresh = module.purefx_place.fx_graph(module)
     return [_written(node) for node in fresh.nodes] != [_written(node) for node in graph.nodes]
 
@@ -87,7 +87,7 @@ def _written(node: torch.fx.Node) -> tuple[Any, ...]:
 
 
 def load_module(context: LoweringContext, key: Key, floating: bool) -> torch.nn.Module:  # noqa: FBT001  pickle calls by position
-    """Return a module without state, as it was lowered; what pickle knows of it comes after."""
+    """Return a freshly lowered module without state; pickle then sets its attributes."""
     kind, ours = context.copies[key]
     made: torch.nn.Module = object.__new__(kind)
     torch.nn.Module.__init__(made)
@@ -99,10 +99,10 @@ def load_module(context: LoweringContext, key: Key, floating: bool) -> torch.nn.
 
 
 def reduce_context(context: LoweringContext) -> tuple[Any, ...]:
-    """Return how a context is pickled, in the form that ``__reduce__`` has.
+    """Return the result of ``__reduce__`` for a context.
 
     Raises:
-        UnsupportedProgram: the program holds something that has no text.
+        UnsupportedProgram: the program contains something that cannot be written as text.
     """
     program = context.program
     bare = _with_specs(program, {}).evolve(facts=frozenset())
@@ -110,16 +110,16 @@ def reduce_context(context: LoweringContext) -> tuple[Any, ...]:
     operators = _foreign(program)
     _check_text(text, bare, operators)
     signature, calls = program.signature, program.call_signatures
-    told = [(None, signature), *[(frame, calls[frame]) for frame in calls]]
-    specs = {frame: (write_tree(each.in_spec), write_tree(each.out_spec)) for frame, each in told}
-    given = {name: Foreign(name) if is_operator(target) else target for name, target in operators.items()}
+    signatures = [(None, signature), *[(frame, calls[frame]) for frame in calls]]
+    specs = {frame: (write_tree(each.in_spec), write_tree(each.out_spec)) for frame, each in signatures}
+    foreign = {name: Foreign(name) if is_operator(target) else target for name, target in operators.items()}
     only = [spec.only for spec in signature.inputs if type(spec) is UserInput]
-    said = (given, context.constants, context.ties, context.hooked, context.to, only)
-    return load_context, (text, specs, write_metas(program), said)
+    rest = (foreign, context.constants, context.ties, context.hooked, context.to, only)
+    return load_context, (text, specs, write_metas(program), rest)
 
 
 def _foreign(program: Program) -> dict[str, Any]:
-    # What no text may name goes by reference, where an unpickler that allows few functions sees it.
+    # Operators that text may not name are pickled by reference, for unpicklers that allow only some functions.
     found = {name: registered(name) for name in program.foreign_operators}
     found |= {node.do.name: node.do.target for _, node in program.nodes() if type(node.do) is Op and node.do.name in found}
     return {name: target for name, target in found.items() if target is not None and target is not write_parameter}
@@ -127,7 +127,7 @@ def _foreign(program: Program) -> dict[str, Any]:
 
 @frozen
 class Foreign:
-    """An operator that no text may name, as it is pickled: torch's own cannot be."""
+    """A picklable reference to an operator that text may not name; torch's operators cannot be pickled."""
 
     name: str
 
@@ -136,7 +136,7 @@ class Foreign:
 
 
 def foreign_operator(name: str) -> Any:
-    """Return the operator of a name, denied or not.
+    """Return the operator with a name, denied or not.
 
     >>> foreign_operator("aten._print.default") is torch.ops.aten._print.default
     True
@@ -146,14 +146,14 @@ def foreign_operator(name: str) -> Any:
 
 
 def write_tree(spec: Any) -> Any:
-    """Return a pytree spec as nested tuples; torch warns when its own records of leaves are pickled."""
+    """Return a pytree spec as nested tuples, because torch warns when its leaf specs are pickled."""
     if spec is None or spec.is_leaf():
         return spec is None
     return spec.type, spec.context, [write_tree(child) for child in spec.children()]
 
 
 def read_tree(written: Any) -> Any:
-    """Return the pytree spec that was written.
+    """Return the pytree spec that ``write_tree`` wrote.
 
     >>> spec = pytree.tree_structure({"a": 1, "b": (2, None)})
     >>> read_tree(write_tree(spec)) == spec, read_tree(write_tree(None)) is None
@@ -165,11 +165,11 @@ def read_tree(written: Any) -> Any:
     return pytree.TreeSpec(kind, context, [read_tree(child) for child in children])
 
 
-NO_TEXT = "the program holds arguments that have no text, so it cannot be pickled: keep its state_dict()"
+NO_TEXT = "the program contains arguments that cannot be written as text, so it cannot be pickled: save its state_dict()"
 
 
 def _check_text(text: str, program: Program, operators: Mapping[str, Any]) -> None:
-    # Better to fail here than where it is loaded.
+    # Fail here rather than when loading.
     try:
         read = parse(text, operators=operators)
     except ParseError as error:
@@ -178,34 +178,34 @@ def _check_text(text: str, program: Program, operators: Mapping[str, Any]) -> No
         raise UnsupportedProgram(NO_TEXT)
     for (_, mine), (_, theirs) in zip(program.nodes(), read.nodes(), strict=True):
         if type(mine.do) is not Op or type(theirs.do) is not Op or mine.do.target is write_parameter:
-            continue  # writes to parameters are found again when it is lowered
+            continue  # lowering finds writes to parameters again
         if mine.do.target is not theirs.do.target and not (type(mine.do.target) is Method and mine.do.target == theirs.do.target):
             raise UnsupportedProgram(f"node {mine.name}: {mine.do.name} is not found by its name, so it cannot be pickled")
 
 
 def _with_specs(program: Program, specs: Mapping[Frame | None, tuple[Any, Any]]) -> Program:
-    # The pytrees of the root (None) and of preserved calls, as they were written: they may be of the user's own types, which
-    # pickle knows by name and text does not.
+    # The pytree specs of the root (None) and of preserved calls, which may contain user types, which pickle can write and
+    # text cannot.
     def put(frame: Frame | None, signature: Any) -> Any:
-        given, results = map(read_tree, specs.get(frame, (write_tree(None), write_tree(None))))
-        return evolve(signature, in_spec=given, out_spec=results)
+        arguments, results = map(read_tree, specs.get(frame, (write_tree(None), write_tree(None))))
+        return evolve(signature, in_spec=arguments, out_spec=results)
 
     calls = {frame: put(frame, program.call_signatures[frame]) for frame in program.call_signatures}
     return program.evolve(signature=put(None, program.signature), call_signatures=pmap(calls))
 
 
-def load_context(text: str, specs: Any, metas: Mapping[str, Any], said: Any) -> LoweringContext:
-    """Return the context that a program's text gives: all modules are lowered again, without state.
+def load_context(text: str, specs: Any, metas: Mapping[str, Any], rest: Any) -> LoweringContext:
+    """Lower the program of a text again, without state, and return its context.
 
     Raises:
-        UnsupportedProgram: an operator of the program is not known to this torch.
+        UnsupportedProgram: an operator of the program does not exist in this torch.
         ParseError: the text was changed.
     """
-    operators, constants, ties, hooked, to, only = said
+    operators, constants, ties, hooked, to, only = rest
     operators = {name: target for name, target in operators.items() if target is not None}
     program = _with_specs(parse(text, operators=operators), specs)
-    rest = iter(only)  # what is pickled is as trusted as it was
-    inputs = [evolve(spec, only=next(rest)) if type(spec) is UserInput else spec for spec in program.signature.inputs]
+    accepted = iter(only)  # a pickle is as trusted as the original
+    inputs = [evolve(spec, only=next(accepted)) if type(spec) is UserInput else spec for spec in program.signature.inputs]
     signature = evolve(program.signature, inputs=tuple(inputs))
     program = program.evolve(signature=signature, graphs=read_metas(program, metas, Known(operators)))
     root: Any = lower_unchecked(program, to, hooked=hooked)

@@ -1,8 +1,8 @@
-"""The module tree: a module for each path of the original hierarchy, with its state and its bodies.
+"""Build the module tree: a module for each path of the original hierarchy, with its state and bodies.
 
 Children, parameters and buffers are written directly to the modules' dicts, in declaration order, so that ``state_dict`` has
-eager's keys in eager's order.  The bodies of later calls of one module (``lin@1``) are views: they share its dicts and are not
-children, so no key is invented.
+the same keys in the same order as in eager mode.  The bodies of later calls of one module (``lin@1``) are views: they share its
+dicts and are not children, so they add no keys.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Tree:
     bodies: dict[str, Body]
     classes: dict[str, type[torch.nn.Module]]
     bound: Callable[[type[torch.nn.Module], type[LaterCall], Body], type[torch.nn.Module]]
-    """Makes the class of a body that runs on another module, of that of the modules that run it on their own state."""
+    """Makes the class of modules that run a body on another module, see ``bound_class``."""
     context: LoweringContext
     modules: dict[str, torch.nn.Module] = field(factory=dict)
     later: dict[tuple[str, type[LaterCall]], type[torch.nn.Module]] = field(factory=dict)
-    """The class of each body in later calls, and under other names."""
+    """The class of each body for later calls and other names."""
 
     def real(self, path: str) -> str:
-        """Return the path that a module has first; most have one."""
+        """Return the first path of a module."""
         return self.context.same.get(path, path)
 
 
@@ -52,7 +52,7 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
     """Return the root of the module tree.
 
     Args:
-        tree: the program, its compiled bodies and a class for each.
+        tree: the program, its compiled bodies and their classes.
         cells: the value to register for each cell of the state.
         root: the class of the root module.
     """
@@ -76,13 +76,13 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
     for module in tree.modules.values():
         names = children_dict(module) if type(module) is LoweredContainer else ()
         if "0" in names and all(name == str(number) for number, name in enumerate(names)):
-            # A container that was never called and counts its children: let it be indexed like the original.
+            # An uncalled container with numbered children: make it indexable like the original.
             object.__setattr__(module, "__class__", LoweredList)
     return tree.modules[""]
 
 
 def _merged(tree: Tree, calls: dict[str, dict[Label, str]]) -> dict[str, dict[Label, str]]:
-    # The calls of each module, whichever of its paths they were made under.
+    # The calls of each module under all its paths.
     if not tree.context.same:
         return calls
     found: dict[str, dict[Label, str]] = {}
@@ -100,7 +100,7 @@ def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types:
         above, _, name = place.rpartition(".")
         real = tree.real(place)
         if real != place:
-            # It was listed before this, so it is there.
+            # Listed earlier, so it exists.
             tree.modules[place] = children_dict(tree.modules[above])[name] = tree.modules[real]
             continue
         labels = calls.get(place)
@@ -117,16 +117,16 @@ def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types:
 
 
 def _handle(tree: Tree, module: torch.nn.Module, path: str, labels: dict[Label, str], mine: Label) -> None:
-    # A module with a preserved signature knows all calls that it answers, and how.
+    # A module with a preserved signature has a handler for each of its calls.
     convention = tree.bodies[labels[mine]].convention
     if convention is None:
         return
-    answers = CallHandlers()
+    handlers = CallHandlers()
     for label in sorted(labels) if convention.signature.shared else [mine]:
         body = tree.bodies[labels[label]]
         if body.convention is not None:
-            answers[label] = CallHandler(Place(body, path, label, None, tree.context), body.convention)
-    module.__dict__["purefx_handlers"] = answers
+            handlers[label] = CallHandler(Place(body, path, label, None, tree.context), body.convention)
+    module.__dict__["purefx_handlers"] = handlers
 
 
 def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: dict[str, str | None]) -> None:
@@ -153,7 +153,7 @@ def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: dict[str,
 
 
 def _add_names(tree: Tree, path: str, labels: dict[Label, str]) -> None:
-    # Later calls under another path find their bodies beside that path too.
+    # Later calls under another path look up their bodies beside that path.
     real = tree.real(path)
     above, _, name = path.rpartition(".")
     if real == path:
@@ -172,26 +172,26 @@ def _class_of(tree: Tree, body: Body, how: type[LaterCall]) -> type[torch.nn.Mod
 
 
 def _share_state(tree: Tree) -> None:
-    # A module under another name has the state and the hooks of the first.
+    # A module under another name shares the state and hooks of the first.
     for path, first in tree.context.hooked.items():
         module, main = tree.modules[path], tree.modules[first]
         if isinstance(module, OtherName):
             module.__dict__[FIRST] = main
-            # Its children are other names too, and run other bodies; where there are none, those to come are the same.
+            # Its children have other names and bodies too; without children, future ones are shared.
             inner = () if children_dict(module) else ("_modules",)
             for shared in ("_parameters", "_buffers", "_non_persistent_buffers_set", *inner):
                 module.__dict__[shared] = main.__dict__[shared]
 
 
 def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:
-    # Bodies that call modules that are not below them find those through the root.  It is not a child, so no module is listed
-    # twice, and a module that the user puts elsewhere in the tree is the one that they call.
+    # Bodies reach modules that are not below them through the root.  It is not a child, so no module is listed twice,
+    # and the bodies call modules that the user has replaced in the tree.
     leaving: set[str] = set()
     for name in tree.program.bottom_up:
         body = tree.bodies[name]
-        given = [inner for node in body.graph.callers for inner in bodies_in(node.args, node.kwargs)]
+        nested = [inner for node in body.graph.callers for inner in bodies_in(node.args, node.kwargs)]
         runs = body.runs is not body.graph and _leaves(body.runs)
-        if runs or _leaves(body.graph) or not leaving.isdisjoint(given):
+        if runs or _leaves(body.graph) or not leaving.isdisjoint(nested):
             leaving.add(name)
     for path in calls if leaving else ():
         if not leaving.isdisjoint(calls[path].values()):

@@ -1,6 +1,6 @@
-"""``lower_stages`` and ``pipeline_stage``: the parts of a split program become modules that run as stages of a pipeline.
+"""``lower_stages`` and ``pipeline_stage``: convert the parts of a split program to modules that run as pipeline stages.
 
-Copies of one parameter get the gradient that the one would have.
+``sum_tied_gradients`` gives copies of one parameter the gradient of the original.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ __all__ = ["Stages", "Tie", "device_of_stage", "lower_stages", "pipeline_stage",
 
 @frozen
 class Tie:
-    """A parameter of the original that several stages have a copy of.
+    """A parameter of the original with copies in several stages.
 
     >>> Tie(((0, "embed.weight"), (2, "head.weight"))).places[1]
     (2, 'head.weight')
     """
 
     places: tuple[tuple[int, str], ...]
-    """For each stage that has it its number and the name there, the first if it has several."""
+    """For each stage with a copy, the number of the stage and the first name of the parameter there."""
 
 
 @frozen(eq=False)
 class Stages(Sequence[torch.nn.Module]):
-    """The stages of a program, in order: a sequence of modules; only the requested ones are made.
+    """The stages of a program in order, a sequence of modules; only the requested ones are made.
 
     >>> import purefx as px
     >>> program = px.sink_state(px.import_ep(torch.export.export(torch.nn.Linear(2, 1), (torch.ones(3, 2),))))
@@ -54,10 +54,10 @@ class Stages(Sequence[torch.nn.Module]):
     (1, ('a',), torch.Size([3, 1]))
 
     Args:
-        names: of the parts.
-        programs: what each stage does.
-        modules: the stages that were made; None for the others.
-        ties: the parameters that were copied into several stages.
+        names: the names of the parts.
+        programs: the programs of the stages.
+        modules: the requested stages; None for the others.
+        ties: the parameters with copies in several stages.
     """
 
     names: tuple[str, ...]
@@ -65,11 +65,11 @@ class Stages(Sequence[torch.nn.Module]):
     modules: tuple[torch.nn.Module | None, ...] = field(repr=False)
     ties: tuple[Tie, ...] = ()
     whole: CallPlan = field(repr=False, kw_only=True)
-    """How the original is called."""
+    """The call plan of the original."""
     taken: tuple[int, ...] = field(repr=False, kw_only=True)
-    """The leaves of a call that the first stage takes, by number."""
+    """The numbers of the leaves of a call that the first stage accepts."""
     results: tuple[Arg, ...] = field(repr=False, kw_only=True)
-    """What the original returns: references to what the last stage gives, in order, and literals."""
+    """The results of the original: references to results of the last stage, in order, and literals."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -83,7 +83,7 @@ class Stages(Sequence[torch.nn.Module]):
             return tuple([self[at] for at in range(*index.indices(len(self)))])
         module = self.modules[index]
         if module is None:
-            raise StageError(f"stage {index} ({self.names[index]}) was not made: give lower_stages another only={{...}}")
+            raise StageError(f"stage {index} ({self.names[index]}) was not made: include it in only= of lower_stages")
         return module
 
     def __iter__(self) -> Iterator[torch.nn.Module]:
@@ -92,7 +92,7 @@ class Stages(Sequence[torch.nn.Module]):
     def arguments(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         """Return the inputs of the first stage: the tensors among arguments of the original ``forward``.
 
-        Sizes are not looked at, because a schedule is given whole batches and each stage one microbatch.
+        Sizes are not checked, because schedules accept whole batches and stages one microbatch.
 
         Raises:
             InputError: too many, too few, unknown or differently nested arguments.
@@ -109,13 +109,13 @@ class Stages(Sequence[torch.nn.Module]):
         return tuple([leaves[index] for index in self.taken])
 
     def result(self, output: Any) -> Any:
-        """Return what the original returns, from what the last stage gave: nested as it was, with its constants.
+        """Convert the result of the last stage to the result of the original: nested, with its constants.
 
         Args:
             output: a tensor, or several, as ``schedule.step`` returns them on the last rank.
 
         Raises:
-            InputError: there are more or fewer tensors than the last stage gives.
+            InputError: the number of tensors is wrong.
         """
         tensors = [output] if isinstance(output, torch.Tensor) else list(output)
         wanted = sum(type(arg) is Ref for arg in self.results)
@@ -136,29 +136,29 @@ def lower_stages(
 ) -> Stages:
     """Lower each part of a split program to a module that ``torch.distributed.pipelining`` can run.
 
-    A stage takes tensors by position, exactly those that the stage before it gives, in that order, and has exactly the
-    parameters and buffers of its part, under the names that the original gave them. The first takes the tensors among the
-    arguments of the original; the last gives a tensor or a tuple of them.
+    A stage accepts the tensors that the previous stage returns, by position and in that order, and has exactly the
+    parameters and buffers of its part, under their original names. The first stage accepts the tensors among the
+    arguments of the original; the last returns a tensor or a tuple of tensors.
 
     Args:
         program: a split program in which no value skips a part and no number crosses: see ``relay_skips`` and
             ``move_non_tensor_nodes``. Its sizes are those of one microbatch, unless they are dynamic.
-        to: what the modules are, see ``lower``.
-        device: where the stages that are made go; None changes nothing.
-        state: ``"copy"`` gives the modules tensors of their own, ``"share"`` those of the program.
-        shared: what shall be with parameters that several parts use (tied embeddings): ``"error"``, or ``"copy"`` for one in
-            each, whose gradients must be added up after every step, see ``sum_tied_gradients``. What is neither trained nor
+        to: the kind of modules, see ``lower``.
+        device: the device of the stages; None changes nothing.
+        state: ``"copy"`` copies the tensors of the program, ``"share"`` shares them with the modules.
+        shared: how to treat parameters that several parts use (tied embeddings): ``"error"``, or ``"copy"`` for a copy in
+            each, whose gradients must be added up after every step, see ``sum_tied_gradients``. State that is neither trained nor
             written is always copied.
-        only: the numbers of the stages to make, usually one on each rank; None makes all.
+        only: the numbers of the stages to make, usually one per rank; None makes all.
 
     Returns:
         The stages, a sequence of modules.
 
     Raises:
-        StageError: torch cannot run the parts as stages; all reasons are listed, and nothing was made.
-        UnsupportedProgram: the program is not split, or an operator has no callable behind it.
+        StageError: torch cannot run the parts as stages; all reasons are listed.
+        UnsupportedProgram: the program is not split, or an operator has no callable.
         InvalidProgram: the program breaks invariants.
-        ArgumentError: an option has another value than those above.
+        ArgumentError: an option has an invalid value.
 
     >>> import purefx as px
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
@@ -202,7 +202,7 @@ def _ties(plan: StagePlan, programs: Sequence[Program]) -> tuple[Tie, ...]:
 
 
 def _untied(programs: tuple[Program, ...], ties: Sequence[Tie], wanted: Collection[int]) -> tuple[Program, ...]:
-    # Even where state is shared: one tensor in two stages of a process would have its gradient scaled twice.
+    # Even with shared state: the gradient of one tensor in two stages of a process would be scaled twice.
     found = list(programs)
     for tie in ties:
         for number, name in [place for place in tie.places[1:] if place[0] in wanted]:
@@ -220,12 +220,12 @@ STAGES = Kind(Stages, "the stages that px.lower_stages makes", {Program: "px.low
 def sum_tied_gradients(stages: Stages, *, ranks: Mapping[int, int] | None = None, group: dist.ProcessGroup | None = None) -> None:
     """Add up the gradients of the copies that ``lower_stages(..., shared="copy")`` made, on all ranks.
 
-    Every rank that has a copy calls it after ``schedule.step`` and before the optimizer's. A norm of all gradients must count
+    Call it on every rank with a copy, between ``schedule.step`` and ``optimizer.step``. A norm of all gradients must count
     a copy once.
 
     Args:
-        stages: with the stages of this rank made, and those of other ranks not, or made and not used.
-        ranks: for each stage its rank in the group; by default stage ``i`` of ``n`` ranks is on rank ``i % n``, as for the
+        stages: the stages, with those of this rank made.
+        ranks: the rank of each stage in the group; by default stage ``i`` is on rank ``i % n`` of ``n``, as for the
             schedules GPipe, 1F1B and interleaved 1F1B.
         group: the process group of the pipeline, by default the whole world.
 
@@ -284,24 +284,24 @@ def pipeline_stage(
     """Return a stage for a schedule of ``torch.distributed.pipelining`` on this rank.
 
     The metadata of boundary tensors (dtype, shape, whether they need a gradient) is derived from the program, so all ranks must
-    have lowered the same one. Parameters may be frozen afterwards, but not the other way round: what was exported frozen and is
-    trained now would get no gradient.
+    have lowered the same one. You may freeze parameters afterwards, but not unfreeze them: a parameter that was exported frozen
+    would get no gradient.
 
     Args:
-        stages: what ``lower_stages`` returned, with this one made.
+        stages: the result of ``lower_stages``, with this stage made.
         index: the number of the stage.
-        device: where the stage runs and its parameters are; by default the device of its first parameter or buffer, or
+        device: the device of the stage and its parameters; by default the device of its first parameter or buffer, or
             the CPU.
         group: the process group of the pipeline, by default the whole world.
-        example: what the first stage takes for one microbatch, the same on all ranks; needed where sizes are dynamic. One
-            that requires a gradient says that the gradients of that input are wanted.
+        example: the inputs of the first stage for one microbatch, the same on all ranks; required if sizes are dynamic. A
+            tensor that requires a gradient requests the gradient of that input.
 
     Returns:
-        The stage. ``schedule.step`` takes what ``stages.arguments`` gives on the first rank.
+        The stage. On the first rank, pass ``stages.arguments(...)`` to ``schedule.step``.
 
     Raises:
-        StageError: the stage was not made, sizes are dynamic and there is no example, or a parameter was unfrozen.
-        RuntimeError: there is no process group.
+        StageError: the stage was not made, sizes are dynamic without an example, or a parameter was unfrozen.
+        RuntimeError: the process group is not initialized.
 
     >>> import torch.distributed as dist
     >>> from torch.distributed.pipelining import ScheduleGPipe
@@ -342,6 +342,6 @@ def _check_frozen(stages: Stages, number: int, module: torch.nn.Module) -> None:
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and name in state and not state[name].value.requires_grad:
             raise StageError(
-                f"the parameter {name} of stage {number} was frozen when the program was exported and is trained now; other "
-                "ranks cannot know that, and would send no gradient for it: unfreeze it in the model, and export that"
+                f"the parameter {name} of stage {number} was frozen when the program was exported, but now requires a gradient, "
+                "which other ranks cannot know: unfreeze it in the model before the export"
             )

@@ -1,8 +1,8 @@
 """``StagePlan``: boundary values between the parts of a split program, their shapes, and the state of each part.
 
-Programs that ``torch.distributed.pipelining`` cannot run are refused before anything is made.  ``stage_program`` makes a program
-of one part: inside a part all names are the original ones, so its body is a root without changes; new are the order of its inputs
-and results, which is that of the boundary, and that results can be sent.
+Programs that ``torch.distributed.pipelining`` cannot run are refused first.  ``stage_program`` makes a program of one part:
+parts use the original names, so the body of a part becomes a root; inputs and results are reordered like the boundary, and
+results are made sendable.
 """
 
 from __future__ import annotations
@@ -63,26 +63,26 @@ class StagePlan:
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """The inputs of the first part: the user inputs that are not baked into the program, used or not."""
+        """The inputs of the first part: all user inputs that are not baked into the program."""
         specs = self.program.inputs
         return tuple([formal.name for formal, spec in specs if type(spec) is UserInput and type(spec.type) is not LiteralType])
 
     @cached_property
     def outputs(self) -> tuple[Arg, ...]:
-        """What the caller gets, values and literals."""
+        """The results of the program, values and literals."""
         pairs = zip(self.program.main.output, self.program.signature.outputs, strict=True)
         return tuple([arg for arg, spec in pairs if type(spec) is UserOutput])
 
     @cached_property
     def boundaries(self) -> tuple[tuple[str, ...], ...]:
-        """For each boundary the values that cross it: before the first part, between the parts, and behind the last."""
+        """The values that cross each boundary: before the first part, between the parts, and after the last."""
         found = [self.inputs]
         for number, part in enumerate(self.chain.parts[:-1]):
             after = self.chain.parts[number + 1].node
             used = {self.chain.value(name) for name in after.refs()}
             found.append(tuple(dict.fromkeys([name for name in part.given if name is not None and name in used])))
-        given = [self.chain.value(arg.name) for arg in self.outputs if type(arg) is Ref]
-        return (*found, tuple(given))
+        results = [self.chain.value(arg.name) for arg in self.outputs if type(arg) is Ref]
+        return (*found, tuple(results))
 
     @cached_property
     def literals(self) -> Mapping[str, Arg]:
@@ -95,7 +95,7 @@ class StagePlan:
 
     @cached_property
     def metas(self) -> Mapping[str, Meta]:
-        """The meta of each value of the root; where it has no fake value, that of the value inside the part."""
+        """The meta of each value of the root; without a fake value, the meta of the value inside the part."""
         found = dict(self.program.main.metas)
         for part in self.chain.parts:
             inner = self.program.graphs[part.graph].metas
@@ -111,30 +111,30 @@ class StagePlan:
         for part in self.chain.parts:
             graph = self.program.graphs[part.graph]
             formals = zip(graph.inputs, part.node.args, strict=True)
-            given = {formal.name for formal, arg in formals if type(arg) is not Ref or self.chain.value(arg.name) in known}
-            inside = numbers_in(graph, given)
+            numbers = {formal.name for formal, arg in formals if type(arg) is not Ref or self.chain.value(arg.name) in known}
+            inside = numbers_in(graph, numbers)
             results = zip(part.outputs, part.given, strict=True)
             known.update(name for output, name in results if name and (type(output) is not Ref or output.name in inside))
         return frozenset(known)
 
     @cached_property
     def node_effects(self) -> tuple[NodeEffects, ...]:
-        """What each part does besides computing."""
+        """The effects of each part."""
         main = self.program.main
-        done = dict(zip([node.name for node in main.nodes], node_effects(self.program, main), strict=True))
-        return tuple([done[part.node.name] for part in self.chain.parts])
+        effects = dict(zip([node.name for node in main.nodes], node_effects(self.program, main), strict=True))
+        return tuple([effects[part.node.name] for part in self.chain.parts])
 
     @cached_property
     def slots(self) -> tuple[tuple[str, ...], ...]:
-        """For each part its state: what is below it, and what it reads or writes elsewhere, in the program's order."""
+        """The state of each part, below it or used by it, in the program's order."""
         found: list[tuple[str, ...]] = []
-        for part, done in zip(self.chain.parts, self.node_effects, strict=True):
-            touched = {*done.reads_slots, *done.writes_slots, *done.aliases_slots}
+        for part, effects in zip(self.chain.parts, self.node_effects, strict=True):
+            touched = {*effects.reads_slots, *effects.writes_slots, *effects.aliases_slots}
             found.append(tuple([name for name in self.program.state if name in touched or is_below(name, part.path)]))
         return tuple(found)
 
     def original(self, path: str) -> str:
-        """Return a path of the split program, counted from the root, as the original program had it."""
+        """Return the path in the original program of a path in the split program."""
         return original(path, self.paths)
 
     @cached_property
@@ -149,12 +149,12 @@ def boundaries(
     """Return the boundary tensors on the meta device: into the first stage, between the stages, out of the last.
 
     Args:
-        programs: of the stages.
-        names: of the stages.
+        programs: the programs of the stages.
+        names: the names of the stages.
         example: one microbatch; None if all sizes are known.
 
     Raises:
-        StageError: sizes are dynamic and there is no example, or they depend on the data.
+        StageError: sizes are dynamic without an example, or depend on data.
     """
     kinds = _kinds(programs[0], example)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.enable_grad():
@@ -175,21 +175,21 @@ def boundaries(
 
 
 def _kinds(program: Program, example: Sequence[torch.Tensor] | None) -> list[tuple[list[int], torch.dtype, str, bool]]:
-    # On the device of the program, wherever the stages are.
+    # On the device of the program, independent of the stages.
     specs = [spec for spec in program.signature.inputs if type(spec) is UserInput]
     if example is not None and len(example) != len(specs):
-        raise StageError(f"example= has {len(example)} tensors, and the first stage takes {len(specs)}")
+        raise StageError(f"example= has {len(example)} tensors, but the first stage takes {len(specs)}")
     found: list[tuple[list[int], torch.dtype, str, bool]] = []
     for index, spec in enumerate(specs):
-        assert type(spec.type) is TensorType, "stages were refused otherwise"
-        given = None if example is None else example[index]
-        sizes = [size for size in (spec.type.shape if given is None else given.shape) if isinstance(size, int)]
+        assert type(spec.type) is TensorType, "check_stages raises otherwise"
+        value = None if example is None else example[index]
+        sizes = [size for size in (spec.type.shape if value is None else value.shape) if isinstance(size, int)]
         if len(sizes) < len(spec.type.shape):
             raise StageError(
-                f"the sizes of {spec.argument} are dynamic, and the stages of a pipeline need fixed ones: give example=, the "
+                f"the sizes of {spec.argument} are dynamic, but the stages of a pipeline need fixed ones: pass example=, the "
                 "arguments of the first stage for one microbatch"
             )
-        found.append((sizes, spec.type.dtype, spec.type.device, given is not None and given.requires_grad))
+        found.append((sizes, spec.type.dtype, spec.type.device, value is not None and value.requires_grad))
     return found
 
 
@@ -216,10 +216,10 @@ def check_stages(plan: StagePlan, *, shared: str) -> None:
 
     Args:
         plan: the parts.
-        shared: what shall be with parameters of several parts, ``"error"`` or ``"copy"``.
+        shared: how to treat parameters of several parts, ``"error"`` or ``"copy"``.
 
     Raises:
-        StageError: with everything that is wrong.
+        StageError: the parts cannot be stages; lists all reasons.
     """
     found = [line for check in CHECKS for line in check(plan)]
     if shared == "error" and not found:
@@ -230,7 +230,7 @@ def check_stages(plan: StagePlan, *, shared: str) -> None:
 
 def _inputs(plan: StagePlan) -> Iterator[str]:
     if not plan.chain.parts:
-        yield "there are no parts: begin with split_by_tags, split_by_module or split_balanced"
+        yield "there are no parts: split the program with split_by_tags, split_by_module or split_balanced"
     for formal, spec in plan.program.inputs:
         match spec:
             case StateInput(slot=slot):
@@ -242,7 +242,7 @@ def _inputs(plan: StagePlan) -> Iterator[str]:
             case UserInput(type=kind):
                 number = f"a number ({kind.kind})" if type(kind) is NumberType else "not a tensor"
                 name = spec.argument or formal.name
-                yield f"the input {name} is {number}, and stages take tensors: export it as a constant or a tensor"
+                yield f"the input {name} is {number}, but stages take tensors: export it as a constant or a tensor"
 
 
 def _outputs(plan: StagePlan) -> Iterator[str]:
@@ -250,11 +250,11 @@ def _outputs(plan: StagePlan) -> Iterator[str]:
         match spec:
             case UserOutput():
                 if type(arg) is Ref and arg.name in plan.numbers:
-                    yield f"the program returns {arg.name}, a number, and the last stage can give tensors only"
+                    yield f"the program returns {arg.name}, a number, but the last stage can return only tensors"
             case StateMutation(slot=slot):
                 yield f"the new contents of {slot} are a result: run inplace_mutations before the program is split"
             case _:
-                yield f"{getattr(arg, 'name', arg)} is a result of the kind {type(spec).__name__}, and stages give user outputs"
+                yield f"{getattr(arg, 'name', arg)} is a result of kind {type(spec).__name__}; stages return only user outputs"
 
 
 def _skips(plan: StagePlan) -> Iterator[str]:
@@ -274,14 +274,14 @@ def _numbers(plan: StagePlan) -> Iterator[str]:
     for part, names in zip(plan.chain.parts, plan.boundaries[1:-1], strict=False):
         for name in names:
             if name in plan.numbers:
-                yield f"{part.path} gives {name}, which is a number, and only tensors can be sent: {MOVE}"
+                yield f"{part.path} returns {name}, a number, but only tensors can be sent: {MOVE}"
 
 
 def _writes(plan: StagePlan) -> Iterator[str]:
     for part, done in zip(plan.chain.parts, plan.node_effects, strict=True):
         for name in done.writes:
             yield (
-                f"{part.path} writes into {name}, which is its input, and no other part would see that; put the write into the "
+                f"{part.path} writes into its input {name}, which other parts would not see: put the write into the "
                 "part that makes the value, or export without it"
             )
         if done.scope != (0, 0):
@@ -289,15 +289,15 @@ def _writes(plan: StagePlan) -> Iterator[str]:
 
 
 def _written_state(plan: StagePlan) -> Iterator[str]:
-    # Memory that one part writes is of no other.
+    # No other part may use memory that one part writes.
     users = _users(plan, by_storage=True)
     for part, done in zip(plan.chain.parts, plan.node_effects, strict=True):
         for slot in dict.fromkeys(done.writes_slots):
             others = [name for name in users[plan.program.state[slot].storage] if name != part.path]
             if others:
                 yield (
-                    f"{part.path} writes {plan.original(slot)}, which {', '.join(others)} has too, and the two would drift "
-                    "apart: put all that uses it into one part"
+                    f"{part.path} writes {plan.original(slot)}, which {', '.join(others)} also uses, so the copies would "
+                    "diverge: put all its users into one part"
                 )
 
 
@@ -311,7 +311,7 @@ def _users(plan: StagePlan, *, by_storage: bool) -> Mapping[int, list[str]]:
 
 
 def shared_cells(plan: StagePlan) -> Mapping[int, list[str]]:
-    """Return the parameters that several parts have: for each cell the parts."""
+    """Return the parameters that several parts use: the parts by cell."""
     kinds = {slot.cell for _, slot in plan.program.state.pairs if slot.kind is SlotKind.PARAMETER}
     users = _users(plan, by_storage=False)
     return {cell: paths for cell, paths in users.items() if len(paths) > 1 and cell in kinds}
@@ -321,8 +321,8 @@ def _shared_parameters(plan: StagePlan) -> Iterator[str]:
     for cell, paths in shared_cells(plan).items():
         names = dict.fromkeys(plan.original(name) for name in plan.program.state.by_cell[cell])
         yield (
-            f"the parameter {' = '.join(names)} is used by {', '.join(paths)}: put all that uses it into one part, or give "
-            'shared="copy" and call sum_tied_gradients after every step, or the copies are trained apart'
+            f"the parameter {' = '.join(names)} is used by {', '.join(paths)}: put all its users into one part, or pass "
+            'shared="copy" and call sum_tied_gradients after every step, so that the copies stay equal'
         )
 
 
@@ -336,11 +336,11 @@ CLONE = op_of(torch.ops.aten.clone.default)
 
 
 def stage_program(plan: StagePlan, number: int) -> Program:
-    """Return the program of one stage: its own state, the values of a boundary in, those of the next boundary out.
+    """Return the program of one stage, from one boundary to the next, with its own state.
 
     Args:
-        plan: a split program that was found to be one of stages.
-        number: of the part.
+        plan: a split program that passed ``check_stages``.
+        number: the number of the part.
     """
     part = plan.chain.parts[number]
     graphs = _graphs(plan, part.graph)
@@ -384,12 +384,12 @@ def _root(plan: StagePlan, number: int, body: Graph) -> Graph:
 
 
 def _sendable(plan: StagePlan, number: int, name: str, inner: Arg, names: Names, metas: dict[str, Meta]) -> list[Node]:
-    # What is sent is contiguous (torch refuses to send anything else), and is not state that
-    # the next microbatch writes while this one is on its way, or that the caller gets once for each.
-    done = plan.node_effects[number]
+    # Sent values must be contiguous (a requirement of torch), and must not be state that the next
+    # microbatch writes during the transfer, or that the caller gets once per microbatch.
+    effects = plan.node_effects[number]
     at = plan.chain.makers[name][1]
-    slots = done.results[at].slots if done.results else done.aliases_slots
-    written = {plan.program.state[slot].storage for slot in done.writes_slots}
+    slots = effects.results[at].slots if effects.results else effects.aliases_slots
+    written = {plan.program.state[slot].storage for slot in effects.writes_slots}
     meta = metas.get(inner.name, EMPTY_META) if type(inner) is Ref else EMPTY_META
     if any(plan.program.state[slot].storage in written for slot in slots):
         return [Node(names.fresh("sent"), CLONE, (inner,), (("memory_format", torch.contiguous_format),), meta=meta)]
@@ -413,7 +413,7 @@ def _from_root(plan: StagePlan, path: str, *, plain: bool) -> str:
 
 
 def _state(plan: StagePlan, number: int) -> State:
-    # What it has itself comes before what another part has under the same original name.
+    # State below the part takes precedence over state of another part with the same original name.
     path, slots = plan.chain.parts[number].path, plan.program.state.slots
     names = {plan.original(name): slots[name] for name in plan.slots[number]}
     names |= {plan.original(name): slots[name] for name in plan.slots[number] if is_below(name, path)}
@@ -456,13 +456,13 @@ def _type(meta: Meta) -> ArgumentType:
     try:
         return TensorType(value.dtype, tuple([read_size(size) for size in value.shape]), str(device_of(value)))
     except UnsupportedProgram:
-        return ObjectType("Tensor")  # a size that we cannot write is one that we do not check
+        return ObjectType("Tensor")  # an inexpressible size is not checked
 
 
 def _constraints(plan: StagePlan, number: int, specs: list[UserInput]) -> Constraints:
     types = [spec.type for spec in specs]
     symbols = {name for kind in types if type(kind) is TensorType for size in kind.shape for name in symbols_in(size)}
-    given = plan.program.constraints
-    ranges = tuple([bounds for bounds in given.ranges if symbols.issuperset(symbols_in(bounds.expr))])
-    # Guards refer to user inputs by number: they hold for the first stage if it takes all of them.
-    return Constraints(ranges, () if number or plan.literals else given.guards)
+    constraints = plan.program.constraints
+    ranges = tuple([bounds for bounds in constraints.ranges if symbols.issuperset(symbols_in(bounds.expr))])
+    # Guards refer to user inputs by number, so they apply to the first stage if it accepts all of them.
+    return Constraints(ranges, () if number or plan.literals else constraints.guards)

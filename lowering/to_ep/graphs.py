@@ -1,6 +1,6 @@
-"""fx graphs of a flat program, the root and the bodies of its operators, with meta and fake values.
+"""Build fx graphs of a flat program, of the root and the bodies of operators, with meta and fake values.
 
-They may contain only operators of torch and literals that print as themselves.  Stacks and source lines are kept.
+They may contain only operators of torch and literals that print as Python.  Stacks and source lines are kept.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ LITERALS = frozenset(
 OPERATORS: tuple[Any, ...] = (OpOverload, HigherOrderOperator)
 
 MODULES = ("_operator", "math", "builtins", "torch")
-"""Where the plain functions live that torch's exporter writes: arithmetic of sizes, modes, levels of vmap."""
+"""The modules of plain functions in exported graphs: arithmetic of sizes, modes, levels of vmap."""
 
 
 RESERVED = frozenset({"self", "torch", "device", "inf", "nan", "NoneType", "pytree", "fx_pytree"})
-"""What generated code means something by."""
+"""Names with a meaning in generated code."""
 
 
 def is_plain_name(name: str) -> bool:
@@ -55,25 +55,25 @@ def is_plain_name(name: str) -> bool:
 
 
 def check_target(node: Node) -> Any:
-    """Return the callable of a node that exported programs can have.
+    """Return the callable of a node, if exported programs can contain it.
 
     Raises:
-        UnsupportedProgram: it has none, or it is a function of the user's.
+        UnsupportedProgram: it has no callable, or a user function.
     """
     assert type(node.do) is Op
     target: Any = node.do.target
     known = isinstance(target, OPERATORS) or str(getattr(target, "__module__", "")).partition(".")[0] in MODULES
     if target is None or not known:
-        what = "has no callable behind it" if target is None else "is not an operator of torch"
+        reason = "has no callable" if target is None else "is not an operator of torch"
         advice = "register it with torch.library.custom_op and call that, or lower the program instead"
         if is_module_call(node):
-            advice = "export what the module does with px.capture(px.lower(program), args), or lower the program instead"
-        raise UnsupportedProgram(f"{place_of(node)}: {node.do.name} {what}, and exported programs hold nothing else; {advice}")
+            advice = "export it again with px.capture(px.lower(program), args), or lower the program instead"
+        raise UnsupportedProgram(f"{place_of(node)}: {node.do.name} {reason}, so an exported program cannot contain it; {advice}")
     if target is ENTER_AUTOCAST:
         raise UnsupportedProgram(
-            f"{place_of(node)}: a region under autocast begins, and exported programs write such a region as the body of an "
-            "operator; px.regions_to_bodies cannot make one of this region, because it is never closed, or overlaps vmap, the "
-            "boundary of a preserved call or another such region. Move the markers apart, or lower the program instead"
+            f"{place_of(node)}: a region under autocast begins, which exported programs represent as the body of an "
+            "operator; px.regions_to_bodies cannot convert this region, because it is never closed, or overlaps vmap, the "
+            "boundary of a preserved call or another such region. Separate the markers, or lower the program instead"
         )
     for key, _ in node.kwargs:
         if not is_identifier(key):
@@ -85,28 +85,28 @@ def check_literal(arg: Arg) -> Any:
     """Return a literal that fx can write.
 
     Raises:
-        UnsupportedProgram: it is an object whose text is its own business.
+        UnsupportedProgram: it is an object without a Python literal.
     """
     if type(arg) in LITERALS or isinstance(arg, (*OPERATORS, *SYMBOLIC)):
         return arg
-    said = f"{type(arg).__module__}.{type(arg).__qualname__}"
+    kind = f"{type(arg).__module__}.{type(arg).__qualname__}"
     raise UnsupportedProgram(
-        f"an argument of type {said} is not allowed in an exported program; make it an input, or state of the program"
+        f"an argument of type {kind} is not allowed in an exported program; make it an input, or state of the program"
     )
 
 
 @frozen
 class Made:
-    """An fx graph, and its nodes for the values of a graph."""
+    """An fx graph with the nodes of the values."""
 
     graph: torch.fx.Graph
     attributes: dict[str, Any] = Factory(dict)
-    """The bodies of operators, and pytree specs, by the name under which the graph reads them."""
+    """The bodies of operators and pytree specs, by attribute name."""
     nodes: dict[str, torch.fx.Node] = Factory(dict)
-    """By the name of the value."""
+    """The nodes by name of the value."""
 
     def leaf(self, arg: Arg) -> Any:
-        """Return the fx node of a value, or a literal as it is."""
+        """Return the fx node of a value; literals are unchanged."""
         return self.nodes[arg.name] if type(arg) is Ref else arg
 
 
@@ -114,8 +114,8 @@ class GraphMaker:
     """Makes the graphs of one program.
 
     Args:
-        program: flat, without module calls, its state as inputs.
-        values: gives fake values.
+        program: a flat program without module calls, with its state as inputs.
+        values: the fake values.
     """
 
     def __init__(self, program: Program, values: Values) -> None:
@@ -125,17 +125,17 @@ class GraphMaker:
         self._bodies: dict[tuple[str, Stack], torch.fx.GraphModule] = {}
 
     def root(self) -> Made:
-        """Return the root graph; its state inputs and tokens come first where the program has them first."""
+        """Return the root graph, with the inputs in the order of the program."""
         graph = self.program.main
-        given = [self.values.of_input(formal, spec) for formal, spec in self.program.inputs]
-        made = self._graph(graph, given, ())
+        values = [self.values.of_input(formal, spec) for formal, spec in self.program.inputs]
+        made = self._graph(graph, values, ())
         if not isinstance(graph.output, tuple):
-            raise UnsupportedProgram(f"the root returns {graph.output}, and an exported program returns a tuple")
+            raise UnsupportedProgram(f"the root returns {graph.output}, but an exported program returns a tuple")
         return made
 
-    def _graph(self, graph: Graph, given: Sequence[Any], base: Stack) -> Made:
+    def _graph(self, graph: Graph, values: Sequence[Any], base: Stack) -> Made:
         work = _Work(self, base)
-        for formal, value in zip(graph.inputs, given, strict=True):
+        for formal, value in zip(graph.inputs, values, strict=True):
             work.placeholder(formal, value)
         for node in graph.nodes:
             if not is_boundary(node):
@@ -144,28 +144,28 @@ class GraphMaker:
         return work.made
 
     def body(self, name: str, owner: Node, operands: Sequence[Any], base: Stack) -> torch.fx.GraphModule:
-        """Return the module of an operator's body, made once for each stack of calls around it.
+        """Return the module of an operator's body, one for each enclosing stack of calls.
 
         Args:
             name: the id of its graph.
             owner: the operator.
-            operands: the fake values of what the operator takes, the last for the last input of the body.
+            operands: the fake values of the operands, the last for the last input of the body.
             base: the module calls around the operator.
         """
         module = self._bodies.get((name, base))
         if module is None:
             graph = self.program.graphs[name]
-            given = [self.values.of_operand(formal, owner, value) for formal, value in _from_the_end(graph.inputs, operands)]
-            made = self._graph(graph, given, base)
+            values = [self.values.of_operand(formal, owner, value) for formal, value in _from_the_end(graph.inputs, operands)]
+            made = self._graph(graph, values, base)
             module = self._bodies[name, base] = torch.fx.GraphModule(made.attributes, made.graph)
         return module
 
 
 def place_of_body(owner: Node, stack: Stack) -> Stack:
-    """Return the key of a reader of a body in a graph: the calls around it, unless the body is to be shared.
+    """Return the key of a reader of a body in a graph: the enclosing calls, or () for shared bodies.
 
     Args:
-        owner: the operator that is given the body.
+        owner: the operator with the body.
         stack: the module calls around it.
     """
     return () if type(owner.do) is Op and owner.do.name == "higher_order.invoke_subgraph" else stack
@@ -178,7 +178,7 @@ def _from_the_end(formals: Sequence[Input], operands: Sequence[Any]) -> list[tup
 
 
 class _Work:
-    """One graph in the making."""
+    """A graph under construction."""
 
     def __init__(self, maker: GraphMaker, base: Stack) -> None:
         self.maker = maker
@@ -188,17 +188,17 @@ class _Work:
         """The fake value of each value."""
         self._attributes = Names([])
         self._readers: dict[tuple[str, Stack], torch.fx.Node] = {}
-        """What reads a body, for each place that it has a module for."""
+        """The reader of each body at each place."""
         self._place: Stack = ()
-        """That of the node at hand."""
+        """The place of the current node."""
 
     def placeholder(self, formal: Input, value: Any) -> None:
-        """Add an input; it is called as in the program wherever Python allows that name, because callers see it."""
+        """Add an input; keep its name if Python allows it, because callers use it."""
         name = formal.name
         plain = is_plain_name(name)
         made = self.made.graph.placeholder(name if plain else f"input_{len(self.made.nodes)}")
         if plain and made.name != name:
-            made.name = name  # fx puts a number behind names of builtins, such as `input`
+            made.name = name  # fx appends a number to names of builtins, such as `input`
         self._keep(name, made, value, self.maker.metas.of_input(formal, value))
 
     def node(self, node: Node) -> None:
@@ -206,8 +206,8 @@ class _Work:
         do = node.do
         if type(do) is Get:
             raise UnsupportedProgram(
-                f"node {node.name} reads the state {do.slot!r} inside the body of an operator, which exported programs do not; "
-                "give the value to the operator as an operand"
+                f"node {node.name} reads the state {do.slot!r} inside the body of an operator, which exported programs cannot; "
+                "pass the value to the operator as an operand"
             )
         assert type(do) is Op, "the program calls no module"
         target = check_target(node)
@@ -250,7 +250,7 @@ class _Work:
         self._readers[body, self._place] = self.made.graph.create_node("get_attr", name, name=name)
 
     def arg(self, arg: Arg) -> Any:
-        """Return an argument as fx has it."""
+        """Return the argument in fx."""
         return thawed(arg, self._leaf)
 
     def _leaf(self, arg: Arg) -> Any:
@@ -277,7 +277,7 @@ class _Work:
 
 
 def _operands(args: Iterable[Arg]) -> list[Arg]:
-    # What an operator hands to its bodies: its arguments, tuples and lists of them opened, without the bodies.
+    # The operands that an operator passes to its bodies: its arguments, with tuples and lists flattened.
     found: list[Arg] = []
     for arg in args:
         if type(arg) in (tuple, Items):
@@ -288,49 +288,49 @@ def _operands(args: Iterable[Arg]) -> list[Arg]:
 
 
 class Values(FakeValues):
-    """The fake values of one program that is to be exported."""
+    """The fake values of a program under export."""
 
     def of_operand(self, formal: Any, owner: Node, operand: Any) -> Any:
-        """Return the fake value of an input of an operator's body: its own, or that of the operand passed for it."""
+        """Return the fake value of an input of an operator's body: its own, or that of the operand."""
         if "val" in formal.meta and self.is_ours(formal.meta["val"]):
             return formal.meta["val"]
         assert type(owner.do) is Op
         if operand is None or owner.do.name.rpartition(".")[2] in SLICING:
             raise UnsupportedProgram(
                 f"{place_of(owner)}: the input {formal.name!r} of its body has no fake value, and the operands do not "
-                f"determine it; put one into its meta['val']"
+                f"determine it; set its meta['val']"
             )
         return operand
 
     def inferred(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return what an operator returns for fake arguments.
+        """Return the result of an operator on fake arguments.
 
         Args:
-            node: whose value it is.
+            node: the node.
             target: its callable.
             args: fake values and literals; for a body, its module.
-            kwargs: the same by name.
+            kwargs: the keyword arguments.
 
         Raises:
-            UnsupportedProgram: the operator refuses them, or cannot be run on fake values.
+            UnsupportedProgram: the operator raises, or cannot run on fake values.
         """
         try:
             with running(self.mode):
                 args, kwargs = pytree.tree_map_only(torch.Tensor, per_example, (tuple(args), dict(kwargs)))
                 return self.run(node, target, args, kwargs)
         except Exception as error:
-            said = (str(error) or type(error).__name__).splitlines()[0]
+            message = (str(error) or type(error).__name__).splitlines()[0]
             raise UnsupportedProgram(
-                f"{place_of(node)}: it has no fake value, and its operator does not take those of its arguments ({said}); "
-                "fix the node, or put its value into meta['val']"
+                f"{place_of(node)}: it has no fake value, and its operator fails on those of its arguments ({message}); "
+                "fix the node, or set its meta['val']"
             ) from error
 
 
 SLICING = frozenset({"map_impl", "map", "scan", "associative_scan", "flex_attention", "flex_attention_backward"})
-"""Operators whose bodies take other shapes than the operator."""
+"""Operators whose bodies take different shapes than the operator."""
 
 LISTS = frozenset({"from_node", "source_fn_stack"})
-"""Entries that torch keeps in lists, which meta has as tuples."""
+"""Entries that are lists in torch and tuples in meta."""
 
 PLAIN = (str, int, bool, float, type(None))
 
@@ -369,13 +369,13 @@ class Metas:
         return meta
 
     def absolute(self, base: Stack, stack: Stack) -> Stack:
-        """Return the module calls around a node of a body, from the root on."""
+        """Return the module calls around a node of a body, starting at the root."""
         if not base:
             return stack
         return (*base, *[evolve(frame, path=join(base[-1].path, frame.path)) for frame in stack])
 
     def spelled(self, stack: Stack) -> dict[str, tuple[str, str]]:
-        """Return the exporter's spelling of a stack: a new dict of key to (path, class)."""
+        """Return the ``nn_module_stack`` of a stack, a new dict from keys to (path, class)."""
         found = self._stacks.get(stack)
         if found is None:
             found = self._stacks[stack] = spelled_stack([(frame.path, frame.call) for frame in stack], self.types, self.first)
@@ -386,7 +386,7 @@ def _thawed(meta: Meta) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in meta.items():
         if key == ORIGIN:
-            continue  # torch has no word for it
+            continue  # not part of exported programs
         if type(value) not in PLAIN:
             value = list(value) if key in LISTS and isinstance(value, tuple) else thaw(value)
         made[key] = value
@@ -394,7 +394,7 @@ def _thawed(meta: Meta) -> dict[str, Any]:
 
 
 def _forward_calls(program: Program) -> dict[str, int]:
-    # How often the forward calls each module; nothing for a program without backward.
+    # The number of calls of each module in the forward; empty for a program without backward.
     if not any(type(spec) is LossOutput for spec in program.signature.outputs):
         return {}
     counts: dict[str, int] = {}

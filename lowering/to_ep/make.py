@@ -1,7 +1,7 @@
-"""``make_ep``: a flat program becomes an exported program.
+"""``make_ep``: convert a flat program to an exported program.
 
-Outputs are made distinct and ordered as required, inputs get their ranges and guards; example inputs are the caller's, or made
-from the exported sizes.
+Outputs are made distinct and ordered as required, inputs get their ranges and guards; example inputs are the caller's, or
+zeros of the exported sizes.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ __all__ = ["DIALECTS", "apart", "make_ep"]
 
 
 def apart(program: Program) -> Program:
-    """Return a program whose outputs torch can distinguish; the same object if it can already.
+    """Make the outputs of a program distinct and ordered, as torch requires; return the same object if they are.
 
     >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), (), ())})
@@ -89,7 +89,7 @@ def apart(program: Program) -> Program:
 
 
 def _with_literals(program: Program) -> Program:
-    # An input that is None or a text in every call is not a value that a node can return.
+    # An input that is always None or a string cannot be the value of an output node.
     fixed = {
         formal.name: spec.type.value
         for formal, spec in program.inputs
@@ -105,11 +105,11 @@ def _rank(spec: object) -> int:
 
 
 def range_constraints(program: Program, root: Made) -> dict[Any, Any]:
-    """Return the bounds of all symbols: those that the program states, then those of symbols that it leaves free.
+    """Return the bounds of all symbols: the constrained ones, then the free ones.
 
     Args:
-        program: its constraints are what is stated.
-        root: the graph, whose fake values have the symbols.
+        program: the program with its constraints.
+        root: the graph, with the symbols in its fake values.
     """
     free = ranges_in([node.meta["val"] for node in root.nodes.values()])
     known = {str(symbol): symbol for symbol in free}
@@ -125,13 +125,13 @@ def range_constraints(program: Program, root: Made) -> dict[Any, Any]:
 def guard_texts(program: Program) -> list[str]:
     """Return the guards as Python text.
 
-    Inputs are numbered, as a strict export writes them: torch then finds the paths of the example itself.
+    Inputs are numbered, as in a strict export: torch then finds the paths of the example itself.
 
     Args:
-        program: its constraints hold the guards.
+        program: the program with the guards in its constraints.
 
     Raises:
-        UnsupportedProgram: a guard has an operator that Python does not.
+        UnsupportedProgram: a guard refers to something other than an input.
     """
     guards = program.constraints.guards
     pairs = [(guard, _written(guard)) for guard in guards]
@@ -139,7 +139,7 @@ def guard_texts(program: Program) -> list[str]:
 
 
 TEXTS = {"neg": "(-{0})", "not": "(not {0})", "if": "({1} if {0} else {2})", "ceildiv": "(-((-{0}) // {1}))"}
-"""Operators that Python writes in another way; ``max``, ``min`` and ``abs`` are called, and others stand between operands."""
+"""Operators that Python writes differently; ``max``, ``min`` and ``abs`` are called, and others are infix."""
 
 
 def _written(expr: Expr) -> str:
@@ -163,28 +163,28 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
 
 
-def checked_inputs(given: Any, in_spec: Any) -> Inputs:
-    """Return the caller's example inputs.
+def checked_inputs(inputs: Any, in_spec: Any) -> Inputs:
+    """Check the caller's example inputs, and return them.
 
     Args:
-        given: ``(args, kwargs)``.
-        in_spec: the pytree that they must have.
+        inputs: ``(args, kwargs)``.
+        in_spec: their expected pytree.
 
     Raises:
-        InputError: they are something else.
+        InputError: they are not such a pair, or have another pytree.
     """
-    if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], tuple) and isinstance(given[1], dict)):
-        raise InputError(f"example_inputs is a pair (args, kwargs) of a tuple and a dict, not {type(given).__name__}")
-    args, kwargs = given
+    if not (isinstance(inputs, tuple) and len(inputs) == 2 and isinstance(inputs[0], tuple) and isinstance(inputs[1], dict)):
+        raise InputError(f"example_inputs must be a pair (args, kwargs) of a tuple and a dict, not {type(inputs).__name__}")
+    args, kwargs = inputs
     kwargs = {key: kwargs[key] for key in ArgumentTree.of(in_spec).keyword if key in kwargs} | kwargs
     found = pytree.tree_structure((args, kwargs))
     if found != in_spec:
-        raise InputError(f"example_inputs are structured as {found}, and the program takes {in_spec}")
+        raise InputError(f"example_inputs are structured as {found}, but the program takes {in_spec}")
     return args, kwargs
 
 
 def made_up_inputs(program: Program, root: Made, in_spec: Any) -> Inputs | None:
-    """Return zeros of the sizes that were exported; None if a size, an object or a device is not at hand.
+    """Return zeros of the exported sizes; None if a size, an object or a device is not available.
 
     Args:
         program: the program.
@@ -195,7 +195,7 @@ def made_up_inputs(program: Program, root: Made, in_spec: Any) -> Inputs | None:
     try:
         leaves = [_example(value) for value in users]
         args, kwargs = pytree.tree_unflatten(leaves, in_spec)
-    except Exception:  # noqa: BLE001  # a device that this machine lacks, a class that does not take zeros
+    except Exception:  # noqa: BLE001  # a missing device, a class that rejects zeros
         return None
     return args, kwargs
 
@@ -210,12 +210,12 @@ def _example(value: Any) -> Any:
 def _number(value: Any) -> Any:
     found = size_number(value) if isinstance(value, SYMBOLIC) else value
     if not isinstance(found, bool | int | float | str) and value is not None:
-        raise ValueError("no example can be made up")
+        raise ValueError("no example available")
     return found
 
 
 DIALECTS: Mapping[str, Any] = {"TRAINING": TrainingIRVerifier, "ATEN": Verifier}
-"""What torch calls the rules that an exported program keeps: operators that write are allowed in the first alone."""
+"""The verifiers of exported programs by dialect; only the first allows operators that write."""
 
 
 def make_ep(
@@ -225,18 +225,18 @@ def make_ep(
     dialect: Literal["TRAINING", "ATEN"] | None = None,
     example_inputs: Inputs | None = None,
 ) -> ExportedProgram:
-    """Return a flat program as an exported program.
+    """Convert a flat program to an exported program.
 
     Args:
-        program: it calls no module and takes its state as inputs.
-        state: ``"copy"`` gives it tensors of its own, ``"share"`` those of the program.
-        dialect: which of torch's two rule books it is checked against and says of itself.
-        example_inputs: positional and keyword arguments to keep in it; made up where there are none.
+        program: a program without module calls, with its state as inputs.
+        state: ``"copy"`` copies the tensors of the program, ``"share"`` shares them.
+        dialect: the dialect to verify and declare.
+        example_inputs: positional and keyword arguments to store; zeros by default.
 
     Raises:
-        InvalidProgram: the program breaks invariants; nothing was made.
-        UnsupportedProgram: an exported program cannot say what this one does; the message names it.
-        InputError: the example inputs are structured differently from the program's arguments.
+        InvalidProgram: the program breaks invariants.
+        UnsupportedProgram: something cannot be represented in an exported program; the message names it.
+        InputError: the nesting of the example inputs is wrong.
 
     >>> import torch, purefx as px
     >>> program = px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)))
@@ -269,26 +269,26 @@ def _make(program: Program, copy: bool, dialect: str | None, example_inputs: Inp
             verifiers=[DIALECTS[dialect or _dialect(program)]],
         )
     except SpecViolationError as error:
-        raise UnsupportedProgram(f"torch does not take it as an exported program: {error}") from error
+        raise UnsupportedProgram(f"torch rejects the exported program: {error}") from error
     set_guards(made, guards)
     return made
 
 
 def _dialect(program: Program) -> str:
-    # Tokens are unthreaded by `ep.module()` in the one dialect alone; the other one refuses nothing that torch exports.
+    # `ep.module()` removes tokens in one dialect only; the other accepts everything that torch exports.
     specs = (*program.signature.inputs, *program.signature.outputs)
     return "ATEN" if any(type(spec) is Token for spec in specs) else "TRAINING"
 
 
 def state_of_ep(program: Program, *, copy: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the ``state_dict`` of an exported program, and its constants: buffers that are not saved among them.
+    """Return the ``state_dict`` of an exported program, and its constants, which include non-persistent buffers.
 
     Args:
-        program: whose state it is.
-        copy: make new tensors; otherwise the program's own are used.
+        program: the program.
+        copy: whether to copy the tensors of the program.
 
     Raises:
-        UnsupportedProgram: a name would break the code that torch writes for a module that has the state.
+        UnsupportedProgram: a name would break the code that torch generates.
 
     >>> state_of_ep(Program.of({}), copy=True)
     ({}, {})
@@ -298,11 +298,11 @@ def state_of_ep(program: Program, *, copy: bool) -> tuple[dict[str, Any], dict[s
     constants: dict[str, Any] = {}
     for name, slot in program.state.pairs:
         if not name.isprintable() or any(mark in name for mark in "'\"\\"):
-            raise UnsupportedProgram(f"the state {name!r} has a name that torch would write into code; rename it")
+            raise UnsupportedProgram(f"the state {name!r} has a name that would break the code that torch generates; rename it")
         value = cells[slot.cell]
         if slot.kind is not SlotKind.CONSTANT and slot.persistent:
             saved[name] = value
-        else:  # torch looks for constants that are parameters among the buffers, and does not find them
+        else:  # torch looks up constants that are parameters among the buffers, where they are missing
             constants[name] = value.detach() if isinstance(value, torch.nn.Parameter) else value
     return saved, constants
 
@@ -311,8 +311,8 @@ def graph_signature(program: Program, root: Made) -> ExportGraphSignature:
     """Return the signature of the root graph.
 
     Raises:
-        UnsupportedProgram: two inputs are one piece of state that is not a tensor, or an argument has a value that torch
-            cannot name, or is a tangent.
+        UnsupportedProgram: two inputs are the same non-tensor state, or an argument is a tangent, or of a type that torch
+            cannot name.
     """
     names = [root.nodes[formal.name].name for formal in program.main.inputs]
     users = [name for name, spec in zip(names, program.signature.inputs, strict=True) if type(spec) is UserInput]
@@ -333,8 +333,8 @@ def _input(program: Program, node: torch.fx.Node, spec: Any) -> InputSpec:
             return InputSpec(InputKind.TOKEN, TokenArgument(node.name), None)
         case UserInput(argument=path, tangent_of=int()):
             raise UnsupportedProgram(
-                f"the argument {path} is a tangent, which an exported program does not have; take the forward of the program "
-                "(training.partition_joint), or make the joint program of a module that returns its loss"
+                f"the argument {path} is a tangent, which exported programs do not support; export the forward program "
+                "(training.partition_joint), or capture a module that returns its loss"
             )
         case UserInput(type=LiteralType(value=value)):
             return InputSpec(InputKind.USER_INPUT, ConstantArgument(node.name, value), None)  # type: ignore[arg-type]
@@ -346,10 +346,10 @@ STATE_KINDS = {SlotKind.PARAMETER: InputKind.PARAMETER, SlotKind.BUFFER: InputKi
 
 
 def _object(node: torch.fx.Node, value: Any) -> CustomObjArgument:
-    # What stands for an object among the fake values has the node's name in it, so it is made for each node.
-    said = node.meta.get("val")
-    fake = said.fake_val if isinstance(said, CustomObjArgument) else None
-    made = CustomObjArgument(node.name, said.class_fqn if isinstance(said, CustomObjArgument) else script_class(value), fake)
+    # The fake value of an object contains the name of the node, so make one for each node.
+    known = node.meta.get("val")
+    fake = known.fake_val if isinstance(known, CustomObjArgument) else None
+    made = CustomObjArgument(node.name, known.class_fqn if isinstance(known, CustomObjArgument) else script_class(value), fake)
     node.meta["val"] = made
     return made
 
@@ -381,11 +381,11 @@ KINDS: tuple[tuple[Any, Callable[[str], Any]], ...] = (
     ((torch.SymInt, int), SymIntArgument),
     ((torch.SymFloat, float), SymFloatArgument),
 )
-"""How torch names what a node returns, by its fake value; bool is an int, so it comes first."""
+"""The argument classes of torch by type of the fake value; bool is an int, so it comes first."""
 
 
 def _argument(leaf: Any) -> ArgumentSpec:
-    # By the kind of the fake value, with the name of the node; a literal as it is.
+    # By type of the fake value, with the name of the node; literals are unchanged.
     is_node = isinstance(leaf, torch.fx.Node)
     name, value = (leaf.name, leaf.meta.get("val")) if is_node else ("", leaf)
     kind = next((kind for kinds, kind in KINDS if isinstance(value, kinds)), None)
@@ -397,21 +397,21 @@ def _argument(leaf: Any) -> ArgumentSpec:
         return CustomObjArgument(name, value.class_fqn, value.fake_val)
     where = f"the value {name!r}" if name else "an output"
     raise UnsupportedProgram(
-        f"{where} is a {type(value).__name__}, and an exported program takes and returns tensors, numbers, strings and None; "
-        "take the parts out of it with operator.getitem"
+        f"{where} is a {type(value).__name__}, but exported programs take and return only tensors, numbers, strings and None; "
+        "extract its parts with operator.getitem"
     )
 
 
 def module_calls(program: Program, root: Made) -> list[ModuleCallEntry]:
-    """Return the entries of all modules in their order, then those of further calls with a signature of their own."""
+    """Return the entries of all modules in order, then of further calls with preserved signatures."""
     ends: dict[Frame, dict[str, tuple[Arg, ...]]] = {}
     for node in filter(is_boundary, program.main.nodes):
         ends.setdefault(node.stack[-1] if node.stack else Frame(""), {})[node.do.name] = node.args  # type: ignore[union-attr]
     entries: dict[str, ModuleCallSignature | None] = dict.fromkeys(["", *[module.path for module in program.modules]])
     for frame in sorted(program.call_signatures, key=str):
-        found, held = program.call_signatures[frame], ends.get(frame, {})
-        if TAKES.name in held and GIVES.name in held:
-            inputs, outputs = ([_argument(root.leaf(arg)) for arg in held[op.name]] for op in (TAKES, GIVES))
+        found, markers = program.call_signatures[frame], ends.get(frame, {})
+        if TAKES.name in markers and GIVES.name in markers:
+            inputs, outputs = ([_argument(root.leaf(arg)) for arg in markers[op.name]] for op in (TAKES, GIVES))
             names = list(found.arg_names) or None
             entries[str(frame)] = ModuleCallSignature(inputs, outputs, found.in_spec, found.out_spec, names)
     entries[""] = _root_signature(program)
@@ -425,6 +425,6 @@ def _root_signature(program: Program) -> ModuleCallSignature:
         users = sum(type(spec) is UserInput for spec in signature.inputs)
         in_spec = pytree.tree_structure(((0,) * users, {}))
     if out_spec is None:
-        given = sum(type(spec) in GIVEN for spec in signature.outputs)
-        out_spec = pytree.tree_structure((0,) * given)
+        results = sum(type(spec) in GIVEN for spec in signature.outputs)
+        out_spec = pytree.tree_structure((0,) * results)
     return ModuleCallSignature([], [], in_spec, out_spec, names or None)

@@ -1,4 +1,4 @@
-"""Run a joint program as a module: autograd calls the backward of the program itself."""
+"""Run a joint program as a module whose backward pass is the backward of the program."""
 
 from __future__ import annotations
 

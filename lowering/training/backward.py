@@ -1,8 +1,8 @@
-"""``TrainingPrograms``: how the forward and the backward program of a training module are called.
+"""``TrainingPrograms``: call the forward and the backward program of a training module.
 
-The backward runs on what the forward saved, the parameters as they were then included, so it reads no module.  It runs in
-versions: one leaves out unneeded gradients, and gradients that no tangent reaches.  Nothing here holds a tensor of a module, so
-all copies of a module share it.
+The backward runs on values that the forward saved, including the parameters at that time, so it reads no module.  It runs
+in versions that omit unneeded gradients and gradients that do not depend on a tangent.  Objects here contain no tensors of
+a module, so copies of a module share them.
 """
 
 from __future__ import annotations
@@ -48,53 +48,53 @@ from ..modules.module import RESERVED
 __all__ = ["InPlaceCall", "TrainingPrograms", "explicit", "in_place_call", "reached", "reader", "with_results"]
 
 VERSIONS = 64
-"""How many versions of a backward are kept."""
+"""The number of cached versions of a backward."""
 
 
 class Request(NamedTuple):
-    """What one backward has to compute."""
+    """The gradients that one backward computes."""
 
     needed: tuple[bool, ...]
-    """For each operand of the step whether it needs a gradient."""
-    given: tuple[bool, ...]
-    """For each tangent whether something used that output."""
+    """Whether each operand of the step requires a gradient."""
+    used: tuple[bool, ...]
+    """Whether the output of each tangent was used."""
 
 
 Like = tuple[torch.Size, torch.dtype, torch.device]
 
 
 class TrainingPrograms:
-    """What a call of a training module does.
+    """The programs of a training module.
 
     Args:
         cut: the forward and the backward program.
-        device: replaces every device that they name.
+        device: replaces all devices in them.
     """
 
     def __init__(self, cut: Partition, device: torch.device | None = None) -> None:
         forward, backward = cut.forward, cut.backward
-        given, gradients = ([one for one in half.signature.outputs if type(one) in GIVEN] for half in (forward, backward))
-        self.outputs = len(given) - len(cut.saved)
-        """How many leaves the caller gets."""
+        results, gradients = ([one for one in half.signature.outputs if type(one) in GIVEN] for half in (forward, backward))
+        self.outputs = len(results) - len(cut.saved)
+        """The number of leaves that the caller gets."""
         tangents = [(formal, spec.tangent_of) for formal, spec in backward.inputs if type(spec) is UserInput]
         self.tangents = tuple([number for _, number in tangents if number is not None])
-        """For each tangent of the backward, the output whose gradient it is."""
+        """For each tangent of the backward, the number of its output."""
         formals = [formal for formal, number in tangents if number is not None]
         self.tangent_names, self.layouts = [formal.name for formal in formals], [_strides(formal) for formal in formals]
         of_slot = {spec.slot: number for number, spec in enumerate(gradients) if type(spec) is StateGradient}
         of_leaf = {spec.leaf: number for number, spec in enumerate(gradients) if type(spec) is InputGradient}
         leaves = sum(type(spec) is UserInput for spec in forward.signature.inputs)
         self.slots = tuple(of_slot)
-        """The state that has gradients."""
+        """The slots with gradients."""
         self.places = (*of_slot.values(), *[of_leaf.get(number) for number in range(leaves)])
-        """For each operand of the step, slots before leaves, which result of the backward is its gradient; None for none."""
+        """For each operand of the step (slots, then leaves), the index of its gradient in the results of the backward."""
         self.frozen = _frozen(forward, self.slots)
-        """The parameters that have none."""
+        """The parameters without gradients."""
         self.refused = _refused(forward, of_leaf)
-        """Why a leaf must not need a gradient, by its number."""
+        """The error messages for leaves that must not require a gradient, by number."""
         self.moved_to = device
         self.program, self.state = explicit(backward)
-        """The backward, and the slots whose contents it takes."""
+        """The backward, and the slots that it accepts as inputs."""
         self.full = in_place_call(self.program, device=device)
         self.versions: dict[Request, InPlaceCall] = {}
         self.read_slots, self.read_frozen, self.read_state = map(reader, (self.slots, self.frozen, self.state))
@@ -103,25 +103,25 @@ class TrainingPrograms:
         return self
 
     def check(self, module: torch.nn.Module, leaves: Sequence[Any]) -> None:
-        """Refuse a call of which gradients would be missing.
+        """Raise if gradients of a call would be missing.
 
         Args:
-            module: whose state is used.
-            leaves: of the call.
+            module: the module.
+            leaves: the leaves of the call.
 
         Raises:
-            InputValueError: an argument needs a gradient, and the program has none for it; or the program writes it.
-            UnsupportedProgram: so does a parameter.
+            InputValueError: an argument requires a gradient, but the program does not compute it, or writes the argument.
+            UnsupportedProgram: a parameter requires a gradient that the program does not compute.
         """
         for name, value in zip(self.frozen, self.read_frozen(module), strict=True):
             if isinstance(value, torch.Tensor) and value.requires_grad:
                 raise UnsupportedProgram(
-                    f"{name} needs a gradient, but needed none when the program was captured, so it is not computed: let it "
-                    "require one (requires_grad_()) and capture it again"
+                    f"{name} requires a gradient, but did not when the program was captured, so none is computed: call "
+                    "requires_grad_() and capture the program again"
                 )
         for number, leaf in enumerate(leaves):
-            if isinstance(leaf, torch.Tensor) and leaf.requires_grad and (what := self.refused.get(number)):
-                raise InputValueError(what)
+            if isinstance(leaf, torch.Tensor) and leaf.requires_grad and (message := self.refused.get(number)):
+                raise InputValueError(message)
 
     def gradients(
         self, values: list[Any], likes: Sequence[Like], gradients: Sequence[torch.Tensor | None], needed: tuple[bool, ...]
@@ -129,20 +129,20 @@ class TrainingPrograms:
         """Return the gradient of each operand of the step; None for unneeded ones.
 
         Args:
-            values: what the forward saved, then the state; empty afterwards.
-            likes: for each tangent what zeros for it are like.
-            gradients: of the outputs; None for those that nothing used.
-            needed: for each operand whether it needs one.
+            values: the saved values, then the state; empty afterwards.
+            likes: shape, dtype and device of each tangent.
+            gradients: the gradients of the outputs; None for unused ones.
+            needed: whether each operand requires a gradient.
         """
-        kept, given = len(values) - len(self.state), [gradients[number] for number in self.tangents]
-        tangents = [_or_zeros(gradient, like) for gradient, like in zip(given, likes, strict=True)]
+        kept, incoming = len(values) - len(self.state), [gradients[number] for number in self.tangents]
+        tangents = [_or_zeros(gradient, like) for gradient, like in zip(incoming, likes, strict=True)]
         compiling = torch.compiler.is_compiling()
         if not compiling:
             tangents = [_laid(tangent, strides) for tangent, strides in zip(tangents, self.layouts, strict=True)]
-        request = Request(needed, tuple([gradient is not None for gradient in given]))
+        request = Request(needed, tuple([gradient is not None for gradient in incoming]))
         box = [*values[:kept], *tangents, *values[kept:]]
         values.clear()
-        del given, tangents
+        del incoming, tangents
         if compiling:
             results = self.full.run(self.full.module, box)
         else:
@@ -158,12 +158,12 @@ class TrainingPrograms:
         return found
 
     def _wanted(self, request: Request) -> list[bool]:
-        # Results that are not gradients are always computed; gradients if they are needed and depend on a tangent that is there.
+        # Other results are always computed; gradients if they are needed and depend on a used tangent.
         needed = {place for place, needed in zip(self.places, request.needed, strict=True) if needed}
         graph, gradient = self.program.main, set(self.places)
-        alive: Collection[str] | None = None  # all, also where memory that is written may carry a tangent on
-        if not all(request.given) and not any(type(node.do) is Op and node.do.effects.writes for node in graph.nodes):
-            alive = reached(graph, {name for name, there in zip(self.tangent_names, request.given, strict=True) if there})
+        alive: Collection[str] | None = None  # all; also with writes, as memory may propagate a tangent
+        if not all(request.used) and not any(type(node.do) is Op and node.do.effects.writes for node in graph.nodes):
+            alive = reached(graph, {name for name, used in zip(self.tangent_names, request.used, strict=True) if used})
         specs = zip(graph.output, self.program.signature.outputs, strict=True)
         return [
             number not in gradient or (number in needed and (alive is None or type(arg) is not Ref or arg.name in alive))
@@ -172,7 +172,7 @@ class TrainingPrograms:
 
 
 def _strides(formal: Input) -> tuple[int, ...] | None:
-    # None where they depend on sizes.
+    # None if they depend on sizes.
     value = formal.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None
@@ -186,7 +186,7 @@ def _or_zeros(gradient: torch.Tensor | None, like: Like) -> torch.Tensor:
 
 
 def _laid(tangent: torch.Tensor, strides: tuple[int, ...] | None) -> torch.Tensor:
-    # As those that the program was captured with: formulas of autograd copy a tangent that is not contiguous before some kernels,
+    # Use the captured layout: autograd formulas copy non-contiguous tangents before some kernels,
     # and a trace has no such branch.
     if strides is None:
         return tangent.contiguous()
@@ -206,29 +206,29 @@ def _frozen(forward: Program, slots: Collection[str]) -> tuple[str, ...]:
 
 def _refused(forward: Program, gradients: Collection[int]) -> dict[int, str]:
     written = {forward.main.inputs[spec.index].name for spec in forward.signature.outputs if type(spec) is InputMutation}
-    written |= {name for does in node_effects(forward, forward.main) for name in does.writes}
+    written |= {name for effects in node_effects(forward, forward.main) for name in effects.writes}
     found: dict[int, str] = {}
     users = [(formal, spec) for formal, spec in forward.inputs if type(spec) is UserInput]
     for number, (formal, spec) in enumerate(users):
         name = spec.argument or formal.name
         if number not in gradients:
             found[number] = (
-                f"the argument {name} needs a gradient, but needed none when the program was captured, so it is not "
-                f"computed: pass {name}.detach(), or capture it again with an argument that requires one"
+                f"the argument {name} requires a gradient, but did not when the program was captured, so none is "
+                f"computed: pass {name}.detach(), or capture the program with an argument that requires one"
             )
         elif formal.name in written:
-            found[number] = f"the argument {name} is written in place and needs a gradient; pass a copy: {name}.detach().clone()"
+            found[number] = f"the argument {name} is written in place and requires a gradient; pass {name}.detach().clone()"
     return found
 
 
 # -- programs -------------------------------------------------------------------------------------------------------------------
 
 
-def explicit(given: Program) -> tuple[Program, tuple[str, ...]]:
-    """Return a program as a function of what the caller passes and of the state that it reads or writes, and these slots.
+def explicit(original: Program) -> tuple[Program, tuple[str, ...]]:
+    """Return a program as a function of user inputs and of the state that it reads or writes, and the slots of that state.
 
     Args:
-        given: any program without effect tokens; calls of modules are inlined.
+        original: any program without effect tokens; calls of modules are inlined.
 
     Raises:
         UnsupportedProgram: the body of an operator reads state.
@@ -236,11 +236,9 @@ def explicit(given: Program) -> tuple[Program, tuple[str, ...]]:
     >>> explicit(Program.of({"": Graph((), (), ())}))[1]
     ()
     """
-    program = lift_state(inline(given))
+    program = lift_state(inline(original))
     if any(type(node.do) is Get for _, node in program.nodes()):
-        raise UnsupportedProgram(
-            "the body of an operator reads state, which the backward of a training module takes as arguments"
-        )
+        raise UnsupportedProgram("the body of an operator reads state, which a training module does not support in its backward")
     graph, names = program.main, program.main.names()
     state = {spec.slot: formal for formal, spec in program.inputs if type(spec) is StateInput}
     for spec in program.signature.outputs:
@@ -264,23 +262,23 @@ def explicit(given: Program) -> tuple[Program, tuple[str, ...]]:
 
 
 def with_results(program: Program, wanted: Sequence[bool]) -> Program:
-    """Return a program that computes some of its results only, and gives None for the others; its effects stay.
+    """Return a program that computes only some results, and returns None for the others; keep its effects.
 
     Args:
-        program: what ``explicit`` made.
-        wanted: for each result whether it is computed.
+        program: a program from ``explicit``.
+        wanted: whether to compute each result.
 
     >>> with_results(Program.of({"": Graph((), (), ())}), []).main.output
     ()
     """
-    graph, answers = program.main, iter(wanted)
+    graph, flags = program.main, iter(wanted)
     pairs = zip(graph.output, program.signature.outputs, strict=True)
-    output = tuple([arg if type(spec) not in GIVEN or next(answers) else None for arg, spec in pairs])
+    output = tuple([arg if type(spec) not in GIVEN or next(flags) else None for arg, spec in pairs])
     return eliminate_dead_code(program.with_main(Graph(graph.inputs, graph.nodes, output))).evolve(trail=())
 
 
 def reached(graph: Graph, names: Collection[str]) -> frozenset[str]:
-    """Return the values of a graph that depend on some of its values, those included.
+    """Return some values of a graph and all values that depend on them.
 
     >>> sorted(reached(Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), ()), {"x"}))
     ['x', 'y']
@@ -297,14 +295,14 @@ def reached(graph: Graph, names: Collection[str]) -> frozenset[str]:
 
 @define(eq=False)
 class InPlaceCall:
-    """A program that runs on a list of operands, which it empties.
+    """A program that runs on a list of operands and empties the list.
 
-    Python keeps the arguments of a call alive until it returns.  A call that empties the list holds what it still needs, as
-    autograd does.
+    Python keeps the arguments of a call alive until it returns.  With an emptied list, operands are freed after their last use,
+    as in autograd.
     """
 
     module: torch.nn.Module
-    """The lowered program; it has the bodies of operators, and no state."""
+    """The lowered program, with the bodies of operators, without state."""
     run: Callable[[torch.nn.Module, list[Any]], Any]
     codes: dict[CodeType, Body]
 
@@ -322,11 +320,11 @@ class InPlaceCall:
 
 
 def in_place_call(program: Program, *, device: torch.device | None = None) -> InPlaceCall:
-    """Return what runs a program whose inputs are all that it needs.
+    """Return the in-place call of a program without state.
 
     Args:
-        program: what ``explicit`` made.
-        device: replaces every device that the program names.
+        program: a program from ``explicit``.
+        device: replaces all devices in the program.
 
     >>> from purefx.ir.operators import op_of
     >>> graph = Graph((Input("x"),), (Node("y", op_of(torch.ops.aten.neg.default), (Ref("x"),)),), (Ref("y"),))
@@ -350,7 +348,7 @@ def in_place_call(program: Program, *, device: torch.device | None = None) -> In
 
 
 def _unpacked(graph: Graph, source: BodySource) -> str:
-    # On the line of the first node, because a line number says which node is running.
+    # On the line of the first node, because line numbers identify the running node.
     if not source.parameters:
         return ""
     used = {name for node in graph.nodes for name in node.refs()} | set(graph.output_refs())
@@ -360,10 +358,10 @@ def _unpacked(graph: Graph, source: BodySource) -> str:
 
 
 def reader(slots: tuple[str, ...]) -> Callable[[torch.nn.Module], tuple[Any, ...]]:
-    """Return a function that reads state of a lowered module as its code does.
+    """Return a function that reads state of a lowered module, as its code does.
 
     Args:
-        slots: by name, from the root.
+        slots: the full names.
 
     >>> reader(("weight",))(torch.nn.Linear(2, 1))[0].shape
     torch.Size([1, 2])

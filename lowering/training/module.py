@@ -1,9 +1,9 @@
-"""``training_module``: a joint program becomes a module that trains like the one that was captured.
+"""``training_module``: convert a joint program to a module that trains like the captured one.
 
-It is a lowered forward program, with its state under the original names; where gradients are on, each call is one ``Step``.
-The joint program defines how arguments and results are nested; its forward is cut out of a flat copy, in which the loss is an
-output like others, whose gradient the caller passes.  Autograd begins with a one at the loss; the tangent replaces that node, so
-a loss that is scaled before ``backward()`` is scaled inside, as in eager.
+It is a lowered forward program with its state under the original names; if gradients are enabled, each call is one ``Step``.
+The joint program defines the nesting of arguments and results; its forward is cut from a flat copy, in which the loss is an
+ordinary output with a tangent.  The tangent replaces the node with the initial one of autograd at the loss, so
+scaling the loss before ``backward()`` scales the gradients, as in eager mode.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ def training_module(
     device: torch.device | str | None = None,
     state: Literal["copy", "share"] = "copy",
 ) -> TrainingModule:
-    """Return a module that trains like the one that a joint program was captured of.
+    """Convert a joint program to a module that trains like the captured one.
 
-    It is called as the original, and has its state under its names. Where gradients are on, a call is one node of autograd, whose
+    It has the signature and the state of the original. If gradients are enabled, a call is one node of autograd, whose
     backward is the backward program: optimizers, hooks of parameters, ``zero_grad``, accumulation, ``torch.no_grad`` and
-    ``torch.compile`` work as they do elsewhere. Inner modules hold state and are not called, since the program is flat.
+    ``torch.compile`` work as usual. Inner modules contain state, but are not called, since the program is flat.
 
     Args:
-        program: a joint program: it gives gradients, and has a loss or takes tangents. Module calls are inlined.
-        policy: which values of the forward are kept for the backward, see ``px.training.partition_joint``; by default all.
-        device: where the state goes; every device that the program names is replaced. None changes nothing.
-        state: ``"copy"`` gives the module tensors of its own, ``"share"`` those of the program.
+        program: a joint program, which returns gradients, and has a loss or tangents. Module calls are inlined.
+        policy: selects the values to save for the backward, see ``px.training.partition_joint``; by default all.
+        device: the target device of the state and of every device argument in the program. None changes nothing.
+        state: ``"copy"`` copies the tensors of the program, ``"share"`` shares them with the module.
 
     Returns:
         The module.
 
     Raises:
-        ArgumentError: the program is not a joint one.
+        ArgumentError: the program is not a joint program.
         InvalidProgram: the program breaks invariants.
         PartitionError: it cannot be cut into a forward and a backward.
-        UnsupportedProgram: an operator gives its backward nothing where it runs; the message says how to capture another.
+        UnsupportedProgram: an operator saves nothing for its backward here; the message says how to capture another.
 
     >>> import torch, purefx as px
     >>> model, x = torch.nn.Linear(3, 1), torch.ones(2, 3)
@@ -75,7 +75,7 @@ def training_module(
     a_program(program, "training_module")
     if not is_joint(program):
         raise ArgumentError(
-            "training_module takes a joint program, which has a forward and a backward, and this one returns no gradients; "
+            "training_module takes a joint program, with forward and backward, but this one returns no gradients; "
             "px.training.capture_joint(module, args) makes one"
         )
     flat = inline(remove_effect_tokens(check(program)))
@@ -89,21 +89,21 @@ def training_module(
 BY_GRADIENT_MODE = {
     "aten.mkldnn_rnn_layer.default": "with torch.backends.mkldnn.flags(enabled=False)",
 }
-"""Operators that keep nothing for the backward while gradients are off, as they are inside of an autograd node, each with how to
-capture others in their place."""
+"""Operators that save nothing for the backward while gradients are disabled, as inside an autograd node, each with the way to
+capture others instead."""
 
 
 def _check_operators(program: Program) -> None:
     for node in program.main.nodes:
         if type(node.do) is Op and node.do.name in BY_GRADIENT_MODE:
             raise UnsupportedProgram(
-                f"{place_of(node)}: {node.do.name} keeps what its backward needs only where gradients are on, and they are off "
-                f"inside of an autograd node; capture the program {BY_GRADIENT_MODE[node.do.name]}"
+                f"{place_of(node)}: {node.do.name} saves values for its backward only if gradients are on, which they are not "
+                f"inside an autograd node; capture the program {BY_GRADIENT_MODE[node.do.name]}"
             )
 
 
 class TrainingModule(LoweredRoot):
-    """A lowered forward program whose calls are nodes of autograd; what ``training_module`` makes."""
+    """A lowered forward program whose calls are nodes of autograd; see ``training_module``."""
 
     purefx_programs: TrainingPrograms
     purefx_result: Any
@@ -119,39 +119,39 @@ class TrainingModule(LoweredRoot):
             return Step.apply(self, *programs.read_slots(self), *leaves)
 
     def purefx_run(self, leaves: Any) -> Any:
-        """Return what the forward program gives, for the leaves of a call: the results, and what is saved."""
+        """Run the forward program on the leaves of a call; return the results and the saved values."""
         return super()._run_body(leaves)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Refuse: its programs are not pickled.
+        """Raise, because its programs cannot be pickled.
 
         Raises:
             UnsupportedProgram: always.
         """
         raise UnsupportedProgram(
             "a training module cannot be pickled: save the joint program (px.save) and the state_dict() of the module, and make "
-            "another one of them"
+            "a new one from them"
         )
 
     def recompile(self) -> Any:
-        """Refuse: an edited forward has another backward.
+        """Raise, because the backward of an edited forward is unknown.
 
         Raises:
             UnsupportedProgram: always.
         """
         raise UnsupportedProgram(
-            "the graph of a training module is its forward alone, and an edit of it would leave the backward as it is: "
-            "transform the joint program, and make a training module of that"
+            "the graph of a training module cannot be edited, because the backward would not change: "
+            "transform the joint program, and make a new training module from it"
         )
 
 
 def training(module: Any, programs: TrainingPrograms, result: Any) -> TrainingModule:
-    """Make a lowered forward program a training module.
+    """Convert a lowered forward program to a training module.
 
     Args:
-        module: of the class that ``lower`` gave it.
-        programs: what it does.
-        result: the pytree of what it returns.
+        module: a lowered module.
+        programs: the forward and the backward.
+        result: the pytree of its result.
     """
     kind = type(module)
     module.__class__ = type("TrainingModule", (TrainingModule, kind), {"__module__": TrainingModule.__module__, MADE: True})
@@ -167,11 +167,11 @@ def uncalled(program: Program) -> Program:
 
 
 def called_like(joint: Program, forward: Program) -> Program:
-    """Return the forward of a joint program, called as what was captured.
+    """Return the forward of a joint program with the signature of the captured module.
 
     Args:
-        joint: says how arguments are nested.
-        forward: it takes the arguments flat.
+        joint: the joint program, with the nesting of the arguments.
+        forward: the forward program, with flat arguments.
     """
     signature = joint.signature
     inputs = [spec for spec in signature.inputs if type(spec) is UserInput and spec.tangent_of is None]
@@ -189,14 +189,14 @@ def called_like(joint: Program, forward: Program) -> Program:
 
 
 def result_spec(joint: Program) -> Any:
-    """Return the pytree of what the module that was captured returns; None for a tuple of all that it gives.
+    """Return the pytree of the result of the captured module; None for a tuple.
 
     Args:
-        joint: its result stands before its gradients.  Where nothing is known of it, one value is returned by itself.
+        joint: a joint program, with results before gradients.  If their nesting is unknown, a single result is a leaf.
     """
     signature = joint.signature
-    given = [spec for spec in signature.outputs if type(spec) in GIVEN]
-    own = sum(type(spec) in (UserOutput, LossOutput) for spec in given)
+    results = [spec for spec in signature.outputs if type(spec) in GIVEN]
+    own = sum(type(spec) in (UserOutput, LossOutput) for spec in results)
     spec = signature.out_spec
     if spec is not None and spec.num_leaves == own:
         return spec
@@ -209,7 +209,7 @@ def with_tangent_of_loss(program: Program) -> Program:
     """Return a joint program in which the loss is a user output with a tangent; the same object if it has no loss.
 
     Args:
-        program: flat, as its arguments and results are.
+        program: a flat program with flat arguments and results.
 
     >>> program = Program.of({"": Graph((), (), ())})
     >>> with_tangent_of_loss(program) is program
@@ -224,17 +224,17 @@ def with_tangent_of_loss(program: Program) -> Program:
     main = _from_seed(program, loss.name, tangent)
     if main is None:
         raise UnsupportedProgram(
-            f"the gradients of the loss {loss.name!r} do not all begin with one node that is one like it, so a scaled loss would "
-            "scale nothing: make the training module of the program as it was captured, before other transformations"
+            f"the gradients of the loss {loss.name!r} do not all start at one node (ones_like), so scaling the loss would not "
+            "scale them: make the training module from the captured program, before other transformations"
         )
     number = sum(type(spec) is UserOutput for spec in outputs[:at])
     spec = UserInput(type_of(value) or ObjectType("Tensor"), tangent.name, tangent_of=number)
-    given = [UserOutput() if type(each) is LossOutput else each for each in outputs]
-    return program.with_boundary(main, (*program.signature.inputs, spec), given)
+    specs = [UserOutput() if type(each) is LossOutput else each for each in outputs]
+    return program.with_boundary(main, (*program.signature.inputs, spec), specs)
 
 
 def _from_seed(program: Program, loss: str, tangent: Input) -> Graph | None:
-    # The graph with the tangent in the place of what autograd began with, if exactly one node can be that.
+    # Replace the initial gradient of autograd by the tangent, if exactly one node can be it.
     graph, late = program.main, set(phases(program).backward)
     seeds = [node.name for node in graph.nodes if node.name in late and _is_one_like(node, loss)]
     if len(seeds) != 1:
@@ -248,7 +248,7 @@ def _from_seed(program: Program, loss: str, tangent: Input) -> Graph | None:
 
 
 def _is_one_like(node: Node, loss: str) -> bool:
-    # Ones like the loss, of its own type.
+    # Ones with the shape and dtype of the loss.
     if type(node.do) is not Op or node.args[:1] != (Ref(loss),):
         return False
     number = {"aten.full_like.default": (1,), "aten.ones_like.default": ()}.get(node.do.name)

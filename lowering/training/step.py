@@ -1,8 +1,8 @@
 """``Step``: the autograd node of a training module.
 
-Its forward is the lowered forward program, its backward the lowered backward program on what the former saved.  Everything is
-saved through autograd, so that a tensor changed in between is noticed, hooks on saved tensors run, and ``retain_graph`` means
-what it means elsewhere.
+Its forward runs the lowered forward program, its backward the lowered backward program on the saved values.  All values are
+saved through autograd, so that autograd detects tensors that change in between, runs hooks on saved tensors, and supports
+``retain_graph``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Step(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, module: Any, *values: Any) -> Any:
-        """Run the forward program, and save what the backward needs.
+        """Run the forward program, and save values for the backward.
 
         Args:
-            ctx: of autograd.
+            ctx: the context of autograd.
             module: the training module.
-            values: the tensors of its state that have gradients, then the leaves of the call.
+            values: the state with gradients, then the leaves of the call.
         """
         programs: TrainingPrograms = module.purefx_programs
         count = len(programs.slots)
@@ -52,8 +52,8 @@ class Step(torch.autograd.Function):
         """Run the backward program.
 
         Args:
-            ctx: of autograd.
-            gradients: of the outputs; None for those that nothing used.
+            ctx: the context of autograd.
+            gradients: the gradients of the outputs; None for unused ones.
         """
         return (_backward if torch.compiler.is_compiling() else once_differentiable(_backward))(ctx, *gradients)
 
@@ -68,7 +68,7 @@ DEVICES = ("cpu", "cuda")
 
 
 def as_captured() -> AbstractContextManager[Any]:
-    """Return a context in which operators run on the types that they are given: autocast was captured, where it was on.
+    """Return a context with autocast disabled, as the casts of the captured autocast are in the program.
 
     >>> with torch.autocast("cpu"), as_captured():
     ...     torch.is_autocast_enabled("cpu")
@@ -84,21 +84,21 @@ def as_captured() -> AbstractContextManager[Any]:
 
 
 def save(ctx: Any, values: Sequence[Any]) -> None:
-    """Save values for the backward: tensors as autograd does, others as they are.
+    """Save values for the backward: tensors through autograd, others as attributes.
 
     Args:
-        ctx: of autograd.
-        values: tensors, and sizes and other objects among them.
+        ctx: the context of autograd.
+        values: tensors, sizes and other objects.
     """
     ctx.save_for_backward(*[value for value in values if isinstance(value, torch.Tensor)])
     ctx.others = [(number, value) for number, value in enumerate(values) if not isinstance(value, torch.Tensor)]
 
 
 def saved_in(ctx: Any) -> list[Any]:
-    """Return what was saved; unless the graph is retained, it is nowhere else then.
+    """Return the saved values, and free them in autograd unless the graph is retained.
 
     Raises:
-        RuntimeError: it was freed, or a tensor was changed in place since.
+        RuntimeError: they were freed, or a tensor was modified in place since.
     """
     found = list(ctx.saved_tensors)
     if not torch.compiler.is_compiling():
@@ -109,15 +109,15 @@ def saved_in(ctx: Any) -> list[Any]:
 
 
 def apart(outputs: Sequence[Any], differentiable: Collection[int], operands: Sequence[Any]) -> list[Any]:
-    """Return outputs as autograd is to see them, each as another tensor.
+    """Return outputs for autograd, each as a distinct tensor.
 
-    One that shares memory with another output or with an operand is a view, which autograd lets nobody write, because it would
-    not know of the change of the other. One that does not share is none, so it may be written as the original's.
+    An output that shares memory with another output or an operand becomes a view, which autograd does not allow to write, because
+    it would miss the change of the other. Any other output is not a view, so it may be written as in the original.
 
     Args:
-        outputs: of one call; none that is not differentiable is changed.
-        differentiable: the numbers of those that may have a gradient.
-        operands: what the call was given.
+        outputs: the outputs of one call; only differentiable ones are changed.
+        differentiable: the numbers of outputs that may have a gradient.
+        operands: the operands of the call.
 
     >>> x = torch.ones(2)
     >>> [one._is_view() for one in apart([x + 1, x[:1], (x + 1)[:1]], {0, 1, 2}, [x])]

@@ -198,7 +198,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
      f"forgets returned None; {ADVICE}"),
     (lambda: P.minimize(FLAT, True), ArgumentError, f"is_wrong of minimize is {WRONG} a bool"),
     (lambda: P.as_fx_pass(forgets)(GM), ArgumentError, f"forgets returned None; {ADVICE}"),
-    (lambda: P.from_fx_pass(px.outline), FxPassError, "outline takes programs and no fx graphs: give transform outline itself"),
+    (lambda: P.from_fx_pass(px.outline), FxPassError, "outline takes programs, not fx graphs: pass outline itself to transform"),
     (lambda: ASKED(EP), WrongQuestion,
      "check_transformation takes a function from programs to programs, not an ExportedProgram"),
     # rules
@@ -221,7 +221,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.sum_tied_gradients(MODEL), ArgumentError,
      f"sum_tied_gradients {STAGES} a Model"),
     (lambda: P.to_script(FLAT, rewrite=legalize), ArgumentError,
-     "rewrite is the source of a function, not a function; inspect.getsource(a_pass) is one"),
+     "rewrite must be the source of a function, not a function; pass inspect.getsource(a_pass)"),
     (lambda: P.parse("models/tower.txt"), ParseError,
      f"line 1, column 1: expected 'program', found 'models'; {READS}\n    models/tower.txt\n    ^"),
 ]  # fmt: skip

@@ -228,9 +228,7 @@ def test_a_rule_that_matches_in_few_programs_is_named_with_what_was_tried() -> N
         return len(m.program.graphs) == 1 and len(m.program.main.nodes) == 2 and len(m.shape("x") or ()) == 1
 
     rule = of(lambda x: torch.relu(x), lambda m, x: x.clamp_min(0), where=is_alone)
-    with pytest.raises(
-        NothingChecked, match=r"(?s)matched in \d+ of 100 programs .* less than half.*Tried: <lambda> on \(x="
-    ):
+    with pytest.raises(NothingChecked, match=r"(?s)matched in \d+ of 100 programs .* less than half.*Tried: <lambda> on \(x="):
         check_rule(rule)
 
 

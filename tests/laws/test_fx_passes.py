@@ -146,7 +146,7 @@ def test_a_pass_that_drops_assertions_says_so_in_its_contract() -> None:
     programs, functional = [(Checked(), (torch.ones(2), torch.ones(2)))], Contract(writes="at the end", aliasing=False)
     with pytest.raises(LawBroken, match="it no longer asserts 'first'"):
         check_fx_pass(without_assertions, programs=programs, examples=0)
-    with pytest.raises(LawBroken, match="it asserts 'second', 'first', where it was 'first', 'second'"):
+    with pytest.raises(LawBroken, match="it asserts 'second', 'first', instead of 'first', 'second'"):
         check_fx_pass(turned_around, programs=programs, examples=0)
     with pytest.raises(LawBroken, match="no longer asserts"):
         check_fx_pass(without_assertions, contract=functional, examples=EXAMPLES, seed=0)
@@ -261,7 +261,7 @@ def test_what_was_not_checked_is_said() -> None:
         check_fx_pass(rebuilt, tier="toy")
     with pytest.raises(WrongQuestion, match="examples"):
         check_fx_pass(rebuilt, examples=0)
-    with pytest.raises(WrongQuestion, match="contract is a"):
+    with pytest.raises(WrongQuestion, match="contract must be a"):
         check_fx_pass(rebuilt, contract="functional")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="writes"):
         Contract(writes="never")  # pyright: ignore[reportArgumentType]

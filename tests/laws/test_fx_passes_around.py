@@ -107,7 +107,7 @@ def test_a_mistake_that_hardly_any_drawn_program_shows_is_found_and_small() -> N
     ("around", "said"),
     [
         ((torch.relu, (torch.ones(2),)), r"around\[0\] is a builtin"),
-        (nn.ReLU(), "around is a ReLU and not a list"),
+        (nn.ReLU(), "around must be a list, not a ReLU"),
         ([nn.ReLU()], r"around\[0\] is a ReLU; around takes rules"),
         ([(nn.ReLU(), torch.ones(2))], r"the arguments of around\[0\] are a Tensor"),
         ([(3, (torch.ones(2),))], r"around\[0\] begins with a int"),
@@ -127,9 +127,9 @@ def test_the_fixture_of_the_plugin_lists_what_was_found(pytester: pytest.Pyteste
             module.graph.eliminate_dead_code()
 
         def test_right(check_fx_pass):
-            assert check_fx_pass(dead_code, examples=15).wrong == 0
+            assert check_fx_pass(dead_code, examples=20).wrong == 0
         """
     )
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:randomly")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["purefx: dead_code was right on 15 of 15 programs*"])
+    result.stdout.fnmatch_lines(["purefx: dead_code was right on 20 of 20 programs*"])

@@ -188,7 +188,7 @@ def test_new_tensors_of_a_pass_are_state() -> None:
 
 
 def test_what_is_no_pass_is_refused() -> None:
-    with pytest.raises(FxPassError, match="RealPass is a class; give an instance"):
+    with pytest.raises(FxPassError, match="RealPass is a class; pass an instance"):
         px.from_fx_pass(RealPass)
     with pytest.raises(FxPassError, match="not a int"):
         px.from_fx_pass(3)
@@ -205,7 +205,7 @@ def test_other_inputs_and_outputs_are_refused() -> None:
         output.args = ((*results, *results),)
         return module
 
-    with pytest.raises(FxPassError, match="2 outputs, and the program returns 1"):
+    with pytest.raises(FxPassError, match="2 outputs, but the program returns 1"):
         px.from_fx_pass(more_outputs)(program())
     flexible = px.capture(torch.nn.Bilinear(2, 2, 1), (torch.ones(1, 2), torch.ones(1, 2)))
 

@@ -118,7 +118,7 @@ def test_only_the_stages_that_are_asked_for_are_made(skipping: tuple[Skipping, p
     stages = px.lower_stages(skipping[1], only=[1])
     assert len(stages) == 3
     assert "second.weight" in stages[1].state_dict()
-    with pytest.raises(px.errors.StageError, match=r"stage 2 \(c\) was not made: give lower_stages another only="):
+    with pytest.raises(px.errors.StageError, match=r"stage 2 \(c\) was not made: include it in only="):
         stages[2]
     for wrong in ([3], [-1], ["a"]):
         with pytest.raises(px.errors.ArgumentError, match="numbers of stages, 0 to 2"):
@@ -255,7 +255,7 @@ def test_dynamic_sizes_need_an_example() -> None:
     size = torch.export.Dim("batch", min=2, max=64)
     program = split(Sized(), {"a": "a", "b": "b"}, torch.randn(3, 4), dynamic_shapes=({0: size},))
     stages = px.lower_stages(program)
-    with pytest.raises(px.errors.StageError, match=r"the sizes of x are dynamic, .*give example="):
+    with pytest.raises(px.errors.StageError, match=r"the sizes of x are dynamic, .*pass example="):
         px.pipeline_stage(stages, 0)
     assert [one[0][0] for one in told(stages, example=(torch.empty(5, 4),))] == [(5, 4)] * 3
     x = torch.randn(6, 4)
@@ -284,11 +284,11 @@ ERRORS: list[tuple[str, str, str]] = [
     (
         "n = @size(x); c = @scaled(n)",
         "c",
-        "s0 gives n, which is a number, and only tensors can be sent: run move_non_tensor_nodes",
+        "s0 returns n, a number, but only tensors can be sent: run move_non_tensor_nodes",
     ),
-    ("n = @size(x)", "n", "the program returns n, a number, and the last stage can give tensors only"),
-    ("a = @neg(x); b = @add_(a)", "b", "s1 writes into a, which is its input"),
-    ("b = @neg(x)", "b", "the input n is a number (int), and stages take tensors"),
+    ("n = @size(x)", "n", "the program returns n, a number, but the last stage can return only tensors"),
+    ("a = @neg(x); b = @add_(a)", "b", "s1 writes into its input a, which"),
+    ("b = @neg(x)", "b", "the input n is a number (int), but stages take tensors"),
 ]
 """The calls of the parts, what the program returns, and the reason of the refusal."""
 
@@ -335,5 +335,5 @@ def test_state_that_one_part_writes_is_of_no_other() -> None:
           return b
         }"""
     program = split_tree(graphs, "state {\nbuffer s0.n: f32[2]\nbuffer s1.n: f32[2] tied s0.n\n}")
-    with pytest.raises(px.errors.StageError, match="s0 writes n, which s1 has too, and the two would drift apart"):
+    with pytest.raises(px.errors.StageError, match="s0 writes n, which s1 also uses, so the copies would diverge"):
         px.lower_stages(program, shared="copy")

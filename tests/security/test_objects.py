@@ -123,7 +123,7 @@ def test_methods_of_arguments_are_not_called(kind: str, body: str, tmp_path: Pat
     for given in (Witness(), [Witness()], {"__class__": Witness()}, (1, Sneaky((1, 2))), Witness):
         for program in programs:
             for run in RUNS.values():
-                with pytest.raises(px.PurefxError, match="takes data here"):
+                with pytest.raises(px.PurefxError, match="accepts only data here"):
                     run(program)(k=given) if kind == "rest keywords" else run(program)(given)
     assert CALLED == []
 

@@ -66,13 +66,13 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: px.to_ep(block(), example_inputs=(X,)), px.errors.InputError, "example_inputs"),  # type: ignore[arg-type]
     (lambda: px.to_ep(block(), example_inputs=((), {"x": 1, "z": 2})), px.errors.InputError, "example_inputs"),
     (lambda: px.to_ep(block(), example_inputs=((X, X), {})), px.errors.InputError, "example_inputs"),
-    (lambda: px.to_ep(one(px.Op("toy.neg"), px.Ref("x"))), px.errors.UnsupportedProgram, "toy.neg has no callable behind it"),
+    (lambda: px.to_ep(one(px.Op("toy.neg"), px.Ref("x"))), px.errors.UnsupportedProgram, "toy.neg has no callable, so"),
     (lambda: px.to_ep(one(op_of(plain), px.Ref("x"))), px.errors.UnsupportedProgram, "is not an operator of torch.*custom_op"),
     (lambda: px.to_ep(one(NEG, Hostile())), px.errors.UnsupportedProgram, "an argument of type .*Hostile is not allowed"),
-    (lambda: px.to_ep(one(op_of(torch.relu), px.Ref("x"))), px.errors.UnsupportedProgram, "torch does not take it.*relu"),
+    (lambda: px.to_ep(one(op_of(torch.relu), px.Ref("x"))), px.errors.UnsupportedProgram, "torch rejects the .*relu"),
     (lambda: px.to_ep(branch()), px.errors.UnsupportedProgram, r"reads the state 'n' inside the body of an operator.*operand"),
     (lambda: px.to_ep(flat([SPLIT], px.Ref("y"), "x")), px.errors.UnsupportedProgram, r"'y' is a list.*operator\.getitem"),
-    (lambda: px.to_ep(flat([], px.Ref("x"), "x", state=buffer(CODE))), px.errors.UnsupportedProgram, "would write into code"),
+    (lambda: px.to_ep(flat([], px.Ref("x"), "x", state=buffer(CODE))), px.errors.UnsupportedProgram, "would break the code"),
 ]
 
 

@@ -257,7 +257,7 @@ def test_refusals() -> None:
         (
             lambda: px.training_module(unseeded),
             px.errors.UnsupportedProgram,
-            "do not all begin with one node",
+            "do not all start at one node",
         ),
         (lambda: module.get_submodule("0").register_forward_hook(print), px.errors.UnsupportedProgram, "its operators are in"),
         (lambda: repeats(torch.randn(3, requires_grad=True))[0].mul_(2), RuntimeError, "is a view and is being modified inplace"),
@@ -327,10 +327,10 @@ def test_gradients_that_the_program_does_not_have_are_refused() -> None:
     eager = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
     eager[0].bias.requires_grad_(False)
     module = trained(eager, torch.randn(2, 3))
-    with pytest.raises(px.errors.InputValueError, match=r"argument input needs a gradient.*pass input.detach\(\)"):
+    with pytest.raises(px.errors.InputValueError, match=r"argument input requires a gradient.*pass input.detach\(\)"):
         module(torch.randn(2, 3, requires_grad=True))
     module.requires_grad_(True)
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"^0.bias needs a gradient, but needed none when .* captured"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"^0.bias requires a gradient, but did not when .* captured"):
         module(torch.randn(2, 3))
     with torch.no_grad():
         assert module(torch.randn(2, 3, requires_grad=True)).shape == (2, 1)

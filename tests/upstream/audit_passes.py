@@ -43,7 +43,7 @@ PRINTED = re.compile(r"^t\d+$")
 
 DESCRIBED = """
 def described(gm):
-    # As whoever calls the pass has done.
+    # As callers of the pass do.
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
@@ -62,7 +62,7 @@ def a_pass(gm):
 CHECKS = """    gm.graph.lint()
     last = [*gm.graph.nodes][-1]
     if last.op != "output":
-        raise AssertionError(f"{last.format_node()} stands behind the output: it never runs")
+        raise AssertionError(f"{last.format_node()} is after the output, so it never runs")
 """
 
 
@@ -143,7 +143,7 @@ def confirmed(published: Published, found: Finding) -> str:
             [sys.executable, "-W", "ignore", "-I", str(path)], capture_output=True, text=True, timeout=600, check=False
         )
     lines = (done.stdout if "Traceback" not in done.stderr else done.stderr).strip().splitlines()
-    told = [line for line in lines if not line.endswith("it is gone") and not PRINTED.match(line)]  # of state that is not read
+    told = [line for line in lines if not line.endswith(": missing") and not PRINTED.match(line)]  # of state that is not read
     if found.law == "effects":
         told = _prints(lines, as_given)
     raises = "Traceback" in done.stderr and found.law != "graph"  # the script, and not what it is about

@@ -52,7 +52,7 @@ def fakes_of(module: GraphModule) -> list[Any]:
 
 
 def mode_of(module: GraphModule) -> Any:
-    """Return the fake mode of a module, a new one where nothing says it."""
+    """Return the fake mode of a module, or a new one."""
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
     values = [node.meta.get("val") for node in module.graph.nodes]
