@@ -219,7 +219,8 @@ def window_on(memory: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
 
 def hooks_of(module: torch.nn.Module) -> list[Callable[..., Any]]:
     """Return the hooks that run when a module is called."""
-    return [hook for name in _HOOKS if (hooks := getattr(module, name)) for hook in hooks.values()]
+    kinds = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return [hook for hooks in kinds for hook in hooks.values()] if any(kinds) else []
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

@@ -55,6 +55,10 @@ def admitted(owner: Watched, name: str, value: Any) -> Any:
     paths = [f"{above}.{name}" if above else name for above in context.paths_of(where.path)]
     known = [path for path in paths if path in context.needs or (path in context.types and value is not None)]
     if not known:
+        for path in paths:
+            module, _, number = path.rpartition("@")
+            if number.isdecimal() and module in context.needs and value is not None:
+                raise SwapError(f"{path!r} is one call of {module!r}; assign {module!r}, which replaces all of its calls")
         return value
     if isinstance(value, Program):
         value = lower(value, to=context.to)  # type: ignore[arg-type]

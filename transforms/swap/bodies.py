@@ -91,20 +91,23 @@ def replaced_slot(program: Program, path: str, slot: str, by: torch.nn.Module | 
 
 
 def new_state(state: State, arrivals: Mapping[str, Mapping[str, Slot]]) -> State:
-    """Return the state after a swap; the slots of a replacement are at the position of the original's first one.
+    """Return the state after a swap; kept names stay in place, and new ones are at the position of the original's first slot.
 
     Args:
         state: the state before.
         arrivals: the slots of each replacement, by name.
     """
     numbers = TensorIds(state)  # of removed slots too: a replacement may have the same tensor
-    waiting, slots = dict(arrivals), dict[str, Slot]()
+    waiting = {path: {new: slot for new, slot in new_slots.items() if new not in state} for path, new_slots in arrivals.items()}
+    slots: dict[str, Slot] = {}
     for name in state.order:
         path = covering(arrivals, name)
         if path is None:
             slots[name] = state[name]
-        else:
-            slots.update({new: numbers.renumbered(slot) for new, slot in waiting.pop(path, {}).items()})
+            continue
+        slots.update({new: numbers.renumbered(slot) for new, slot in waiting.pop(path, {}).items()})
+        if name in arrivals[path]:
+            slots[name] = numbers.renumbered(arrivals[path][name])
     for rest in waiting.values():
         slots.update({new: numbers.renumbered(slot) for new, slot in rest.items()})
     return State(tuple(slots), pmap(slots))
