@@ -121,7 +121,7 @@ class ProgramIndex:
         for name, graph in program.graphs.items():
             self.faults.extend(_faults(graph, name, right[is_root := name == program.root], is_root=is_root))
         if program.root not in program.graphs:
-            self.faults.append(("root", Finding(f"the root is {program.root!r}, which is not in program.graphs")))
+            self.faults.append(("root", Finding(f"the root is {program.root!r}, and program.graphs has no such graph")))
         todo = [] if self.faults else [program.root]
         while todo:
             name = todo.pop()

@@ -71,7 +71,7 @@ def read_requests(program: Program, modules: Any) -> dict[str, Replacement]:
     known = {path for path in (*listed, *calls_by_label(program), *stacks) if path}
     for path, by in modules.items():
         if path not in known:
-            why = "the root cannot be swapped: nothing calls it" if path == "" else f"there is no module {path!r}"
+            why = "the root cannot be swapped: nothing calls it" if path == "" else f"the program has no module {path!r}"
             raise SwapError(f"{why}{did_you_mean(str(path), known)}")
         if not isinstance(by, torch.nn.Module | Program):
             kind = f"{by.__name__} is a class" if isinstance(by, type) else f"a {type(by).__name__} cannot replace a module"
