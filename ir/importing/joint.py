@@ -319,10 +319,10 @@ class _Roles:
                     pass  # the input requires no gradient
                 case _:
                     raise refusal(desc, place, named=self.named)
-        results: list[tuple[Arg, OutputSpec]] = [
+        returned: list[tuple[Arg, OutputSpec]] = [
             (results[number] if leaf is TENSOR else leaf, UserOutput()) for number, leaf in enumerate(self.convention.results)
         ]
-        pairs = [*written, *results, *gradients]
+        pairs = [*written, *returned, *gradients]
         return tuple([arg for arg, _ in pairs]), tuple([spec for _, spec in pairs])
 
     def target(self, desc: Any, place: str) -> str | int:

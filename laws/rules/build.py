@@ -363,7 +363,8 @@ def _hit(
         for _ in range(places.count(number)):
             flow.step(pick, kinds)
     end = pick("end", (0,) * 10 + (0, 1, 2, 3, 4, 5))
-    return [used for result in found.results for used in _ended(flow, end, renamed[result], first or name)]
+    assert first is not None, "a match has nodes"
+    return [used for result in found.results for used in _ended(flow, end, renamed[result], first)]
 
 
 def _feed(instance: Instance, name: str, feed: str) -> str:

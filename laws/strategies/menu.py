@@ -48,7 +48,7 @@ RANDOM = (
 """The last two draw random numbers although their results are fixed."""
 NORM = ((True, 0.1, 1e-5, False), (False, 0.1, 1e-5, False))
 """Arguments of ``batch_norm``: training, momentum, epsilon, cudnn."""
-ON_CPU = {"device": torch.device("cpu"), "pin_memory": False}
+ON_CPU: dict[str, Any] = {"device": torch.device("cpu"), "pin_memory": False}
 
 
 def _is_float(value: Value) -> bool:
@@ -80,7 +80,7 @@ def _binary(flow: Flow, first: int, second: int) -> Any:
     a = flow.value(first)
     b = flow.like(second, a)
     target = BINARY[(first + second) % len(BINARY)]
-    scaled = {"alpha": 2} if target is aten.add.Tensor and second % 4 == 3 else {}
+    scaled: dict[str, Any] = {"alpha": 2} if target is aten.add.Tensor and second % 4 == 3 else {}
     return flow.emit(target, a, 2 if b is None else b, **scaled)
 
 
@@ -119,7 +119,8 @@ def _combined(flow: Flow, first: int, second: int) -> Any:
             return flow.emit(aten.where.self, larger, a, b)
         case 3 if a.kind.dims:
             return flow.emit(aten.sum.dim_IntList, a, [0])
-    return flow.emit(aten.sum.default, a)
+        case _:
+            return flow.emit(aten.sum.default, a)
 
 
 def _several(flow: Flow, first: int, second: int) -> None:

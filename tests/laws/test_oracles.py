@@ -38,6 +38,8 @@ from tests.programs import drawn, exported
 class Model(nn.Module):
     """Has ties, a buffer that is saved and one that is not, changes its argument, and drops out."""
 
+    seen: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.norm, self.first, self.second = nn.BatchNorm1d(3), nn.Linear(3, 3), nn.Linear(3, 3)

@@ -188,7 +188,8 @@ def test_adapters() -> None:
         module = unflatten(ep, adapter)
         assert torch.equal(module([X]), -X)
         asked = adapter.asked
-        assert asked["target"] == ep.module_call_graph[0].signature.in_spec
+        signature: Any = ep.module_call_graph[0].signature
+        assert asked["target"] == signature.in_spec
         assert asked["input"].num_leaves == 1
         assert torch.equal(asked["flat"][0], X)
         assert asked["metadata"]["unflattened_module"] is module

@@ -6,7 +6,7 @@ No operator runs: fake values are made again on the new devices.
 from __future__ import annotations
 
 import copy as copying
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from types import MappingProxyType
@@ -348,7 +348,7 @@ def _moves(value: Any, devices: Devices) -> bool:
 
 
 @contextmanager
-def _refusing(words: str) -> Iterator[None]:
+def _refusing(words: str) -> Generator[None]:
     try:
         with torch.no_grad():
             yield
