@@ -254,9 +254,9 @@ def advice_for(names: Iterable[str]) -> str:
     >>> advice_for(["mine.scale"])
     "import the library that registers 'mine.scale', or pass the functions in operators={'mine.scale': ...}"
     """
-    told = sorted(names)
-    known = [name for name in told if registered(name) is not None]
-    others = [ascii(name) for name in told if registered(name) is None]
+    every = sorted(names)
+    known = [name for name in every if registered(name) is not None]
+    others = [ascii(name) for name in every if registered(name) is None]
     parts = [f"pass allow={{{', '.join(map(ascii, known))}}} if you trust its author"] if known else []
     if others:
         given = ", ".join(f"{name}: ..." for name in others)
@@ -264,10 +264,10 @@ def advice_for(names: Iterable[str]) -> str:
     return "; ".join(parts)
 
 
-def told(names: Iterable[str]) -> str:
+def named_with_reasons(names: Iterable[str]) -> str:
     """Return names of operators, each with the reason why an untrusted program may not use it.
 
-    >>> told(["aten._print.default", "mine.scale"])
+    >>> named_with_reasons(["aten._print.default", "mine.scale"])
     "'aten._print.default' (prints), 'mine.scale' (is not registered here)"
     """
     return ", ".join([f"{name!a} ({denied(name) or 'names a different function here'})" for name in sorted(names)])

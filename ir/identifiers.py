@@ -16,7 +16,7 @@ from .program import Program
 
 ADVICE = "rename it: letters, digits and _ for values and arguments; no quotes, backslashes and control characters elsewhere"
 
-DEED = "an operator, a call or a read"
+OPERATION = "an operator, a call or a read"
 
 
 def check_identifiers(program: Program) -> Program:
@@ -75,7 +75,7 @@ def _in_graph(name: str, graph: Graph, known: set[int]) -> Iterator[tuple[str, s
         paths = [] if id(node.stack) in known else [(id(frame), frame.path, "a module") for frame in node.stack]
         do = node.do
         name_of = do.slot if type(do) is Get else do.instance.path if type(do) is Call else do.name
-        paths.append((id(do), name_of, DEED))
+        paths.append((id(do), name_of, OPERATION))
         known.add(id(node.stack))
         for key, path, what in paths:
             if key not in known and not is_plain_path(path):

@@ -11,20 +11,20 @@ from typing import Any
 
 from .callables import op_name
 from .effects.declared import Effects
-from .effects.registered import check_said, effects_of, only_overload, overloads_in, said_of_one
+from .effects.registered import check_declaration, effects_of, only_overload, overloads_in, with_body_effects
 from .errors import ArgumentError, NamingError
 from .graph import Op
 
-Said = Mapping[Callable[..., Any], Effects]
+Declared = Mapping[Callable[..., Any], Effects]
 """Declared effects of operators of other libraries."""
 
 
-def op_of(target: Any, said: Said | None = None) -> Op:
+def op_of(target: Any, said: Declared | None = None) -> Op:
     """Return the op that calls an operator.
 
     Args:
         target: an operator overload, an operator with one overload, a higher-order operator or a plain function.
-        said: the result of ``said_of``: effects that override the registered or declared ones.
+        said: the result of ``checked_declarations``: effects that override the registered or declared ones.
 
     >>> import torch
     >>> op_of(torch.ops.aten.add_.Tensor).effects.writes[0].name
@@ -73,7 +73,7 @@ GETITEM = op_of(operator.getitem)
 """Selects one of several results."""
 
 
-def said_of(effects: Said | None) -> Said:
+def checked_declarations(effects: Declared | None) -> Declared:
     """Return declared effects by overload, checked as by ``declare``.
 
     Args:
@@ -82,7 +82,7 @@ def said_of(effects: Said | None) -> Said:
     Raises:
         EffectsError: it is an operator of torch, or its schema has more effects.
 
-    >>> said_of(None), list(said_of({print: Effects()}))
+    >>> checked_declarations(None), list(checked_declarations({print: Effects()}))
     ({}, [<built-in function print>])
     """
     if effects is not None and not isinstance(effects, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -90,6 +90,6 @@ def said_of(effects: Said | None) -> Said:
     found: dict[Callable[..., Any], Effects] = {}
     for op, said in (effects or {}).items():
         for target in overloads_in(op):
-            check_said(target, said)
-            found[target] = said_of_one(target, said)
+            check_declaration(target, said)
+            found[target] = with_body_effects(target, said)
     return found

@@ -1,7 +1,7 @@
 """Origins: the nodes that a node was made of, as an entry of its meta.
 
 Every rewrite carries meta, so a node that is moved, renamed or copied keeps its origin at no cost.  A rewrite that makes a node
-from others calls ``made_of``; one that replaces nodes by another calls ``standing_for``.  Nodes without origins yield nodes
+from others calls ``made_of``; one that replaces nodes by another calls ``with_origins_of``.  Nodes without origins yield nodes
 without origins.  Origins are compared by identity and hold neither nodes nor programs.
 ``analysis/history.py`` evaluates them.
 """
@@ -129,7 +129,7 @@ def made_of(metas: Iterable[Meta], by: str = "") -> Meta:
     return MappingProxyType({ORIGIN: Made(found, by)}) if found else EMPTY_META
 
 
-def standing_for(meta: Meta, others: Iterable[Meta], *, is_body: bool = False) -> Meta:
+def with_origins_of(meta: Meta, others: Iterable[Meta], *, is_body: bool = False) -> Meta:
     """Return the meta of a value that also replaces others; the same object if they add no origin.
 
     Args:
@@ -138,7 +138,7 @@ def standing_for(meta: Meta, others: Iterable[Meta], *, is_body: bool = False) -
         is_body: whether they are the same node of bodies that are merged.
 
     >>> one, other = ({ORIGIN: Imported(name, "aten.relu.default")} for name in ("relu", "relu_1"))
-    >>> [origin.name for origin in standing_for(one, [one, other])[ORIGIN].of], standing_for(one, [one, {}]) is one
+    >>> [origin.name for origin in with_origins_of(one, [one, other])[ORIGIN].of], with_origins_of(one, [one, {}]) is one
     (['relu', 'relu_1'], True)
     """
     mine = meta.get(ORIGIN)
@@ -193,19 +193,19 @@ def _is_at(origin: Origin, path: str) -> bool:
     return any(one == path or is_below(one, path) for one in where)
 
 
-def handed_on(meta: Meta) -> Meta:
+def input_meta(meta: Meta) -> Meta:
     """Return the meta of a value without its origin, for a body input that receives the value.
 
     Args:
         meta: of the value.
 
-    >>> dict(handed_on({"val": 1, ORIGIN: Imported("relu", "aten.relu.default")}))
+    >>> dict(input_meta({"val": 1, ORIGIN: Imported("relu", "aten.relu.default")}))
     {'val': 1}
     """
     return MappingProxyType({key: value for key, value in meta.items() if key != ORIGIN}) if ORIGIN in meta else meta
 
 
-def standing_in(items: Sequence[Item], gone: Mapping[str, Iterable[Meta]]) -> tuple[Item, ...]:
+def with_replaced_origins(items: Sequence[Item], gone: Mapping[str, Iterable[Meta]]) -> tuple[Item, ...]:
     """Return nodes or inputs with the origins of erased ones that they replace.
 
     Args:
@@ -213,11 +213,11 @@ def standing_in(items: Sequence[Item], gone: Mapping[str, Iterable[Meta]]) -> tu
         gone: the meta of the erased nodes, by the name of the replacement.
 
     >>> relu, x = {ORIGIN: Imported("relu", "aten.relu.default")}, Input("x")
-    >>> standing_in([x], {}) == (x,), standing_in([x], {"x": [relu]})[0].meta[ORIGIN].is_one
+    >>> with_replaced_origins([x], {}) == (x,), with_replaced_origins([x], {"x": [relu]})[0].meta[ORIGIN].is_one
     (True, True)
     """
-    told = {item.name: standing_for(item.meta, gone[item.name]) for item in items if item.name in gone} if gone else {}
-    return tuple([evolve(item, meta=told[item.name]) if item.name in told else item for item in items])
+    metas = {item.name: with_origins_of(item.meta, gone[item.name]) for item in items if item.name in gone} if gone else {}
+    return tuple([evolve(item, meta=metas[item.name]) if item.name in metas else item for item in items])
 
 
 def ancestors(origins: Iterable[Origin]) -> Iterator[Origin]:

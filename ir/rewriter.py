@@ -18,7 +18,7 @@ from .arguments import Arg, Ref, refs_in, replace_refs
 from .graph import Call, Do, Frame, Get, Graph, Input, Node, Stack
 from .meta import ORIGIN, Meta
 from .names import Names
-from .origins import standing_in
+from .origins import with_replaced_origins
 from .own_operators import user_stack
 from .state import State, reading_place
 
@@ -181,8 +181,8 @@ class Rewriter:
         given = replace_refs(source.output if output is ... else output, self._known(self.end))
         nodes = source.nodes if self.idle else tuple(self._nodes())
         if gone:
-            inputs = standing_in(source.inputs if inputs is None else inputs, gone)
-            nodes = standing_in(nodes, gone)
+            inputs = with_replaced_origins(source.inputs if inputs is None else inputs, gone)
+            nodes = with_replaced_origins(nodes, gone)
         if nodes is source.nodes and given is source.output and inputs in (None, source.inputs):
             return source
         return Graph(source.inputs if inputs is None else inputs, nodes, given)

@@ -1,7 +1,8 @@
 """Checks for user code: checkers, the generic laws, oracles and strategies.  Import it as ``purefx.laws``.
 
 - ``check_transformation``, ``check_rule`` and ``check_fx_pass`` draw programs and check laws on them.
-- ``law.GENERIC``, ``law.GRADIENTS``, ``law.FUEL``, ``provenance`` and ``values.said_values`` are laws of every transformation.
+- ``law.GENERIC``, ``law.GRADIENTS``, ``law.FUEL``, ``provenance`` and ``values.recorded_values`` are laws for all
+  transformations.
 - An oracle compares two things and returns the differences as text; an empty list means equal.
 - ``strategies`` and ``tiers.cases`` draw programs for hypothesis; ``pytest_plugin`` has the options of pytest.
 

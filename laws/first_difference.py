@@ -51,7 +51,7 @@ class Difference:
     """The module path and the name."""
     call: int
     """The number of the call, from 0."""
-    told: str
+    how: str
     """The difference in words."""
     a: str = ""
     """The node that computes it in the first program."""
@@ -65,7 +65,7 @@ class Difference:
     """Later values of ``b`` that ``a`` does not have."""
 
     def __str__(self) -> str:
-        lines = [f"the first value that differs is {self.where}, in call {self.call}: {self.told}"]
+        lines = [f"the first value that differs is {self.where}, in call {self.call}: {self.how}"]
         lines += [f"  {which}: {text}" for which, text in (("a", self.a), ("b", self.b)) if text]
         lines += [f"  from {self.line}"] if self.line else []
         lines += [f"  the last value before it that agrees: {self.before}"] if self.before else []
@@ -108,7 +108,7 @@ def first_difference(
     >>> program = px.import_ep(torch.export.export(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), (torch.ones(2),)))
     >>> wrong = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.neg(x))(program)
     >>> found = first_difference(program, wrong, (torch.ones(2),))
-    >>> found.name, found.told
+    >>> found.name, found.how
     ('tanh', 'values differ by up to 1.5')
     >>> first_difference(program, px.transform(program), (torch.ones(2),)) is None
     True
@@ -221,9 +221,9 @@ class _Comparing:
         found = value_differences(given, expected, rtol=self.tolerance.rtol, atol=self.tolerance.atol, where="")
         return found[0].removeprefix(": ") if found else ""
 
-    def difference(self, name: str, told: str, call: int | None = None) -> Difference:
+    def difference(self, name: str, how: str, call: int | None = None) -> Difference:
         """Return a difference here."""
-        return Difference(name, name, self.call if call is None else call, told, before=self.before, new=tuple(self.new[:NEW]))
+        return Difference(name, name, self.call if call is None else call, how, before=self.before, new=tuple(self.new[:NEW]))
 
 
 def _located(found: Difference, one: Graph, other: Graph) -> Difference:

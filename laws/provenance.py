@@ -20,7 +20,7 @@ from ..ir.signature import StateInput, UserOutput
 from ..transforms.inline import inline
 from .law import Case, Transform, law
 
-__all__ = ["made_of_all", "provenance", "untold"]
+__all__ = ["made_of_all", "provenance", "unknown_origins"]
 
 
 @law("every node leads to its sources, and every source to the node or to the step that dropped it")
@@ -30,7 +30,7 @@ def provenance(transform: Transform, case: Case) -> list[str]:
     after = transform(before)
     if after is before:
         return []
-    return [*untold(before, after), *_misled(_Flat.of(before), _Flat.of(after))]
+    return [*unknown_origins(before, after), *_misled(_Flat.of(before), _Flat.of(after))]
 
 
 @law("a dropped node was not used by a node with successors")
@@ -41,8 +41,8 @@ def made_of_all(transform: Transform, case: Case) -> list[str]:
     before, after = _Flat.of(program), _Flat.of(result)
     left = set(ancestors(_origins(result)))
     # Kept nodes may use less than before.
-    told = [(origin_of(node.meta), node.do.name) for node in after.graph.nodes if type(node.do) is Op]
-    left_as_was = {one for origin, op in told if origin is not None for one in _alike(origin) if one.op == op}
+    origins = [(origin_of(node.meta), node.do.name) for node in after.graph.nodes if type(node.do) is Op]
+    left_as_was = {one for origin, op in origins if origin is not None for one in _alike(origin) if one.op == op}
     found: list[str] = []
     for node in before.graph.nodes:
         user = origin_of(node.meta)
@@ -52,7 +52,7 @@ def made_of_all(transform: Transform, case: Case) -> list[str]:
     return found
 
 
-def untold(before: Program, after: Program) -> Iterator[str]:
+def unknown_origins(before: Program, after: Program) -> Iterator[str]:
     """Describe the nodes of a program without an origin, or with an origin that did not exist before.
 
     Args:
@@ -61,7 +61,7 @@ def untold(before: Program, after: Program) -> Iterator[str]:
 
     >>> from purefx.ir import Ref
     >>> program = Program.of({"": Graph((), (Node("y", Op("toy.one")),), (Ref("y"),))})
-    >>> list(untold(tracked(program), program))[0]
+    >>> list(unknown_origins(tracked(program), program))[0]
     'the root / y: its origin is unknown'
     """
     known = set(ancestors(_origins(before)))
@@ -144,17 +144,17 @@ def _misled(before: _Flat, after: _Flat) -> Iterator[str]:
         origin = origin_of(node.meta)
         if origin is not None:
             were.setdefault(origin, []).append(node)
-    told, wrong = set[Origin](), dict[Origin, str]()
+    right_ones, wrong = set[Origin](), dict[Origin, str]()
     for node in after.graph.nodes:
         origin = origin_of(node.meta)
         found = [] if origin is None or type(node.do) is not Op else [one for one in _same(origin, node.do.name) if one in were]
         odd = {one: [_odd(before, was, after, node) for was in were[one]] for one in found}
         right = [one for one, said in odd.items() if None in said]
-        told.update(right)
+        right_ones.update(right)
         # A node with several origins counts for one of them in each place.
         wrong.update({one: f"{node} has the origin {one}, which {odd[one][0]}" for one in found if not right})
         wrong.update({one: f"{node} has the origin {one}, although others descend from it" for one in found if one not in wrong})
-    yield from [f"{said}; the flat result:\n{after.graph}" for one, said in wrong.items() if one not in told]
+    yield from [f"{said}; the flat result:\n{after.graph}" for one, said in wrong.items() if one not in right_ones]
     old, new = before.results(), after.results()
     for was, now in zip(old, new, strict=False) if len(old) == len(new) else ():
         if was and now and not _is_behind(before.origin(was), after.origin(now)):

@@ -15,7 +15,7 @@ from .law import Case, Transform, law
 from .purity import seeded
 from .toy import TensorMachine
 
-__all__ = ["false_values", "said_values"]
+__all__ = ["false_values", "recorded_values"]
 
 NUMBERS = frozenset({int, bool})
 """Types of results that are compared exactly; of floats, a tracer knows the type only."""
@@ -95,9 +95,9 @@ def _shown(tensor: torch.Tensor) -> str:
 
 
 @law("every fake value agrees with the value in every call")
-def said_values(transform: Transform, case: Case) -> list[str]:
+def recorded_values(transform: Transform, case: Case) -> list[str]:
     if case.false_values is None:
-        raise ValueError("the law 'said values' needs a case that computes them: Case(program, false_values=...)")
+        raise ValueError("the law 'recorded values' needs a case that computes them: Case(program, false_values=...)")
     if case.false_values(case.program):
         return []  # it was wrong before, as exporters are under autocast
     return case.false_values(transform(case.program))

@@ -15,7 +15,7 @@ clean up    lift_constants restore_names name_inputs infer normalize_stacks move
 simplify    eliminate_dead_code eliminate_common_subexpressions fold_constants remove_noops
 change      rule any_of through module swap_modules observe to_dtype to_device Program.with_state
 fx passes   from_fx_pass as_fx_pass
-split       split_by_module split_by_tags split_balanced relay_skips join parts where_went
+split       split_by_module split_by_tags split_balanced relay_skips join parts split_provenance
             lower_stages pipeline_stage sum_tied_gradients
 train       training_module px.training.capture_joint px.training.partition_joint
 debug       first_difference minimize
@@ -55,7 +55,7 @@ if TYPE_CHECKING:  # ``_front`` imports them when they are first used
     from purefx.ir.analysis.diff import diff as diff
     from purefx.ir.analysis.digest import alpha_equal as alpha_equal, digest as digest
     from purefx.ir.analysis.history import became as became, history as history
-    from purefx.ir.calls.parts import parts as parts, where_went as where_went
+    from purefx.ir.calls.parts import parts as parts, split_provenance as split_provenance
     from purefx.ir.importing import import_ep as import_ep, import_fx as import_fx
     from purefx.ir.store import load as load, save as save
     from purefx.ir.text import mermaid as mermaid, parse as parse

@@ -21,7 +21,7 @@ _NAMES = {
     "ir.analysis.diff": "diff",
     "ir.analysis.digest": "alpha_equal digest",
     "ir.analysis.history": "became history",
-    "ir.calls.parts": "parts where_went",
+    "ir.calls.parts": "parts split_provenance",
     "ir.importing": "import_ep import_fx",
     "ir.store": "load save",
     "ir.text": "mermaid parse",

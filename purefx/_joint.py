@@ -20,7 +20,7 @@ from purefx.ir.errors import CaptureError, UnsupportedProgram
 from purefx.ir.importing.joint import TENSOR, Convention, described, kind, read_joint
 from purefx.ir.importing.stacks import noted_calls
 from purefx.ir.importing.traced import Attributes
-from purefx.ir.operators import said_of
+from purefx.ir.operators import checked_declarations
 from purefx.ir.persistent import collector_paused
 from purefx.ir.program import Program
 from purefx.ir.state import SlotKind
@@ -91,7 +91,7 @@ def capture_joint(
             f"no result of {type(module).__qualname__} needs a gradient: no parameter or argument that it depends on requires "
             "one (module.requires_grad_(), x.requires_grad_()), or it detaches its results"
         )
-    declared = said_of(effects)
+    declared = checked_declarations(effects)
     with collector_paused():
         program = read_joint(traced, found, module, call.convention(), declared, named=call.named)
         program = tracked(program) if provenance else program

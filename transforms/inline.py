@@ -12,7 +12,7 @@ from ..ir.calls.call_graph import all_instances
 from ..ir.graph import Call, Graph, Node, Op
 from ..ir.meta import ORIGIN, Meta
 from ..ir.names import Names, join, nested
-from ..ir.origins import standing_in
+from ..ir.origins import with_replaced_origins
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.rewriter import Relocation
@@ -39,7 +39,7 @@ def inlined(program: Program, graph: Graph, *, into: Callable[[str], bool]) -> G
     """
     work = _Inlining(program, graph, into)
     nodes = work.run()
-    inputs, nodes = standing_in(graph.inputs, work.replaced), standing_in(nodes, work.replaced)
+    inputs, nodes = with_replaced_origins(graph.inputs, work.replaced), with_replaced_origins(nodes, work.replaced)
     return Graph(inputs, nodes, work.use(graph.output, work.outermost))
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ..ir.effects.declared import NodeEffects
-from ..ir.effects.resolved import UnionFind, item_of, slot_storage, storages, taken_apart
+from ..ir.effects.resolved import UnionFind, item_of, slot_storage, storages, unpacked_calls
 from ..ir.graph import Graph, Node, Op
 from ..ir.program import Program
 from ..ir.signature import StateInput
 from ..ir.torch_private import OpOverload, schema_of
 
-__all__ = ["OUTSIDE", "Memory", "computes", "handed_out", "is_view", "state_of_inputs"]
+__all__ = ["OUTSIDE", "Memory", "computes", "is_view", "output_aliases", "state_of_inputs"]
 
 OUTSIDE = ("outside",)
 """The memory of inputs and of state, where they need not be distinguished."""
@@ -60,8 +60,8 @@ class Memory:
         for effect in effects:
             self.written |= self.touched(effect)
         self.outside = {self.sets.find(key) for key in self._keys_outside()}
-        self._apart = taken_apart(self.graph, effects)
-        self.given = handed_out(self.graph, self._sources)
+        self._apart = unpacked_calls(self.graph, effects)
+        self.given = output_aliases(self.graph, self._sources)
         """The values that are outputs, or may alias them."""
 
     def _sources(self, name: str) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ MAY_COPY = frozenset(
 """Operators that return either a view or a copy of their operand, depending on its type and layout."""
 
 
-def handed_out(graph: Graph, aliases: Callable[[str], Iterable[str]]) -> set[str]:
+def output_aliases(graph: Graph, aliases: Callable[[str], Iterable[str]]) -> set[str]:
     """Return the values that are outputs, or may alias them.
 
     Args:
@@ -141,7 +141,7 @@ def handed_out(graph: Graph, aliases: Callable[[str], Iterable[str]]) -> set[str
 
     >>> from purefx.ir import Input, Node, Op, Ref
     >>> graph = Graph((Input("x"),), (Node("y", Op("toy.view"), (Ref("x"),)),), (Ref("y"),))
-    >>> sorted(handed_out(graph, {"y": ("x",), "x": ()}.__getitem__))
+    >>> sorted(output_aliases(graph, {"y": ("x",), "x": ()}.__getitem__))
     ['x', 'y']
     """
     todo, found = list(graph.output_refs()), set[str]()

@@ -22,7 +22,7 @@ from ..ir.graph import Call, Get, Graph, Input, Node, Op
 from ..ir.inference import agrees, plainly_alike
 from ..ir.meta import EMPTY_META, Meta
 from ..ir.names import Names, is_identifier, stem_of, word_of
-from ..ir.origins import standing_for
+from ..ir.origins import with_origins_of
 from ..ir.program import Program
 from ..ir.torch_private import device_of
 from ..ir.verify import check
@@ -107,7 +107,7 @@ def common_meta(meta: Meta, others: Sequence[Meta]) -> Meta:
     >>> dict(common_meta({"val": 1, "custom": {"of": "a"}, "stack_trace": "a"}, [{"val": 1, "custom": {"of": "b"}}]))
     {'val': 1, 'stack_trace': 'a'}
     """
-    return common_values(standing_for(meta, others, is_body=True), others)
+    return common_values(with_origins_of(meta, others, is_body=True), others)
 
 
 def common_values(meta: Meta, others: Sequence[Meta]) -> Meta:

@@ -217,9 +217,9 @@ class Transformation:
         if a_result(result, self.name) is program:
             return program
         recorded = {**options, "fuel": fuel.burnt - before} if fuel.limited else options
-        return self.taken(program, result, tuple(recorded.items()), whole=not fuel.refused)
+        return self.with_step(program, result, tuple(recorded.items()), whole=not fuel.refused)
 
-    def taken(
+    def with_step(
         self,
         program: Program,
         result: Program,
@@ -239,7 +239,7 @@ class Transformation:
 
         >>> import purefx as px
         >>> program = px.Program.of({"": px.Graph((), (), ())})
-        >>> [str(step) for step in px.outline.taken(program, program.evolve()).trail]
+        >>> [str(step) for step in px.outline.with_step(program, program.evolve()).trail]
         ['outline()']
         """
         # The function may have called other transformations, so start from the facts of its result.

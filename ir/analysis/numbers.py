@@ -82,8 +82,8 @@ def numbers_in(graph: Graph, given: Collection[str] = ()) -> frozenset[str]:
     """
     found = {formal.name for formal in graph.inputs if formal.name in given or is_number(formal.meta)}
     for node in graph.nodes:
-        told = is_number(node.meta)
-        if told or (told is None and _by_operator(node, found)):
+        known = is_number(node.meta)
+        if known or (known is None and _by_operator(node, found)):
             found.add(node.name)
     return frozenset(found)
 

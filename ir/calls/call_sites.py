@@ -15,7 +15,7 @@ from ..arguments import Arg, Ref, refs_in
 from ..effects.resolved import item_of
 from ..errors import SwapError
 from ..graph import Call, Graph, Node, Op
-from ..inference import input_given_back
+from ..inference import returned_input
 from ..own_operators import GIVES, TAKES, is_boundary
 from ..program import CallSignature, Program
 from ..torch_private import pytree
@@ -165,7 +165,7 @@ def _same(program: Program, graph: Graph, convention: Convention, caller: Graph,
     found: dict[int, str] = {}
     for number, leaf in enumerate(convention.gives):
         if type(leaf) is Ref and leaf.name in graph.by_name:
-            formal = input_given_back(program, graph, leaf.name, known)
+            formal = returned_input(program, graph, leaf.name, known)
             if formal is not None and formal in passed:
                 found[number] = passed[formal]
     return found

@@ -43,10 +43,10 @@ class Part:
 
 
 @frozen
-class Whereabouts:
+class SplitProvenance:
     """The provenance map of a split program: current names of the original state and module calls.
 
-    >>> Whereabouts({"w": ("a.w",)}, {}).state["w"]
+    >>> SplitProvenance({"w": ("a.w",)}, {}).state["w"]
     ('a.w',)
     """
 
@@ -110,7 +110,7 @@ def original(path: str, names: Iterable[str]) -> str:
     return rest if head in names else path
 
 
-def where_went(program: Program) -> Whereabouts:
+def split_provenance(program: Program) -> SplitProvenance:
     """Return the provenance map of a split, from original names of state and module calls to current ones.
 
     Args:
@@ -119,11 +119,11 @@ def where_went(program: Program) -> Whereabouts:
     >>> import purefx as px
     >>> neg = px.Node("y", px.Op("toy.neg"), (px.Ref("x"),), stack=(px.Frame("act"),))
     >>> program = px.Program.of({"": px.Graph((px.Input("x"),), (neg,), (px.Ref("y"),))})
-    >>> went = px.where_went(px.split_by_tags(program, ("a",), tag_of={"act": "a"}))
+    >>> went = px.split_provenance(px.split_by_tags(program, ("a",), tag_of={"act": "a"}))
     >>> [str(frame) for frame in went.calls[px.Frame("act")]]
     ['a.act']
     """
-    names = frozenset(part_names(a_program(program, "where_went")))
+    names = frozenset(part_names(a_program(program, "split_provenance")))
     state: dict[str, dict[str, None]] = {}
     for name in program.state:
         state.setdefault(original(name, names), {})[name] = None
@@ -132,7 +132,7 @@ def where_went(program: Program) -> Whereabouts:
         was = Frame(original(frame.path, names), frame.call)
         if was.path:
             calls.setdefault(was, {})[Frame(frame.path, frame.call)] = None
-    return Whereabouts(_frozen(state), _frozen(calls))
+    return SplitProvenance(_frozen(state), _frozen(calls))
 
 
 def _frozen(found: dict[K, dict[V, None]]) -> Mapping[K, tuple[V, ...]]:

@@ -361,27 +361,27 @@ def declare(op: Callable[..., Any], effects: Effects | None) -> None:
         if effects is None:
             _said.pop(target, None)
         else:
-            check_said(target, effects)
-            _said[target] = said_of_one(target, effects)
+            check_declaration(target, effects)
+            _said[target] = with_body_effects(target, effects)
 
 
-def said_of_one(target: Any, effects: Effects) -> Effects:
+def with_body_effects(target: Any, effects: Effects) -> Effects:
     """Return a declaration in normal form: a higher-order operator always has the effects of its bodies.
 
-    >>> said_of_one(print, Effects()).through_bodies
+    >>> with_body_effects(print, Effects()).through_bodies
     False
     """
     return evolve(effects, through_bodies=True) if isinstance(target, HigherOrderOperator) else effects
 
 
-def check_said(target: Any, effects: Effects) -> None:
+def check_declaration(target: Any, effects: Effects) -> None:
     """Raise if effects cannot be declared for an operator.
 
     Raises:
         EffectsError: it is an operator of torch, or its schema has more effects.
         ArgumentError: ``effects`` is not an ``Effects``.
 
-    >>> check_said(print, Effects())
+    >>> check_declaration(print, Effects())
     """
     if not isinstance(effects, Effects):  # pyright: ignore[reportUnnecessaryIsInstance]
         name = getattr(target, "__name__", target)

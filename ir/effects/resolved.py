@@ -58,7 +58,7 @@ def join_aliases(
         slot_key: the key of a slot that a node names.
         sent: whether a result in flight counts as an alias of the sent memory (``in_use``).
     """
-    apart = taken_apart(graph, done)
+    apart = unpacked_calls(graph, done)
     for node, node_effect in zip(graph.nodes, done, strict=True):
         if node.name in apart:
             for number, shared in enumerate(node_effect.results):
@@ -73,7 +73,7 @@ def join_aliases(
                 found.join(node.name, other)
 
 
-def taken_apart(graph: Graph, done: Sequence[NodeEffects]) -> set[str]:
+def unpacked_calls(graph: Graph, done: Sequence[NodeEffects]) -> set[str]:
     """Return the names of the calls with several results whose users all select one."""
     apart = {node.name for node, node_effect in zip(graph.nodes, done, strict=True) if node_effect.results}
     if apart:
@@ -185,7 +185,7 @@ def summary(graph: Graph, inner: Sequence[NodeEffects]) -> NodeEffects:
     writes_slots: dict[str, None] = {}
     reads_slots: dict[str, None] = {}
     completes: dict[str, None] = {}
-    apart = taken_apart(graph, inner)
+    apart = unpacked_calls(graph, inner)
     by_name = {node.name: node_effect for node, node_effect in zip(graph.nodes, inner, strict=True)} if apart else {}
     for node, node_effect in zip(graph.nodes, inner, strict=True):
         written = origins.of(node_effect.writes)

@@ -23,7 +23,7 @@ from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Get, Graph, Stack
 from ..identifiers import check_identifiers
 from ..names import way_to
-from ..operators import Said, said_of
+from ..operators import Declared, checked_declarations
 from ..persistent import collector_paused, pmap
 from ..program import Module, Program
 from ..signature import (
@@ -88,7 +88,7 @@ class ExportedFront(Front):
     """
 
     def __init__(
-        self, stacks: ExportedStacks, placed: Mapping[Any, Any], outside: Collection[str], declared: Said, *, origins: bool
+        self, stacks: ExportedStacks, placed: Mapping[Any, Any], outside: Collection[str], declared: Declared, *, origins: bool
     ) -> None:
         super().__init__(declared, origins=origins)
         self.stacks = stacks
@@ -301,7 +301,7 @@ def import_ep(
     """
     EXPORTED.check(ep, "import_ep")
     with collector_paused():
-        program = check_identifiers(_read(ep, said_of(effects), provenance=provenance))
+        program = check_identifiers(_read(ep, checked_declarations(effects), provenance=provenance))
     for formal, spec in program.inputs:
         if type(spec) is not StateInput or spec.slot not in program.state:
             continue
@@ -312,7 +312,7 @@ def import_ep(
     return program
 
 
-def _read(ep: ExportedProgram, declared: Said, *, provenance: bool) -> Program:
+def _read(ep: ExportedProgram, declared: Declared, *, provenance: bool) -> Program:
     entries = [entry.fqn for entry in ep.module_call_graph]
     paths = dict.fromkeys([fqn if type(fqn) is str and "@" not in fqn else frame_of(fqn).path for fqn in entries])
     nested = [found for found in ep.graph_module.modules() if isinstance(found, torch.fx.GraphModule)]

@@ -19,9 +19,9 @@ from ..calls.argument_tree import ArgumentTree
 from ..effects.declared import Effects
 from ..errors import ArgumentError, InputError, InputValueError, InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call
-from ..identifiers import ADVICE, DEED, invalid_names
+from ..identifiers import ADVICE, OPERATION, invalid_names
 from ..names import is_identifier
-from ..operators import Said, said_of
+from ..operators import Declared, checked_declarations
 from ..persistent import collector_paused, pmap
 from ..program import Program
 from ..signature import LiteralType, ObjectType, Signature, UserInput, UserOutput
@@ -232,12 +232,12 @@ def import_fx(
     FX.check(graph_module, "import_fx")
     values = {} if example_inputs is None else example_values(graph_module, example_inputs)
     with collector_paused():
-        declared = said_of(effects)
+        declared = checked_declarations(effects)
         program = _read(graph_module, values, declared) if state is None else _described(graph_module, state, declared)
         return tracked(program) if provenance else program
 
 
-def _described(module: torch.fx.GraphModule, state: Any, declared: Said) -> Program:
+def _described(module: torch.fx.GraphModule, state: Any, declared: Declared) -> Program:
     if not isinstance(state, torch.nn.Module | Mapping):
         raise ArgumentError(f"state must be the traced module or a mapping from names to its tensors, not {kind_of(state)}")
     found = described(module.graph)
@@ -250,7 +250,7 @@ def _described(module: torch.fx.GraphModule, state: Any, declared: Said) -> Prog
     return check(read_joint(module, found, state, Convention.flat(found), declared))  # the state of the caller may not fit
 
 
-def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Said) -> Program:
+def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Declared) -> Program:
     reader = TracedFront(module, values, declared)
     root = reader.graphs[""]
     signature, leaves = read_traced_signature(module, root.output)
@@ -266,7 +266,7 @@ def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Sai
     if len(program.order) != len(program.graphs):  # bodies that nodes name but nothing uses
         program = program.evolve(graphs=pmap({name: program.graphs[name] for name in program.order}))
     program = with_constants(program)
-    odd = [found for found in invalid_names(program) if found[1] != DEED]  # functions may be called anything
+    odd = [found for found in invalid_names(program) if found[1] != OPERATION]  # functions may be called anything
     if odd:
         raise InvalidProgram([Violation("names", f"{short(name)} is not a name of {what}", graph, node, advice=ADVICE)
                               for name, what, graph, node in odd])  # fmt: skip

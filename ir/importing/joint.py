@@ -19,7 +19,7 @@ from ..calls.argument_tree import ArgumentTree
 from ..errors import UnsupportedProgram
 from ..graph import Get, Graph, Input
 from ..names import Names
-from ..operators import Said
+from ..operators import Declared
 from ..persistent import pmap
 from ..program import Program
 from ..signature import (
@@ -150,7 +150,7 @@ def read_joint(
     found: Described,
     source: torch.nn.Module | Mapping[str, torch.Tensor],
     convention: Convention,
-    declared: Said,
+    declared: Declared,
     *,
     named: Callable[[str], str] = str,
 ) -> Program:

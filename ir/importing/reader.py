@@ -20,7 +20,7 @@ from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Get, Graph, Input, Node, Op, Stack
 from ..meta import freeze_meta
 from ..names import Names, is_identifier
-from ..operators import Said
+from ..operators import Declared
 from ..origins import INPUT, Imported
 from ..torch_private import pytree
 from ..verify.findings import PLAIN, short, source_of
@@ -54,7 +54,7 @@ class Operators:
     False
     """
 
-    def __init__(self, declared: Said) -> None:
+    def __init__(self, declared: Declared) -> None:
         self._declared = declared
         self._known: dict[int, tuple[Any, Op]] = {}
         self._methods: dict[Method, Op] = {}
@@ -99,7 +99,7 @@ class Front:
         origins: whether nodes and inputs get an origin.
     """
 
-    def __init__(self, declared: Said, *, origins: bool) -> None:
+    def __init__(self, declared: Declared, *, origins: bool) -> None:
         self.operators = Operators(declared)
         self.origins = origins
         self.graphs: dict[str, Graph] = {}

@@ -19,7 +19,7 @@ from ..callables import Parameter, bind, class_name
 from ..errors import InputError, InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call, Frame, Get, Stack
 from ..names import FROM_ROOT, Names, is_identifier, join
-from ..operators import Said
+from ..operators import Declared
 from ..own_operators import op_to_call
 from ..persistent import pmap
 from ..program import Module
@@ -43,7 +43,7 @@ class TracedFront(Front):
         declared: the declared effects of operators of other libraries.
     """
 
-    def __init__(self, root: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Said) -> None:
+    def __init__(self, root: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Declared) -> None:
         super().__init__(declared, origins=False)
         self.root = root
         self.values = values

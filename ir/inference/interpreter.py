@@ -29,7 +29,7 @@ from ..signature import RestType, Token, UserInput
 from ..tensors import disagreement
 from ..torch_private import FakeTensor, OpOverload, device_of, is_refusal
 from .results import agrees, depends_on_contents, is_runnable, opens_region
-from .values import UNKNOWN, FakeValues, gives_nothing, running
+from .values import UNKNOWN, FakeValues, has_no_result, running
 
 GETITEM = "operator.getitem"
 
@@ -189,7 +189,7 @@ class Interpreter:
 def _has_value(value: Node | Input) -> bool:
     if isinstance(value, Input):
         return True
-    return not gives_nothing(value) and (type(value.do) is Call or is_runnable(value))
+    return not has_no_result(value) and (type(value.do) is Call or is_runnable(value))
 
 
 def _merged(source: Graph, runs: list[Run]) -> Graph:
@@ -263,7 +263,7 @@ class _Walk:
         if type(do) is Op and not (is_changed or is_new or bodies or do.effects.writes or do.effects.scope):
             self.known[node.name] = recorded
             return node  # nearly all nodes
-        if gives_nothing(node):
+        if has_no_result(node):
             return node
         self.region += opens_region(node)
         value = recorded

@@ -65,7 +65,7 @@ def values_of(graph: Graph) -> dict[str, Any]:
     return {each.name: each.meta["val"] for each in (*graph.inputs, *graph.nodes) if "val" in each.meta}
 
 
-def operand_given_back(graph: Graph, name: str, values: Mapping[str, Any]) -> str | None:
+def returned_operand(graph: Graph, name: str, values: Mapping[str, Any]) -> str | None:
     """Return the operand that an operator returns unchanged; None if its result is another object, or unknown.
 
     Args:
@@ -76,7 +76,7 @@ def operand_given_back(graph: Graph, name: str, values: Mapping[str, Any]) -> st
     >>> import torch
     >>> import torch, purefx as px
     >>> program = px.capture(torch.nn.Flatten(), (torch.ones(2, 3),))
-    >>> operand_given_back(program.main, "flatten", values_of(program.main))
+    >>> returned_operand(program.main, "flatten", values_of(program.main))
     'input'
     """
     node, place = _maker(graph, name)
@@ -124,7 +124,7 @@ def _same(node: Node, target: Any, place: int | None, values: Mapping[str, Any])
     return next((name for name, value in tensors.items() if value is found), None)
 
 
-def input_given_back(program: Program, graph: Graph, name: str, known: Mapping[str, Any]) -> str | None:
+def returned_input(program: Program, graph: Graph, name: str, known: Mapping[str, Any]) -> str | None:
     """Return the unwritten input of a graph that is the same object as a value, or None.
 
     Args:
@@ -136,7 +136,7 @@ def input_given_back(program: Program, graph: Graph, name: str, known: Mapping[s
     >>> import torch
     >>> import torch, purefx as px
     >>> program = px.capture(torch.nn.Flatten(), (torch.ones(2, 3),))
-    >>> input_given_back(program, program.main, "flatten", {})
+    >>> returned_input(program, program.main, "flatten", {})
     'input'
     """
     callers: list[tuple[Graph, Node, dict[str, Any]]] = []
@@ -155,7 +155,7 @@ def input_given_back(program: Program, graph: Graph, name: str, known: Mapping[s
             graph, values = _called(program, maker, maker.do, values)
             found = graph.output[place] if place is not None and type(graph.output) is tuple else graph.output
         else:
-            step = None if type(maker.do) is Op and maker.do.effects.writes else operand_given_back(graph, name, values)
+            step = None if type(maker.do) is Op and maker.do.effects.writes else returned_operand(graph, name, values)
             found = None if step is None else Ref(step)
         if type(found) is not Ref:
             return None

@@ -323,10 +323,10 @@ class FakeValues:
                     "set its meta['val'], as import_fx does with example_inputs="
                 )
 
-    def told(self, node: Node) -> tuple[bool, Any]:
+    def known_value(self, node: Node) -> tuple[bool, Any]:
         """Return whether the meta of a node has a fake value of the program's mode, and the value."""
         if "val" not in node.meta:
-            return gives_nothing(node), None
+            return has_no_result(node), None
         value = node.meta["val"]
         if not self.is_ours(value):
             return False, None
@@ -487,11 +487,11 @@ def clone_value(value: Any) -> Any:
     return value if list(map(str, made.stride())) == list(map(str, value.stride())) else made
 
 
-def gives_nothing(node: Node) -> bool:
+def has_no_result(node: Node) -> bool:
     """Return whether a node has no result.  Inference skips these nodes: they may print, or fail an assertion.
 
     >>> from purefx.ir.operators import op_of
-    >>> gives_nothing(Node("a", op_of(torch.ops.aten._assert_scalar.default), (True, "m")))
+    >>> has_no_result(Node("a", op_of(torch.ops.aten._assert_scalar.default), (True, "m")))
     True
     """
     target: Any = node.do.target if type(node.do) is Op else None

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from attrs import astuple, evolve
 
-from ..allowed import advice_for, told
+from ..allowed import advice_for, named_with_reasons
 from ..analysis.history import line_of, versions
 from ..errors import ArgumentError, InvalidProgram, ParseError, StoreError, UnsupportedProgram
 from ..graph import Frame, Op
@@ -141,7 +141,7 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
     a_path(path, "save")
     if refused := set(program.foreign_operators) - names_of(allow):
         raise UnsupportedProgram(
-            f"the program uses operators that a file may not name: {told(refused)[:2000]}; save(..., "
+            f"the program uses operators that a file may not name: {named_with_reasons(refused)[:2000]}; save(..., "
             f"allow={{{', '.join(map(ascii, sorted(refused)))[:2000]}}}) writes their names, and load needs `allow` or "
             "`operators` for them"
         )
@@ -272,8 +272,8 @@ def _read_program(structure: dict[str, Any], known: Known) -> Program:
         raise StoreError(f"its program cannot be read: {error}") from error
     if missing := {op.name for op in _operators(program) if op.target is None} & set(structure["operators"]):
         raise UnsupportedProgram(
-            f"the program uses operators that a file may not name: {told(missing)[:2000]}: {advice_for(missing)[:2000]} "
-            f"(saved with {ascii(structure['made with'])[:100]}, this is torch {torch.__version__})"
+            f"the program uses operators that a file may not name: {named_with_reasons(missing)[:2000]}: "
+            f"{advice_for(missing)[:2000]} (saved with {ascii(structure['made with'])[:100]}, this is torch {torch.__version__})"
         )
     return program
 

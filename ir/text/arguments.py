@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from ..allowed import advice_for, registered, told
+from ..allowed import advice_for, named_with_reasons, registered
 from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, children_of, thawed
 from ..callables import op_name
 from ..torch_private import fields_of, pytree
@@ -196,7 +196,7 @@ def _read_operator(cursor: Cursor) -> Arg:
     name = cursor.string("the name of an operator")
     found = cursor.known.operator(name)
     if found is None:
-        raise cursor.error(f"op: {told([name])[:200]}: {advice_for([name])[:200]}", at=at)
+        raise cursor.error(f"op: {named_with_reasons([name])[:200]}: {advice_for([name])[:200]}", at=at)
     return found
 
 

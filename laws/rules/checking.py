@@ -29,7 +29,7 @@ from ..provenance import made_of_all, provenance
 from ..purity import seeded
 from ..tiers import case_with_calls, share
 from ..toy import TensorMachine
-from ..values import false_values, said_values
+from ..values import false_values, recorded_values
 from .build import Drawn, drawn_around, simplest
 from .instances import Instance, instances, is_drawable
 
@@ -122,7 +122,7 @@ def inferred(transform: Transform, case: Case) -> list[str]:
 _GENERIC: Mapping[str, Law] = {each.name: each for each in GENERIC}
 
 BY_RESULT: tuple[Law, ...] = (
-    _GENERIC["valid"], _GENERIC["meaning"], memory, _GENERIC["effects"], _GENERIC["idempotent"], inferred, said_values,
+    _GENERIC["valid"], _GENERIC["meaning"], memory, _GENERIC["effects"], _GENERIC["idempotent"], inferred, recorded_values,
     _GENERIC["no-op"], _GENERIC["frame"], _GENERIC["state"], _GENERIC["text"], provenance, made_of_all,
 )  # fmt: skip
 """Laws about the results of one and two applications."""

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 import torch
 from attrs import define, field
 
-from ...ir.allowed import advice_for, told
+from ...ir.allowed import advice_for, named_with_reasons
 from ...ir.analysis.numbers import too_much_work
 from ...ir.calls.call_graph import heights
 from ...ir.calls.call_sites import Convention, without_boundaries
@@ -259,8 +259,8 @@ def check_runs(nodes: Iterable[Node]) -> None:
     if found:
         named = ", ".join([f"{name} at node {node}" for name, node in found.items()])[:2000]
         raise UnsupportedProgram(
-            f"the program cannot run, because operators have no callable: {named}; {told(found)[:2000]}. If it comes from "
-            f"text or a file, {advice_for(found)[:2000]}"
+            f"the program cannot run, because operators have no callable: {named}; {named_with_reasons(found)[:2000]}. "
+            f"If it comes from text or a file, {advice_for(found)[:2000]}"
         )
 
 

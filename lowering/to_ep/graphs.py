@@ -231,7 +231,7 @@ class _Work:
 
     def _value(self, node: Node, target: Any) -> Any:
         values = self.maker.values
-        known, value = values.told(node)
+        known, value = values.known_value(node)
         if known:
             return value
         args = [self._fake(arg) for arg in node.args]

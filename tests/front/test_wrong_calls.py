@@ -83,7 +83,7 @@ MORE: dict[str, tuple[Any, ...]] = {
 DOORS: dict[str, Callable[..., object]] = {
     **{name: getattr(px, name) for name in (
         *MORE, "transform", "lower", "verify", "digest", "stats", "to_ep", "to_fx", "to_script", "mermaid", "parts",
-        "where_went", "outline", "lower_stages",
+        "split_provenance", "outline", "lower_stages",
     )},
     "explain": px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: x).explain,
 }  # fmt: skip

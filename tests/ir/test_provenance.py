@@ -12,7 +12,7 @@ from torch import nn
 import purefx as px
 from purefx import rules
 from purefx.ir.meta import ORIGIN
-from purefx.laws.provenance import untold
+from purefx.laws.provenance import unknown_origins
 
 
 class Layer(nn.Module):
@@ -130,7 +130,7 @@ def test_a_folded_constant_is_made_of_all_that_it_was_computed_of() -> None:
 @pytest.mark.parametrize("steps", [(), (rules.algebra,), (fused, *px.DEFAULT, px.expand, px.inline)])
 def test_everything_leads_back_and_nothing_is_lost(program: px.Program, steps: tuple[px.Transformation, ...]) -> None:
     result = px.transform(program, *steps) if steps else px.transform(program)
-    assert list(untold(program, result)) == []
+    assert list(unknown_origins(program, result)) == []
     for name, node in result.nodes():
         found = px.history(result, node.name, graph=name)
         assert found.imported or found.inputs or found.state

@@ -20,7 +20,7 @@ from purefx.laws.checking import WrongQuestion, ask_laws
 from purefx.laws.law import GRADIENTS, Case, Law, Transform
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, forget, stages_of
-from purefx.laws.values import said_values
+from purefx.laws.values import recorded_values
 from tests.laws.pairs import PAIRS, PairLaw
 from tests.laws.registry import REGISTRY, Entry
 
@@ -72,7 +72,7 @@ def _asked(pair: PairLaw) -> Callable[[Transform, Case], list[str]]:
 
 def _laws(entry: Entry, tier: Tier) -> tuple[Law, ...]:
     # Integers have no gradients, and no fake values.
-    return entry.laws if tier == "toy" else (*entry.laws, *entry.aimed((GRADIENTS, said_values)))
+    return entry.laws if tier == "toy" else (*entry.laws, *entry.aimed((GRADIENTS, recorded_values)))
 
 
 AT_ONCE: dict[Tier, int] = {"toy": 25, "aten": 10, "modules": 3}

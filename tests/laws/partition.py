@@ -13,7 +13,7 @@ from attrs import evolve
 from purefx.ir.analysis.numbers import is_number
 from purefx.ir.arguments import Ref
 from purefx.ir.calls.call_graph import instances
-from purefx.ir.calls.parts import PART, original, parts, where_went
+from purefx.ir.calls.parts import PART, original, parts, split_provenance
 from purefx.ir.effects.dependencies import dependencies
 from purefx.ir.graph import Call, Get, Node, Op
 from purefx.ir.names import join as joined_path
@@ -81,8 +81,8 @@ def state_placed(transform: Transform, case: Case) -> list[str]:
                 readers.setdefault(original(slot, names), set()).add(slot.partition(".")[0])
                 if slot.partition(".")[0] != path.partition(".")[0]:
                     return [f"a body of {path} reads {slot}"]
-    went = where_went(result).state
-    found = [f"{name} is lost" for name in where_went(program).state if name not in went]
+    went = split_provenance(result).state
+    found = [f"{name} is lost" for name in split_provenance(program).state if name not in went]
     for name, now in went.items():
         having = {slot.partition(".")[0] for slot in now}
         if len(having) != len(now) or (having != readers.get(name, having)) or (name not in readers and len(now) != 1):

@@ -101,7 +101,7 @@ def test_what_raises(program: px.Program) -> None:
     wrong = with_operator(program, "relu_1", aten.cholesky.default)
     found = px.first_difference(program, wrong, (X,))
     assert found is not None
-    assert "b raises" in found.told
+    assert "b raises" in found.how
 
 
 def test_a_tolerance(program: px.Program) -> None:

@@ -58,7 +58,7 @@ def split_of(name: str, how: str) -> px.Program:
 def test_parts_do_what_the_model_does(name: str, how: str) -> None:
     model, program = copy.deepcopy(programs(name)[0]), split_of(name, how)
     assert px.verify(program) == ()
-    lowered, went = px.lower(program), px.where_went(program).state
+    lowered, went = px.lower(program), px.split_provenance(program).state
     for seed in (0, 1, 2):
         args, kwargs = EXAMPLES[name].inputs(seed)
         mine, theirs = (pytree.tree_leaves(run(*args, **kwargs)) for run in (lowered, model))
@@ -73,7 +73,7 @@ def test_parts_do_what_the_model_does(name: str, how: str) -> None:
 def test_each_parameter_is_in_one_part(name: str) -> None:
     """But the tied one of GPT-2, which both ends read under its two names: it is one tensor."""
     model, program = programs(name)[0], split_of(name, "outlined")
-    now = px.where_went(program).state
+    now = px.split_provenance(program).state
     assert {path: len(slots) for path, slots in now.items()} == dict.fromkeys(now, 1)
     shared = {slots for slots in program.state.by_cell.values() if len(slots) > 1}
     assert shared == (set() if name == "llama" else {("first.transformer.wte.weight", "last.lm_head.weight")})

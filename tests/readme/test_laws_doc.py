@@ -20,7 +20,7 @@ from purefx.laws.asking import assert_law
 from purefx.laws.law import FUEL, GRADIENTS, Case
 from purefx.laws.oracles import tensor_gradients
 from purefx.laws.toy import tensor_meaning
-from purefx.laws.values import said_values
+from purefx.laws.values import recorded_values
 from tests.laws.registry import OF_ALL, REGISTRY
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -125,6 +125,6 @@ def test_every_transformation_has_a_picture() -> None:
 
 def test_every_generic_law_is_stated() -> None:
     rows = {match["law"]: match["says"] for match in ROWS.finditer(TEXT)}
-    assert {law.name for law in (*OF_ALL, GRADIENTS, said_values, *FUEL) if rows.get(law.name) != law.statement} == set()
+    assert {law.name for law in (*OF_ALL, GRADIENTS, recorded_values, *FUEL) if rows.get(law.name) != law.statement} == set()
     own = [(one.transformation.name, ", ".join([f"`{law.name}`" for law in one.specific])) for one in REGISTRY]
     assert [name for name, laws in own if f"| `{name}` | {laws} |" not in TEXT] == []

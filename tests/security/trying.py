@@ -224,7 +224,7 @@ def _others(program: px.Program, base: Base) -> list[tuple[str, Callable[[], Any
         ("swap_modules", lambda: px.swap_modules(program, {linear: torch.nn.Identity()})),
         ("lower_stages", lambda: px.lower_stages(program)),
         ("bound names", lambda: px.name_inputs(program, ["a", "b"])),
-        ("parts", lambda: (px.parts(program), px.where_went(program))),
+        ("parts", lambda: (px.parts(program), px.split_provenance(program))),
         ("restore_names", lambda: px.restore_names(program, _values(base.program))),
     ]
 

@@ -56,7 +56,7 @@ def test_inputs_reads_and_parts_of_tuples_need_no_tag() -> None:
 
     program = px.split_by_tags(px.transform(px.import_ep(exported(Two(), torch.ones(2, 4))), *SUNK), ("a", "b"), tag_of=tag_of)
     assert asked == ["mul", "max_1", "add"]
-    assert px.where_went(program).state == {"w": ("a.w", "b.w")}
+    assert px.split_provenance(program).state == {"w": ("a.w", "b.w")}
     assert program.state["a.w"].cell == program.state["b.w"].cell
     assert [len([n for n in program.graphs[name].nodes if isinstance(n.do, px.Get)]) for name in "ab"] == [1, 1]
 

@@ -22,7 +22,7 @@ from ...ir.tensors import TensorIds, cell_key, numbered
 from ...ir.verify.findings import short
 from ..state import sink_state
 from ..transformation import UNLIMITED, Fuel, transformation
-from .state import Original, is_made, made_constants, near_or_there, original_of, with_state, with_state_inputs
+from .state import Original, is_made, made_constants, name_advice, original_of, with_state, with_state_inputs
 
 __all__ = ["name_inputs", "restore_names", "word"]
 
@@ -159,7 +159,7 @@ def _position(program: Program, users: list[int], key: object) -> int:
         known.setdefault(program.main.inputs[position].name, position)
         known.setdefault(spec.argument if type(spec) is UserInput else "", position)
     if key not in known:
-        raise NamingError(f"the program has no user input {key!r}{near_or_there(key, [str(name) for name in known if name])}")
+        raise NamingError(f"the program has no user input {key!r}{name_advice(key, [str(name) for name in known if name])}")
     return known[key]
 
 

@@ -44,7 +44,7 @@ __all__ = [
     "is_made",
     "lift_constants",
     "made_constants",
-    "near_or_there",
+    "name_advice",
     "original_of",
     "with_state",
     "with_state_inputs",
@@ -131,10 +131,10 @@ def lift_constants(program: Program) -> Program:
     return with_constants(program)
 
 
-def near_or_there(name: object, known: Iterable[str]) -> str:
+def name_advice(name: object, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown name.
 
-    >>> near_or_there("maks", ["mask", "w"]), near_or_there("zzz", ["mask"]), near_or_there("x", [])
+    >>> name_advice("maks", ["mask", "w"]), name_advice("zzz", ["mask"]), name_advice("x", [])
     ("; did you mean 'mask'?", "; there are 'mask'", '')
     """
     names = list(known)

@@ -26,7 +26,7 @@ from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ..transformation import UNLIMITED, Fuel, transformation
 from .sizes import sizes_again
-from .versions import BoundaryValue, Chain, Leaves, StateReads, boundary_values, chains, used_as_given
+from .versions import BoundaryValue, Chain, Leaves, StateReads, boundary_values, chains, with_passed_arguments
 
 __all__ = ["insert_ivals"]
 
@@ -79,7 +79,7 @@ def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         return program
     leaves = Leaves(program)
     crossed = list(boundary_values(program, leaves)) if len(program.call_signatures) else []
-    replaced = used_as_given(program, leaves, crossed, fuel) if crossed else program
+    replaced = with_passed_arguments(program, leaves, crossed, fuel) if crossed else program
     if replaced is not program:
         program, leaves = replaced, Leaves(replaced)
         crossed = list(boundary_values(program, leaves))

@@ -16,7 +16,7 @@ from ...ir.arguments import Arg, Ref
 from ...ir.effects.declared import Effects
 from ...ir.effects.registered import effects_of
 from ...ir.graph import Frame, Get, Graph, Node, Op, Stack, common_prefix
-from ...ir.inference import operand_given_back, values_of
+from ...ir.inference import returned_operand, values_of
 from ...ir.own_operators import GIVES, TAKES, user_stack
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
@@ -25,7 +25,7 @@ from ...ir.torch_private import resolve_operator
 from ..shared_bodies import alike
 from ..transformation import Fuel
 
-__all__ = ["BoundaryValue", "Chain", "Leaves", "boundary_values", "chains", "used_as_given"]
+__all__ = ["BoundaryValue", "Chain", "Leaves", "boundary_values", "chains", "with_passed_arguments"]
 
 
 @frozen
@@ -214,7 +214,7 @@ def _written_by(node: Node) -> Effects | None:
     return found
 
 
-def used_as_given(program: Program, leaves: Leaves, crossed: Sequence[BoundaryValue], fuel: Fuel) -> Program:
+def with_passed_arguments(program: Program, leaves: Leaves, crossed: Sequence[BoundaryValue], fuel: Fuel) -> Program:
     """Return a program in which boundary values that are arguments of a preserved call are replaced by these arguments.
 
     Args:
@@ -299,7 +299,7 @@ class _Objects:
                 break
             if self._giving(name, node.stack, stack):
                 return None
-            step = operand_given_back(self.graph, name, self.values)
+            step = returned_operand(self.graph, name, self.values)
             if step is None or not self._fits(step, name):
                 return None
             name = step

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from ...ir.arguments import Ref
 from ...ir.graph import Call, Frame, Graph, Input, Node, Op, Stack
 from ...ir.names import Names, relative
-from ...ir.origins import handed_on
+from ...ir.origins import input_meta
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.rewriter import Relocation
@@ -269,7 +269,7 @@ class Walk:
     def body(self, scope: Scope) -> Graph:
         """Return the body of a call; the nodes of the calls inside it must exist."""
         outputs = [Ref(name) for name in scope.outputs]
-        inputs = [Input(name, handed_on(self.values[name].meta)) for name in scope.inputs]
+        inputs = [Input(name, input_meta(self.values[name].meta)) for name in scope.inputs]
         return Graph(tuple(inputs), scope.nodes(), outputs[0] if len(outputs) == 1 else tuple(outputs))
 
     def call(self, scope: Scope, number: int, graph: str, names: Names) -> None:

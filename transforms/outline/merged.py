@@ -43,10 +43,10 @@ def outlined_and_deduplicated(program: Program) -> Program:
     walk = walked(program)
     merging = _Merging(walk) if _is_plain(walk) else None
     if merging is None or not merging.applies:
-        return deduplicate(outline.taken(program, walk.program()))
+        return deduplicate(outline.with_step(program, walk.program()))
     graphs = merging.graphs()
-    first = outline.taken(program, program.evolve(graphs=pmap(graphs)))
-    return deduplicate.taken(first, first, before=lambda: outline(program))
+    first = outline.with_step(program, program.evolve(graphs=pmap(graphs)))
+    return deduplicate.with_step(first, first, before=lambda: outline(program))
 
 
 def _is_plain(walk: Walk) -> bool:

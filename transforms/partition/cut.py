@@ -15,7 +15,7 @@ from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op, Stack
 from ...ir.names import Names
 from ...ir.names import join as joined
-from ...ir.origins import handed_on
+from ...ir.origins import input_meta
 from ...ir.persistent import pmap
 from ...ir.program import Module, Program
 from ...ir.rewriter import Relocation, Rewriter
@@ -336,7 +336,7 @@ class _Cutting:
         for tag, body in zip(self.placing.names, self.bodies, strict=True):
             inputs = sorted(body.inputs, key=rank.__getitem__)
             outputs = sorted(body.outputs, key=rank.__getitem__)
-            formals = tuple([Input(name, handed_on(metas[name])) for name in inputs])
+            formals = tuple([Input(name, input_meta(metas[name])) for name in inputs])
             refs = tuple([Ref(name) for name in outputs])
             name = ids.fresh(tag)
             graphs[name] = Graph(formals, tuple(body.nodes), refs[0] if len(refs) == 1 else refs)

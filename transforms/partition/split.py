@@ -121,7 +121,7 @@ def split_by_tags(
     program that is already split is joined first.
 
     State and modules move below the part: ``up.weight`` becomes ``a.up.weight``.  State that several parts read is one tensor
-    with a name in each. ``where_went`` returns the provenance map, ``parts`` lists the parts.
+    with a name in each. ``split_provenance`` returns the provenance map, ``parts`` lists the parts.
 
     Args:
         program: a program with sunk state, flat or outlined.

@@ -17,7 +17,7 @@ from ...ir.importing.calls import is_from_region
 from ...ir.inference import UNKNOWN, agrees
 from ...ir.meta import ORIGIN, Meta
 from ...ir.names import Names
-from ...ir.origins import made_of, standing_in
+from ...ir.origins import made_of, with_replaced_origins
 from .match import Match
 
 __all__ = ["Draft", "meta_of", "origin_of_match"]
@@ -176,7 +176,7 @@ class Draft:
             while name in self.known:  # it was replaced too
                 name = self.known[name].name
             replaced.setdefault(name, []).extend(metas)
-        return Graph(standing_in(inputs, replaced), standing_in(nodes, replaced), self._output)
+        return Graph(with_replaced_origins(inputs, replaced), with_replaced_origins(nodes, replaced), self._output)
 
     # -- values -----------------------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
 from ...ir.program import Program
 from ...ir.torch_private import OpOverload, schema_of
-from ..memory import Memory, handed_out, is_view
+from ..memory import Memory, is_view, output_aliases
 from ..regions import is_check
 from .draft import Draft
 from .explanation import BETWEEN, TWO_NODES
@@ -199,7 +199,7 @@ class Legality:
     def _escaping(self) -> set[str]:
         # The returned values, and all values that share memory with them.
         nodes = self.graph.by_name
-        return handed_out(self.graph, lambda name: self.effects_of(nodes[name]).aliases if name in nodes else ())
+        return output_aliases(self.graph, lambda name: self.effects_of(nodes[name]).aliases if name in nodes else ())
 
     # -- the place of a replacement ---------------------------------------------------------------------------------------------
 

@@ -145,8 +145,8 @@ class Table:
     def _is_several(self, node: Node) -> bool:
         # Whether it is several values in one; if its type is unknown, its users tell.
         users = self.graph.users.get(node.name, ())
-        taken_apart = "val" not in node.meta and any(self.graph.by_name[user].projection is not None for user in users)
-        return taken_apart or isinstance(node.meta.get("val"), tuple | list)
+        unpacked_calls = "val" not in node.meta and any(self.graph.by_name[user].projection is not None for user in users)
+        return unpacked_calls or isinstance(node.meta.get("val"), tuple | list)
 
     @cached_property
     def _written_by_backward(self) -> frozenset[object]:
