@@ -88,7 +88,7 @@ GUARDS: dict[str, tuple[object, str]] = {
     "input": (Apply("==", (InputDim(1, 0), 4)), "refers to the InputDim"),
     "stride": (Apply("==", (InputDim(0, 0, "__class__"), 4)), "refers to the InputDim"),
     "tensor": (Apply("==", (InputValue(0), 4)), "refers to the InputValue"),
-    "operands": (Apply("==", (X,)), "applies the str '==' to other operands"),
+    "operands": (Apply("==", (X,)), "applies the str '==' to a wrong number of operands"),
     "operands of max": (Apply("<", (Apply("max", (X,)), 3)), "applies the str 'max'"),
     "if": (Apply("if", (True, X)), "applies the str 'if'"),
     "deep": (Apply("==", (nested(100_000), 1)), "levels deep"),
@@ -114,7 +114,7 @@ SIZES: dict[str, tuple[px.Program, str]] = {
     "a negative size": (constrained(shape=(-2,)), "the size -2"),
     "a computed size": (constrained(shape=(Apply("//", (Sym("s0"), 0)),)), "divides by zero"),
     "a range": (constrained(ranges=(Range(Apply("%", (Sym("s0"), 0)), 1, 2),)), "divides by zero"),
-    "an end": (constrained(ranges=(Range(Sym("s0"), 10**5000, None),)), "ends at an integer of more than 64 bits"),
+    "an end": (constrained(ranges=(Range(Sym("s0"), 10**5000, None),)), "one of its ends needs more than 64 bits"),
 }
 
 

@@ -182,7 +182,10 @@ def test_a_missing_operator_is_named(tmp_path: Path) -> None:
         structure["program"] = structure["program"].replace("aten.linear.default", "evil.system.default")
         structure["operators"].append("evil.system.default")
 
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"'evil\.system\.default' \(is not registered here\): import what"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram,
+        match=r"'evil\.system\.default' \(is not registered here\): import the library that registers",
+    ):
         load(edited(change), tmp_path)
 
 

@@ -334,7 +334,7 @@ def test_pytrees_of_registered_and_given_types(tmp_path: Path) -> None:
 def test_a_pytree_that_keeps_objects_is_refused(tmp_path: Path) -> None:
     spec = pytree.TreeSpec(OrderedDict, ["a"], [pytree.TreeSpec(dict, [object()], [pytree.treespec_leaf()])])
     program = flat([], (px.Ref("x"),), "x")
-    with pytest.raises(px.errors.InvalidProgram, match=r"a dict has the keys .*; they are literals"):
+    with pytest.raises(px.errors.InvalidProgram, match=r"a dict has the keys .*; use distinct literals"):
         px.save(program.evolve(signature=evolve(program.signature, out_spec=spec)), tmp_path / "program.purefx")
     assert list(tmp_path.iterdir()) == []
 
