@@ -261,9 +261,9 @@ def part_fault(value: Any, hint: Any) -> Fault | None:
     """
     if hint is Any:
         return None
-    if isinstance(hint, type) and not get_args(hint):
-        return ("", value, hint) if type(value) is not hint else _field_fault(value, hint) if has(hint) else None
-    origin, args = get_origin(hint), get_args(hint)
+    origin, args, is_attrs = _hint_parts(hint)
+    if isinstance(hint, type) and not args:
+        return ("", value, hint) if type(value) is not hint else _field_fault(value, hint) if is_attrs else None
     if origin in UNIONS:
         if type(value) in args:
             return part_fault(value, type(value))
@@ -282,6 +282,12 @@ def part_fault(value: Any, hint: Any) -> Fault | None:
         if not (type(part) is kind and kind in ATOMS) and (fault := part_fault(part, kind)) is not None:
             return f"[{key!r:.99}]{fault[0]}", fault[1], fault[2]
     return None
+
+
+@cache
+def _hint_parts(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
+    # The origin and arguments of an annotation, and whether it is an attrs class; typing computes them slowly.
+    return get_origin(hint), get_args(hint), isinstance(hint, type) and has(hint)
 
 
 def _field_fault(value: Any, cls: type) -> Fault | None:
