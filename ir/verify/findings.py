@@ -253,21 +253,28 @@ UNIONS = (Union, types.UnionType)
 ATOMS = frozenset({str, int, bool})
 
 
-def part_fault(value: Any, hint: Any) -> Fault | None:
+def part_fault(value: Any, hint: Any, known: set[int]) -> Fault | None:
     """Return the first part of a value that is not exactly of an annotated type, or None.
 
-    >>> part_fault((1, 2), tuple[int, ...]), part_fault((1, True), tuple[int, ...])
+    Args:
+        value: the value.
+        hint: the annotated type.
+        known: the ids of attrs values that have passed and still exist; those of this value are added.
+
+    >>> part_fault((1, 2), tuple[int, ...], set()), part_fault((1, True), tuple[int, ...], set())
     (None, ('[1]', True, <class 'int'>))
     """
     if hint is Any:
         return None
     origin, args, is_attrs = _hint_parts(hint)
     if isinstance(hint, type) and not args:
-        return ("", value, hint) if type(value) is not hint else _field_fault(value, hint) if is_attrs else None
+        if type(value) is not hint:
+            return "", value, hint
+        return _field_fault(value, hint, known) if is_attrs and id(value) not in known else None
     if origin in UNIONS:
         if type(value) in args:
-            return part_fault(value, type(value))
-        others = [part_fault(value, each) for each in args if not isinstance(each, type) or get_args(each)]
+            return part_fault(value, type(value), known)
+        others = [part_fault(value, each, known) for each in args if not isinstance(each, type) or get_args(each)]
         return None if None in others else ("", value, hint)
     if origin is Callable:
         return None if callable(value) else ("", value, hint)
@@ -279,7 +286,7 @@ def part_fault(value: Any, hint: Any) -> Fault | None:
         is_alike = origin is frozenset or args[1:] == (...,)
         parts = [(number, part, args[0] if is_alike else args[number]) for number, part in enumerate(value)]
     for key, part, kind in parts:
-        if not (type(part) is kind and kind in ATOMS) and (fault := part_fault(part, kind)) is not None:
+        if not (type(part) is kind and kind in ATOMS) and (fault := part_fault(part, kind, known)) is not None:
             return f"[{key!r:.99}]{fault[0]}", fault[1], fault[2]
     return None
 
@@ -290,13 +297,16 @@ def _hint_parts(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
     return get_origin(hint), get_args(hint), isinstance(hint, type) and has(hint)
 
 
-def _field_fault(value: Any, cls: type) -> Fault | None:
+def _field_fault(value: Any, cls: type, known: set[int]) -> Fault | None:
     for name, hint in _fields_of(cls):
         part = getattr(value, name)
-        if not (type(part) is hint and hint in ATOMS) and (fault := part_fault(part, hint)) is not None:
+        if not (type(part) is hint and hint in ATOMS) and (fault := part_fault(part, hint, known)) is not None:
             return f".{name}{fault[0]}", fault[1], fault[2]
     fits, description = NEEDS.get(cls, (None, ""))
-    return None if fits is None or fits(value) else ("", value, description)
+    if fits is not None and not fits(value):
+        return "", value, description
+    known.add(id(value))
+    return None
 
 
 @cache
@@ -309,14 +319,14 @@ def _fields_of(cls: type) -> tuple[tuple[str, Any], ...]:
 PACKAGE = re.compile(r"\b[a-z_]+\.|[a-z_.]+\.(?=[A-Z])")
 
 
-def type_fault(value: Any, hint: Any, where: str) -> str | None:
-    """Describe the first part of a value that is not of an annotated type; None if all are.
+def type_fault(value: Any, hint: Any, where: str, known: set[int]) -> str | None:
+    """Describe the first part of a value that is not of an annotated type, as ``part_fault`` finds it; None if all are.
 
-    >>> type_fault(Frame("a", "1"), Frame, "it"), type_fault(Frame("a", 1), Frame, "it")
+    >>> type_fault(Frame("a", "1"), Frame, "it", set()), type_fault(Frame("a", 1), Frame, "it", set())
     ("it.call is the str '1', not int", None)
     """
     try:
-        fault = part_fault(value, hint)
+        fault = part_fault(value, hint, known)
     except Exception as error:  # noqa: BLE001  garbage may raise when compared or hashed; report it
         return f"{where} cannot be read: {type(error).__name__}: {error}"
     if fault is None:
@@ -355,9 +365,9 @@ def frame_faults(program: Program) -> Iterator[Finding]:
     >>> [finding.message for finding in frame_faults(Program.of({}, root=3))]
     ['program.root is the int 3, not str']
     """
-    known = FRAME if is_known_frame(program) else ()
+    known, checked = FRAME if is_known_frame(program) else (), set[int]()
     for name, hint in _fields_of(Program):
-        fault = None if name in known else type_fault(getattr(program, name), hint, f"program.{name}")
+        fault = None if name in known else type_fault(getattr(program, name), hint, f"program.{name}", checked)
         if fault is not None:
             yield Finding(fault)
     graphs: Any = program.graphs

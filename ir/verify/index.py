@@ -121,7 +121,7 @@ class ProgramIndex:
         for name, graph in program.graphs.items():
             self.faults.extend(_faults(graph, name, right[is_root := name == program.root], is_root=is_root))
         if program.root not in program.graphs:
-            self.faults.append(("root", Finding(f"the root is {program.root!r}, and program.graphs has no such graph")))
+            self.faults.append(("root", Finding(f"the root is {program.root!r}, which is not in program.graphs")))
         todo = [] if self.faults else [program.root]
         while todo:
             name = todo.pop()
@@ -182,7 +182,7 @@ class _At:
     graph: Graph
     is_root: bool
     right: set[int]
-    """The ids of valid operators and stacks; the program keeps them alive."""
+    """The ids of valid stacks, and of values whose types are right; the program keeps them alive."""
     where: dict[str, int]
     """The position of each value; those of inputs are negative.  Malformed nodes are included, to not report their users."""
 
@@ -190,12 +190,9 @@ class _At:
 def _value_faults(value: Any, index: int, at: _At) -> Iterator[tuple[str, str]]:
     # The rules that an input, a node, or the output breaks, with messages.
     is_output, right = index == len(at.graph.nodes), at.right
-    if index < 0 or not _is_plain_node(value, right):
-        if (fault := type_fault(value, Input if index < 0 else Node, "it")) is not None:
-            yield "well-formed", fault
-            return
-        if index >= 0:
-            right.add(id(value.do))
+    if (fault := type_fault(value, Input if index < 0 else Node, "it", right)) is not None:
+        yield "well-formed", fault
+        return
     first = at.where.get(value.name, index)
     if first != index and not is_output:
         other = f"node {first}" if first >= 0 else f"input {first + len(at.graph.inputs)}"
@@ -222,13 +219,6 @@ def _value_faults(value: Any, index: int, at: _At) -> Iterator[tuple[str, str]]:
             yield "stacks", fault
         else:
             right.add(id(value.stack))
-
-
-def _is_plain_node(node: Any, right: set[int]) -> bool:
-    # Whether the types of a node are right, for most nodes: its operator and stack were checked with another node.
-    if type(node) is not Node or id(node.do) not in right or type(node.args) is not tuple or node.kwargs != ():
-        return False
-    return type(node.name) is str and bool(node.name) and (node.stack == () or id(node.stack) in right)
 
 
 def _reference_fault(name: str, later: int | None) -> tuple[str, str]:

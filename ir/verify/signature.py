@@ -84,7 +84,7 @@ def _fault(expr: Any, users: list[UserInput], kinds: tuple[type, ...]) -> str | 
         elif type(part) in (int, float, bool):
             if type(part) is int and abs(part) > LARGEST:
                 return f"it contains an integer of {part.bit_length()} bits, but sizes have 64"
-        elif type(part) not in kinds or part_fault(part, type(part)) is not None or not _is_there(part, users):
+        elif type(part) not in kinds or part_fault(part, type(part), set()) is not None or not _is_there(part, users):
             known = " or ".join(kind.__name__ for kind in kinds)
             return f"it refers to {short(part, width=90)}; it may refer to an existing {known}"
     for part in reversed(applied):

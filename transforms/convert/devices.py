@@ -180,7 +180,7 @@ class Copies:
 
     def tensor(self, name: str, value: torch.Tensor) -> torch.Tensor:
         """Return the copy of a tensor; the same object if it neither moves nor has to be copied."""
-        device = self.devices.target(value)
+        device = None if self.devices is STAYING else self.devices.target(value)
         if device is None and not self.copy:
             return value
         if not has_window(value):
@@ -193,11 +193,14 @@ class Copies:
         return dressed(plain, value, self.memo)
 
     def _window(self, plain: torch.Tensor, device: torch.device | None) -> torch.Tensor:
-        key = storage_key(plain)
-        if key not in self.memories:
-            whole = torch.empty(0, dtype=torch.uint8, device=plain.device).set_(plain.untyped_storage())
-            self.memories[key] = whole.clone() if device is None else whole.to(device)
-        return window_on(self.memories[key].untyped_storage(), plain)
+        key, storage = storage_key(plain), plain.untyped_storage()
+        if key in self.memories:
+            return window_on(self.memories[key].untyped_storage(), plain)
+        # The copy of a tensor that fills its memory is the new memory, unless copying applies a lazy conjugate or sign.
+        is_whole = plain.is_contiguous() and plain.nbytes == storage.nbytes() and not (plain.is_conj() or plain.is_neg())
+        whole = plain if is_whole else torch.empty(0, dtype=torch.uint8, device=plain.device).set_(storage)
+        made = self.memories[key] = whole.clone() if device is None else whole.to(device)
+        return made if is_whole else window_on(made.untyped_storage(), plain)
 
     def module(self, name: str, module: torch.nn.Module) -> torch.nn.Module:
         """Return the copy of a module; the same object if nothing in it moves and it need not be copied."""

@@ -128,8 +128,7 @@ class Casts:
         short = short_name(node)
         if short not in ONE_DTYPE and short not in NORMS:
             return []
-        metas = self.program.graphs[name].metas
-        operands = {ref: dtype_in(metas[ref]) for ref in node.refs()}
+        operands = {ref: dtype_in(self.program.graphs[name].metas[ref]) for ref in node.refs()}
         wide = [ref for ref, dtype in operands.items() if dtype is self.old] if self.new in operands.values() else []
         return wide if short in ONE_DTYPE else [ref for ref in wide if ref == node.refs()[0]]
 

@@ -20,20 +20,10 @@ from ...ir.signature import LiteralType, StateInput, TensorType, UserInput
 from ...ir.verify import verify
 from ..cleanup import infer
 
-__all__ = ["Search", "TimeIsUp", "cost", "literals_in", "operators_in"]
+__all__ = ["Search", "TimeIsUp", "cost", "literals_in"]
 
 USUAL = frozenset({torch.float32, torch.int64, torch.bool})
 """The dtypes of simple programs."""
-
-
-def operators_in(program: Program) -> int:
-    """Return the number of operators of a program, counted once for each body.
-
-    >>> from purefx.ir import Graph
-    >>> operators_in(Program.of({"": Graph((), (Node("y", Op("toy.neg")), Node("w", Get("w")))) }))
-    1
-    """
-    return sum(type(node.do) is Op for _, node in program.nodes())
 
 
 def cost(program: Program) -> tuple[int, ...]:

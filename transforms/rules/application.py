@@ -44,7 +44,11 @@ class Places:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.calls = CallValues(program)
+
+    @cached_property
+    def calls(self) -> CallValues:
+        """The values of each call."""
+        return CallValues(self.program)
 
     @cached_property
     def paths(self) -> Mapping[str, tuple[str, ...]]:

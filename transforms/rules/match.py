@@ -343,13 +343,15 @@ class Match:
         Raises:
             RuleError: the condition raises.
         """
+        if where is None and all(type(key) is str for key in self.found.values):
+            return holds(self)  # all matched values are variables: no sizes are compared
         try:
-            is_true = unguarded(self.scope.fakes.mode.shape_env, lambda: holds(self) and (where is None or bool(where(self))))
+            # An unproven comparison is false.
+            return bool(unguarded(self.scope.fakes.mode.shape_env, lambda: holds(self) and (where is None or bool(where(self)))))
         except PurefxError:
             raise
         except Exception as error:
             raise RuleError(f"where= raised {_with_line(error, where)}") from error
-        return bool(is_true)  # an unproven comparison is false
 
     # -- building the replacement -----------------------------------------------------------------------------------------------
 
