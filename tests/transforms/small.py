@@ -6,6 +6,7 @@ One line says what the inputs are, so that a test is the nodes that it is about.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from textwrap import dedent
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from attrs import evolve
 from torch import nn
 
 import purefx as px
+from purefx.ir.calls.parts import PART
 from purefx.ir.meta import Meta
 from purefx.ir.text import print_graph
 
@@ -59,6 +61,17 @@ def tree(graphs: str, *sections: str) -> px.Program:
     """Return a program that takes one value and gives one, from the text of its graphs and of its other sections."""
     given = ("takes {\nuser x: f32[2]\n}", "gives {\nuser\n}", *sections, dedent(graphs))
     program = px.parse("\n".join(["program {", *given, "}"]))
+    assert px.verify(program) == ()
+    return program
+
+
+def split_tree(graphs: str, *sections: str, takes: str = "user x: f32[2]", gives: int = 1) -> px.Program:
+    """Return a split program from the text of its graphs; every module that the root calls is a part."""
+    root = graphs[graphs.index('@""') :].partition("}")[0]
+    names = dict.fromkeys(re.findall(r"call @\w+\(.*\) as (\w+)", root))
+    modules = "modules {\n" + "\n".join(f'{name}: "{PART}"' for name in names) + "\n}"
+    head = (f"takes {{\n{takes}\n}}", "gives {\n" + "user\n" * gives + "}")
+    program = px.parse("\n".join(["program {", *head, *sections, modules, dedent(graphs), "}"]))
     assert px.verify(program) == ()
     return program
 
