@@ -198,7 +198,9 @@ def main(budget: float, workers: int, seed: int, sample: int) -> int:
     session = Session(mutants, budget=budget, workers=workers)
     set_mutant_under_test("stats")
     sys.setrecursionlimit(4 * sys.getrecursionlimit())  # the switch before a function is two calls more
-    done = pytest.main(["-s", "-m", "not slow and not models and not deep", *selected], plugins=[session])
+    # Other plugins are off, ours included; without its profile hypothesis has deadlines, and draws other programs each time.
+    options = ["-s", "-p", "pytest_purefx", "--ir-profile=ci", "-m", "not slow and not models and not deep"]
+    done = pytest.main([*options, *selected], plugins=[session])
     return 0 if done == pytest.ExitCode.TESTS_FAILED else int(done)  # the report names tests that fail without any mutant
 
 

@@ -21,36 +21,6 @@ from purefx.ir.calls.parts import PART
 from purefx.ir.meta import Meta
 from purefx.ir.text import print_graph
 
-SCALAR = px.ir.TensorType(torch.int64, ())
-
-
-def ref(name: str) -> px.Ref:
-    """Return a reference."""
-    return px.Ref(name)
-
-
-def buffers(*names: str) -> px.ir.State:
-    """Return buffers of one number each."""
-    slots = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.tensor(5 + index), index, index) for index, name in enumerate(names)}
-    return px.ir.State(tuple(slots), px.ir.pmap(slots))
-
-
-def program(
-    nodes: list[px.Node],
-    output: tuple[object, ...],
-    inputs: dict[str, object],
-    outputs: tuple[object, ...] = (),
-    **fields: object,
-) -> px.Program:
-    """Return a flat program; `inputs` says for each what it is, `outputs` what those are that are not the user's."""
-    specs = tuple(px.ir.StateInput(spec) if isinstance(spec, str) else spec for spec in inputs.values())
-    given = (*outputs, *(px.ir.UserOutput() for _ in output[len(outputs) :]))
-    graph = px.Graph(tuple(map(px.Input, inputs)), tuple(nodes), output)
-    return px.Program.of({"": graph}, signature=px.ir.Signature(specs, given), facts=frozenset({"flat"}), **fields)
-
-
-USER = px.ir.UserInput(SCALAR, "x")
-
 
 def number(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Meta:
     """Return the meta of a value of a shape."""
