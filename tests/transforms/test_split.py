@@ -308,7 +308,7 @@ def test_what_can_not_be_meant_is_refused(tags: Any, tag_of: Any, error: type[Ex
         px.split_balanced(program, **{"k": 1, **tag_of}) if tags is None else px.split_by_tags(program, tags, tag_of=tag_of)
 
 
-def test_a_missing_fact_is_told_of_the_function_that_was_called() -> None:
+def test_state_has_to_be_sunk() -> None:
     program = px.capture(nn.Linear(2, 2), (torch.ones(1, 2),))
-    with pytest.raises(px.errors.PipelineError, match="split_balanced requires"):
+    with pytest.raises(px.errors.PipelineError, match="split_by_tags requires"):
         px.split_balanced(program, 1)
