@@ -20,8 +20,7 @@ from purefx.laws.checking import NothingChecked, WrongQuestion
 from purefx.laws.law import GRADIENTS
 from purefx.laws.rules import RULE_LAWS, check_rule
 from purefx.laws.rules.build import build
-from purefx.laws.rules.instances import instance_of
-from purefx.laws.rules.operands import Operand, only_finite
+from purefx.laws.rules.instances import Operand, instance_of, only_finite
 
 CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
 
