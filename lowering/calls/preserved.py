@@ -17,7 +17,7 @@ from ...ir.calls.argument_tree import ArgumentTree, flatten
 from ...ir.calls.call_sites import Convention
 from ...ir.calls.compatibility import described_call
 from ...ir.errors import CallError, InputError, InputValueError
-from ...ir.graph import Call, Node
+from ...ir.graph import Call, Input, Node
 from ...ir.names import FROM_ROOT
 from ...ir.own_operators import pack, unpack
 from ...ir.torch_private import is_tracing
@@ -34,8 +34,8 @@ class PreservedCall:
 
     __name__ = "call_site"  # fx reads the name of functions in graphs
 
-    def __init__(self, node: Node, call: Call, convention: Convention, formals: Sequence[str]) -> None:
-        actual = dict(zip(formals, node.args, strict=True))
+    def __init__(self, node: Node, call: Call, convention: Convention, formals: Sequence[Input]) -> None:
+        actual = {formal.name: arg for formal, arg in zip(formals, node.args, strict=True)}
         self.path = str(call.instance).removeprefix(FROM_ROOT)
         self.convention = convention
         self.leaves: tuple[Arg, ...] = tuple([actual[leaf.name] if type(leaf) is Ref else leaf for leaf in convention.takes])
@@ -83,9 +83,10 @@ class PreservedCall:
     def _values(self, flat: Sequence[Any], channel: SideChannel | None, child: Any) -> tuple[Any, ...]:
         convention = self.convention
         if convention.unnamed and channel is None:
+            are, those = ("are", "those values") if len(convention.unnamed) > 1 else ("is", "that value")
             raise CallError(
                 f"module {self.path} was replaced by a {type(child).__name__}, whose result does not contain "
-                f"{', '.join(convention.unnamed)}, which is used outside of it: replace its parent, or return that value too"
+                f"{', '.join(convention.unnamed)}, which {are} used outside of it: replace its parent, or return {those} too"
             )
         extra = channel[2] if channel is not None else ()
         return tuple([flat[leaf] if leaf >= 0 else extra[index] for index, leaf in enumerate(convention.outputs)])

@@ -82,8 +82,8 @@ class _Builder:
         body = place.body
         self.place, self.owner, self.reserved = place, owner, reserved
         self.graph = with_original_meta(body.graph, place.context.before_merging(place.path, place.call))
-        self.signature = body.program.signature
-        self.is_root = body.name == body.program.root
+        self.signature = place.context.program.signature
+        self.is_root = body.name == place.context.program.root
         self.made = torch.fx.Graph()
         self.known: dict[str, torch.fx.Node] = {}
         """The node of each value."""

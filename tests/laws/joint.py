@@ -24,7 +24,7 @@ from purefx.ir.signature import GIVEN, InputMutation, Signature, StateInput, Sta
 from purefx.ir.verify import verify
 from purefx.laws.evaluate import Meaning, evaluate, meaning_differences
 from purefx.laws.toy import ToyMachine
-from purefx.lowering.executable import with_saved_values
+from purefx.lowering.to_ep.make import with_saved_values
 from purefx.transforms.memory import computes
 from purefx.transforms.minimize.cutting import claiming_less
 from purefx.transforms.training import Candidate, Partition, Policy

@@ -20,22 +20,21 @@ from attrs import evolve, frozen
 from torch.fx.graph import CodeGen
 from torch.fx.passes.infra.pass_base import PassResult
 
-from ...ir.errors import ArgumentError, FxPassError, UnsupportedProgram
-from ...ir.graph import Call
-from ...ir.importing import import_ep, import_fx
-from ...ir.program import Program
-from ...ir.signature import UserInput
-from ...ir.state import Slot, State, same_value
-from ...ir.tensors import TensorIds
-from ...ir.torch_private import times_written
-from ...ir.validation import a_program, a_result
-from ...ir.verify import check
-from ...transforms import Fuel, RuleSet, Transformation, functionalize, inline, lift_state, transformation
-from ..code.script import attach
-from ..executable import executable
-from ..lower import lower
-from ..modules.module import Lowered, copy_graph
-from ..to_ep import make_ep
+from ..ir.errors import ArgumentError, FxPassError, UnsupportedProgram
+from ..ir.graph import Call
+from ..ir.importing import import_ep, import_fx
+from ..ir.program import Program
+from ..ir.signature import UserInput
+from ..ir.state import Slot, State, same_value
+from ..ir.tensors import TensorIds
+from ..ir.torch_private import times_written
+from ..ir.validation import a_program, a_result
+from ..ir.verify import check
+from ..transforms import Fuel, RuleSet, Transformation, functionalize, inline, lift_state, transformation
+from .code.script import attach
+from .lower import executable, lower
+from .modules.module import Lowered, copy_graph
+from .to_ep import make_ep
 
 __all__ = [
     "FxPass", "Over", "as_fx_pass", "exported", "from_fx_pass", "paths_of", "same_graph", "snapshot", "to_fx", "with_result",
