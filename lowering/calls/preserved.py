@@ -130,7 +130,10 @@ class CallHandler:
             InputValueError: an argument differs from the exported literal.
             CallError: the body needs values of its caller, but was called from outside.
         """
-        leaves = self._leaves(args, kwargs)
+        try:
+            leaves = self.tree.bind(args, kwargs)
+        except InputError as error:
+            raise InputError(f"module {self.place.path}: {error}") from None
         for at, literal in self.literals:
             if leaves[at] is not literal and not same_arg(literal, leaves[at]) and not is_tracing():
                 expected = other_literal(self.tree.paths[at], literal)
@@ -143,14 +146,6 @@ class CallHandler:
             )
         extra = iter(channel[1] if channel is not None else ())
         return [leaves[leaf] if leaf >= 0 else next(extra) for leaf in convention.inputs]
-
-    def _leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        tree = self.tree
-        if len(args) != len(tree.positional) or set(kwargs) != set(tree.keyword):
-            wanted = [*tree.labels[: len(tree.positional)], *(f"{key}=" for key in tree.keyword)]
-            got = [f"{len(args)} positional", *(f"{key}=" for key in kwargs)]
-            raise InputError(f"module {self.place.path} takes ({', '.join(wanted)}), got {', '.join(got)}")
-        return tree.flatten([*args, *[kwargs[key] for key in tree.keyword]])
 
 
 class CallHandlers(dict[int, CallHandler]):
