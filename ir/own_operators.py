@@ -5,6 +5,7 @@ They occur in graphs like any operator; lowering writes each of them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,9 +24,6 @@ def takes(*_leaves: Any) -> None:
 def gives(*_leaves: Any) -> None:
     """Name the leaves of the results of the call around this node."""
 
-
-for function in (takes, gives):
-    function.__module__ = "purefx"  # the text form prints purefx.takes, wherever this file is
 
 TAKES = Op("purefx.takes", target=takes)
 """``purefx.takes(leaf, ...)``; a leaf that the exporter lost is None."""
@@ -110,9 +108,6 @@ def unpack(value: Any, spec: Any, called: str = "a module") -> Any:
     return leaves
 
 
-for function in (pack, unpack):
-    function.__module__ = "purefx"  # the text form prints purefx.pack, wherever this file is
-
 PACK = Op("purefx.pack", Effects(aliases=(ArgAt(0, "leaves"),)), pack)
 """``purefx.pack([leaf, ...], spec)``."""
 
@@ -142,8 +137,8 @@ def call_guards(module: Any, /, *args: Any) -> None:
     module(*args)
 
 
-for function in (call_module, call_guards):
-    function.__module__ = "purefx"  # the text form prints purefx.call_module, wherever this file is
+for function in (takes, gives, pack, unpack, call_module, call_guards):
+    function.__module__ = "purefx"  # the text form prints purefx.takes, wherever this file is
 
 CALL_MODULE = Op("purefx.call_module", ANYTHING, call_module)
 """``purefx.call_module(module, *args, **kwargs)``; the first argument is a read of a module slot."""
@@ -207,10 +202,7 @@ def attribute_of(module: torch.nn.Module, path: str) -> Any:
     >>> attribute_of(torch.nn.Sequential(torch.nn.Linear(2, 3)), "0.weight").shape
     torch.Size([3, 2])
     """
-    found: Any = module
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    return found
+    return functools.reduce(lambda found, part: getattr(found, part, None), path.split("."), module)
 
 
 def entangled(pairs: tuple[tuple[int, Any], ...]) -> tuple[tuple[int, int], ...]:

@@ -526,9 +526,8 @@ def _has_symbols(program: Program) -> bool:
 
 def _mode_of(program: Program) -> Any:
     # The mode of the user inputs, which have the dynamic sizes; else that of any value.
-    inputs = program.inputs
-    formals = [[formal for formal, spec in inputs if (type(spec) is UserInput) is by_user] for by_user in (True, False)]
-    for value in chain(*formals, (node for _, node in program.nodes())):
+    formals = [formal for formal, _ in sorted(program.inputs, key=lambda pair: type(pair[1]) is not UserInput)]
+    for value in chain(formals, (node for _, node in program.nodes())):
         for part in _parts(value.meta.get("val")):
             if isinstance(part, FakeTensor):
                 return part.fake_mode
