@@ -143,7 +143,7 @@ def refs_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> 
 def _add_refs(arg: Arg, names: list[str]) -> None:
     if (type(arg) is tuple or type(arg) is Items) and MAPPED.isdisjoint(map(type, arg)):
         return  # most are sizes
-    names.extend([leaf.name for leaf in _leaves((arg,)) if type(leaf) is Ref])
+    names.extend([leaf.name for leaf in arg_leaves((arg,)) if type(leaf) is Ref])
 
 
 def bodies_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> list[str]:
@@ -153,7 +153,7 @@ def bodies_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -
     ['$then', '$else']
     """
     leaves = (*args, *(value for _, value in kwargs))
-    return [leaf.graph for leaf in _leaves(leaves) if type(leaf) is Body]
+    return [leaf.graph for leaf in arg_leaves(leaves) if type(leaf) is Body]
 
 
 CONTAINERS = frozenset({tuple, Items, Record, slice})
@@ -181,7 +181,12 @@ def children_of(arg: Arg) -> tuple[Arg, ...]:
     return ()
 
 
-def _leaves(args: tuple[Arg, ...]) -> Iterator[Arg]:
+def arg_leaves(args: tuple[Arg, ...]) -> Iterator[Arg]:
+    """Iterate over the parts of arguments that are no containers, in order.
+
+    >>> list(arg_leaves((1, Items([Ref("x"), (2,)]))))
+    [1, Ref(name='x'), 2]
+    """
     todo = list(reversed(args))
     while todo:
         arg = todo.pop()
@@ -333,7 +338,7 @@ class Strict:
 
     def __hash__(self) -> int:
         parts: list[object] = []
-        for leaf in _leaves((self.arg,)):
+        for leaf in arg_leaves((self.arg,)):
             kind = type(leaf)
             parts.append(repr(leaf) if kind is float or kind is complex else leaf if kind in COMPARABLE else kind)
         return hash(tuple(parts))

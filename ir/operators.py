@@ -12,12 +12,12 @@ import builtins
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
-from .arguments import CONTAINERS, Arg, Ref, children_of
+from .arguments import arg_leaves
 from .callables import Method, op_name
 from .effects.declared import Effects
 from .effects.registered import (
@@ -312,20 +312,10 @@ def foreign_operators(nodes: Iterable[Node]) -> tuple[str, ...]:
             seen.add(id(do))
             if do.target is not None and allowed(do.name) != do.target:
                 found.add(do.name)
-        found.update(_foreign_arguments(node.args))
-        if node.kwargs:
-            found.update(_foreign_arguments(tuple([value for _, value in node.kwargs])))
+        for leaf in arg_leaves((*node.args, *[value for _, value in node.kwargs])):
+            if callable(leaf) and registered(name := op_name(leaf)) is leaf and allowed(name) is None:
+                found.add(name)
     return tuple(sorted(found))
-
-
-def _foreign_arguments(args: tuple[Arg, ...]) -> Iterator[str]:
-    todo: list[Arg] = [arg for arg in args if type(arg) is not Ref]
-    while todo:
-        part = todo.pop()
-        if type(part) in CONTAINERS:
-            todo.extend(children_of(part))
-        elif callable(part) and registered(name := op_name(part)) is part and allowed(name) is None:
-            yield name
 
 
 def is_operator(target: object) -> bool:

@@ -187,13 +187,11 @@ def tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
     >>> [tuple(tensor.shape) for tensor in tensors_of(torch.nn.Linear(2, 3))]
     [(3, 2), (3,)]
     """
-    seen: set[int] = set()
+    found: dict[int, Any] = {}
     for part in module.modules():
         own = [*part.parameters(recurse=False), *part.buffers(recurse=False), *vars(part).values()]
-        for value in own:
-            if isinstance(value, torch.Tensor) and id(value) not in seen:
-                seen.add(id(value))
-                yield value
+        found.update((id(value), value) for value in own if isinstance(value, torch.Tensor))
+    return iter(found.values())
 
 
 def attribute_of(module: torch.nn.Module, path: str) -> Any:
@@ -218,18 +216,14 @@ def entangled(pairs: tuple[tuple[int, Any], ...]) -> tuple[tuple[int, int], ...]
     >>> entangled(((0, linear.weight), (1, linear.bias.clone()), (2, linear)))
     ((2, 0),)
     """
-    modules = [(number, value) for number, value in pairs if isinstance(value, torch.nn.Module)]
+    modules = [(number, tensors_of(value)) for number, value in pairs if isinstance(value, torch.nn.Module)]
     if not modules:
         return ()
+    tensors = [(number, [value]) for number, value in pairs if isinstance(value, torch.Tensor)]
     memory: dict[int, int] = {}
-    for number, value in pairs:
-        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-            memory.setdefault(storage_key(value), number)
     found: dict[tuple[int, int], None] = {}
-    for number, module in modules:
-        for tensor in tensors_of(module):
-            if tensor.layout is torch.strided:
-                other = memory.setdefault(storage_key(tensor), number)
-                if other != number:
-                    found[number, other] = None
+    for number, held in (*tensors, *modules):
+        for tensor in held:
+            if tensor.layout is torch.strided and (other := memory.setdefault(storage_key(tensor), number)) != number:
+                found[number, other] = None
     return tuple(found)

@@ -99,13 +99,9 @@ class PMap(Mapping[K, V], Generic[K, V]):
         return self._tree
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
         if not isinstance(other, Mapping):
             return NotImplemented
-        if len(self) != len(other) or not all(key in other for key in self):
-            return False
-        return all(value is other[key] or bool(value == other[key]) for key, value in self.items())
+        return self is other or dict(self) == dict(other)
 
     def __hash__(self) -> int:
         return hash(frozenset(self.items()))

@@ -270,12 +270,12 @@ def invalid_names(program: Program) -> Iterator[tuple[str, str, str | None, str 
     signatures = [program.signature, *program.call_signatures.values()]
     words = [name for signature in signatures for name in signature.arg_names]
     yield from ((name, "an argument", None, None) for name in words if not is_identifier(name))
-    known: set[int] = set()
+    known: set[tuple[str, str]] = set()
     for name in program.order:
         yield from _in_graph(name, program.graphs[name], known)
 
 
-def _in_graph(name: str, graph: Graph, known: set[int]) -> Iterator[tuple[str, str, str | None, str | None]]:
+def _in_graph(name: str, graph: Graph, known: set[tuple[str, str]]) -> Iterator[tuple[str, str, str | None, str | None]]:
     yield from ((formal.name, "an input", name, None) for formal in graph.inputs if not is_identifier(formal.name))
     for node in graph.nodes:
         if not is_identifier(node.name):
@@ -283,13 +283,9 @@ def _in_graph(name: str, graph: Graph, known: set[int]) -> Iterator[tuple[str, s
         for key, _ in node.kwargs:
             if not is_identifier(key):
                 yield key, "a keyword", name, node.name
-        # Many nodes share a stack.  The program keeps each stack and frame alive, so ids are not reused.
-        paths = [] if id(node.stack) in known else [(id(frame), frame.path, "a module") for frame in node.stack]
         do = node.do
         name_of = do.slot if type(do) is Get else do.instance.path if type(do) is Call else do.name
-        paths.append((id(do), name_of, OPERATION))
-        known.add(id(node.stack))
-        for key, path, what in paths:
-            if key not in known and not is_plain_path(path):
-                yield path, what, name, node.name
+        for key in ((name_of, OPERATION), *[(frame.path, "a module") for frame in node.stack]):
+            if key not in known and not is_plain_path(key[0]):
+                yield *key, name, node.name
             known.add(key)

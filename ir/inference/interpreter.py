@@ -26,7 +26,7 @@ from ..names import join
 from ..program import Program
 from ..signature import Token
 from ..tensors import disagreement
-from ..torch_private import FakeTensor, OpOverload, device_of, is_refusal
+from ..torch_private import FakeTensor, OpOverload, device_of, is_refusal, pytree
 from .results import agrees, depends_on_contents, is_runnable, opens_region
 from .values import UNKNOWN, FakeValues, has_no_result, running
 
@@ -329,7 +329,7 @@ class _Walk:
         if do.name == GETITEM and type(args[0]) is tuple and type(args[1]) is int:
             return args[0][args[1]] if -len(args[0]) <= args[1] < len(args[0]) else UNKNOWN  # other parts may be unknown
         kwargs = {key: self.resolved(arg, node) for key, arg in node.kwargs}
-        if any(_is_unknown(arg) for arg in (*args, *kwargs.values())):
+        if _is_unknown((args, kwargs)):
             return UNKNOWN
         self.call.depends |= depends_on_contents(node)
         try:
@@ -389,11 +389,7 @@ def _fills(value: Any, recorded: Any) -> bool:
 
 
 def _is_unknown(arg: Any) -> bool:
-    if isinstance(arg, tuple | list):
-        return any(map(_is_unknown, arg))
-    if type(arg) is dict:
-        return any(map(_is_unknown, arg.values()))
-    return arg is UNKNOWN
+    return any(part is UNKNOWN for part in pytree.tree_leaves(arg))
 
 
 OF_VALUES = ("val", "tensor_meta", "unbacked_bindings")
