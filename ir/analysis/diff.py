@@ -15,9 +15,8 @@ import attrs
 from attrs import field, frozen
 
 from ..arguments import Arg, same_arg
-from ..displayed import Displayed
 from ..graph import Graph, Node
-from ..persistent import PMap, pmap, text_of
+from ..persistent import Displayed, PMap, pmap, text_of
 from ..program import Program
 from ..state import State
 from ..text.arguments import print_arg, print_tree

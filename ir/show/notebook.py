@@ -14,10 +14,9 @@ import torch
 
 from ..analysis.diff import Diff, print_diff
 from ..calls.call_graph import instance_paths, times_called
-from ..displayed import html_of, summary_of
 from ..errors import InvalidProgram, Violation
 from ..graph import Graph, Node
-from ..persistent import pmap
+from ..persistent import html_of, pmap, summary_of
 from ..program import Module, Program
 from ..signature import Signature
 from ..state import State

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from ..allowed import allowed
 from ..calls.parts import Part, parts
 from ..effects.registered import registered_effects
 from ..graph import Call, Get, Graph, Node, Op
+from ..operators import allowed
 from ..persistent import text_of
 from ..program import Program
 from ..state import SlotKind

@@ -219,7 +219,7 @@ def test_versions(tmp_path: Path) -> None:
             load(marked(odd), tmp_path)
 
 
-def test_paths_that_no_file_can_have_are_refused() -> None:
+def test_what_is_no_path_is_refused() -> None:
     program = px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(1),)))
     does: dict[str, Any] = {
         "save": lambda path: px.save(program, path),
@@ -227,10 +227,7 @@ def test_paths_that_no_file_can_have_are_refused() -> None:
         "report": lambda path: px.report(program, path),
     }
     for name, do in does.items():
-        for path in ("/tmp/a\0b", Path("a\0b"), "\ud800"):
-            with pytest.raises(px.errors.StoreError, match=f"{name}: .* cannot be the path of a file"):
-                do(path)
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=f"{name} takes the path of a file, not an int"):
             do(3)
 
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch.utils import _pytree as pytree
 
 from purefx import ir
-from purefx.ir.allowed import allowed
 from purefx.ir.errors import InvalidProgram, ParseError
 from purefx.ir.importing.exported import import_ep
+from purefx.ir.operators import allowed
 from purefx.ir.text import parse
 from purefx.ir.text.arguments import print_arg, read_arg
 from purefx.ir.text.contract import INFIX, print_expr, read_expr

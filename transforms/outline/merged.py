@@ -44,7 +44,7 @@ def outlined_and_deduplicated(program: Program) -> Program:
         return deduplicate(outline.with_step(program, walk.program()))
     graphs = merging.graphs()
     first = outline.with_step(program, program.evolve(graphs=pmap(graphs)))
-    return deduplicate.with_step(first, first, before=lambda: outline(program))
+    return deduplicate.with_step(first, first, before=(program, outline))
 
 
 def outlined_like(program: Program, flat: Program) -> Program:
