@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx.ir import torch_private
 from tests.programs import ADD, NEG, Aliased, Shared, Tower, exported, flat, parent
 
 # Pipelines: order is checked before anything runs, results of strangers are verified, nothing to do is nothing done.
@@ -191,11 +190,3 @@ def test_each_step_is_an_artifact_and_reads_back(reader: Reader) -> None:
     assert reader.artifacts["purefx_7_dispatch"] == "nothing to do\n"
     steps = {step.name: step.before for step in result.trail}
     assert reader.artifacts["purefx_4_insert_ivals"] in {"nothing to do\n", str(steps["outline"])}
-
-
-def test_nothing_is_written_and_nothing_is_installed_where_nobody_reads() -> None:
-    program = tower()
-    before, level = list(TRACE.handlers), TRACE.level
-    torch_private.write_artifact("x", lambda: pytest.fail("nobody reads it"))
-    px.transform(program)
-    assert (TRACE.handlers, TRACE.level) == (before, level)

@@ -216,18 +216,15 @@ class Decision:
         return tuple(swaps), tuple(self.slots.items())
 
 
-def rewritten(graph: Graph, decision: Decision, callees: Mapping[tuple[str, str], str]) -> Graph:
-    """Swap the calls of a graph.
+class Rewriting:
+    """Swaps the calls of a graph.
 
     Args:
         graph: a body.
         decision: its changes.
         callees: the new id of a called body, by name of the node and the body.
     """
-    return _Rewriting(graph, decision, callees).run()
 
-
-class _Rewriting:
     def __init__(self, graph: Graph, decision: Decision, callees: Mapping[tuple[str, str], str]) -> None:
         self.graph, self.decision, self.callees = graph, decision, callees
         self.names = graph.names()
@@ -240,6 +237,7 @@ class _Rewriting:
         """The reads of modules, by slot and place."""
 
     def run(self) -> Graph:
+        """Return the graph with swapped calls."""
         for node in self.graph.nodes:
             name, index = node.projection or ("", 0)
             if node.name in self.decision.swaps:
@@ -291,7 +289,7 @@ class _Making:
 
     node: Node
     swap: Swap
-    walk: _Rewriting
+    walk: Rewriting
     wanted: dict[int, Node | None]
 
     def _add(self, wish: str, op: Op | Get | Call, args: tuple[Arg, ...], like: Node | None = None, kwargs: Any = ()) -> Ref:
