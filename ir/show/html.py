@@ -16,7 +16,7 @@ import torch
 from ..analysis.history import line_of
 from ..names import escaped
 from ..origins import Imported
-from ..text.printer import counted
+from ..text.programs import counted
 from ..text.state import DTYPE
 from ..torch_private import device_of
 from ..verify.findings import source_of

@@ -24,7 +24,7 @@ from ..state import State
 from ..text.arguments import print_arg
 from ..text.contract import INPUT, OUTPUT
 from ..text.lexer import spell_path, spell_value
-from ..text.printer import counted, print_node, print_program
+from ..text.programs import counted, print_node, print_program
 from ..text.state import print_state
 from .html import (
     ROWS,
