@@ -447,7 +447,7 @@ def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
 def _tensors(
     cells: Mapping[int, str],
     values: Mapping[int, torch.Tensor],
-    memory: torch.UntypedStorage | None,
+    storage: torch.UntypedStorage | None,
     facts: Mapping[str, TensorFacts],
 ) -> dict[int, torch.Tensor]:
     """Return the tensors of one storage by cell: passed ones that need no copy, or views with the passed values in them."""
@@ -458,13 +458,13 @@ def _tensors(
             is_plain = type(value) is (torch.nn.Parameter if fact.is_parameter else torch.Tensor)
             is_same = is_plain and value.requires_grad is fact.requires_grad
             return {cell: value if is_same else fact.on(value.untyped_storage())}
-    if memory is None:
-        size, device = max([facts[name].bytes_needed() for name in cells.values()]), next(iter(values.values())).device
-        memory = torch.zeros(size, dtype=torch.uint8, device=device).untyped_storage()
-    made = {cell: _view(facts[name], memory, name) for cell, name in cells.items()}
+    if storage is None:
+        size, [value, *_] = max([facts[name].bytes_needed() for name in cells.values()]), values.values()
+        storage = torch.zeros(size, dtype=torch.uint8, device=value.device).untyped_storage()
+    made = {cell: _view(facts[name], storage, name) for cell, name in cells.items()}
     with torch.no_grad():
         for cell, value in values.items():
             made[cell].copy_(value)
-        if not all(_same(made[cell], value.to(memory.device)) for cell, value in values.items()):
+        if not all(_same(made[cell], value.to(storage.device)) for cell, value in values.items()):
             raise StoreError(f"{_names([*cells.values()])} share memory, but their values in `state` contradict each other")
     return made

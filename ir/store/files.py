@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..analysis.history import line_of, versions
 from ..errors import ArgumentError, InvalidProgram, ParseError, StoreError, UnsupportedProgram
 from ..graph import Frame, Op
 from ..identifiers import check_identifiers
-from ..origins import Imported, Made, Origin, Place, Version
+from ..origins import Imported, Made, Origin, Place, Version, ancestors
 from ..persistent import collector_paused
 from ..program import Program
 from ..state import State
@@ -42,12 +43,8 @@ def write_origins(program: Program) -> tuple[dict[str, Any], Mapping[Origin, int
     ({'origins': [], 'steps': []}, {})
     """
     every = versions(program)
-    graph: dict[Origin, tuple[Origin, ...]] = {}
-    todo = [origin for version in every for origin in _by_place(version.places)]
-    while todo:
-        graph |= {origin: origin.of for origin in todo}
-        todo = [one for origin in todo for one in origin.of if one not in graph]
-    order = list(TopologicalSorter(graph).static_order())  # each after its sources
+    starts = [origin for version in every for origin in sorted(version.places, key=partial(_place_of, version))]
+    order = list(TopologicalSorter({one: one.of for one in ancestors(starts)}).static_order())  # each after its sources
     numbers = {origin: number for number, origin in enumerate(order)}
     steps: list[tuple[str, list[Any]]] = []
     before: Mapping[Origin, tuple[Place, ...]] = {}
@@ -58,15 +55,15 @@ def write_origins(program: Program) -> tuple[dict[str, Any], Mapping[Origin, int
     return {"origins": [_row(origin, numbers) for origin in order], "steps": steps}, numbers
 
 
-def _by_place(places: Mapping[Origin, tuple[Place, ...]]) -> list[Origin]:
-    return sorted(places, key=lambda origin: [(place.graph, place.name) for place in places[origin]])
+def _place_of(version: Version, origin: Origin) -> list[tuple[str, str]]:
+    return [(place.graph, place.name) for place in version.places[origin]]
 
 
 def _row(origin: Origin, numbers: Mapping[Origin, int]) -> list[Any]:
     if isinstance(origin, Made):
         return [[numbers[one] for one in origin.of], origin.by, origin.is_one, origin.is_body]
-    line = line_of(origin)
-    trace = None if line is None else f'File "{line["file"]}", line {line["line"]}, in {line["function"]}\n{line["code"]}'
+    line = line_of(origin.trace)
+    trace = None if line is None else f'File "{line.file}", line {line.number}, in {line.function}\n{line.code}'
     return [origin.name, origin.op, origin.graph, list(map(astuple, origin.stack)), trace]
 
 

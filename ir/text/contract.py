@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, fields, frozen
 
 from ..effects.declared import ANYTHING, PURE, ArgAt, Effects, Unless
 from ..expression import Apply, Expr, InputDim, InputValue, Sym
@@ -51,46 +51,26 @@ from ..signature import (
 )
 from ..state import State
 from .arguments import ARG, TREE, opaque, print_arg, read_arg
-from .lexer import MAX_DEPTH, Cursor, is_path, is_word, quoted, read_list, spell_path, spell_value
+from .lexer import MAX_DEPTH, Cursor, is_word, quoted, read_list, spell_value
 from .state import LITERAL, print_state, read_state
 from .syntax import BY_TYPE, PATH, Syntax, behind, block, braced, choice, form, indented, listed, path, string, words
 
-
-def print_frame(frame: Frame, *, above: str = "") -> str:
-    """Return a module call as text.
-
-    Args:
-        frame: the call.
-        above: the path that a leading dot abbreviates.
-
-    >>> print_frame(Frame("layers.0", 1)), print_frame(Frame("layers.0"), above="layers")
-    ('layers.0@1', '.0')
-    """
-    path, rest = frame.path, frame.path[len(above) + 1 :]
-    is_below = above and path.startswith(f"{above}.") and is_path(rest)
-    return (f".{rest}" if is_below else spell_path(path)) + (f"@{frame.call}" if frame.call else "")
-
-
-def read_frame(cursor: Cursor, *, above: str = "") -> Frame:
-    """Read a module call.
-
-    >>> read_frame(Cursor("layers.0@1"))
-    Frame(path='layers.0', call=1)
-    """
-    is_below = cursor.kind == "below" and above != ""
-    path = above + cursor.advance() if is_below else cursor.path("the path of a module")
-    call = cursor.integer("the number of a call") if cursor.skip("@") else 0
-    return Frame(path, call)
+FRAME = form(Frame, "{path}[@{call}]")
+"""A module call: ``layers.0@1``."""
 
 
 def print_stack(stack: Stack) -> str:
-    """Return a stack of module calls as text.
+    """Return a stack of module calls as text; a leading dot abbreviates the path of the call around it.
 
     >>> print_stack((Frame("layers.0", 1), Frame("layers.0.attn")))
     'layers.0@1 / .attn'
     """
-    above = ("", *(frame.path for frame in stack))
-    return " / ".join([print_frame(frame, above=before) for frame, before in zip(stack, above, strict=False)])
+    found, above = list[str](), ""
+    for frame in stack:
+        text = FRAME.write(frame)
+        found.append(text.removeprefix(above) if above and text.startswith(f"{above}.") else text)
+        above = frame.path
+    return " / ".join(found)
 
 
 def read_stack(cursor: Cursor) -> Stack:
@@ -99,9 +79,11 @@ def read_stack(cursor: Cursor) -> Stack:
     >>> read_stack(Cursor("layers.0 / .attn"))[1].path
     'layers.0.attn'
     """
-    frames = [read_frame(cursor)]
-    while cursor.skip("/"):
-        frames.append(read_frame(cursor, above=frames[-1].path))
+    frames: list[Frame] = []
+    while not frames or cursor.skip("/"):
+        above = frames[-1].path if frames and cursor.kind == "below" else ""
+        path = above + cursor.advance() if above else cursor.path("the path of a module")
+        frames.append(Frame(path, cursor.integer("the number of a call") if cursor.skip("@") else 0))
     return tuple(frames)
 
 
@@ -131,13 +113,11 @@ def _clause(name: str, syntax: Syntax[Any]) -> Syntax[Any]:
     )
 
 
-LISTS = {
-    "writes": ARG_AT, "returns": RESULT, "aliases": ARG_AT, "completes": ARG_AT, "sends": ARG_AT, "writes_unless": SWITCH,
-    "random_unless": SWITCH,
-}  # fmt: skip
+LISTS = {"tuple[ArgAt, ...]": ARG_AT, "tuple[ArgAt | None, ...]": RESULT, "tuple[Unless, ...]": SWITCH}
+"""The items of the fields of effects that are lists, by annotation."""
 
 CLAUSES: Mapping[str, Syntax[Any]] = {
-    **{name: _clause(name, behind(name, listed(item))) for name, item in LISTS.items()},
+    **{one.name: _clause(one.name, behind(one.name, listed(LISTS[one.type]))) for one in fields(Effects) if one.type in LISTS},
     "domain": form(dict, "domain({domain}[, {group}])", domain=path("the name of a domain"), group=ARG_AT),
     **{name: _clause(name, words({name: True})) for name in ("random", "ordered", "through_bodies", "message", "unknown")},
     "scope": _clause("scope", words({"opens": 1, "closes": -1})),
@@ -155,9 +135,8 @@ def print_effects(effects: Effects) -> str:
     >>> print_effects(Effects(writes=(ArgAt(0, "self"),), random=True)), print_effects(PURE)
     ('writes(0:self), random', 'pure')
     """
-    for word, known in WHOLE.items():
-        if effects == known:
-            return word
+    if effects in WHOLE.values():
+        return next(word for word, known in WHOLE.items() if effects == known)
     return ", ".join([one.write(effects) for name, one in CLAUSES.items() if getattr(effects, name) != getattr(PURE, name)])
 
 
@@ -170,9 +149,8 @@ def read_effects(cursor: Cursor) -> Effects:
     >>> read_effects(Cursor("writes(0:self), random")) == Effects(writes=(ArgAt(0, "self"),), random=True)
     True
     """
-    for word, known in WHOLE.items():
-        if cursor.skip(word):
-            return known
+    if cursor.text in WHOLE:
+        return WHOLE[cursor.take(*WHOLE)]
     found = CLAUSE.read(cursor)
     while cursor.skip(","):
         found |= CLAUSE.read(cursor)
@@ -376,7 +354,7 @@ def print_sections(program: Program) -> dict[str, list[str]]:
     for frame in sorted(program.call_signatures, key=lambda frame: (frame.path, frame.call)):
         signature = program.call_signatures[frame]
         inside = [line for word, section in OF_A_CALL.items() for line in section.write(word, signature)]
-        head = f"{'shared ' if signature.shared else ''}signature {print_frame(frame)} {{"
+        head = f"{'shared ' if signature.shared else ''}signature {FRAME.write(frame)} {{"
         found["signature"] += [head, *indented(inside), "}"]
     return found
 
@@ -391,7 +369,7 @@ def read_call_signature(cursor: Cursor, *, shared: bool = False) -> tuple[Frame,
     >>> read_call_signature(Cursor("lin@1 { \n names (x) \n }"))[0]
     Frame(path='lin', call=1)
     """
-    frame = read_frame(cursor)
+    frame = FRAME.read(cursor)
     found: dict[str, Any] = {"in_spec": None, "out_spec": None}
     for _ in cursor.block():
         section = OF_A_CALL[cursor.take(*OF_A_CALL)]

@@ -21,16 +21,15 @@ from ..program import CallSignature, Program
 from ..signature import Signature
 from ..state import SlotKind
 from ..validation import a_program
-from .arguments import print_arg, print_kwarg, read_arg, read_kwarg
+from .arguments import print_arg, read_arg, read_kwarg
 from .contract import (
+    FRAME,
     SECTIONS,
     print_effects,
-    print_frame,
     print_sections,
     print_stack,
     read_call_signature,
     read_effects,
-    read_frame,
     read_stack,
 )
 from .lexer import Cursor, Known, Target, is_path, quoted, read_list, spell_path, spell_value
@@ -42,8 +41,8 @@ KEYWORDS = frozenset({"call", "get"})
 STACK_COLUMN = 64
 """Module stacks start in one column, unless the line is longer than this."""
 
-WIDTH = 100
-"""A longer list of inputs is broken into lines."""
+WIDTH = 6
+"""The number of inputs on one line."""
 
 
 def print_program(program: Program) -> str:
@@ -114,13 +113,14 @@ class _Printer:
         return [*_graph_head(name, graph), *lines, f"  return {print_arg(graph.output)}", "}"]
 
     def node(self, node: Node) -> str:
-        args = ", ".join([*[print_arg(arg) for arg in node.args], *[print_kwarg(key, value) for key, value in node.kwargs]])
+        kwargs = [f"{spell_value(key)}={print_arg(value)}" for key, value in node.kwargs]
+        args = ", ".join([*map(print_arg, node.args), *kwargs])
         name, do = spell_value(node.name), node.do
         if type(do) is Op:
             head, tail = self._op(do)
             return f"{name} = {head}({args}){tail}"
         if type(do) is Call:
-            return f"{name} = call @{spell_path(do.graph)}({args}) as {print_frame(do.instance)}"
+            return f"{name} = call @{spell_path(do.graph)}({args}) as {FRAME.write(do.instance)}"
         return f"{name} = get {spell_path(do.slot)}" + (f"({args})" if args else "")
 
     def _op(self, op: Op) -> tuple[str, str]:
@@ -143,17 +143,10 @@ class _Printer:
 
 def _graph_head(name: str, graph: Graph) -> list[str]:
     inputs = [spell_value(formal.name) for formal in graph.inputs]
-    line = f"graph @{spell_path(name)}({', '.join(inputs)}) {{"
-    if len(line) <= WIDTH:
-        return [line]
-    lines = [f"graph @{spell_path(name)}("]
-    row = ""
-    for text in inputs:
-        if row and len(row) + len(text) > WIDTH - 4:
-            lines.append(f"    {row.rstrip()}")
-            row = ""
-        row += f"{text}, "
-    return [*lines, f"    {row.rstrip()}", ") {"]
+    head = f"graph @{spell_path(name)}("
+    if len(inputs) <= WIDTH:
+        return [f"{head}{', '.join(inputs)}) {{"]
+    return [head, *[f"    {', '.join(inputs[at : at + WIDTH])}," for at in range(0, len(inputs), WIDTH)], ") {"]
 
 
 text_of.register(Program, print_program)
@@ -292,7 +285,7 @@ class _Parser:
             graph = cursor.path("the name of a graph")
             args, kwargs = self._arguments()
             cursor.take("as")
-            do = Call(read_frame(cursor), graph)
+            do = Call(FRAME.read(cursor), graph)
         else:
             target = cursor.path("get, call or the name of an operator")
             args, kwargs = self._arguments()

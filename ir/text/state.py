@@ -5,10 +5,11 @@ Tensors are read as stand-ins on the meta device.
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import lru_cache, partial
-from itertools import count
+from itertools import accumulate, count
 from types import MappingProxyType
 from typing import Any
 
@@ -105,12 +106,8 @@ def usual_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
     >>> usual_stride((2, 3, 4))
     (12, 4, 1)
     """
-    found: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        found.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(found))
+    steps = accumulate([max(size, 1) for size in reversed(shape)], operator.mul, initial=1)
+    return tuple(reversed([*steps][:-1]))
 
 
 device_text = lru_cache(maxsize=64)(str)

@@ -21,7 +21,7 @@ from purefx.ir.graph import Call, Get, Graph, Input, Node
 from purefx.ir.meta import EMPTY_META
 from purefx.ir.persistent import collector_paused
 from purefx.ir.program import Module, Program
-from purefx.ir.show.html import described, safely, shown, source_line
+from purefx.ir.show.notebook import described, safely, shown, source_line
 from purefx.ir.text import print_node
 from purefx.ir.text.arguments import print_arg
 from purefx.ir.text.programs import crossing

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import purefx as px
-from purefx._command import COMMANDS
+from purefx.__main__ import COMMANDS
 from tests.command.conftest import Run
 
 ROOT = Path(__file__).parents[2]

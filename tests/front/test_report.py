@@ -18,7 +18,7 @@ import torch
 import purefx as px
 from purefx.ir.names import escaped
 from purefx.report.gather import gather
-from purefx.report.page import page
+from purefx.report import page
 from tests.front.reports import PAYLOADS, data_of, hostile, policy_of, soften
 from tests.laws.corruptions import CORRUPTORS
 from tests.programs import Shared, Tower
