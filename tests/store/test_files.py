@@ -12,7 +12,6 @@ import os
 import random
 import re
 import stat
-import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -212,29 +211,22 @@ def test_headers_that_claim_more_than_there_is(tmp_path: Path) -> None:
 
 def test_versions(tmp_path: Path) -> None:
     parts = Parts(saved(0), container.STRUCTURE)
-
-    def marked(version: Any) -> bytes:
-        return with_header({**parts.header, "__metadata__": {"purefx": version}}, parts.data)
-
-    assert outcome(marked("3"), tmp_path) == ""
-    for odd in ("4", "2", "0", "-1", "1.5", "", "one", "9" * 5000, "\u0661"):
+    for odd in ("4", "2", "-1", "1.5", "", "one", "9" * 5000, "\u0661"):
         with pytest.raises(px.errors.StoreError, match=r"has version '.*' of the format, but this purefx reads 3"):
-            load(marked(odd), tmp_path)
+            load(with_header({**parts.header, "__metadata__": {"purefx": odd}}, parts.data), tmp_path)
 
 
 def test_paths_that_no_file_can_have_are_refused() -> None:
-    program = px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(1),)))
-    does: dict[str, Any] = {
-        "save": lambda path: px.save(program, path),
+    for name, do in {
+        "save": lambda path: px.save(small(), path),
         "load": px.load,
-        "report": lambda path: px.report(program, path),
-    }
-    for name, do in does.items():
+        "report": lambda path: px.report(small(), path),
+    }.items():
         for path in ("/tmp/a\0b", Path("a\0b"), "\ud800"):
             with pytest.raises(px.errors.StoreError, match=f"{name}: .* cannot be the path of a file"):
                 do(path)
         with pytest.raises(TypeError):
-            do(3)
+            do(3)  # type: ignore[arg-type]
 
 
 def test_other_files_get_a_name(tmp_path: Path) -> None:
@@ -313,16 +305,6 @@ def test_saving_replaces_files_follows_links_and_keeps_permissions(tmp_path: Pat
     with pytest.raises(FileExistsError, match="not a regular file"):
         px.save(small(), tmp_path / "pipe")
     assert sorted(found.name for found in tmp_path.iterdir()) == ["link", "pipe", "program.purefx"]
-
-
-def test_two_threads_save_to_one_file(tmp_path: Path) -> None:
-    path = tmp_path / "program.purefx"
-    threads = [threading.Thread(target=px.save, args=(small(number), path)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert any(px.load(path) == small(number) for number in range(8))
 
 
 def test_without_safetensors_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
