@@ -370,7 +370,7 @@ def diff_page(diff: Diff) -> str:
     Args:
         diff: the result of ``purefx.diff``.
 
-    >>> '<span class="add">+ flat</span>' in diff_page(Diff(facts=((), ("flat",))))
+    >>> '<span class="same">  flat</span>' in diff_page(Diff(contents=("flat",)))
     True
     """
     head, *lines = print_diff(diff).split("\n")
