@@ -68,7 +68,7 @@ FAST := architecture doctests ir/test_communication.py ir/test_copies.py ir/test
 	simplify.py sizes.py split.py swap.py \
 	tokens.py versions.py) unflatten/test_mutation.py unflatten/test_state.py $(addprefix lowering/test_,bindings.py calling.py \
 	hooks.py lower.py) regressions/test_bodies_and_calls.py regressions/test_orders.py regressions/test_values_of_shared_bodies.py \
-	laws/test_oracles.py to_ep/test_signature.py upstream/test_issues.py
+	laws/test_oracles.py to_ep/test_signature.py
 
 fast: .venv/installed
 	@$(BIN)/pytest $(PARALLEL) -m "not models and not slow and not deep" $(addprefix tests/,$(FAST)) $(PYTEST_ARGS)
