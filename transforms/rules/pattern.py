@@ -155,7 +155,8 @@ def _indexed(value: Value, items: Sequence[Any]) -> Any:
     for number, each in enumerate(items):
         if each is Ellipsis:
             behind = sum(one is not None for one in items[number + 1 :])
-            dim = value.tracer.create_proxy("call_function", getattr, (value, "ndim"), {}) + (shift - behind)
+            rank: Any = value.tracer.create_proxy("call_function", getattr, (value, "ndim"), {})
+            dim = rank + (shift - behind)
         elif each is None:
             found, dim, shift = aten.unsqueeze.default(found, dim), dim + 1, shift + 1
         elif isinstance(each, slice):
