@@ -111,7 +111,7 @@ def test_a_replacement_that_branches_on_an_open_size_installs_no_guard() -> None
     branching = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: x.tanh() if m.shape(x)[0] == 4 else x.sin())
     with pytest.raises(px.errors.RuleError, match="known only at run time"):
         branching(program)
-    leaves = px.rule(at=torch.relu)(lambda m: (x := m.arguments["self"]).tanh() if x.shape[0] > 8 else None)
+    leaves = px.rule(at=torch.relu)(lambda m: m.arguments["self"].tanh() if m.arguments["self"].shape[0] > 8 else None)
     assert leaves(program) is program
     assert assumed(program) == before
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import purefx as px
 from purefx.laws.rules import check_rule
 from purefx.laws.tiers import share
+from tests.programs import exported, parent
 from tests.transforms.test_rules import X, rewritten
 
 Function = Callable[..., Any]
@@ -130,3 +131,20 @@ def test_laws() -> None:
     wrong = px.rule(lambda x: x * torch.tensor(2.0)).becomes(lambda m, x: x * 3)
     with pytest.raises(AssertionError, match="breaks the law 'meaning'"):
         check_rule(wrong, examples=10)
+
+
+class Written(parent(n=lambda: torch.ones(4), k=lambda: torch.ones(4))):
+    """Works on a copy of one buffer, and reads copies of two."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mine, other = self.n.clone(), self.k.clone()
+        mine.add_(1)
+        return (x * mine) * other
+
+
+def test_a_copy_that_is_written_is_no_constant() -> None:
+    found: dict[str, bool] = {}
+    looks = px.rule(lambda x, w: x * w, where=lambda m: found.update({m.root.name: m.constant("w", buffers=True) is not None}))
+    program = px.inplace_mutations(px.import_ep(exported(Written(), X)))
+    assert looks.becomes(lambda m, x, w: x)(program) is program
+    assert found == {"mul": False, "mul_1": True}

@@ -332,8 +332,11 @@ class Match:
             args: positional arguments.
             kwargs: keyword arguments.
         """
-        with self.operands.called():
+        self.operands.is_called = True
+        try:
             return op(*args, **kwargs)
+        finally:
+            self.operands.is_called = False
 
     def parameter(self, name: str, value: torch.Tensor) -> Any:
         """Add a parameter to the module of the match, and return it.

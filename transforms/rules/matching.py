@@ -151,7 +151,7 @@ class Search:
 
     def _ways(self, part: Any, node: Node) -> Sequence[Pairs]:
         # The pairs that must match for a node to match a part: in one way, two, or none.
-        kind, target = role(part), _target(node)
+        kind, target = role(part), root_of(node)
         if kind == "module":
             return [[]] if type(node.do) is Call else []
         if kind == "item":
@@ -308,14 +308,9 @@ def needs(pattern: Pattern) -> Collection[frozenset[int]]:
 
 def root_of(node: Node) -> Any:
     """Return the key of a node in the index of rules: its overload, ``getitem``, ``Call``, or None for anything else."""
-    if type(node.do) is Call:
-        return Call
-    target = _target(node)
-    return target if isinstance(target, OpOverload) or target is operator.getitem else None
-
-
-def _target(node: Node) -> Any:
-    return node.do.target if type(node.do) is Op else None
+    do = node.do
+    target = do.target if type(do) is Op else type(do)
+    return target if isinstance(target, OpOverload) or target is operator.getitem or target is Call else None
 
 
 COMMUTING: Mapping[str, tuple[str, str]] = {
