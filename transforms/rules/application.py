@@ -190,7 +190,7 @@ class Sweep:
         root, made = first.place.root, first.nodes
         if not self.fuel.burn("apply", rule.name, "at", root.name, graph=self.name):
             return None
-        gone_by_it = first.place.roots if rule.keeps_inner else first.place.found.distinct
+        gone_by_it = first.place.found.roots if rule.keeps_inner else first.place.found.distinct
         self.hits.add(rule.name, root, gone_by_it, made)
         for path, answer in zip(self.paths, cycle(answers)):  # one answer serves all instances
             if answer is not None:
@@ -243,12 +243,13 @@ class Sweep:
             if isinstance(error, Unknown) and not self.draft.has_values:
                 self.is_waiting = True
                 return place, self._leave(rule, found, UNCHANGED)
-            error.add_note(f"in rule {rule.name}, at {place.place}" + (f" in the body {self.name!r}" if self.name else ""))
+            where = f"at {place_of(found.nodes[0])}" + (f" in the body {self.name!r}" if self.name else "")
+            error.add_note(f"in rule {rule.name}, {where}")
             raise
         if traced is None:
             return place, self._leave(rule, found, UNCHANGED)
         template, sources = traced
-        root, roots = place.found.nodes[0], place.roots
+        root, roots = place.found.nodes[0], place.found.roots
         nodes, results = template.at(root, place.stack, sources, names, meta_of(root, origin_of_match(place, rule.name)))
         if type(root.do) is Call:
             check_call(place, nodes)
@@ -283,7 +284,7 @@ class Sweep:
 
     def _take(self, rule: Any, answer: _Answer, inner: Mapping[str, Node], before: str, at: str) -> None:
         # `before` is one of the nodes up to here.
-        draft, roots = self.draft, [root.name for root in answer.place.roots]
+        draft, roots = self.draft, [root.name for root in answer.place.found.roots]
         span = [node.name for node in draft.span(inner, answer.place.root.name, at)] if len(roots) > 1 else roots
         results = dict(zip(roots, answer.results, strict=True))
         made = draft.checked(answer.nodes, results, are_known=answer.template.values_are_known and not self.places.has_regions)

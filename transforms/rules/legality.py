@@ -20,7 +20,7 @@ from ...ir.effects.declared import NOTHING, NodeEffects
 from ...ir.effects.dependencies import dependencies
 from ...ir.effects.resolved import resolver
 from ...ir.errors import RuleError
-from ...ir.graph import Call, Node, Op
+from ...ir.graph import Call, Node, Op, place_of
 from ...ir.program import Program
 from ..memory import Memory, is_view, output_aliases
 from ..regions import is_check
@@ -102,7 +102,7 @@ class Legality:
             return
         old, new = (" and ".join(each) or "is pure" for each in (was, becomes))
         raise RuleError(
-            f"{rule} at {place.place}: the match {old}, but the replacement\n{new};\n"
+            f"{rule} at {place_of(place.root)}: the match {old}, but the replacement\n{new};\n"
             "both must have the same effects, and neither may write: declare them with px.declare, or pass any_effects=True"
         )
 

@@ -14,7 +14,7 @@ from attrs import Factory, define, evolve, field, frozen
 
 from ...ir.arguments import Arg, Ref, thawed
 from ...ir.errors import NamingError, PurefxError, RuleError
-from ...ir.graph import Call, Get, Node, Op, Stack, place_of
+from ...ir.graph import Call, Get, Node, Op, Stack
 from ...ir.names import did_you_mean, join, nested
 from ...ir.program import Program
 from ...ir.signature import StateMutation
@@ -110,20 +110,10 @@ class Match:
         return self.found.nodes[0]
 
     @property
-    def roots(self) -> tuple[Node, ...]:
-        """The nodes that are replaced, in the order of the pattern."""
-        return self.found.roots
-
-    @property
     def nodes(self) -> tuple[Node, ...]:
         """The distinct matched nodes, the root first."""
         self.notes.looked = True
         return self.found.distinct
-
-    @property
-    def place(self) -> str:
-        """The place of the root, for messages."""
-        return place_of(self.found.nodes[0])
 
     # -- reading the match ------------------------------------------------------------------------------------------------------
 
@@ -138,9 +128,8 @@ class Match:
         values = self.found.values
         if variable not in values and variable not in self.variables:
             raise NamingError(f"the rule has no variable {variable!r}{did_you_mean(variable, self.variables)}")
-        found: Arg = values.get(variable)
-        self.notes.looked |= isinstance(found, Ref | tuple)
-        return found
+        self.notes.looked |= isinstance(values.get(variable), Ref | tuple)
+        return values.get(variable)
 
     def operand(self, arg: Arg) -> Any:
         """Return an argument as an operand of a replacement."""
@@ -153,7 +142,7 @@ class Match:
         if value is None:
             made = self.scope.hits.made.get(arg.name)
             advice = "apply px.infer before the rule" if made is None else f"rule {made.rule} made it; pass once=True to px.rule"
-            raise Unknown(f"{self.place}: the value of {arg.name} is not known: {advice}")
+            raise Unknown(f"the value of {arg.name} is not known: {advice}")
         return value
 
     def _arg(self, what: Any) -> Any:
@@ -169,7 +158,7 @@ class Match:
         arg = self._arg(what)
         value = self._val(arg)
         # A replacement may compute with its sizes.
-        return self.operand(arg) if type(arg) is Ref and value is not None and self.operands.are_recorded else value
+        return self.operand(arg) if type(arg) is Ref and value is not None and self.operands.recorder is not None else value
 
     def _val(self, arg: Any) -> Any:
         if type(arg) is not Ref:

@@ -549,7 +549,7 @@ def arranged(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> d
 
 
 def _converted(value: Any, parameter: Parameter) -> Any:
-    # Expand a number that abbreviates a list, and convert integers to floats and names to devices.
+    # Expand a number that abbreviates a list, copy a list, and convert integers to floats and names to devices.
     if type(value) is list:
         return [*value]
     if type(value) is str and "Device" in parameter.kind:

@@ -108,7 +108,8 @@ class Operands:
         self._operands: list[Any] = []
         self._by_source: dict[Any, Any] = {}
         self._by_id: dict[int, Source] = {}
-        self._recorder: Recorder | None = None
+        self.recorder: Recorder | None = None
+        """Records a replacement while it runs."""
         self.is_called = False
         """Whether ``m.call`` is running: its operators are recorded even without fake operands."""
 
@@ -128,8 +129,8 @@ class Operands:
             self.sources.append(source)
             for each in operand if isinstance(operand, list | tuple) else [operand]:
                 self._by_id[id(each)] = source
-            if self._recorder is not None:
-                self._recorder.operand(operand)
+            if self.recorder is not None:
+                self.recorder.operand(operand)
         return self._by_source[key]
 
     def of_state(self, source: Source, tensor: torch.Tensor) -> Any:
@@ -138,18 +139,13 @@ class Operands:
             value = self.values.of_state(tensor.detach())
         return self.of(source, value)
 
-    @property
-    def are_recorded(self) -> bool:
-        """Whether a replacement is being traced."""
-        return self._recorder is not None
-
     def source_of(self, value: Any) -> Source:
         """Return the source of a value; None if it is not an operand."""
         return self._by_id.get(id(value))
 
     def paused(self) -> Any:
         """Run operators without recording them."""
-        return nullcontext() if self._recorder is None else self._recorder.paused()
+        return nullcontext() if self.recorder is None else self.recorder.paused()
 
     def traced(self, function: Callable[[], Any], count: int, *, may_leave: bool) -> Template | None:
         """Record the operators that a function calls on operands; None if it returns None.
@@ -162,11 +158,11 @@ class Operands:
         Raises:
             RuleError: the function returns anything else.
         """
-        self._recorder = Recorder()
+        self.recorder = Recorder()
         try:
-            with without_kernels(self.values.mode), self._recorder.recording():
+            with without_kernels(self.values.mode), self.recorder.recording():
                 for operand in self._operands:
-                    self._recorder.operand(operand)
+                    self.recorder.operand(operand)
                 with _Apart(self):
                     made = function()
             if made is None and may_leave:
@@ -175,13 +171,13 @@ class Operands:
                 raise RuleError(f"a replacement of {count} results returns a tuple of {count} values, not {made!r}")
             return self._template([self._result(each) for each in (cast("Any", made) if count else [made])])
         finally:
-            self._recorder = None
+            self.recorder = None
 
     def _result(self, value: Any) -> fx.Node:
-        assert self._recorder is not None
-        node = self._recorder.node_of(value)
+        assert self.recorder is not None
+        node = self.recorder.node_of(value)
         if node is None and isinstance(value, list | tuple) and value:  # all results of one operator
-            nodes = [self._recorder.node_of(each) for each in value]
+            nodes = [self.recorder.node_of(each) for each in value]
             wholes = [one.args[0] for one in nodes if one is not None and one.target is operator.getitem]
             node = cast("Any", wholes[0]) if len(wholes) == len(value) and len(set(wholes)) == 1 else None
         if node is None:
@@ -189,16 +185,16 @@ class Operands:
         return cast("fx.Node", node)
 
     def _template(self, results: Sequence[fx.Node]) -> Template:
-        assert self._recorder is not None
+        assert self.recorder is not None
         used, todo = set[fx.Node](), [*results]
         while todo:
             node = todo.pop()
             if node not in used:
                 used.add(node)
                 todo += node.all_input_nodes
-        calls = [node for node in self._recorder.calls() if node in used]
+        calls = [node for node in self.recorder.calls() if node in used]
         nodes = [(node, word_of(cast("Any", node.target).__name__.partition(".")[0]), op_of(node.target)) for node in calls]
-        placeholders = [node for node in self._recorder.graph.nodes if node.op == "placeholder"]
+        placeholders = [node for node in self.recorder.graph.nodes if node.op == "placeholder"]
         numbers = {node: number for number, node in enumerate(placeholders)}
         are_known = not any(_makes_sizes(node) for node, _, _ in nodes)
         return Template(nodes, results, numbers, self.sources, are_known)
