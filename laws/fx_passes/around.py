@@ -27,8 +27,6 @@ from ..rules.checking import case_of_drawn
 from ..rules.instances import Instance, instance_of, instances, is_drawable
 from ..rules.operands import Assignment, Operand
 
-__all__ = ["cases_around", "seeds_of"]
-
 HOW = (
     "around takes rules, px.rule(pattern), and pairs of a pattern (a function, a module, an exported program or a "
     "program) and the tuple of its example arguments"
