@@ -67,7 +67,7 @@ FAST := architecture doctests ir/test_communication.py ir/test_copies.py ir/test
 	infer.py insert_ivals.py outline.py pipeline.py restore_names.py rules.py shared_bodies.py \
 	simplify.py sizes.py split.py state.py swap.py) unflatten/test_mutation.py unflatten/test_state.py $(addprefix lowering/test_,bindings.py calling.py \
 	hooks.py lower.py) regressions/test_bodies_and_calls.py regressions/test_orders.py regressions/test_values_of_shared_bodies.py \
-	laws/test_oracles.py to_ep/test_signature.py upstream/test_issues.py
+	laws/test_oracles.py to_ep/test_signature.py
 
 fast: .venv/installed
 	@$(BIN)/pytest $(PARALLEL) -m "not models and not slow and not deep" $(addprefix tests/,$(FAST)) $(PYTEST_ARGS)
