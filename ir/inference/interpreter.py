@@ -154,12 +154,14 @@ class Interpreter:
 
     def as_recorded(self, name: str) -> Run:
         """Return the run of a graph with the values of its meta, for calls that are not walked."""
-        if name not in self._as_recorded:
-            graph = self.source.graphs[name]
-            self._as_recorded[name] = run = Run(graph, name, (), list(graph.inputs), list(graph.nodes))
-            self.runs.setdefault(name, []).append(run)
-            for callee in graph.callees:
-                self.as_recorded(callee)
+        todo = [name]  # without recursion: modules may nest deeply
+        while todo:
+            called = todo.pop()
+            if called not in self._as_recorded:
+                graph = self.source.graphs[called]
+                self._as_recorded[called] = run = Run(graph, called, (), list(graph.inputs), list(graph.nodes))
+                self.runs.setdefault(called, []).append(run)
+                todo += graph.callees
         return self._as_recorded[name]
 
     def described(self, slot: str) -> Any:

@@ -68,17 +68,6 @@ def test_deep_nestings_run(to: str) -> None:
     assert torch.equal(px.lower(px.inline(deep), to=to)(x)[0], x)  # type: ignore[arg-type]
 
 
-def test_a_wide_call_tree() -> None:
-    """One body called from ten thousand modules."""
-    nodes = [
-        px.Node(f"n{index}", NEG, (px.Ref(f"n{index - 1}" if index else "x"),), (), (px.Frame(f"m{index}"),))
-        for index in range(10_000)
-    ]
-    program = px.transform(flat(nodes, px.Ref("n9999"), "x"))
-    assert program.order == ("", "m0")
-    assert torch.equal(px.lower(program)(torch.ones(2))[0], torch.ones(2))
-
-
 def count_calls(run: Callable[[], object]) -> int:
     """Return how many Python functions of purefx a run calls: a measure of work that no machine disturbs."""
     calls = 0

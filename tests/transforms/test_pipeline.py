@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import ADD, NEG, Aliased, Shared, Tower, exported, flat, parent
+from tests.programs import NEG, Aliased, Shared, Tower, exported, flat, parent
 
 # Pipelines: order is checked before anything runs, results of strangers are verified, nothing to do is nothing done.
 
@@ -120,28 +120,6 @@ def renamed(graph: px.Graph) -> px.Graph:
     new = {formal.name: px.Ref(f"arg{number}_1") for number, formal in enumerate(graph.inputs)}
     inputs = tuple(px.Input(new[formal.name].name, formal.meta) for formal in graph.inputs)
     return px.Graph(inputs, tuple(node.using(new) for node in graph.nodes), graph.output)
-
-
-def test_nodes_give_way() -> None:
-    """The argument ``mul`` gets its name, and the node that has it a number."""
-    specs = (
-        px.ir.UserInput(px.ir.ObjectType(), "mul"),
-        px.ir.UserInput(px.ir.ObjectType(), "args[0]"),
-        px.ir.UserInput(px.ir.ObjectType(), "mul"),
-    )
-    nodes = (px.Node("mul", NEG, (px.Ref("a"),)), px.Node("mul_2", ADD, (px.Ref("mul"), px.Ref("b"))))
-    graph = px.Graph(tuple(map(px.Input, "abc")), nodes, (px.Ref("mul_2"), px.Ref("c"), px.Ref("mul")))
-    program = px.Program.of({"": graph}, signature=px.ir.Signature(specs, (px.ir.UserOutput(),) * 3))
-    result = px.name_inputs(program)
-    assert names(result) == ["mul", "args_0", "mul_1"]
-    assert [(node.name, node.args) for node in result.main.nodes] == [
-        ("mul_3", (px.Ref("mul"),)),
-        ("mul_2", (px.Ref("mul_3"), px.Ref("args_0"))),
-    ]
-    assert result.main.output == (px.Ref("mul_2"), px.Ref("mul_1"), px.Ref("mul_3"))
-    assert px.name_inputs(result) is result
-    lowered = [px.lower(one)(X, X + 1, X + 2) for one in (program, result)]
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(*lowered, strict=True))
 
 
 TRACE = logging.getLogger("torch.__trace")
