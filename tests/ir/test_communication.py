@@ -156,13 +156,6 @@ def test_plain_functions_of_torch_distributed_stay_where_they_are() -> None:
         assert found.index("neg_1") > found.index("wait_1")
 
 
-def test_a_group_that_is_no_literal_may_be_any() -> None:
-    """It is an operand, the old form spells out ranks, or it is an object: in order with every group."""
-    old = px.Node("o", op_of(torch.ops.c10d_functional.all_reduce.default), (px.Ref("x"), "sum", "", px.ir.Items([0, 1]), 2))
-    found = before(flat(reduce("a", "x", "0"), reduce("b", "y", "1"), reduce("c", "x", px.Ref("z")), old, reduce("d", "y", "1")))
-    assert found == [[], [], [0, 1], [2], [3]]
-
-
 def message(name: str, of: str, group: Any = "1") -> px.Node:
     """Return a node that sends to one process."""
     return px.Node(name, op_of(TALK.isend.default), (px.Ref(of), 1, 0, group))
