@@ -180,29 +180,6 @@ def test_a_program_that_is_split_says_why_a_message_stays() -> None:
         px.split_by_tags(flat(*nodes), ["early", "late"], tag_of=lambda node: tags[node.name])
 
 
-@pytest.mark.parametrize("how", ["module", "branch"])
-def test_bodies_hand_their_groups_up(how: str) -> None:
-    """A call and a ``cond`` are in order with the groups of their bodies; in a body that is given its group, with all."""
-    literal = px.Graph((px.Input("p"),), (reduce("b", "p", "0"),), ())
-    given = px.Graph((px.Input("p"), px.Input("g")), (reduce("b", "p", px.Ref("g")),), ())
-    if how == "module":
-        talks = px.Node("m", px.Call(px.Frame("m"), "lit"), (px.Ref("x"),))
-        asks = px.Node("n", px.Call(px.Frame("n"), "giv"), (px.Ref("x"), "1"))
-    else:
-        cond = op_of(torch.ops.higher_order.cond)
-        talks, asks = (
-            px.Node(name, cond, (px.Ref("z"), px.ir.Body(body), px.ir.Body(body), (px.Ref("x"),)))
-            for name, body in (("m", "lit"), ("n", "giv"))
-        )
-    graphs = {"lit": literal, "giv": given}
-    program = flat(reduce("a", "y", "0"), talks, reduce("c", "y", "1"), asks, reduce("d", "y", "0"), **graphs)
-    found = before(program)
-    assert 0 in found[1]
-    assert 1 not in found[2]
-    assert {1, 2} <= set(found[3])
-    assert 3 in found[4]
-
-
 def test_every_operator_in_a_namespace_of_processes_is_denied_to_texts() -> None:
     """Whoever sends in a program may not make it talk."""
     assert DENIED_NAMESPACES.keys() >= FUNCTIONAL | RAW

@@ -16,7 +16,8 @@ from attrs import evolve, frozen
 from ...ir.arguments import Arg, Body, Ref, map_leaves, refs_in
 from ...ir.expression import Apply, Sym
 from ...ir.graph import Graph, Input, Node, Op
-from ...ir.inference import FakeValues, without_value
+from ...ir.inference import FakeValues
+from ...ir.meta import without_value
 from ...ir.program import Program
 from ...ir.signature import Constraints, TensorType, UserInput
 from ...ir.state import State
@@ -115,8 +116,8 @@ def use_usual_types(search: Search) -> None:
 
 def _with_numbers(program: Program) -> Program | None:
     # The numbers of the export, or the smallest that guards allow.
-    symbols = FakeValues(program).symbols
-    made = Changes(size=lambda size: symbols.example(size) if isinstance(size, Sym | Apply) else size).program(program)
+    values = FakeValues(program)
+    made = Changes(size=lambda size: values.example_number(size) if isinstance(size, Sym | Apply) else size).program(program)
     if made is None or made.signature == program.signature:
         return None
     return with_interface(made, made.main, made.signature.inputs, made.signature.outputs).evolve(constraints=Constraints())
