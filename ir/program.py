@@ -70,13 +70,18 @@ class Step:
 
     name: str
     options: tuple[tuple[str, Any], ...]
-    _before: Program | Callable[[], Program] = field(eq=False, repr=False)
+    _before: Program = field(eq=False, repr=False)
+    _first: Callable[[Program], Program] | None = field(default=None, eq=False, repr=False)
+    """The step that ran as one with it, on the same program."""
 
     @cached_property
     def before(self) -> Program:
         """The program before it; computed on demand if two steps ran as one."""
-        before = self._before
-        return before if isinstance(before, Program) else before()
+        return self._before if self._first is None else self._first(self._before)
+
+    def on(self, change: Callable[[Program], Program]) -> Step:
+        """Return the step on a changed program: ``change`` of the one that it, or the step that ran as one with it, was on."""
+        return Step(self.name, self.options, change(self._before), self._first)
 
     def __str__(self) -> str:
         options = ", ".join(f"{key}={value!r}" for key, value in self.options)

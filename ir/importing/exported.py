@@ -326,13 +326,12 @@ def _read(ep: ExportedProgram, declared: Declared, *, provenance: bool) -> Progr
     signatures, records = read_call_signatures(ep.module_call_graph)
     flat = with_backward_calls(reader.graphs[""], traced.backward)
     root = reader.graphs[""] = with_boundaries(flat, records, reader.renamed)
+    # Modules that the hierarchy lacks stay calls, at the path from the exporter; `run_decompositions` splits a tensor subclass
+    # into state of modules that it makes up.
     types = stacks.types
-    for path in [path for path in types if path not in paths]:
-        # No module of the hierarchy holds this module: it stays a call, at the path from the exporter.
-        paths.update(dict.fromkeys(way_to(path)))
-    for owner in dict.fromkeys([name.rpartition(".")[0] for name in state.order]):
-        if owner not in paths:  # `run_decompositions` splits a tensor subclass into state of modules that it makes up
-            paths.update(dict.fromkeys(way_to(owner)))
+    for path in (*types, *[name.rpartition(".")[0] for name in state.order]):
+        if path not in paths:
+            paths.update(dict.fromkeys(way_to(path)))
     paths.setdefault("")
     check_paths(paths)
     cells = stacks.cells(paths)
