@@ -235,11 +235,11 @@ def _arguments(program: Program) -> str:
 def _argument(name: str, spec: UserInput, values: FakeValues) -> str:
     match spec.type:
         case TensorType(dtype=dtype, shape=shape, device=device):
-            sizes = [values.symbols.example(size) for size in shape]
+            sizes = [values.example_number(size) for size in shape]
             if None not in sizes:
                 return f"drawn({sizes}, {dtype}, draw).to({device!r})"
         case NumberType(kind=kind, expr=expr):
-            number = NUMBERS[kind] if expr is None else values.symbols.example(expr)
+            number = NUMBERS[kind] if expr is None else values.example_number(expr)
             if number is not None:
                 return repr(number)
         case LiteralType(value=value):
