@@ -256,15 +256,12 @@ class _Run:
         """Run the root once; return the contents of its user outputs, and of its user inputs afterwards."""
         machine, signature = self.machine, self.program.signature
         rest = iter(leaves)
-        values: list[Any] = []
-        for spec in signature.inputs:
-            match spec:
-                case StateInput(slot=slot):
-                    values.append(self.slots[slot])
-                case UserInput():
-                    values.append(machine.given(next(rest)))
-                case Token():
-                    values.append(None)
+        sources = {
+            StateInput: lambda spec: self.slots[spec.slot],
+            UserInput: lambda _: machine.given(next(rest)),
+            Token: lambda _: None,
+        }
+        values = [sources[type(spec)](spec) for spec in signature.inputs]
         results = self.body(self.program.root, values, "")
         # Save all results before the first write: a new value may be the old contents of another.
         saved = [machine.save(result) for result in results]

@@ -32,26 +32,11 @@ from .values import false_values
 PREFIX = "purefx-"
 
 
-@frozen
-class Profile:
-    """Settings for drawing programs.
+PROFILES = MappingProxyType({"dev": 0.2, "ci": 1.0, "deep": 20.0})
+"""The number of drawn programs relative to ``ci``: ``dev`` for quick checks, ``ci`` for every change, ``deep`` for nightly runs.
 
-    >>> PROFILES["ci"].always_the_same
-    True
-    """
-
-    factor: float
-    """The number of drawn programs relative to ``ci``."""
-    always_the_same: bool
-    """Whether every run draws the same programs."""
-
-
-PROFILES = MappingProxyType({
-    "dev": Profile(0.2, always_the_same=False),
-    "ci": Profile(1.0, always_the_same=True),
-    "deep": Profile(20.0, always_the_same=False),
-})  # fmt: skip
-"""``dev`` for quick checks, ``ci`` for every change, ``deep`` for nightly runs."""
+``ci`` always draws the same programs.
+"""
 
 
 def register() -> None:
@@ -61,26 +46,27 @@ def register() -> None:
     >>> settings.get_profile("purefx-ci").derandomize
     True
     """
-    for name, profile in PROFILES.items():
+    for name, factor in PROFILES.items():
         settings.register_profile(
             PREFIX + name,
-            max_examples=max(1, round(100 * profile.factor)),
-            derandomize=profile.always_the_same,
+            max_examples=max(1, round(100 * factor)),
+            derandomize=name == "ci",
             # New programs each time, and the failed ones first.
-            database=None if profile.always_the_same else settings.get_profile("default").database,
+            database=None if name == "ci" else settings.get_profile("default").database,
             deadline=None,
             print_blob=True,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+            suppress_health_check=list(HealthCheck),
         )
 
 
-def active() -> Profile:
-    """Return the loaded profile; ``ci`` if it is not one of ours.
+def active() -> str:
+    """Return the name of the loaded profile; ``ci`` if it is not one of ours.
 
-    >>> active() in PROFILES.values()
+    >>> active() in PROFILES
     True
     """
-    return PROFILES.get(settings.get_current_profile_name().removeprefix(PREFIX), PROFILES["ci"])
+    name = settings.get_current_profile_name().removeprefix(PREFIX)
+    return name if name in PROFILES else "ci"
 
 
 def share(examples: int) -> int:
@@ -92,7 +78,7 @@ def share(examples: int) -> int:
     >>> share(1)
     1
     """
-    return max(1, round(examples * active().factor))
+    return max(1, round(examples * PROFILES[active()]))
 
 
 Tier = Literal["toy", "aten", "modules"]
@@ -374,17 +360,6 @@ def draw_settings(examples: int, *phases: Phase) -> settings:
     3
     """
     return settings(
-        max_examples=examples,
-        derandomize=False,
-        database=None,
-        deadline=None,
-        suppress_health_check=[
-            HealthCheck.too_slow,
-            HealthCheck.data_too_large,
-            HealthCheck.filter_too_much,
-            HealthCheck.large_base_example,
-        ],
-        phases=phases,
-        report_multiple_bugs=False,
-        print_blob=False,
-    )
+        max_examples=examples, phases=phases, suppress_health_check=list(HealthCheck),
+        derandomize=False, database=None, deadline=None, report_multiple_bugs=False, print_blob=False,
+    )  # fmt: skip
