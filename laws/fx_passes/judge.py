@@ -29,8 +29,7 @@ from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.torch_private import FakeTensor, OpOverload, new_guards, pytree, resolve_operator, schema_of, storage_key
 from ...ir.verify import check
-from ...lowering.fx import FxPass, to_fx
-from ...lowering.fx.passes import exported, paths_of, same_graph, snapshot, with_result
+from ...lowering.fx import FxPass, exported, paths_of, same_graph, snapshot, to_fx, with_result
 from ...transforms import inline, remove_effect_tokens
 from ..evaluate import Meaning, evaluate, meaning_differences
 from ..example_args import example_args
