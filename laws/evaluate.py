@@ -299,10 +299,10 @@ class _Run:
         if self.seen is not None:
             for formal in graph.inputs:
                 self.seen(name, formal, known[formal.name])
-        before = current_modes()
+        before, value = current_modes(), self.reader(known, path)
         try:
             for node in graph.nodes:
-                known[node.name] = self.node(node, known, path)
+                known[node.name] = self.node(node, value, path)
                 if self.seen is not None:
                     self.seen(name, node, known[node.name])
                 for closed in node.refs() if type(node.do) is Op and node.do.effects.scope < 0 else ():
@@ -310,14 +310,13 @@ class _Run:
         except BaseException:
             restore_modes(before, mode_objects([known.get(node.name) for node in reversed(graph.nodes)]))
             raise
-        return thawed(graph.output, self.reader(known, path))
+        return thawed(graph.output, value)
 
-    def node(self, node: Node, known: Mapping[str, Any], path: str) -> Any:
+    def node(self, node: Node, value: Callable[[Arg], Any], path: str) -> Any:
         """Run one node."""
         do = node.do
         if type(do) is Get:
             return self.slots[join(path, do.slot)]
-        value = self.reader(known, path)
         args = thawed(node.args, value)
         if type(do) is Call:
             return self.body(do.graph, args, join(path, do.instance.path))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, cast, get_args
 from unittest.mock import patch
 
-from attrs import field, frozen
 from hypothesis import HealthCheck, Phase, given, reject, seed, settings
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
@@ -39,6 +38,9 @@ PROFILES = MappingProxyType({"dev": 0.2, "ci": 1.0, "deep": 20.0})
 """
 
 
+NO_CHECKS: Any = list(HealthCheck)
+
+
 def register() -> None:
     """Register ``purefx-dev``, ``purefx-ci`` and ``purefx-deep`` with hypothesis without loading one.
 
@@ -55,7 +57,7 @@ def register() -> None:
             database=None if name == "ci" else settings.get_profile("default").database,
             deadline=None,
             print_blob=True,
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=NO_CHECKS,
         )
 
 
@@ -214,29 +216,16 @@ def at_stage(program: Program, tier: Tier, stage: Stage) -> Program:
     return program
 
 
-@frozen
-class _Run:
-    """A function and its argument, compared by identity."""
-
-    run: Callable[..., Any] = field(eq=id)
-    program: Program = field(eq=id)
-    options: tuple[tuple[str, Any], ...] = ()
-
-    def result(self) -> Any:
-        """Run it."""
-        return self.run(self.program, **dict(self.options))
-
-
-_latest = lru_cache(maxsize=256)(_Run.result)
-"""Several laws evaluate one result of a transformation."""
-
-
 def _remembered(run: Callable[..., Any], program: Program) -> Callable[..., Any]:
     # All laws need the same facts about the drawn program, so compute them once.
-    own = cache(_Run.result)
+    known: list[Any] = []
 
     def remembered(other: Program, **options: Any) -> Any:
-        return (own if other is program else _latest)(_Run(run, other, tuple(options.items())))
+        if other is not program or options:
+            return run(other, **options)
+        if not known:
+            known.append(run(program))
+        return known[0]
 
     return remembered
 
@@ -270,8 +259,8 @@ def forget() -> None:
 
     >>> forget()
     """
-    for known in (drawn_cases, _drawn, _latest):
-        known.cache_clear()
+    drawn_cases.cache_clear()
+    _drawn.cache_clear()
 
 
 # -- draws -----------------------------------------------------------------------------------------------------------------------
@@ -360,6 +349,6 @@ def draw_settings(examples: int, *phases: Phase) -> settings:
     3
     """
     return settings(
-        max_examples=examples, phases=phases, suppress_health_check=list(HealthCheck),
+        max_examples=examples, phases=phases, suppress_health_check=NO_CHECKS,
         derandomize=False, database=None, deadline=None, report_multiple_bugs=False, print_blob=False,
     )  # fmt: skip
