@@ -18,7 +18,7 @@ from ..ir.graph import Call, Get, Input, Node, Op
 from ..ir.names import join
 from ..ir.program import Program
 from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
-from ..ir.state import SlotKind, same_contents
+from ..ir.state import SlotKind, is_plain, same_contents
 from ..ir.state_changes import as_plain, has_window
 from ..ir.torch_private import current_modes, mode_objects, pytree, restore_modes
 
@@ -61,17 +61,23 @@ USUAL = Tolerance(rtol=1e-5, atol=1e-6)
 """The usual tolerance in single precision."""
 
 
+def _are_alike(left: torch.Tensor, right: torch.Tensor) -> bool:
+    # A parameter is a tensor like any other.
+    return (type(left) is type(right) or (is_plain(left) and is_plain(right))) and same_contents(left, right)
+
+
 @frozen(repr=False)
 class Contents:
-    """The contents of a tensor; equal to others with the same bits.
+    """The contents of a tensor; equal to others with the same bits, parameters or not.
 
     >>> Contents(torch.tensor([[1.0, -0.5]]))
     float32[1, 2] (1.0, -0.5)
-    >>> Contents(torch.zeros(1)) == Contents(-torch.zeros(1))
-    False
+    >>> zero = torch.zeros(1)
+    >>> Contents(zero) == Contents(-zero), Contents(zero) == Contents(torch.nn.Parameter(zero))
+    (False, True)
     """
 
-    tensor: torch.Tensor = field(eq=cmp_using(eq=same_contents))
+    tensor: torch.Tensor = field(eq=cmp_using(eq=_are_alike, require_same_type=False))
     """Nobody else may write to it."""
 
     @property
