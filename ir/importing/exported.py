@@ -21,7 +21,6 @@ from ..calls.argument_tree import ArgumentTree
 from ..effects.declared import Effects
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Get, Graph, Stack
-from ..identifiers import check_identifiers
 from ..names import way_to
 from ..operators import Declared, checked_declarations
 from ..persistent import collector_paused, pmap
@@ -46,7 +45,7 @@ from ..signature import (
 from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds, cell_key, disagreement, value_in
 from ..torch_private import OpOverloadPacket
-from ..validation import EXPORTED
+from ..validation import EXPORTED, check_identifiers
 from ..verify.findings import OBJECTS, short
 from .calls import (
     check_paths,

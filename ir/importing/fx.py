@@ -21,7 +21,6 @@ from ..calls.argument_tree import ArgumentTree
 from ..effects.declared import Effects
 from ..errors import ArgumentError, InputError, InputValueError, InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call, Get, Graph, Input
-from ..identifiers import ADVICE, OPERATION, invalid_names
 from ..names import Names, is_identifier
 from ..operators import Declared, checked_declarations
 from ..persistent import collector_paused, pmap
@@ -55,7 +54,7 @@ from ..torch_private import (
     hooks_of,
     pytree,
 )
-from ..validation import FX, kind_of
+from ..validation import ADVICE, FX, OPERATION, invalid_names, kind_of
 from ..verify import check
 from ..verify.findings import PLAIN, leaves, short
 from .constants import with_constants

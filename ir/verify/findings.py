@@ -210,7 +210,7 @@ def source_of(meta: Any) -> str | None:
     return lines[-1] if lines and lines[-1] else None
 
 
-LEFT_OUT = {"nodes", "graphs", "meta", "args", "kwargs", "output", "checked", "only", "_before", "past"}
+LEFT_OUT = {"nodes", "graphs", "meta", "args", "kwargs", "output", "checked", "only", "_before", "_first", "past"}
 """Fields that are checked node by node, and internal fields."""
 
 NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {

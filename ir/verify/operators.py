@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from attrs import evolve, fields
 
-from ..allowed import allowed
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, replace_refs
 from ..effects.declared import ANYTHING, Effects
@@ -16,6 +15,7 @@ from ..effects.registered import effects_of, is_foreign, lacking, registered_eff
 from ..errors import PurefxError
 from ..graph import Call, Graph, Input, Node, Op
 from ..inference import UNKNOWN, ExampleValues, Interpreter, Run, disagreement_of_branches, shown_value
+from ..operators import allowed
 from ..own_operators import PACK, UNPACK, is_boundary, is_module_call
 from ..persistent import derived
 from ..tensors import value_in

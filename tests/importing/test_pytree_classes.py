@@ -259,6 +259,6 @@ def test_results_without_keys_are_compared() -> None:
     module = px.lower(px.capture(Returns(), (x,)))
     assert value_differences(module(x), Returns()(x)) == []
     assert value_differences(module(x), Returns()(x + 1)) == [
-        "value[0][0]: values differ by up to 1",
-        "value[0][1]: values differ by up to 2",
+        "value[0][0]: 2 of 2 numbers differ, by up to 1",
+        "value[0][1]: 2 of 2 numbers differ, by up to 2",
     ]

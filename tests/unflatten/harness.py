@@ -178,7 +178,7 @@ def same_as_eager(case: Case, way: str) -> None:
         if not case.swap or not case.preserved:
             continue
         swapped = px.lower(program, to=to)
-        said = "is used outside but" if case.crosses is not None and case.crosses in way else None
+        said = "used outside but" if case.crosses is not None and case.crosses in way else None
         said = "would ignore a replacement" if way in case.passes else said
         for path in case.preserved:
             with pytest.raises(SwapError, match=said) if said else contextlib.nullcontext():
