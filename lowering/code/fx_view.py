@@ -112,7 +112,8 @@ class _Builder:
         formals = self.graph.inputs
         for formal, parameter in zip(formals, self.parameters or [Parameter("")] * len(formals), strict=True):
             stars = "" if parameter.rest is None else "**" if parameter.rest.keywords else "*"
-            made = self.made.create_node("placeholder", stars + formal.name, parameter.default, name=formal.name)
+            name = formal.name if self.parameters else None  # torch spells other names so that code can have them
+            made = self.made.create_node("placeholder", stars + formal.name, parameter.default, name=name)
             self.known[formal.name] = made
             self.describe(made, formal.meta)
 
