@@ -199,16 +199,14 @@ def effects_of_schema(target: Any) -> Effects:
         aliases=_aliased_arguments(schema, places, may_alias=may_alias),
         random=random,
         random_unless=_no_draw(schema, places) if random else (),
-        ordered=not schema.returns or is_effectful(target) or _is_kept(target, writes) or _reads_process(schema),
+        ordered=not schema.returns
+        or is_effectful(target)
+        or (not writes and target in side_effectful())
+        or _reads_process(schema),
         unknown=schema.name in UNKNOWN,
         completes=tuple(at for at in places if at.name == WAITS.get(schema.name)),
     )
     return PURE if effects == PURE else effects
-
-
-def _is_kept(target: Any, writes: tuple[ArgAt, ...]) -> bool:
-    # An operator that torch.fx never removes has an effect; a write orders it already.
-    return not writes and target in side_effectful()
 
 
 def _reads_process(schema: Any) -> bool:

@@ -280,7 +280,8 @@ class _Writer:
             return (
                 f"{self.table.name('bound_to', bound_to)}(self, {body})" if arg.graph in self.table.position_dependent else body
             )
-        return self.table.name(_literal_key(arg), arg)
+        # By value only for strings: 0.0 and -0.0 are equal.
+        return self.table.name((kind, arg if kind is str else id(arg)), arg)
 
 
 @functools.cache
@@ -289,10 +290,6 @@ def _schema_names(operator: Any) -> frozenset[str]:
         return frozenset()
     names = (argument.name for argument in schema_of(operator).arguments)
     return frozenset(name for name in names if name.isidentifier() and not keyword.iskeyword(name))
-
-
-def _literal_key(arg: Arg) -> Any:
-    return (type(arg), arg) if type(arg) is str else (type(arg), id(arg))
 
 
 def own_attribute(module: Any, name: str) -> Any:
