@@ -24,8 +24,6 @@ from ..modules.module import MADE, Bound, Lowered, LoweredModule, OtherName, mak
 from .arguments import CallPlan, adapted
 from .preserved import handling
 
-__all__ = ["LoweredInterpreterRoot", "LoweredRoot", "bound_class", "class_of", "root_of"]
-
 
 class _Root(Lowered):
     """Base class of both kinds of root."""

@@ -20,8 +20,6 @@ from ...ir.own_operators import is_boundary, is_module_call, read_modules
 from ...ir.torch_private import PyTreeCodeGen, PyTreeInfo, pytree
 from .source import argument_names, attribute_name, check_fx_names, from_root
 
-__all__ = ["build_fx_graph", "with_original_meta"]
-
 
 def with_original_meta(graph: Graph, was: Graph | None) -> Graph:
     """Return a graph with the meta of an equal graph; the graph itself if they are not equal.

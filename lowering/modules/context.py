@@ -24,8 +24,6 @@ from ...ir.persistent import pmap
 from ...ir.program import Module, Program, Step
 from ...ir.state import Slot, SlotKind, State
 
-__all__ = ["FIRST", "ExternalUse", "ExternalUses", "LoweringContext", "bound_to", "external_uses", "one_object"]
-
 FIRST = "@"
 """The attribute of a bound module that holds the module whose state it uses."""
 

@@ -26,8 +26,6 @@ from ..swaps.hooks import LoweredContainer, LoweredList, new_container
 from .context import FIRST, LoweringContext
 from .module import LaterCall, OtherName, Place, new_module
 
-__all__ = ["Tree", "grow"]
-
 
 @define
 class Tree:

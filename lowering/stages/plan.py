@@ -46,8 +46,6 @@ from ...ir.state import SlotKind, State
 from ...ir.torch_private import FakeTensorMode, device_of, pytree
 from ..lower import lower_unchecked
 
-__all__ = ["StagePlan", "boundaries", "check_stages", "shared_cells", "stage_program"]
-
 
 @frozen(slots=False)
 class StagePlan:
