@@ -14,13 +14,12 @@ from typing import Any, ClassVar
 
 from attrs import evolve, field, frozen
 
-from .allowed import foreign_operators
-from .displayed import Displayed, summary_of
 from .errors import ArgumentError, InvalidProgram, NamingError, Violation
 from .graph import Call, Frame, Graph, Input, Node, Value
 from .names import did_you_mean, escaped, is_below, join
+from .operators import foreign_operators
 from .origins import Version
-from .persistent import PMap, pmap, text_of
+from .persistent import Displayed, PMap, pmap, summary_of, text_of
 from .signature import Constraints, InputMutation, InputSpec, OutputSpec, Signature
 from .state import State
 
@@ -89,7 +88,7 @@ class Step:
         return escaped(f"{self.name}({options})")
 
 
-@frozen(eq=False, repr=False)
+@frozen(repr=False)
 class Program(Value, Displayed):
     """An imported PyTorch program.
 
@@ -111,10 +110,10 @@ class Program(Value, Displayed):
     """The original hierarchy in declaration order, containers and modules that were never called included."""
     call_signatures: PMap[Frame, CallSignature] = pmap()
     constraints: Constraints = field(factory=Constraints)
-    facts: frozenset[str] = frozenset()
+    facts: frozenset[str] = field(default=frozenset(), eq=False)
     """Facts that transformations have established (``"outlined"`` ...); only trusted where the program does not show them."""
-    trail: tuple[Step, ...] = field(default=(), repr=False)
-    past: tuple[Version, ...] = field(default=(), repr=False)
+    trail: tuple[Step, ...] = field(default=(), eq=False, repr=False)
+    past: tuple[Version, ...] = field(default=(), eq=False, repr=False)
     """Its versions before the trail if it was loaded from a file; the last one is the saved program."""
     checked: bool = field(default=False, init=False, eq=False, repr=False)
     """Whether ``check`` found it valid: remembered, because a value cannot become invalid.  A copy with other fields
@@ -326,21 +325,6 @@ class Program(Value, Displayed):
     def __deepcopy__(self, memo: dict[int, Any]) -> Program:
         """Return a copy with copied tensors; ties are kept, and programs of the trail are not copied."""
         return self.evolve(state=copy.deepcopy(self.state, memo)) if self.state.order else self
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if type(other) is not Program:
-            return NotImplemented
-        return self._content() == other._content()
-
-    def __hash__(self) -> int:
-        return hash((self.root, self.main, self.signature, self.modules))
-
-    def _content(self) -> tuple[object, ...]:
-        return (
-            self.root, self.graphs, self.state, self.signature, self.modules, self.call_signatures, self.constraints,
-        )  # fmt: skip
 
 
 @singledispatch

@@ -15,12 +15,12 @@ from weakref import WeakValueDictionary
 import torch
 from attrs import define, field
 
-from ...ir.allowed import advice_for, named_with_reasons
 from ...ir.analysis.numbers import too_much_work
 from ...ir.calls.call_graph import heights
 from ...ir.calls.call_sites import Convention, without_boundaries
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Graph, Node, Op
+from ...ir.operators import advice_for, named_with_reasons
 from ...ir.torch_private import (
     LEAVES_GRADIENTS_OFF,
     OpOverload,

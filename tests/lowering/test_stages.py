@@ -17,7 +17,7 @@ from torch.distributed.pipelining import PipelineStage, ScheduleInterleaved1F1B,
 import purefx as px
 from purefx.lowering import Tie
 from tests.programs import Block, exported, parent
-from tests.transforms.split_by_hand import split_tree
+from tests.transforms.small import split_tree
 
 
 class Mask(nn.Module):

@@ -24,9 +24,14 @@ from torch.utils import _pytree as pytree
 
 import purefx as px
 from purefx.ir.errors import SwapError
+from tests.programs import parent
 
 WAYS = ("plain", "strict", "decomposed", "strict, decomposed, saved")
 LOWERED = ("graph_module", "interpreter")
+
+
+class Linear(parent(linear=lambda: nn.Linear(3, 3), n=lambda: torch.zeros(3))):
+    """What the children of several tests have in common; a test says what they do and how they are called."""
 
 
 @frozen(eq=False)
