@@ -142,7 +142,7 @@ def test_in_the_place_of_torchs(form: str, capfd: pytest.CaptureFixture[str]) ->
 @pytest.mark.usefixtures("quick_collection")
 def test_nothing_of_the_exported_program_is_kept() -> None:
     """When the exported program goes, its tensors go, though the module lives on; its graph torch itself keeps."""
-    ep = torch.export.export(nn.Linear(4, 4), (torch.ones(1, 4),))
+    ep = torch.export.export(Tower(2), (torch.ones(1, 4),))
     parts: list[Any] = [ep, *ep.state_dict.values()]
     watched = [weakref.ref(part) for part in parts]
     module = px.unflatten(ep)
@@ -152,6 +152,8 @@ def test_nothing_of_the_exported_program_is_kept() -> None:
     gc.collect()
     assert [found() for found in watched if found() is not None] == []
     assert module(torch.ones(1, 4)).shape == (1, 4)
+    graphs: list[Any] = [module.get_submodule(f"layers.{number}").graph for number in range(2)]  # made from the merged program
+    assert all("val" in node.meta for graph in graphs for node in graph.nodes if node.op != "output")
 
 
 class Pairs(nn.Module):
