@@ -26,8 +26,6 @@ from ..rules.build import drawn_around
 from ..rules.checking import case_of_drawn
 from ..rules.instances import Assignment, Instance, Operand, instance_of, instances, is_drawable
 
-__all__ = ["cases_around", "seeds_of"]
-
 HOW = (
     "around takes rules, px.rule(pattern), and pairs of a pattern (a function, a module, an exported program or a "
     "program) and the tuple of its example arguments"

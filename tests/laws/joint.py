@@ -22,7 +22,7 @@ from purefx.ir.state import State
 from purefx.ir.verify import verify
 from purefx.laws.evaluate import Meaning, evaluate, meaning_differences
 from purefx.laws.toy import ToyMachine
-from purefx.lowering.executable import with_saved_values
+from purefx.lowering.to_ep.make import with_saved_values
 from purefx.transforms.memory import computes
 from purefx.transforms.training import Candidate, Partition, Policy
 
