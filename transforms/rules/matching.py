@@ -110,8 +110,8 @@ class Search:
             case "any_of":
                 chosen = found.values.get(part)  # all occurrences choose the same alternative
                 for number, each in enumerate(part.args):
-                    if chosen in (None, number):
-                        yield from self.match(each, value, found.with_value(part, number))
+                    for more in self.match(each, value, found) if chosen in (None, number) else ():
+                        yield more.with_value(part, number)
             case "operator" | "item" | "call" | "module":
                 node = self.node_of(value.name) if type(value) is Ref else None
                 if node is not None and found.has(node, part):
