@@ -7,24 +7,23 @@ with names as anchors.  Programs that differ in names differ.  Each line of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
-import attrs
 from attrs import field, frozen
 
-from ..arguments import Arg, same_arg
-from ..displayed import Displayed
+from ..arguments import same_arg
 from ..graph import Graph, Node
-from ..persistent import PMap, pmap, text_of
+from ..persistent import Displayed, text_of
 from ..program import Program
-from ..state import State
-from ..text.arguments import print_arg, print_tree
-from ..text.contract import INPUT, MODULE, OUTPUT, RANGE, SUNK, print_call_signatures, print_expr
+from ..state import State, same_value
+from ..text.arguments import print_arg
+from ..text.contract import print_sections
 from ..text.lexer import spell_path, spell_value
-from ..text.printer import print_graph, print_node
-from ..text.state import print_slot
+from ..text.programs import counted, print_graph, print_node
+from ..text.state import print_state
 from ..validation import TWO_PROGRAMS
 
 AROUND = 2
@@ -82,31 +81,18 @@ def _with_surroundings(before: Sequence[Any], found: list[Hunk]) -> Hunks:
 
 
 @frozen
-class Change:
-    """The entry of a key before and after; None if it is missing.
-
-    >>> Change("m", None, 1).after
-    1
-    """
-
-    key: Any
-    before: Any = field(hash=False)
-    after: Any = field(hash=False)
-
-
-@frozen
 class GraphEdit:
-    """The changes of one graph.
+    """The changes of one graph; ``before`` or ``after`` is None if it is added or removed.
 
-    >>> GraphEdit("").nodes
+    >>> GraphEdit("", None, None).nodes
     ()
     """
 
     name: str
+    before: Graph | None = field(hash=False, repr=False)
+    after: Graph | None = field(hash=False, repr=False)
     inputs: Hunks = ()
     nodes: Hunks = ()
-    output: tuple[Arg, Arg] | None = field(default=None, eq=attrs.cmp_using(eq=same_arg), hash=False)
-    """Before and after, where they differ."""
 
 
 @frozen
@@ -126,17 +112,11 @@ class Diff(Displayed):
     """
 
     _form = "diff"
-    root: tuple[str, str] | None = None
-    facts: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    """Facts that are lost, and facts that are new."""
-    sequences: tuple[tuple[str, Hunks], ...] = ()
-    """Hunks of ordered fields, by their keyword in the text form: modules, takes, gives ..."""
-    specs: tuple[Change, ...] = ()
-    slots: tuple[Change, ...] = ()
-    signatures: tuple[Change, ...] = ()
-    """Preserved call signatures, by module call."""
-    graphs: tuple[Change | GraphEdit, ...] = ()
-    """A ``Change`` is a graph that is added or removed."""
+    sections: tuple[tuple[str, Hunks], ...] = ()
+    """Hunks of the lines of each section of the text form, by its keyword: root, facts, modules, state ..."""
+    contents: tuple[str, ...] = ()
+    """Slots that differ in their values alone."""
+    graphs: tuple[GraphEdit, ...] = ()
 
     def __bool__(self) -> bool:
         return self != NOTHING
@@ -166,82 +146,47 @@ def diff(before: Program, after: Program) -> Diff:
         TWO_PROGRAMS.check(program, "diff")
     if before is after:
         return NOTHING
-    mine, theirs = _parts(before), _parts(after)
-    found = [(name, hunks(mine[name], theirs[name])) for name in mine]
-    specs = [Change(name, getattr(before.signature, name), getattr(after.signature, name)) for name in SPECS]
-    frames = sorted({*before.call_signatures, *after.call_signatures}, key=lambda frame: (frame.path, frame.call))
+    mine, theirs = print_sections(before), print_sections(after)
+    found = [(word, hunks(_inside(word, mine[word]), _inside(word, theirs[word]))) for word in mine if word != "facts"]
+    lost, new = (tuple(map(spell_path, sorted(facts))) for facts in (before.facts - after.facts, after.facts - before.facts))
     return Diff(
-        root=None if before.root == after.root else (before.root, after.root),
-        facts=(tuple(sorted(before.facts - after.facts)), tuple(sorted(after.facts - before.facts))),
-        sequences=tuple([(name, edits) for name, edits in found if edits]),
-        specs=tuple([change for change in specs if change.before != change.after]),
-        slots=_slot_changes(before.state, after.state),
-        signatures=_map_changes(before.call_signatures, after.call_signatures, frames),
-        graphs=_graph_changes(before, after),
+        tuple([("facts", (Hunk(0, lost, new),))] * bool(lost or new) + [(word, edits) for word, edits in found if edits]),
+        _other_contents(before.state, after.state),
+        _graph_edits(before, after),
     )
 
 
-SPECS = ("in_spec", "out_spec")
+def _inside(word: str, lines: list[str]) -> list[str]:
+    # The lines of a section without its keyword and braces.
+    if word == "signature":
+        return lines
+    return [line.removeprefix("  ") for line in lines[1:-1]] if len(lines) > 1 else [line[len(word) + 1 :] for line in lines]
 
 
-def _parts(program: Program) -> dict[str, tuple[Any, ...]]:
-    signature, constraints = program.signature, program.constraints
-    return {
-        "modules": program.modules,
-        "state": program.state.order,
-        "takes": signature.inputs,
-        "gives": signature.outputs,
-        "lifted": signature.lifted,
-        "names": signature.arg_names,
-        "ranges": constraints.ranges,
-        "guards": constraints.guards,
-    }
-
-
-def _slot_changes(before: State, after: State) -> tuple[Change, ...]:
-    if before == after:
+def _other_contents(before: State, after: State) -> tuple[str, ...]:
+    if before.slots is after.slots:
         return ()
-    listed = dict.fromkeys((*before.order, *after.order))
-    # An invalid state may have slots that its order lacks.
-    rest = sorted({*before.slots, *after.slots}.difference(listed))
-    keys = (*listed, *rest)
-    differ = {change.key for change in _map_changes(before.slots, after.slots, keys)}
-    if len(before.slots) == len(before.order) and len(after.slots) == len(after.order):
-        mine, theirs = (dict(zip(state.order, state.identities, strict=True)) for state in (before, after))
-        differ.update(name for name in listed if mine.get(name) != theirs.get(name))
-    return tuple([Change(name, before.slots.get(name), after.slots.get(name)) for name in keys if name in differ])
+    both = [(name, before[name].value, after[name].value) for name in before.order if name in before and name in after]
+    lines = [dict(zip(state.order, print_state(state), strict=False)) for state in (before, after)]
+    return tuple([
+        name for name, mine, theirs in both if lines[0][name] == lines[1].get(name) and not same_value(mine, theirs)
+    ])  # fmt: skip
 
 
-def _map_changes(before: PMap[Any, Any], after: PMap[Any, Any], keys: Iterable[Any]) -> tuple[Change, ...]:
-    if before is after:
-        return ()
-    pairs = [(key, before.get(key), after.get(key)) for key in keys]
-    return tuple([Change(key, mine, theirs) for key, mine, theirs in pairs if mine is not theirs and mine != theirs])
-
-
-def _graph_changes(before: Program, after: Program) -> tuple[Change | GraphEdit, ...]:
+def _graph_edits(before: Program, after: Program) -> tuple[GraphEdit, ...]:
     mine, theirs = before.graphs, after.graphs
     if mine is theirs:
         return ()
     differ = {name for name in (*mine, *theirs) if mine.get(name) is not theirs.get(name)}
-    found: list[Change | GraphEdit] = []
+    found: list[GraphEdit] = []
     for name in dict.fromkeys((*after.order, *before.order, *sorted(differ))):
         left, right = (mine.get(name), theirs.get(name)) if name in differ else (None, None)
-        if left is None or right is None:
-            if left is not right:
-                found.append(Change(name, left, right))
-            continue
-        edit = _graph_edit(name, left, right)
-        if edit is not None:
-            found.append(edit)
+        if left is not None and right is not None:
+            edit = GraphEdit(name, left, right, hunks(left.inputs, right.inputs), hunks(left.nodes, right.nodes))
+            found += [edit] if edit.inputs or edit.nodes or not same_arg(left.output, right.output) else []
+        elif left is not right:
+            found.append(GraphEdit(name, left, right))
     return tuple(found)
-
-
-def _graph_edit(name: str, before: Graph, after: Graph) -> GraphEdit | None:
-    output = None if same_arg(before.output, after.output) else (before.output, after.output)
-    inputs = hunks(before.inputs, after.inputs)
-    nodes = hunks(before.nodes, after.nodes)
-    return GraphEdit(name, inputs, nodes, output) if inputs or nodes or output is not None else None
 
 
 def print_diff(diff: Diff) -> str:
@@ -253,21 +198,14 @@ def print_diff(diff: Diff) -> str:
     Returns:
         Lines of printable ASCII, the same in every process: a summary, then each change.
 
-    >>> print_diff(Diff(facts=((), ("flat",))))
+    >>> print_diff(Diff((("facts", (Hunk(0, (), ("flat",)),)),)))
     'facts changed\nfacts\n+ flat'
     """
     lines = [summary(diff)]
-    if diff.root is not None:
-        lines += ["root", *[f"{sign} @{spell_path(name)}" for sign, name in zip("-+", diff.root, strict=True)]]
-    if any(diff.facts):
-        lines += ["facts", *_signed("-", map(spell_path, diff.facts[0])), *_signed("+", map(spell_path, diff.facts[1]))]
-    for name, found in diff.sequences:
-        lines += [name, *_hunks(found, "entry", PRINTERS[name])]
-    lines += _changed_slots(diff)
-    for change in diff.specs:
-        lines += [str(change.key), *_pair(change, lambda spec: ["none" if spec is None else print_tree(spec)])]
-    for change in diff.signatures:
-        lines += ["signature", *_pair(change, lambda found, key=change.key: print_call_signatures(pmap({key: found})))]
+    for word, found in diff.sections:
+        lines += [word, *_hunks(found, "entry", str)]
+    if diff.contents:
+        lines += ["state with other contents", *[f"  {spell_path(name)}" for name in diff.contents]]
     for edit in diff.graphs:
         lines += _graph(edit)
     return "\n".join(lines)
@@ -276,30 +214,16 @@ def print_diff(diff: Diff) -> str:
 def summary(diff: Diff) -> str:
     """Return a one-line summary of a diff.
 
-    >>> summary(Diff()), summary(Diff(root=("", "a")))
+    >>> summary(Diff()), summary(Diff((("root", ()),)))
     ('nothing differs', 'root changed')
     """
-    graphs: dict[str, int] = dict.fromkeys(KINDS, 0)
-    nodes: dict[str, int] = dict.fromkeys(KINDS, 0)
+    graphs, nodes = Counter[str](), Counter[str]()
     for edit in diff.graphs:
-        if isinstance(edit, Change):
-            graphs["added" if edit.before is None else "removed"] += 1
-            continue
-        graphs["changed"] += 1
-        for kind, names in fates(edit.nodes).items():
-            nodes[kind] += len(names)
-    parts = [
-        f"{count} {word}{'' if count == 1 else 's'} {kind}"
-        for word, counts in (("graph", graphs), ("node", nodes))
-        for kind, count in counts.items()
-        if count
-    ]
-    words = ["root"] if diff.root is not None else []
-    words += ["facts"] if any(diff.facts) else []
-    words += [name for name, _ in diff.sequences if name != "state"]
-    words += ["state"] if diff.slots or "state" in dict(diff.sequences) else []
-    words += [change.key for change in diff.specs]
-    words += ["call signatures"] if diff.signatures else []
+        graphs["added" if edit.before is None else "removed" if edit.after is None else "changed"] += 1
+        nodes.update({kind: len(names) for kind, names in fates(edit.nodes).items()})
+    every = [(word, kind, counts[kind]) for word, counts in (("graph", graphs), ("node", nodes)) for kind in KINDS]
+    parts = [f"{counted(count, word)} {kind}" for word, kind, count in every if count]
+    words = dict.fromkeys([word for word, _ in diff.sections] + ["state"] * bool(diff.contents))
     parts += [f"{', '.join(words)} changed"] if words else []
     return "; ".join(parts) or "nothing differs"
 
@@ -327,37 +251,6 @@ def fates(found: Hunks) -> dict[str, list[str]]:
     return fates
 
 
-PRINTERS: Mapping[str, Callable[[Any], str]] = {
-    "modules": MODULE.write,
-    "state": spell_path,
-    "takes": INPUT.write,
-    "gives": OUTPUT.write,
-    "lifted": SUNK.write,
-    "names": spell_path,
-    "ranges": RANGE.write,
-    "guards": print_expr,
-}
-
-
-def _changed_slots(diff: Diff) -> list[str]:
-    lines: list[str] = []
-    for change in diff.slots:
-        text = [print_slot(change.key, slot) for slot in (change.before, change.after) if slot is not None]
-        if len(text) == 2 and text[0] == text[1]:
-            lines.append(f"  {text[0]}  ; other contents")
-        else:
-            lines += _pair(change, lambda slot, key=change.key: [print_slot(key, slot)])
-    return ["slots", *lines] if lines else []
-
-
-def _pair(change: Change, printed: Callable[[Any], Iterable[str]]) -> list[str]:
-    lines: list[str] = []
-    for sign, value in (("-", change.before), ("+", change.after)):
-        if value is not None:
-            lines += _signed(sign, printed(value))
-    return lines
-
-
 def _signed(sign: str, lines: Iterable[str]) -> list[str]:
     return [f"{sign} {line}" for line in lines]
 
@@ -365,27 +258,27 @@ def _signed(sign: str, lines: Iterable[str]) -> list[str]:
 def _hunks(found: Hunks, word: str, printed: Callable[[Any], str]) -> list[str]:
     lines: list[str] = []
     for hunk in found:
-        lines.append(f"@@ {word} {hunk.start}")
+        if word != "entry" or hunk.start or hunk.above or hunk.below:  # a section that is replaced as a whole has no place
+            lines.append(f"@@ {word} {hunk.start}")
         for sign, items in ((" ", hunk.above), ("-", hunk.removed), ("+", hunk.added), (" ", hunk.below)):
             lines += _signed(sign, map(printed, items))
     return lines
 
 
-def _graph(edit: Change | GraphEdit) -> list[str]:
-    if isinstance(edit, Change):
-        sign, graph = ("+", edit.after) if edit.before is None else ("-", edit.before)
-        assert type(graph) is Graph
-        word = "added" if sign == "+" else "removed"
-        return [f"graph @{spell_path(edit.key)} {word}", *_signed(sign, print_graph(graph, name=edit.key).splitlines())]
+def _graph(edit: GraphEdit) -> list[str]:
+    before, after, head = edit.before, edit.after, f"graph @{spell_path(edit.name)}"
+    if before is None or after is None:
+        sign, word, graph = ("+", "added", after) if before is None else ("-", "removed", before)
+        return [f"{head} {word}", *_signed(sign, print_graph(graph, name=edit.name).splitlines() if graph else ())]
     moved = set(fates(edit.nodes)["moved"])
 
     def node_line(node: Node) -> str:
         return print_node(node) + ("  ; moved" if node.name in moved else "")
 
-    lines = [f"graph @{spell_path(edit.name)} changed", *_hunks(edit.inputs, "input", lambda formal: spell_value(formal.name))]
+    lines = [f"{head} changed", *_hunks(edit.inputs, "input", lambda formal: spell_value(formal.name))]
     lines += _hunks(edit.nodes, "node", node_line)
-    if edit.output is not None:
-        lines += ["@@ return", *[f"{sign} return {print_arg(arg)}" for sign, arg in zip("-+", edit.output, strict=True)]]
+    if not same_arg(before.output, after.output):
+        lines += ["@@ return", f"- return {print_arg(before.output)}", f"+ return {print_arg(after.output)}"]
     return lines
 
 

@@ -6,6 +6,7 @@ prints as a few lines.  The law of provenance checks that origins are right.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -14,12 +15,12 @@ from attrs import evolve, field, frozen
 
 from ..arguments import Ref
 from ..calls.call_graph import all_instances, body_named
-from ..displayed import Displayed
 from ..errors import NamingError
 from ..graph import Call, Get, Graph, Input, Node, Op, Stack
 from ..meta import ORIGIN, Meta
 from ..names import did_you_mean, escaped, is_below, join
 from ..origins import INPUT, Imported, Origin, Place, Version, ancestors, made_of, origin_of, roots_at
+from ..persistent import Displayed
 from ..program import Program
 from ..validation import NODE_NAME, a_program
 
@@ -254,8 +255,8 @@ class History(Displayed):
         lines = [str(self.node), *[f"  {change}" for change in self.changes]]
         for origin in self.imported[:SHOWN]:
             lines.append(escaped(f"  imported {origin}{_module(origin)}"))
-            line = line_of(origin)
-            lines += [escaped(f"    {line['file']}:{line['line']} in {line['function']}: {line['code']}")] if line else []
+            line = line_of(origin.trace)
+            lines += [escaped(f"    {line}")] if line else []
         lines += [f"  and {len(self.imported) - SHOWN} more"] if len(self.imported) > SHOWN else []
         lines += [escaped(f"  input {origin.name}") for origin in self.inputs[:SHOWN]]
         lines += [escaped(f"  state {name}") for name in self.state[:SHOWN]]
@@ -350,26 +351,34 @@ def became(program: Program, name: str, *, graph: str = "", step: int = 0) -> Be
     return Became(place, tuple(changes), left, gone)
 
 
-def line_of(origin: Imported) -> Mapping[str, Any] | None:
-    r"""Return the user's source line of a node: file, line, function, code; None if unknown.
+@frozen
+class SourceLine:
+    """A line of the user's code.
 
-    This is the innermost line outside torch, if any.
+    >>> str(SourceLine("m.py", 3, "forward", "return -x"))
+    'm.py:3 in forward: return -x'
+    """
 
-    Args:
-        origin: of an imported node.
+    file: str
+    number: int
+    function: str
+    code: str
 
-    >>> line_of(Imported("y", "toy.neg", "", (), '  File "model.py", line 3, in forward\n    return -x'))["line"]
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number} in {self.function}: {self.code}"
+
+
+TRACE = re.compile(r'^ *File "(.*)", line ([0-9]{1,9}), in (.*)(?:\n(?! *File ") *(.*))?', re.MULTILINE)
+
+
+def line_of(trace: object) -> SourceLine | None:
+    r"""Return the innermost line of a stack trace, outside torch if there is one; None if it has no lines.
+
+    >>> line_of('  File "model.py", line 3, in forward\n    return -x').number
     3
     """
-    lines = [line.strip() for line in (origin.trace or "").splitlines()]
-    found: list[Mapping[str, Any]] = []
-    for said, code in zip(lines, [*lines[1:], ""], strict=False):
-        if said.startswith('File "') and '", line ' in said:
-            file, _, rest = said[6:].partition('", line ')
-            line, _, function = rest.partition(", in ")
-            code = "" if code.startswith('File "') else code
-            found.append({"file": file, "line": int(line) if line.isdecimal() else 0, "function": function, "code": code})
-    return next((line for line in reversed(found) if TORCH not in line["file"]), found[-1] if found else None)
+    found = [SourceLine(file, int(number), function, code) for file, number, function, code in TRACE.findall(str(trace))]
+    return next((line for line in reversed(found) if TORCH not in line.file), found[-1] if found else None)
 
 
 # -- through the versions -------------------------------------------------------------------------------------------------------

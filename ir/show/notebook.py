@@ -1,50 +1,249 @@
-"""Notebook pages of a program, a graph, a diff and a finding: compact, folded, of a bounded size.
+"""Notebook pages of a program, a graph, a diff and a finding: compact, folded, of a bounded size; and their markup.
 
-A page states its omissions.  Invalid programs are shown as far as possible.  Steps, histories and pictures are in
-``purefx.report``; counts are in ``purefx.stats``.
+A page states its omissions.  Programs need not be valid, so nothing here relies on a field: a value that cannot be printed is
+shown as such.  Pages have no scripts, links or ids, so a notebook may have any number of them.  Colours are mixed with that of
+the surrounding text, so that they are legible in dark and light themes.  Steps, histories and pictures are in ``purefx.report``;
+counts are in ``purefx.stats``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import html
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
 import torch
 
 from ..analysis.diff import Diff, print_diff
+from ..analysis.history import line_of
 from ..calls.call_graph import instance_paths, times_called
-from ..displayed import html_of, summary_of
 from ..errors import InvalidProgram, Violation
 from ..graph import Graph, Node
-from ..persistent import pmap
+from ..names import escaped
+from ..persistent import html_of, summary_of
 from ..program import Module, Program
 from ..signature import Signature
-from ..state import State
 from ..text.arguments import print_arg
 from ..text.contract import INPUT, OUTPUT
 from ..text.lexer import spell_path, spell_value
-from ..text.printer import counted, print_node, print_program
-from ..text.state import print_state
-from .html import (
-    ROWS,
-    Room,
-    code,
-    described,
-    dim,
-    fold,
-    listed,
-    more,
-    page,
-    safely,
-    shown,
-    source_line,
-    table,
-    text,
-    titled,
-)
+from ..text.programs import counted, print_node, print_program
+from ..text.state import DTYPE, print_state
+from ..torch_private import device_of
+from .styled import WORDS
 
-__all__ = ["diff_page", "finding_page", "graph_page", "program_page", "summary"]
+__all__ = ["described", "diff_page", "finding_page", "graph_page", "program_page", "safely", "shown", "source_line", "summary"]
+
+LONGEST = 240
+"""Characters of a line."""
+
+ROWS = 200
+"""Rows of a list."""
+
+STYLE = """
+.purefx{font:12px/1.5 var(--jp-code-font-family,ui-monospace,Menlo,Consolas,monospace);overflow-x:auto;
+ color:var(--jp-content-font-color1,var(--vscode-editor-foreground,inherit))}
+.purefx table{border-collapse:collapse;margin:0 0 0 1.2em;font:inherit;color:inherit}
+.purefx td{padding:0 1.5em 0 0;border:0;text-align:left;white-space:pre;vertical-align:top}
+.purefx tr{background:none!important}
+.purefx tr:hover{background:color-mix(in srgb,currentColor 8%,transparent)!important}
+.purefx summary{cursor:pointer}
+.purefx details details{margin-left:1.2em}
+.purefx .dim{color:color-mix(in srgb,currentColor 72%,transparent)}
+.purefx .add,.purefx .string,.purefx .operator{color:color-mix(in srgb,#1a9a45 50%,currentColor)}
+.purefx .gone,.purefx .effects{color:color-mix(in srgb,#e5534b 50%,currentColor)}
+.purefx .graph,.purefx .rule{color:color-mix(in srgb,#b45fd6 50%,currentColor)}
+.purefx .defined,.purefx .place{color:color-mix(in srgb,#2f86d6 50%,currentColor)}
+.purefx .keyword,.purefx .rule{font-weight:600}
+"""
+"""Half of each colour is that of the surrounding text, which is dark on a light page and light on a dark one."""
+
+
+class Room:
+    """Counts the lines that may still be shown, which bounds the size of a page.
+
+    >>> room = Room(5)
+    >>> room.take(3), room.take(3), room.take(3)
+    (3, 2, 0)
+    """
+
+    def __init__(self, lines: int) -> None:
+        self.left = lines
+
+    def take(self, wanted: int) -> int:
+        """Return how many of the wanted lines may be shown, and count them."""
+        count = min(wanted, self.left)
+        self.left -= count
+        return count
+
+
+def text(value: object, longest: int = LONGEST) -> str:
+    r"""Return any text as markup: one line, printable, escaped, and cut if it is long.
+
+    >>> text("<b>\x1b")
+    '&lt;b&gt;\\x1b'
+    """
+    return html.escape(shown(value, longest))
+
+
+def dim(value: object) -> str:
+    """Return a text that is less important, as markup; nothing for None.
+
+    >>> dim("f32"), dim(None)
+    ('<span class="dim">f32</span>', '')
+    """
+    return "" if value is None else f'<span class="dim">{text(value)}</span>'
+
+
+def code(line: object) -> str:
+    """Return a line of the text form as markup, with coloured words.
+
+    >>> code('y = aten.relu.default(x)')
+    '<span class="defined">y</span> = <span class="operator">aten.relu.default</span>(x)'
+    """
+    line = shown(line, LONGEST)
+    parts: list[str] = []
+    end = 0
+    for match in WORDS.finditer(line):
+        found = html.escape(match[0])
+        parts += [html.escape(line[end : match.start()]), f'<span class="{match.lastgroup}">{found}</span>']
+        end = match.end()
+    return "".join([*parts, html.escape(line[end:])])
+
+
+def titled(markup: str, title: object) -> str:
+    """Return markup with a tooltip.
+
+    >>> titled("y", 'm.py:3 in "f"')
+    '<span title="m.py:3 in &quot;f&quot;">y</span>'
+    """
+    return markup if title is None else f'<span title="{text(title)}">{markup}</span>'
+
+
+def table(rows: Iterable[Sequence[str]]) -> str:
+    """Return rows of cells of markup as a table; nothing for no rows.
+
+    >>> table([("a", "b")])
+    '<table><tr><td>a</td><td>b</td></tr></table>'
+    """
+    lines = [f"<tr>{''.join([f'<td>{cell}</td>' for cell in row])}</tr>" for row in rows]
+    return f"<table>{''.join(lines)}</table>" if lines else ""
+
+
+def fold(head: str, body: str, *, is_open: bool = False) -> str:
+    """Return a head with a body that folds; the head alone if the body is empty.
+
+    Args:
+        head: markup of one line.
+        body: markup.
+        is_open: whether it starts unfolded.
+
+    >>> fold("state", "w"), fold("state", "")
+    ('<details><summary>state</summary>w</details>', '<div>state</div>')
+    """
+    return f"<details{' open' if is_open else ''}><summary>{head}</summary>{body}</details>" if body else f"<div>{head}</div>"
+
+
+def listed(what: str, lines: Sequence[str], count: int) -> str:
+    """Return a list that folds under its name and its length; nothing for an empty one.
+
+    Args:
+        what: its name.
+        lines: the shown lines, as markup.
+        count: the number of all lines.
+
+    >>> listed("steps", ["outline()"], 2).endswith("... 1 line more, which print(...) shows</span></div></details>")
+    True
+    """
+    rows = table([(line,) for line in lines]) + more(count - len(lines), "line")
+    return fold(f"{what} {dim(f'{count:,}')}", rows) if count else ""
+
+
+def more(count: int, word: str) -> str:
+    """Return a line with the number of omitted lines; nothing for 0.
+
+    >>> more(0, "node"), more(1234, "node")
+    ('', '<div><span class="dim">... 1,234 nodes more, which print(...) shows</span></div>')
+    """
+    return f"<div>{dim(f'... {counted(count, word)} more, which print(...) shows')}</div>" if count > 0 else ""
+
+
+def page(*parts: str) -> str:
+    """Return markup as a page of a notebook.
+
+    >>> page("<b>x</b>").endswith("<b>x</b></div>")
+    True
+    """
+    return f'<div class="purefx"><style>{STYLE}</style>{"".join(parts)}</div>'
+
+
+UNPRINTABLE = "(cannot be printed)"
+
+MOST = 600
+"""Characters of a text; names in programs may be of any length."""
+
+
+def safely(printed: Callable[[], Any], otherwise: Any = UNPRINTABLE) -> Any:
+    """Return the result of a function, or another value if it raises.
+
+    Args:
+        printed: prints a value of any type.
+        otherwise: the result if the function raises.
+
+    >>> safely(lambda: 1 // 0), safely(lambda: 1)
+    ('(cannot be printed)', 1)
+    """
+    try:
+        return printed()
+    except Exception:  # noqa: BLE001  an invalid value may raise anything; the rest of the page is still shown
+        return otherwise
+
+
+def shown(text: Any, longest: int = MOST) -> str:
+    r"""Return a text on one line, printable and not too long.
+
+    Args:
+        text: any object; its ``str`` is shown.
+        longest: the number of characters after which it is cut.
+
+    >>> shown("a\nb"), len(shown("x" * 10**6)), shown("x" * 10**6)[-13:]
+    ('a\\nb', 614, '... (1000000)')
+    """
+    text = str(text)
+    cut = text if len(text) <= longest else f"{text[:longest]} ... ({len(text)})"
+    return escaped(cut).replace("\n", "\\n")
+
+
+def described(value: Any) -> str | None:
+    """Describe a value in a word or two; return None if it is unknown.
+
+    Args:
+        value: the ``val`` of a meta.
+
+    >>> described(torch.ones(2, 3)), described((torch.ones(1, dtype=torch.bool), 7)), described(None) is None
+    ('f32[2, 3] cpu', '(bool[1] cpu, 7)', True)
+    """
+    if isinstance(value, torch.Tensor):
+        dtype = DTYPE.write(value.dtype).removeprefix("torch.")
+        return safely(lambda: f"{dtype}[{', '.join(map(str, value.shape))}] {device_of(value)}")
+    if isinstance(value, tuple | list):
+        parts = [described(part) or "None" for part in value[:8]]
+        return f"({', '.join([*parts, *(['...'] if len(value) > 8 else [])])})"
+    return None if value is None else safely(lambda: str(value))
+
+
+def source_line(meta: Any) -> str | None:
+    r"""Return the innermost source line that made a node: the user's, else torch's, or None.
+
+    Args:
+        meta: of the node.
+
+    >>> source_line({"stack_trace": '  File "m.py", line 3, in forward\n    return -x'})
+    'm.py:3 in forward: return -x'
+    """
+    found = line_of(meta.get("stack_trace"))
+    return None if found is None else str(found)
+
 
 LINES = 600
 """Nodes, or lines of a diff, on one page."""
@@ -70,25 +269,28 @@ def program_page(program: Program) -> str:
     >>> "0 nodes" in program_page(Program.of({"": Graph((), ())}))
     True
     """
-    order, (title, *sizes, facts), classes = _headed(program)
-    head = f"<div><b>{text(title)}</b> {', '.join(sizes)} {dim(facts)}</div>"
-    parts = [safely(lambda part=part: part(program), "") for part in (_state, _steps)]
-    return page(head, *_bodies(program, order, classes), *parts)
-
-
-def _classes(program: Program) -> dict[str, str]:
-    return {one.path: one.type_name for one in program.modules if type(one) is Module and one.type_name is not None}
-
-
-def _bodies(program: Program, order: Sequence[str], classes: Mapping[str, str]) -> Iterator[str]:
+    title, sizes, facts, rows = _overview(program)
     room = Room(LINES)
-    paths, counts = safely(lambda: instance_paths(program), {}), safely(lambda: times_called(program), {})
-    for name in order[:BODIES]:
-        times = f" x{counts[name]:,}" if counts.get(name, 0) > 1 else ""
-        head = f'<span class="graph">@{text(spell_path(name))}</span>{times} {dim(classes.get(paths.get(name, name)))}'
+    bodies: list[str] = []
+    for name, times, kind in rows[:BODIES]:
+        head = f'<span class="graph">@{text(spell_path(name))}</span>{f" {times}" if times else ""} {dim(kind)}'
         specs = program.signature if name == program.root else None
-        yield safely(lambda: _body(program.graphs[name], head, room, specs), fold(f"{head} (cannot be shown)", ""))  # noqa: B023
-    yield more(len(order) - BODIES, "graph")
+        bodies.append(safely(lambda: _body(program.graphs[name], head, room, specs), fold(f"{head} (cannot be shown)", "")))  # noqa: B023
+    bodies.append(more(len(rows) - BODIES, "graph"))
+    head = f"<div><b>{text(title)}</b> {', '.join(sizes)} {dim(facts)}</div>"
+    return page(head, *bodies, safely(lambda: _state(program), ""), safely(lambda: _steps(program), ""))
+
+
+def _overview(program: Program) -> tuple[str, list[str], str, list[tuple[str, str, str | None]]]:
+    """Return the class of a program, its sizes, its facts, and for each graph the id, the number of calls and the class."""
+    modules = [one for one in program.modules if type(one) is Module]
+    classes = {one.path: one.type_name for one in modules if one.type_name is not None}
+    paths, counts = safely(lambda: instance_paths(program), {}), safely(lambda: times_called(program), {})
+    order = list(dict.fromkeys((*safely(lambda: program.order, ()), *program.graphs)))
+    nodes = sum([safely(lambda graph=graph: len(graph.nodes), 0) for graph in program.graphs.values()])
+    rows = [(name, f"x{counts[name]:,}" if counts.get(name, 0) > 1 else "", classes.get(paths.get(name, name))) for name in order]
+    title, sizes = classes.get("", "").rpartition(".")[2] or "program", [counted(len(order), "graph"), counted(nodes, "node")]
+    return title, sizes, safely(lambda: ", ".join(sorted(map(str, program.facts)))), rows
 
 
 def summary(program: Program) -> str:
@@ -108,31 +310,20 @@ def summary(program: Program) -> str:
         full = print_program(program)
         if full.count("\n") <= SUMMARY:
             return full
-    order, (title, *parts), classes = _headed(program)
-    counts, paths = safely(lambda: times_called(program), {}), safely(lambda: instance_paths(program), {})
-    rows: list[tuple[str, ...]] = []
-    for name in order[: SUMMARY - 10]:
-        times = f"x{counts[name]:,}" if counts.get(name, 0) > 1 else ""
-        kind = classes.get(paths.get(name, name), "").rpartition(".")[2]
-        rows.append((f"  @{spell_path(name)}", times, kind, counted(len(program.graphs[name].nodes), "node")))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]).rstrip() for row in rows]
-    lines += [f"  ... {counted(len(order) - len(rows), 'graph')} more"] if len(order) > len(rows) else []
+    title, sizes, facts, rows = _overview(program)
+    table = [
+        (f"  @{spell_path(name)}", times, (kind or "").rpartition(".")[2], counted(len(program.graphs[name].nodes), "node"))
+        for name, times, kind in rows[: SUMMARY - 10]
+    ]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ["  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]).rstrip() for row in table]
+    lines += [f"  ... {counted(len(rows) - len(table), 'graph')} more"] if len(rows) > len(table) else []
     cells = {slot.cell: slot.value for _, slot in program.state.pairs}.values()
     size = sum(value.numel() * value.element_size() for value in cells if isinstance(value, torch.Tensor))
     lines.append(f"state: {counted(len(program.state.order), 'name')}, {size:,} bytes")
     lines += [f"steps: {shown(', '.join(map(str, program.trail)))}"] if program.trail else []
     lines.append("program.text() is all of it, program.text(name) one graph, px.tree(program) the modules")
-    return "\n".join([f"{title}: {', '.join(filter(None, parts))}", *lines, ""])
-
-
-def _headed(program: Program) -> tuple[list[str], tuple[str, str, str, str], dict[str, str]]:
-    order = list(dict.fromkeys((*safely(lambda: program.order, ()), *program.graphs)))
-    classes = safely(lambda: _classes(program), {})
-    sizes = [safely(lambda graph=graph: len(graph.nodes), 0) for graph in program.graphs.values()]
-    facts = safely(lambda: ", ".join(sorted(map(str, program.facts))))
-    title = classes.get("", "").rpartition(".")[2] or "program"
-    return order, (title, counted(len(order), "graph"), counted(sum(sizes), "node"), facts), classes
+    return "\n".join([f"{title}: {', '.join(filter(None, (*sizes, facts)))}", *lines, ""])
 
 
 def graph_page(graph: Graph) -> str:
@@ -166,9 +357,7 @@ def _body(graph: Graph, head: str, room: Room, signature: Signature | None = Non
 
 
 def _state(program: Program) -> str:
-    order, slots = program.state.order, program.state.slots
-    first = State(order[:ROWS], pmap({name: slots[name] for name in order[:ROWS] if name in slots}))
-    return listed("state", list(map(code, print_state(first))), len(order))
+    return listed("state", list(map(code, print_state(program.state)[:ROWS])), len(program.state.order))
 
 
 def _steps(program: Program) -> str:
@@ -181,7 +370,7 @@ def diff_page(diff: Diff) -> str:
     Args:
         diff: the result of ``purefx.diff``.
 
-    >>> '<span class="add">+ flat</span>' in diff_page(Diff(facts=((), ("flat",))))
+    >>> '<span class="same">  flat</span>' in diff_page(Diff(contents=("flat",)))
     True
     """
     head, *lines = print_diff(diff).split("\n")

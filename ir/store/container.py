@@ -14,7 +14,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import UnionType
@@ -211,11 +211,11 @@ def opened(path: str | os.PathLike[str]) -> Generator[File, None, None]:
     """
     library = _library()
     name = ascii(os.fspath(path))
-    file = Path(os.fsdecode(path))
-    try:
-        _look_at(file, name)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, f"no such file{near_file(file)}", str(file)) from error
+    if is_zip(path):
+        raise StoreError(
+            f"{name} is a zip file, like those of torch.export.save and torch.save; if you trust its author (loading runs "
+            "code), load it with torch, import it with purefx.import_ep, and save the program"
+        )
     try:
         handle: Any = library.safe_open(os.fspath(path), framework="pt", backend="pread")
     except library.SafetensorError as error:
@@ -224,33 +224,28 @@ def opened(path: str | os.PathLike[str]) -> Generator[File, None, None]:
         yield File(name, handle)
 
 
-def near_file(path: Path) -> str:
-    """Return ", did you mean ...?" with similar names in the folder of a missing file, or "".
+def is_zip(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is a zip file, as torch writes them.
 
     Args:
-        path: of the missing file.
+        path: of the file.
 
-    >>> near_file(Path("no/folder/model.purefx"))
-    ''
+    Raises:
+        StoreError: it is a pipe or a device, which are not read, because that may not end.
+        OSError: the file does not exist, or cannot be read.
     """
+    file = Path(os.fsdecode(path))
+    if file.exists() and not file.is_file() and not file.is_dir():
+        raise StoreError(f"{os.fspath(path)!a} is not a file")
     try:
-        names = [entry.name for entry in path.parent.iterdir()]
-    except OSError:
-        return ""
-    return did_you_mean(path.name, difflib.get_close_matches(path.name, names, cutoff=0.8))  # an equal extension is not enough
-
-
-def _look_at(path: Path, name: str) -> None:
-    # Common mistakes get a specific message; reading a pipe or a device would not end.
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise StoreError(f"{name} is not a file")
-    with path.open("rb") as file:
-        first = file.read(4)
-    if first == b"PK\x03\x04":
-        raise StoreError(
-            f"{name} is a zip file, like those of torch.export.save and torch.save; if you trust its author (loading runs "
-            "code), load it with torch, import it with purefx.import_ep, and save the program"
-        )
+        with file.open("rb") as stream:
+            return stream.read(4) == b"PK\x03\x04"
+    except FileNotFoundError as error:
+        names = [entry.name for entry in file.parent.iterdir()] if file.parent.is_dir() else []
+        near = did_you_mean(
+            file.name, difflib.get_close_matches(file.name, names, cutoff=0.8)
+        )  # an equal extension is not enough
+        raise FileNotFoundError(errno.ENOENT, f"no such file{near}", str(file)) from error
 
 
 def _line(error: Exception) -> str:
@@ -359,21 +354,16 @@ def read_storage(file: File, place: StoredMemory, facts: Mapping[str, TensorFact
     Raises:
         StoreError: the tensor in the file does not fit the slot.
     """
-    tensor = file.tensor(place.key)
+    tensor, wanted = file.tensor(place.key), facts[place.slot]
     if not place.is_whole:
         if tensor.dtype is not torch.uint8 or tensor.dim() != 1:
             raise StoreError(f"the tensor {place.key[:80]!a} in the file is not plain bytes")
-        return tensor.to(device).untyped_storage()
-    wanted, slot = facts[place.slot], ascii(place.slot[:80])
-    if not wanted.fits(tensor):
-        raise StoreError(f"the slot {slot} is {wanted.dtype} {wanted.shape}, and in the file {_described(tensor)}")
-    if wanted.stride is not None:
-        if wanted.bytes_needed() > tensor.nbytes or wanted.offset:
-            raise StoreError(f"the slot {slot} reaches beyond its memory in the file")
-        try:
-            tensor = torch.empty_strided(wanted.shape, wanted.stride, dtype=tensor.dtype).copy_(tensor)
-        except RuntimeError as error:
-            raise StoreError(f"the slot {slot} does not cover its memory, each element once") from error
+    elif not wanted.fits(tensor):
+        raise StoreError(f"the slot {place.slot[:80]!a} is {wanted.dtype} {wanted.shape}, and in the file {_described(tensor)}")
+    elif wanted.stride is not None:
+        memory = torch.empty(tensor.nbytes, dtype=torch.uint8, device=device).untyped_storage()
+        _view(wanted, memory, place.slot).detach().copy_(tensor)
+        return memory
     return tensor.to(device).untyped_storage()
 
 
@@ -381,17 +371,7 @@ def _described(value: Any) -> str:
     return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
 
 
-def as_tensor(facts: TensorFacts, storage: torch.UntypedStorage, name: str) -> torch.Tensor:
-    """Return a view of a storage, as a parameter if the facts say so.
-
-    Args:
-        facts: of the view.
-        storage: the memory.
-        name: of the slot, for messages.
-
-    Raises:
-        StoreError: it reaches beyond the memory.
-    """
+def _view(facts: TensorFacts, storage: torch.UntypedStorage, name: str) -> torch.Tensor:
     if facts.layout is not torch.strided or facts.bytes_needed() > storage.nbytes():
         raise StoreError(f"the slot {name[:80]!a} reaches beyond its memory in the file")
     try:
@@ -400,13 +380,14 @@ def as_tensor(facts: TensorFacts, storage: torch.UntypedStorage, name: str) -> t
         raise StoreError(f"the slot {name[:80]!a} is not a possible tensor: {str(error).splitlines()[0]}") from error
 
 
-def with_values(passed: Mapping[str, Any], state: State, facts: Mapping[str, TensorFacts]) -> State:
-    """Return a state with passed values in place of those of a file.
+def check_passed(passed: Mapping[str, Any], state: State, facts: Mapping[str, TensorFacts], stored: Collection[int]) -> None:
+    """Check the values that a reader passes.
 
     Args:
         passed: values by name of slot.
-        state: the state of the file; missing tensors are on the meta device.
+        state: the state of the file.
         facts: the facts of the tensors, by slot.
+        stored: the storages that the file has.
 
     Raises:
         StoreError: a name is not a slot, a tensor does not fit, or a tensor is in neither.
@@ -416,43 +397,46 @@ def with_values(passed: Mapping[str, Any], state: State, facts: Mapping[str, Ten
     if unknown := [name for name in passed if name not in state]:
         raise StoreError(f"`state` has names that are not slots of the program: {_names(unknown)}")
     for name, value in passed.items():
-        wanted = facts.get(name)
-        if wanted is not None and not wanted.fits(value):
-            raise StoreError(f"the slot {name[:80]!a} is {wanted.dtype} {wanted.shape}, and `state` has {_described(value)}")
-    without = [name for name, slot in state.pairs if isinstance(slot.value, torch.Tensor) and slot.value.is_meta]
+        if name in facts and not facts[name].fits(value):
+            wanted = f"{facts[name].dtype} {facts[name].shape}"
+            raise StoreError(f"the slot {name[:80]!a} is {wanted}, and `state` has {_described(value)}")
+    without = [name for name in state if name in facts and state[name].storage not in stored]
     if missing := [name for name in without if not any(tied in passed for tied in state.by_cell[state[name].cell])]:
         raise StoreError(f"neither the file nor `state` has {_names(missing)}")
-    slots = dict(state.pairs)
-    groups: dict[int, list[str]] = {}
-    for name, slot in state.pairs:
-        groups.setdefault(slot.storage, []).append(name)
-    for names in groups.values():
-        if any(name in passed for name in names):
-            slots.update(_group(names, passed, state, facts))
-    return State(state.order, pmap(slots))
 
 
-def _names(names: list[str]) -> str:
+def _names(names: Sequence[str]) -> str:
     return ", ".join([ascii(name[:80]) for name in names[:8]]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def _group(names: list[str], passed: Mapping[str, Any], state: State, facts: Mapping[str, TensorFacts]) -> dict[str, Slot]:
-    """Return the slots of one storage with the passed values."""
-    if not all(name in facts for name in names):
-        return {name: evolve(state[name], value=passed.get(name, state[name].value)) for name in names}
-    cells: dict[int, Any] = {}
-    for name in names:
-        if name in passed and not _same(cells.setdefault(state[name].cell, passed[name]), passed[name]):
-            raise StoreError(f"{_names(list(state.by_cell[state[name].cell]))} are one tensor, but `state` has several")
-    fact, value = facts[names[0]], next(iter(cells.values()))
-    is_laid_out_alike = (fact.strides(), fact.offset) == (value.stride(), value.storage_offset())
-    if is_laid_out_alike and len({state[name].cell for name in names}) == 1:
-        kind = torch.nn.Parameter if fact.is_parameter else torch.Tensor
-        if type(value) is not kind or value.requires_grad is not fact.requires_grad:
-            value = fact.on(value.untyped_storage())
-        return {name: evolve(state[name], value=value) for name in names}
-    made = _filled(names, cells, state, facts)
-    return {name: evolve(state[name], value=made[state[name].cell]) for name in names}
+def with_memory(
+    state: State, facts: Mapping[str, TensorFacts], stored: Mapping[int, torch.UntypedStorage], passed: Mapping[str, Any]
+) -> State:
+    """Return a state with the tensors of a file, or passed ones in their place; others stay on the meta device.
+
+    Args:
+        state: of the program in the file.
+        facts: the facts of the tensors, by slot.
+        stored: the storages of the file, by number.
+        passed: values by name of slot.
+
+    Raises:
+        StoreError: the file or the passed values contradict the facts.
+    """
+    slots = {name: evolve(slot, value=passed.get(name, slot.value)) for name, slot in state.pairs}
+    groups: dict[int, list[str]] = {}
+    for name in facts:
+        groups.setdefault(state[name].storage, []).append(name)
+    for storage, names in groups.items():
+        values: dict[int, torch.Tensor] = {}
+        for name in names:
+            if name in passed and not _same(values.setdefault(state[name].cell, passed[name]), passed[name]):
+                raise StoreError(f"{_names(state.by_cell[state[name].cell])} are one tensor, but `state` has several")
+        if values or storage in stored:
+            cells = {state[name].cell: name for name in reversed(names)}
+            made = _tensors(cells, values, stored.get(storage), facts)
+            slots.update({name: evolve(state[name], value=made[state[name].cell]) for name in names})
+    return State(state.order, pmap(slots))
 
 
 def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -460,20 +444,27 @@ def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
     return left is right or (left.device == right.device and same_contents(left, right))
 
 
-def _filled(
-    names: list[str], cells: Mapping[int, torch.Tensor], state: State, facts: Mapping[str, TensorFacts]
+def _tensors(
+    cells: Mapping[int, str],
+    values: Mapping[int, torch.Tensor],
+    storage: torch.UntypedStorage | None,
+    facts: Mapping[str, TensorFacts],
 ) -> dict[int, torch.Tensor]:
-    """Return tensors in a copy of the file's memory, with the passed values written into it."""
-    old = next((state[name].value for name in names if not state[name].value.is_meta), None)
-    if old is None:
-        size, device = max(facts[name].bytes_needed() for name in names), next(iter(cells.values())).device
-        storage = torch.zeros(size, dtype=torch.uint8, device=device).untyped_storage()
-    else:
-        storage = old.untyped_storage().clone()
-    made = {state[name].cell: as_tensor(facts[name], storage, name) for name in names}
+    """Return the tensors of one storage by cell: passed ones that need no copy, or views with the passed values in them."""
+    if len(cells) == len(values) == 1:
+        [(cell, name)] = cells.items()
+        fact, value = facts[name], values[cell]
+        if (fact.strides(), fact.offset) == (value.stride(), value.storage_offset()):
+            is_plain = type(value) is (torch.nn.Parameter if fact.is_parameter else torch.Tensor)
+            is_same = is_plain and value.requires_grad is fact.requires_grad
+            return {cell: value if is_same else fact.on(value.untyped_storage())}
+    if storage is None:
+        size, [value, *_] = max([facts[name].bytes_needed() for name in cells.values()]), values.values()
+        storage = torch.zeros(size, dtype=torch.uint8, device=value.device).untyped_storage()
+    made = {cell: _view(facts[name], storage, name) for cell, name in cells.items()}
     with torch.no_grad():
-        for cell, value in cells.items():
+        for cell, value in values.items():
             made[cell].copy_(value)
-        if not all(_same(made[cell], value.to(storage.device)) for cell, value in cells.items()):
-            raise StoreError(f"{_names(names)} share memory, but their values in `state` contradict each other")
+        if not all(_same(made[cell], value.to(storage.device)) for cell, value in values.items()):
+            raise StoreError(f"{_names([*cells.values()])} share memory, but their values in `state` contradict each other")
     return made

@@ -7,28 +7,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from graphlib import TopologicalSorter
 from typing import Any
 
 import torch
-from attrs import astuple, evolve
+from attrs import astuple
 
-from ..allowed import advice_for, named_with_reasons
 from ..analysis.history import line_of, versions
 from ..errors import ArgumentError, InvalidProgram, ParseError, StoreError, UnsupportedProgram
 from ..graph import Frame, Op
-from ..identifiers import check_identifiers
-from ..origins import Imported, Made, Origin, Place, Version
-from ..persistent import collector_paused, pmap
+from ..operators import advice_for, named_with_reasons
+from ..origins import Imported, Made, Origin, Place, Version, ancestors
+from ..persistent import collector_paused
 from ..program import Program
-from ..state import Slot, State
+from ..state import State
 from ..text.lexer import Known, Target, names_of
-from ..text.parser import parse
-from ..text.printer import print_program
+from ..text.programs import parse, print_program, read_program
 from ..text.state import TensorFacts, facts_of, memory_begins
-from ..validation import a_path, a_program
+from ..validation import a_path, a_program, check_identifiers
 from ..verify import check
-from .container import File, StoredMemory, as_tensor, misshapen, opened, read_storage, store_memory, with_values, write_file
+from .container import File, StoredMemory, check_passed, misshapen, opened, read_storage, store_memory, with_memory, write_file
 from .metas import read_metas, write_metas
 
 
@@ -43,12 +42,8 @@ def write_origins(program: Program) -> tuple[dict[str, Any], Mapping[Origin, int
     ({'origins': [], 'steps': []}, {})
     """
     every = versions(program)
-    graph: dict[Origin, tuple[Origin, ...]] = {}
-    todo = [origin for version in every for origin in _by_place(version.places)]
-    while todo:
-        graph |= {origin: origin.of for origin in todo}
-        todo = [one for origin in todo for one in origin.of if one not in graph]
-    order = list(TopologicalSorter(graph).static_order())  # each after its sources
+    starts = [origin for version in every for origin in sorted(version.places, key=partial(_place_of, version))]
+    order = list(TopologicalSorter({one: one.of for one in ancestors(starts)}).static_order())  # each after its sources
     numbers = {origin: number for number, origin in enumerate(order)}
     steps: list[tuple[str, list[Any]]] = []
     before: Mapping[Origin, tuple[Place, ...]] = {}
@@ -59,15 +54,15 @@ def write_origins(program: Program) -> tuple[dict[str, Any], Mapping[Origin, int
     return {"origins": [_row(origin, numbers) for origin in order], "steps": steps}, numbers
 
 
-def _by_place(places: Mapping[Origin, tuple[Place, ...]]) -> list[Origin]:
-    return sorted(places, key=lambda origin: [(place.graph, place.name) for place in places[origin]])
+def _place_of(version: Version, origin: Origin) -> list[tuple[str, str]]:
+    return [(place.graph, place.name) for place in version.places[origin]]
 
 
 def _row(origin: Origin, numbers: Mapping[Origin, int]) -> list[Any]:
     if isinstance(origin, Made):
         return [[numbers[one] for one in origin.of], origin.by, origin.is_one, origin.is_body]
-    line = line_of(origin)
-    trace = None if line is None else f'File "{line["file"]}", line {line["line"]}, in {line["function"]}\n{line["code"]}'
+    line = line_of(origin.trace)
+    trace = None if line is None else f'File "{line.file}", line {line.number}, in {line.function}\n{line.code}'
     return [origin.name, origin.op, origin.graph, list(map(astuple, origin.stack)), trace]
 
 
@@ -236,7 +231,7 @@ def load(
     >>> torch.equal(px.lower(again)(torch.ones(1, 2)), model(torch.ones(1, 2)))
     True
     """
-    known = Known.of(operators, types, allow)
+    known = Known(operators, types, allow)
     with collector_paused(), opened(a_path(path, "load")) as file:
         try:
             structure = file.structure()
@@ -249,8 +244,10 @@ def load(
                 for name, slot in program.state.pairs
                 if isinstance(slot.value, torch.Tensor)
             }
-            found = _read_state(file, program.state, [StoredMemory(*row) for row in structure["storages"]], facts, device)
-            found = found if state is None else with_values(state, found, facts)
+            stored = _read_storages(file, program.state, structure["storages"], facts, device)
+            if state is not None:
+                check_passed(state, program.state, facts, stored)
+            found = with_memory(program.state, facts, stored, state or {})
             return check_identifiers(check(program.evolve(state=found)))
         except (InvalidProgram, UnsupportedProgram, ArgumentError):
             raise
@@ -267,7 +264,7 @@ MALFORMED = (ParseError, LookupError, TypeError, ValueError, AttributeError, Ari
 
 def _read_program(structure: dict[str, Any], known: Known) -> Program:
     try:
-        program = parse(structure["program"], operators=known.operators, types=known.types.values(), allow=known.allow)
+        program = read_program(structure["program"], known)
     except ParseError as error:
         raise StoreError(f"its program cannot be read: {error}") from error
     if missing := {op.name for op in _operators(program) if op.target is None} & set(structure["operators"]):
@@ -278,26 +275,18 @@ def _read_program(structure: dict[str, Any], known: Known) -> Program:
     return program
 
 
-def _read_state(
-    file: File, state: State, places: list[StoredMemory], facts: Mapping[str, TensorFacts], device: torch.device | str | None
-) -> State:
-    storages: dict[int, torch.UntypedStorage] = {}
-    for place in places:
+def _read_storages(
+    file: File, state: State, rows: list[Any], facts: Mapping[str, TensorFacts], device: torch.device | str | None
+) -> dict[int, torch.UntypedStorage]:
+    found: dict[int, torch.UntypedStorage] = {}
+    for place in [StoredMemory(*row) for row in rows]:
         if place.slot not in facts:
             raise StoreError(f"a storage in it belongs to {place.slot[:80]!a}, which is not a slot with memory")
-        storage = state[place.slot].storage
-        if storage in storages:
+        if state[place.slot].storage in found:
             raise StoreError("it has one storage twice")
-        storages[storage] = read_storage(file, place, facts, _device(place.device if device is None else device))
-    cells: dict[int, torch.Tensor] = {}
-    slots: dict[str, Slot] = {}
-    for name, slot in state.pairs:
-        if name in facts and slot.storage in storages:
-            if slot.cell not in cells:
-                cells[slot.cell] = as_tensor(facts[name], storages[slot.storage], name)
-            slot = evolve(slot, value=cells[slot.cell])
-        slots[name] = slot
-    return State(state.order, pmap(slots))
+        at = _device(place.device if device is None else device)
+        found[state[place.slot].storage] = read_storage(file, place, facts, at)
+    return found
 
 
 def _device(name: torch.device | str) -> torch.device:

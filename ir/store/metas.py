@@ -1,7 +1,7 @@
 """Write and read the meta of nodes and inputs as JSON.
 
 Every distinct value is written once, and a node has a row of indices of keys and values.  Plain data is kept; fake values are
-written as dtype, sizes, strides and device, and recreated; other values are left out, because no meta is better than wrong
+written as text and recreated; other values are left out, because no meta is better than wrong
 meta.  Nodes never share a fake tensor: passes identify memory by its storage.
 """
 
@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, cached_property, reduce
+from functools import cache, cached_property, lru_cache, reduce
 from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import evolve
+from attrs import evolve, frozen
 
 from ..errors import StoreError, UnsupportedProgram
-from ..expression import OPERATORS, Apply, Sym, evaluate, leaves_in
+from ..expression import OPERATORS, Apply, Expr, Sym, evaluate, leaves_in
 from ..graph import Graph, Input, Node
 from ..importing.constraints import read_expression
 from ..meta import EMPTY_META, ORIGIN, Meta
@@ -26,14 +26,14 @@ from ..origins import Imported, Made, Origin
 from ..persistent import PMap, pmap
 from ..program import Program
 from ..text.arguments import print_arg, read_arg
-from ..text.contract import print_expr, read_expr
+from ..text.contract import EXPR, print_expr, read_expr
 from ..text.lexer import MAX_DEPTH, Cursor, Known
-from ..text.state import DTYPE
+from ..text.syntax import form, listed
 from ..torch_private import (
     FakeTensor,
     FakeTensorMode,
     NodeSource,
-    device_of,
+    fake_of,
     new_shape_env,
     new_symbol,
     read_node_source,
@@ -41,9 +41,25 @@ from ..torch_private import (
 )
 from .container import misshapen
 
-NUMBERS: Mapping[str, Any] = {"int": torch.SymInt, "float": torch.SymFloat, "bool": torch.SymBool}
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
-INTEGERS = frozenset({int})
+
+@frozen(cache_hash=True)
+class Fake:
+    """A fake value: a tensor without contents, whose sizes may be symbolic."""
+
+    dtype: torch.dtype
+    shape: tuple[Expr, ...]
+    stride: tuple[Expr, ...]
+    device: str
+    requires_grad: bool = False
+
+
+SIZES = listed(EXPR, "[]")
+
+FAKE = form(Fake, "{dtype}{shape} strides {stride} on {device}{requires_grad?grad/}", shape=SIZES, stride=SIZES)
+
+write_fake = lru_cache(maxsize=4096)(FAKE.write)
 
 BIG = 2**53
 """JSON readers may round numbers from here on."""
@@ -87,7 +103,7 @@ class _Writer:
         self.values: list[Any] = []
         self.symbols: dict[str, list[int | None]] = {}
         """The exporter's example value of each symbol, and its bounds."""
-        self._numbers: dict[Any, int | None] = {}
+        self._numbers: dict[Any, int] = {}
 
     def rows(self, items: Iterable[Node | Input]) -> list[list[int]]:
         """Return a row for each node or input: the number of its keys, then those of the values."""
@@ -98,16 +114,14 @@ class _Writer:
         return rows
 
     def _number(self, value: Any) -> int | None:
-        key = _key(value)
-        if key is None or key not in self._numbers:
-            try:
-                written = self._value(value, 0)
-            except _Lost:
-                return None
-            key = json.dumps(written) if key is None else key
-            if key not in self._numbers:
-                self._numbers[key] = len(self.values)
-                self.values.append(written)
+        try:
+            written = self._value(value, 0)
+        except _Lost:
+            return None
+        key = (written, 0) if type(written) is str else json.dumps(written)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.values)
+            self.values.append(written)
         return self._numbers[key]
 
     def _value(self, value: Any, depth: int) -> Any:
@@ -121,36 +135,33 @@ class _Writer:
         if kind is MappingProxyType or kind is dict:
             return {"map": [[self._value(key, depth + 1), self._value(part, depth + 1)] for key, part in value.items()]}
         if kind is FakeTensor and value.layout is torch.strided:
-            sizes, strides = list(map(self._size, value.shape)), list(map(self._size, value.stride()))
-            return {"tensor": [DTYPE.write(value.dtype), sizes, strides, str(device_of(value)), value.requires_grad]}
+            sizes, strides = (tuple(map(self._size, part)) for part in (value.shape, value.stride()))
+            return {"tensor": write_fake(Fake(value.dtype, sizes, strides, str(value.fake_device), value.requires_grad))}
         if kind is NodeSource:
             return {"from": _source_row(value.to_dict())}
         if kind in (Imported, Made) and value in self.origins:
             return {"origin": self.origins[value]}
-        for name, symbolic in NUMBERS.items():
-            if kind is symbolic:
-                return {"number": [name, self._symbolic(value)]}
+        if kind in SYMBOLIC:
+            return {"number": print_expr(self._size(value))}
         text = print_arg(value)
         if text.startswith("opaque("):
             raise _Lost
         return {"arg": text}
 
-    def _size(self, size: Any) -> int | str:
-        return size if type(size) is int else self._symbolic(size)
-
-    def _symbolic(self, number: Any) -> str:
-        node = number.node
-        symbols = sorted(node.expr.free_symbols, key=str)
+    def _size(self, size: Any) -> Expr:
+        if type(size) is int:
+            return size
+        symbols = sorted(size.node.expr.free_symbols, key=str)
         try:
-            expr = read_expression(node.expr)
+            expr = read_expression(size.node.expr)
         except UnsupportedProgram:
             raise _Lost from None
         if not all(symbol.is_integer for symbol in symbols):
             raise _Lost
         for symbol in symbols:
             if symbol.name not in self.symbols:
-                self.symbols[symbol.name] = list(symbol_facts(node, symbol))
-        return print_expr(expr)
+                self.symbols[symbol.name] = list(symbol_facts(size.node, symbol))
+        return expr
 
 
 def _source_row(source: dict[str, Any]) -> list[Any]:
@@ -160,20 +171,6 @@ def _source_row(source: dict[str, Any]) -> list[Any]:
 
 SOURCE = ("pass_name", "action", "name", "target")
 """The fields of torch's record of a node's source."""
-
-
-def _key(value: Any) -> Any:
-    """Return a cheap key that distinguishes values, or None."""
-    kind = type(value)
-    if kind is str:
-        return value, 0
-    if kind is Imported or kind is Made:
-        return value
-    if kind is FakeTensor and value.layout is torch.strided:
-        sizes = (*value.shape, *value.stride())
-        if INTEGERS.issuperset(map(type, sizes)):
-            return value.dtype, sizes, value.fake_device, value.requires_grad, value.layout
-    return None
 
 
 def read_metas(program: Program, written: Any, known: Known, origins: Sequence[Origin] = ()) -> PMap[str, Graph]:
@@ -209,7 +206,7 @@ class _Reader:
         self._origins = origins
         self._hints: dict[Any, int | None] = {}
         self._symbols = {name: self._symbol(name, *facts) for name, facts in written["symbols"].items()}
-        self._number = cache(self._make_number)
+        self._symbolic = cache(self._make_symbolic)
         self._keys = list(map(tuple, written["keys"]))
         if any(len(set(keys)) != len(keys) for keys in self._keys):
             raise StoreError("a row of the meta has a key twice")
@@ -249,49 +246,50 @@ class _Reader:
             raise StoreError(f"a value in the meta is malformed or of an unknown kind: {kind[:40]!a}")
         match kind:
             case "tensor":
-                return self._tensor(*inside)
+                return self._tensor(self._read(FAKE.read, inside))
             case "map":
                 pairs = [(self._maker(key, depth + 1)(), self._maker(part, depth + 1)) for key, part in inside]
                 dict.fromkeys([key for key, _ in pairs])  # each must be hashable
                 return lambda: MappingProxyType({key: part() for key, part in pairs})
             case "number":
-                found = self._number(*inside)
+                found = self._symbolic(self._read(read_expr, inside))
             case "from":
                 found = read_node_source(_source(inside))
             case "origin":
                 found = self._origins[inside] if inside >= 0 else None
             case _:
-                cursor = Cursor(inside, self._known)
-                found = read_arg(cursor)
-                if cursor.kind != "end":
-                    raise StoreError(f"a value in the meta is not one argument: {inside[:80]!a}")
+                found = self._read(read_arg, inside)
         return lambda: found
 
-    def _tensor(self, dtype_name: str, sizes: list[Any], strides: list[Any], device: str, grad: bool) -> Callable[[], Any]:  # noqa: FBT001  the order in the file
-        dtype, at = DTYPE.read(Cursor(dtype_name)), torch.device(device)
-        shape, steps = list(map(self._size, sizes)), list(map(self._size, strides))
+    def _read(self, read: Callable[[Cursor], Any], text: str) -> Any:
+        cursor = Cursor(text, self._known)
+        found = read(cursor)
+        if cursor.kind != "end":
+            raise StoreError(f"a value in the meta has more than one value: {text[:80]!a}")
+        return found
+
+    def _tensor(self, fake: Fake) -> Callable[[], Any]:
+        shape, steps = list(map(self._make_size, fake.shape)), list(map(self._make_size, fake.stride))
         if len(shape) != len(steps):
             raise StoreError("a tensor in the meta has different numbers of sizes and strides")
-        is_static = INTEGERS.issuperset(map(type, (*shape, *steps)))
+        dtype, at, is_static = fake.dtype, torch.device(fake.device), {int}.issuperset(map(type, (*shape, *steps)))
 
         def make() -> torch.Tensor:
-            if is_static:  # 4x faster than under the mode
-                plain = torch.empty_strided(shape, steps, dtype=dtype, device="meta")
-                found: torch.Tensor = FakeTensor(self._mode, plain, at)
+            if is_static:
+                found: torch.Tensor = fake_of(self._mode, dtype, shape, steps, at)
             else:
                 with self._mode, self._env.suppress_guards():
                     found = torch.empty_strided(shape, steps, dtype=dtype, device=at)
-            return found.requires_grad_() if grad else found
+            return found.requires_grad_() if fake.requires_grad else found
 
         make()  # so that errors of torch are raised now
         return make
 
-    def _size(self, written: Any) -> Any:
-        if type(written) is int and 0 <= written < BIG:
-            return written
-        if type(written) is str:
-            return self._number("int", written)
-        raise StoreError("a tensor in the meta has an invalid size")
+    def _make_size(self, size: Expr) -> Any:
+        made = size if type(size) is int and 0 <= size < BIG else self._symbolic(size)
+        if not isinstance(made, int | torch.SymInt):
+            raise StoreError("a tensor in the meta has an invalid size")
+        return made
 
     def _symbol(self, name: str, hint: Any, low: Any, high: Any) -> Any:
         if any(fact is not None and not _is_small(fact) for fact in (hint, low, high)):
@@ -301,21 +299,19 @@ class _Reader:
         self._hints[Sym(name)] = hint
         return new_symbol(self._env, name, hint, -LIMIT if low is None else low, high)
 
-    def _make_number(self, kind: str, text: str) -> Any:
+    def _make_symbolic(self, expr: Expr) -> Any:
         """Return a symbolic number."""
-        cursor = Cursor(text)
-        expr = read_expr(cursor)
         leaves = leaves_in(expr)
         symbols = [leaf for leaf in leaves if type(leaf) is Sym]
-        if cursor.kind != "end" or len(leaves) > MOST_LEAVES or not symbols:
-            raise StoreError(f"a size is {text[:80]!a}, which is not an expression of a few symbols")
+        if len(leaves) > MOST_LEAVES or not symbols:
+            raise StoreError(f"a size is {print_expr(expr)[:80]!a}, which is not an expression of a few symbols")
         if not all(leaf in self._hints if type(leaf) is Sym else _is_small(leaf) for leaf in leaves):
             raise StoreError("a size has a symbol that the file does not list, or too large a number")
         if all(self._hints[symbol] is not None for symbol in symbols) and not _is_small(evaluate(expr, self._hints)):
             raise StoreError("a size is too large")
         found = self._evaluated(expr)
-        if not isinstance(found, NUMBERS[kind]):
-            raise StoreError(f"the size {text[:80]!a} is not of type {kind}")
+        if not isinstance(found, SYMBOLIC):
+            raise StoreError(f"the size {print_expr(expr)[:80]!a} is not symbolic")
         return found
 
     def _evaluated(self, expr: Any) -> Any:
@@ -329,9 +325,9 @@ class _Reader:
 
 
 SHAPES: Mapping[str, Any] = {
-    "tensor": (str, [int | str], [int | str], str, bool),
+    "tensor": str,
     "map": [(object, object)],
-    "number": (str, str),
+    "number": str,
     "from": (str, str, str, str, list),
     "origin": int,
     "arg": str,

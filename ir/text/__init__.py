@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from .parser import parse
-from .printer import mermaid, print_graph, print_node, print_program
+from .programs import mermaid, parse, print_graph, print_node, print_program
 
 __all__ = ["mermaid", "parse", "print_graph", "print_node", "print_program"]

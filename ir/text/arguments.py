@@ -11,9 +11,9 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from ..allowed import advice_for, named_with_reasons, registered
-from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, children_of, thawed
+from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, children_of, map_leaves, thawed
 from ..callables import op_name
+from ..operators import advice_for, named_with_reasons, registered
 from ..torch_private import fields_of, pytree
 from .lexer import HUGE, MAX_DEPTH, WORD, Cursor, quoted, read_list, read_rest, spell_path, spell_value, type_name
 from .syntax import Syntax
@@ -85,15 +85,6 @@ def _bracketed(kind: type, inside: Sequence[str]) -> str:
     if kind is Items or kind is list:
         return f"[{', '.join(inside)}]"
     return f"{{{', '.join([f'{key}: {value}' for key, value in zip(inside[::2], inside[1::2], strict=True)])}}}"
-
-
-def print_kwarg(key: str, value: Arg) -> str:
-    """Return a keyword argument as text.
-
-    >>> print_kwarg("dim", 1)
-    'dim=1'
-    """
-    return f"{spell_value(key)}={print_arg(value)}"
 
 
 def opaque(what: str) -> str:
@@ -311,17 +302,15 @@ def _read_custom(cursor: Cursor, at: int) -> Any:
 
 def _read_context(cursor: Cursor) -> Any:
     at = cursor.start
-    found = read_arg(cursor)
-    todo = [found]
-    while todo:
-        part = todo.pop()
-        if type(part) in CONTAINERS:
-            todo.extend(children_of(part))
-        elif type(part) in (Ref, Body) or (callable(part) and not isinstance(part, type)):
-            # A library function gets the context, so functions and references are refused.
-            raise cursor.error(f"the context of a pytree type must be data, not a {type(part).__name__}", at=at)
+
+    def data(leaf: Arg) -> Arg:
+        # A library function gets the context, so functions and references are refused.
+        if type(leaf) in (Ref, Body) or (callable(leaf) and not isinstance(leaf, type)):
+            raise cursor.error(f"the context of a pytree type must be data, not a {type(leaf).__name__}", at=at)
+        return leaf
+
     try:
-        return thawed(found)
+        return thawed(map_leaves(read_arg(cursor), data))
     except TypeError:
         raise cursor.error("a key of a dict must be hashable", at=at) from None
 

@@ -19,15 +19,15 @@ Each kind of line is a form, printed and parsed from one description; sizes, ``(
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import evolve, fields, frozen
 
 from ..effects.declared import ANYTHING, PURE, ArgAt, Effects, Unless
 from ..expression import Apply, Expr, InputDim, InputValue, Sym
 from ..graph import Frame, Stack
-from ..persistent import PMap
-from ..program import CallSignature, Module
+from ..program import CallSignature, Module, Program
 from ..signature import (
     Constraints,
     InputGradient,
@@ -51,46 +51,26 @@ from ..signature import (
 )
 from ..state import State
 from .arguments import ARG, TREE, opaque, print_arg, read_arg
-from .lexer import MAX_DEPTH, Cursor, is_path, is_word, quoted, read_list, spell_path, spell_value
-from .state import DTYPE, LITERAL, SLOT, print_state, read_state
-from .syntax import PATH, Syntax, behind, block, braced, choice, form, indented, integer, listed, path, string, words
+from .lexer import MAX_DEPTH, Cursor, is_word, quoted, read_list, spell_value
+from .state import LITERAL, print_state, read_state
+from .syntax import BY_TYPE, PATH, Syntax, behind, block, braced, choice, form, indented, listed, path, string, words
 
-
-def print_frame(frame: Frame, *, above: str = "") -> str:
-    """Return a module call as text.
-
-    Args:
-        frame: the call.
-        above: the path that a leading dot abbreviates.
-
-    >>> print_frame(Frame("layers.0", 1)), print_frame(Frame("layers.0"), above="layers")
-    ('layers.0@1', '.0')
-    """
-    path, rest = frame.path, frame.path[len(above) + 1 :]
-    is_below = above and path.startswith(f"{above}.") and is_path(rest)
-    return (f".{rest}" if is_below else spell_path(path)) + (f"@{frame.call}" if frame.call else "")
-
-
-def read_frame(cursor: Cursor, *, above: str = "") -> Frame:
-    """Read a module call.
-
-    >>> read_frame(Cursor("layers.0@1"))
-    Frame(path='layers.0', call=1)
-    """
-    is_below = cursor.kind == "below" and above != ""
-    path = above + cursor.advance() if is_below else cursor.path("the path of a module")
-    call = cursor.integer("the number of a call") if cursor.skip("@") else 0
-    return Frame(path, call)
+FRAME = form(Frame, "{path}[@{call}]")
+"""A module call: ``layers.0@1``."""
 
 
 def print_stack(stack: Stack) -> str:
-    """Return a stack of module calls as text.
+    """Return a stack of module calls as text; a leading dot abbreviates the path of the call around it.
 
     >>> print_stack((Frame("layers.0", 1), Frame("layers.0.attn")))
     'layers.0@1 / .attn'
     """
-    above = ("", *(frame.path for frame in stack))
-    return " / ".join([print_frame(frame, above=before) for frame, before in zip(stack, above, strict=False)])
+    found, above = list[str](), ""
+    for frame in stack:
+        text = FRAME.write(frame)
+        found.append(text.removeprefix(above) if above and text.startswith(f"{above}.") else text)
+        above = frame.path
+    return " / ".join(found)
 
 
 def read_stack(cursor: Cursor) -> Stack:
@@ -99,13 +79,15 @@ def read_stack(cursor: Cursor) -> Stack:
     >>> read_stack(Cursor("layers.0 / .attn"))[1].path
     'layers.0.attn'
     """
-    frames = [read_frame(cursor)]
-    while cursor.skip("/"):
-        frames.append(read_frame(cursor, above=frames[-1].path))
+    frames: list[Frame] = []
+    while not frames or cursor.skip("/"):
+        above = frames[-1].path if frames and cursor.kind == "below" else ""
+        path = above + cursor.advance() if above else cursor.path("the path of a module")
+        frames.append(Frame(path, cursor.integer("the number of a call") if cursor.skip("@") else 0))
     return tuple(frames)
 
 
-ARG_AT = form(ArgAt, "{index}:{name}", index=integer("the position of an argument"), name=path("the name of an argument"))
+ARG_AT = form(ArgAt, "{index}:{name}")
 
 RESULT: Syntax[ArgAt | None] = Syntax(
     lambda at: "-" if at is None else ARG_AT.write(at), lambda cursor: None if cursor.skip("-") else ARG_AT.read(cursor)
@@ -131,13 +113,11 @@ def _clause(name: str, syntax: Syntax[Any]) -> Syntax[Any]:
     )
 
 
-LISTS = {
-    "writes": ARG_AT, "returns": RESULT, "aliases": ARG_AT, "completes": ARG_AT, "sends": ARG_AT, "writes_unless": SWITCH,
-    "random_unless": SWITCH,
-}  # fmt: skip
+LISTS = {"tuple[ArgAt, ...]": ARG_AT, "tuple[ArgAt | None, ...]": RESULT, "tuple[Unless, ...]": SWITCH}
+"""The items of the fields of effects that are lists, by annotation."""
 
 CLAUSES: Mapping[str, Syntax[Any]] = {
-    **{name: _clause(name, behind(name, listed(item))) for name, item in LISTS.items()},
+    **{one.name: _clause(one.name, behind(one.name, listed(LISTS[one.type]))) for one in fields(Effects) if one.type in LISTS},
     "domain": form(dict, "domain({domain}[, {group}])", domain=path("the name of a domain"), group=ARG_AT),
     **{name: _clause(name, words({name: True})) for name in ("random", "ordered", "through_bodies", "message", "unknown")},
     "scope": _clause("scope", words({"opens": 1, "closes": -1})),
@@ -155,9 +135,8 @@ def print_effects(effects: Effects) -> str:
     >>> print_effects(Effects(writes=(ArgAt(0, "self"),), random=True)), print_effects(PURE)
     ('writes(0:self), random', 'pure')
     """
-    for word, known in WHOLE.items():
-        if effects == known:
-            return word
+    if effects in WHOLE.values():
+        return next(word for word, known in WHOLE.items() if effects == known)
     return ", ".join([one.write(effects) for name, one in CLAUSES.items() if getattr(effects, name) != getattr(PURE, name)])
 
 
@@ -170,9 +149,8 @@ def read_effects(cursor: Cursor) -> Effects:
     >>> read_effects(Cursor("writes(0:self), random")) == Effects(writes=(ArgAt(0, "self"),), random=True)
     True
     """
-    for word, known in WHOLE.items():
-        if cursor.skip(word):
-            return known
+    if cursor.text in WHOLE:
+        return WHOLE[cursor.take(*WHOLE)]
     found = CLAUSE.read(cursor)
     while cursor.skip(","):
         found |= CLAUSE.read(cursor)
@@ -203,19 +181,16 @@ def print_expr(expr: Expr, depth: int = 0) -> str:
         case InputValue(index):
             return f"value(#{index})"
         case Apply(op, args) if depth < MAX_DEPTH:
-            return _print_apply(op, [print_expr(arg, depth + 1) for arg in args], depth)
+            inside = [print_expr(arg, depth + 1) for arg in args]
+            if op in INFIX and len(args) > 1:
+                joined = f" {op} ".join(inside)
+                return f"({joined})" if depth else joined
+            bare = is_word(op) and op not in (*INFIX, *OF_INPUT)
+            return f"{op if bare else quoted(op)}({', '.join(inside)})"
         case bool() | int() | float():
             return print_arg(expr)
         case _:
             return opaque(type(expr).__qualname__)
-
-
-def _print_apply(op: str, args: list[str], depth: int) -> str:
-    if op in INFIX and len(args) > 1:
-        joined = f" {op} ".join(args)
-        return f"({joined})" if depth else joined
-    bare = is_word(op) and op not in INFIX and op not in OF_INPUT
-    return f"{op if bare else quoted(op)}({', '.join(args)})"
 
 
 def read_expr(cursor: Cursor) -> Expr:
@@ -272,57 +247,54 @@ def _read_of_input(cursor: Cursor, of: str) -> Expr:
 
 EXPR: Syntax[Expr] = Syntax(print_expr, read_expr)
 
+BY_TYPE.update(dict.fromkeys(("Expr", "Expr | None"), lambda _: EXPR))
 
 TYPE = choice(
     LITERAL,
     form(ObjectType, "object {description}", description=string("a description")),
     form(RestType, "rest{keywords?keywords/}"),
-    form(NumberType, "number {kind}[ = {expr}]", kind=path("int, float or bool"), expr=EXPR),
-    form(TensorType, "{dtype}{shape}[ on {device}]", dtype=DTYPE, shape=listed(EXPR, "[]"), device=string("a device")),
+    form(NumberType, "number {kind}[ = {expr}]"),
+    form(TensorType, "{dtype}{shape}[ on {device}]", shape=listed(EXPR, "[]")),
 )
+
+DEFAULT = form(LiteralType, "{value}", value=ARG)
 
 ONLY: Syntax[Any] = Syntax(lambda _: "", lambda cursor: tuple(cursor.known.types.values()))
 """The classes of an input are not written: the reader passes them as `types`."""
 
+USER = "user {argument}: {type}[ default {default}][ tangent of output {tangent_of}]{only}"
+
 INPUT: Syntax[InputSpec] = choice(
-    form(StateInput, "state {slot}", slot=SLOT),
-    form(
-        UserInput,
-        "user {argument}: {type}[ default {default}][ tangent of output {tangent_of}]{only}",
-        argument=path("the name of an argument"),
-        type=TYPE,
-        default=form(LiteralType, "{value}", value=ARG),
-        tangent_of=integer("the number of a user output"),
-        only=ONLY,
-    ),
-    form(Token, "token"),
+    form(StateInput, "state {slot}"), form(UserInput, USER, type=TYPE, default=DEFAULT, only=ONLY), form(Token, "token")
 )
 """The role of an input of the root graph."""
 
-LEAF = integer("the number of a leaf of the arguments")
-
 OUTPUT: Syntax[OutputSpec] = choice(
     form(UserOutput, "user"),
-    form(StateMutation, "state {slot}", slot=SLOT),
-    form(InputMutation, "input {index}", index=integer("the number of an input")),
+    form(StateMutation, "state {slot}"),
+    form(InputMutation, "input {index}"),
     form(Token, "token"),
     form(LossOutput, "loss"),
-    behind("gradient of ", choice(form(StateGradient, "state {slot}", slot=SLOT), form(InputGradient, "leaf {leaf}", leaf=LEAF))),
+    behind("gradient of ", choice(form(StateGradient, "state {slot}"), form(InputGradient, "leaf {leaf}"))),
 )
 """The role of an output of the root graph."""
 
-SUNK = form(SunkInput, "{slot}[ behind {behind}]{used?/unused}", slot=SLOT, behind=integer("a number of user inputs"))
+SUNK = form(SunkInput, "{slot}[ behind {behind}]{used?/unused}")
 """A state input that was turned into reads."""
 
-RANGE = form(Range, "range {expr}[ from {low}][ to {high}]", expr=EXPR, low=integer("a bound"), high=integer("a bound"))
+RANGE = form(Range, "range {expr}[ from {low}][ to {high}]")
 """The bounds of a size."""
 
 CONSTRAINT = choice(RANGE, behind("guard ", EXPR))
 
-MODULE = form(Module, "{path}[: {type_name}][ cell {cell}]", path=PATH, type_name=PATH, cell=integer("the number of a cell"))
+MODULE = form(Module, "{path}[: {type_name}][ cell {cell}]")
 """A module of the hierarchy."""
 
-GRAPH_ID = behind("@", path("the name of a graph"))
+NAMES = listed(PATH)
+
+FACTS = Syntax(lambda facts: NAMES.write(tuple(sorted(facts))), lambda cursor: frozenset(NAMES.read(cursor)))
+
+STATE = Syntax(lambda state: braced(print_state(state)), read_state)
 
 
 def _read_constraints(cursor: Cursor) -> Constraints:
@@ -331,66 +303,60 @@ def _read_constraints(cursor: Cursor) -> Constraints:
     return Constraints(tuple(ranges), tuple([line for line in lines if not isinstance(line, Range)]))
 
 
+CONSTRAINTS = Syntax(lambda found: braced(map(CONSTRAINT.write, (*found.ranges, *found.guards))), _read_constraints)
+
+
 @frozen
 class Section:
     """A field that is written as a section, unless it has its default."""
 
-    name: str
+    field: str
     syntax: Syntax[Any]
     default: Any = None
 
     def write(self, word: str, owner: object) -> list[str]:
-        """Return the lines of the section, for a program, a signature or a call signature."""
-        found = getattr(owner, self.name)
+        """Return the lines of the section of a program, or of a call signature."""
+        found = attrgetter(self.field)(owner)
         return [] if found is self.default or found == self.default else f"{word} {self.syntax.write(found)}".split("\n")
 
 
-NAMES = listed(PATH)
-
-FACTS = Syntax(lambda facts: NAMES.write(tuple(sorted(facts))), lambda cursor: frozenset(NAMES.read(cursor)))
-
-STATE = Syntax(lambda state: braced(print_state(state)), read_state)
-
-CONSTRAINTS = Syntax(lambda found: braced(map(CONSTRAINT.write, (*found.ranges, *found.guards))), _read_constraints)
-
-SPECS = {"in_spec": Section("in_spec", TREE), "out_spec": Section("out_spec", TREE)}
-
-SIGNATURE: Mapping[str, Section] = {
-    "takes": Section("inputs", block(INPUT), ()),
-    "gives": Section("outputs", block(OUTPUT), ()),
-    "lifted": Section("lifted", block(SUNK), ()),
-    "names": Section("arg_names", NAMES, ()),
-    **SPECS,
-}
-"""The sections of the signature of a program."""
-
 SECTIONS: Mapping[str, Section] = {
-    "root": Section("root", GRAPH_ID, ""),
+    "root": Section("root", behind("@", path("the name of a graph")), ""),
     "facts": Section("facts", FACTS, frozenset()),
     "modules": Section("modules", block(MODULE), ()),
     "state": Section("state", STATE, State()),
-    **SIGNATURE,
+    "takes": Section("signature.inputs", block(INPUT), ()),
+    "gives": Section("signature.outputs", block(OUTPUT), ()),
+    "lifted": Section("signature.lifted", block(SUNK), ()),
+    "names": Section("signature.arg_names", NAMES, ()),
+    "in_spec": Section("signature.in_spec", TREE),
+    "out_spec": Section("signature.out_spec", TREE),
     "constraints": Section("constraints", CONSTRAINTS, Constraints()),
 }
 """The sections that a program has at most once, in the order of the text."""
 
-CALL: Mapping[str, Section] = {"names": Section("arg_names", NAMES), **SPECS}
+OF_A_CALL: Mapping[str, Section] = {
+    "names": Section("arg_names", NAMES), "in_spec": Section("in_spec", TREE), "out_spec": Section("out_spec", TREE),
+}  # fmt: skip
 """The sections of the preserved signature of a call."""
 
 
-def print_call_signatures(signatures: PMap[Frame, CallSignature]) -> list[str]:
-    """Return a block for each preserved call signature, in the order of paths and calls.
+def print_sections(program: Program) -> dict[str, list[str]]:
+    """Return the lines of each section of a program, by its first word; those of all call signatures under ``signature``.
 
     >>> from purefx.ir import pmap
-    >>> print_call_signatures(pmap({Frame("lin", 1): CallSignature(None, None, ("x",))}))
-    ['signature lin@1 {', '  names (x)', '}']
+    >>> program = Program.of({}, facts=frozenset({"flat"}), call_signatures=pmap({Frame("a"): CallSignature(None, None, ("x",))}))
+    >>> print_sections(program)["facts"], print_sections(program)["signature"]
+    (['facts (flat)'], ['signature a {', '  names (x)', '}'])
     """
-    lines: list[str] = []
-    for frame in sorted(signatures, key=lambda frame: (frame.path, frame.call)):
-        found = signatures[frame]
-        inside = [line for word, section in CALL.items() for line in section.write(word, found)]
-        lines += [f"{'shared ' if found.shared else ''}signature {print_frame(frame)} {{", *indented(inside), "}"]
-    return lines
+    found = {word: section.write(word, program) for word, section in SECTIONS.items()}
+    found["signature"] = []
+    for frame in sorted(program.call_signatures, key=lambda frame: (frame.path, frame.call)):
+        signature = program.call_signatures[frame]
+        inside = [line for word, section in OF_A_CALL.items() for line in section.write(word, signature)]
+        head = f"{'shared ' if signature.shared else ''}signature {FRAME.write(frame)} {{"
+        found["signature"] += [head, *indented(inside), "}"]
+    return found
 
 
 def read_call_signature(cursor: Cursor, *, shared: bool = False) -> tuple[Frame, CallSignature]:
@@ -403,9 +369,9 @@ def read_call_signature(cursor: Cursor, *, shared: bool = False) -> tuple[Frame,
     >>> read_call_signature(Cursor("lin@1 { \n names (x) \n }"))[0]
     Frame(path='lin', call=1)
     """
-    frame = read_frame(cursor)
+    frame = FRAME.read(cursor)
     found: dict[str, Any] = {"in_spec": None, "out_spec": None}
     for _ in cursor.block():
-        section = CALL[cursor.take(*CALL)]
-        found[section.name] = section.syntax.read(cursor)
+        section = OF_A_CALL[cursor.take(*OF_A_CALL)]
+        found[section.field] = section.syntax.read(cursor)
     return frame, CallSignature(**found, shared=shared)

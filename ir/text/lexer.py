@@ -8,69 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from attrs import frozen
+from attrs import field, frozen
+from attrs.converters import default_if_none
 
-from ..allowed import allowed, registered
 from ..errors import ParseError
+from ..operators import allowed, registered
 from ..torch_private import pytree
 
 Target = Callable[..., Any]
-
-
-@frozen
-class Known:
-    """Additions of a reader to the allow-list: operators and types that a text may name, and the contents of slots.
-
-    >>> Known({"toy.neg": abs}).operator("toy.neg") is abs, Known().operator("os.system") is None
-    (True, True)
-    """
-
-    operators: Mapping[str, Target] = MappingProxyType({})
-    types: Mapping[str, type] = MappingProxyType({})
-    allow: frozenset[str] = frozenset()
-    """Names of further registered operators, not on the allow-list, that the reader accepts."""
-    state: Mapping[str, Any] = MappingProxyType({})
-    """Tensors and other values of slots, by name."""
-
-    @classmethod
-    def of(
-        cls,
-        operators: Mapping[str, Target] | None,
-        types: Iterable[type],
-        allow: Iterable[str],
-        state: Mapping[str, Any] | None = None,
-    ) -> Known:
-        """Check the arguments of a reader and return them.
-
-        Raises:
-            TypeError: ``types`` holds a value that is not a class, or ``allow`` one that is not a name.
-        """
-        kinds = list(types)
-        for kind in kinds:
-            if not isinstance(kind, type):
-                raise TypeError(f"types must hold classes, not a {type(kind).__name__}")
-        return cls(operators or {}, {type_name(kind): kind for kind in kinds}, names_of(allow), state or {})
-
-    def operator(self, name: str) -> Target | None:
-        """Return the operator of a name, or None."""
-        if name in self.operators:
-            return self.operators[name]
-        return registered(name) if name in self.allow else allowed(name)
-
-    def type(self, name: str) -> Any:
-        """Return the type of a pytree node by name, or None: a passed or a registered one."""
-        if name in self.types:
-            return self.types[name]
-        # The last one, because rerun notebook cells register a class of the same name again.
-        registered = (kind for kind in reversed(pytree.SUPPORTED_NODES) if isinstance(kind, type))
-        return next((kind for kind in registered if type_name(kind) == name), None)
-
-
-NOTHING_MORE = Known()
-"""The allow-list alone."""
 
 
 def type_name(kind: type) -> str:
@@ -96,6 +43,47 @@ def names_of(allow: Iterable[str]) -> frozenset[str]:
     if isinstance(allow, str) or not all(isinstance(name, str) for name in found):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("allow must be a set of operator names: allow={'builtins.getattr'}")
     return frozenset(found)
+
+
+def _by_name(kinds: Iterable[type]) -> Mapping[str, type]:
+    found = list(kinds)
+    for kind in found:
+        if not isinstance(kind, type):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"types must hold classes, not a {type(kind).__name__}")
+    return {type_name(kind): kind for kind in found}
+
+
+@frozen
+class Known:
+    """Additions of a reader to the allow-list: operators and types that a text may name, and the contents of slots.
+
+    >>> Known({"toy.neg": abs}).operator("toy.neg") is abs, Known().operator("os.system") is None
+    (True, True)
+    """
+
+    operators: Mapping[str, Target] = field(default=None, converter=default_if_none(factory=dict))
+    types: Mapping[str, type] = field(factory=cast("Any", tuple), converter=_by_name)
+    """Classes of pytree nodes, by name."""
+    allow: frozenset[str] = field(factory=frozenset, converter=names_of)
+    """Names of further registered operators, not on the allow-list, that the reader accepts."""
+    state: Mapping[str, Any] = field(default=None, converter=default_if_none(factory=dict))
+    """Tensors and other values of slots, by name."""
+
+    def operator(self, name: str) -> Target | None:
+        """Return the operator of a name, or None."""
+        if name in self.operators:
+            return self.operators[name]
+        return registered(name) if name in self.allow else allowed(name)
+
+    def type(self, name: str) -> Any:
+        """Return the type of a pytree node by name, or None: a passed or a registered one."""
+        # The last one, because rerun notebook cells register a class of the same name again.
+        every = (*self.types.values(), *reversed(pytree.SUPPORTED_NODES))
+        return next((kind for kind in every if isinstance(kind, type) and type_name(kind) == name), None)
+
+
+NOTHING_MORE = Known()
+"""The allow-list alone."""
 
 
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -149,18 +137,6 @@ def quoted(text: str) -> str:
     "say \"hi\"\n\u202e"
     """
     return '"' + text.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'
-
-
-def unquoted(body: str) -> str:
-    r"""Return the string between double quotes; the lexer has checked the escapes.
-
-    Raises:
-        ValueError: an escape is not a character.
-
-    >>> unquoted(r"a\x09b\"")
-    'a\tb"'
-    """
-    return body.encode("ascii", "backslashreplace").decode("unicode_escape")
 
 
 T = TypeVar("T")
@@ -282,7 +258,7 @@ class Cursor:
         if self.kind != kind:
             raise self.expected(what)
         try:
-            found = unquoted(self.text[self.text.index('"') + 1 : -1])
+            found = self.text[self.text.index('"') + 1 : -1].encode("ascii", "backslashreplace").decode("unicode_escape")
         except ValueError:
             raise self.error("an escape that is not a character") from None
         self.advance()
@@ -293,14 +269,14 @@ class Cursor:
         is_float = any(mark in self.text for mark in ".en")
         if not is_float and len(self.text) > DIGITS + 1:
             raise self.error("an integer with too many digits")
-        text = self.advance()
-        return float(text) if is_float else int(text)
+        return float(self.advance()) if is_float else int(self.advance())
 
     def integer(self, what: str = "an integer") -> int:
         """Pass an integer and return it."""
-        if self.kind != "number" or any(mark in self.text for mark in ".en"):
-            raise self.error(f"expected {what}")
-        return int(self.number())
+        at, found = self.start, self.number() if self.kind == "number" else None
+        if type(found) is not int:
+            raise self.error(f"expected {what}", at=at)
+        return found
 
     def line_end(self) -> None:
         """Pass the end of a line and any empty lines after it."""

@@ -5,9 +5,11 @@ Tensors are read as stand-ins on the meta device.
 
 from __future__ import annotations
 
+import operator
+from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import lru_cache, partial
-from itertools import count
+from itertools import accumulate, count
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +22,7 @@ from ..signature import LiteralType
 from ..state import Slot, SlotKind, State, begin_of
 from .arguments import ARG, CONSTANTS
 from .lexer import Cursor, spell_path, type_name
-from .syntax import PLACE, Syntax, choice, form, integer, listed, path, string
+from .syntax import BY_TYPE, Syntax, choice, form, integer, listed, path, string
 
 SHORT: Mapping[str, torch.dtype] = {
     "f16": torch.float16, "f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "c64": torch.complex64,
@@ -47,6 +49,8 @@ DTYPE: Syntax[torch.dtype] = _constant(torch.dtype, "a data type such as f32", S
 LAYOUT: Syntax[torch.layout] = _constant(torch.layout, "a layout")
 
 INTEGERS = listed(integer("an integer"), "[]")
+
+BY_TYPE["torch.dtype"] = lambda _: DTYPE
 
 
 @frozen
@@ -75,15 +79,6 @@ class TensorFacts:
         reach = sum((size - 1) * step for size, step in zip(self.shape, self.strides(), strict=True))
         return (self.offset + (reach + 1 if 0 not in self.shape else 0)) * self.dtype.itemsize
 
-    @property
-    def fault(self) -> str | None:
-        """Why the tensor cannot exist, or None."""
-        if self.stride is not None and len(self.stride) != len(self.shape):
-            return "a tensor needs one stride for each size"
-        is_number = self.dtype.is_floating_point or self.dtype.is_complex
-        is_odd = min((self.offset, *self.shape, *(self.stride or ()))) < 0 or (self.requires_grad and not is_number)
-        return "no tensor has this type" if is_odd else None
-
     def behind(self, begin: int) -> TensorFacts:
         """Return the tensor with its offset counted from ``begin`` bytes earlier."""
         return evolve(self, offset=self.offset + begin // self.dtype.itemsize) if begin else self
@@ -111,12 +106,8 @@ def usual_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
     >>> usual_stride((2, 3, 4))
     (12, 4, 1)
     """
-    found: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        found.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(found))
+    steps = accumulate([max(size, 1) for size in reversed(shape)], operator.mul, initial=1)
+    return tuple(reversed([*steps][:-1]))
 
 
 device_text = lru_cache(maxsize=64)(str)
@@ -143,62 +134,17 @@ def facts_of(tensor: torch.Tensor) -> TensorFacts:
     )
 
 
-def make_tensors(wanted: Mapping[str, tuple[int, int, TensorFacts]]) -> dict[str, torch.Tensor]:
-    """Return stand-ins on the meta device.
-
-    Args:
-        wanted: for each name the cell, the storage and the facts.
-
-    Raises:
-        UnsupportedProgram: torch cannot make such a tensor; the message names it.
-
-    >>> fact = facts_of(torch.ones(2))
-    >>> made = make_tensors({"a": (0, 0, fact), "b": (0, 0, fact)})
-    >>> made["a"] is made["b"], made["a"].device.type
-    (True, 'meta')
-    """
-    sizes: dict[int, int] = {}
-    for _, storage, facts in wanted.values():
-        sizes[storage] = max(sizes.get(storage, 0), facts.bytes_needed())
-    storages: dict[int, torch.UntypedStorage] = {}
-    cells: dict[int, torch.Tensor] = {}
-    for name, (cell, storage, facts) in wanted.items():
-        try:
-            if storage not in storages:
-                storages[storage] = torch.empty(sizes[storage], dtype=torch.uint8, device="meta").untyped_storage()
-            if cell not in cells:
-                cells[cell] = facts.on(storages[storage])
-        except (RuntimeError, TypeError, OverflowError) as error:
-            raise UnsupportedProgram(f"cannot make a stand-in for {name!a}; pass it in `state`: {error}") from error
-    return {name: cells[cell] for name, (cell, _, _) in wanted.items()}
-
-
 LITERALS = (type(None), bool, int, float, str)
 
 
-def _cached(syntax: Syntax[TensorFacts]) -> Syntax[TensorFacts]:
-    # Layers of a model have tensors of equal types.
-    return evolve(syntax, write=lru_cache(maxsize=1024)(syntax.write))
-
-
-TENSOR = {
-    is_parameter: _cached(
-        form(
-            TensorFacts,
-            "{dtype}{shape}[ strides {stride}][ offset {offset}][ layout {layout}][ on {device}]"
-            "{is_parameter?parameter/plain}{requires_grad?grad/no_grad}",
-            {"offset": 0, "layout": torch.strided, "device": "cpu", "is_parameter": is_parameter, "requires_grad": is_parameter},
-            dtype=DTYPE,
-            shape=INTEGERS,
-            stride=INTEGERS,
-            offset=integer("an offset"),
-            layout=LAYOUT,
-            device=string("a device"),
-        )
+def _tensor(*, is_parameter: bool) -> Syntax[TensorFacts]:
+    usual = {"offset": 0, "layout": torch.strided, "device": "cpu", "is_parameter": is_parameter, "requires_grad": is_parameter}
+    text = (
+        "{dtype}{shape}[ strides {stride}][ offset {offset}][ layout {layout}][ on {device}]"
+        "{is_parameter?parameter/plain}{requires_grad?grad/no_grad}"
     )
-    for is_parameter in (False, True)
-}
-"""Tensors in slots of parameters, and in others."""
+    syntax = form(TensorFacts, text, usual, shape=INTEGERS, stride=INTEGERS, layout=LAYOUT)
+    return evolve(syntax, write=lru_cache(maxsize=1024)(syntax.write))  # layers of a model have tensors of equal types
 
 
 @frozen
@@ -225,8 +171,6 @@ class Line:
     shares: str | None
     """The first earlier slot with the same memory, if it is not that of the tied one."""
     persistent: bool
-    value_at: int = 0
-    ties_at: int = 0
 
 
 SLOT = path("the name of a slot")
@@ -234,11 +178,10 @@ SLOT = path("the name of a slot")
 LINES = {
     kind: form(
         partial(Line, kind=kind),
-        kind.value + " {name}: {value_at}{value}{ties_at}[ tied {tied}][ shares {shares}]{persistent?persistent/not_persistent}",
+        kind.value + " {name}: {value}[ tied {tied}][ shares {shares}]{persistent?persistent/not_persistent}",
         {"persistent": kind is not SlotKind.CONSTANT},
         **dict.fromkeys(("name", "tied", "shares"), SLOT),
-        **dict.fromkeys(("value_at", "ties_at"), PLACE),
-        value=choice(LITERAL, OPAQUE, TENSOR[kind is SlotKind.PARAMETER]),
+        value=choice(LITERAL, OPAQUE, _tensor(is_parameter=kind is SlotKind.PARAMETER)),
     )
     for kind in SlotKind
 }
@@ -275,16 +218,6 @@ def print_state(state: State) -> list[str]:
         *[lines.get(name, f"missing {spell_path(name)}") for name in state.order],
         *[f"unlisted {lines[name]}" for name in unlisted],
     ]
-
-
-def print_slot(name: str, slot: Slot) -> str:
-    """Return a slot by itself on one line, with the numbers of its cell and its storage.
-
-    >>> print_slot("n", Slot(SlotKind.BUFFER, torch.zeros(2, 3), 7, 9))
-    'buffer n: f32[2, 3] cell 7 storage 9'
-    """
-    [line] = print_state(State((name,), pmap({name: slot})))
-    return f"{line} cell {slot.cell} storage {slot.storage}"
 
 
 def memory_begins(slots: Collection[Slot]) -> dict[int, int]:
@@ -324,41 +257,66 @@ def read_state(cursor: Cursor) -> State:
     >>> read_state(Cursor("{ \n buffer n: f32[2] \n }", Known(state={"n": torch.ones(2)})))["n"].value
     tensor([1., 1.])
     """
-    slots: dict[str, Slot] = {}
-    wanted: dict[str, tuple[int, int, TensorFacts]] = {}
-    cells, storages = count(), count()
+    lines: dict[str, Line] = {}
     for _ in cursor.block():
         at = cursor.start
         line = LINE.read(cursor)
-        if line.name in slots:
-            raise cursor.error("a second slot of this name", at=at)
-        if any(name is not None and name not in slots for name in (line.tied, line.shares)):
-            raise cursor.error("no earlier slot has this name", at=line.ties_at)
-        value = _value_of(line, cursor)
-        cell = next(cells) if line.tied is None else slots[line.tied].cell
-        memory = line.tied if line.shares is None else line.shares
-        storage = next(storages) if memory is None else slots[memory].storage
-        if isinstance(value, TensorFacts):
-            wanted[line.name] = (cell, storage, value)
-        slots[line.name] = Slot(line.kind, value, cell, storage, line.persistent)
-    # Only now are all slots of a memory known.
-    slots |= {name: evolve(slots[name], value=tensor) for name, tensor in make_tensors(wanted).items()}
-    return State(tuple(slots), pmap(slots))
+        fault = _fault(line, lines, cursor.known.state)
+        if fault is not None:
+            raise cursor.error(fault, at=at)
+        lines[line.name] = line
+    return _state(lines, cursor.known.state)
 
 
-def _value_of(line: Line, cursor: Cursor) -> Any:
-    """Return the value of a slot, or the facts of a tensor that was not passed."""
-    passed, value = cursor.known.state, line.value
-    fault = None
+def _fault(line: Line, before: Mapping[str, Line], passed: Mapping[str, Any]) -> str | None:
+    name, value = line.name, line.value
+    if name in before:
+        return "a second slot of this name"
+    if not {line.tied, line.shares} <= {None, *before}:
+        return "no earlier slot has this name"
     if isinstance(value, TensorFacts):
-        fault = value.fault
-        if fault is None and line.name in passed and not value.fits(passed[line.name]):
-            fault = "the tensor passed in `state` has another shape or dtype"
+        is_number = value.dtype.is_floating_point or value.dtype.is_complex
+        if value.stride is not None and len(value.stride) != len(value.shape):
+            return "a tensor needs one stride for each size"
+        if min((value.offset, *value.shape, *(value.stride or ()))) < 0 or (value.requires_grad and not is_number):
+            return "no tensor has this type"
+        if name in passed and not value.fits(passed[name]):
+            return "the tensor passed in `state` has another shape or dtype"
     elif isinstance(value, Opaque):
-        if line.name not in passed:
-            fault = f"a value of type {value.type[:80]!a} cannot be read from text: pass it in `state`"
-        elif line.kind is SlotKind.MODULE and not isinstance(passed[line.name], torch.nn.Module):
-            fault = "the value passed in `state` is not a torch.nn.Module"
-    if fault is not None:
-        raise cursor.error(fault, at=line.value_at)
-    return passed.get(line.name, value.value if isinstance(value, LiteralType) else value)
+        if name not in passed:
+            return f"a value of type {value.type[:80]!a} cannot be read from text: pass it in `state`"
+        if line.kind is SlotKind.MODULE and not isinstance(passed[name], torch.nn.Module):
+            return "the value passed in `state` is not a torch.nn.Module"
+    return None
+
+
+def _state(lines: Mapping[str, Line], passed: Mapping[str, Any]) -> State:
+    """Return the state of some lines; tensors that were not passed are stand-ins on the meta device."""
+    cells: dict[str, int] = {}
+    storages: dict[str, int] = {}
+    sizes: Counter[int] = Counter()
+    new_cells, new_storages = count(), count()
+    for name, line in lines.items():
+        memory = line.tied if line.shares is None else line.shares
+        cells[name] = next(new_cells) if line.tied is None else cells[line.tied]
+        storages[name] = next(new_storages) if memory is None else storages[memory]
+        if isinstance(line.value, TensorFacts):
+            sizes[storages[name]] = max(sizes[storages[name]], line.value.bytes_needed())
+    memories: dict[int, torch.UntypedStorage] = {}
+    made: dict[int, torch.Tensor] = {}
+    slots: dict[str, Slot] = {}
+    for name, line in lines.items():
+        value: Any = passed.get(name, line.value)
+        cell, storage = cells[name], storages[name]
+        if isinstance(value, TensorFacts):
+            try:
+                if storage not in memories:
+                    memories[storage] = torch.empty(sizes[storage], dtype=torch.uint8, device="meta").untyped_storage()
+                if cell not in made:
+                    made[cell] = value.on(memories[storage])
+            except (RuntimeError, TypeError, OverflowError) as error:
+                raise UnsupportedProgram(f"cannot make a stand-in for {name!a}; pass it in `state`: {error}") from error
+            value = made[cell]
+        value = value.value if isinstance(value, LiteralType) else value
+        slots[name] = Slot(line.kind, value, cell, storage, line.persistent)
+    return State(tuple(slots), pmap(slots))

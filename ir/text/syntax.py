@@ -7,7 +7,7 @@ value and parsed by its first keyword.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -65,8 +65,10 @@ def integer(what: str) -> Syntax[int]:
 
 PATH = path("a name")
 
-PLACE: Syntax[Any] = Syntax(lambda _: "", lambda cursor: cursor.start)
-"""The place of the next word, for messages; it has no text."""
+BY_TYPE: dict[str, Callable[[str], Syntax[Any]]] = {
+    "str": path, "str | None": path, "int": integer, "int | None": integer,
+}  # fmt: skip
+"""The syntax of a field by its annotation; the argument is a name for messages.  Other modules add theirs."""
 
 
 def listed(item: Syntax[T], brackets: str = "()") -> Syntax[tuple[T, ...]]:
@@ -171,52 +173,22 @@ def form(
         text: the format: ``{field}`` is a field, ``[ keyword {field}]`` an optional one that is left out if it has its
             default, ``{field?on/off}`` a flag, written as a keyword unless it has its default.
         defaults: defaults other than those of the class; a field without one has None.
-        fields: the syntax of each field.
+        fields: the syntax of fields for which ``BY_TYPE`` has none.
 
-    >>> from purefx.ir import Range
-    >>> bounds = form(Range, "range {expr}[ from {low}][ to {high}]", expr=PATH, low=integer("a bound"), high=integer("a bound"))
-    >>> bounds.write(Range("s77", 2, None)), bounds.read(Cursor("range s77 to 9"))
-    ('range s77 from 2', Range(expr='s77', low=None, high=9))
+    >>> from purefx.ir import Module
+    >>> module = form(Module, "{path}[: {type_name}][ cell {cell}]")
+    >>> module.write(Module("a", None, 2)), module.read(Cursor("a: toy.A"))
+    ('a cell 2', Module(path='a', type_name='toy.A', cell=None))
     """
     kind: Any = make if isinstance(make, type) else None
-    known = {one.name: one.default for one in attrs.fields(kind)} if kind and attrs.has(kind) else {}
-    parts = [_part(match, fields, {**known, **defaults}) for match in PART.finditer(text)]
+    known = {one.name: one for one in attrs.fields(kind)} if kind and attrs.has(kind) else {}
+    values = {**{name: one.default for name, one in known.items() if one.default is not attrs.NOTHING}, **defaults}
+    typed = {name: BY_TYPE[one.type](f"the {name} of {kind.__name__}") for name, one in known.items() if one.type in BY_TYPE}
+    parts = [_part(match, {**typed, **fields}, values) for match in PART.finditer(text)]
     last = PART.sub("", text)
-    end = behind(last, PLACE)
+    end = behind(last, Syntax[Any](str, lambda _: None))
     readers = [(name, behind(before, syntax).read) for before, name, syntax, _ in parts]
 
-    def read(cursor: Cursor) -> T:
-        found = {name: read(cursor) for name, read in readers}
-        end.read(cursor)
-        return make(**found)
-
-    starts = re.match(r"\w+", text)
-    return Syntax(_writer(parts, last), read, (kind,) if kind else (), (starts[0],) if starts else ())
-
-
-PART = re.compile(r"([^{\[]*)(?:\[([^{]*)\{(\w+)\}\]|\{(\w+)\?(\w*)/(\w*)\}|\{(\w+)\})")
-"""The keywords before a field, and the field: an optional one, a flag, or any other."""
-
-
-Part = tuple[str, str, Syntax[Any], Any]
-"""The keywords before a field, its name, its syntax, and the value that is left out."""
-
-WRITTEN = object()
-"""Marks a field whose value is never left out."""
-
-
-def _part(match: re.Match[str], fields: Mapping[str, Syntax[Any]], defaults: Mapping[str, Any]) -> Part:
-    before, keyword, optional, flag, on, off, name = match.groups()
-    if optional:
-        default = defaults.get(optional)
-        default = None if default is attrs.NOTHING else default
-        return before, optional, _optional(behind(keyword, fields[optional]), default), default
-    if flag:
-        return before, flag, _flag(on, off, default=defaults[flag]), defaults[flag]
-    return before, name, fields[name], WRITTEN
-
-
-def _writer(parts: Sequence[Part], last: str) -> Callable[[Any], str]:
     def write(value: Any) -> str:
         text = ""
         for before, name, syntax, default in parts:
@@ -225,16 +197,36 @@ def _writer(parts: Sequence[Part], last: str) -> Callable[[Any], str]:
             text += before if is_left_out else before + syntax.write(found)
         return text + last
 
-    return write
+    def read(cursor: Cursor) -> T:
+        found = {name: read(cursor) for name, read in readers}
+        end.read(cursor)
+        return make(**found)
+
+    starts = re.match(r"\w+", text)
+    return Syntax(write, read, (kind,) if kind else (), (starts[0],) if starts else ())
 
 
-def _optional(syntax: Syntax[Any], default: Any) -> Syntax[Any]:
-    starts = syntax.starts
+PART = re.compile(r"([^{\[]*)(?:\[([^{]*)\{(\w+)\}\]|\{(\w+)\?(\w*)/(\w*)\}|\{(\w+)\})")
+"""The keywords before a field, and the field: an optional one, a flag, or any other."""
+
+WRITTEN = object()
+"""Marks a field whose value is never left out."""
+
+
+def _part(match: re.Match[str], fields: Mapping[str, Syntax[Any]], defaults: Mapping[str, Any]) -> tuple[Any, ...]:
+    # The keywords before a field, its name, its syntax, and the value that is left out.
+    before, keyword, optional, flag, on, off, name = match.groups()
+    if name:
+        return before, name, fields[name], WRITTEN
+    default = defaults.get(optional or flag)
+    if flag:
+        return before, flag, _flag(on, off, default=bool(default)), default
+    syntax = behind(keyword, fields[optional])
 
     def read(cursor: Cursor) -> Any:
-        return syntax.read(cursor) if cursor.text in starts and cursor.kind in ("word", "symbol") else default
+        return syntax.read(cursor) if cursor.text in syntax.starts and cursor.kind in ("word", "symbol") else default
 
-    return Syntax(syntax.write, read)
+    return before, optional, Syntax(syntax.write, read), default
 
 
 def _flag(on: str, off: str, *, default: bool) -> Syntax[bool]:

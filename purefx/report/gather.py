@@ -14,7 +14,6 @@ import torch
 from purefx.ir.analysis.history import action_of
 from purefx.ir.arguments import bodies_in, refs_in
 from purefx.ir.calls.call_graph import times_called
-from purefx.ir.calls.parts import parts
 from purefx.ir.effects.declared import NodeEffects
 from purefx.ir.effects.resolved import program_effects
 from purefx.ir.errors import Violation
@@ -22,14 +21,15 @@ from purefx.ir.graph import Call, Get, Graph, Input, Node
 from purefx.ir.meta import EMPTY_META
 from purefx.ir.persistent import collector_paused
 from purefx.ir.program import Module, Program
-from purefx.ir.show.html import described, safely, shown, source_line
+from purefx.ir.show.notebook import described, safely, shown, source_line
 from purefx.ir.text import print_node
 from purefx.ir.text.arguments import print_arg
+from purefx.ir.text.programs import crossing
 from purefx.ir.torch_private import size_number
 from purefx.ir.verify import verify
 from purefx.stats import stats
 
-__all__ = ["MOST_INSTANCES", "crossing", "gather", "is_small"]
+__all__ = ["MOST_INSTANCES", "gather", "is_small", "parts_of"]
 
 MOST_INSTANCES = 100_000
 """The maximal number of instances to visit one by one: bodies that call others twice each have exponentially many."""
@@ -156,7 +156,7 @@ def _version(program: Program, step: str, tables: Tables) -> dict[str, Any]:
             [text(name), tables.graph(graphs[name], effects.get(name))] for name in (program.order if is_fine else graphs)
         ],
         "findings": [_finding(finding, tables) for finding in findings[:MOST_FINDINGS]],
-        "parts": crossing(program) if is_fine else None,
+        "parts": parts_of(program) if is_fine else None,
         "modules": [
             (text(one.path), text(one.type_name), one.operators, one.parameters, one.bytes, one.flops)
             for one in (found.modules if found else ())
@@ -174,31 +174,27 @@ def _finding(finding: Violation, tables: Tables) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def crossing(program: Program) -> dict[str, Any] | None:
+def parts_of(program: Program) -> dict[str, Any] | None:
     """Return the parts of a valid program and the arrows between them; None if it is not split.
 
     >>> import purefx as px
-    >>> crossing(px.Program.of({"": px.Graph((), ())})) is None
+    >>> parts_of(px.Program.of({"": px.Graph((), ())})) is None
     True
     """
-    found = parts(program)
+    found, arrows = crossing(program)
     if not found:
         return None
-    main = program.main
-    home = dict.fromkeys([formal.name for formal in main.inputs], "inputs")
-    arrows: dict[tuple[str, str], dict[str, None]] = {}
-    name_of = {part.node.name: part.name for part in found}
-    for node in main.nodes:
-        home[node.name] = name_of.get(node.name) or next((home[name] for name in node.refs()), "inputs")
-        for name in node.refs() if node.name in name_of else ():
-            arrows.setdefault((home[name], home[node.name]), {})[name] = None
-    for name in main.output_refs():
-        arrows.setdefault((home[name], "outputs"), {})[name] = None
+    names = ["inputs", *[part.name for part in found], "outputs"]
     return {
         "parts": [{"name": shown(part.name), "graph": shown(part.graph)} for part in found],
         "arrows": [
-            {"from": shown(start), "to": shown(end), "values": [shown(name) for name in names], **_size(main, names)}
-            for (start, end), names in arrows.items()
+            {
+                "from": shown(names[start]),
+                "to": shown(names[end]),
+                "values": list(map(shown, values)),
+                **_size(program.main, values),
+            }
+            for (start, end), values in arrows.items()
         ],
     }
 

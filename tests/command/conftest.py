@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import purefx as px
-from purefx._command import main
+from purefx.__main__ import main
 from tests.programs import Tower, exported
 
 Run = Callable[..., tuple[int, str, str]]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import purefx as px
-from purefx._command import main
+from purefx.__main__ import main
 from purefx.ir.show.styled import Form, styled
 from tests.command.conftest import Run
 from tests.front.reports import hostile

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import purefx as px
-from purefx._command import COMMANDS
+from purefx.__main__ import COMMANDS
 from tests.command.conftest import Run
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def test_the_page(run: Run) -> None:
         ("tree", "the following arguments are required: FILE"),
         ("tree model.purefx --depth -1", "pass the number of levels below the root"),
         ("show model.purefx --graph Blok", "has no graph 'Blok'; it has '', 'Block', 'Linear'; did you mean 'Block'?"),
-        ("show model.puref", "No such file: 'model.puref'; did you mean 'model.purefx'?"),
+        ("show model.puref", "no such file; did you mean 'model.purefx'?: 'model.puref'"),
         ("show model.pt2", "pass --trust"),
         ("show weights.pt --trust", "weights.pt: torch cannot load it"),
         ("stats model.pt2 --import torhc", "No module named 'torhc'"),
@@ -66,7 +66,7 @@ def test_the_page(run: Run) -> None:
         ("split model.purefx no/new.purefx --parts 2", "does not exist"),
         ("split model.purefx . --parts 2", "is a folder; pass a file name"),
         ("report model.purefx --out model.purefx", "is also an input; choose another name for the result"),
-        ("report model.purefx --before none.purefx", "No such file"),
+        ("report model.purefx --before none.purefx", "no such file"),
     ],
 )
 def test_advice(typed: str, advice: str, run: Run) -> None:

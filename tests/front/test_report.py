@@ -17,8 +17,8 @@ import torch
 
 import purefx as px
 from purefx.ir.names import escaped
+from purefx.report import page
 from purefx.report.gather import gather
-from purefx.report.page import page
 from tests.front.reports import PAYLOADS, data_of, hostile, policy_of, soften
 from tests.laws.corruptions import CORRUPTORS
 from tests.programs import Shared, Tower
@@ -177,25 +177,20 @@ def test_findings_are_at_their_place() -> None:
     assert data["versions"][-1]["totals"] is None
 
 
-@pytest.mark.parametrize("corruptor", CORRUPTORS, ids=str)
-def test_an_invalid_program_has_a_page(corruptor: Any) -> None:
-    found = [corruptor.apply(each, 0) for each in stages()]
-    for program in found:
-        if program is not None:
-            data = data_of(page(gather(program)))
-            assert bool(data["versions"][-1]["findings"]) == bool(px.verify(program))
-
-
+@pytest.fixture(scope="module")
 def stages() -> list[px.Program]:
     """Return programs at each stage."""
-    if not STAGES:
-        for module in (Shared().eval(), Tower(2)):
-            program = px.transform(px.capture(module, (torch.ones(3, 4),)))
-            STAGES.extend([*[step.before for step in program.trail], program])
-    return STAGES
+    found: list[px.Program] = []
+    for module in (Shared().eval(), Tower(2)):
+        program = px.transform(px.capture(module, (torch.ones(3, 4),)))
+        found += [*[step.before for step in program.trail], program]
+    return found
 
 
-STAGES: list[px.Program] = []
+@pytest.mark.parametrize("corruptor", CORRUPTORS, ids=str)
+def test_an_invalid_program_has_a_page(corruptor: Any, stages: list[px.Program]) -> None:
+    program = next((broken for each in stages if (broken := corruptor.apply(each, 0)) is not None), stages[0])
+    assert bool(data_of(page(gather(program)))["versions"][-1]["findings"]) == bool(px.verify(program))
 
 
 def test_bodies_that_call_others_twice_each_end() -> None:

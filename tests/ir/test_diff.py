@@ -10,24 +10,23 @@ import torch
 from attrs import evolve, fields
 
 import purefx as px
-from purefx.ir.analysis.diff import GraphEdit, hunks
+from purefx.ir.analysis.diff import hunks
 from purefx.laws.asking import refuses
 from purefx.laws.law import Case
-from purefx.laws.strategies import STAGES, Stage
+from purefx.laws.strategies import Stage
 from purefx.laws.tiers import share
 from purefx.laws.variants import renamed, reordered
 from tests.laws.registry import REGISTRY
-from tests.programs import ADD, NEG, drawn, flat
+from tests.programs import NEG, drawn, flat
 
 
 def told(before: px.Program, after: px.Program) -> px.ir.Diff:
     """Return the diff of two programs, which is empty if they are equal, and holds the nodes of both where they differ."""
     found = px.diff(before, after)
     for edit in found.graphs:
-        if isinstance(edit, GraphEdit):
-            mine, theirs = before.graphs[edit.name], after.graphs[edit.name]
-            assert patched(mine.nodes, edit.nodes) == theirs.nodes
-            assert patched(mine.inputs, edit.inputs) == theirs.inputs
+        if edit.before is not None and edit.after is not None:
+            assert patched(edit.before.nodes, edit.nodes) == edit.after.nodes
+            assert patched(edit.before.inputs, edit.inputs) == edit.after.inputs
     assert bool(found) == (before != after or before.facts != after.facts or before.signature.lifted != after.signature.lifted)
     assert str(found).isascii() and str(found) == str(px.diff(before, after))
     return found
@@ -43,24 +42,20 @@ def patched(items: Any, changes: Any) -> Any:
     return (*made, *items[done:])
 
 
-EXAMPLES = 24
-"""Programs of a stage that are drawn, of which every other one is compared; `make deep` draws twenty times as many."""
-
-STEPS = [(entry.transformation, stage) for entry in REGISTRY for stage in entry.stages]
+STEPS = {entry.transformation: entry.stages[-1] for entry in REGISTRY}
 
 
-@pytest.mark.parametrize(("step", "stage"), STEPS, ids=lambda value: getattr(value, "name", value))
-def test_what_a_transformation_did_can_be_done_again(step: px.Transformation, stage: Stage) -> None:
-    for program, seed in drawn(stage, share(EXAMPLES))[::2]:
-        if refuses(step, Case(program, seed)):
-            continue
-        told(program, step(program))
-        told(step(program), program)
+@pytest.mark.parametrize(("step", "stage"), STEPS.items(), ids=lambda value: getattr(value, "name", value))
+def test_what_a_transformation_did_is_found(step: px.Transformation, stage: Stage) -> None:
+    for program, seed in drawn(stage, share(24))[::3]:
+        if not refuses(step, Case(program, seed)):
+            told(program, step(program))
+            told(step(program), program)
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", ["flat", "tree"])
 def test_other_names_and_another_order(stage: Stage) -> None:
-    for program, seed in drawn(stage, share(EXAMPLES))[::2]:
+    for program, seed in drawn(stage, share(24))[::2]:
         told(program, reordered(program, seed=seed))
         told(program, renamed(program, seed=seed))
 
@@ -117,9 +112,7 @@ BASE = px.parse(
 def text_with(old: str, new: str) -> px.Program:
     """Return the program above with another text."""
     assert old in BASE.text()
-    given: dict[str, Any] = {name: slot.value for name, slot in BASE.state.pairs}
-    text = BASE.text().replace(old, new)
-    return px.parse(text, state=given if "f32[3]" not in text else None)
+    return px.parse(BASE.text().replace(old, new), state={name: slot.value for name, slot in BASE.state.pairs})
 
 
 def with_slot(name: str, **changes: Any) -> px.Program:
@@ -133,28 +126,31 @@ CHANGES: dict[str, tuple[px.Program, str]] = {
     "module": (text_with("    a: toy.A\n", "    a: toy.B\n    c\n"), "- a: toy.A\n+ a: toy.B\n+ c"),
     "order of state": (
         BASE.evolve(state=px.ir.State(("a.n", "a.m"), BASE.state.slots)),
-        "@@ entry 0\n+ a.n\n  a.m\n@@ entry 1\n- a.n",
+        "@@ entry 0\n+ buffer a.n: f32[2]\n  buffer a.m: f32[2]\n@@ entry 1\n- buffer a.n: f32[2]",
     ),
-    "contents": (with_slot("a.n", value=torch.ones(2)), "slots\n  buffer a.n: f32[2] cell 1 storage 1  ; other contents"),
-    "tie": (with_slot("a.n", cell=0, storage=0), "- buffer a.n: f32[2] cell 1 storage 1\n+ buffer a.n: f32[2] cell 0 storage 0"),
+    "contents": (with_slot("a.n", value=torch.ones(2)), "state changed\nstate with other contents\n  a.n"),
+    "tie": (with_slot("a.n", cell=0, storage=0), "- buffer a.n: f32[2]\n+ buffer a.n: f32[2] tied a.m"),
     "a slot less": (
         BASE.evolve(state=px.ir.State(("a.m",), px.ir.pmap({"a.m": BASE.state["a.m"]}))),
-        "state\n@@ entry 1\n  a.m\n- a.n\nslots\n- buffer a.n: f32[2] cell 1 storage 1",
+        "state\n@@ entry 1\n  buffer a.m: f32[2]\n- buffer a.n: f32[2]",
     ),
     "a slot that no order has": (
         BASE.evolve(state=px.ir.State(BASE.state.order, BASE.state.slots.set("z", px.ir.Slot(px.ir.SlotKind.BUFFER, 1, 2, 2)))),
-        "slots\n+ buffer z: literal 1 cell 2 storage 2",
+        "+ unlisted buffer z: literal 1",
     ),
     "input": (text_with("user y: f32[s0]", "user y: f32[s0, 1]"), "- user y: f32[s0]\n+ user y: f32[s0, 1]"),
     "output": (text_with("    state a.m\n", "    input 0\n"), "gives\n@@ entry 1\n  user\n- state a.m\n+ input 0"),
-    "names": (text_with("names (x, y)", "names (x)"), "names\n@@ entry 1\n  x\n- y"),
+    "names": (text_with("names (x, y)", "names (x)"), "names\n- (x, y)\n+ (x)"),
     "pytree": (text_with("in_spec ((*, *), {})", 'in_spec ((*,), {"k": *})'), '- ((*, *), {})\n+ ((*,), {"k": *})'),
     "no pytree": (text_with("  in_spec ((*, *), {})\n", ""), "in_spec\n- ((*, *), {})"),
     "range": (text_with("range s0 from 2", "range s0 from 3"), "- range s0 from 2\n+ range s0 from 3"),
-    "guard": (text_with("range s0 from 2", "range s0 from 2\n guard s0 == 4"), "guards\n@@ entry 0\n+ s0 == 4"),
+    "guard": (
+        text_with("range s0 from 2", "range s0 from 2\n guard s0 == 4"),
+        "constraints\n@@ entry 1\n  range s0 from 2\n+ guard s0 == 4",
+    ),
     "call signature": (text_with("names (x)\n", "names (z)\n"), "-   names (x)\n"),
     "another call": (text_with("signature a {", "signature a@1 {"), "+ signature a@1 {"),
-    "root": (text_with("facts (flat)", "root @unused\n facts (flat)"), 'root\n- @""\n+ @unused'),
+    "root": (text_with("facts (flat)", "root @unused\n facts (flat)"), "root\n+ @unused"),
     "a graph less": (text_with("  graph @unused() {\n    return ()\n  }\n", ""), "graph @unused removed\n- graph @unused() {"),
     "a graph more": (
         text_with("graph @unused", "graph @b() {\n return ()\n }\n graph @unused"),
@@ -174,6 +170,18 @@ def test_everything_that_a_program_has_is_told_and_applied(what: str) -> None:
     assert says in str(told(BASE, after))
     told(after, BASE)
     assert what == "contents" or str(told(after, BASE)) != str(px.diff(BASE, after))
+
+
+def test_text() -> None:
+    text = flat([px.Node(name, NEG, (px.Ref("x"),)) for name in "abcdefgh"], px.Ref("h"), "x").text()
+    h = "    h = aten.neg.default(x)\n"
+    changed = (
+        text.replace(h, "")
+        .replace("    b = ", f"{h}    b = ")
+        .replace("    f = aten.neg.default(x)", "    new = aten.neg.default(e)")
+    )
+    changed = changed.replace("e = aten.neg.default(x)", "e = aten.add.Tensor(x, 1)").replace("return (h,)", "return (new,)")
+    assert str(told(px.parse(text), px.parse(changed))) == SHOWN
 
 
 SHOWN = """\
@@ -196,20 +204,6 @@ graph @"" changed
 @@ return
 - return (h,)
 + return (new,)"""
-
-
-def test_text() -> None:
-    nodes = [px.Node(name, NEG, (px.Ref("x"),)) for name in "abcdefgh"]
-    changed = [
-        *nodes[:1],
-        nodes[7],
-        *nodes[1:4],
-        px.Node("e", ADD, (px.Ref("x"), 1)),
-        px.Node("new", NEG, (px.Ref("e"),)),
-        *nodes[6:7],
-    ]
-    before, after = flat(nodes, px.Ref("h"), "x"), flat(changed, px.Ref("new"), "x")
-    assert str(told(before, after)) == SHOWN
 
 
 def test_nothing_in_a_name_reaches_the_terminal() -> None:
@@ -239,7 +233,7 @@ def test_every_field_of_a_program_is_looked_at() -> None:
 
 def test_sequences() -> None:
     draw = random.Random(0)
-    for _ in range(3000):
+    for _ in range(1000):
         before, after = ([draw.randrange(6) for _ in range(draw.randrange(9))] for _ in "ab")
         found = hunks(before, after)
         assert patched(before, found) == tuple(after)

@@ -147,18 +147,14 @@ DEEP = 5000
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        f" y = aten.relu.default(x, {'[' * DEEP}{']' * DEEP})",
-        f" y = aten.relu.default(x, {'(' * DEEP}{')' * DEEP})",
-        f" y = aten.relu.default(x, {'{1: ' * DEEP}1{'}' * DEEP})",
-        f" y = aten.relu.default(x, tree({'(' * DEEP}*{',)' * DEEP}))",
-        f" y = aten.relu.default(x, {'slice(' * DEEP}1{')' * DEEP})",
-    ],
+    ("opening", "closing"), ["[]", "()", ("{1: ", "}"), ("tree(" + "(" * 99, ")"), ("slice(", ")"), ("({[", "]})")]
 )
-def test_deep_texts_are_refused(text: str) -> None:
+def test_deep_texts_are_refused(opening: str, closing: str) -> None:
     with pytest.raises(px.errors.ParseError, match="nested more than"):
-        px.parse(signed(text))
+        px.parse(signed(f" y = aten.relu.default(x, {opening * DEEP}1{closing * DEEP})"))
+    for before in ("out_spec ", "constraints {\n guard ", "constraints {\n guard f"):
+        with pytest.raises(px.errors.ParseError):
+            px.parse(f"program {{\n {before}{opening * 20 * DEEP}")
 
 
 def wrapped(value: object, depth: int, wrap: Callable[[object], object]) -> object:

@@ -12,7 +12,6 @@ import os
 import random
 import re
 import stat
-import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -142,12 +141,15 @@ CRAFTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda s: s["meta"]["values"].__setitem__(0, {"pickle": "x"}),
         "malformed or of an unknown kind: 'pickle'",
     ),
-    "a huge fake": (lambda s: first(s, "tensor")["tensor"].__setitem__(1, [HUGE * HUGE]), "an invalid size"),
+    "a huge fake": (
+        lambda s: first(s, "tensor").update(tensor=f"f32[{HUGE * HUGE}] strides [1] on cpu"),
+        "an invalid size|not an expression",
+    ),
     "deep": (lambda s: s["meta"]["values"].append(json.loads("[" * 100 + "]" * 100)), "nests too deep"),
-    "no expression": (lambda s: first(s, "number").update(number=["int", "__import__('os')"]), "is malformed"),
-    "an unknown symbol": (lambda s: first(s, "number").update(number=["int", "evil * 2"]), "has a symbol that"),
-    "a power": (lambda s: first(s, "number").update(number=["int", f"({name_of(s)} ** 63) ** 63"]), "is malformed"),
-    "a tower": (lambda s: first(s, "number").update(number=["int", f"2 ** {name_of(s)}"]), "large or symbolic exponent"),
+    "no expression": (lambda s: first(s, "number").update(number="__import__('os')"), "is malformed"),
+    "an unknown symbol": (lambda s: first(s, "number").update(number="evil * 2"), "has a symbol that"),
+    "a power": (lambda s: first(s, "number").update(number=f"({name_of(s)} ** 63) ** 63"), "is malformed"),
+    "a tower": (lambda s: first(s, "number").update(number=f"2 ** {name_of(s)}"), "large or symbolic exponent"),
     "no symbol": (lambda s: s["meta"]["symbols"].update({"x=1": [1, 2, 3]}), "symbol 'x=1' has an invalid name"),
     "a symbol's number": (lambda s: symbol(s).__setitem__(0, "4"), "is malformed"),
     "not finite": (lambda s: symbol(s).__setitem__(1, float("inf")), "invalid number or bounds|invalid name or bounds"),
@@ -209,17 +211,12 @@ def test_headers_that_claim_more_than_there_is(tmp_path: Path) -> None:
 
 def test_versions(tmp_path: Path) -> None:
     parts = Parts(saved(0), container.STRUCTURE)
-
-    def marked(version: Any) -> bytes:
-        return with_header({**parts.header, "__metadata__": {"purefx": version}}, parts.data)
-
-    assert outcome(marked("3"), tmp_path) == ""
-    for odd in ("4", "2", "0", "-1", "1.5", "", "one", "9" * 5000, "\u0661"):
+    for odd in ("4", "2", "-1", "1.5", "", "one", "9" * 5000, "\u0661"):
         with pytest.raises(px.errors.StoreError, match=r"has version '.*' of the format, but this purefx reads 3"):
-            load(marked(odd), tmp_path)
+            load(with_header({**parts.header, "__metadata__": {"purefx": odd}}, parts.data), tmp_path)
 
 
-def test_paths_that_no_file_can_have_are_refused() -> None:
+def test_what_is_no_path_is_refused() -> None:
     program = px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(1),)))
     does: dict[str, Any] = {
         "save": lambda path: px.save(program, path),
@@ -227,10 +224,7 @@ def test_paths_that_no_file_can_have_are_refused() -> None:
         "report": lambda path: px.report(program, path),
     }
     for name, do in does.items():
-        for path in ("/tmp/a\0b", Path("a\0b"), "\ud800"):
-            with pytest.raises(px.errors.StoreError, match=f"{name}: .* cannot be the path of a file"):
-                do(path)
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=f"{name} takes the path of a file, not an int"):
             do(3)
 
 
@@ -310,16 +304,6 @@ def test_saving_replaces_files_follows_links_and_keeps_permissions(tmp_path: Pat
     with pytest.raises(FileExistsError, match="not a regular file"):
         px.save(small(), tmp_path / "pipe")
     assert sorted(found.name for found in tmp_path.iterdir()) == ["link", "pipe", "program.purefx"]
-
-
-def test_two_threads_save_to_one_file(tmp_path: Path) -> None:
-    path = tmp_path / "program.purefx"
-    threads = [threading.Thread(target=px.save, args=(small(number), path)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert any(px.load(path) == small(number) for number in range(8))
 
 
 def test_without_safetensors_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

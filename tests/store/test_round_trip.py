@@ -22,10 +22,8 @@ from torch.utils import _pytree as pytree
 import purefx as px
 from purefx.ir.operators import op_of
 from purefx.ir.torch_private import storage_key
-from purefx.laws.tiers import Tier, drawn_cases, stages_of
+from purefx.laws.tiers import Tier, drawn_cases
 from tests.programs import ADD, Aliased, Shared, exported, flat, parent
-
-EXAMPLES: dict[Tier, int] = {"toy": 12, "aten": 8, "modules": 2}
 
 
 def again(program: px.Program, folder: Path, **options: Any) -> px.Program:
@@ -54,30 +52,12 @@ def assert_same(found: px.Program, program: px.Program) -> None:
             assert left[1].do.target is right[1].do.target
 
 
-@pytest.mark.parametrize(("tier", "stage"), [(tier, stage) for tier in EXAMPLES for stage in stages_of(tier)])
-def test_generated_programs(tier: Tier, stage: Any, tmp_path: Path) -> None:
-    cases = drawn_cases(tier, stage, EXAMPLES[tier])
-    assert len(cases) >= EXAMPLES[tier] // 2
+@pytest.mark.parametrize(("tier", "stage", "count"), [("toy", "tree", 12), ("aten", "tokens", 8)])
+def test_generated_programs(tier: Tier, stage: Any, count: int, tmp_path: Path) -> None:
+    cases = drawn_cases(tier, stage, count)
+    assert len(cases) >= count // 2
     for case in cases:
         assert_same(again(case.program, tmp_path), case.program)
-
-
-def test_what_is_loaded_runs_as_what_was_saved(tmp_path: Path) -> None:
-    """Outputs and state over several calls are eager's; saved before and after the pipeline."""
-    eager, x = Shared(), torch.randn(3, 4)
-    program = px.import_ep(exported(eager, x))
-    for stage in (program, px.transform(program)):
-        found = again(stage, tmp_path)
-        module = px.lower(px.transform(found) if stage is program else found)
-        model = type(eager)()
-        model.load_state_dict(eager.state_dict())
-        for _ in range(3):
-            torch.testing.assert_close(module(x), model(x), rtol=0, atol=0)
-        assert list(module.state_dict()) == list(model.state_dict())
-        torch.testing.assert_close(dict(module.state_dict()), dict(model.state_dict()), rtol=0, atol=0)
-        assert [path for path, _ in module.named_modules()] == [
-            path for path, _ in px.lower(px.transform(program)).named_modules()
-        ]
 
 
 class Sizes(parent(inner=lambda: Scaled())):
@@ -252,14 +232,6 @@ def print_nothing() -> None:
     """Do nothing: a function that is no operator."""
 
 
-def test_a_broken_program_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(px.errors.InvalidProgram, match="'gone'"):
-        px.save(flat([], px.Ref("gone"), "x"), tmp_path / "program.purefx")
-    with pytest.raises(TypeError, match="not a Linear"):
-        px.save(nn.Linear(1, 1), tmp_path / "program.purefx")  # type: ignore[arg-type]
-    assert list(tmp_path.iterdir()) == []
-
-
 LITERALS = (
     math.nan, -0.0, math.inf, -(2**63) - 1, True, 1, 1.0, complex(-0.0, math.nan), "opaque(", "a\n\x00\ud800\u202e",
     b"\xff", None, ..., torch.bfloat16, torch.channels_last, torch.device("cuda:1"), operator.add, torch.ops.aten.add.Tensor,
@@ -297,9 +269,8 @@ def test_plain_functions_are_given_when_loading(tmp_path: Path) -> None:
 def test_custom_operators_are_found_where_they_are_registered(tmp_path: Path) -> None:
     with torch.library._scoped_library("purefx_store", "FRAGMENT") as library:
         library.define("double(Tensor x) -> Tensor")
-        library.impl("double", lambda x: x * 2, "CompositeExplicitAutograd")
         program = flat([px.Node("y", op_of(torch.ops.purefx_store.double.default), (px.Ref("x"),))], px.Ref("y"), "x")
-        assert px.lower(again(program, tmp_path))(torch.ones(2))[0].tolist() == [2, 2]
+        assert_same(again(program, tmp_path), program)
     with pytest.raises(px.errors.UnsupportedProgram, match=r"purefx_store\.double\.default"):
         px.load(tmp_path / "program.purefx")
 
@@ -329,22 +300,6 @@ def test_pytrees_of_registered_and_given_types(tmp_path: Path) -> None:
     found = px.load(tmp_path / "program.purefx", types=[Point])
     assert_same(found, named)
     assert px.lower(found)(torch.ones(2)).y.tolist() == [1, 1]
-
-
-def test_a_pytree_that_keeps_objects_is_refused(tmp_path: Path) -> None:
-    spec = pytree.TreeSpec(OrderedDict, ["a"], [pytree.TreeSpec(dict, [object()], [pytree.treespec_leaf()])])
-    program = flat([], (px.Ref("x"),), "x")
-    with pytest.raises(px.errors.InvalidProgram, match=r"a dict has the keys .*; use distinct literals"):
-        px.save(program.evolve(signature=evolve(program.signature, out_spec=spec)), tmp_path / "program.purefx")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_trail_is_left_behind(tmp_path: Path) -> None:
-    program = px.sink_state(px.import_ep(exported(nn.Linear(2, 2), torch.ones(1, 2))))
-    found = again(program, tmp_path)
-    assert program.trail
-    assert found.trail == ()
-    assert px.lift_state(found) == px.lift_state(program)
 
 
 # ``save(weights=False)`` and ``load(state=...)``: ties and views are those of the program.
@@ -469,14 +424,3 @@ def test_devices(tmp_path: Path, bare: Path) -> None:
             px.load(path, device="cuda")
     with pytest.raises(px.errors.UnsupportedProgram, match="device 'moon' is not available"):
         px.load(path, device="moon")
-
-
-def test_the_weights_can_be_loaded_from_the_file_alone(tmp_path: Path) -> None:
-    """Two files: one with the program, one with the weights, written by somebody else."""
-    from safetensors.torch import load_file, save_model
-
-    model = Net()
-    px.save(px.import_ep(exported(model, X)), tmp_path / "bare.purefx", weights=False)
-    save_model(model, str(tmp_path / "weights.safetensors"))
-    program = px.load(tmp_path / "bare.purefx", state=load_file(tmp_path / "weights.safetensors"))
-    torch.testing.assert_close(px.lower(program)(X), model(X), rtol=0, atol=0)

@@ -112,18 +112,6 @@ def test_literals_are_strict() -> None:
     assert print_node(ir.Node("y", ir.Op("f"), things)) == f"y = f({text}) ! pure"
 
 
-def test_hostile_names_stay_inside_their_quotes() -> None:
-    evil = 'x\n}\x1b[2J\u202e" ; \u2028'
-    graph = ir.Graph((ir.Input(evil),), (ir.Node(evil, ir.Get(evil), (), ((evil, evil),)),), ir.Ref(evil))
-    text = ir.Program.of({evil: graph}, root=evil, facts=frozenset({evil})).text()
-    assert text.isascii()
-    assert all(line.isprintable() for line in text.split("\n"))
-    assert (
-        len(text.split("\n"))
-        == len(ir.Program.of({"a": ir.Graph((ir.Input("a"),), graph.nodes, ir.Ref("a"))}).text().split("\n")) + 2
-    )
-
-
 def test_state_that_is_out_of_the_ordinary() -> None:
     base = torch.zeros(6)
     weight = torch.nn.Parameter(torch.zeros(2, 3).t(), requires_grad=False)
@@ -187,15 +175,11 @@ def test_errors_name_the_place(text: str, message: str) -> None:
     assert shown.split("\n")[2].endswith("^")
 
 
-@pytest.mark.parametrize("opening", ["(", "[", "{1: ", "slice(", "({[", "-("])
-@pytest.mark.parametrize("before", ['graph @""() {\n return ', "out_spec ", "constraints {\n guard ", "constraints {\n guard f"])
-def test_deep_nesting_is_an_error_of_ours(opening: str, before: str) -> None:
-    with pytest.raises(ir.ParseError):
-        parse(f"program {{\n {before}{opening * 100_000}")
+ODD = st.sampled_from(list('program{}graph@"() =,.[]:;\n\\x0-e#%/!\x00\u202e\ud800'))
 
 
 @QUICK
-@given(st.text(st.sampled_from(list('program{}graph@"() =,.[]:;\n\\x0-e#%/!')), max_size=60))
+@given(st.text(ODD, max_size=60))
 def test_any_text_is_a_program_or_an_error_of_ours(text: str) -> None:
     for whole in (text, f'program {{\n graph @""() {{\n return {text}\n }}\n}}', f"program {{\n {text}\n}}"):
         with contextlib.suppress(ir.ParseError):
@@ -205,11 +189,10 @@ def test_any_text_is_a_program_or_an_error_of_ours(text: str) -> None:
 @QUICK
 @given(st.data())
 def test_damaged_text_is_a_program_or_an_error_of_ours(data: st.DataObject) -> None:
-    text = TEXT
-    at = data.draw(st.integers(0, len(text)))
-    stop = data.draw(st.integers(at, min(len(text), at + 5)))
+    at = data.draw(st.integers(0, len(TEXT)))
+    stop = data.draw(st.integers(at, min(len(TEXT), at + 5)))
     with contextlib.suppress(ir.ParseError, ir.UnsupportedProgram):
-        parse(text[:at] + data.draw(st.text(max_size=3)) + text[stop:])
+        parse(TEXT[:at] + data.draw(st.text(ODD, max_size=3)) + TEXT[stop:])
 
 
 TEXT = """program {

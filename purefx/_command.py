@@ -29,10 +29,10 @@ from purefx.ir.names import did_you_mean, escaped, is_below
 from purefx.ir.program import Program
 from purefx.ir.show.styled import Form, styled
 from purefx.ir.store import load, save
-from purefx.ir.store.container import near_file
+from purefx.ir.store.container import is_zip
 from purefx.ir.verify import verify
 from purefx.report import report
-from purefx.report.gather import MOST_INSTANCES, crossing, is_small
+from purefx.report.gather import MOST_INSTANCES, is_small, parts_of
 from purefx.stats import stats, table, tree
 from purefx.transforms import deduplicate, split_balanced, split_by_module, transform
 
@@ -40,8 +40,6 @@ __all__ = ["run_command"]
 
 SHOWN = 20
 """The maximal number of graphs in an error message."""
-
-ZIP = b"PK\x03\x04"
 
 WHY_TRUST = (
     "torch runs code from a .pt2 file while it loads it: it unpickles objects and evaluates text. If you trust the author "
@@ -122,15 +120,7 @@ def _import(name: str) -> None:
 
 
 def _read(path: str, parsed: argparse.Namespace) -> Program:
-    file = Path(path)
-    if file.exists() and not file.is_file() and not file.is_dir():
-        raise CommandError(f"{path} is not a file")  # reading a pipe would block
-    try:
-        with file.open("rb") as stream:
-            is_zip = stream.read(len(ZIP)) == ZIP
-    except FileNotFoundError as error:
-        raise CommandError(f"No such file: {path!a}{near_file(file)}") from error
-    if not is_zip:
+    if not is_zip(path):
         return load(path, device="cpu", allow=parsed.allow)
     if not parsed.trust:
         raise CommandError(f"{path}: {WHY_TRUST}")
@@ -269,7 +259,7 @@ def _parts_text(program: Program) -> str:
         counts = [sum(getattr(one, what) for one in inside) for what in rows[0][2:]]
         rows.append((part.name, f"@{part.graph}", *[f"{count:,}" for count in counts]))
     arrows: list[tuple[str, ...]] = [("from", "to", "values", "bytes")]
-    for one in (crossing(program) or {"arrows": []})["arrows"]:
+    for one in (parts_of(program) or {"arrows": []})["arrows"]:
         size = f"{one['bytes']:,}{'' if one['complete'] else '+'}"
         arrows.append((one["from"], one["to"], f"{len(one['values']):,}", size))
     return "\n".join([*table(rows, left=2), "", *table(arrows, left=2)])
