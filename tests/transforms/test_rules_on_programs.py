@@ -1,6 +1,6 @@
 """Rules on generated programs, drawn around what the rules look for: writes in between, views, other users, shared bodies.
 
-A mistake in what decides about a match is found by the same programs (``tests/laws/test_check_rule.py`` has more rules).
+``tests/laws/test_check_rule.py`` has more rules, and ``test_rules_by_hand.py`` each condition on a match.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ def test_the_meaning_is_kept(name: str) -> None:
     assert check_rule(RULES[name], examples=share(8)).matched >= 4
 
 
-@pytest.mark.parametrize(("condition", "rule"), [("_is_movable", EVEN), ("shares_alike", CANCELLED), ("_is_free", EVEN)])
-def test_a_condition_left_out_is_found(condition: str, rule: px.Rule, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Legality, condition, lambda *_, **__: True)
+def test_a_condition_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Legality, "shares_alike", lambda *_, **__: True)
     with pytest.raises((LawBroken, px.PurefxError)):
-        check_rule(rule, examples=40)
+        check_rule(CANCELLED, examples=40)
