@@ -372,7 +372,7 @@ def _described(value: Any) -> str:
 
 
 def _view(facts: TensorFacts, storage: torch.UntypedStorage, name: str) -> torch.Tensor:
-    if facts.layout is not torch.strided or facts.bytes_needed() > storage.nbytes():
+    if facts.bytes_needed() > storage.nbytes():
         raise StoreError(f"the slot {name[:80]!a} reaches beyond its memory in the file")
     try:
         return facts.on(storage)

@@ -142,10 +142,10 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
             "`operators` for them"
         )
     with collector_paused():
+        places, tensors = store_memory(program, weights=weights)
         text = print_program(program)
         if "opaque(" in text:
             _check_all_has_text(program, text, names_of(allow))
-        places, tensors = store_memory(program, weights=weights)
         origins, numbers = write_origins(program)
         begins, slots = memory_begins(program.state.slots.values()), reversed(program.state.pairs)
         structure = {
