@@ -7,7 +7,6 @@ a guard).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from operator import is_
 from typing import Any
@@ -144,7 +143,7 @@ def refs_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> 
 def _add_refs(arg: Arg, names: list[str]) -> None:
     if (type(arg) is tuple or type(arg) is Items) and MAPPED.isdisjoint(map(type, arg)):
         return  # most are sizes
-    names.extend([leaf.name for leaf in _leaves((arg,)) if type(leaf) is Ref])
+    names.extend([leaf.name for leaf in arg_leaves((arg,)) if type(leaf) is Ref])
 
 
 def bodies_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> list[str]:
@@ -154,7 +153,7 @@ def bodies_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -
     ['$then', '$else']
     """
     leaves = (*args, *(value for _, value in kwargs))
-    return [leaf.graph for leaf in _leaves(leaves) if type(leaf) is Body]
+    return [leaf.graph for leaf in arg_leaves(leaves) if type(leaf) is Body]
 
 
 CONTAINERS = frozenset({tuple, Items, Record, slice})
@@ -182,7 +181,12 @@ def children_of(arg: Arg) -> tuple[Arg, ...]:
     return ()
 
 
-def _leaves(args: tuple[Arg, ...]) -> Iterator[Arg]:
+def arg_leaves(args: tuple[Arg, ...]) -> Iterator[Arg]:
+    """Iterate over the parts of arguments that are no containers, in order.
+
+    >>> list(arg_leaves((1, Items([Ref("x"), (2,)]))))
+    [1, Ref(name='x'), 2]
+    """
     todo = list(reversed(args))
     while todo:
         arg = todo.pop()
@@ -202,12 +206,7 @@ def map_refs(arg: Arg, rename: Callable[[Ref | Body], Arg]) -> Arg:
     >>> map_refs((Ref("x"), 2), lambda ref: Ref("y"))
     (Ref(name='y'), 2)
     """
-    kind = type(arg)
-    if kind is Ref or kind is Body:
-        return rename(arg)
-    if kind not in CONTAINERS:
-        return arg
-    return with_children(arg, [map_refs(part, rename) if type(part) in MAPPED else part for part in children_of(arg)])
+    return map_leaves(arg, lambda leaf: rename(leaf) if type(leaf) is Ref or type(leaf) is Body else leaf)
 
 
 def map_leaves(arg: Arg, leaf: Callable[[Any], Any]) -> Any:
@@ -317,32 +316,29 @@ def same_arg(left: Arg, right: Arg) -> bool:
 
 
 def _same_leaf(kind: type, a: Any, b: Any) -> bool:
-    if kind is float:
-        return _same_float(a, b)
-    if kind is complex:
-        return _same_float(a.real, b.real) and _same_float(a.imag, b.imag)
+    if kind is float or kind is complex:
+        return repr(a) == repr(b)  # equal for two NaN, different for 0.0 and -0.0
     return (kind in COMPARABLE or issubclass(kind, TREES)) and bool(a == b)
 
 
-def _same_float(a: float, b: float) -> bool:
-    if a != a or b != b:
-        return a != a and b != b
-    return a == b and math.copysign(1.0, a) == math.copysign(1.0, b)
+class Strict:
+    """An argument as a key: ``attrs`` compares and hashes the fields with ``eq=Strict`` by ``same_arg``.
 
-
-def strict_hash(arg: Arg) -> int:
-    """Hash an argument so that equal arguments (by ``same_arg``) hash alike.
-
-    >>> strict_hash(float("nan")) == strict_hash(float("nan"))
-    True
+    >>> Strict(float("nan")) == Strict(float("nan")), Strict(1) == Strict(True)
+    (True, False)
     """
-    parts: list[object] = []
-    for leaf in _leaves((arg,)):
-        kind = type(leaf)
-        if kind is float or kind is complex:
-            parts.append(repr(leaf))
-        elif kind in COMPARABLE:
-            parts.append(leaf)
-        else:
-            parts.append(kind)
-    return hash(tuple(parts))
+
+    __slots__ = ("arg",)
+
+    def __init__(self, arg: Arg) -> None:
+        self.arg = arg
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Strict) and same_arg(self.arg, other.arg)
+
+    def __hash__(self) -> int:
+        parts: list[object] = []
+        for leaf in arg_leaves((self.arg,)):
+            kind = type(leaf)
+            parts.append(repr(leaf) if kind is float or kind is complex else leaf if kind in COMPARABLE else kind)
+        return hash(tuple(parts))

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from .displayed import Displayed
 from .names import escaped
+from .persistent import Displayed
 
 __all__ = [
     "ArgumentError", "CallError", "CaptureError", "CaptureWarning", "FlatCallWarning", "FxPassError",

@@ -14,12 +14,12 @@ from typing import Any, ClassVar, final
 
 from attrs import field, frozen
 
-from .arguments import Arg, Body, Ref, bodies_in, map_refs, refs_in, replace_refs, same_arg, shown, strict_hash
-from .displayed import Displayed
+from .arguments import Arg, Body, Ref, Strict, bodies_in, map_refs, refs_in, replace_refs, shown
 from .effects.declared import PURE, Effects
 from .errors import ArgumentError
 from .meta import EMPTY_META, Meta
 from .names import Names
+from .persistent import Displayed
 
 
 class Value:
@@ -139,7 +139,7 @@ class Get:
 Do = Op | Call | Get
 
 
-@frozen(eq=False)
+@frozen
 class Node(Value, Displayed):
     """One step of a graph.
 
@@ -151,10 +151,10 @@ class Node(Value, Displayed):
 
     name: str
     do: Do
-    args: tuple[Arg, ...] = field(default=(), repr=shown)
-    kwargs: Kwargs = field(default=(), repr=shown)
+    args: tuple[Arg, ...] = field(default=(), eq=Strict, repr=shown)
+    kwargs: Kwargs = field(default=(), eq=Strict, repr=shown)
     stack: Stack = ()
-    meta: Meta = field(default=EMPTY_META, repr=False)
+    meta: Meta = field(default=EMPTY_META, eq=False, repr=False)
 
     def refs(self) -> list[str]:
         """Return the names of the used values, in order, repeats kept."""
@@ -241,22 +241,6 @@ class Node(Value, Displayed):
         used, name = self.using(known), known.get(self.name)
         return used if name is None else used.evolve(name=name.name)
 
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if type(other) is not Node:
-            return NotImplemented
-        return (
-            self.name == other.name
-            and (self.do is other.do or self.do == other.do)
-            and self.stack == other.stack
-            and same_arg(self.args, other.args)
-            and same_arg(self.kwargs, other.kwargs)
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.do, self.stack, strict_hash(self.args), strict_hash(self.kwargs)))
-
 
 @frozen
 class Input(Value):
@@ -270,7 +254,7 @@ class Input(Value):
     meta: Meta = field(default=EMPTY_META, eq=False, repr=False)
 
 
-@frozen(eq=False)
+@frozen
 class Graph(Value, Displayed):
     """A body: its inputs, its nodes in order, its output.
 
@@ -282,7 +266,7 @@ class Graph(Value, Displayed):
 
     inputs: tuple[Input, ...]
     nodes: tuple[Node, ...]
-    output: Arg = field(default=(), repr=shown)
+    output: Arg = field(default=(), eq=Strict, repr=shown)
 
     @cached_property
     def derived(self) -> dict[Any, Any]:
@@ -378,16 +362,6 @@ class Graph(Value, Displayed):
         """Return the names of the values that the output uses, in order, repeats kept."""
         return refs_in((self.output,))
 
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if type(other) is not Graph:
-            return NotImplemented
-        return self.inputs == other.inputs and self.nodes == other.nodes and same_arg(self.output, other.output)
-
-    def __hash__(self) -> int:
-        return hash((self.inputs, self.nodes, strict_hash(self.output)))
-
 
 def _same_objects(new: Sequence[object], old: Sequence[object]) -> bool:
     return len(new) == len(old) and all(map(is_, new, old))
@@ -400,6 +374,15 @@ def place_of(node: Node) -> str:
     >>> place_of(Node("y", Op("toy.neg")))
     'node y'
     """
-    path = node.stack[-1].path + " / " if node.stack else ""
+    path, line = node.stack[-1].path + " / " if node.stack else "", user_line(node)
+    return f"node {path}{node.name}" + (f" ({line})" if line else "")
+
+
+def user_line(node: Node) -> str | None:
+    r"""Return the place in user code that made a node, from its stack trace; None if it has no trace.
+
+    >>> user_line(Node("y", Op("toy.neg"), meta={"stack_trace": 'File "m.py", line 3, in forward\n  y = -x'}))
+    'File "m.py", line 3, in forward'
+    """
     lines = str(node.meta.get("stack_trace") or "").strip().splitlines()
-    return f"node {path}{node.name}" + (f" ({lines[-2].strip()})" if len(lines) > 1 else "")
+    return lines[-2].strip() if len(lines) > 1 else None

@@ -5,6 +5,7 @@ They occur in graphs like any operator; lowering writes each of them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,9 +24,6 @@ def takes(*_leaves: Any) -> None:
 def gives(*_leaves: Any) -> None:
     """Name the leaves of the results of the call around this node."""
 
-
-for function in (takes, gives):
-    function.__module__ = "purefx"  # the text form prints purefx.takes, wherever this file is
 
 TAKES = Op("purefx.takes", target=takes)
 """``purefx.takes(leaf, ...)``; a leaf that the exporter lost is None."""
@@ -110,9 +108,6 @@ def unpack(value: Any, spec: Any, called: str = "a module") -> Any:
     return leaves
 
 
-for function in (pack, unpack):
-    function.__module__ = "purefx"  # the text form prints purefx.pack, wherever this file is
-
 PACK = Op("purefx.pack", Effects(aliases=(ArgAt(0, "leaves"),)), pack)
 """``purefx.pack([leaf, ...], spec)``."""
 
@@ -142,8 +137,8 @@ def call_guards(module: Any, /, *args: Any) -> None:
     module(*args)
 
 
-for function in (call_module, call_guards):
-    function.__module__ = "purefx"  # the text form prints purefx.call_module, wherever this file is
+for function in (takes, gives, pack, unpack, call_module, call_guards):
+    function.__module__ = "purefx"  # the text form prints purefx.takes, wherever this file is
 
 CALL_MODULE = Op("purefx.call_module", ANYTHING, call_module)
 """``purefx.call_module(module, *args, **kwargs)``; the first argument is a read of a module slot."""
@@ -192,13 +187,11 @@ def tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
     >>> [tuple(tensor.shape) for tensor in tensors_of(torch.nn.Linear(2, 3))]
     [(3, 2), (3,)]
     """
-    seen: set[int] = set()
+    found: dict[int, Any] = {}
     for part in module.modules():
         own = [*part.parameters(recurse=False), *part.buffers(recurse=False), *vars(part).values()]
-        for value in own:
-            if isinstance(value, torch.Tensor) and id(value) not in seen:
-                seen.add(id(value))
-                yield value
+        found.update((id(value), value) for value in own if isinstance(value, torch.Tensor))
+    return iter(found.values())
 
 
 def attribute_of(module: torch.nn.Module, path: str) -> Any:
@@ -207,10 +200,7 @@ def attribute_of(module: torch.nn.Module, path: str) -> Any:
     >>> attribute_of(torch.nn.Sequential(torch.nn.Linear(2, 3)), "0.weight").shape
     torch.Size([3, 2])
     """
-    found: Any = module
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    return found
+    return functools.reduce(lambda found, part: getattr(found, part, None), path.split("."), module)
 
 
 def entangled(pairs: tuple[tuple[int, Any], ...]) -> tuple[tuple[int, int], ...]:
@@ -226,18 +216,14 @@ def entangled(pairs: tuple[tuple[int, Any], ...]) -> tuple[tuple[int, int], ...]
     >>> entangled(((0, linear.weight), (1, linear.bias.clone()), (2, linear)))
     ((2, 0),)
     """
-    modules = [(number, value) for number, value in pairs if isinstance(value, torch.nn.Module)]
+    modules = [(number, tensors_of(value)) for number, value in pairs if isinstance(value, torch.nn.Module)]
     if not modules:
         return ()
+    tensors = [(number, [value]) for number, value in pairs if isinstance(value, torch.Tensor)]
     memory: dict[int, int] = {}
-    for number, value in pairs:
-        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-            memory.setdefault(storage_key(value), number)
     found: dict[tuple[int, int], None] = {}
-    for number, module in modules:
-        for tensor in tensors_of(module):
-            if tensor.layout is torch.strided:
-                other = memory.setdefault(storage_key(tensor), number)
-                if other != number:
-                    found[number, other] = None
+    for number, held in (*tensors, *modules):
+        for tensor in held:
+            if tensor.layout is torch.strided and (other := memory.setdefault(storage_key(tensor), number)) != number:
+                found[number, other] = None
     return tuple(found)

@@ -1,21 +1,23 @@
-"""Shared by all values: persistent maps (``PMap``), the printing hook (``text_of``), and a pause for the garbage collector.
+"""Shared by all values: persistent maps (``PMap``), how values are shown (``Displayed``), a pause for the garbage collector.
 
 ``derived`` memoizes a function in the value that it is computed from.
-Only this module imports pyrsistent, whose C extension corrupts live objects.  Values do not import their printers.
+Only this module imports pyrsistent, whose C extension corrupts live objects.  ``show/`` and ``text/`` register printers with
+``html_of`` and ``text_of``, so that values do not import them.  IPython and rich are optional.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib.util
-import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import singledispatch, wraps
-from typing import Any, Generic, TypeVar, cast, final
+from typing import Any, ClassVar, Generic, TypeVar, cast, final
 
 import pyrsistent._pmap
 import pyrsistent._pvector
+
+from .show.styled import Form, styled
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -77,16 +79,9 @@ class PMap(Mapping[K, V], Generic[K, V]):
 
     def remove(self, key: K) -> PMap[K, V]:
         """Return a map without one entry; raise ``KeyError`` if it is missing."""
-        if len(self) > FEW:
-            tree = self._as_tree().remove(key)
-            return PMap(tree, tree)
         changed = dict(self._read)
         del changed[key]
         return PMap(changed)
-
-    def discard(self, key: K) -> PMap[K, V]:
-        """Return a map without one entry; the same map if it is missing."""
-        return self.remove(key) if key in self else self
 
     def update(self, *maps: Mapping[K, V]) -> PMap[K, V]:
         """Return a map with the entries of other maps added; later ones win."""
@@ -104,13 +99,9 @@ class PMap(Mapping[K, V], Generic[K, V]):
         return self._tree
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
         if not isinstance(other, Mapping):
             return NotImplemented
-        if len(self) != len(other) or not all(key in other for key in self):
-            return False
-        return all(value is other[key] or bool(value == other[key]) for key, value in self.items())
+        return self is other or dict(self) == dict(other)
 
     def __hash__(self) -> int:
         return hash(frozenset(self.items()))
@@ -180,14 +171,69 @@ def text_of(value: object, **options: Any) -> str:  # noqa: ARG001
     return repr(value)
 
 
-_LOCK = threading.Lock()
-_pauses: list[None] = []
-"""One entry for each open block, in any thread; empty while the collector is as the user left it."""
+LINES = 400
+"""The number of lines that IPython prints and a notebook saves besides the markup; ``print`` shows all."""
+
+
+@singledispatch
+def html_of(value: object) -> str | None:  # noqa: ARG001
+    """Return a value as HTML, or None if its type has no page; ``html_of.register(Type, page)`` adds one.
+
+    Args:
+        value: a program, a graph, a diff, counts, a finding.
+
+    >>> html_of(3) is None
+    True
+    """
+    return None
+
+
+@singledispatch
+def summary_of(value: object) -> str:
+    """Return the text that ``print`` shows; a summary for long values."""
+    return text_of(value)
+
+
+class Displayed:
+    """Base class of values that print as their text form and that notebooks and rich show; it has no fields.
+
+    >>> from purefx.ir import Graph, Input
+    >>> bundle = Graph((Input("x"),), ())._repr_mimebundle_()
+    >>> list(bundle), bundle["text/html"].startswith("<div")
+    (['text/plain', 'text/html'], True)
+    """
+
+    __slots__ = ()
+    _form: ClassVar[Form] = "program"
+    """The kind of text that it prints as."""
+
+    def __str__(self) -> str:
+        return text_of(self)
+
+    def __rich__(self) -> object:
+        return styled(str(self), self._form)
+
+    def _repr_html_(self) -> str | None:
+        return html_of(self)
+
+    def _repr_mimebundle_(self, **_options: Any) -> dict[str, str]:
+        """Return the text, at most ``LINES`` lines of it, and the markup; without this, IPython keeps the whole ``repr``."""
+        forms = {"text/plain": _plain(self), "text/html": html_of(self)}
+        return {kind: found for kind, found in forms.items() if found is not None}
+
+
+def _plain(value: object) -> str | None:
+    try:
+        lines = str(value).rstrip("\n").split("\n")
+    except Exception:  # noqa: BLE001  fields may hold anything; the markup is still shown
+        return None
+    more = len(lines) - LINES
+    return "\n".join([*lines[:LINES], f"... {more:,} more lines, which print shows"] if more > 0 else lines)
 
 
 @contextmanager
 def collector_paused() -> Generator[None]:
-    """Pause the garbage collector, if it is running, until the end of the block; with threads, of the last open block.
+    """Pause the garbage collector, if it is running, until the end of the block; in other threads as well.
 
     >>> with collector_paused():
     ...     gc.isenabled()
@@ -195,16 +241,11 @@ def collector_paused() -> Generator[None]:
     >>> gc.isenabled()
     True
     """
-    with _LOCK:
-        pauses = bool(_pauses) or gc.isenabled()  # else the user has disabled it
-        if pauses:
-            _pauses.append(None)
-            gc.disable()
+    pauses = gc.isenabled()  # else the user has disabled it, or another block has
+    if pauses:
+        gc.disable()
     try:
         yield
     finally:
         if pauses:
-            with _LOCK:
-                _pauses.pop()
-                if not _pauses:
-                    gc.enable()
+            gc.enable()

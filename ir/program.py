@@ -14,13 +14,12 @@ from typing import Any, ClassVar
 
 from attrs import evolve, field, frozen
 
-from .allowed import foreign_operators
-from .displayed import Displayed, summary_of
 from .errors import ArgumentError, InvalidProgram, NamingError, Violation
 from .graph import Call, Frame, Graph, Input, Node, Value
 from .names import did_you_mean, escaped, is_below, join
+from .operators import foreign_operators
 from .origins import Version
-from .persistent import PMap, pmap, text_of
+from .persistent import Displayed, PMap, pmap, summary_of, text_of
 from .signature import Constraints, InputMutation, InputSpec, OutputSpec, Signature
 from .state import State
 
@@ -71,20 +70,25 @@ class Step:
 
     name: str
     options: tuple[tuple[str, Any], ...]
-    _before: Program | Callable[[], Program] = field(eq=False, repr=False)
+    _before: Program = field(eq=False, repr=False)
+    _first: Callable[[Program], Program] | None = field(default=None, eq=False, repr=False)
+    """The step that ran as one with it, on the same program."""
 
     @cached_property
     def before(self) -> Program:
         """The program before it; computed on demand if two steps ran as one."""
-        before = self._before
-        return before if isinstance(before, Program) else before()
+        return self._before if self._first is None else self._first(self._before)
+
+    def on(self, change: Callable[[Program], Program]) -> Step:
+        """Return the step on a changed program: ``change`` of the one that it, or the step that ran as one with it, was on."""
+        return Step(self.name, self.options, change(self._before), self._first)
 
     def __str__(self) -> str:
         options = ", ".join(f"{key}={value!r}" for key, value in self.options)
         return escaped(f"{self.name}({options})")
 
 
-@frozen(eq=False, repr=False)
+@frozen(repr=False)
 class Program(Value, Displayed):
     """An imported PyTorch program.
 
@@ -106,10 +110,10 @@ class Program(Value, Displayed):
     """The original hierarchy in declaration order, containers and modules that were never called included."""
     call_signatures: PMap[Frame, CallSignature] = pmap()
     constraints: Constraints = field(factory=Constraints)
-    facts: frozenset[str] = frozenset()
+    facts: frozenset[str] = field(default=frozenset(), eq=False)
     """Facts that transformations have established (``"outlined"`` ...); only trusted where the program does not show them."""
-    trail: tuple[Step, ...] = field(default=(), repr=False)
-    past: tuple[Version, ...] = field(default=(), repr=False)
+    trail: tuple[Step, ...] = field(default=(), eq=False, repr=False)
+    past: tuple[Version, ...] = field(default=(), eq=False, repr=False)
     """Its versions before the trail if it was loaded from a file; the last one is the saved program."""
     checked: bool = field(default=False, init=False, eq=False, repr=False)
     """Whether ``check`` found it valid: remembered, because a value cannot become invalid.  A copy with other fields
@@ -321,21 +325,6 @@ class Program(Value, Displayed):
     def __deepcopy__(self, memo: dict[int, Any]) -> Program:
         """Return a copy with copied tensors; ties are kept, and programs of the trail are not copied."""
         return self.evolve(state=copy.deepcopy(self.state, memo)) if self.state.order else self
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if type(other) is not Program:
-            return NotImplemented
-        return self._content() == other._content()
-
-    def __hash__(self) -> int:
-        return hash((self.root, self.main, self.signature, self.modules))
-
-    def _content(self) -> tuple[object, ...]:
-        return (
-            self.root, self.graphs, self.state, self.signature, self.modules, self.call_signatures, self.constraints,
-        )  # fmt: skip
 
 
 @singledispatch

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from attrs import evolve, field, frozen
 
-from .arguments import Arg, same_arg, shown, strict_hash
+from .arguments import Arg, Strict, shown
 from .expression import Expr
 
 
@@ -41,7 +41,7 @@ class NumberType:
     expr: Expr | None = field(default=None, repr=shown)
 
 
-@frozen(eq=False)
+@frozen
 class LiteralType:
     """An argument that was baked into the program: every call must pass this value.
 
@@ -49,13 +49,7 @@ class LiteralType:
     (True, False)
     """
 
-    value: Arg = field(repr=shown)
-
-    def __eq__(self, other: object) -> bool:
-        return same_arg(self.value, other.value) if type(other) is LiteralType else NotImplemented
-
-    def __hash__(self) -> int:
-        return strict_hash(self.value)
+    value: Arg = field(eq=Strict, repr=shown)
 
 
 @frozen

@@ -10,20 +10,19 @@ from __future__ import annotations
 import copy
 import enum
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import cmp_using, field, frozen
 
 from .arguments import same_arg
 from .graph import Stack
 from .own_operators import entangled
 from .persistent import PMap, pmap
-from .torch_private import FakeTensor, window_on
+from .torch_private import FakeTensor
 
 
 class SlotKind(enum.Enum):
@@ -38,74 +37,6 @@ class SlotKind(enum.Enum):
     CONSTANT = "constant"
     MODULE = "module"
     """A whole ``torch.nn.Module`` as one cell, see ``own_operators.py``."""
-
-
-@frozen(eq=False)
-class Slot:
-    """One named piece of state.
-
-    Two slots are equal when kind, persistence, cell, storage and the tensor agree; tensors agree when they are the same
-    object, or have the same dtype, shape, strides, device, ``requires_grad`` and bits.  The numbers of cells and storages are
-    local to one state.
-
-    >>> Slot(SlotKind.BUFFER, torch.ones(2), 0, 0) == Slot(SlotKind.BUFFER, torch.ones(2), 0, 0)
-    True
-    """
-
-    kind: SlotKind
-    value: Any = field(repr=False)
-    """A tensor, a module, a script object or another constant that modules hold."""
-    cell: int
-    """Slots with one cell are one tensor."""
-    storage: int
-    """Cells with one storage share memory."""
-    persistent: bool = True
-    """Whether ``state_dict`` has it."""
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if type(other) is not Slot:
-            return NotImplemented
-        return self._facts() == other._facts() and same_value(self.value, other.value)
-
-    def __hash__(self) -> int:
-        return hash(self._facts())
-
-    def _facts(self) -> tuple[object, ...]:
-        return (self.kind, self.cell, self.storage, self.persistent)
-
-
-PREFIXES = {SlotKind.PARAMETER: "p_", SlotKind.BUFFER: "b_", SlotKind.CONSTANT: "c_", SlotKind.MODULE: "m_"}
-
-NAME_PREFIXES = (*PREFIXES.values(), "obj_", "")
-"""Prefixes of the exporter's names for state."""
-
-NO_WORD = re.compile("[^0-9A-Za-z]")
-
-
-def exporter_name(name: str, slot: Slot) -> str:
-    """Return the name that the exporter chooses for a slot, before it resolves clashes.
-
-    Args:
-        name: of the slot, from the root.
-        slot: the slot, for its kind.
-
-    >>> exporter_name("layers.0.Weight", Slot(SlotKind.PARAMETER, None, 0, 0))
-    'p_layers_0_weight'
-    """
-    is_object = slot.kind is SlotKind.CONSTANT and not isinstance(slot.value, torch.Tensor)
-    return f"{'obj_' if is_object else PREFIXES[slot.kind]}{path_in_names(name)}"
-
-
-def path_in_names(path: str) -> str:
-    """Return a path as the exporter writes it in names of values.
-
-    >>> path_in_names("layers.0.Up")
-    'layers_0_up'
-    """
-    word = path.replace(".", "_")
-    return word.lower() if word.isascii() and word.isidentifier() else NO_WORD.sub("_", path).lower()
 
 
 def same_value(left: Any, right: Any) -> bool:
@@ -222,6 +153,46 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return dense.view(torch.uint8)
 
 
+@frozen
+class Slot:
+    """One named piece of state.
+
+    Two slots are equal when kind, persistence, cell, storage and the tensor agree; tensors agree when they are the same
+    object, or have the same dtype, shape, strides, device, ``requires_grad`` and bits.  The numbers of cells and storages are
+    local to one state.
+
+    >>> Slot(SlotKind.BUFFER, torch.ones(2), 0, 0) == Slot(SlotKind.BUFFER, torch.ones(2), 0, 0)
+    True
+    """
+
+    kind: SlotKind
+    value: Any = field(eq=cmp_using(same_value), hash=False, repr=False)
+    """A tensor, a module, a script object or another constant that modules hold."""
+    cell: int
+    """Slots with one cell are one tensor."""
+    storage: int
+    """Cells with one storage share memory."""
+    persistent: bool = True
+    """Whether ``state_dict`` has it."""
+
+
+PREFIXES = {SlotKind.PARAMETER: "p_", SlotKind.BUFFER: "b_", SlotKind.CONSTANT: "c_", SlotKind.MODULE: "m_"}
+
+
+def exporter_name(name: str, slot: Slot) -> str:
+    """Return the name that the exporter chooses for a slot, before it resolves clashes.
+
+    Args:
+        name: of the slot, from the root.
+        slot: the slot, for its kind.
+
+    >>> exporter_name("layers.0.Weight", Slot(SlotKind.PARAMETER, None, 0, 0))
+    'p_layers_0_weight'
+    """
+    is_object = slot.kind is SlotKind.CONSTANT and not isinstance(slot.value, torch.Tensor)
+    return f"{'obj_' if is_object else PREFIXES[slot.kind]}{re.sub('[^0-9A-Za-z]', '_', name).lower()}"
+
+
 def begin_of(value: Any) -> int:
     """Return the offset of a piece of state in its memory, in bytes; 0 for values that are not strided tensors.
 
@@ -258,18 +229,10 @@ class State(Mapping[str, Slot]):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> State:
         """Return a copy with copied tensors; tensors that share memory share it in the copy."""
-        memories: dict[int, torch.UntypedStorage] = {}
-        cells = {slot.cell: slot for _, slot in self.pairs}
-        several = Counter(slot.storage for slot in cells.values())
-        for slot in cells.values():
-            value = slot.value
-            if several[slot.storage] > 1 and id(value) not in memo and type(value.detach()) is torch.Tensor:
-                memory = memories.get(slot.storage)
-                if memory is None:
-                    memory = memories[slot.storage] = value.untyped_storage().clone()
-                plain = window_on(memory, value.detach())
-                made = torch.nn.Parameter(plain, value.requires_grad) if isinstance(value, torch.nn.Parameter) else plain
-                memo[id(value)] = made.requires_grad_(value.requires_grad)
+        for slot in self.slots.values():
+            if type(slot.value) is torch.nn.Parameter and id(slot.value) not in memo:  # its own deepcopy clones its memory
+                plain = copy.deepcopy(slot.value.detach(), memo)
+                memo[id(slot.value)] = torch.nn.Parameter(plain, slot.value.requires_grad)
         return State(self.order, copy.deepcopy(self.slots, memo))
 
     def __eq__(self, other: object) -> bool:

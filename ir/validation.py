@@ -2,12 +2,16 @@
 
 Each error names the accepted type, the passed type and a conversion.  ``verify`` checks programs themselves.
 
+``check_identifiers`` checks the names of programs from untrusted sources.  One grammar (``names.py``) is enforced at each entry
+point: ``import_ep``, ``save`` and ``load``.  Values, arguments and keywords are Python identifiers; module paths, slots, graphs
+and operators are printable and can be quoted.  Programs that are built or parsed by hand may have any names; they run too,
+because names are never compiled.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar, cast
 
 import torch
@@ -15,8 +19,9 @@ import torch.fx
 from attrs import evolve, field, frozen
 from torch.export import ExportedProgram
 
-from .errors import ArgumentError, StoreError
-from .graph import Graph, Node
+from .errors import ArgumentError, InvalidProgram, Violation
+from .graph import Call, Get, Graph, Node
+from .names import is_identifier, is_plain_path
 from .program import Program
 
 T = TypeVar("T")
@@ -120,7 +125,7 @@ def a_program(given: object, asked_by: str, **others: object) -> Program:
 
 
 def a_path(given: Any, asked_by: str) -> Any:
-    r"""Return an argument if it can be the path of a file.
+    """Return an argument if it can be the path of a file.
 
     Args:
         given: the argument.
@@ -128,21 +133,14 @@ def a_path(given: Any, asked_by: str) -> Any:
 
     Raises:
         ArgumentError: it is not a path.
-        StoreError: the system does not allow the path.
 
-    >>> a_path("a\0b", "save")
+    >>> a_path(3, "save")
     Traceback (most recent call last):
     ...
-    purefx.ir.errors.StoreError: save: 'a\x00b' cannot be the path of a file: embedded null byte
+    purefx.ir.errors.ArgumentError: save takes the path of a file, not an int
     """
     if not isinstance(given, str | bytes | os.PathLike):
         raise ArgumentError(f"{asked_by} takes the path of a file, not {kind_of(given)}")
-    try:
-        os.lstat(given)
-    except OSError:  # the file need not exist
-        pass
-    except ValueError as error:
-        raise StoreError(f"{asked_by}: {ascii(os.fspath(given))[:200]} cannot be the path of a file: {error}") from None
     return given
 
 
@@ -226,3 +224,68 @@ def kind_of(given: object) -> str:
         return f"the class {given.__name__}"
     name = "GraphModule" if isinstance(given, torch.fx.GraphModule) else type(given).__name__
     return f"a{'n' if name[:1] in 'AEIOaeio' else ''} {name}"
+
+
+ADVICE = "rename it: letters, digits and _ for values and arguments; no quotes, backslashes and control characters elsewhere"
+
+OPERATION = "an operator, a call or a read"
+
+
+def check_identifiers(program: Program) -> Program:
+    """Return the program itself if all names in it are well-formed.
+
+    Raises:
+        InvalidProgram: some are not; all of them are listed.
+
+    >>> from purefx.ir import Graph, Input, Program
+    >>> program = Program.of({"": Graph((Input("x"),), (), ())})
+    >>> check_identifiers(program) is program
+    True
+    """
+    found = [
+        Violation("identifiers", f"{ascii(name)[:200]} is not a name of {what}", graph, node, advice=ADVICE)
+        for name, what, graph, node in invalid_names(program)
+    ]
+    if found:
+        raise InvalidProgram(found)
+    return program
+
+
+def invalid_names(program: Program) -> Iterator[tuple[str, str, str | None, str | None]]:
+    """Iterate over invalid names: the text, the kind of name, the graph and the node.
+
+    >>> from purefx.ir import Graph, Input, Program
+    >>> list(invalid_names(Program.of({"": Graph((Input("x=1"),), (), ())})))
+    [('x=1', 'an input', '', None)]
+    """
+    paths = [(name, "a slot") for name in program.state.order]
+    paths += [(name, "a graph") for name in program.graphs]
+    for module in program.modules:
+        paths += [(module.path, "a module"), (module.type_name or "", "a class")]
+    paths += [(frame.path, "a module") for frame in program.call_signatures]
+    yield from ((name, what, None, None) for name, what in dict.fromkeys(paths) if not is_plain_path(name))
+    for name in program.state.order:
+        if not all(name.split(".")):
+            yield name, "a slot", None, None
+    signatures = [program.signature, *program.call_signatures.values()]
+    words = [name for signature in signatures for name in signature.arg_names]
+    yield from ((name, "an argument", None, None) for name in words if not is_identifier(name))
+    known: set[tuple[str, str]] = set()
+    for name in program.order:
+        yield from _in_graph(name, program.graphs[name], known)
+
+
+def _in_graph(name: str, graph: Graph, known: set[tuple[str, str]]) -> Iterator[tuple[str, str, str | None, str | None]]:
+    yield from ((formal.name, "an input", name, None) for formal in graph.inputs if not is_identifier(formal.name))
+    for node in graph.nodes:
+        if not is_identifier(node.name):
+            yield node.name, "a value", name, None
+        for key, _ in node.kwargs:
+            if not is_identifier(key):
+                yield key, "a keyword", name, node.name
+        do = node.do
+        name_of = do.slot if type(do) is Get else do.instance.path if type(do) is Call else do.name
+        for key in ((name_of, OPERATION), *[(frame.path, "a module") for frame in node.stack]):
+            if key not in known and not is_plain_path(key[0]):
+                yield *key, name, node.name
+            known.add(key)

@@ -29,11 +29,6 @@ from .law import GENERIC, Case, Law, Transform, changes_what_is_live, differs
 from .strategies import STAGES, Stage
 from .tiers import EXAMPLES, TIERS, Tier, active, at_stage, attempts, case_with_calls, drawn_cases, share, stages_of
 
-__all__ = [
-    "Asked", "FewChanges", "LawBroken", "NothingChecked", "Report", "WrongQuestion", "ask", "ask_laws", "assert_law", "broken",
-    "cases_of", "check_examples", "check_question", "check_transformation", "example_of", "plainest", "seed_of", "shrunk",
-]  # fmt: skip
-
 FEW = 0.1
 """The share of changed programs below which the checkers warn."""
 
@@ -41,9 +36,17 @@ FEW = 0.1
 class NothingChecked(PurefxError, AssertionError):
     """No program was changed, except in dead code, so the laws were not tested.
 
+    Args:
+        message: the counts and the remedy.
+        report: the outcome of ``check_transformation``.
+
     >>> issubclass(NothingChecked, AssertionError)
     True
     """
+
+    def __init__(self, message: str, report: Report | None = None) -> None:
+        super().__init__(message)
+        self.report = report
 
 
 class FewChanges(UserWarning):
@@ -156,55 +159,39 @@ def check_transformation(
     ...
     """
     __tracebackhide__ = True  # pytest shows the user's line
-    report = ask_laws(
-        transform, laws=laws, stage=stage, tier=tier, examples=examples, seed=seed, programs=programs, rtol=rtol, atol=atol
-    )
+    report = _asked(transform, laws, stage, tier, examples, seed, programs, Tolerance(rtol, atol))
     changed, dead = report.changed + report.given_changed, f" and {report.dead} more in dead code only" if report.dead else ""
     counts = f"{changed or 'none'} of {report.drawn + report.given} programs (tier={tier!r}, stage={stage!r}){dead}"
     real = "" if tier != "toy" else ", or tier='aten' or 'modules', whose programs have the operators of torch"
     advice = f"pass programs that it rewrites, as programs=[(program, args)]{real}"
     if not changed:
-        raise NothingChecked(f"{report.name} changed {counts}, so nothing was tested; {advice}")
+        raise NothingChecked(f"{report.name} changed {counts}, so nothing was tested; {advice}", report)
     if report.share < FEW:
         warnings.warn(f"{report.name} changed {counts}, so little was tested; {advice}", FewChanges, stacklevel=2)
     return report
 
 
-def ask_laws(
-    transform: Transform,
-    *,
-    laws: Iterable[Law] = GENERIC,
-    stage: Stage = "flat",
-    tier: Tier = "toy",
-    examples: int | None = None,
-    seed: int | None = None,
-    programs: Iterable[Any] = (),
-    rtol: float = 0.0,
-    atol: float = 0.0,
-) -> Report:
-    """Do the same as ``check_transformation`` without a minimum of changed programs.
-
-    >>> ask_laws(lambda program: program, examples=5).changed
-    0
-    """
+def _asked(
+    given: Any, laws: Any, stage: Stage, tier: Tier, examples: int | None, seed: int | None, programs: Any, limits: Tolerance
+) -> Report:  # fmt: skip
     __tracebackhide__ = True
-    transform, tolerance = as_step(transform), Tolerance(rtol, atol)
+    transform = as_step(given)
     own = cases_of(programs, stage=stage)
-    checked = check_question(transform, laws, stage, tier, examples, given=bool(own), tolerances=(rtol, atol))
+    checked = check_question(transform, laws, stage, tier, examples, given=bool(own), tolerances=(limits.rtol, limits.atol))
     count = share(EXAMPLES[tier]) if examples is None else examples
     origin = f"tier={tier!r}, stage={stage!r}, "
-    source = Source(attempts(tier, stage), count, seed_of(seed), tolerance, origin=origin)
-    yours = ask(transform, checked, [evolve(case, tolerance=tolerance) for case in own])
-    if (error := plainest(yours.broken, checked)) is not None:
+    source = Source(attempts(tier, stage), count, seed_of(seed), limits, origin=origin)
+    yours = ask(transform, checked, [evolve(case, tolerance=limits) for case in own])
+    if (error := first_broken(yours, transform, checked)) is not None:
         raise error.with_traceback(None) from None
     # All stages of a tier share their drawn programs.
-    drawn = [evolve(case, tolerance=tolerance) for case in drawn_cases(tier, stage, count, source.number)]
+    drawn = [evolve(case, tolerance=limits) for case in drawn_cases(tier, stage, count, source.number)]
     try:
         theirs = ask(transform, checked, drawn)
     except PipelineError as error:
         raise PipelineError(f"{error}. The programs are of stage={stage!r}; pass a stage that it accepts") from error
-    if (error := plainest(theirs.broken, checked)) is not None:
-        raise shrunk(error, transform, source).with_traceback(None) from None
+    if (error := first_broken(theirs, transform, checked, source)) is not None:
+        raise error.with_traceback(None) from None
     name = name_of(transform)
     for asked, what in ((yours, "given programs"), (theirs, "programs")):
         if asked.refused > asked.right:
@@ -281,15 +268,19 @@ def ask(transform: Transform, laws: Iterable[Law], cases: Iterable[Case], *, fir
     return found
 
 
-def plainest(broken: Sequence[LawBroken], laws: Sequence[Law]) -> LawBroken | None:
-    """Return the error of the first broken law, or None."""
+def first_broken(found: Asked, transform: Transform, laws: Sequence[Law], source: Source | None = None) -> LawBroken | None:
+    """Return the error of the first law that is broken, or None.
+
+    Args:
+        found: the outcome.
+        transform: the function.
+        laws: the laws, the most basic first.
+        source: the source of the cases; if it is known, the smallest case that breaks the law is shown.
+    """
     places = {law.name: number for number, law in enumerate(laws)}
-    return min(broken, key=lambda error: places.get(error.law.name, 0) if error.law else 0, default=None)
-
-
-def shrunk(error: LawBroken, transform: Transform, source: Source) -> LawBroken:
-    """Return the error of the smallest case of a source that breaks the same law, with a note about the source."""
-    assert error.law is not None
+    error = min(found.broken, key=lambda error: places.get(error.law.name, 0) if error.law else 0, default=None)
+    if error is None or error.law is None or source is None:
+        return error
     shown = source.smallest(transform, error.law) or error
     shown.add_note(str(source))
     return shown
@@ -297,8 +288,7 @@ def shrunk(error: LawBroken, transform: Transform, source: Source) -> LawBroken:
 
 def broken(transform: Transform, laws: Sequence[Law], cases: Sequence[Case], source: Source | None = None) -> LawBroken | None:
     """Test laws on cases; return the error of the first law that is broken, shrunk if the cases are of a source."""
-    error = plainest(ask(transform, laws, cases).broken, laws)
-    return error if error is None or source is None else shrunk(error, transform, source)
+    return first_broken(ask(transform, laws, cases), transform, laws, source)
 
 
 # -- arguments -------------------------------------------------------------------------------------------------------------------

@@ -5,33 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any
 
 import torch
-from attrs import define, field, frozen
+from attrs import cmp_using, define, field, frozen
 
-from ..ir.arguments import Arg, Body, Items, Record, Ref
+from ..ir.arguments import Arg, Body, Ref, thawed
 from ..ir.calls.parts import original, part_names
 from ..ir.effects.resolved import program_effects, summary
 from ..ir.graph import Call, Get, Input, Node, Op
 from ..ir.names import join
 from ..ir.program import Program
 from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
-from ..ir.state import SlotKind
+from ..ir.state import SlotKind, same_contents
+from ..ir.state_changes import as_plain, has_window
 from ..ir.torch_private import current_modes, mode_objects, pytree, restore_modes
-
-__all__ = [
-    "EXACT",
-    "Contents",
-    "Meaning",
-    "Tolerance",
-    "contents_of",
-    "differences",
-    "evaluate",
-    "meaning_differences",
-    "written_state",
-]
 
 SHOWN = 12
 """The number of elements of a tensor in messages."""
@@ -72,58 +61,61 @@ USUAL = Tolerance(rtol=1e-5, atol=1e-6)
 """The usual tolerance in single precision."""
 
 
-def hint(given: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> str:
-    """Return a remark if exactly compared numbers differ by less than the usual tolerance, else an empty text.
+@frozen(repr=False)
+class Contents:
+    """The contents of a tensor; equal to others with the same bits.
+
+    >>> Contents(torch.tensor([[1.0, -0.5]]))
+    float32[1, 2] (1.0, -0.5)
+    >>> Contents(torch.zeros(1)) == Contents(-torch.zeros(1))
+    False
+    """
+
+    tensor: torch.Tensor = field(eq=cmp_using(eq=same_contents))
+    """Nobody else may write to it."""
+
+    @property
+    def kind(self) -> str:
+        """The dtype and the shape as text."""
+        return f"{str(self.tensor.dtype).removeprefix('torch.')}{list(self.tensor.shape)}"
+
+    def __repr__(self) -> str:
+        if not has_window(self.tensor):
+            return f"{self.kind} in a {type(self.tensor).__name__}"
+        numbers = as_plain(self.tensor).reshape(-1)
+        shown = [repr(value.item()) for value in numbers[:SHOWN]]
+        more = [f"and {numbers.numel() - SHOWN:,} more"] if numbers.numel() > SHOWN else []
+        return f"{self.kind} ({', '.join([*shown, *more])})"
+
+
+def tensor_difference(given: torch.Tensor, expected: torch.Tensor, tolerance: Tolerance) -> str:
+    """Return how the contents of two tensors differ beyond a tolerance, in words; an empty text if they do not.
 
     Args:
         given: the result.
-        expected: the expected one.
-        tolerance: the allowed difference.
+        expected: a tensor of the same dtype, shape and device.
+        tolerance: for floating numbers; others have to be equal.
 
-    >>> hint(torch.tensor(1.0), torch.tensor(1.000001), EXACT), hint(torch.tensor(1.0), torch.tensor(2.0), EXACT)
-    (' (allowed by rtol=1e-05, atol=1e-06)', '')
+    >>> tensor_difference(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5]), EXACT)
+    '1 of 2 numbers differ, by up to 0.5'
+    >>> tensor_difference(torch.tensor(1.0), torch.tensor(1.000001), EXACT)
+    '1 of 1 numbers differ, by up to 9.5e-07 (allowed by rtol=1e-05, atol=1e-06)'
     """
+    if not (has_window(given) and has_window(expected)):
+        same = type(given) is type(expected) and same_contents(given, expected)
+        return "" if same else f"the contents of a {type(given).__name__} and a {type(expected).__name__} differ"
+    given, expected = as_plain(given), as_plain(expected)
+    if same_contents(given, expected) or tolerance.allows(given, expected):
+        return ""
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    left, right = given.to(wide), expected.to(wide)
+    differs = (left != right) & ~(left.isnan() & right.isnan())
+    if not differs.any():
+        return "the numbers are equal, but not their bits (a signed zero or a NaN)"
     usual = not tolerance and USUAL.allows(given, expected)
-    return f" (allowed by rtol={USUAL.rtol:g}, atol={USUAL.atol:g})" if usual else ""
-
-
-class Contents(NamedTuple):
-    """The contents of a strided tensor.
-
-    >>> contents_of(torch.tensor([[1.0, -0.5]]))
-    float32[1, 2] (1.0, -0.5)
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    data: bytes
-
-    def tensor(self) -> torch.Tensor:
-        """Return a tensor with these contents."""
-        dtype: torch.dtype = getattr(torch, self.dtype.removeprefix("torch."))
-        flat = torch.frombuffer(bytearray(self.data), dtype=torch.uint8).view(dtype) if self.data else torch.empty(0, dtype=dtype)
-        return flat.reshape(self.shape)
-
-    def __repr__(self) -> str:
-        numbers = self.tensor().reshape(-1)
-        shown = [repr(value.item()) for value in numbers[:SHOWN]]
-        more = [f"and {numbers.numel() - SHOWN:,} more"] if numbers.numel() > SHOWN else []
-        return f"{self.dtype.removeprefix('torch.')}{list(self.shape)} ({', '.join([*shown, *more])})"
-
-
-def contents_of(tensor: torch.Tensor) -> Contents:
-    r"""Return the contents of a strided tensor.
-
-    Args:
-        tensor: on the CPU, with contents.
-
-    >>> contents_of(torch.tensor(2)).data[:1]
-    b'\x02'
-    """
-    # Copy: a tensor with one element can be contiguous to torch with strides that do not fit bytes.
-    plain = tensor.detach().resolve_conj().resolve_neg().reshape(-1).clone(memory_format=torch.contiguous_format)
-    data = bytes(plain.view(torch.uint8).tolist()) if plain.numel() else b""
-    return Contents(str(tensor.dtype), tuple(tensor.shape), data)
+    hint = f" (allowed by rtol={USUAL.rtol:g}, atol={USUAL.atol:g})" if usual else ""
+    most = (left - right).abs()[differs].max().item()
+    return f"{int(differs.sum())} of {given.numel()} numbers differ, by up to {most:.2g}{hint}"
 
 
 def differences(given: Any, expected: Any, where: str, tolerance: Tolerance = EXACT) -> list[str]:
@@ -135,7 +127,7 @@ def differences(given: Any, expected: Any, where: str, tolerance: Tolerance = EX
         where: the begin of each sentence.
         tolerance: for floating numbers; everything else has to be equal.
 
-    >>> one, other = contents_of(torch.tensor([1.0, 2.0])), contents_of(torch.tensor([1.0, 2.5]))
+    >>> one, other = Contents(torch.tensor([1.0, 2.0])), Contents(torch.tensor([1.0, 2.5]))
     >>> differences((one,), (other,), "outputs")
     ['outputs[0]: got float32[2] (1.0, 2.0), expected float32[2] (1.0, 2.5): 1 of 2 numbers differ, by up to 0.5']
     >>> differences((one,), (other,), "outputs", Tolerance(rtol=0.3)), differences(1, 2, "calls")
@@ -143,44 +135,17 @@ def differences(given: Any, expected: Any, where: str, tolerance: Tolerance = EX
     """
     if given == expected:
         return []
-    mine, spec = pytree.tree_flatten_with_path(given, is_leaf=_is_contents)
-    theirs, other = pytree.tree_flatten_with_path(expected, is_leaf=_is_contents)
-    if spec != other or not any(_is_contents(leaf) for _, leaf in mine):
+    mine, spec = pytree.tree_flatten_with_path(given)
+    theirs, other = pytree.tree_flatten_with_path(expected)
+    if spec != other or not any(type(leaf) is Contents for _, leaf in mine):
         return [f"{where}: got {given}, expected {expected}"]
     found: list[str] = []
     for (path, left), (_, right) in zip(mine, theirs, strict=True):
-        how = "" if left == right else _leaf_difference(left, right, tolerance)
-        if how is not None and left != right:
-            found.append(f"{where}{pytree.keystr(path)}: got {left!r}, expected {right!r}{how}")
+        alike = type(left) is type(right) is Contents and left.kind == right.kind
+        how = tensor_difference(left.tensor, right.tensor, tolerance) if alike else ""
+        if how or not (alike or left == right):
+            found.append(f"{where}{pytree.keystr(path)}: got {left!r}, expected {right!r}{how and f': {how}'}")
     return [*found[:LISTED], *([f"{where}: {len(found) - LISTED} more values differ"] if len(found) > LISTED else [])]
-
-
-def _is_contents(value: Any) -> bool:
-    return type(value) is Contents
-
-
-def _leaf_difference(given: Any, expected: Any, tolerance: Tolerance) -> str | None:
-    if type(given) is not Contents or type(expected) is not Contents or given[:2] != expected[:2]:
-        return ""
-    mine, theirs = given.tensor(), expected.tensor()
-    if tolerance.allows(mine, theirs):
-        return None
-    count, most = apart(mine, theirs)
-    if not count:
-        return ": the numbers are equal, but not their bits (a signed zero or a NaN)"
-    return f": {count} of {mine.numel()} numbers differ, by up to {most:.2g}{hint(mine, theirs, tolerance)}"
-
-
-def apart(given: torch.Tensor, expected: torch.Tensor) -> tuple[int, float]:
-    """Return the number of different elements of two tensors, and the largest difference; NaN equals itself.
-
-    >>> apart(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5]))
-    (1, 0.5)
-    """
-    wide = torch.complex128 if expected.is_complex() else torch.float64
-    left, right = given.to(wide), expected.to(wide)
-    differs = (left != right) & ~(left.isnan() & right.isnan())
-    return int(differs.sum()), (left - right).abs()[differs].max().item() if bool(differs.any()) else 0.0
 
 
 @frozen
@@ -234,28 +199,23 @@ def evaluate(
     >>> evaluate(Program.of({"": graph}, signature=signature), [(2,), (3,)], ToyMachine()).outputs
     ((-2,), (-3,))
     """
-    run = _Run(program, machine, seen, leaves_alone)
-    state = program.state
-    before = _contents(run) if any(slot.kind is SlotKind.CONSTANT for _, slot in state.pairs) else {}
+    run, names = _Run(program, machine, seen, leaves_alone), _state_names(program)
+
+    def contents(kinds: Container[SlotKind]) -> dict[str, Any]:
+        chosen = {name: slot for name, slot in names.items() if program.state[slot].kind in kinds}
+        return {name: machine.shown(machine.save(run.slots[slot])) for name, slot in chosen.items()}
+
+    before = contents({SlotKind.CONSTANT})
     made = [run.call(leaves) for leaves in calls]
-    contents, slots = _contents(run), _state_names(program)
+    state = contents(SlotKind)
     # Unchanged constants show in the results: equal programs may have other constants.
-    unseen = [name for name in before if state[slots[name]].kind is SlotKind.CONSTANT and _is_same(before[name], contents[name])]
+    unseen = [name for name, shown in before.items() if state[name] == shown]
     return Meaning(
         outputs=tuple(outputs for outputs, _ in made),
         inputs=tuple(inputs for _, inputs in made),
-        state=tuple([(name, shown) for name, shown in contents.items() if name not in unseen]),
+        state=tuple([(name, shown) for name, shown in state.items() if name not in unseen]),
         effects=tuple((kind, tuple(happened)) for kind, happened in sorted(machine.effects.items())),
     )
-
-
-def _contents(run: _Run) -> dict[str, Any]:
-    machine = run.machine
-    return {name: machine.shown(machine.save(run.slots[slot])) for name, slot in _state_names(run.program).items()}
-
-
-def _is_same(before: Any, after: Any) -> bool:
-    return torch.equal(before, after) if isinstance(after, torch.Tensor) else bool(before == after)
 
 
 def _state_names(program: Program) -> dict[str, str]:
@@ -353,38 +313,32 @@ class _Run:
         except BaseException:
             restore_modes(before, mode_objects([known.get(node.name) for node in reversed(graph.nodes)]))
             raise
-        return self.resolve(graph.output, known, path)
+        return thawed(graph.output, self.reader(known, path))
 
     def node(self, node: Node, known: Mapping[str, Any], path: str) -> Any:
         """Run one node."""
         do = node.do
         if type(do) is Get:
             return self.slots[join(path, do.slot)]
-        args = [self.resolve(arg, known, path) for arg in node.args]
+        value = self.reader(known, path)
+        args = thawed(node.args, value)
         if type(do) is Call:
             return self.body(do.graph, args, join(path, do.instance.path))
         function = self.machine.functions.get(do.name) or do.target
         if function is None:
             raise KeyError(f"{do.name} has no target and is unknown to the machine")
-        return function(*args, **{key: self.resolve(value, known, path) for key, value in node.kwargs})
+        return function(*args, **{key: thawed(arg, value) for key, arg in node.kwargs})
 
-    def resolve(self, arg: Arg, known: Mapping[str, Any], path: str) -> Any:
-        """Return an argument with the values in place of their names."""
-        match arg:
-            case Ref(name=name):
-                return known[name]
-            case Body(graph=graph):
-                return lambda *values: self.body(graph, values, path)
-            case Items():
-                return [self.resolve(part, known, path) for part in arg]
-            case tuple():
-                return tuple(self.resolve(part, known, path) for part in arg)
-            case Record(items=items):
-                return {self.resolve(key, known, path): self.resolve(value, known, path) for key, value in items}
-            case slice():
-                return slice(*(self.resolve(part, known, path) for part in (arg.start, arg.stop, arg.step)))
-            case _:
-                return arg
+    def reader(self, known: Mapping[str, Any], path: str) -> Callable[[Arg], Any]:
+        """Return a function from the leaves of arguments to their values."""
+
+        def value(leaf: Arg) -> Any:
+            kind = type(leaf)
+            if kind is Ref:
+                return known[leaf.name]
+            return (lambda *values: self.body(leaf.graph, values, path)) if kind is Body else leaf
+
+        return value
 
 
 def meaning_differences(

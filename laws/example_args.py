@@ -17,8 +17,6 @@ from ..ir.program import Program
 from ..ir.signature import LiteralType, NumberType, RestType, TensorType, UserInput
 from ..ir.tensors import NUMBERS, drawn
 
-__all__ = ["example_args"]
-
 
 def example_args(program: Program, *, seed: int = 0) -> list[Any]:
     """Return arguments that fit a program: the leaves of its user inputs, in order.

@@ -23,12 +23,10 @@ from ..ir.validation import call_arguments, kind_of
 from ..ir.verify.findings import source_of
 from ..lowering.calls.arguments import CallPlan
 from ..transforms import expand, inline, remove_effect_tokens
-from .evaluate import Meaning, Tolerance, evaluate
+from .evaluate import Contents, Meaning, Tolerance, evaluate
 from .oracles import value_differences
 from .purity import seeded
 from .toy import TensorMachine
-
-__all__ = ["Difference", "first_difference"]
 
 NEW = 5
 """The number of listed values without a counterpart."""
@@ -38,8 +36,8 @@ NEW = 5
 class Difference:
     """The first value that differs, and its surroundings.
 
-    >>> print(Difference("relu", "layers.0 / relu", 0, "values differ by up to 2", a="relu = f(x)", b="relu = g(x)", before="y"))
-    the first value that differs is layers.0 / relu, in call 0: values differ by up to 2
+    >>> print(Difference("relu", "layers.0 / relu", 0, "1 of 2 numbers differ", a="relu = f(x)", b="relu = g(x)", before="y"))
+    the first value that differs is layers.0 / relu, in call 0: 1 of 2 numbers differ
       a: relu = f(x)
       b: relu = g(x)
       the last value before it that agrees: y
@@ -109,7 +107,7 @@ def first_difference(
     >>> wrong = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.neg(x))(program)
     >>> found = first_difference(program, wrong, (torch.ones(2),))
     >>> found.name, found.how
-    ('tanh', 'values differ by up to 1.5')
+    ('tanh', '2 of 2 numbers differ, by up to 1.5')
     >>> first_difference(program, px.transform(program), (torch.ones(2),)) is None
     True
     """
@@ -237,7 +235,7 @@ def _located(found: Difference, one: Graph, other: Graph) -> Difference:
 def _at_the_end(first: Meaning, second: Meaning, comparing: _Comparing) -> Difference | None:
     for call, what, given, expected in _results(first, second):
         if given != expected:
-            one, other = (each.tensor() if hasattr(each, "tensor") else each for each in (given, expected))
+            one, other = (each.tensor if isinstance(each, Contents) else each for each in (given, expected))
             if text := comparing.differences(one, other):
                 return comparing.difference(what, text, call)
     return None

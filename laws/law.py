@@ -27,8 +27,6 @@ from .purity import changes_in_process, changes_in_program, on_threads
 from .toy import toy_meaning
 from .variants import canonical, differentiable, renamed, reordered
 
-__all__ = ["FUEL", "GENERIC", "GRADIENTS", "Case", "Law", "Transform", "changes_what_is_live", "differs", "law", "made_anew"]
-
 Transform = Callable[[Program], Program]
 
 

@@ -20,8 +20,6 @@ from ..ir.signature import StateInput, UserOutput
 from ..transforms.inline import inline
 from .law import Case, Transform, law
 
-__all__ = ["made_of_all", "provenance", "unknown_origins"]
-
 
 @law("every node leads to its sources, and every source to the node or to the step that dropped it")
 def provenance(transform: Transform, case: Case) -> list[str]:

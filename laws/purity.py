@@ -29,8 +29,6 @@ from ..ir.program import Program
 from ..ir.state import same_contents
 from ..ir.torch_private import FakeTensor, current_modes, mode_stacks, storage_key
 
-__all__ = ["changes_in_export", "changes_in_process", "changes_in_program", "on_threads", "seeded", "tensors_in"]
-
 
 def changes_in_export(ep: ExportedProgram, action: Callable[[], object]) -> list[str]:
     """Return the facts that an action changed in an exported program.

@@ -17,8 +17,6 @@ from ..ir.verify import verify
 from ..transforms import Fuel, Transformation
 from .tiers import PREFIX, PROFILES, register
 
-__all__ = ["VerifyEach", "start"]
-
 
 def start(config: pytest.Config) -> None:
     """Apply the options of a session.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, cast, get_args
 from unittest.mock import patch
 
-from attrs import frozen
+from attrs import field, frozen
 from hypothesis import HealthCheck, Phase, given, reject, seed, settings
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
@@ -28,32 +28,6 @@ from .strategies.modules import ModuleTree, module_trees
 from .strategies.programs import PASSES, with_tokens
 from .toy import tensor_meaning, toy_meaning
 from .values import false_values
-
-__all__ = [
-    "EXAMPLES",
-    "PREFIX",
-    "PROFILES",
-    "RUN",
-    "TIERS",
-    "Profile",
-    "Source",
-    "Tier",
-    "active",
-    "at_stage",
-    "attempts",
-    "case_of",
-    "case_with_calls",
-    "cases",
-    "draw_settings",
-    "drawn_cases",
-    "examples_of",
-    "forget",
-    "register",
-    "runs_of",
-    "same_everywhere",
-    "share",
-    "stages_of",
-]
 
 PREFIX = "purefx-"
 
@@ -144,21 +118,6 @@ def stages_of(tier: Tier) -> tuple[Stage, ...]:
     return STAGES if tier == "toy" else tuple(stage for stage in STAGES if stage != "tree")
 
 
-@frozen
-class Source:
-    """A drawn program before any pass.
-
-    >>> from purefx.ir import Graph
-    >>> Source(Program.of({"": Graph((), (), ())}), 3).variant
-    3
-    """
-
-    program: Program
-    variant: int
-    calls: Sequence[Sequence[Any]] | None = None
-    """Leaves of the user inputs for running it; None for a program of integers."""
-
-
 def cases(tier: Tier = "toy", stage: Stage = "flat") -> st.SearchStrategy[Case]:
     """Return a strategy of cases: runnable programs at a stage.
 
@@ -174,6 +133,7 @@ def cases(tier: Tier = "toy", stage: Stage = "flat") -> st.SearchStrategy[Case]:
     return cast("st.SearchStrategy[Case]", attempts(tier, stage).filter(lambda case: case is not None))
 
 
+@cache
 def attempts(tier: Tier, stage: Stage, barred: frozenset[str] = frozenset()) -> st.SearchStrategy[Case | None]:
     """Return a strategy of cases; None if a pass before the stage refuses the drawn program.
 
@@ -185,49 +145,44 @@ def attempts(tier: Tier, stage: Stage, barred: frozenset[str] = frozenset()) -> 
     >>> attempts("toy", "flat").is_empty
     False
     """
-    return _sources(tier, directly=stage == "tree", barred=barred).map(partial(case_of, tier=tier, stage=stage))
+    return _imported(tier, directly=stage == "tree", barred=barred).map(partial(_moved, tier=tier, stage=stage))
 
 
 @cache
-def _sources(tier: Tier, *, directly: bool, barred: frozenset[str] = frozenset()) -> st.SearchStrategy[Source]:
+def _imported(tier: Tier, *, directly: bool, barred: frozenset[str] = frozenset()) -> st.SearchStrategy[Case]:
+    # Cases before any pass.
     match tier:
         case "toy":
-            return st.builds(Source, programs("tree" if directly else "flat"), VARIANTS)
+            return st.builds(_toy_case, programs("tree" if directly else "flat"), VARIANTS)
         case "aten":
             return st.builds(
-                lambda made, variant: Source(import_ep(made.ep), variant, made.calls), exported_programs(barred), VARIANTS
+                lambda made, seed: case_with_calls(import_ep(made.ep), made.calls, seed=seed), exported_programs(barred), VARIANTS
             )
         case "modules":
-            return st.builds(_of_modules, module_trees(), VARIANTS)
+            return st.builds(_case_of_modules, module_trees(), VARIANTS)
 
 
-def _of_modules(tree: ModuleTree, variant: int) -> Source:
+def _case_of_modules(tree: ModuleTree, seed: int) -> Case:
     try:
         ep = tree.export()
     except Exception:  # noqa: BLE001  the exporter refuses some with any exception
         reject()
-    return Source(import_ep(ep), variant, [pytree.tree_leaves(call) for call in tree.calls])
+    return case_with_calls(import_ep(ep), [pytree.tree_leaves(call) for call in tree.calls], seed=seed)
 
 
-def case_of(source: Source, *, tier: Tier, stage: Stage) -> Case | None:
-    """Return the case of a drawn program at a stage; None if a pass refuses the program.
+def _toy_case(program: Program, seed: int) -> Case:
+    return Case(program, seed, _remembered(toy_meaning, program))
 
-    Args:
-        source: the drawn program.
-        tier: see ``cases``.
-        stage: see ``cases``.
 
-    >>> from purefx.ir import Graph
-    >>> case_of(Source(Program.of({"": Graph((), (), ())}), 3), tier="toy", stage="sunk").seed
-    3
-    """
+def _moved(case: Case, *, tier: Tier, stage: Stage) -> Case | None:
+    # The case at a stage; None if a pass refuses the program.
     try:
-        program = at_stage(source.program, tier, stage)
+        program = at_stage(case.program, tier, stage)
     except UnsupportedProgram:
         return None
-    if source.calls is None:
-        return Case(program, source.variant, _remembered(toy_meaning, program))
-    return case_with_calls(program, source.calls, seed=source.variant)
+    if program is case.program:
+        return case
+    return _toy_case(program, case.seed) if tier == "toy" else case_with_calls(program, case.calls, seed=case.seed)
 
 
 def case_with_calls(program: Program, calls: Sequence[Sequence[Any]], *, seed: int = 0) -> Case:
@@ -273,16 +228,29 @@ def at_stage(program: Program, tier: Tier, stage: Stage) -> Program:
     return program
 
 
+@frozen
+class _Run:
+    """A function and its argument, compared by identity."""
+
+    run: Callable[..., Any] = field(eq=id)
+    program: Program = field(eq=id)
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def result(self) -> Any:
+        """Run it."""
+        return self.run(self.program, **dict(self.options))
+
+
+_latest = lru_cache(maxsize=256)(_Run.result)
+"""Several laws evaluate one result of a transformation."""
+
+
 def _remembered(run: Callable[..., Any], program: Program) -> Callable[..., Any]:
     # All laws need the same facts about the drawn program, so compute them once.
-    known: list[Any] = []
+    own = cache(_Run.result)
 
     def remembered(other: Program, **options: Any) -> Any:
-        if other is not program or options:
-            return run(other, **options)
-        if not known:
-            known.append(run(program))
-        return known[0]
+        return (own if other is program else _latest)(_Run(run, other, tuple(options.items())))
 
     return remembered
 
@@ -302,13 +270,13 @@ def drawn_cases(tier: Tier, stage: Stage, examples: int, number: int = 0) -> tup
     >>> drawn_cases("toy", "flat", 3) is drawn_cases("toy", "flat", 3)
     True
     """
-    made = (case_of(source, tier=tier, stage=stage) for source in _drawn(tier, examples, number, directly=stage == "tree"))
+    made = (_moved(case, tier=tier, stage=stage) for case in _drawn(tier, examples, number, directly=stage == "tree"))
     return tuple(case for case in made if case is not None)
 
 
 @cache
-def _drawn(tier: Tier, examples: int, number: int, *, directly: bool) -> tuple[Source, ...]:
-    return tuple(examples_of(_sources(tier, directly=directly), examples, number))
+def _drawn(tier: Tier, examples: int, number: int, *, directly: bool) -> tuple[Case, ...]:
+    return tuple(examples_of(_imported(tier, directly=directly), examples, number))
 
 
 def forget() -> None:
@@ -316,8 +284,8 @@ def forget() -> None:
 
     >>> forget()
     """
-    drawn_cases.cache_clear()
-    _drawn.cache_clear()
+    for known in (drawn_cases, _drawn, _latest):
+        known.cache_clear()
 
 
 # -- draws -----------------------------------------------------------------------------------------------------------------------

@@ -15,40 +15,15 @@ import torch
 
 from ..ir.effects.declared import COMMUNICATION, LIBRARIES, ArgAt, Effects, Unless
 from ..ir.graph import Op
-from ..ir.operators import GETITEM, op_of
+from ..ir.operators import GETITEM as GETITEM  # noqa: PLC0414  part of the toy operators
+from ..ir.operators import op_of
 from ..ir.program import Program
 from ..ir.signature import UserInput
-from ..ir.state import SlotKind, State, is_plain, parts_of
+from ..ir.state import SlotKind, State, is_plain
 from ..ir.state_changes import copy_value
 from ..ir.torch_private import resolve_operator, storage_key, window_on
-from .evaluate import Meaning, contents_of, evaluate
+from .evaluate import Contents, Meaning, evaluate
 from .purity import seeded
-
-__all__ = [
-    "ADD",
-    "ADD_",
-    "CLONE",
-    "COND",
-    "COPY_",
-    "COUNT",
-    "EMIT",
-    "ENTER",
-    "GETITEM",
-    "LEAVE",
-    "MUL",
-    "NEG",
-    "PAIR",
-    "PRINT",
-    "RAND",
-    "SEND",
-    "THREAD",
-    "VIEW",
-    "WAIT",
-    "TensorMachine",
-    "ToyMachine",
-    "tensor_meaning",
-    "toy_meaning",
-]
 
 
 def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
@@ -115,16 +90,12 @@ class TensorMachine:
         target.copy_(saved)
 
     def shown(self, saved: Any) -> Any:
-        """Return dtype, shape and bytes of a tensor or of the state of an object; type and text of a constant."""
+        """Return the contents of a tensor or of the state of an object; type and text of a constant."""
         if isinstance(saved, torch.nn.Module):
             return [(name, self.shown(value)) for name, value in saved.state_dict(keep_vars=True).items()]
         if isinstance(saved, torch.Generator):
             return self.shown(saved.get_state())
-        if not isinstance(saved, torch.Tensor):
-            return (type(saved).__name__, ADDRESS.sub("", repr(saved)))
-        if is_plain(saved):
-            return contents_of(saved)
-        return (type(saved).__name__, tuple(saved.shape), *map(contents_of, parts_of(saved)))
+        return Contents(saved) if isinstance(saved, torch.Tensor) else (type(saved).__name__, ADDRESS.sub("", repr(saved)))
 
     def overwrite(self, value: Any) -> None:
         """Write other contents into a tensor, unless its elements share memory (torch does not write these)."""

@@ -15,8 +15,6 @@ from .law import Case, Transform, law
 from .purity import seeded
 from .toy import TensorMachine
 
-__all__ = ["false_values", "recorded_values"]
-
 NUMBERS = frozenset({int, bool})
 """Types of results that are compared exactly; of floats, a tracer knows the type only."""
 

@@ -20,8 +20,6 @@ from ..ir.program import Program
 from ..ir.rewriter import Rewriter
 from .toy import CLONE
 
-__all__ = ["canonical", "differentiable", "renamed", "reordered"]
-
 
 def renamed(program: Program, *, seed: int = 0) -> Program:
     """Rename the values and graphs of a program at random: names are swapped, or new.

@@ -1,6 +1,7 @@
 """``lower``: convert a program to torch modules.
 
-A program at any stage is first made executable: with user inputs and user outputs only.
+A program at any stage is first made executable: reduced to user inputs and user outputs, with reads of state, writes in place
+and no effect tokens.
 """
 
 from __future__ import annotations
@@ -16,23 +17,24 @@ from torch.export import FlatArgsAdapter
 from ..ir.arguments import Ref, bodies_in
 from ..ir.calls.call_graph import instances
 from ..ir.errors import ArgumentError
-from ..ir.graph import Get, Graph, Node, Op
-from ..ir.names import join
+from ..ir.graph import Get, Graph, Input, Node, Op
+from ..ir.names import join, word_of
 from ..ir.persistent import collector_paused
 from ..ir.program import Program
+from ..ir.signature import GIVEN, StateInput, StateMutation, UserInput
 from ..ir.state import SlotKind
 from ..ir.validation import a_program, kind_of
 from ..ir.verify import check
+from ..transforms import inplace_mutations, remove_effect_tokens, sink_state
 from ..transforms.convert.devices import Devices, materialise, moved_program
 from .calls.arguments import CallPlan
 from .calls.root import bound_class, class_of, root_of
 from .code.compiled import bodies_of
-from .executable import executable
 from .modules.context import LoweringContext
 from .modules.module import RESERVED, Bound, Place, new_module
 from .modules.tree import Tree, grow
 
-__all__ = ["lower", "lower_unchecked", "write_parameter", "writing_parameters"]
+__all__ = ["executable", "lower", "lower_unchecked", "write_parameter", "writing_parameters"]
 
 
 def lower(
@@ -108,6 +110,28 @@ def lower_unchecked(
     made = grow(Tree(program, bodies, classes, bound_class, context), cells, root_of(plan, codes, to))
     made.__dict__["purefx_plan"] = plan
     return made
+
+
+def executable(program: Program) -> Program:
+    """Return a program whose root has only user inputs and user outputs.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> executable(program) is program
+    True
+    """
+    signature = program.signature
+    if all(type(spec) is UserInput for spec in signature.inputs) and all(type(spec) in GIVEN for spec in signature.outputs):
+        return program
+    read = {spec.slot for spec in signature.inputs if type(spec) is StateInput}
+    written = dict.fromkeys([spec.slot for spec in signature.outputs if type(spec) is StateMutation and spec.slot not in read])
+    if written:  # a write needs a read of the slot
+        names, inputs = program.main.names(), program.main.inputs
+        main = evolve(program.main, inputs=(*inputs, *[Input(names.fresh(word_of(slot))) for slot in written]))
+        program = program.with_boundary(main, (*signature.inputs, *map(StateInput, written)))
+    for step in (remove_effect_tokens, inplace_mutations, sink_state):
+        program = step.apply(program)  # works on trees too; only the laws of these passes require flat programs
+    return program
 
 
 COPY = "aten.copy_.default"

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from purefx.ir.analysis.history import tracked
 from purefx.ir.effects.declared import Effects
 from purefx.ir.errors import CaptureError, UnsupportedProgram
-from purefx.ir.importing.joint import TENSOR, Convention, described, kind, read_joint
+from purefx.ir.importing.fx import TENSOR, Convention, described, kind, read_joint
 from purefx.ir.importing.stacks import noted_calls
 from purefx.ir.importing.traced import Attributes
 from purefx.ir.operators import checked_declarations

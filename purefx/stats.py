@@ -16,13 +16,13 @@ from attrs import frozen
 from purefx.ir.analysis.numbers import too_much_work
 from purefx.ir.arguments import Ref, thawed
 from purefx.ir.calls.call_graph import bodies_of_calls
-from purefx.ir.displayed import Displayed
 from purefx.ir.errors import ArgumentError
 from purefx.ir.graph import Node, Op
 from purefx.ir.inference import UNKNOWN, CallValues, ExampleValues, running
 from purefx.ir.meta import Meta
 from purefx.ir.names import escaped, join, way_to
 from purefx.ir.own_operators import tensors_of
+from purefx.ir.persistent import Displayed
 from purefx.ir.program import Program
 from purefx.ir.state import SlotKind
 from purefx.ir.torch_private import pytree

@@ -226,7 +226,7 @@ class Transformation:
         options: tuple[tuple[str, Any], ...] = (),
         *,
         whole: bool = True,
-        before: Program | Callable[[], Program] | None = None,
+        before: tuple[Program, Callable[[Program], Program]] | None = None,
     ) -> Program:
         """Return the result of the function with updated facts and one more step in the trail.
 
@@ -235,7 +235,7 @@ class Transformation:
             result: the result of the function, another program.
             options: the options of the run.
             whole: whether the fuel sufficed.
-            before: the argument, or a function that returns it, if ``program`` is not the argument of this step.
+            before: another step that ran as one with this one, with its argument; its result is the argument of this one.
 
         >>> import purefx as px
         >>> program = px.Program.of({"": px.Graph((), (), ())})
@@ -245,7 +245,7 @@ class Transformation:
         # The function may have called other transformations, so start from the facts of its result.
         made = result.evolve(
             facts=(result.facts - self.forgets) | (self.establishes if whole else frozenset()),
-            trail=(*program.trail, Step(self.name, options, before or program)),
+            trail=(*program.trail, Step(self.name, options, *(before or (program, None)))),
         )
         return trust(made) if self.proven and program.checked else made
 

@@ -15,9 +15,8 @@ from typing import Any
 from attrs import field, frozen
 
 from ..arguments import same_arg
-from ..displayed import Displayed
 from ..graph import Graph, Node
-from ..persistent import text_of
+from ..persistent import Displayed, text_of
 from ..program import Program
 from ..state import State, same_value
 from ..text.arguments import print_arg

@@ -15,12 +15,12 @@ from attrs import evolve, field, frozen
 
 from ..arguments import Ref
 from ..calls.call_graph import all_instances, body_named
-from ..displayed import Displayed
 from ..errors import NamingError
 from ..graph import Call, Get, Graph, Input, Node, Op, Stack
 from ..meta import ORIGIN, Meta
 from ..names import did_you_mean, escaped, is_below, join
 from ..origins import INPUT, Imported, Origin, Place, Version, ancestors, made_of, origin_of, roots_at
+from ..persistent import Displayed
 from ..program import Program
 from ..validation import NODE_NAME, a_program
 

@@ -15,6 +15,7 @@ from typing import Any, Self
 import torch.fx.immutable_collections
 from attrs import frozen
 
+from ..callables import Parameter, bind
 from ..errors import InputError
 from ..torch_private import fields_of, pytree
 
@@ -39,6 +40,8 @@ class ArgumentTree:
     """The pytrees of all arguments, the positional ones first."""
     labels: tuple[str, ...]
     """The name of each argument, in messages and for callers that pass it by name."""
+    parameters: tuple[Parameter, ...]
+    """The arguments as parameters without defaults."""
     is_flat: bool
     """Whether each argument is one leaf."""
     examples: tuple[Any, ...]
@@ -56,12 +59,14 @@ class ArgumentTree:
         args, kwargs = EMPTY.children() if in_spec is None else in_spec.children()
         positional = tuple(args.children())
         keyword: dict[str, Any] = dict(zip(kwargs.context or (), kwargs.children(), strict=True))
-        labels = [names[at] if at < len(names) else f"args[{at}]" for at in range(len(positional))]
+        by_place = [names[at] if at < len(names) else f"args[{at}]" for at in range(len(positional))]
+        labels = (*by_place, *map(str, keyword))
+        parameters = tuple([Parameter(label, by_name=at >= len(positional)) for at, label in enumerate(labels)])
         specs = (*positional, *keyword.values())
         is_flat = all(spec.is_leaf() for spec in specs)
         first, named = example or ((), {})
         examples = (*[first[at] if at < len(first) else None for at in range(len(positional))], *map(named.get, keyword))
-        return cls(positional, MappingProxyType(keyword), specs, (*labels, *map(str, keyword)), is_flat, examples)
+        return cls(positional, MappingProxyType(keyword), specs, labels, parameters, is_flat, examples)
 
     @property
     def keys(self) -> tuple[int | str, ...]:
@@ -78,6 +83,25 @@ class ArgumentTree:
     def paths(self) -> list[str]:
         """Each leaf as a caller writes it: ``x``, ``batch['ids'][0]``."""
         return [self.labels[number] + pytree.keystr(rest) for number, rest in self.places]
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], plain: Sequence[Parameter] | None = None) -> Sequence[Any]:
+        """Return the leaves of a call.
+
+        Args:
+            args: the positional arguments.
+            kwargs: the keyword arguments.
+            plain: the parameters of the function with their defaults, if they are known.
+
+        Raises:
+            InputError: too many, too few, unknown or differently nested arguments.
+
+        >>> ArgumentTree.of(pytree.tree_structure(((1,), {"k": 4}))).bind((1,), {"k": 2})
+        [1, 2]
+        """
+        if self.is_flat and plain is None and not self.keyword and not kwargs and len(args) == len(self.positional):
+            return args
+        found = bind(plain or self.parameters, args, kwargs, takes="takes" if plain else "was exported with")
+        return self.flatten([found[label] for label in self.labels])
 
     def flatten(self, values: Sequence[Any]) -> list[Any]:
         """Return the leaves of the arguments of a call.

@@ -6,7 +6,7 @@ new values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal
 
 from attrs import frozen
@@ -136,9 +136,10 @@ def site_of(program: Program, path: str, caller: Graph, node: Node, convention: 
     if convention is None:
         raise SwapError(f"{where} {_why_not(program, call, path)}")
     if convention.unnamed:
+        are = "are used outside but are" if len(convention.unnamed) > 1 else "is used outside but is"
         raise SwapError(
-            f"{where}: {', '.join(convention.unnamed)} is used outside but is not part of its result, so a "
-            f"replacement cannot return it; swap an enclosing module"
+            f"{where}: {', '.join(convention.unnamed)} {are} not part of its result, so a replacement cannot return "
+            f"{'them' if len(convention.unnamed) > 1 else 'it'}; swap an enclosing module"
         )
     graph = program.graphs[call.graph]
     actual = {formal.name: arg for formal, arg in zip(graph.inputs, node.args, strict=True)}
@@ -216,17 +217,17 @@ def uses_of_passed(graph: Graph, site: CallSite) -> Mapping[str, list[str]]:
         graph: the caller.
         site: the call.
     """
-    found: dict[str, list[str]] = {name: [] for name in site.through}
     place = next(number for number, node in enumerate(graph.nodes) if node is site.node)
-    for node in graph.nodes[place + 1 :]:
-        if not is_boundary(node):
-            for name in node.refs():
-                if name in found:
-                    found[name].append(node.name)
-    for name in graph.output_refs():
-        if name in found:
-            found[name].append("the result of the caller")
-    return found
+    return {name: _uses(graph, {name}, place + 1) for name in site.through}
+
+
+CALLER = "the result of the caller"
+
+
+def _uses(graph: Graph, names: Collection[str], begin: int = 0) -> list[str]:
+    # The nodes from a number on that use some values, once for each use.
+    found = [node.name for node in graph.nodes[begin:] if not is_boundary(node) for name in node.refs() if name in names]
+    return found + [CALLER for name in graph.output_refs() if name in names]
 
 
 def unclear_results(graph: Graph, site: CallSite, *, is_root: bool) -> Iterator[str]:
@@ -240,10 +241,8 @@ def unclear_results(graph: Graph, site: CallSite, *, is_root: bool) -> Iterator[
     for place, leaf in enumerate(site.convention.outputs):
         if leaf in site.same:
             names = {site.node.name} if site.convention.single else _taken(graph, site.node.name, place)
-            users = [node for node in graph.nodes if not is_boundary(node)]
-            uses = [node.name for node in users for name in node.refs() if name in names]
-            uses += ["the result of the caller" for name in graph.output_refs() if name in names]
-            escapes = not is_root and "the result of the caller" in uses
+            uses = _uses(graph, names)
+            escapes = not is_root and CALLER in uses
             yield from _unclear(site, f"{site.same[leaf]}, the object that was passed to it", uses, escapes=escapes)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import builtins
 import functools
 import inspect
-import math
 import operator
 import sys
 import types
@@ -23,7 +22,7 @@ from attrs import evolve
 
 from ..callables import Method, op_name
 from ..errors import ArgumentError, EffectsError
-from ..own_operators import CALL_GUARDS, PACK, UNPACK, call_guards, gives, pack, takes, unpack
+from ..own_operators import CALL_GUARDS, GIVES, PACK, TAKES, UNPACK
 from ..torch_private import (
     MODES,
     HigherOrderOperator,
@@ -56,8 +55,6 @@ VIEWS = frozenset({"float", "double", "half", "bfloat16", "int", "long", "short"
 ALIASING = frozenset({getattr, torch.split, operator.pos})
 """Functions that return their first argument, or a view of it."""
 
-SPREAD = tuple([ArgAt(index, "") for index in range(8)])
-
 WRITES_IN_PLACE = (
     "celu", "elu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "mish", "relu", "relu6", "selu", "silu", "threshold",
 )  # fmt: skip
@@ -68,27 +65,6 @@ COMPUTES = (
     "nll_loss", "normalize", "rms_norm", "smooth_l1_loss", "softmax", "softmin", "softsign", "tanhshrink", "triplet_margin_loss",
 )  # fmt: skip
 """Functions of ``torch.nn.functional`` that are written in Python: with ``inplace``, with ``training``, with neither."""
-
-
-def effects_of_function(target: Callable[..., Any]) -> Effects | None:
-    """Return the effects of a plain function, or None if unknown.
-
-    >>> effects_of_function(torch.relu_).writes[0], effects_of_function(print) is None
-    (ArgAt(index=0, name='self'), True)
-    >>> effects_of_function(torch.add).writes  # only `out`
-    (ArgAt(index=9223372036854775807, name='out'),)
-    """
-    if isinstance(target, Method):
-        return _of_method(target)
-    if type(target) not in FUNCTIONS:
-        return None
-    if target in MODES:
-        return evolve(ANYTHING, scope=MODES[target])
-    if target in ALIASING:
-        return Effects(aliases=(ArgAt(0, "a"), ArgAt(0, "tensor")))
-    if target in (builtins.max, builtins.min):
-        return Effects(aliases=SPREAD)  # it returns one of two tensors
-    return _tables().get(target)
 
 
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
@@ -119,7 +95,7 @@ def known_functions() -> dict[str, Callable[..., Any]]:
     True
     """
     found: dict[str, Callable[..., Any]] = {}
-    for function in (*_tables(), *ALIASING, *MODES):
+    for function in _tables():
         found.setdefault(op_name(function), function)
     return found
 
@@ -127,11 +103,8 @@ def known_functions() -> dict[str, Callable[..., Any]]:
 @functools.cache
 def _tables() -> dict[Callable[..., Any], Effects]:
     functional = torch.nn.functional
-    found: dict[Any, Effects] = {}
-    for name, function in builtin_functions():
-        effects = _of_operator(name)
-        if effects is not None:
-            found[function] = effects
+    operators = [(function, _of_operator(name)) for name, function in builtin_functions()]
+    found: dict[Any, Effects] = {function: effects for function, effects in operators if effects is not None}
     for name in WRITES_IN_PLACE:
         found[getattr(functional, name)] = _with_inplace(getattr(functional, name))
     for name in DROPS:
@@ -139,8 +112,9 @@ def _tables() -> dict[Callable[..., Any], Effects]:
         training = _place(function, "training")
         off = Unless(training, value=False, default=inspect.signature(function).parameters["training"].default)
         found[function] = evolve(_with_inplace(function), random=True, random_unless=(off,))
-    found.update((getattr(functional, name), PURE) for name in COMPUTES)
-    return found
+    found |= {getattr(functional, name): PURE for name in COMPUTES}
+    found |= dict.fromkeys(ALIASING, Effects(aliases=(ArgAt(0, "a"), ArgAt(0, "tensor"))))
+    return found | {function: evolve(ANYTHING, scope=scope) for function, scope in MODES.items()}
 
 
 def _with_inplace(function: Callable[..., Any]) -> Effects:
@@ -158,36 +132,24 @@ def _of_operator(name: str) -> Effects | None:
     if not overloads:
         return None
     plain = [overload for overload in overloads if not _is_out(overload)]
-    found = merged([effects_of_schema(overload) for overload in plain])
-    if len(plain) < len(overloads):
-        found = evolve(found, writes=(*found.writes, OUT), aliases=(*found.aliases, OUT))
-    return found
+    every = [effects_of_schema(overload) for overload in plain]
+    out = (OUT,) if len(plain) < len(overloads) else ()
+    draws, writes = [one for one in every if one.random], [one for one in every if one.writes]
+    made = Effects(
+        writes=(*_named(at for one in every for at in one.writes), *out),
+        writes_unless=writes[0].writes_unless if len(writes) == 1 else (),
+        aliases=(*_named(at for one in every for at in one.aliases), *out),
+        random=bool(draws),
+        random_unless=draws[0].random_unless if len(draws) == 1 else (),
+        ordered=any(one.ordered for one in every),
+        unknown=any(one.unknown for one in every),
+    )
+    return PURE if made == PURE else made
 
 
 def _is_out(overload: Any) -> bool:
     written = [arg for arg in schema_of(overload).arguments if arg.alias_info is not None and arg.alias_info.is_write]
     return any(arg.kwarg_only for arg in written)
-
-
-def merged(all_effects: Iterable[Effects]) -> Effects:
-    """Return the joint effects of a call that runs one of several operators.
-
-    >>> merged([PURE, Effects(writes=(ArgAt(0, "self"),))]).writes
-    (ArgAt(index=0, name='self'), ArgAt(index=0, name='input'))
-    """
-    every = list(all_effects)
-    draws = [effects for effects in every if effects.random]
-    writes = [effects for effects in every if effects.writes]
-    made = Effects(
-        writes=_named(at for effects in every for at in effects.writes),
-        writes_unless=writes[0].writes_unless if len(writes) == 1 else (),
-        aliases=_named(at for effects in every for at in effects.aliases),
-        random=bool(draws),
-        random_unless=draws[0].random_unless if len(draws) == 1 else (),
-        ordered=any(effects.ordered for effects in every),
-        unknown=any(effects.unknown for effects in every),
-    )
-    return PURE if made == PURE else made
 
 
 def _named(places: Iterable[ArgAt]) -> tuple[ArgAt, ...]:
@@ -212,21 +174,23 @@ WRITING_FUNCTIONS = frozenset(
 )  # fmt: skip
 """Functions of ``operator`` that write to an operand or call one."""
 
-WAIT = Effects(aliases=(ArgAt(0, "tensor"),), completes=(ArgAt(0, "tensor"),))
-
-WAITS = {
-    "torch.distributed._functional_collectives.wait_tensor": WAIT,
-    "torch.distributed._functional_collectives.wait_tensors": Effects(
-        aliases=(ArgAt(0, "tensors"),), completes=(ArgAt(0, "tensors"),)
-    ),
+OWN: dict[Any, Effects] = {
+    **{op.target: op.effects for op in (TAKES, GIVES, CALL_GUARDS, PACK, UNPACK)},
+    **dict.fromkeys((builtins.max, builtins.min), Effects(aliases=tuple([ArgAt(index, "") for index in range(8)]))),
+    **dict.fromkeys((builtins.abs, builtins.round), PURE),
+    operator.getitem: Effects(aliases=(ArgAt(0, "a"),)),
 }
-"""Plain functions that Dynamo uses to wait for a collective."""
+"""Our own operators, and functions of Python: ``max`` and ``min`` return one of several tensors."""
 
-SCOPES = {
-    "torch._functorch.predispatch._vmap_increment_nesting": 1,
-    "torch._functorch.predispatch._vmap_decrement_nesting": -1,
+BY_NAME = {
+    **{
+        f"torch.distributed._functional_collectives.{name}": Effects(aliases=(ArgAt(0, of),), completes=(ArgAt(0, of),))
+        for name, of in (("wait_tensor", "tensor"), ("wait_tensors", "tensors"))
+    },
+    "torch._functorch.predispatch._vmap_increment_nesting": evolve(ANYTHING, scope=1),
+    "torch._functorch.predispatch._vmap_decrement_nesting": evolve(ANYTHING, scope=-1),
 }
-"""Plain functions that a strict export writes around the body of a vmap."""
+"""Plain functions that Dynamo uses to wait for a collective, and that a strict export writes around the body of a vmap."""
 
 
 def effects_of(target: Callable[..., Any]) -> Effects:
@@ -255,48 +219,25 @@ def registered_effects(target: Callable[..., Any]) -> Effects:
     >>> import torch
     >>> registered_effects(torch.ops.aten.add_.Tensor).writes
     (ArgAt(index=0, name='self'),)
+    >>> registered_effects(torch.add).writes  # only `out`
+    (ArgAt(index=9223372036854775807, name='out'),)
+    >>> registered_effects(operator.add) is PURE, registered_effects(operator.iadd) is ANYTHING
+    (True, True)
     """
     if isinstance(target, OpOverload):
         return _of_foreign(target) if is_foreign(target) else effects_of_schema(target)
     if isinstance(target, HigherOrderOperator):
         return _of_higher_order(target)
-    if target is takes or target is gives:
-        return PURE
-    if target is call_guards:
-        return CALL_GUARDS.effects
-    if target in (pack, unpack):
-        return PACK.effects if target is pack else UNPACK.effects
-    if target is operator.getitem:
-        return PROJECTION
-    known = effects_of_function(target)
-    if known is not None:
+    if isinstance(target, Method):
+        return _of_method(target)
+    if type(target) in FUNCTIONS and (known := OWN.get(target) or _tables().get(target)) is not None:
         return known
-    if is_scalar_function(target):
+    module, name = getattr(target, "__module__", ""), getattr(target, "__name__", "")
+    if module in ("_operator", "math") and name not in WRITING_FUNCTIONS:
         return PURE
-    name = f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', '')}"
-    if name in WAITS:
-        return WAITS[name]
-    scope = SCOPES.get(name)
-    return evolve(ANYTHING, scope=scope) if scope is not None else ANYTHING
-
-
-PROJECTION = Effects(aliases=(ArgAt(0, "a"),))
-
-
-def is_scalar_function(target: Callable[..., Any]) -> bool:
-    """Return whether a plain function is pure and computes on sizes and other numbers.
-
-    >>> is_scalar_function(operator.add), is_scalar_function(print)
-    (True, False)
-    >>> is_scalar_function(operator.iadd)
-    False
-    """
-    module = getattr(target, "__module__", None)
-    if module in ("_operator", "math"):
-        return getattr(target, "__name__", "") not in WRITING_FUNCTIONS
-    if module == "torch" and getattr(target, "__name__", "").startswith(("sym_", "_sym_")):
-        return True
-    return any(target is known for known in (builtins.max, builtins.min, builtins.abs, builtins.round, math.floor))
+    if module == "torch" and name.startswith(("sym_", "_sym_")):
+        return PURE
+    return BY_NAME.get(f"{module}.{name}", ANYTHING)
 
 
 def _of_higher_order(target: Any) -> Effects:

@@ -5,9 +5,10 @@ A call has the effects in the summary of its body, on the operands of the call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from attrs import define, evolve, field
+from attrs import evolve
 
 from ..arguments import bodies_in, refs_in
 from ..graph import Call, Get, Graph, Node
@@ -127,19 +128,26 @@ def views_of(program: Program, done: Sequence[NodeEffects]) -> dict[str, set[obj
     >>> views_of(Program.of({"": Graph((), (), ())}), [])
     {}
     """
-    found: dict[str, set[object]] = {}
-    for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True):
-        found[formal.name] = slot_views(program, spec.slot) if type(spec) is StateInput else {formal.name}
-    results = {node.name: effects.results for node, effects in zip(program.main.nodes, done, strict=True)}
-    for node, effects in zip(program.main.nodes, done, strict=True):
+    known: dict[str, set[object]] = {
+        formal.name: slot_views(program, spec.slot) if type(spec) is StateInput else {formal.name}
+        for formal, spec in program.inputs
+    }
+    return _bases(program.main, done, known, lambda slot: slot_views(program, slot))
+
+
+def _bases(
+    graph: Graph, done: Sequence[NodeEffects], known: dict[str, set[object]], of_slot: Callable[[str], set[object]]
+) -> dict[str, set[object]]:
+    # The possible bases of each value: those of inputs, those of slots, and a new object for each value that is no view.
+    results = {node.name: effects.results for node, effects in zip(graph.nodes, done, strict=True) if effects.results}
+    for node, effects in zip(graph.nodes, done, strict=True):
         values, slots, own = effects.aliases, effects.aliases_slots, object()
         item = item_of(node)
-        if item is not None and results.get(item[0]):
+        if item is not None and item[0] in results:
             shared = results[item[0]][item[1]]
-            values, slots, own = shared.values, shared.slots, (item[0], shared.first)
-        of = [found[name] for name in values] + [slot_views(program, slot) for slot in slots]
-        found[node.name] = set[object]().union(*of) if of else {own}
-    return found
+            values, slots, own = shared.values, shared.slots, ("result", item[0], shared.first)
+        known[node.name] = set[object]().union(*[known.get(name, ()) for name in values], *map(of_slot, slots)) or {own}
+    return known
 
 
 def slot_views(program: Program, slot: str) -> set[object]:
@@ -180,56 +188,26 @@ def summary(graph: Graph, inner: Sequence[NodeEffects]) -> NodeEffects:
         graph: the body.
         inner: the effects of its nodes.
     """
-    origins = _Origins({formal.name: {formal.name} for formal in graph.inputs})
-    writes: dict[str, None] = {}
-    writes_slots: dict[str, None] = {}
-    reads_slots: dict[str, None] = {}
-    completes: dict[str, None] = {}
-    apart = unpacked_calls(graph, inner)
-    by_name = {node.name: node_effect for node, node_effect in zip(graph.nodes, inner, strict=True)} if apart else {}
-    for node, node_effect in zip(graph.nodes, inner, strict=True):
-        written = origins.of(node_effect.writes)
-        writes.update(dict.fromkeys(written.values))
-        writes_slots.update(dict.fromkeys((*written.slots, *node_effect.writes_slots)))
-        reads_slots.update(dict.fromkeys((*node_effect.reads_slots, *node_effect.aliases_slots)))
-        completes.update(dict.fromkeys(origins.of(node_effect.completes).values))
-        if (item := item_of(node)) is not None and item[0] in apart:
-            shared = by_name[item[0]].results[item[1]]
-            origins.add(node.name, shared.values, shared.slots)
-        else:
-            origins.add(node.name, node_effect.aliases, node_effect.aliases_slots)
-    given = origins.of(graph.output_refs())
+    bases = _bases(graph, inner, {formal.name: {formal.name} for formal in graph.inputs}, lambda slot: {("slot", slot)})
+
+    def shared(names: Iterable[str], first: int = 0) -> Shared:
+        found: set[Any] = {base for name in names for base in bases.get(name, ())}
+        slots = [base[1] for base in found if type(base) is tuple and base[0] == "slot"]
+        return Shared(tuple(sorted([base for base in found if type(base) is str])), tuple(sorted(slots)), first)
+
+    whole = joined(inner)
+    written, returned = shared(whole.writes), shared(graph.output_refs())
     return evolve(
-        joined(inner),
-        writes=tuple(writes),
-        writes_slots=tuple(writes_slots),
-        reads_slots=tuple(reads_slots),
-        aliases=given.values,
-        aliases_slots=given.slots,
-        results=tuple([origins.of(names, first) for names, first in _results(graph, inner)]),
-        completes=tuple(completes),
+        whole,
+        writes=written.values,
+        writes_slots=tuple(dict.fromkeys((*written.slots, *whole.writes_slots))),
+        reads_slots=tuple(dict.fromkeys((*whole.reads_slots, *whole.aliases_slots))),
+        aliases=returned.values,
+        aliases_slots=returned.slots,
+        results=tuple([shared(names, first) for names, first in _results(graph, inner)]),
+        completes=shared(whole.completes).values,
         sends=(),
     )
-
-
-@define
-class _Origins:
-    """The inputs and the slots with which each value may share memory."""
-
-    inputs: dict[str, set[str]]
-    slots: dict[str, set[str]] = field(factory=dict)
-
-    def of(self, names: Sequence[str], first: int = 0) -> Shared:
-        inputs = {origin for name in names for origin in self.inputs.get(name, ())}
-        slots = {origin for name in names for origin in self.slots.get(name, ())}
-        return Shared(tuple(sorted(inputs)), tuple(sorted(slots)), first)
-
-    def add(self, name: str, aliases: Sequence[str], slots: Sequence[str]) -> None:
-        found = self.of(aliases)
-        if found.values:
-            self.inputs[name] = set(found.values)
-        if found.slots or slots:
-            self.slots[name] = {*found.slots, *slots}
 
 
 def _results(graph: Graph, inner: Sequence[NodeEffects]) -> list[tuple[list[str], int]]:

@@ -58,11 +58,7 @@ def has_constants(node: Node) -> bool:
     (True, False)
     """
     operands = (*node.args, *[value for _, value in node.kwargs])
-    return any(type(arg) is not Ref and type(arg) not in PLAIN and _has_constant(arg) for arg in operands)
-
-
-def _has_constant(arg: Arg) -> bool:
-    return any(map(_has_constant, children_of(arg))) if type(arg) in CONTAINERS else is_constant(arg)
+    return any(type(arg) is not Ref and type(arg) not in PLAIN and _constants_in(arg) for arg in operands)
 
 
 @frozen
@@ -95,8 +91,8 @@ def with_constants(program: Program, *, origins: Mapping[int, Meta] = MappingPro
             if has_constants(node):
                 found = [(leaf, node.name) for leaf in _constants_in((node.args, node.kwargs))]
                 uses.setdefault(_Use(name, user_stack(node)), []).extend(found)
-        if _has_constant(graph.output):
-            uses.setdefault(_Use(name, ()), []).extend([(leaf, "output") for leaf in _constants_in(graph.output)])
+        if returned := _constants_in(graph.output):
+            uses.setdefault(_Use(name, ()), []).extend([(leaf, "output") for leaf in returned])
     if not uses:
         return program
     for use, leaves in uses.items():
@@ -218,7 +214,7 @@ class _Lifting:
                 args, kwargs = read((node.args, node.kwargs), user_stack(node), node.name, meta)
                 node = Node(node.name, node.do, args, kwargs, node.stack, node.meta)
             nodes.append(node)
-        output = read(graph.output, (), "output", EMPTY_META) if _has_constant(graph.output) else graph.output
+        output = read(graph.output, (), "output", EMPTY_META)
         return Graph(graph.inputs, tuple(nodes), output)
 
 

@@ -21,7 +21,6 @@ from ..calls.argument_tree import ArgumentTree
 from ..effects.declared import Effects
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Get, Graph, Stack
-from ..identifiers import check_identifiers
 from ..names import way_to
 from ..operators import Declared, checked_declarations
 from ..persistent import collector_paused, pmap
@@ -46,7 +45,7 @@ from ..signature import (
 from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds, cell_key, disagreement, value_in
 from ..torch_private import OpOverloadPacket
-from ..validation import EXPORTED
+from ..validation import EXPORTED, check_identifiers
 from ..verify.findings import OBJECTS, short
 from .calls import (
     check_paths,
@@ -327,13 +326,12 @@ def _read(ep: ExportedProgram, declared: Declared, *, provenance: bool) -> Progr
     signatures, records = read_call_signatures(ep.module_call_graph)
     flat = with_backward_calls(reader.graphs[""], traced.backward)
     root = reader.graphs[""] = with_boundaries(flat, records, reader.renamed)
+    # Modules that the hierarchy lacks stay calls, at the path from the exporter; `run_decompositions` splits a tensor subclass
+    # into state of modules that it makes up.
     types = stacks.types
-    for path in [path for path in types if path not in paths]:
-        # No module of the hierarchy holds this module: it stays a call, at the path from the exporter.
-        paths.update(dict.fromkeys(way_to(path)))
-    for owner in dict.fromkeys([name.rpartition(".")[0] for name in state.order]):
-        if owner not in paths:  # `run_decompositions` splits a tensor subclass into state of modules that it makes up
-            paths.update(dict.fromkeys(way_to(owner)))
+    for path in (*types, *[name.rpartition(".")[0] for name in state.order]):
+        if path not in paths:
+            paths.update(dict.fromkeys(way_to(path)))
     paths.setdefault("")
     check_paths(paths)
     cells = stacks.cells(paths)

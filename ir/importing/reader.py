@@ -56,39 +56,35 @@ class Operators:
 
     def __init__(self, declared: Declared) -> None:
         self._declared = declared
-        self._known: dict[int, tuple[Any, Op]] = {}
-        self._methods: dict[Method, Op] = {}
+        self._known: dict[Any, tuple[Any, Op]] = {}
+        """Each target with its op, by its ``id``; methods by value."""
         self._bearers: dict[str, Any] = {}
 
     def function(self, target: Any) -> Op:
         """Return the op that calls a function."""
-        found = self._known.get(id(target))
-        if found is None:
-            found = self._known[id(target)] = (target, self._made(target))
-        return found[1]
+        return self._op(id(target), target)
 
     def method(self, name: str, *, of_tensor: bool) -> Op:
         """Return the op that calls a method."""
         method = Method(name, of_tensor)
-        if of_tensor and effects_of(method).unknown:
-            method = Method(name)
-        if method not in self._methods:
-            self._methods[method] = self._made(method)
-        return self._methods[method]
+        method = Method(name) if of_tensor and effects_of(method).unknown else method
+        return self._op(method, method)
 
     def all(self) -> list[Op]:
         """Return the operators that nodes call."""
         return [op for _, op in self._known.values()]
 
-    def _made(self, target: Any) -> Op:
-        target = only_overload(target)
-        name, number = op_name(target), 1
-        wanted = name
-        while self._bearers.setdefault(name, target) is not target:
-            number += 1
-            name = f"{wanted}#{number}"
-        found = self._declared.get(target) if self._declared and type(target).__hash__ is not None else None
-        return Op(name, effects_of(target) if found is None else found, target)
+    def _op(self, key: Any, target: Any) -> Op:
+        if key not in self._known:
+            called = only_overload(target)
+            name = wanted = op_name(called)
+            number = 1
+            while self._bearers.setdefault(name, called) is not called:
+                number += 1
+                name = f"{wanted}#{number}"
+            found = self._declared.get(called) if self._declared and type(called).__hash__ is not None else None
+            self._known[key] = target, Op(name, effects_of(called) if found is None else found, called)
+        return self._known[key][1]
 
 
 class Front:

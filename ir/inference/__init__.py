@@ -19,25 +19,7 @@ from .results import (
 from .values import UNKNOWN, ExampleValues, FakeValues, Memo, Symbols, clone_value, fresh_mode, has_no_result, running
 
 __all__ = [
-    "UNKNOWN",
-    "CallValues",
-    "ExampleValues",
-    "FakeValues",
-    "Interpreter",
-    "Memo",
-    "Run",
-    "Symbols",
-    "agrees",
-    "branches_of",
-    "clone_value",
-    "disagreement_of_branches",
-    "fresh_mode",
-    "has_no_result",
-    "plainly_alike",
-    "returned_input",
-    "returned_operand",
-    "running",
-    "shown_value",
-    "values_of",
-    "without_value",
+    "UNKNOWN", "CallValues", "ExampleValues", "FakeValues", "Interpreter", "Memo", "Run", "Symbols", "agrees", "branches_of",
+    "clone_value", "disagreement_of_branches", "fresh_mode", "has_no_result", "plainly_alike", "returned_input",
+    "returned_operand", "running", "shown_value", "values_of", "without_value",
 ]  # fmt: skip

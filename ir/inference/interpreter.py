@@ -6,7 +6,6 @@ all its runs have in common; ``CallValues`` has those of each run.
 
 from __future__ import annotations
 
-import operator
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -21,13 +20,13 @@ from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Body, Ref, thawed
 from ..calls.call_graph import bodies_of
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
-from ..graph import Call, Get, Graph, Input, Node, Op
+from ..graph import Call, Get, Graph, Input, Node, Op, user_line
 from ..meta import Meta, freeze
 from ..names import join
 from ..program import Program
-from ..signature import RestType, Token, UserInput
+from ..signature import Token
 from ..tensors import disagreement
-from ..torch_private import FakeTensor, OpOverload, device_of, is_refusal
+from ..torch_private import FakeTensor, OpOverload, device_of, is_refusal, pytree
 from .results import agrees, depends_on_contents, is_runnable, opens_region
 from .values import UNKNOWN, FakeValues, has_no_result, running
 
@@ -61,9 +60,7 @@ class Run:
     @property
     def body(self) -> Graph:
         """The graph with the values of this run; the same object if its meta has them."""
-        source = self.source
-        same = all(map(operator.is_, self.inputs, source.inputs)) and all(map(operator.is_, self.nodes, source.nodes))
-        return source if same else Graph(tuple(self.inputs), tuple(self.nodes), source.output)
+        return self.source.with_nodes(self.nodes, inputs=tuple(self.inputs))
 
 
 class Interpreter:
@@ -108,9 +105,7 @@ class Interpreter:
         if source.root not in self.open:
             return source
         self.walk()
-        graphs = {name: _merged(source.graphs[name], runs) for name, runs in self.runs.items()}
-        graphs = {name: graph for name, graph in graphs.items() if graph is not source.graphs[name]}
-        return source.evolve(graphs=source.graphs.update(graphs)) if graphs else source
+        return source.with_graphs({name: _merged(source.graphs[name], runs) for name, runs in self.runs.items()})
 
     def walk(self) -> Run:
         """Walk the program from its root; return the run of the root."""
@@ -132,10 +127,8 @@ class Interpreter:
 
     def _operand(self, formal: Input, spec: Any) -> Any:
         kept = formal if (self.source.root, formal.name) not in self.changed else Input(formal.name)
-        if type(spec) is Token or (type(spec) is UserInput and type(spec.type) is RestType):
-            return kept.meta.get("val", UNKNOWN)
         try:
-            return self.values.of_input(kept, spec)
+            return kept.meta.get("val", UNKNOWN) if type(spec) is Token else self.values.of_input(kept, spec)
         except (UnsupportedProgram, KeyError):  # a running module keeps no state in its program
             return UNKNOWN
 
@@ -153,11 +146,7 @@ class Interpreter:
             if reads_alike and agrees(operands, known.operands):
                 return known
         run = Run(self.source.graphs[name], name, operands)
-        try:
-            _Walk(self, run, path).walk()
-        except Exception:  # an operator rejects its arguments
-            self.as_recorded(name)
-            raise
+        _Walk(self, run, path).walk()
         self.runs.setdefault(name, []).append(run)
         if not (run.symbols or run.depends):  # otherwise each call has separate sizes
             memory.append(run)
@@ -165,17 +154,13 @@ class Interpreter:
 
     def as_recorded(self, name: str) -> Run:
         """Return the run of a graph with the values of its meta, for calls that are not walked."""
-        known, todo, new = self._as_recorded, [name], list[Run]()
-        for one in todo:  # the list grows in the loop: bodies may nest deep
-            if one not in known:
-                graph = self.source.graphs[one]
-                known[one] = Run(graph, one, (), list(graph.inputs), list(graph.nodes))
-                self.runs.setdefault(one, []).append(known[one])
-                new.append(known[one])
-                todo += graph.callees
-        for run in new:
-            run.inner = {(node.name, body): [known[body]] for node in run.source.callers for body in bodies_of(node)}
-        return known[name]
+        if name not in self._as_recorded:
+            graph = self.source.graphs[name]
+            self._as_recorded[name] = run = Run(graph, name, (), list(graph.inputs), list(graph.nodes))
+            self.runs.setdefault(name, []).append(run)
+            for callee in graph.callees:
+                self.as_recorded(callee)
+        return self._as_recorded[name]
 
     def described(self, slot: str) -> Any:
         """Return a description of a slot that determines the values of its reads."""
@@ -197,7 +182,7 @@ def _merged(source: Graph, runs: list[Run]) -> Graph:
         return runs[0].body
     inputs = [_common(formal, [run.inputs[place] for run in runs]) for place, formal in enumerate(source.inputs)]
     nodes = [_common(node, [run.nodes[place] for run in runs]) for place, node in enumerate(source.nodes)]
-    return Run(source, inputs=inputs, nodes=nodes).body
+    return source.with_nodes(nodes, inputs=tuple(inputs))
 
 
 def _common(source: Item, items: Sequence[Item]) -> Item:
@@ -344,7 +329,7 @@ class _Walk:
         if do.name == GETITEM and type(args[0]) is tuple and type(args[1]) is int:
             return args[0][args[1]] if -len(args[0]) <= args[1] < len(args[0]) else UNKNOWN  # other parts may be unknown
         kwargs = {key: self.resolved(arg, node) for key, arg in node.kwargs}
-        if any(_is_unknown(arg) for arg in (*args, *kwargs.values())):
+        if _is_unknown((args, kwargs)):
             return UNKNOWN
         self.call.depends |= depends_on_contents(node)
         try:
@@ -363,9 +348,8 @@ class _Walk:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         text = f"its operator rejects its arguments: {reason}"
         path = node.stack[-1].path if node.stack else self.path
-        lines = str(node.meta.get("stack_trace") or "").strip().splitlines()
-        source, advice = lines[-2].strip() if len(lines) > 1 else None, "fix the node, or its operands"
-        return InvalidProgram([Violation("inferred-meta", text, self.call.graph, node.name, path, (), source, advice)])
+        advice = "fix the node, or its operands"
+        return InvalidProgram([Violation("inferred-meta", text, self.call.graph, node.name, path, (), user_line(node), advice)])
 
     def resolved(self, arg: Arg, node: Node | None = None) -> Any:
         """Return an argument in the form that operators accept: values, literals, and functions for bodies."""
@@ -405,11 +389,7 @@ def _fills(value: Any, recorded: Any) -> bool:
 
 
 def _is_unknown(arg: Any) -> bool:
-    if isinstance(arg, tuple | list):
-        return any(map(_is_unknown, arg))
-    if type(arg) is dict:
-        return any(map(_is_unknown, arg.values()))
-    return arg is UNKNOWN
+    return any(part is UNKNOWN for part in pytree.tree_leaves(arg))
 
 
 OF_VALUES = ("val", "tensor_meta", "unbacked_bindings")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..effects.declared import ArgAt
 from ..effects.resolved import item_of
 from ..graph import Call, Get, Graph, Node, Op
 from ..program import Program
-from ..torch_private import FakeTensor, OpOverload, device_of, has_fixed_sizes, have_fixed_sizes, pytree, without_overrides
+from ..torch_private import FakeTensor, OpOverload, device_of, has_fixed_sizes, pytree
 from .values import running
 
 UNSURE = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
@@ -190,18 +190,7 @@ def plainly_alike(value: Any, others: Sequence[Any]) -> bool:
     False
     """
     facts = plain_facts(value)
-    if facts is None or not {*map(type, others)} <= {FakeTensor} or not have_fixed_sizes(others):
-        return False
-    dtype, shape, stride, device = facts
-    strided = torch.strided
-    with without_overrides():
-        # Attribute by attribute, the most frequent difference first: comparing tuples takes twice as long.
-        for other in others:
-            if other.shape != shape or other.dtype is not dtype or other.layout is not strided:
-                return False
-            if other.stride() != stride or other.fake_device != device:
-                return False
-    return True
+    return facts is not None and all(plain_facts(other) == facts for other in others)
 
 
 def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
@@ -226,20 +215,12 @@ def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
         mine, theirs = todo.pop()
         if mine is theirs or ((facts := plain_facts(mine)) is not None and facts == plain_facts(theirs)):
             continue
-        if isinstance(mine, tuple | list) and isinstance(theirs, tuple | list):
-            if len(mine) != len(theirs):
-                return False
-            todo += zip(mine, theirs, strict=True)
-        elif isinstance(mine, Mapping) and isinstance(theirs, Mapping):
-            if mine.keys() != theirs.keys():
-                return False
-            todo += [(mine[key], theirs[key]) for key in mine]
-        elif isinstance(mine, torch.Tensor) and isinstance(theirs, torch.Tensor):
-            facts, others = ((each.dtype, device_of(each), each.layout, each.dim()) for each in (mine, theirs))
-            if facts != others:
-                return False
-            todo += zip(_numbers(mine), _numbers(theirs), strict=True)
-        elif isinstance(mine, SYMBOLIC) and type(mine) is type(theirs):
+        (kind, parts), (other, others) = _apart(mine), _apart(theirs)
+        if kind != other:
+            return False
+        if parts is not None and others is not None:
+            todo += zip(parts, others, strict=True)
+        elif isinstance(mine, SYMBOLIC):
             left, right = str(mine), str(theirs)
             if left in fresh and right.startswith("u") and known.setdefault(left, right) == right:
                 continue
@@ -247,17 +228,23 @@ def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
                 left = left.replace(symbol, named)
             if left != right:
                 return False
-        elif type(mine) is not type(theirs):
+        elif not isinstance(mine, COMPARED) or mine != theirs:
             return False
-        elif pytree.tree_is_leaf(mine):
-            if not isinstance(mine, COMPARED) or mine != theirs:
-                return False
-        else:  # a user's container, among the arguments or results of a preserved call
-            (parts, spec), (others, other) = pytree.tree_flatten(mine), pytree.tree_flatten(theirs)
-            if spec != other:
-                return False
-            todo += zip(parts, others, strict=True)
     return True
+
+
+def _apart(value: Any) -> tuple[Any, Iterable[Any] | None]:
+    # The kind of a value, and its parts; None for a leaf.
+    if isinstance(value, tuple | list):
+        return len(value), value
+    if isinstance(value, Mapping):
+        return tuple(value), value.values()
+    if isinstance(value, torch.Tensor):
+        return (value.dtype, device_of(value), value.layout, value.dim()), _numbers(value)
+    if pytree.tree_is_leaf(value):
+        return type(value), None
+    parts, spec = pytree.tree_flatten(value)  # a user's container, among the arguments or results of a preserved call
+    return spec, parts
 
 
 COMPARED = (int, float, str, torch.dtype, torch.device)

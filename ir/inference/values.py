@@ -112,7 +112,8 @@ class Memo:
     def keep(self, key: Hashable | None, value: Any, args: Sequence[Any]) -> None:
         """Cache the result of an operator, if it is one tensor that does not alias the operands."""
         facts = self.described(value) if key is not None and type(value) is FakeTensor else None
-        if facts is None or facts[PLAIN_FACTS:] != NOTHING_ELSE or storage_key(value) in map(storage_key, _tensors(args)):
+        tensors = [part for part in pytree.tree_leaves(args) if isinstance(part, torch.Tensor)]
+        if facts is None or facts[PLAIN_FACTS:] != NOTHING_ELSE or storage_key(value) in map(storage_key, tensors):
             return
         if len(self._known) >= LARGEST:
             self._known.clear()
@@ -145,11 +146,6 @@ _MEMOS: WeakKeyDictionary[Any, Memo] = WeakKeyDictionary()
 @cache
 def _is_apt(target: Any) -> bool:
     return target.namespace in NAMESPACES and BY_CONTENTS.isdisjoint(target.tags)
-
-
-def _tensors(args: Sequence[Any]) -> list[Any]:
-    parts = [part for arg in args for part in (arg if isinstance(arg, list | tuple) else (arg,))]
-    return [part for part in parts if isinstance(part, torch.Tensor)]
 
 
 ATTEMPTS = 256
@@ -390,7 +386,7 @@ class ExampleValues(FakeValues):
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self._made: dict[int, Any] = {}
+        self._made: dict[Any, Any] = {}
 
     @cached_property
     def mode(self) -> Any:
@@ -420,16 +416,15 @@ class ExampleValues(FakeValues):
     def _leaf(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return _number(value)
-        if id(value) not in self._made:
+        if value not in self._made:
             if value.layout is not torch.strided or value.is_quantized:
                 return UNKNOWN
             numbers = [*map(_number, value.shape), *map(_number, value.stride())]
             if any(number is UNKNOWN for number in numbers):
                 return UNKNOWN
             sizes, strides = numbers[: value.dim()], numbers[value.dim() :]
-            made = fake_of(self.mode, value.dtype, sizes, strides, device_of(value))
-            self._made[id(value)] = made, value  # keep the value alive, and so its id unique
-        return self._made[id(value)][0]
+            self._made[value] = fake_of(self.mode, value.dtype, sizes, strides, device_of(value))
+        return self._made[value]
 
 
 def _number(value: Any) -> Any:
@@ -439,11 +434,9 @@ def _number(value: Any) -> Any:
 
 def _copied(arg: Any) -> Any:
     # An operator that writes may change the shape of its operand, which later operators use.
-    return (
-        torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype, device=arg.fake_device)
-        if isinstance(arg, FakeTensor)
-        else arg
-    )
+    if not isinstance(arg, FakeTensor):
+        return arg
+    return torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype, device=arg.fake_device)
 
 
 @contextmanager
@@ -510,13 +503,7 @@ def _gives_list(node: Node) -> bool:
 
 def _parts(value: Any) -> Iterator[Any]:
     # The fake tensors and the symbolic numbers in a value.
-    todo = [value]
-    while todo:
-        part = todo.pop()
-        if isinstance(part, (FakeTensor, *SYMBOLIC)):
-            yield part
-        elif isinstance(part, tuple | list):
-            todo.extend(part)
+    return (part for part in pytree.tree_leaves(value) if isinstance(part, (FakeTensor, *SYMBOLIC)))
 
 
 def _has_symbols(program: Program) -> bool:
@@ -526,9 +513,8 @@ def _has_symbols(program: Program) -> bool:
 
 def _mode_of(program: Program) -> Any:
     # The mode of the user inputs, which have the dynamic sizes; else that of any value.
-    inputs = program.inputs
-    formals = [[formal for formal, spec in inputs if (type(spec) is UserInput) is by_user] for by_user in (True, False)]
-    for value in chain(*formals, (node for _, node in program.nodes())):
+    formals = [formal for formal, _ in sorted(program.inputs, key=lambda pair: type(pair[1]) is not UserInput)]
+    for value in chain(formals, (node for _, node in program.nodes())):
         for part in _parts(value.meta.get("val")):
             if isinstance(part, FakeTensor):
                 return part.fake_mode

@@ -18,10 +18,10 @@ import torch
 from ..analysis.diff import Diff, print_diff
 from ..analysis.history import line_of
 from ..calls.call_graph import instance_paths, times_called
-from ..displayed import html_of, summary_of
 from ..errors import InvalidProgram, Violation
 from ..graph import Graph, Node
 from ..names import escaped
+from ..persistent import html_of, summary_of
 from ..program import Module, Program
 from ..signature import Signature
 from ..text.arguments import print_arg

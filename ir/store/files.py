@@ -14,11 +14,10 @@ from typing import Any
 import torch
 from attrs import astuple
 
-from ..allowed import advice_for, named_with_reasons
 from ..analysis.history import line_of, versions
 from ..errors import ArgumentError, InvalidProgram, ParseError, StoreError, UnsupportedProgram
 from ..graph import Frame, Op
-from ..identifiers import check_identifiers
+from ..operators import advice_for, named_with_reasons
 from ..origins import Imported, Made, Origin, Place, Version, ancestors
 from ..persistent import collector_paused
 from ..program import Program
@@ -26,7 +25,7 @@ from ..state import State
 from ..text.lexer import Known, Target, names_of
 from ..text.programs import parse, print_program, read_program
 from ..text.state import TensorFacts, facts_of, memory_begins
-from ..validation import a_path, a_program
+from ..validation import a_path, a_program, check_identifiers
 from ..verify import check
 from .container import File, StoredMemory, check_passed, misshapen, opened, read_storage, store_memory, with_memory, write_file
 from .metas import read_metas, write_metas

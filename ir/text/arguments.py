@@ -11,9 +11,9 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from ..allowed import advice_for, named_with_reasons, registered
 from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, children_of, map_leaves, thawed
 from ..callables import op_name
+from ..operators import advice_for, named_with_reasons, registered
 from ..torch_private import fields_of, pytree
 from .lexer import HUGE, MAX_DEPTH, WORD, Cursor, quoted, read_list, read_rest, spell_path, spell_value, type_name
 from .syntax import Syntax

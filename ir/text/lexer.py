@@ -13,8 +13,8 @@ from typing import Any, TypeVar, cast
 from attrs import field, frozen
 from attrs.converters import default_if_none
 
-from ..allowed import allowed, registered
 from ..errors import ParseError
+from ..operators import allowed, registered
 from ..torch_private import pytree
 
 Target = Callable[..., Any]

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..allowed import allowed
 from ..arguments import Arg
 from ..calls.parts import Part, parts
 from ..effects.declared import ANYTHING
 from ..effects.registered import registered_effects
 from ..graph import Call, Do, Frame, Get, Graph, Input, Kwargs, Node, Op
+from ..operators import allowed
 from ..persistent import pmap, text_of
 from ..program import CallSignature, Program
 from ..signature import Signature

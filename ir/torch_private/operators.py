@@ -22,7 +22,7 @@ from attrs import frozen
 from .joints import TRACING, register_all
 
 __all__ = [
-    "ASSERT_SCALAR", "ENTER_AUTOCAST", "EXIT_AUTOCAST", "LATE_HIGHER_ORDER", "LATE_NAMESPACES", "MODES", "SAFE_SOFTMAX",
+    "ENTER_AUTOCAST", "EXIT_AUTOCAST", "LATE_HIGHER_ORDER", "LATE_NAMESPACES", "MODES", "SAFE_SOFTMAX",
     "SET_GRAD_ENABLED", "VMAP", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "Parameter", "allows_numbers_as_tensors",
     "builtin_functions", "in_dispatcher", "is_effectful", "overload_of", "overloads_of", "parameters_of",
     "registered_higher_order", "resolve_higher_order", "resolve_operator", "schema_of", "side_effectful",
@@ -31,9 +31,6 @@ __all__ = [
 
 OpOverload: Any = torch._ops.OpOverload
 """The type of ``torch.ops.aten.add.Tensor``; only its instances are public."""
-
-ASSERT_SCALAR: Any = cast(Any, torch.ops.aten)._assert_scalar.default
-"""The exporter's operator for assertions about sizes: a condition and a message; no public operator accepts a number."""
 
 SAFE_SOFTMAX: Any = cast(Any, torch.ops.aten)._safe_softmax.default
 """The softmax of attention that torch decomposes: it returns zeros for a row of ``-inf``."""

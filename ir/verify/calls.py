@@ -168,10 +168,6 @@ def _callers(whole: ProgramIndex) -> Mapping[str, list[tuple[GraphIndex, Node]]]
     return found
 
 
-LONGEST = 9
-"""The maximum number of graphs of a cycle in a message."""
-
-
 def check_known_callees(whole: ProgramIndex) -> Iterator[Finding]:
     """Find calls and operator bodies whose graph does not exist."""
     for scope in whole.graphs.values():
@@ -194,10 +190,9 @@ def check_acyclic(whole: ProgramIndex) -> Iterator[Finding]:
     except CycleError as error:
         circle: list[str] = error.args[1][::-1]  # each calls the next
         first, second = whole.graphs[circle[-2]], circle[-1]
-        shown = [name or "the root" for name in circle]
-        names = " -> ".join(shown if len(shown) <= LONGEST else [*shown[: LONGEST - 1], "...", shown[-1]])
+        names = " -> ".join([name or "the root" for name in circle])
         index = next(index for index, callee in first.callees if callee == second)
-        yield first.at(index, f"graphs call each other in a cycle: {names}")
+        yield first.at(index, f"graphs call each other in a cycle: {names:.200}")
 
 
 def check_arity(whole: ProgramIndex) -> Iterator[Finding]:

@@ -74,14 +74,7 @@ def _has_pairs(record: Any) -> bool:
 
 def _is_key(arg: Any) -> bool:
     # At run time it becomes a key of a dict; lists, dicts and, before Python 3.12, slices are not hashable.
-    todo = [arg]
-    while todo:
-        part = todo.pop()
-        if type(part) in (Items, Record, slice):
-            return False
-        if type(part) is tuple:
-            todo.extend(part)
-    return True
+    return type(arg) not in (Items, Record, slice) and (type(arg) is not tuple or all(map(_is_key, arg)))
 
 
 def leaves(arg: Any) -> Iterator[Any]:
@@ -217,14 +210,17 @@ def source_of(meta: Any) -> str | None:
     return lines[-1] if lines and lines[-1] else None
 
 
-LEFT_OUT = {"nodes", "graphs", "meta", "args", "kwargs", "output", "checked", "only", "_before", "past"}
+LEFT_OUT = {"nodes", "graphs", "meta", "args", "kwargs", "output", "checked", "only", "_before", "_first", "past"}
 """Fields that are checked node by node, and internal fields."""
 
 NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {
     Frame: (lambda frame: bool(frame.path) and frame.call >= 0, "a call with a path and a non-negative number"),
     Get: (lambda get: bool(get.slot), "a read of a slot"),
     Input: (lambda formal: bool(formal.name), "an input with a name"),
-    Node: (lambda node: bool(node.name) and _has_arguments(node), "a node with a name, a tuple of args, and each keyword once"),
+    Node: (
+        lambda node: bool(node.name) and type(node.args) is tuple and type(node.kwargs) is tuple and _are_keywords(node.kwargs),
+        "a node with a name, a tuple of args, and each keyword once",
+    ),
     State: (
         lambda state: len(state.order) == len(state.slots) and set(state.order) == set(state.slots),
         "a state whose order lists every slot once",
@@ -237,11 +233,9 @@ NEEDS: dict[type, tuple[Callable[[Any], bool], str]] = {
 """Conditions on well-typed values."""
 
 
-def _has_arguments(node: Node) -> bool:
-    args, kwargs = node.args, node.kwargs
-    if type(args) is not tuple or type(kwargs) is not tuple or any(type(pair) is not tuple or len(pair) != 2 for pair in kwargs):
-        return False
-    return all(type(key) is str for key, _ in kwargs) and len(dict(kwargs)) == len(kwargs)
+def _are_keywords(kwargs: tuple[Any, ...]) -> bool:
+    pairs = [pair for pair in kwargs if type(pair) is tuple and len(pair) == 2 and type(pair[0]) is str]
+    return len(pairs) == len(kwargs) == len(dict(pairs)) if kwargs else True
 
 
 Fault = tuple[str, Any, Any]
@@ -250,58 +244,70 @@ Fault = tuple[str, Any, Any]
 UNIONS = (Union, types.UnionType)
 
 
-ATOMS = frozenset({str, int, bool})
-
-
-def part_fault(value: Any, hint: Any, known: set[int]) -> Fault | None:
+def part_fault(value: Any, hint: Any, known: set[Any]) -> Fault | None:
     """Return the first part of a value that is not exactly of an annotated type, or None.
 
     Args:
         value: the value.
         hint: the annotated type.
-        known: the ids of attrs values that have passed and still exist; those of this value are added.
+        known: the ids of attrs values that have passed and still exist; those of this value are added.  Tuples are in it with
+            the ids of their types.
 
     >>> part_fault((1, 2), tuple[int, ...], set()), part_fault((1, True), tuple[int, ...], set())
     (None, ('[1]', True, <class 'int'>))
     """
     if hint is Any:
         return None
-    origin, args, is_attrs = _hint_parts(hint)
-    if isinstance(hint, type) and not args:
-        if type(value) is not hint:
-            return "", value, hint
-        return _field_fault(value, hint, known) if is_attrs and id(value) not in known else None
+    plain, classes, origin, args = _hint_parts(hint)
+    kind = type(value)
+    if kind in plain:
+        return None
+    if kind in classes:
+        return None if id(value) in known else _field_fault(value, kind, known)
     if origin in UNIONS:
-        if type(value) in args:
-            return part_fault(value, type(value), known)
-        others = [part_fault(value, each, known) for each in args if not isinstance(each, type) or get_args(each)]
+        others = [part_fault(value, each, known) for each in args if get_args(each)]
         return None if None in others else ("", value, hint)
     if origin is Callable:
         return None if callable(value) else ("", value, hint)
-    if type(value) is not origin or (origin is tuple and args[1:] != (...,) and len(value) != len(args)):
+    if kind is not origin or (origin is tuple and args[1:] != (...,) and len(value) != len(args)):
         return "", value, hint
-    if origin is PMap:
-        parts = [(key, *each) for key, part in value.items() for each in ((key, args[0]), (part, args[1]))]
+    if origin is tuple and args[1:] != (...,):
+        groups: list[tuple[Any, Any]] = [([(number, part)], args[number]) for number, part in enumerate(value)]
+    elif origin is PMap:
+        groups = [([(key, key) for key in value], args[0]), (value.items(), args[1])]
     else:
-        is_alike = origin is frozenset or args[1:] == (...,)
-        parts = [(number, part, args[0] if is_alike else args[number]) for number, part in enumerate(value)]
-    for key, part, kind in parts:
-        if not (type(part) is kind and kind in ATOMS) and (fault := part_fault(part, kind, known)) is not None:
-            return f"[{key!r:.99}]{fault[0]}", fault[1], fault[2]
+        groups = [(enumerate(value), args[0])]
+    for pairs, each in groups:
+        plain, classes, *_ = _hint_parts(each)
+        for key, part in pairs:
+            kind = type(part)
+            if kind in plain or (kind in classes and id(part) in known):
+                continue
+            fault = _field_fault(part, kind, known) if kind in classes else part_fault(part, each, known)
+            if fault is not None:
+                return f"[{key!r:.99}]{fault[0]}", fault[1], fault[2]
     return None
 
 
 @cache
-def _hint_parts(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
-    # The origin and arguments of an annotation, and whether it is an attrs class; typing computes them slowly.
-    return get_origin(hint), get_args(hint), isinstance(hint, type) and has(hint)
+def _hint_parts(hint: Any) -> tuple[frozenset[type], frozenset[type], Any, tuple[Any, ...]]:
+    # Of an annotation: the classes without fields that it names, the attrs classes, its origin, and its arguments.
+    origin, args = get_origin(hint), get_args(hint)
+    kinds = [kind for kind in (args if origin in UNIONS else (hint,)) if isinstance(kind, type) and not get_args(kind)]
+    classes = frozenset([kind for kind in kinds if has(kind)])
+    return frozenset(kinds) - classes, classes, origin, args
 
 
-def _field_fault(value: Any, cls: type, known: set[int]) -> Fault | None:
-    for name, hint in _fields_of(cls):
+def _field_fault(value: Any, cls: type, known: set[Any]) -> Fault | None:
+    for name, hint, plain, classes in _fields_of(cls):
         part = getattr(value, name)
-        if not (type(part) is hint and hint in ATOMS) and (fault := part_fault(part, hint, known)) is not None:
+        kind = type(part)
+        if kind in plain or (kind in classes and id(part) in known) or (kind is tuple and (id(part), id(hint)) in known):
+            continue
+        if (fault := part_fault(part, hint, known)) is not None:
             return f".{name}{fault[0]}", fault[1], fault[2]
+        if kind is tuple:
+            known.add((id(part), id(hint)))  # nodes share stacks
     fits, description = NEEDS.get(cls, (None, ""))
     if fits is not None and not fits(value):
         return "", value, description
@@ -310,16 +316,17 @@ def _field_fault(value: Any, cls: type, known: set[int]) -> Fault | None:
 
 
 @cache
-def _fields_of(cls: type) -> tuple[tuple[str, Any], ...]:
+def _fields_of(cls: type) -> tuple[tuple[str, Any, frozenset[type], frozenset[type]], ...]:
+    # The fields that are checked, with their annotations and the classes that these name.
     hints = get_type_hints(cls)
     names = [field.name for field in fields(cls) if field.name not in LEFT_OUT and hints[field.name] is not Any]
-    return tuple([(name, hints[name]) for name in names])
+    return tuple([(name, hints[name], *_hint_parts(hints[name])[:2]) for name in names])
 
 
 PACKAGE = re.compile(r"\b[a-z_]+\.|[a-z_.]+\.(?=[A-Z])")
 
 
-def type_fault(value: Any, hint: Any, where: str, known: set[int]) -> str | None:
+def type_fault(value: Any, hint: Any, where: str, known: set[Any]) -> str | None:
     """Describe the first part of a value that is not of an annotated type, as ``part_fault`` finds it; None if all are.
 
     >>> type_fault(Frame("a", "1"), Frame, "it", set()), type_fault(Frame("a", 1), Frame, "it", set())
@@ -365,8 +372,8 @@ def frame_faults(program: Program) -> Iterator[Finding]:
     >>> [finding.message for finding in frame_faults(Program.of({}, root=3))]
     ['program.root is the int 3, not str']
     """
-    known, checked = FRAME if is_known_frame(program) else (), set[int]()
-    for name, hint in _fields_of(Program):
+    known, checked = FRAME if is_known_frame(program) else (), set[Any]()
+    for name, hint, *_ in _fields_of(Program):
         fault = None if name in known else type_fault(getattr(program, name), hint, f"program.{name}", checked)
         if fault is not None:
             yield Finding(fault)

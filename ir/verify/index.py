@@ -26,6 +26,9 @@ from .findings import INPUTS, PLAIN, Finding, depth_fault, frame_faults, is_argu
 
 GETITEM = "operator.getitem"
 
+BODILESS = PLAIN | {Ref}
+"""The types of most arguments; others may contain a ``Body``."""
+
 Fault = tuple[str, Finding]
 """The name of a rule, and a finding."""
 
@@ -60,7 +63,7 @@ def _parts_of(graph: Graph) -> Parts:
             parts.ops.setdefault(id(do), (do, index))
             if do.name == GETITEM:
                 parts.projections.append((index, node))
-        if node.callees:
+        if type(do) is Call or node.kwargs or not BODILESS.issuperset(map(type, node.args)):
             parts.callees.extend([(index, name) for name in node.callees])
         if node.stack is not last:
             last = node.stack
@@ -84,14 +87,14 @@ class GraphIndex:
         """The nodes with their positions."""
         return iter(enumerate(self.graph.nodes))
 
-    def at(self, index: int, message: str, cause: str | None = None) -> Finding:
+    def at(self, index: int, message: str) -> Finding:
         """Return a finding about a node, or about the output, whose position is after the last node."""
-        return _finding(self.name, self.graph, index, message, cause)
+        return _finding(self.name, self.graph, index, message)
 
 
-def _finding(name: str, graph: Graph, index: int, message: str, cause: str | None = None) -> Finding:
+def _finding(name: str, graph: Graph, index: int, message: str) -> Finding:
     node: Any = getattr(graph.nodes[index], "name", None) if index < len(graph.nodes) else "output"
-    return Finding(message, name, index, node if type(node) is str else f"node {index}", cause)
+    return Finding(message, name, index, node if type(node) is str else f"node {index}")
 
 
 class ProgramIndex:
@@ -117,7 +120,7 @@ class ProgramIndex:
         """A cache of facts that several rules need."""
         if self.faults:
             return
-        right = {True: set[int](), False: set[int]()}
+        right = {True: set[Any](), False: set[Any]()}
         for name, graph in program.graphs.items():
             self.faults.extend(_faults(graph, name, right[is_root := name == program.root], is_root=is_root))
         if program.root not in program.graphs:
@@ -142,7 +145,7 @@ class ProgramIndex:
         return self.graphs[self.program.root]
 
 
-def _faults(graph: Graph, name: str, right: set[int], *, is_root: bool) -> list[Fault]:
+def _faults(graph: Graph, name: str, right: set[Any], *, is_root: bool) -> list[Fault]:
     key = _faults, is_root
     if key not in graph.derived:
         found = list(_check_graph(graph, name, right, is_root=is_root))
@@ -152,7 +155,7 @@ def _faults(graph: Graph, name: str, right: set[int], *, is_root: bool) -> list[
     return []
 
 
-def _check_graph(graph: Graph, name: str, right: set[int], *, is_root: bool) -> Iterator[Fault]:
+def _check_graph(graph: Graph, name: str, right: set[Any], *, is_root: bool) -> Iterator[Fault]:
     if type(graph.inputs) is not tuple or type(graph.nodes) is not tuple:
         yield "well-formed", Finding(f"its inputs are {short(graph.inputs)}, its nodes {short(graph.nodes)}, not tuples", name)
         return
@@ -164,7 +167,7 @@ def _check_graph(graph: Graph, name: str, right: set[int], *, is_root: bool) -> 
     for index, value in enumerate(values, -len(graph.inputs)):
         found: list[tuple[str, str]] = []  # includes those before an exception
         try:
-            found.extend(_value_faults(value, index, at))
+            _add_faults(found, value, index, at)
         except Exception as error:  # noqa: BLE001  garbage may raise when compared, hashed or printed; report it
             found.append(("well-formed", f"it cannot be read: {type(error).__name__}: {error}"))
         for rule, message in found:
@@ -181,50 +184,61 @@ class _At:
 
     graph: Graph
     is_root: bool
-    right: set[int]
+    right: set[Any]
     """The ids of valid stacks, and of values whose types are right; the program keeps them alive."""
     where: dict[str, int]
     """The position of each value; those of inputs are negative.  Malformed nodes are included, to not report their users."""
 
 
-def _value_faults(value: Any, index: int, at: _At) -> Iterator[tuple[str, str]]:
-    # The rules that an input, a node, or the output breaks, with messages.
+def _add_faults(found: list[tuple[str, str]], value: Any, index: int, at: _At) -> None:
+    # Add the rules that an input, a node, or the output breaks, with messages.
     is_output, right = index == len(at.graph.nodes), at.right
-    if (fault := type_fault(value, Input if index < 0 else Node, "it", right)) is not None:
-        yield "well-formed", fault
+    has_known_parts = index >= 0 and _has_known_parts(value, right)
+    if not has_known_parts and (fault := type_fault(value, Input if index < 0 else Node, "it", right)) is not None:
+        found.append(("well-formed", fault))
         return
     first = at.where.get(value.name, index)
     if first != index and not is_output:
         other = f"node {first}" if first >= 0 else f"input {first + len(at.graph.inputs)}"
-        yield "unique-names", f"the name {value.name!r} is used already by {other}"
-    yield from [("meta", message) for message in _meta_faults(value.meta)]
+        found.append(("unique-names", f"the name {value.name!r} is used already by {other}"))
+    found.extend([("meta", message) for message in _meta_faults(value.meta)])
     if index < 0:
         return
     if type(value.do) is Get and (value.args or value.kwargs):
-        yield "well-formed", "a read takes no arguments"
-    for arg in (*value.args, *[part for _, part in value.kwargs]):
-        if type(arg) is not Ref and type(arg) not in PLAIN and (fault := depth_fault(arg)) is not None:
-            yield "argument-kinds", f"its arguments contain {short(arg)}: {fault}"
+        found.append(("well-formed", "a read takes no arguments"))
+    for arg in (*value.args, *[part for _, part in value.kwargs]) if value.kwargs else value.args:
+        kind = type(arg)
+        if kind in PLAIN or (kind is Ref and type(arg.name) is str and at.where.get(arg.name, index) < index):
+            continue  # most arguments
+        if kind in (tuple, Items) and PLAIN.issuperset(map(type, arg)):
+            continue  # most lists are sizes
+        where = "the output of the graph contains" if is_output else "its arguments contain"
+        if kind is not Ref and (fault := depth_fault(arg)) is not None:
+            found.append(("argument-kinds", f"its arguments contain {short(arg)}: {fault}"))
         for leaf in leaves(arg):
             if type(leaf) is Ref and type(leaf.name) is str:
-                if (later := at.where.get(leaf.name, index + 1) - index) >= 0:
-                    yield _reference_fault(leaf.name, later if leaf.name in at.where else None)
+                later = at.where.get(leaf.name, index) - index
+                if leaf.name not in at.where:
+                    found.append(("defined-values", f"it uses {leaf.name!r}, which its graph does not define"))
+                elif later >= 0:
+                    place = f"which is defined {later} nodes later" if later else "its own result"
+                    found.append(("earlier-values", f"it uses {leaf.name!r}, {place}"))
             elif not is_argument(leaf) or (is_output and type(leaf) is Body):
-                yield (
-                    "argument-kinds",
-                    f"{'the output of the graph contains' if is_output else 'its arguments contain'} {short(leaf)}",
-                )
+                found.append(("argument-kinds", f"{where} {short(leaf)}"))
     if value.stack and id(value.stack) not in right:
         if (fault := _stack_fault(value.stack, is_root=at.is_root)) is not None:
-            yield "stacks", fault
+            found.append(("stacks", fault))
         else:
             right.add(id(value.stack))
 
 
-def _reference_fault(name: str, later: int | None) -> tuple[str, str]:
-    if later is None:
-        return "defined-values", f"it uses {name!r}, which its graph does not define"
-    return "earlier-values", f"it uses {name!r}, {f'which is defined {later} nodes later' if later else 'its own result'}"
+def _has_known_parts(node: Any, right: set[Any]) -> bool:
+    # Whether the types of a node are certainly right: most nodes share an operator and a stack with earlier ones.
+    if type(node) is not Node or type(node.name) is not str or not node.name:
+        return False
+    do, stack, args, kwargs = node.do, node.stack, node.args, node.kwargs
+    are_known = type(do) is Op and id(do) in right and type(stack) is tuple and (not stack or id(stack) in right)
+    return are_known and type(args) is tuple and type(kwargs) is tuple and not kwargs
 
 
 def _stack_fault(stack: Stack, *, is_root: bool) -> str | None:
@@ -239,6 +253,9 @@ def _stack_fault(stack: Stack, *, is_root: bool) -> str | None:
 PLAIN_VALUES = frozenset({FakeTensor, torch.Tensor, torch.nn.Parameter, int, bool, float, str, type(None), *SYMBOLIC})
 """Types of ``val`` that are always valid."""
 
+MAPPINGS = (types.MappingProxyType, dict)
+"""The usual types of meta, which ``isinstance`` recognizes faster than a ``Mapping``."""
+
 ABSURD: tuple[type, ...] = (
     type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, torch.nn.Module, set, frozenset,
     Ref, Body, Record, Node, Graph, Input, Op, Call, Get,
@@ -246,21 +263,22 @@ ABSURD: tuple[type, ...] = (
 """Types that no node can return: code, modules, unordered sets and parts of a program."""
 
 
-def _meta_faults(meta: Any) -> Iterator[str]:
+def _meta_faults(meta: Any) -> list[str]:
     # Meta that is not a mapping from strings, and impossible values in it.
-    if not isinstance(meta, Mapping):
-        yield f"meta is {short(meta)}, not a mapping"
-        return
-    yield from [f"meta has the key {short(key)}, not a string" for key in meta if type(key) is not str]
+    if not isinstance(meta, MAPPINGS) and not isinstance(meta, Mapping):
+        return [f"meta is {short(meta)}, not a mapping"]
+    found = [f"meta has the key {short(key)}, not a string" for key in meta if type(key) is not str]
     todo: list[Any] = [] if type(meta.get("val")) in PLAIN_VALUES else [meta["val"]]
     opened: set[int] = set()
     while todo:
         part = todo.pop()
         if isinstance(part, ABSURD):
-            yield f"meta['val'] {'is' if part is meta['val'] else 'holds'} {short(part, width=90)}"
+            found.append(f"meta['val'] {'is' if part is meta['val'] else 'holds'} {short(part, width=90)}")
             break
         if isinstance(part, tuple | list | Items | Mapping) and id(part) not in opened:
             opened.add(id(part))  # a list can contain itself
             todo.extend(part.values() if isinstance(part, Mapping) else part)  # type: ignore[reportUnknownMemberType]
-    if not isinstance(meta.get("stack_trace"), str | None):
-        yield f"meta['stack_trace'] is {short(meta['stack_trace'])}, not text"
+    trace = meta.get("stack_trace")
+    if trace is not None and not isinstance(trace, str):
+        found.append(f"meta['stack_trace'] is {short(trace)}, not text")
+    return found

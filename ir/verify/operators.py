@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from attrs import evolve, fields
 
-from ..allowed import allowed
 from ..analysis.numbers import SYMBOLIC
-from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, replace_refs
+from ..arguments import CONTAINERS, TREES, Body, Items, Record, Ref
 from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import effects_of, is_foreign, lacking, registered_effects
 from ..errors import PurefxError
 from ..graph import Call, Graph, Input, Node, Op
 from ..inference import UNKNOWN, ExampleValues, Interpreter, Run, disagreement_of_branches, shown_value
+from ..operators import allowed
 from ..own_operators import PACK, UNPACK, is_boundary, is_module_call
 from ..persistent import derived
 from ..tensors import value_in
@@ -86,60 +86,39 @@ LITERALS = PLAIN | CONTAINERS | {Body, range}
 
 
 def check_operands(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find operators with too many, too few or wrong arguments, also through the inputs of a body."""
-    seen: set[str] = set()
+    """Find operators with too many, too few or wrong arguments."""
     for scope in whole.graphs.values():
         for index, fault in _misfits(scope.graph):
             yield scope.at(index, fault)
-        for index, node, do in scope.calls:
-            if any(type(arg) is not Ref for arg in node.args) and (fault := _misused_literal(whole, do.graph, node.args, seen)):
-                yield scope.at(index, fault)
-
-
-def _misused_literal(whole: ProgramIndex, name: str, args: Sequence[Arg], seen: set[str]) -> str | None:
-    # The fault of an operator, in a body or below it, in a literal that a call passes.
-    todo = [(name, args)]
-    while todo:
-        name, args = todo.pop()
-        graph = whole.graphs[name].graph
-        passed = {formal.name: arg for formal, arg in zip(graph.inputs, args, strict=True) if type(arg) is not Ref}
-        if not passed or (key := f"{name} {passed}") in seen:
-            continue
-        seen.add(key)
-        for node in [node for node in graph.nodes if not passed.keys().isdisjoint(node.refs())]:
-            if type(node.do) is Call:
-                todo.append((node.do.graph, [passed.get(arg.name, arg) if type(arg) is Ref else arg for arg in node.args]))
-            elif type(node.do) is Op:
-                bound = tuple([replace_refs(arg, passed) for arg in node.args])
-                kwargs = tuple([(keyword, replace_refs(arg, passed)) for keyword, arg in node.kwargs])
-                if fault := fault_of(evolve(node, args=bound, kwargs=kwargs), node.do.target):
-                    return f"it passes a literal, and in {name!r} {fault}"
-    return None
 
 
 @derived
 def _misfits(graph: Graph) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
+    forms: dict[int, set[Any]] = {}
     for index, node in enumerate(graph.nodes):
         target: Any = node.do.target if type(node.do) is Op else None
         if not isinstance(target, OpOverload):
             continue
-        kinds = (target, *map(_kind, node.args), *[(key, _kind(arg)) for key, arg in node.kwargs])
-        if kinds in FITTING:
+        fitting = forms.get(id(target))
+        if fitting is None:
+            fitting = forms[id(target)] = FITTING.setdefault(target, set())
+        kinds = (*map(_kind, node.args), *[(key, _kind(arg)) for key, arg in node.kwargs])
+        if kinds in fitting:
             continue  # nearly all nodes
         fault = fault_of(node, target)
         if fault is not None:
             found.append((index, fault))
-        elif len(FITTING) < FORMS:
-            FITTING.add(kinds)
+        elif len(fitting) < FORMS:
+            fitting.add(kinds)
     return found
 
 
-FITTING: set[Any] = set()
-"""A cache of overloads with kinds of arguments that they accept."""
+FITTING: dict[Any, set[Any]] = {}
+"""A cache of the kinds of arguments that each overload accepts."""
 
-FORMS = 50_000
-"""The maximum size of the cache."""
+FORMS = 1000
+"""The maximum number for one overload."""
 
 
 def _kind(arg: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -110,13 +110,16 @@ def _is_there(part: Any, users: list[UserInput]) -> bool:
 
 def check_facts(whole: ProgramIndex) -> Iterator[Finding]:
     """Find claimed facts that do not hold."""
-    for fact in FACTS & whole.program.facts:
+    for fact in FACTS.keys() & whole.program.facts:
         for finding in _against(fact, whole):
             yield evolve(finding, message=f"the program claims the fact {fact!r}, but has {finding.message}", cause=fact)
 
 
-FACTS = {"flat", "state as inputs", "state sunk", "token free", "mutations in place"}
-"""Facts that can be checked."""
+FACTS: Mapping[str, tuple[type, ...]] = {
+    "flat": (), "state as inputs": (), "state sunk": (StateInput,), "token free": (Token,),
+    "mutations in place": (StateMutation, InputMutation),
+}  # fmt: skip
+"""Facts that can be checked, with the specs that contradict them."""
 
 
 def _against(fact: str, whole: ProgramIndex) -> Iterator[Finding]:
@@ -128,10 +131,9 @@ def _against(fact: str, whole: ProgramIndex) -> Iterator[Finding]:
     elif fact == "token free":
         tokens = [(scope, index) for op, scope, index in whole.ops.values() if op.name == "higher_order.with_effects"]
         yield from [scope.at(index, "an operator with a token") for scope, index in tokens]
-    kinds = {"state sunk": (StateInput,), "token free": (Token,), "mutations in place": (StateMutation, InputMutation)}
     for what in ("inputs", "outputs"):
         for number, spec in enumerate(getattr(whole.program.signature, what)):
-            if type(spec) in kinds.get(fact, ()):
+            if type(spec) in FACTS[fact]:
                 yield Finding(f"a {type(spec).__name__}", node=f"signature.{what}[{number}]")
 
 
@@ -157,15 +159,12 @@ def check_slots(whole: ProgramIndex) -> Iterator[Finding]:
         seen: set[str] = set()
         for number, spec in enumerate(getattr(whole.program.signature, what)):
             slot = spec.slot if type(spec) in (StateInput, StateMutation, SunkInput) else None
+            place = f"signature.{what}[{number}]"
             if slot is not None and slot not in whole.slots:
-                yield _of(what, number, f"it is the state {slot!r}, which is not a slot of program.state")
+                yield Finding(f"it is the state {slot!r}, which is not a slot of program.state", node=place)
             if slot in seen and what != "outputs":  # the rule "mutations" finds repeated outputs
-                yield _of(what, number, f"it is the state {slot!r} for the second time")
+                yield Finding(f"it is the state {slot!r} for the second time", node=place)
             seen.update([] if slot is None else [slot])
-
-
-def _of(what: str, number: int, message: str) -> Finding:
-    return Finding(message, node=f"signature.{what}[{number}]")
 
 
 def _outputs(whole: ProgramIndex) -> Iterator[tuple[int, Any, Any]]:
@@ -175,40 +174,41 @@ def _outputs(whole: ProgramIndex) -> Iterator[tuple[int, Any, Any]]:
         yield number, spec, output[number]
 
 
-def _unlike(whole: ProgramIndex, value: Any, held: Any, what: str) -> str | None:
-    # The difference between a returned or fake value and its tensor.
-    if type(value) is Ref:
-        value = value_in(whole.main.graph.metas[value.name])
-    difference = disagreement(value, held)
-    return None if difference is None else difference.replace("the slot", what)
+Claim = tuple[str, str, bool, Any, Any]
+"""The place of a spec, the slot, input or output that it refers to, whether that exists and can have one, the value of the spec,
+and the tensor or fake value of the same shape and dtype."""
+
+
+def _faults_of(whole: ProgramIndex, kind: str, claims: Iterable[Claim]) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for place, of, exists, value, held in claims:
+        value = value_in(whole.main.graph.metas[value.name]) if type(value) is Ref else value
+        difference = disagreement(value, held)
+        if not exists:
+            yield Finding(f"it is the {kind} of {of}, which does not exist or cannot have one", node=place)
+        elif of in seen:
+            yield Finding(f"it is the second {kind} of {of}", node=place)
+        elif difference is not None:
+            yield Finding(f"the {kind} of {of} is {difference.replace('the slot', of)}", node=place)
+        seen.add(of)
 
 
 def check_mutations(whole: ProgramIndex) -> Iterator[Finding]:
     """Find mutations without a target, repeated ones, and new contents that are not a value, or of another shape or dtype."""
-    pairs = whole.program.inputs
-    seen: set[Any] = set()
+    pairs, claims = whole.program.inputs, list[Claim]()
     for number, spec, value in _outputs(whole):
+        place = f"signature.outputs[{number}]"
         if type(spec) is StateMutation:
-            target: Any = spec.slot  # the rule "signature-slots" finds missing slots
-            is_known, held = True, whole.slots[target].value if target in whole.slots else None
+            slot = whole.slots.get(spec.slot)  # the rule "signature-slots" finds missing slots
+            claims.append((place, f"the slot {spec.slot!r}", True, value, slot and slot.value))
         elif type(spec) is InputMutation:
-            target = spec.index
-            is_known = 0 <= target < len(pairs) and type(pairs[target][1]) is UserInput
-            held = value_in(pairs[target][0].meta) if is_known else None
-        else:
-            continue
-        fault = None
-        if not is_known:
-            fault = f"it mutates input {target!r}, which is not a user input"
-        elif spec in seen:
-            fault = f"it is the second mutation of {target!r}"
-        elif not all(type(origin) in (Node, Input) for origin in origins(whole, whole.main, value)):
-            fault = f"the new contents of {target!r} are not a value of the graph"
-        elif (difference := _unlike(whole, value, held, "its old contents")) is not None:
-            fault = f"the new contents of {target!r} are {difference}"
-        seen.add(spec)
-        if fault is not None:
-            yield _of("outputs", number, fault)
+            is_user = 0 <= spec.index < len(pairs) and type(pairs[spec.index][1]) is UserInput
+            held = value_in(pairs[spec.index][0].meta) if is_user else None
+            claims.append((place, f"the user input {spec.index}", is_user, value, held))
+    yield from _faults_of(whole, "mutation", claims)
+    for place, of, _, value, _ in claims:
+        if not all(type(origin) in (Node, Input) for origin in origins(whole, whole.main, value)):
+            yield Finding(f"the new contents of {of} are not a value of the graph", node=place)
 
 
 def check_gradients(whole: ProgramIndex) -> Iterator[Finding]:
@@ -219,31 +219,23 @@ def check_gradients(whole: ProgramIndex) -> Iterator[Finding]:
     specs, is_backward = whole.program.signature.outputs, _is_backward(whole)
     users = [(formal, spec) for formal, spec in whole.program.inputs if type(spec) is UserInput]
     arguments = [formal for formal, spec in users if spec.tangent_of is None]
-    losses, tangents = sum(type(spec) is LossOutput for spec in specs), len(users) - len(arguments)
-    gradients = sum(type(spec) in (StateGradient, InputGradient) for spec in specs)
-    if losses > 1 or (losses and tangents) or (gradients and not (losses or tangents or is_backward)):
-        text = f"there are {gradients} gradients, {losses} losses and {tangents} tangents"
-        yield Finding(text, node="signature.outputs")
-    seen: set[Any] = set()
+    claims: list[Claim] = []
     for number, spec, value in _outputs(whole):
-        wanted: Any = None
+        place = f"signature.outputs[{number}]"
         if type(spec) is StateGradient:
-            what, slot = f"the parameter {spec.slot!r}", whole.slots.get(spec.slot)
-            wanted = None if slot is None else slot.value
-            is_known = slot is not None and (slot.kind is SlotKind.PARAMETER or getattr(wanted, "requires_grad", False))
+            slot = whole.slots.get(spec.slot)
+            needs = slot is not None and (slot.kind is SlotKind.PARAMETER or getattr(slot.value, "requires_grad", False))
+            claims.append((place, f"the parameter {spec.slot!r}", needs, value, slot and slot.value))
         elif type(spec) is InputGradient:
-            what, is_own = f"the leaf {spec.leaf} of the arguments", not is_backward and 0 <= spec.leaf < len(arguments)
-            wanted = value_in(arguments[spec.leaf].meta) if is_own else None
-            is_known = is_own or (is_backward and spec.leaf >= 0)
-        else:
-            continue
-        if not is_known:
-            yield _of("outputs", number, f"it is a gradient of {what}, which does not exist or needs no gradient")
-        elif spec in seen:
-            yield _of("outputs", number, f"it is the second gradient of {what}")
-        elif (difference := _unlike(whole, value, wanted, what)) is not None:
-            yield _of("outputs", number, f"the gradient is {difference}")
-        seen.add(spec)
+            is_own = not is_backward and 0 <= spec.leaf < len(arguments)
+            held = value_in(arguments[spec.leaf].meta) if is_own else None
+            exists = is_own or (is_backward and spec.leaf >= 0)
+            claims.append((place, f"the leaf {spec.leaf} of the arguments", exists, value, held))
+    losses, tangents = sum(type(spec) is LossOutput for spec in specs), len(users) - len(arguments)
+    if losses > 1 or (losses and tangents) or (claims and not (losses or tangents or is_backward)):
+        text = f"there are {len(claims)} gradients, {losses} losses and {tangents} tangents"
+        yield Finding(text, node="signature.outputs")
+    yield from _faults_of(whole, "gradient", claims)
 
 
 def _is_backward(whole: ProgramIndex) -> bool:
@@ -254,24 +246,18 @@ def _is_backward(whole: ProgramIndex) -> bool:
 def check_tangents(whole: ProgramIndex) -> Iterator[Finding]:
     """Find tangents without a user output, repeated ones, ones of another shape, and arguments after tangents."""
     results = [value for _, spec, value in _outputs(whole) if type(spec) is UserOutput]
-    is_backward, seen = _is_backward(whole), set[int]()
+    is_backward, claims, metas = _is_backward(whole), list[Claim](), whole.main.graph.metas
     for number, (formal, spec) in enumerate(whole.program.inputs):
         of = spec.tangent_of if type(spec) is UserInput else None
-        if of is None:
-            if seen and type(spec) is UserInput:
-                yield _of("inputs", number, "an argument comes after the tangents")
-            continue
-        fault = None
-        if of < 0 or (of >= len(results) and not is_backward):
-            fault = f"it is the tangent of the user output {of}, which does not exist"
-        elif of in seen:
-            fault = f"it is the second tangent of the user output {of}"
-        elif not is_backward and type(results[of]) is Ref:
-            held = value_in(whole.main.graph.metas[results[of].name])
-            fault = _unlike(whole, value_in(formal.meta), held, f"the user output {of}")
-        seen.add(of)
-        if fault is not None:
-            yield _of("inputs", number, fault)
+        if of is not None:
+            result = results[of] if 0 <= of < len(results) and not is_backward else None
+            exists = of >= 0 and (of < len(results) or is_backward)
+            held = value_in(metas[result.name]) if type(result) is Ref else None
+            place = f"signature.inputs[{number}]"
+            claims.append((place, f"the user output {of}", exists, value_in(formal.meta), held))
+        elif claims and type(spec) is UserInput:
+            yield Finding("an argument comes after the tangents", node=f"signature.inputs[{number}]")
+    yield from _faults_of(whole, "tangent", claims)
 
 
 def check_types(whole: ProgramIndex) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """``check_fx_pass``: test passes over fx graphs against laws, on generated programs within the contract of the pass.
 
-``contract`` lists assumptions and claims of a pass, ``judge`` calls it and has the laws, ``runs`` runs programs and modules,
-``checking`` tests.  Needs the extra ``laws``.
+``contract`` lists assumptions and claims of a pass, ``judge`` calls it and has the laws, ``checking`` tests.  Needs the extra
+``laws``.
 """
 
 from __future__ import annotations

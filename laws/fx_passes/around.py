@@ -24,10 +24,7 @@ from ..checking import WrongQuestion, example_of
 from ..law import Case
 from ..rules.build import drawn_around
 from ..rules.checking import case_of_drawn
-from ..rules.instances import Instance, instance_of, instances, is_drawable
-from ..rules.operands import Assignment, Operand
-
-__all__ = ["cases_around", "seeds_of"]
+from ..rules.instances import Assignment, Instance, Operand, instance_of, instances, is_drawable
 
 HOW = (
     "around takes rules, px.rule(pattern), and pairs of a pattern (a function, a module, an exported program or a "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import hypothesis.strategies as st
@@ -26,8 +26,6 @@ from ..tiers import Tier, attempts, examples_of, share
 from .around import cases_around, seeds_of
 from .contract import ANYTHING, Contract
 from .judge import Judge, laws_of
-
-__all__ = ["Finding", "PassReport", "check_fx_pass", "survey_pass"]
 
 EXAMPLES: Mapping[Tier, int] = {"aten": 100, "modules": 20}
 
@@ -206,7 +204,7 @@ def survey_pass(
     judge, own, seeds = Judge(FxPass.of(a_pass, over)), cases_of(programs), seeds_of(around)
     check_examples(examples, given=bool(own))
     count, number = share(EXAMPLES[tier]) if examples is None else examples, seed_of(seed)
-    strategy = cases_around(seeds, contract.barred) if seeds else _programs(tier, contract.barred)
+    strategy = cases_around(seeds, contract.barred) if seeds else attempts(tier, "flat", contract.barred)
     drawn = _drawn(strategy, count, number)
     if 5 * len(_admitted(drawn, contract)) < 4 * count:
         drawn = _drawn(strategy, MORE * count, number)
@@ -238,11 +236,6 @@ def _finding(judge: Judge, contract: Contract, errors: Sequence[LawBroken], sour
 def _admitted(cases: Sequence[Case], contract: Contract) -> list[Case]:
     tolerance = Tolerance(contract.rtol, contract.atol)
     return [evolve(one, tolerance=tolerance) for case in cases if (one := contract.admitted(case)) is not None]
-
-
-@cache
-def _programs(tier: Tier, barred: frozenset[str]) -> st.SearchStrategy[Case | None]:
-    return attempts(tier, "flat", barred)
 
 
 @lru_cache(maxsize=8)

@@ -21,8 +21,6 @@ from ...ir.torch_private import device_of
 from ..law import Case
 from ..tiers import case_with_calls
 
-__all__ = ["ANYTHING", "FUNCTIONAL", "INFERENCE", "POINTWISE", "Contract", "Writes", "lifted"]
-
 Writes = Literal["anywhere", "at the end", "nowhere"]
 
 States = Literal["read", "inputs"]

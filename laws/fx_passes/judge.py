@@ -1,7 +1,8 @@
 """``Judge``: a pass over fx graphs as a function from programs to programs; ``laws_of``: the laws for its results.
 
 If a pass raises, no law is tested, and the first exception is kept with its program.  A pass may rename, reorder and rebuild all
-graphs; the laws are about a graph that runs, computes the same, and keeps the claims of the contract.
+graphs; the laws are about a graph that runs, computes the same, and keeps the claims of the contract.  A pass may reorder two
+random draws, but not merge them: so a program runs a second time with each draw seeded separately, and the draws are counted.
 """
 
 from __future__ import annotations
@@ -9,31 +10,34 @@ from __future__ import annotations
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.fx
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 
 from ...ir.analysis.digest import digest
+from ...ir.arguments import bodies_in
+from ...ir.effects.resolved import node_effects
 from ...ir.errors import FxPassError, InvalidProgram, PurefxError, UnsupportedProgram
+from ...ir.graph import Call, Graph, Node, Op
 from ...ir.importing import import_ep
+from ...ir.persistent import pmap
 from ...ir.program import Program
-from ...ir.torch_private import FakeTensor, OpOverload, new_guards, schema_of
+from ...ir.torch_private import FakeTensor, OpOverload, new_guards, pytree, resolve_operator, schema_of, storage_key
 from ...ir.verify import check
-from ...lowering.fx import FxPass, to_fx
-from ...lowering.fx.passes import exported, paths_of, same_graph, snapshot, with_result
+from ...lowering.fx import FxPass, exported, paths_of, same_graph, snapshot, to_fx, with_result
 from ...transforms import inline, remove_effect_tokens
-from ..evaluate import Meaning, meaning_differences
+from ..evaluate import Meaning, evaluate, meaning_differences
 from ..example_args import example_args
 from ..law import Case, Law, Transform
+from ..oracles import groups, value_differences
+from ..purity import seeded
+from ..toy import TensorMachine
 from .contract import Contract
-from .runs import asserted, called, drawn_alone, is_random, shared_memory, without_idle_draws
-
-__all__ = ["Judge", "Outcome", "laws_of"]
 
 KEPT = 3
 """The number of cached outcomes: all laws test one program before the next."""
@@ -46,7 +50,6 @@ class Outcome:
     program: Program
     result: Program | None = None
     """None if the pass raised, or its result is not a program."""
-    module: torch.fx.GraphModule | None = None
     raised: Exception | None = None
     refused: Exception | None = None
     """The reason why the result cannot be judged."""
@@ -130,7 +133,7 @@ class Judge:
             return
         module = to_fx(program)
         before, tensors = snapshot(module), paths_of(module)
-        made = outcome.module = self.called.on_module(module)
+        made = self.called.on_module(module)
         if made is module and same_graph(before, snapshot(module)):
             outcome.result = program
         elif not (wrong := _lint(made)):
@@ -270,7 +273,8 @@ def _aliasing(transform: Transform, case: Case) -> list[str]:
     if result is case.program or not case.calls:
         return []
     one, other = (called(to_fx(inline(program)), case.calls[0]) for program in (case.program, result))
-    before, after = shared_memory(one, other), shared_memory(other, one)
+    names = sorted(one.memory.keys() & other.memory.keys())
+    before, after = (groups({name: each.memory[name] for name in names}) for each in (one, other))
     gone, new = [each for each in before if each not in after], [each for each in after if each not in before]
     return [f"no longer the same memory: {each}" for each in gone] + [f"now the same memory: {each}" for each in new]
 
@@ -300,3 +304,201 @@ def _again(judge: Judge, contract: Contract) -> Check:
         return outcome.wrong if outcome.result is None else _meaning(lambda _: outcome.result or once, case)
 
     return check
+
+
+# -- runs -----------------------------------------------------------------------------------------------------------------------
+
+
+PRINT: Any = resolve_operator("aten", "_print", "default")
+
+ASSERTIONS = frozenset(
+    {
+        "aten._assert_async.default",
+        "aten._assert_async.msg",
+        "aten._assert_scalar.default",
+        "aten._assert_tensor_metadata.default",
+        "aten._functional_assert_async.msg",
+    }
+)
+"""Operators that only raise if a condition is false."""
+
+
+@frozen
+class Draws:
+    """The meaning of a program with each draw seeded separately, and the number of draws in all calls."""
+
+    meaning: Meaning
+    count: int
+
+
+def is_random(program: Program) -> bool:
+    """Return whether a program draws random numbers.
+
+    >>> is_random(Program.of({"": Graph((), (), ())}))
+    False
+    """
+    return any(type(node.do) is Op and node.do.effects.random for _, node in program.nodes())
+
+
+def drawn_alone(program: Program, calls: Sequence[Sequence[Any]]) -> Draws:
+    """Run a program with each draw seeded separately.
+
+    Args:
+        program: a program of real operators at any stage, on the CPU.
+        calls: the leaves of the user inputs, for each call.
+
+    >>> drawn_alone(Program.of({"": Graph((), (), ())}), [()]).count
+    0
+    """
+    count = 0
+
+    def draw(target: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        nonlocal count
+        if schema_of(target).is_mutable:
+            count += 1
+        else:
+            # `dropout(x, 0.0)` draws numbers, but its result does not depend on them.
+            count += bool(value_differences(*[_seeded(number, target, args, kwargs) for number in range(2)]))
+            # Ignore memory formats: numbers fill memory in its order.
+            args, kwargs = pytree.tree_map_only(torch.Tensor, torch.Tensor.contiguous, (args, kwargs))
+        return _seeded(7, target, args, kwargs)
+
+    nodes = [node for _, node in program.nodes() if type(node.do) is Op and node.do.effects.random and not bodies_in(node.args)]
+    machine = _with_functions(nodes, draw)
+    with torch.no_grad():
+        return Draws(evaluate(program, calls, machine), count)
+
+
+def _seeded(number: int, target: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    with seeded(number):
+        return target(*args, **kwargs)
+
+
+def _with_functions(nodes: Sequence[Node], function: Callable[[Callable[..., Any], Any, Any], Any]) -> TensorMachine:
+    # A machine that replaces the operators of some nodes by a function.
+    def replacement(target: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: function(target, args, kwargs)
+
+    machine = TensorMachine()
+    known = {do.name: replacement(do.target) for node in nodes if type(do := node.do) is Op and do.target is not None}
+    machine.functions = {**known, **machine.functions}
+    return machine
+
+
+def without_idle_draws(program: Program) -> Program:
+    """Return a program without unused nodes, random draws included; the same object if there are none.
+
+    Args:
+        program: a program at any stage.
+
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> without_idle_draws(program) is program
+    True
+    """
+    graphs: dict[str, Graph] = {}
+    for name in program.order:
+        graph = program.graphs[name]
+        needed = set(graph.output_refs())
+        kept: list[Any] = []
+        for node, effects in zip(reversed(graph.nodes), reversed(node_effects(program, graph)), strict=True):
+            acts = effects.writes or effects.writes_slots or effects.ordered or effects.domains or any(effects.scope)
+            if acts or node.name in needed or type(node.do) is Call:
+                needed.update(node.refs())
+                kept.append(node)
+        graphs[name] = graph if len(kept) == len(graph.nodes) else graph.with_nodes(tuple(kept[::-1]))
+    same = all(graphs[name] is program.graphs[name] for name in graphs)
+    return program if same else evolve(program, graphs=pmap(graphs))
+
+
+def asserted(program: Program, calls: Sequence[Sequence[Any]]) -> tuple[str, ...]:
+    """Return the assertions of a run in order, each once, without those that are constant.
+
+    Args:
+        program: a program of real operators at any stage, on the CPU.
+        calls: the leaves of the user inputs, for each call.
+
+    >>> asserted(Program.of({"": Graph((), (), ())}), [()])
+    ()
+    """
+    nodes = [node for _, node in program.nodes() if type(node.do) is Op and node.do.name in ASSERTIONS]
+    may_fail = [node for node in nodes if node.args[:1] != (True,)]
+    observed: dict[str, None] = {}
+
+    def observe(target: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        observed[_statement(args, kwargs)] = None
+        return target(*args, **kwargs)
+
+    if may_fail:
+        with seeded(0), torch.no_grad():
+            evaluate(program, calls, _with_functions(nodes, observe))
+    always = {_statement(node.args, dict(node.kwargs)) for node in nodes if node not in may_fail}
+    always -= {_statement(node.args, dict(node.kwargs)) for node in may_fail}
+    return tuple([statement for statement in observed if statement not in always])
+
+
+def _statement(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    # The text or the expected metadata; the pass may compute the condition differently.
+    details = [arg for arg in (*args[1:], *kwargs.values()) if isinstance(arg, str | torch.dtype | torch.device | list | tuple)]
+    return ", ".join(map(repr, details)) or "a condition"
+
+
+@frozen
+class Called:
+    """The outcome of one call of a graph module."""
+
+    outputs: tuple[Any, ...]
+    """See ``TensorMachine.shown``."""
+    memory: Mapping[str, int]
+    """The number of the memory of each tensor among inputs, outputs and state."""
+
+
+def called(module: torch.fx.GraphModule, leaves: Sequence[Any]) -> Called:
+    """Call a graph module without changing the module or the leaves, and without printing.
+
+    Args:
+        module: a module that takes leaves and returns a tuple of leaves.
+        leaves: the inputs.
+
+    >>> made = called(torch.fx.symbolic_trace(lambda x: (x, x + 1)), [torch.ones(1)])
+    >>> made.outputs, groups(made.memory)
+    ((float32[1] (1.0), float32[1] (2.0)), ['input 0 = output 0'])
+    """
+    machine = TensorMachine()
+    copies = [machine.given(leaf) for leaf in leaves]
+    with _silent(module), _restored(module), seeded(0), torch.no_grad():
+        outputs = module(*copies)
+        outputs = outputs if isinstance(outputs, tuple | list) else (outputs,)
+        tensors: dict[str, Any] = dict(module.named_parameters(remove_duplicate=False))
+        tensors |= dict(module.named_buffers(remove_duplicate=False))
+        tensors |= {f"input {number}": leaf for number, leaf in enumerate(copies)}
+        tensors |= {f"output {number}": leaf for number, leaf in enumerate(outputs)}
+        strided = {name: one for name, one in tensors.items() if isinstance(one, torch.Tensor) and one.layout is torch.strided}
+        contents = tuple([machine.shown(machine.save(one)) for one in outputs])
+        return Called(contents, {name: storage_key(one) for name, one in strided.items() if one.numel()})
+
+
+@contextmanager
+def _silent(module: torch.fx.GraphModule) -> Generator[None]:
+    # Call the module itself, because copying other classes may fail.
+    graphs = [inner for inner in module.modules() if isinstance(inner, torch.fx.GraphModule)]
+    nodes = [node for inner in graphs for node in inner.graph.find_nodes(op="call_function", target=PRINT)]
+    for target in (_nothing, PRINT):
+        for node in nodes:
+            node.target = target
+        for inner in graphs:
+            inner.recompile()
+        if target is _nothing:
+            yield
+
+
+@contextmanager
+def _restored(module: torch.nn.Module) -> Generator[None]:
+    memories = {storage_key(tensor): tensor.untyped_storage() for tensor in (*module.parameters(), *module.buffers())}
+    contents = {key: memory.clone() for key, memory in memories.items()}
+    yield
+    for key, memory in memories.items():
+        memory.copy_(contents[key])
+
+
+def _nothing(s: str) -> None:
+    """Replace the print operator."""

@@ -1,6 +1,6 @@
 """``check_rule``: test rewrite rules against laws, on programs built around their patterns.  Needs the extra ``laws``.
 
-``operands`` draws values for the variables of a pattern, ``instances`` traces the pattern on them, ``build`` builds programs
+``instances`` draws values for the variables of a pattern and traces it on them, ``build`` builds programs
 around it, ``checking`` has the laws and tests them.
 """
 

@@ -16,7 +16,7 @@ import hypothesis.strategies as st
 import torch
 from attrs import evolve, frozen
 
-from ...ir.arguments import Arg, Body, Items, Ref, replace_refs
+from ...ir.arguments import Arg, Body, Items, Ref, replace_refs, thawed
 from ...ir.errors import PurefxError
 from ...ir.expression import Sym
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node
@@ -31,8 +31,7 @@ from ...transforms import infer, lift_state
 from ..evaluate import evaluate
 from ..purity import seeded
 from ..toy import GETITEM, PRINT, TensorMachine
-from .instances import Instance, changed, run_node
-from .operands import CALLS, Operand, quiet
+from .instances import CALLS, Instance, Operand, changed, quiet
 
 __all__ = ["Drawn", "build", "drawn_around", "simplest"]
 
@@ -129,8 +128,12 @@ class Flow:
         """
         known: dict[str, Arg] = {name: Ref(now) for name, now in renamed.items()}
         args, kwargs = replace_refs(node.args, known), replace_refs(node.kwargs, known)
+
+        def leaf(arg: Arg) -> Any:
+            return self.known[arg.name] if type(arg) is Ref else arg
+
         try:
-            value = run_node(Node("", node.do, args, kwargs), self.known)
+            value = node.do.target(*thawed(args, leaf), **{key: thawed(arg, leaf) for key, arg in kwargs})  # type: ignore[union-attr]
         except Exception:  # noqa: BLE001  operators raise any exceptions
             return None
         name = renamed[node.name] = self.names.fresh(node.name)
@@ -277,7 +280,7 @@ def build(
     """
     place = pick("place", (ROOT,) * 5 + (SHARED, SHARED, TWICE, BRANCH))
     place = ROOT if "regions" in barred or (is_flat and place != BRANCH) else place
-    is_dynamic = place == ROOT and "dynamic" not in barred and pick("dynamic", (False, False, True, True))
+    is_dynamic = pick("dynamic", (False, False, True, True)) and place == ROOT and "dynamic" not in barred
     flow = Flow((*barred, *(IN_BRANCHES if place == BRANCH else ())), is_dynamic=is_dynamic)
     results: list[str] = []
     finite: set[str] = set()
@@ -374,23 +377,17 @@ def _feed(instance: Instance, name: str, feed: str) -> str:
 
 
 def _ended(flow: Flow, end: int, result: str, first: str) -> list[str]:
-    doubled = flow.add(aten.mul.Tensor, result, 2) if end not in (1, 2, 3) else None
-    found: list[str | None] = [doubled]
-    match end:
-        case 1:
-            found = [result]
-        case 2:
-            found = [result if "views" in flow.barred else flow.add(aten.transpose.int, result, 0, -1) or result]
-        case 3:
-            if "writes" not in flow.barred:
-                flow.add(aten.add_.Tensor, result, 1)
-            found = [flow.add(aten.mul.Tensor, result, 2)]
-        case 4:
-            found.append(flow.add(aten.add.Tensor, result, result))
-        case 5:
-            found.append(flow.add(aten.mul.Tensor, first, 2))
-        case _:
-            pass
+    if end == 1:
+        return [result]
+    if end == 2:
+        return [result if "views" in flow.barred else flow.add(aten.transpose.int, result, 0, -1) or result]
+    if end == 3 and "writes" not in flow.barred:
+        flow.add(aten.add_.Tensor, result, 1)
+    found = [flow.add(aten.mul.Tensor, result, 2)]
+    if end == 4:
+        found.append(flow.add(aten.add.Tensor, result, result))
+    elif end == 5:
+        found.append(flow.add(aten.mul.Tensor, first, 2))
     return [name for name in found if name is not None]
 
 

@@ -7,7 +7,9 @@ writes, views, state, shared bodies, branches.  If a rule matches in few of them
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, wraps
+from itertools import zip_longest
 from typing import Any
 
 import hypothesis.strategies as st
@@ -21,7 +23,7 @@ from ...ir.torch_private import storage_key
 from ...ir.verify import verify
 from ...transforms import Fuel
 from ...transforms.rules.pattern import role
-from ..asking import LawBroken, Source, name_of
+from ..asking import Source, name_of
 from ..checking import NothingChecked, WrongQuestion, broken, cases_of, check_question, seed_of
 from ..evaluate import Meaning, Tolerance, evaluate, meaning_differences
 from ..law import FUEL, GENERIC, Case, Law, Transform, law
@@ -127,8 +129,12 @@ BY_RESULT: tuple[Law, ...] = (
 )  # fmt: skip
 """Laws about the results of one and two applications."""
 
-RULE_LAWS: tuple[Law, ...] = (*BY_RESULT, *[each for each in GENERIC if each not in BY_RESULT], *FUEL)
+RULE_LAWS: tuple[Law, ...] = tuple(dict.fromkeys((*BY_RESULT, *GENERIC, *FUEL)))
 """The laws of every rule: the generic laws, unchanged shared memory, right fake values."""
+
+
+STATE, REPEATED = frozenset({"state", "written results"}), frozenset({"idempotent", "unfinished"})
+"""Laws that do not apply to rules that change the state, and to rules that match once."""
 
 
 def remembering(transform: Transform) -> Transform:
@@ -142,39 +148,25 @@ def remembering(transform: Transform) -> Transform:
     """
     known: dict[int, tuple[Program, Program]] = {}
 
+    @wraps(transform)
     def once(program: Program) -> Program:
         if id(program) not in known:
             known[id(program)] = (program, transform(program))
         return known[id(program)][1]
 
-    once.__name__ = name_of(transform)
     return once
-
-
-def for_rule(laws: Sequence[Law], *, once: bool, changes_state: bool) -> tuple[Law, ...]:
-    """Return the laws that apply to a rule.
-
-    Args:
-        laws: the laws to choose from.
-        once: whether the rule matches its own results in the next call only.
-        changes_state: whether the rule adds or drops state.
-
-    >>> [each.name for each in RULE_LAWS if each not in for_rule(RULE_LAWS, once=True, changes_state=True)]
-    ['idempotent', 'state', 'written results', 'unfinished']
-    """
-    without = {*(("idempotent", "unfinished") if once else ()), *(("state", "written results") if changes_state else ())}
-    return tuple([each for each in laws if each.name not in without])
 
 
 def on_state_of_both(case: Case, transform: Transform) -> Case:
     """Return a case that ignores state that a rule adds or drops."""
-    kept: list[frozenset[str]] = []
+
+    @cache
+    def kept() -> frozenset[str]:
+        return frozenset(case.program.state) & frozenset(transform(case.program).state)
 
     def meaning(program: Program, **options: Any) -> Meaning:
-        if not kept:
-            kept.append(frozenset(case.program.state) & frozenset(transform(case.program).state))
         found = case.meaning(program, **options)
-        return evolve(found, state=tuple([(name, value) for name, value in found.state if name in kept[0]]))
+        return evolve(found, state=tuple([(name, value) for name, value in found.state if name in kept()]))
 
     return evolve(case, meaning=meaning)
 
@@ -263,8 +255,10 @@ def check_rule(
     __tracebackhide__ = True
     limits = Tolerance(rtol, atol)
     asked, own, rules = _checked(rule, laws, examples, programs, operands, limits)
-    once = any(getattr(each, "once", False) for each in getattr(rule, "rules", (rule,)))
-    asked = for_rule(asked, once=once, changes_state=changes_state)
+    without = STATE if changes_state else frozenset[str]()
+    if any(getattr(each, "once", False) for each in getattr(rule, "rules", (rule,))):
+        without |= REPEATED  # it matches its own results in the next call only
+    asked = tuple([each for each in asked if each.name not in without])
     count, number = share(EXAMPLES) if examples is None else examples, seed_of(seed)
     transform = getattr(rule, "transformation", rule)
 
@@ -274,36 +268,50 @@ def check_rule(
 
     def test(cases: Sequence[Case], most: int, source: Source | None = None) -> None:
         __tracebackhide__ = True
-        if (error := _broken(transform, asked, cases, most, source)) is not None:
+        # Test laws of one application on all cases, the others on the cases with the most matches.
+        quick = [law for law in asked if law in BY_RESULT]
+        error = broken(remembering(transform), quick, cases, source)
+        if error is None:
+            matched = sorted(cases, key=lambda case: -len(applied(transform, case.program)))[:most]
+            error = broken(transform, [law for law in asked if law not in BY_RESULT], matched, source)
+        if error is not None:
             raise error.with_traceback(None) from None
 
     by_name = operands if isinstance(operands, Mapping) else {each.name: operands for each in rules}
-    wanted = min(WANTED, 4 + count // 3)
     found = [Found(each) for each in rules if count]
+    options = {"number": number, "finite": finite, "exact": not limits}
     for each in found:
-        options = {"number": number, "operands": by_name.get(each.rule.name), "finite": finite, "exact": not limits}
-        each.search(wanted, options)
+        each.search(min(WANTED, 4 + count // 3), operands=by_name.get(each.rule.name), **options)
     if any(not each.hits for each in found):
         reasons = "\n".join([each.explained() for each in found if not each.hits])
         raise NothingChecked(f"{reasons}\nso the laws would not be tested. {ADVICE}")
     yours = [prepared(case) for case in own]
     test(yours, ASKED_ALL)
     plain = sorted([pair for each in found for pair in each.plain], key=lambda pair: pair[0].size)
-    test([prepared(case) for _, drawn in plain if (case := case_of_drawn(drawn)) is not None], ASKED_ALL // 4)
+    test([prepared(case) for _, each in plain if (case := case_of_drawn(each)) is not None], ASKED_ALL // 4)
     drawn, near = list[Case](), list[Case]()
     if found:
-        pool = _in_turn([each.pool for each in found])
-        made, missed = (drawn_around(pool, near=near).map(lambda one: _case(one, prepared)) for near in (False, True))
+        pool = [one for several in zip_longest(*[each.pool for each in found]) for one in several if one is not None]
+
+        def attempt(one: Drawn | None) -> Case | None:
+            case = None if one is None else case_of_drawn(one)
+            return None if case is None else prepared(case)
+
+        made, missed = (drawn_around(pool, near=near).map(attempt) for near in (False, True))
         source = Source(made, count, number, limits, LONGEST, seconds=SECONDS)
         drawn = source.cases()
-        if 2 * sum(did(transform, case.program) > 0 for case in drawn) < len(drawn):
+        if 2 * sum(bool(applied(transform, case.program)) for case in drawn) < len(drawn):
             # Programs of one run are similar, so draw a second one before the rule counts as not matching.
             drawn += evolve(source, count=max(count, LEAST), number=number + 1).cases()
         test(drawn, ASKED_ALL, source)
         source = evolve(source, strategy=missed, count=-(-count // NEAR))
         near = source.cases()
         test(near, ASKED_ALL // 4, source)
-    report = _report(transform, len(asked), drawn, near, yours)
+    counts = [[applied(transform, case.program) for case in group] for group in (drawn, near, yours)]
+    matched, of_near, of_given = (sum(map(bool, group)) for group in counts)
+    by_rule = Counter([rule for rules in counts[0] for rule in rules])
+    sizes = len(drawn), matched, by_rule.total(), len(near), of_near, len(yours), of_given
+    report = RuleReport(name_of(transform), len(asked), *sizes, by_rule)
     _check_enough(report, rules, found)
     return report
 
@@ -345,41 +353,42 @@ class Found:
     tried: int = 0
     """Attempts in which the pattern did not run."""
 
-    def search(self, wanted: int, options: Mapping[str, Any]) -> None:
+    def search(self, wanted: int, **options: Any) -> None:
         """Search until the rule matches on enough instances."""
         traced = 0
         for instance in instances(self.rule, **options):
             traced += instance is not None
-            if instance is None or (drawn := simplest(instance)) is None:
+            if instance is None or simplest(instance) is None:
                 self.tried += 1
             else:
-                self._sort(instance, drawn)
+                self._sort(instance)
             if len(self.hits) >= wanted or traced >= TRACED:
                 return
 
-    def _sort(self, instance: Instance, drawn: Drawn) -> None:
-        if not did(self.rule.transformation, drawn.program):
-            reading = next(self._from_state(instance), None)
-            if reading is None:
-                self.misses.append(instance)
-                return
-            instance, drawn = reading, simplest(reading) or drawn
-        self.hits.append(instance)
-        varied = simplest(instance, **VARIED[len(self.hits) % len(VARIED)])
-        self.plain += [(instance, each) for each in (drawn, varied) if each is not None]
+    def _sort(self, instance: Instance) -> None:
+        found = self._matching(instance)
+        if found is None:
+            self.misses.append(instance)
+            return
+        self.hits.append(found)
+        drawn = (simplest(found), simplest(found, **VARIED[len(self.hits) % len(VARIED)]))
+        self.plain += [(found, each) for each in drawn if each is not None]
 
-    def _from_state(self, instance: Instance) -> Iterator[Instance]:
+    def _matching(self, instance: Instance) -> Instance | None:
         # The instance with as few state or constant operands as the rule needs.
+        if self._matches(instance):
+            return instance
         for kind in ("from_state", "constants"):
             names = frozenset([name for name, _ in instance.leaves])
-            if self._matches(instance, kind, names):
+            if self._matches(evolve(instance, **{kind: names})):
                 for name in sorted(names):
-                    names = names - {name} if self._matches(instance, kind, names - {name}) else names
-                yield evolve(instance, **{kind: names})
+                    names = names - {name} if self._matches(evolve(instance, **{kind: names - {name}})) else names
+                return evolve(instance, **{kind: names})
+        return None
 
-    def _matches(self, instance: Instance, kind: str, names: frozenset[str]) -> bool:
-        drawn = simplest(evolve(instance, **{kind: names}))
-        return drawn is not None and bool(did(self.rule.transformation, drawn.program))
+    def _matches(self, instance: Instance) -> bool:
+        drawn = simplest(instance)
+        return drawn is not None and bool(applied(self.rule.transformation, drawn.program))
 
     @property
     def pool(self) -> list[Instance]:
@@ -405,16 +414,7 @@ class Found:
         )
 
 
-def _in_turn(pools: Sequence[Sequence[Instance]]) -> list[Instance]:
-    return [pool[place] for place in range(max(map(len, pools))) for pool in pools if place < len(pool)]
-
-
 # -- cases -----------------------------------------------------------------------------------------------------------------------
-
-
-def _case(drawn: Drawn | None, prepared: Any) -> Case | None:
-    case = None if drawn is None else case_of_drawn(drawn)
-    return None if case is None else prepared(case)
 
 
 def case_of_drawn(drawn: Drawn) -> Case | None:
@@ -429,41 +429,16 @@ def case_of_drawn(drawn: Drawn) -> Case | None:
     return None if grows and false_values(case.program, case.calls) else case
 
 
-def _broken(
-    transform: Transform, laws: Sequence[Law], cases: Sequence[Case], most: int, source: Source | None
-) -> LawBroken | None:  # fmt: skip
-    # Test laws of one application on all cases, the others on the cases with the most matches.
-    quick = [law for law in laws if law in BY_RESULT]
-    error = broken(remembering(transform), quick, cases, source)
-    if error is None:
-        matched = sorted(cases, key=lambda case: -did(transform, case.program))[:most]
-        error = broken(transform, [law for law in laws if law not in BY_RESULT], matched, source)
-    return error
-
-
-def did(transform: Any, program: Program) -> int:
-    """Return the number of applications of a rule to a program; 1 if it raises, so that the laws are tested."""
+def applied(transform: Any, program: Program) -> list[str]:
+    """Return the rule of each application to a program; one without a name if it raises, so that the laws are tested."""
+    fuel = Fuel(1 << 30)
     try:
         if not hasattr(transform, "spend"):
-            return int(transform(program) is not program)
-        fuel = Fuel(1 << 30)
+            return [""] * (transform(program) is not program)
         transform.spend(program, fuel)
     except Exception:  # noqa: BLE001  rules raise any exceptions
-        return 1
-    return fuel.burnt
-
-
-def _report(transform: Any, laws: int, drawn: Sequence[Case], near: Sequence[Case], given: Sequence[Case]) -> RuleReport:
-    counts = [[did(transform, case.program) for case in group] for group in (drawn, near, given)]
-    by_rule = Counter[str]()
-    for case in drawn:
-        fuel = Fuel(1 << 30)
-        transform.spend(case.program, fuel)
-        by_rule.update([label.removeprefix("apply ").rpartition(" at ")[0] for label in fuel.labels])
-    matched = [sum(map(bool, group)) for group in counts]
-    return RuleReport(
-        name_of(transform), laws, len(drawn), matched[0], sum(counts[0]), len(near), matched[1], len(given), matched[2], by_rule
-    )
+        return [""]
+    return [label.removeprefix("apply ").rpartition(" at ")[0] for label in fuel.labels]
 
 
 def _check_enough(report: RuleReport, rules: Sequence[Any], found: Sequence[Found]) -> None:

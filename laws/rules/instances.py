@@ -1,27 +1,485 @@
-"""``Instance``: a pattern traced by torch on some operands; and its near misses.
+"""``Instance``: a pattern traced by torch on some operands; the search for operands, and near misses.
 
-torch's tracer runs the user's function, as the exporter does, independently of the matcher.
+The operators of a pattern run in order on small tensors.  A variable is drawn at the first operator that uses it, and drawn again
+if the operator raises.  The contents of an ``Operand`` depend only on its dtype, sizes and the call number; the last call has
+infinities, NaN and the limits of integers.  torch's tracer runs the user's function, as the exporter does, independently of the
+matcher.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+import random
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import cycle
 from typing import Any
 
 import hypothesis.strategies as st
 import torch
 from attrs import evolve, field, frozen
+from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from ...ir.arguments import Arg, Items, Ref, same_arg, thawed
+from ...ir.arguments import Arg, Items, Ref
 from ...ir.graph import Get, Node, Op
 from ...ir.importing import import_fx
-from ...ir.torch_private import OpOverload, Parameter, parameters_of
+from ...ir.torch_private import OpOverload, parameters_of, schema_of
+from ...transforms.rules.pattern import Part, Pattern, operator_of, role
+from ..purity import seeded
 from ..tiers import examples_of
-from .operands import Assignment, Operand, assignments, leaves_of, only_finite, quiet, ways_of, with_leaves
 
-__all__ = ["Instance", "changed", "instance_of", "instances", "is_drawable", "run_node"]
+__all__ = [
+    "CALLS", "Assignment", "Instance", "Operand", "Way", "assignments", "changed", "instance_of", "instances", "is_drawable",
+    "leaves_of", "only_finite", "quiet", "ways_of", "with_leaves",
+]  # fmt: skip
+
+CALLS = 3
+"""The number of consecutive calls of each program, each with different contents."""
+
+ORDINARY = (1.0, -2.0, 0.0, 0.5, -1.0, 3.0, -0.25, 2.0, -3.0)
+SPECIAL = (float("inf"), -0.0, -1.0, float("nan"), 4096.0, float("-inf"), 0.5, 0.0, -2.0)
+FRACTIONS = tuple([round(3 * number / 7 + 0.1, 4) for number in range(-7, 8, 2)])
+WHOLE = (1, -2, 0, 3, -1, 2, 5, -7)
+FEW = (0, 1, 1, 0, 0, 1, 0)
+"""Valid indices of any dimension of size 2."""
+BETWEEN = (0.5, 0.25, 1.0, 0.0, 0.75)
+"""Valid probabilities."""
+
+
+@frozen(eq=False)
+class Operand:
+    """A tensor argument of a program, or a literal.
+
+    >>> Operand(torch.zeros(2)), Operand(-1), Operand(torch.zeros(1, dtype=torch.int64), "few").at(0)
+    (float32[2], -1, tensor([0]))
+    """
+
+    value: Any
+    style: str = "signed"
+    """The contents of a tensor: ``"signed"``, ``"few"``, ``"between"``; ``"given"`` rolls its contents between calls,
+    ``"held"`` keeps them."""
+    finite: bool = False
+    """Whether to leave out infinities and NaN."""
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it is a tensor."""
+        return isinstance(self.value, torch.Tensor)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the contents must be finite in all calls; contents that the user passed may be infinite."""
+        is_own = self.style in ("given", "held") and self.is_tensor
+        return self.finite and not (is_own and not bool(self.value.isfinite().all()))
+
+    def at(self, call: int, index: int = 0) -> torch.Tensor:
+        """Return the tensor for a call.
+
+        Args:
+            call: the number of the call; the last one has special numbers.
+            index: of the operand, so that operands differ.
+        """
+        like = self.value
+        if self.style == "held":
+            return like.clone()
+        if self.style == "given":
+            return like.reshape(-1).roll(call).reshape(like.shape).clone()
+        numbers, start = self._numbers(is_last=call == CALLS - 1, call=call), 2 * index + 3 * call
+        found: list[Any] = [numbers[(start + number) % len(numbers)] for number in range(like.numel())]
+        if like.dtype.is_complex:
+            found = [complex(one, other) for one, other in zip(found, reversed(found), strict=True)]
+        if not like.dtype.is_signed and like.dtype is not torch.bool:
+            found = [abs(number) for number in found]
+        return torch.tensor(found, dtype=like.dtype).reshape(like.shape)
+
+    def _numbers(self, *, is_last: bool, call: int) -> Sequence[float]:
+        dtype, is_unusual = self.value.dtype, is_last and not self.finite
+        if dtype.is_floating_point or dtype.is_complex:
+            return BETWEEN if self.style == "between" else FRACTIONS if call == 1 else SPECIAL if is_unusual else ORDINARY
+        if self.style == "few" or dtype is torch.bool:
+            return FEW
+        return (*WHOLE, torch.iinfo(dtype).min, torch.iinfo(dtype).max) if is_unusual else WHOLE
+
+    def grown(self, size: int, by: int) -> Operand:
+        """Return the operand with each dimension of one size enlarged.
+
+        >>> Operand(torch.zeros(2, 3)).grown(3, 1)
+        float32[2, 4]
+        """
+        return evolve(self, value=self.value.new_empty([one + by if one == size else one for one in self.value.shape]))
+
+    def __repr__(self) -> str:
+        if not self.is_tensor:
+            return repr(self.value)
+        return f"{str(self.value.dtype).removeprefix('torch.')}{list(self.value.shape)}"
+
+
+Assignment = list[Any]
+"""The operand of each variable, in order; a list of operands if the variable is a list."""
+
+
+def leaves_of(operands: Assignment) -> Iterator[Operand]:
+    """Iterate over the tensors among the operands.
+
+    >>> list(leaves_of([Operand(1), [Operand(torch.zeros(2))]]))
+    [float32[2]]
+    """
+    for each in operands:
+        yield from [one for one in (each if isinstance(each, list) else [each]) if one.is_tensor]
+
+
+def _mapped(operands: Assignment, function: Callable[[Operand], Any]) -> list[Any]:
+    return [[function(one) for one in each] if isinstance(each, list) else function(each) for each in operands]
+
+
+def with_leaves(operands: Assignment, tensors: Sequence[Any]) -> list[Any]:
+    """Return the arguments of a pattern: tensors in the places of the leaves, and the literals.
+
+    >>> with_leaves([Operand(1), [Operand(torch.zeros(2))]], ["here"])
+    [1, ['here']]
+    """
+    rest = iter(tensors)
+    return _mapped(operands, lambda one: next(rest) if one.is_tensor else one.value)
+
+
+def only_finite(operands: Assignment) -> Assignment:
+    """Return the operands without infinities and NaN.
+
+    >>> bool(only_finite([Operand(torch.zeros(9))])[0].at(CALLS - 1).isfinite().all())
+    True
+    """
+    return _mapped(operands, lambda one: evolve(one, finite=True))
+
+
+# -- patterns without alternatives -----------------------------------------------------------------------------------------------
+
+aten: Any = torch.ops.aten
+
+STEPS: Mapping[str, Callable[[Any], Any]] = {
+    "turned": lambda x: aten.transpose.int(x, 0, -1) if x.dim() else aten.unsqueeze.default(x, 0),
+    "flat": lambda x: aten.reshape.default(x, [-1]),
+    "row": lambda x: aten.unsqueeze.default(x, 0),
+    "copied": aten.clone.default,
+    "double": lambda x: aten.to.dtype(x, torch.float64),
+    "single": lambda x: aten.to.dtype(x, torch.float32),
+}
+
+VIEWS = ("", "turned", "flat", "row", "turned flat", "row turned", "turned copied", "turned row flat", "flat row turned")
+
+CASTS = ("", "double", "single", "double single", "single double single")
+
+BOTH = ("", "turned", "double", "turned double", "double flat", "row single", "turned double row", "flat double single")
+
+
+@frozen(eq=False)
+class Way:
+    """A pattern with one alternative chosen for each ``any_of``, and a chain of views and casts for each ``through``.
+
+    >>> way = Way.of(Pattern.of(lambda x: torch.relu(x + 1)))
+    >>> way(torch.ones(2)), [part.name for part in way.operators]
+    (tensor([2., 2.]), ['add', 'relu'])
+    """
+
+    graph: fx.Graph
+    """Its placeholders are the variables of the pattern."""
+    lists: frozenset[fx.Node]
+    """Variables that stand for any number of list items."""
+    tensors: torch.nn.Module
+    """The owner of the tensors of the pattern."""
+
+    @classmethod
+    def of(cls, pattern: Pattern, chosen: Mapping[Any, Any] = {}) -> Way:
+        """Return a pattern without alternatives and chains.
+
+        Args:
+            pattern: any pattern.
+            chosen: the number of the alternative of each ``any_of``, 0 by default; the steps of each chain.
+        """
+        graph, lists, tensors = fx.Graph(), set[fx.Node](), torch.nn.Module()
+        known: dict[Part, Any] = {}
+
+        def settled(part: Part) -> Any:
+            if isinstance(part, fx.Node):
+                if part not in known:
+                    known[part] = copied(part)
+                return known[part]
+            if isinstance(part, slice):
+                return slice(settled(part.start), settled(part.stop), settled(part.step))
+            return type(part)(map(settled, part)) if isinstance(part, list | tuple) else part
+
+        def copied(part: fx.Node) -> Any:
+            match role(part):
+                case "any_of":
+                    return settled(part.args[chosen.get(part, 0)])
+                case "through":
+                    value = settled(part.args[0])
+                    for step in chosen.get(chain_of(part), ()):
+                        value = graph.call_function(STEPS[step], (value,))
+                        value.meta["role"] = "through"
+                    return value
+                case "rest":
+                    lists.add(settled(part.args[0]))
+                    return settled(part.args[0])
+                case "tensor":
+                    setattr(tensors, str(part.target), part.meta["tensor"])
+                case _:
+                    pass
+            return graph.create_node(part.op, part.target, settled(part.args), settled(dict(part.kwargs)))
+
+        for node in pattern.graph.nodes:
+            if node.op == "placeholder":
+                settled(node)
+        results = settled(pattern.results)
+        graph.output(results if pattern.is_tuple else results[0])
+        return cls(graph, frozenset(lists), tensors)
+
+    def __call__(self, *values: Any) -> Any:
+        """Run the pattern."""
+        return self.interpreter().run(*values)
+
+    def interpreter(self) -> fx.Interpreter:
+        """Return an interpreter of the graph."""
+        return _Interpreter(self.tensors, garbage_collect_values=False, graph=self.graph)
+
+    @property
+    def operators(self) -> list[fx.Node]:
+        """The nodes to run, in order."""
+        return [node for node in self.graph.nodes if node.op in ("get_attr", "call_function", "call_method")]
+
+    def kinds(self, part: fx.Node, variable: fx.Node) -> list[str]:
+        """Return the types that the overloads of an operator accept for a variable.
+
+        >>> way = Way.of(Pattern.of(lambda x, y: torch.add(x, y)))
+        >>> way.kinds(way.operators[0], [*way.graph.nodes][1])
+        ['Tensor', 'number']
+        """
+        if role(part) != "operator":
+            return ["Tensor"]
+        found = set[str]()
+        for overload, given in operator_of(part).overloads.items():
+            types = {one.name: str(one.real_type) for one in schema_of(overload).arguments}
+            for name, value in given.items():
+                if value is variable:
+                    found.update(_plain_types(types[name]), {HINTS[name]} if name in HINTS else ())
+                elif isinstance(value, list | tuple) and variable in value:
+                    is_list = variable in self.lists
+                    found.add(_plain_types(types[name])[0] if is_list else types[name].removeprefix("List[").removesuffix("]"))
+        return sorted(found, key=lambda kind: (kind != "Tensor", kind))
+
+
+class _Interpreter(fx.Interpreter):
+    def fetch_args_kwargs_from_env(self, n: fx.Node) -> Any:
+        """Return the arguments of a node; a variable in a list may stand for several items."""
+        args, kwargs = super().fetch_args_kwargs_from_env(n)
+        return tuple(map(_flat, args)), {key: _flat(value) for key, value in kwargs.items()}
+
+
+def _flat(arg: Any) -> Any:
+    if not isinstance(arg, list):
+        return arg
+    return [item for each in arg for item in (each if isinstance(each, list) else [each])]
+
+
+def _plain_types(kind: str) -> list[str]:
+    plain = kind.removeprefix("Optional[").removesuffix("]") if kind.startswith("Optional[") else kind
+    plain = "List[int]" if plain.startswith(("List[int", "List[SymInt")) else plain.replace("SymInt", "int")
+    return [plain, "None"] if kind.startswith("Optional[") else [plain]
+
+
+def chain_of(part: fx.Node) -> Any:
+    """Return the key of a chain: chains with the same variable are equal."""
+    chain: Any = part.args[1]
+    return part if chain is None else chain.target
+
+
+WAYS = 12
+"""The maximum number of combinations of alternatives."""
+
+
+def ways_of(rule: Any) -> list[tuple[Way, Callable[..., Any]]]:
+    """Return the choices among the alternatives of a rule, each with a function that computes it on tensors.
+
+    Args:
+        rule: a rule.
+
+    >>> import purefx as px
+    >>> rule = px.rule(lambda x: px.any_of(torch.relu(x), torch.clamp_min(x, 0)))
+    >>> [way.operators[0].name for way, _ in ways_of(rule)]
+    ['relu', 'clamp_min']
+    """
+    several: dict[Any, Sequence[Any]] = {}
+    for part in rule.pattern.parts:
+        if role(part) == "any_of":
+            several[part] = range(len(part.args))
+        elif role(part) == "through":
+            _, _, views, casts = part.args
+            several[chain_of(part)] = [each.split() for each in (BOTH if views and casts else VIEWS if views else CASTS)]
+    if not several:
+        return [(Way.of(rule.pattern), rule.written)]
+    # First each alternative once, then any combination of them.
+    draw, longest = random.Random(0), max(map(len, several.values()))  # noqa: S311  not secret
+    found: dict[str, Way] = {}
+    for turn in range(4 * WAYS):
+        is_first = turn < longest
+        way = Way.of(
+            rule.pattern, {key: each[turn % len(each)] if is_first else draw.choice(each) for key, each in several.items()}
+        )
+        found.setdefault(str(way.graph), way)
+    return [(way, way) for way in [*found.values()][:WAYS]]
+
+
+# -- drawing ---------------------------------------------------------------------------------------------------------------------
+
+SHAPES: tuple[tuple[int, ...], ...] = (
+    (3, 4), (4,), (2, 3, 4), (4, 4), (), (1, 4), (1,), (0, 4), (2, 1), (2, 3, 4, 4), (3, 0), (1, 3, 6, 6), (2, 2, 4, 6),
+    (2, 4, 6),
+)  # fmt: skip
+"""Sizes of the first tensor."""
+
+DTYPES = (
+    (torch.float32,) * 8 + (torch.float64,) * 2 + (torch.int64,) * 3
+    + (torch.float16, torch.bfloat16, torch.int32, torch.int8, torch.uint8, torch.bool)
+)  # fmt: skip
+"""Types of the first tensor. Complex types are left out: the sign of a complex zero depends on strides, so few rules are
+bitwise right on them; pass ``operands`` to test them."""
+
+LITERALS: dict[str, tuple[Any, ...]] = {
+    "int": (-1, 0, 1, 2, -2, 3, 4),
+    "float": (0.5, 2.0, 1.0, -1.0, 0.0, 1e-5, 8.0, -0.0),
+    "number": (2, 0.5, 1, -1.5, 0, 3.0, 8.0, 1.0, -0.0),
+    "bool": (False, True),
+    "str": ("none", "tanh", "floor", "trunc", "mean", "sum"),
+    "ScalarType": (torch.float32, torch.float64, torch.float16, torch.int64, torch.bool, torch.int32),
+    "None": (None,),
+}
+
+HINTS = {"mask": "mask", "attn_mask": "mask", "condition": "mask", "indices": "index", "index": "index", "target": "index"}
+"""Names of parameters that accept boolean tensors, or indices."""
+
+TRIES = 24
+"""The number of candidates for the variables of one operator in an attempt."""
+
+
+def _candidate(draw: random.Random, kinds: Sequence[str], near: Sequence[torch.Tensor], tensors: float) -> Any:
+    # `tensors` is the share of tensors if an operator accepts other types too.
+    known = [kind for kind in kinds if kind in LITERALS or kind in ("Tensor", "List[Tensor]", "List[int]")]
+    plain = [kind for kind in known if kind != "None"]
+    if not plain or ("None" in known and draw.random() < 0.25):
+        return Operand(None)
+    kind = plain[0] if draw.random() < tensors else draw.choice(plain[1:] or plain)
+    match kind:
+        case "Tensor":
+            return _tensor(draw, near, next((one for one in kinds if one in HINTS.values() and draw.random() < 0.8), ""))
+        case "List[Tensor]":
+            first = _tensor(draw, near)
+            return [first, *[first if draw.random() < 0.7 else _tensor(draw, [first.value]) for _ in range(draw.randint(0, 2))]]
+        case "List[int]":
+            return Operand(_sizes(draw, list(draw.choice(near).shape) if near else [2, 2]))
+        case _:
+            return Operand(draw.choice(LITERALS[kind]))
+
+
+def _tensor(draw: random.Random, near: Sequence[torch.Tensor], hint: str = "") -> Operand:
+    if near and draw.random() < 0.35:  # like the last one, for scale, shift, mean and variance
+        shape, dtype = tuple(near[-1].shape), near[-1].dtype
+    elif near:
+        other = draw.choice(near)
+        shape = draw.choice(_related(tuple(other.shape), draw))
+        dtype = other.dtype if draw.random() < 0.85 else draw.choice((*DTYPES, torch.bool, torch.bool, torch.int64))
+    else:
+        shape, dtype = draw.choice(SHAPES) if draw.random() < 0.6 else draw.choice(SHAPES[:3]), draw.choice(DTYPES)
+    dtype = {"mask": torch.bool, "index": torch.int64}.get(hint, dtype)
+    is_signed = draw.random() < (0.85 if dtype.is_floating_point else 0.5) and hint != "index"
+    style = "signed" if is_signed else "between" if dtype.is_floating_point else "few"
+    found = Operand(torch.empty(shape, dtype=dtype), style)
+    return Operand(found.at(0), style, finite=dtype is torch.bfloat16)  # the sign of NaN depends on strides
+
+
+def _related(shape: tuple[int, ...], draw: random.Random) -> list[tuple[int, ...]]:
+    # Common shapes beside a tensor: the same, a row, a column, a broadcastable one, a weight.
+    number = draw.randint(1, 5)
+    found: list[tuple[int, ...]] = [shape, shape, shape, (), draw.choice(SHAPES)]
+    if shape:
+        channels, place = shape[min(1, len(shape) - 1)], draw.randrange(len(shape))
+        found += [shape[-1:], (number, shape[-1]), (shape[-1], number), (channels,), shape[:1], shape[1:], (number, *shape)]
+        found += [(*shape[:place], 1, *shape[place + 1 :]), (*shape[:-1], number), (*shape[:-2], number, *shape[-1:])]
+        found += [(*shape[:-2], *shape[:-3:-1]), (*shape[:-2], shape[-1], number)]
+    if len(shape) > 2:
+        found += [(number, shape[1], *([draw.choice((1, 3))] * (len(shape) - 2)))] * 2
+    return found
+
+
+def _sizes(draw: random.Random, shape: list[int]) -> list[int]:
+    # Sizes for reshape and expand, dimensions, permutations, strides and kernels.
+    count, axes = len(shape), list(range(len(shape)))
+    found = [shape, [-1], [math.prod(shape)], shape[::-1], [1, *shape], [2, *shape], shape[-1:], shape[-1:], shape[-2:]]
+    found += [axes[::-1], axes[:1], [-1], [-1, -2], [1], [2], [0], [*shape[:-2], -1], [*shape[:-1], 1, *shape[-1:]]]
+    return draw.choice([*found, [1] * count, [2] * count, [0] * max(count - 2, 1), [1, 1], [2, 2]])
+
+
+@contextmanager
+def quiet() -> Generator[None]:
+    """Run operators without gradients and warnings, and keep torch's random state.
+
+    >>> with quiet():
+    ...     torch.rand(2).requires_grad
+    False
+    """
+    with seeded(0), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def assignments(way: Way, *, number: int = 0) -> Iterator[Assignment | None]:
+    """Iterate endlessly over operands for the variables; None for a failed attempt.
+
+    Args:
+        way: a pattern.
+        number: the seed.
+
+    >>> found = assignments(Way.of(Pattern.of(lambda x, w: torch.nn.functional.linear(x, w))))
+    >>> len(next(each for each in found if each is not None))
+    2
+    """
+    draw = random.Random(number)  # noqa: S311  not secret
+    variables = way.graph.find_nodes(op="placeholder")
+    steps, seen = list[tuple[fx.Node, dict[fx.Node, list[str]]]](), set[fx.Node]()
+    for part in way.operators:
+        new = [one for one in part.all_input_nodes if one.op == "placeholder" and one not in seen]
+        steps.append((part, {variable: way.kinds(part, variable) for variable in new}))
+        seen.update(new)
+    while True:
+        found = _attempt(draw, way.interpreter(), steps)
+        # Some variables are not in a chosen alternative.
+        yield None if found is None else [found.get(variable, Operand(None)) for variable in variables]
+
+
+def _attempt(
+    draw: random.Random, run: fx.Interpreter, steps: Sequence[tuple[fx.Node, Mapping[fx.Node, list[str]]]]
+) -> dict[fx.Node, Any] | None:  # fmt: skip
+    chosen: dict[fx.Node, Any] = {}
+    tensors = draw.choice((0.7, 0.7, 0.1))
+    for part, new in steps:
+        for _ in range(TRIES * len(new) or 1):
+            known = [run.env[each] for each in part.all_input_nodes if each not in new]
+            near = [value for value in known if isinstance(value, torch.Tensor)]
+            for variable, kinds in new.items():
+                chosen[variable] = found = _candidate(draw, kinds, near, tensors)
+                near += [one.value for one in [*leaves_of([found])][:1]]
+                run.env[variable] = _mapped([found], lambda one: one.value)[0]
+            try:
+                run.env[part] = run.run_node(part)
+            except Exception:  # noqa: BLE001, S112  operators raise any exceptions
+                continue
+            break
+        else:
+            return None
+    return chosen
+
+
+# -- instances -------------------------------------------------------------------------------------------------------------------
 
 ATTEMPTS = 2500
 """Attempts to draw operands for a rule."""
@@ -45,7 +503,6 @@ WORDS = (("none", "tanh"), ("floor", "trunc"), ("mean", "sum"), ("reflect", "con
 class Instance:
     """A pattern on operands.
 
-    >>> from .operands import Operand
     >>> found = instance_of(lambda x: torch.relu(x), [Operand(torch.ones(2))], rule="r")
     >>> [node.do.name for node in found.nodes], found
     (['aten.relu.default'], (float32[2]))
@@ -172,32 +629,13 @@ def _given(rule: Any, operands: Any, number: int) -> Drawn:
 
 
 def _assignment(rule: Any, values: Any) -> Assignment:
-    def operand(value: Any) -> Operand:
+    def operand(value: Any) -> Any:
+        if isinstance(value, list) and any(isinstance(one, torch.Tensor) for one in value):
+            return [operand(one) for one in value]
         return Operand(value.detach(), "given") if isinstance(value, torch.Tensor) else Operand(value)
 
-    def is_list(value: Any) -> bool:
-        return isinstance(value, list) and any(isinstance(one, torch.Tensor) for one in value)
-
     named = [values[name] for name in rule.variables] if isinstance(values, Mapping) else values
-    named = named if isinstance(named, tuple | list) else (named,)
-    return [[operand(one) for one in each] if is_list(each) else operand(each) for each in named]
-
-
-def run_node(node: Node, known: Mapping[str, Any]) -> Any:
-    """Run an operator on values by name.
-
-    >>> from ...ir.operators import op_of
-    >>> run_node(Node("y", op_of(torch.ops.aten.neg.default), (Ref("x"),)), {"x": torch.ones(1)})
-    tensor([-1.])
-    """
-    assert type(node.do) is Op
-    assert node.do.target is not None
-
-    def leaf(arg: Arg) -> Any:
-        return known[arg.name] if type(arg) is Ref else arg
-
-    args = thawed(node.args, leaf)
-    return node.do.target(*args, **{name: thawed(arg, leaf) for name, arg in node.kwargs})
+    return [operand(each) for each in (named if isinstance(named, tuple | list) else (named,))]
 
 
 # -- near misses -----------------------------------------------------------------------------------------------------------------
@@ -212,7 +650,6 @@ def changed(instance: Instance, place: int) -> Instance | None:
         instance: a pattern on operands.
         place: selects the change.
 
-    >>> from .operands import Operand
     >>> found = instance_of(lambda x: x.transpose(0, 1), [Operand(torch.ones(2, 2))], rule="r")
     >>> [changed(found, place).nodes[0].args[1:] for place in range(2)]
     [(1, 1), (0, 2)]
@@ -226,27 +663,36 @@ def changed(instance: Instance, place: int) -> Instance | None:
 
 def _with_other_literals(instance: Instance) -> Iterator[Instance]:
     for number, node in enumerate(instance.nodes):
-        parameters = parameters_of(node.do.target) if type(node.do) is Op and isinstance(node.do.target, OpOverload) else ()
+        assert type(node.do) is Op
+        for place, arg in enumerate(node.args):
+            yield from [_with_arg(instance, number, place, other) for other in _others(arg)]
         # Change omitted arguments too: a pass that ignores one is only right for the default.
-        given = dict(node.kwargs)
-        left_out = [one for one in parameters[len(node.args) :] if one.name in given or one.has_default]
-        for position, arg in enumerate(node.args):
-            if not same_arg(other := _another(arg), arg):
-                yield _with_arg(instance, number, position, other)
-        for one in left_out:
-            for other in _other_values(one, given.get(one.name, one.default)):
-                yield _with_node(instance, number, evolve(node, kwargs=tuple({**given, one.name: other}.items())))
+        named, target = dict(node.kwargs), node.do.target
+        for one in parameters_of(target)[len(node.args) :] if isinstance(target, OpOverload) else ():
+            if one.name not in IRRELEVANT and (one.name in named or one.has_default):
+                for other in _others(named.get(one.name, one.default), one.name, one.kind):
+                    yield _with_node(instance, number, evolve(node, kwargs=tuple({**named, one.name: other}.items())))
 
 
-def _other_values(parameter: Parameter, value: Any) -> list[Arg]:
-    if parameter.name in IRRELEVANT or "Tensor" in parameter.kind:
-        return []
-    if parameter.name == "dtype":
-        return [torch.float64]
-    if isinstance(value, str):
-        return [other for group in WORDS if value in group for other in group if other != value]
-    other = OF_NONE.get(parameter.kind) if value is None else _another(value)
-    return [] if same_arg(other, value) else [other]
+def _others(value: Any, name: str = "", kind: str = "") -> list[Arg]:
+    # Other values for a literal argument.
+    match value:
+        case _ if name == "dtype":
+            return [torch.float64]
+        case None:
+            return [OF_NONE[kind]] if kind in OF_NONE else []
+        case bool():
+            return [not value]
+        case int():
+            return [value + 1]
+        case float() if math.isfinite(value):
+            return [value * 2 + 1]
+        case str():
+            return [other for group in WORDS if value in group for other in group if other != value]
+        case Items() if value and all(type(one) is int for one in value):
+            return [Items([*value[:-1], value[-1] + 1])]  # type: ignore[operator]
+        case _:
+            return []
 
 
 def _with_other_operands(instance: Instance) -> Iterator[Instance]:
@@ -270,17 +716,3 @@ def _with_arg(instance: Instance, number: int, position: int, arg: Arg) -> Insta
 
 def _with_node(instance: Instance, number: int, node: Node) -> Instance:
     return evolve(instance, nodes=(*instance.nodes[:number], node, *instance.nodes[number + 1 :]))
-
-
-def _another(arg: Arg) -> Arg:
-    match arg:
-        case bool():
-            return not arg
-        case int():
-            return arg + 1
-        case float():
-            return arg * 2 + 1
-        case Items() if arg and all(type(one) is int for one in arg):
-            return Items([*arg[:-1], arg[-1] + 1])  # type: ignore[operator]
-        case _:
-            return arg

@@ -20,7 +20,7 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import same_arg
-from ...ir.callables import Parameter, bind, plain_parameters
+from ...ir.callables import Parameter, plain_parameters
 from ...ir.calls.argument_tree import ArgumentTree
 from ...ir.errors import InputError, InputValueError
 from ...ir.expression import OPERATORS, UNCOMPUTABLE, Apply, Expr, InputDim, InputValue, Sym, inputs_in, leaves_in, write
@@ -68,16 +68,10 @@ class CallPlan:
     def __init__(self, program: Program) -> None:
         signature = program.signature
         self.in_spec = signature.in_spec
-        self.tree = tree = ArgumentTree.of(self.in_spec, signature.arg_names)
+        self.tree = ArgumentTree.of(self.in_spec, signature.arg_names)
         self.checks = LeafChecks(program)
-        plain = plain_parameters(signature)
-        self.parameters = plain or [
-            Parameter(label, by_name=type(key) is not int) for label, key in zip(tree.labels, tree.keys, strict=True)
-        ]
-        """The parameters of the original ``forward``, as far as known: exports have no defaults."""
-        self.takes = "takes" if plain else "was exported with"
-        self.passes_on = plain is None and tree.is_flat and not tree.keyword
-        """Whether positional arguments are the flat inputs."""
+        self.plain = plain_parameters(signature)
+        """The parameters of the original ``forward`` if its defaults are known; exports have none."""
         self.unchecked = False
         """Whether checks of values are off."""
         self.result: Callable[[Sequence[Any]], Any] = result_builder(signature.out_spec)
@@ -111,11 +105,7 @@ class CallPlan:
                 got = f"{len(args)} positional and {len(kwargs)} keyword arguments"
                 raise InputError(f"this module takes {self.checks.count} flat inputs, got {got}")
             return args
-        tree = self.tree
-        if self.passes_on and not kwargs and len(args) == len(tree.positional):
-            return args
-        found = bind(self.parameters, args, kwargs, takes=self.takes)
-        return tree.flatten([found[label] for label in tree.labels])
+        return self.tree.bind(args, kwargs, self.plain)
 
     def checked(self, values: Sequence[Any]) -> Sequence[Any]:
         """Check types, shapes, dtypes and values of flat inputs, and return them.
@@ -129,11 +119,12 @@ class CallPlan:
 
 def _python_signature(plan: CallPlan) -> inspect.Signature | None:
     # None if a name is not a valid parameter name.
-    names = ["self", *[parameter.name for parameter in plan.parameters]]
+    parameters = [Parameter("self"), *(plan.plain or plan.tree.parameters)]
+    names = [parameter.name for parameter in parameters]
     if plan.in_spec is None or len(set(names)) < len(names) or not all(map(is_identifier, names)):
         return None
     try:
-        return inspect.Signature([_python_parameter(Parameter("self")), *map(_python_parameter, plan.parameters)])
+        return inspect.Signature([*map(_python_parameter, parameters)])
     except ValueError:  # invalid order of defaults
         return None
 

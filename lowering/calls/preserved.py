@@ -17,7 +17,7 @@ from ...ir.calls.argument_tree import ArgumentTree, flatten
 from ...ir.calls.call_sites import Convention
 from ...ir.calls.compatibility import described_call
 from ...ir.errors import CallError, InputError, InputValueError
-from ...ir.graph import Call, Node
+from ...ir.graph import Call, Input, Node
 from ...ir.names import FROM_ROOT
 from ...ir.own_operators import pack, unpack
 from ...ir.torch_private import is_tracing
@@ -34,8 +34,8 @@ class PreservedCall:
 
     __name__ = "call_site"  # fx reads the name of functions in graphs
 
-    def __init__(self, node: Node, call: Call, convention: Convention, formals: Sequence[str]) -> None:
-        actual = dict(zip(formals, node.args, strict=True))
+    def __init__(self, node: Node, call: Call, convention: Convention, formals: Sequence[Input]) -> None:
+        actual = {formal.name: arg for formal, arg in zip(formals, node.args, strict=True)}
         self.path = str(call.instance).removeprefix(FROM_ROOT)
         self.convention = convention
         self.leaves: tuple[Arg, ...] = tuple([actual[leaf.name] if type(leaf) is Ref else leaf for leaf in convention.takes])
@@ -83,9 +83,10 @@ class PreservedCall:
     def _values(self, flat: Sequence[Any], channel: SideChannel | None, child: Any) -> tuple[Any, ...]:
         convention = self.convention
         if convention.unnamed and channel is None:
+            are, those = ("are", "those values") if len(convention.unnamed) > 1 else ("is", "that value")
             raise CallError(
                 f"module {self.path} was replaced by a {type(child).__name__}, whose result does not contain "
-                f"{', '.join(convention.unnamed)}, which is used outside of it: replace its parent, or return that value too"
+                f"{', '.join(convention.unnamed)}, which {are} used outside of it: replace its parent, or return {those} too"
             )
         extra = channel[2] if channel is not None else ()
         return tuple([flat[leaf] if leaf >= 0 else extra[index] for index, leaf in enumerate(convention.outputs)])
@@ -129,7 +130,10 @@ class CallHandler:
             InputValueError: an argument differs from the exported literal.
             CallError: the body needs values of its caller, but was called from outside.
         """
-        leaves = self._leaves(args, kwargs)
+        try:
+            leaves = self.tree.bind(args, kwargs)
+        except InputError as error:
+            raise InputError(f"module {self.place.path}: {error}") from None
         for at, literal in self.literals:
             if leaves[at] is not literal and not same_arg(literal, leaves[at]) and not is_tracing():
                 expected = other_literal(self.tree.paths[at], literal)
@@ -142,14 +146,6 @@ class CallHandler:
             )
         extra = iter(channel[1] if channel is not None else ())
         return [leaves[leaf] if leaf >= 0 else next(extra) for leaf in convention.inputs]
-
-    def _leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        tree = self.tree
-        if len(args) != len(tree.positional) or set(kwargs) != set(tree.keyword):
-            wanted = [*tree.labels[: len(tree.positional)], *(f"{key}=" for key in tree.keyword)]
-            got = [f"{len(args)} positional", *(f"{key}=" for key in kwargs)]
-            raise InputError(f"module {self.place.path} takes ({', '.join(wanted)}), got {', '.join(got)}")
-        return tree.flatten([*args, *[kwargs[key] for key in tree.keyword]])
 
 
 class CallHandlers(dict[int, CallHandler]):

@@ -15,13 +15,12 @@ from weakref import WeakValueDictionary
 import torch
 from attrs import define, field
 
-from ...ir.allowed import advice_for, named_with_reasons
 from ...ir.analysis.numbers import too_much_work
 from ...ir.calls.call_graph import heights
 from ...ir.calls.call_sites import Convention, without_boundaries
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Graph, Node, Op
-from ...ir.program import Program
+from ...ir.operators import advice_for, named_with_reasons
 from ...ir.torch_private import (
     LEAVES_GRADIENTS_OFF,
     OpOverload,
@@ -148,20 +147,23 @@ class Body:
 
     name: str
     graph: Graph
-    program: Program = field(repr=False)
     runs: Graph = field(repr=False)
     """The graph without boundaries, which its code runs; with a preserved signature, it returns the leaves of the result."""
     convention: Convention | None = field(repr=False)
     """Its calling convention, if its call signature is preserved."""
     sites: Mapping[str, PreservedCall] = field(repr=False)
     """Its calls of modules with a preserved signature, by node name."""
-    new_table: Callable[[], Table] = field(repr=False)
-    """Makes a table for the values in its code."""
-    switches_modes: bool = False
-    """Whether it restores modes after an error."""
+    context: LoweringContext = field(repr=False)
+    reserved: frozenset[str] = field(repr=False)
+    """Attribute names that the module classes use themselves."""
     run: FunctionType = field(default=None, repr=False)  # type: ignore[assignment]
     opened: tuple[str, ...] = ()
     """The registers of its code that hold handles of entered modes, the last first."""
+
+    def new_table(self) -> Table:
+        """Return a table for the values in its code."""
+        nested = self.context.nested
+        return Table(self.reserved, self.context.position_dependent if nested else frozenset(), nested)
 
     def node_at(self, line: int) -> int | None:
         """Return the number of the node that a source line runs."""
@@ -172,42 +174,8 @@ class Body:
         return self  # code is not state
 
 
-class Codes(WeakValueDictionary[CodeType, Body]):
-    """The bodies of one lowering by code object; a body without modules is dropped."""
-
-    def __init__(self, reserved: frozenset[str] = frozenset()) -> None:
-        super().__init__()
-        self.reserved = reserved
-        """Attribute names that the module classes use themselves."""
-        self.count = 0
-        """The number of functions so far, for distinct names and therefore distinct code objects."""
-
-    def body(
-        self, context: LoweringContext, name: str, graph: Graph, convention: Convention | None, sites: Mapping[str, PreservedCall]
-    ) -> Body:
-        """Return a body with the function that runs it.
-
-        Args:
-            context: the lowering context of its program.
-            name: its id in the program.
-            graph: the graph that its code runs.
-            convention: its calling convention.
-            sites: its calls of modules with a preserved signature.
-        """
-
-        def new_table() -> Table:
-            nested = context.nested
-            return Table(self.reserved, context.position_dependent if nested else frozenset(), nested)
-
-        program = context.program
-        operators = [node.do for node in graph.nodes if type(node.do) is Op]
-        switches = any(may_leave_modes(do.target, unknown=do.effects.unknown) for do in operators)
-        made = Body(name, program.graphs[name], program, graph, convention, sites, new_table, switches)
-        made.run = _runner(made, f"body_{self.count}", self)
-        if made.switches_modes:
-            made.run = restoring(made.run, _parameters(len(graph.inputs)), lambda: made.opened)
-        self.count += 1
-        return made
+Codes = WeakValueDictionary[CodeType, Body]
+"""The bodies of one lowering by code object; a body without modules is dropped."""
 
 
 DEEPEST = 100
@@ -230,12 +198,17 @@ def bodies_of(context: LoweringContext, *, reserved: frozenset[str]) -> tuple[di
         raise UnsupportedProgram(f"modules nest {deepest} deep, at most {DEEPEST} can run: lower px.inline(program) instead")
     check_runs(node for _, node in program.nodes())
     bodies: dict[str, Body] = {}
-    codes = Codes(reserved)
-    called = context.conventions
-    for name in program.order:
-        graph = without_boundaries(program.graphs[name], called.get(name))
-        sites = _sites(program, graph, called) if called else {}
-        bodies[name] = codes.body(context, name, graph, called.get(name), sites)
+    codes, called = Codes(), context.conventions
+    for number, name in enumerate(program.order):
+        graph, convention = program.graphs[name], called.get(name)
+        runs = without_boundaries(graph, convention)
+        sites = {
+            node.name: PreservedCall(node, node.do, called[node.do.graph], program.graphs[node.do.graph].inputs)
+            for node in (runs.nodes if called else ())
+            if type(node.do) is Call and node.do.graph in called
+        }
+        bodies[name] = body = Body(name, graph, runs, convention, sites, context, reserved)
+        body.run = _runner(body, f"body_{number}", codes)
     return bodies, codes
 
 
@@ -272,7 +245,11 @@ def _runner(body: Body, name: str, codes: Codes) -> FunctionType:
         codes[code] = body
         return code, values
 
-    return deferred(write, name, parameters=len(body.runs.inputs))
+    count, operators = len(body.runs.inputs), [node.do for node in body.runs.nodes if type(node.do) is Op]
+    run = deferred(write, name, parameters=count)
+    if any(may_leave_modes(do.target, unknown=do.effects.unknown) for do in operators):
+        run = restoring(run, _parameters(count), lambda: body.opened)
+    return run
 
 
 def code_of(head: str, lines: Sequence[str]) -> CodeType:
@@ -304,12 +281,3 @@ def _compiled(body: Body) -> tuple[CodeType, Mapping[str, Any], tuple[str, ...]]
         if alone:
             body.graph.derived[_compiled] = kept
     return kept
-
-
-def _sites(program: Program, graph: Graph, called: Mapping[str, Convention]) -> dict[str, PreservedCall]:
-    found: dict[str, PreservedCall] = {}
-    for node in graph.nodes:
-        if type(node.do) is Call and node.do.graph in called:
-            formals = [formal.name for formal in program.graphs[node.do.graph].inputs]
-            found[node.name] = PreservedCall(node, node.do, called[node.do.graph], formals)
-    return found

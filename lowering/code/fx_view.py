@@ -11,7 +11,7 @@ from typing import Any
 import torch.fx
 
 from ...ir.arguments import TREES, Arg, Body, Ref, thawed
-from ...ir.callables import Method, plain_parameters
+from ...ir.callables import Method, Parameter, plain_parameters
 from ...ir.calls.argument_tree import ArgumentTree
 from ...ir.graph import Call, Get, Graph, Input, Node, Op, Stack
 from ...ir.meta import Meta, spelled_stack, thaw
@@ -65,7 +65,7 @@ def build_fx_graph(place: Any, owner: torch.nn.Module, reserved: Container[str])
     builder.inputs()
     for node in builder.graph.nodes:
         if not is_boundary(node) and node.name not in builder.modules:
-            made = builder.node(node)
+            made = builder.known[node.name] = builder.node(node)
             builder.describe(made, node.meta)
             made.meta.setdefault("nn_module_stack", builder.module_stack(node.stack))
     builder.output()
@@ -82,8 +82,8 @@ class _Builder:
         body = place.body
         self.place, self.owner, self.reserved = place, owner, reserved
         self.graph = with_original_meta(body.graph, place.context.before_merging(place.path, place.call))
-        self.signature = body.program.signature
-        self.is_root = body.name == body.program.root
+        self.signature = place.context.program.signature
+        self.is_root = body.name == place.context.program.root
         self.made = torch.fx.Graph()
         self.known: dict[str, torch.fx.Node] = {}
         """The node of each value."""
@@ -97,37 +97,24 @@ class _Builder:
         calls = [node for node in self.graph.nodes if is_module_call(node)]
         self._module_calls = {node.name: from_root(read[node.args[0].name]) for node in calls}
 
-    def attach_body(self, name: str) -> str:
-        """Set the module of a nested graph as an attribute of the owner, and return its name."""
-        attribute = "".join(char if char.isalnum() or char == "_" else "_" for char in name).strip("_") or "body"
-        attributes, body = self.owner.__dict__, self.place.context.nested[name]
-        while attribute in self.reserved or attributes.get(attribute, body) is not body:
-            attribute += "_"
-        attributes[attribute] = body
-        return attribute
-
-    def attach_tree(self, spec: Any) -> str:
-        """Set a pytree spec as an attribute of the owner, and return its name."""
-        number, attributes = 0, self.owner.__dict__
-        while attributes.get(f"_spec_{number}", spec) != spec:
-            number += 1
-        attributes[f"_spec_{number}"] = spec
-        return f"_spec_{number}"
+    def _attach(self, name: str, value: Any) -> torch.fx.Node:
+        # Under a name that the owner does not use for another value.
+        attributes = self.owner.__dict__
+        while name in self.reserved or attributes.get(name, value) != value:
+            name += "_"
+        attributes[name] = value
+        return self.made.get_attr(name)
 
     def describe(self, made: torch.fx.Node, meta: Meta) -> None:
         made.meta.update({key: thaw(value) for key, value in meta.items()})
 
     def inputs(self) -> None:
         formals = self.graph.inputs
-        if self.parameters is not None:
-            for formal, parameter in zip(formals, self.parameters, strict=True):
-                stars = "" if parameter.rest is None else "**" if parameter.rest.keywords else "*"
-                target = stars + formal.name
-                self.known[formal.name] = self.made.create_node("placeholder", target, parameter.default, name=formal.name)
-        else:
-            self.known.update((formal.name, self.made.placeholder(formal.name)) for formal in formals)
-        for formal in formals:
-            self.describe(self.known[formal.name], formal.meta)
+        for formal, parameter in zip(formals, self.parameters or [Parameter("")] * len(formals), strict=True):
+            stars = "" if parameter.rest is None else "**" if parameter.rest.keywords else "*"
+            made = self.made.create_node("placeholder", stars + formal.name, parameter.default, name=formal.name)
+            self.known[formal.name] = made
+            self.describe(made, formal.meta)
 
     def output(self) -> None:
         output, convention = self.arg(self.graph.output), self.place.body.convention
@@ -139,10 +126,6 @@ class _Builder:
             self.made.output((output, self.arg(convention.gives)))
 
     def node(self, node: Node) -> torch.fx.Node:
-        made = self.known[node.name] = self._node(node)
-        return made
-
-    def _node(self, node: Node) -> torch.fx.Node:
         do = node.do
         create = self.made.create_node
         match do:
@@ -173,22 +156,18 @@ class _Builder:
         if kind is Ref:
             return self.known[arg.name]
         if kind is Body:
-            return self._body(arg.graph)
-        return self.made.get_attr(self.attach_tree(arg)) if isinstance(arg, TREES) else arg
-
-    def _body(self, name: str) -> torch.fx.Node:
-        if name not in self._bodies:
-            self._bodies[name] = self.made.get_attr(self.attach_body(name))
-        return self._bodies[name]
+            if arg.graph not in self._bodies:
+                name = "".join(char if char.isalnum() or char == "_" else "_" for char in arg.graph).strip("_") or "body"
+                self._bodies[arg.graph] = self._attach(name, self.place.context.nested[arg.graph])
+            return self._bodies[arg.graph]
+        return self._attach("_spec_0", arg) if isinstance(arg, TREES) else arg
 
     def module_stack(self, stack: Stack) -> dict[str, tuple[str, str]]:
         """Return the ``nn_module_stack`` of a node."""
         found = self._stacks.get(stack)
         if found is None:
-            found = self._stacks[stack] = spelled_stack(self._frames(stack), self.place.context.types)
+            place, types = self.place, self.place.context.types
+            around = [(path, place.call if path == place.path else 0) for path in way_to(place.path) if path in types]
+            inside = [(join(place.path, frame.path), frame.call) for frame in stack]
+            found = self._stacks[stack] = spelled_stack([*around, *inside], types)
         return dict(found)
-
-    def _frames(self, stack: Stack) -> list[tuple[str, int]]:
-        place, known = self.place, self.place.context.types
-        frames = [(path, place.call if path == place.path else 0) for path in way_to(place.path) if path in known]
-        return frames + [(join(place.path, frame.path), frame.call) for frame in stack]

@@ -20,8 +20,9 @@ from ...ir.calls.parts import first_paths
 from ...ir.graph import Call, Frame, Get, Graph, Node, Op
 from ...ir.names import FROM_ROOT, is_below, join
 from ...ir.own_operators import is_module_call, read_modules
-from ...ir.program import Module, Program
-from ...ir.state import SlotKind, State
+from ...ir.persistent import pmap
+from ...ir.program import Module, Program, Step
+from ...ir.state import Slot, SlotKind, State
 
 __all__ = ["FIRST", "ExternalUse", "ExternalUses", "LoweringContext", "bound_to", "external_uses", "one_object"]
 
@@ -54,8 +55,8 @@ class LoweringContext:
     """For each further path of a module, the path under which it is lowered."""
     hooked: Mapping[str, str]
     """For each path of a module that is lowered to several objects, the path of the object with the hooks."""
-    unmerged: Program | None
-    """The program before equal bodies were merged, with the meta of each."""
+    merged: Step | None
+    """The step that merged equal bodies; the program before it has the metadata of each call."""
     constants: Mapping[str, tuple[str, ...]]
     """The names of constants, by the path of their module."""
     ties: Mapping[str, tuple[str, ...]]
@@ -85,7 +86,7 @@ class LoweringContext:
             hooked: the value from pickled modules, as it cannot be computed without the state.
         """
         same, others = one_object(program)
-        unmerged = next((step.before for step in reversed(original.trail) if step.name == "deduplicate"), None)
+        merged = next((step for step in reversed(original.trail) if step.name == "deduplicate"), None)
         constants: dict[str, tuple[str, ...]] = {}
         for path, _, name in [slot.rpartition(".") for slot, one in original.state.pairs if one.kind is SlotKind.CONSTANT]:
             constants[path] = (*constants.get(path, ()), name)
@@ -96,8 +97,7 @@ class LoweringContext:
             module if module.cell is None or module.path in one else evolve(module, cell=None) for module in program.modules
         ]
         bare = program.evolve(state=State(), trail=(), modules=tuple(modules))
-        before = unmerged.evolve(state=State(), trail=()) if unmerged is not None else None
-        return cls(bare, to, same, {**others, **hooked}, before, constants, ties)
+        return cls(bare, to, same, {**others, **hooked}, merged and merged.on(_without_values), constants, ties)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LoweringContext:
         return self  # shared by copies
@@ -126,9 +126,9 @@ class LoweringContext:
     @cached_property
     def _bodies_before(self) -> Mapping[tuple[str, int], Graph]:
         found: dict[tuple[str, int], Graph] = {}
-        if self.unmerged is not None:
-            for frame, name in bodies_of_calls(self.unmerged):
-                found.setdefault((frame.path, frame.call), self.unmerged.graphs[name])
+        if self.merged is not None:
+            for frame, name in bodies_of_calls(self.merged.before):
+                found.setdefault((frame.path, frame.call), self.merged.before.graphs[name])
         return found
 
     def before_merging(self, path: str, call: int) -> Graph | None:
@@ -168,6 +168,12 @@ class LoweringContext:
         for frame, name in bodies_of_calls(self.program):
             found.setdefault(frame.path, []).append((frame, name))
         return {path: tuple(calls) for path, calls in found.items()}
+
+
+def _without_values(program: Program) -> Program:
+    # The modules live longer than the program, so they must not keep its tensors.
+    slots = {name: Slot(slot.kind, None, slot.cell, slot.storage) for name, slot in program.state.pairs}
+    return program.evolve(state=State(program.state.order, pmap(slots)), trail=())
 
 
 def one_object(program: Program) -> tuple[dict[str, str], dict[str, str]]:

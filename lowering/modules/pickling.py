@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from ...ir.allowed import is_operator, registered
 from ...ir.callables import Method
 from ...ir.errors import ParseError, UnsupportedProgram
 from ...ir.graph import Frame, Op
+from ...ir.operators import is_operator, registered
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.signature import UserInput

@@ -29,11 +29,14 @@ from torch.export.graph_signature import (
 )
 
 from ...ir.analysis.numbers import SYMBOLIC
-from ...ir.arguments import Arg, replace_refs
+from ...ir.arguments import Arg, Ref, replace_refs
 from ...ir.calls.argument_tree import ArgumentTree
+from ...ir.effects.resolved import node_effects, slot_views, views_of
 from ...ir.errors import InputError, UnsupportedProgram
 from ...ir.expression import Apply, Expr, InputDim, InputValue
-from ...ir.graph import Frame
+from ...ir.graph import Frame, Graph, Node
+from ...ir.inference import clone_value
+from ...ir.operators import op_of
 from ...ir.own_operators import GIVES, TAKES, is_boundary
 from ...ir.persistent import collector_paused
 from ...ir.program import Program
@@ -64,10 +67,11 @@ from ...ir.torch_private import (
 )
 from ...ir.verify import check
 from ...transforms.convert.devices import materialise
-from ..executable import with_saved_values
 from .graphs import GraphMaker, Made, Values
 
-__all__ = ["DIALECTS", "apart", "make_ep"]
+__all__ = ["DIALECTS", "apart", "make_ep", "with_saved_values"]
+
+CLONE = op_of(torch.ops.aten.clone.default)
 
 
 def apart(program: Program) -> Program:
@@ -102,6 +106,45 @@ def _with_literals(program: Program) -> Program:
 
 def _rank(spec: object) -> int:
     return 0 if type(spec) is Token else 1 if type(spec) in (StateMutation, InputMutation) else 2
+
+
+def with_saved_values(program: Program) -> Program:
+    """Clone outputs so that new contents are distinct values, and no other output aliases the contents that they replace.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> with_saved_values(program) is program
+    True
+    """
+    graph, specs = program.main, program.signature.outputs
+    owner = {spec.slot: formal.name for formal, spec in program.inputs if type(spec) is StateInput}
+    targets = {number: owner.get(spec.slot) for number, spec in enumerate(specs) if type(spec) is StateMutation}
+    targets |= {number: graph.inputs[spec.index].name for number, spec in enumerate(specs) if type(spec) is InputMutation}
+    if not targets:
+        return program
+    views = views_of(program, node_effects(program, graph))
+    written: set[object] = {graph.inputs[spec.index].name for spec in specs if type(spec) is InputMutation}
+    written.update(*[slot_views(program, spec.slot) for spec in specs if type(spec) is StateMutation])
+    names, clones, saved, used = graph.names(), list[Node](), dict[Arg, Ref](), set[Arg]()
+
+    def clone(value: Ref, original: Ref) -> Ref:
+        meta = graph.metas[original.name]
+        known = {"val": clone_value(meta["val"])} if "val" in meta else {}
+        clones.append(Node(names.fresh("clone"), CLONE, (value,), meta=known))
+        return Ref(clones[-1].name)
+
+    output: list[Arg] = []
+    for number, arg in enumerate(graph.output):
+        original, target = arg, targets.get(number)
+        if type(original) is Ref and original.name != target:
+            if not written.isdisjoint(views[original.name]):
+                arg = saved[original] = saved.get(original) or clone(original, original)
+            if target is not None and arg in used:
+                arg = clone(arg, original)
+        if target is not None:
+            used.add(arg)
+        output.append(arg)
+    return program.with_main(Graph(graph.inputs, (*graph.nodes, *clones), tuple(output))) if clones else program
 
 
 def range_constraints(program: Program, root: Made) -> dict[Any, Any]:

@@ -93,7 +93,7 @@ REAL_DEVICES = {
     "lowering/stages/lower_stages.py": {"tensor.device"},
     "lowering/stages/plan.py": {"spec.type.device"},
     "transforms/convert/devices.py": {"plain.device", "kind.device"},
-    "transforms/minimize/simplifying.py": {"kind.device"},
+    "transforms/minimize/cutting.py": {"kind.device"},
     "transforms/rulesets/attention.py": {"mask.device"},
     "transforms/simplify/constants.py": {"tensor.device"},
 }

@@ -1,4 +1,4 @@
-"""The report of the house: files, lines of code by folder, imports, circles, repeated code, the slowest tests.
+"""The report of the house: files, lines of code by folder, imports, circles, the slowest tests.
 
 Numbers to look at, by folder, taken from the parsed sources; ``make house`` prints them.  What must hold is in
 ``checkers.py`` and ``budget.py``, not here.  Line counts leave out docstrings, comments, import statements and blanks.
@@ -7,7 +7,6 @@ Numbers to look at, by folder, taken from the parsed sources; ``make house`` pri
 from __future__ import annotations
 
 import ast
-import copy
 import io
 import sys
 import tokenize
@@ -92,35 +91,6 @@ def circles(files: Iterable[Source]) -> list[list[str]]:
     return sorted(found, key=lambda group: (-len(group), group))
 
 
-class _Nameless(ast.NodeTransformer):
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        return ast.Name("_", node.ctx)
-
-    def visit_arg(self, node: ast.arg) -> ast.AST:
-        return ast.arg("_")
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        return ast.Attribute(self.visit(node.value), "_", node.ctx)
-
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        return ast.Constant(type(node.value).__name__)
-
-
-def repeated(files: Iterable[Source], at_least: int = 3) -> list[tuple[int, list[str]]]:
-    """Return functions with one body, names and literals apart: how many lines, and where each is; the longest first."""
-    found: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for source in files:
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.FunctionDef):
-                body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-                length = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
-                if length >= at_least:
-                    shape = _Nameless().visit(ast.Module([copy.deepcopy(statement) for statement in body], []))
-                    found[ast.dump(shape)].append((length, f"{source.path}:{node.lineno} {node.name}"))
-    alike = [(group[0][0], [place for _, place in group]) for group in found.values() if len(group) > 1]
-    return sorted(alike, reverse=True)
-
-
 def slowest(path: Path = TIMES) -> list[tuple[float, str]]:
     """Return the seconds of each test file in the last run of all tests, the slowest first; nothing if there was none."""
     seconds = Counter[str]()
@@ -145,12 +115,6 @@ def long_functions(files: Iterable[Source], at_most: int = FUNCTION_LINES) -> li
     return sorted(found, reverse=True)
 
 
-def words(root: Path = ROOT) -> int:
-    """Count the words of the documentation."""
-    pages = [root / "README.md", root / "CONTRIBUTING.md", *(root / "docs").rglob("*.md")]
-    return sum(len(page.read_text("utf-8").split()) for page in pages)
-
-
 def by_folder(files: Iterable[Source]) -> dict[str, Weight]:
     """Return the weight of each folder that has files of its own."""
     found: dict[str, Weight] = defaultdict(Weight)
@@ -167,7 +131,6 @@ def report(product: Sequence[Source], tests: Sequence[Source]) -> Iterator[str]:
         for name, found in [*sorted(folders.items()), ("all", sum(folders.values(), Weight()))]:
             share = f"{found.imports / found.lines:6.1%}" if found.lines else ""
             yield f"  {name:<28}{found.files:>7}{found.lines:>8}{found.code:>8}{found.docs:>8}{found.imports:>9} {share}"
-    yield f"words of README, CONTRIBUTING and docs: {words()}"
     lengths = sorted(((len(source.text.splitlines()), source.path) for source in product), reverse=True)
     over = [f"{path} {lines}" for lines, path in lengths if lines > FILE_LINES]
     yield f"files over {FILE_LINES} lines: {len(over)}"
@@ -178,9 +141,6 @@ def report(product: Sequence[Source], tests: Sequence[Source]) -> Iterator[str]:
     groups = circles(product)
     yield f"import circles, imports inside functions included: {len(groups)}"
     yield from (f"  {len(group)} files: {', '.join(group[:6])}{' ...' if len(group) > 6 else ''}" for group in groups)
-    twins = repeated(product)
-    yield f"functions that are alike but for names: {len(twins)} groups"
-    yield from (f"  {lines} lines: {', '.join(places)}" for lines, places in twins[:12])
     times = slowest()
     yield f"slowest test files of {sum(taken for taken, _ in times):.0f} s" if times else "no times of tests: run make test"
     yield from (f"  {taken:7.1f} s  {name}" for taken, name in times[:20])

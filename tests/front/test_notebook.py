@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import purefx as px
-from purefx.ir.displayed import html_of
 from purefx.ir.errors import InvalidProgram, Violation
+from purefx.ir.persistent import html_of
 from tests.front.reports import PAYLOADS, hostile, soften
 from tests.programs import Tower
 from tests.verify.corruptors import VARIANTS

@@ -18,8 +18,8 @@ from purefx.ir.torch_private import pytree
 from tests.programs import parent
 
 __all__ = [
-    "CASES", "Again", "Blocks", "Caught", "Nested", "Recomputed", "Writes", "calls_of", "differences", "drawn", "inside",
-    "tree_of",
+    "CASES", "Again", "Blocks", "Caught", "Nested", "Normed", "Recomputed", "Writes", "calls_of", "differences", "drawn",
+    "inside", "tree_of",
 ]  # fmt: skip
 
 

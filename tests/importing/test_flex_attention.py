@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -65,6 +66,13 @@ DOORS: dict[str, Callable[[px.Program], torch.nn.Module]] = {
 }
 
 
+@functools.cache
+def exported(name: str) -> tuple[torch.nn.Module, torch.export.ExportedProgram]:
+    """Return a model and its export."""
+    eager = MODELS[name]()
+    return eager, torch.export.export(eager, tuple([torch.randn(1, 2, 4, 8) for _ in range(3)]))
+
+
 @pytest.fixture(scope="module")
 def calls() -> list[tuple[torch.Tensor, ...]]:
     torch.manual_seed(0)
@@ -74,8 +82,7 @@ def calls() -> list[tuple[torch.Tensor, ...]]:
 @pytest.mark.parametrize("form", ["exported", "decomposed", "fx"])
 @pytest.mark.parametrize("name", MODELS)
 def test_captured_tensors(name: str, form: str, calls: list[tuple[torch.Tensor, ...]]) -> None:
-    eager = MODELS[name]()
-    ep = torch.export.export(eager, calls[0])
+    eager, ep = exported(name)
     match form:
         case "exported":
             program = px.import_ep(ep)
@@ -93,8 +100,8 @@ def test_captured_tensors(name: str, form: str, calls: list[tuple[torch.Tensor, 
 
 
 def test_gradients_of_a_learned_bias(calls: list[tuple[torch.Tensor, ...]]) -> None:
-    eager = LearnedBias()
-    program = px.transform(px.import_ep(torch.export.export(eager, calls[0])))
+    eager, ep = exported("learned bias")
+    program = px.transform(px.import_ep(ep))
     module = px.lower(program)
     for each in (eager, module):
         each(*calls[1]).sin().sum().backward()

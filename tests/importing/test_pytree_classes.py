@@ -6,6 +6,7 @@ No such class is made for a name, a message or a binding: only for a result.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,11 +106,12 @@ def arguments(kind: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (drawn(), {"x": drawn()}), {"last": [drawn()]}
 
 
-def exported(kind: Any, **options: Any) -> tuple[torch.nn.Module, torch.export.ExportedProgram]:
+@functools.cache
+def exported(kind: Any, preserved: tuple[str, ...] = ()) -> tuple[torch.nn.Module, torch.export.ExportedProgram]:
     """Return the model and its export."""
     model = Model()
     args, kwargs = arguments(kind)
-    return model, torch.export.export(model, args, kwargs, **options)
+    return model, torch.export.export(model, args, kwargs, preserve_module_call_signature=preserved)
 
 
 def saved(ep: torch.export.ExportedProgram, at: Path, kind: Any) -> torch.nn.Module:
@@ -135,7 +137,7 @@ DOORS: dict[str, Callable[[torch.export.ExportedProgram, Path, Any], torch.nn.Mo
 @pytest.mark.parametrize("kind", [Data, Plain, Pair])
 def test_every_door_takes_and_gives_them(kind: Any, preserved: tuple[str, ...], door: str, tmp_path: Path) -> None:
     """The results are eager's, and the names of arguments are those that the caller writes."""
-    model, ep = exported(kind, preserve_module_call_signature=preserved)
+    model, ep = exported(kind, preserved)
     args, kwargs = arguments(kind)
     module = DOORS[door](ep, tmp_path, kind)
     assert value_differences(module(*args, **kwargs), model(*args, **kwargs)) == []
@@ -181,7 +183,8 @@ AUTO = torch.export.Dim.AUTO
 def test_guards_on_their_parts_are_kept(kind: Any, strict: bool) -> None:
     """Guards are read, and written so that torch enforces them."""
     each = [{0: AUTO}, {0: AUTO}]
-    _, ep = exported(kind, dynamic_shapes={"pair": each, "more": {"x": each}, "last": [each]}, strict=strict)
+    shapes = {"pair": each, "more": {"x": each}, "last": [each]}
+    ep = torch.export.export(Model(), *arguments(kind), dynamic_shapes=shapes, strict=strict)
     program = px.import_ep(ep)
     made = px.to_ep(program)
     assert px.import_ep(made).constraints == program.constraints
@@ -237,7 +240,7 @@ torch.export.register_dataclass(Computes)
 
 def test_what_a_class_computes_is_outside_of_the_module_that_takes_it() -> None:
     """A module with a preserved signature takes what was computed when its argument was made."""
-    model, ep = exported(Computes, preserve_module_call_signature=("inner",))
+    model, ep = exported(Computes, ("inner",))
     args, kwargs = arguments(Computes)
     module = px.lower(px.transform(px.import_ep(ep)))
     assert value_differences(module(*args, **kwargs), model(*args, **kwargs)) == []
@@ -256,6 +259,6 @@ def test_results_without_keys_are_compared() -> None:
     module = px.lower(px.capture(Returns(), (x,)))
     assert value_differences(module(x), Returns()(x)) == []
     assert value_differences(module(x), Returns()(x + 1)) == [
-        "value[0][0]: values differ by up to 1",
-        "value[0][1]: values differ by up to 2",
+        "value[0][0]: 2 of 2 numbers differ, by up to 1",
+        "value[0][1]: 2 of 2 numbers differ, by up to 2",
     ]

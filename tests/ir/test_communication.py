@@ -16,12 +16,11 @@ from attrs import evolve
 from torch._library.utils import is_impure
 
 import purefx as px
-from purefx.ir.allowed import DENIED_NAMESPACES
 from purefx.ir.effects.declared import COMMUNICATION
 from purefx.ir.effects.registered import effects_of
 from purefx.ir.effects.schema import FUNCTIONAL, RAW
 from purefx.ir.effects.schema import WAITS as WAITS_OF_TORCH
-from purefx.ir.operators import op_of
+from purefx.ir.operators import DENIED_NAMESPACES, op_of
 from purefx.ir.torch_private import resolve_operator
 from purefx.laws.variants import reordered
 from tests.communication.talking import operators

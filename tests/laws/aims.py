@@ -31,22 +31,6 @@ from purefx.laws.toy import CLONE
 from purefx.transforms import infer, inline, join, regions_to_bodies, split_by_tags
 from purefx.transforms.modes.modes import SET_GRAD
 
-__all__ = [
-    "MADE",
-    "copied",
-    "crossing",
-    "repeated",
-    "repeated_for_nobody",
-    "split_across_sizes",
-    "viewed",
-    "with_copies",
-    "with_markers",
-    "with_repetitions",
-    "with_views",
-    "with_wrappers",
-    "without_writes",
-]
-
 COPY = op_of(torch.ops.aten.copy_.default)
 TO = op_of(torch.ops.aten.to.dtype)
 SIZE, ADD = op_of(torch.ops.aten.sym_size.int), op_of(torch.ops.aten.add.Scalar)

@@ -13,8 +13,6 @@ from purefx.ir.persistent import pmap
 from purefx.ir.program import Program
 from purefx.laws.law import Case, Transform, law
 
-__all__ = ["NORMAL_STACKS", "with_other_numbers"]
-
 
 def _stacks(program: Program) -> Iterator[Stack]:
     # From the root on; a body is looked at once, where it is first given to an operator.

@@ -26,18 +26,6 @@ from purefx.laws.variants import canonical
 from purefx.transforms import Transformation, lift_constants, restore_names
 from tests.laws.aimed import law
 
-__all__ = [
-    "dirty_constants",
-    "dirty_names",
-    "inputs_named",
-    "lift_own_constants",
-    "names_only",
-    "names_restored",
-    "reads_move",
-    "restore_own_names",
-]  # fmt: skip
-
-
 OF_STATE = (StateInput, StateMutation, StateGradient)
 
 
@@ -197,11 +185,7 @@ def _but_reads(nodes: tuple[Node, ...]) -> list[tuple[object, ...]]:
     return [(node.name, node.do, node.stack, len(node.args)) for node in nodes if type(node.do) is not Get]
 
 
-def _loses_names(transform: Transform, case: Case) -> bool:
-    return _is_renamed(case.program)
-
-
-@law("state that lost its names gets them back", acts=_loses_names)
+@law("state that lost its names gets them back")
 def names_restored(transform: Transform, case: Case) -> list[str]:
     program, result = _counted(case.program), _counted(transform(case.program))
     found = [] if result.state == program.state else ["the state has other names"]

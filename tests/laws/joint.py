@@ -1,35 +1,32 @@
 """Laws of partitions of joint programs, asked of any function that makes one.
 
-``in_turns`` puts forwards and backwards one after the other as one program, so that the oracles of programs compare them with
-calls of the joint program.  A law says what is wrong on one joint program; partitions are made elsewhere.
+Forwards and backwards run in turns on one machine, and are compared with calls of the joint program.  A law says what is wrong on
+one joint program; partitions are made elsewhere.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 from attrs import evolve, frozen
 
-from purefx.ir.arguments import Arg, Ref, replace_refs
+from purefx.ir.arguments import Ref
 from purefx.ir.effects.resolved import node_effects
 from purefx.ir.errors import PartitionError
-from purefx.ir.graph import Do, Get, Graph, Input, Node
-from purefx.ir.names import Names
-from purefx.ir.operators import op_of
 from purefx.ir.program import Program
-from purefx.ir.signature import GIVEN, InputMutation, Signature, StateInput, StateMutation, UserInput, UserOutput
+from purefx.ir.signature import GIVEN, InputMutation, StateMutation, UserInput, UserOutput
+from purefx.ir.state import State
 from purefx.ir.verify import verify
 from purefx.laws.evaluate import Meaning, evaluate, meaning_differences
 from purefx.laws.toy import ToyMachine
-from purefx.lowering.executable import with_saved_values
+from purefx.lowering.to_ep.make import with_saved_values
 from purefx.transforms.memory import computes
-from purefx.transforms.minimize.cutting import claiming_less
 from purefx.transforms.training import Candidate, Partition, Policy
 
-__all__ = ["JOINT_LAWS", "JointLaw", "Partitioner", "in_turns", "some"]
+__all__ = ["JOINT_LAWS", "JointLaw", "Partitioner", "some"]
 
 Partitioner = Callable[[Program], Partition]
 
@@ -44,96 +41,19 @@ class JointLaw:
     """Says what is wrong on a joint program of toy operators; nothing where the partitioner refuses it."""
 
 
-def in_turns(cut: Partition, turns: str = "FB") -> Program:
-    """Return forwards and backwards one after the other as one program, without pytrees.
+class _OneMachine(ToyMachine):
+    """Keeps the state between evaluations; arguments may be values of earlier ones."""
 
-    It takes the arguments of the joint program for each call, the tangents last, and gives all that each half gives but what is
-    saved, in the order of the turns.  What a forward writes is written before the next turn.
-    """
-    work = _Turns(cut)
-    for number, turn in enumerate(turns):
-        if turn == "F":
-            work.forward()
-        else:
-            work.backward(turns[:number].count("B"))
-    return work.program()
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells: dict[str, Any] = {}
 
+    def load(self, state: State) -> dict[str, Any]:
+        self.cells = self.cells or super().load(state)
+        return {name: self.cells[name] for name in state}
 
-class _Turns:
-    def __init__(self, cut: Partition) -> None:
-        self.cut = evolve(cut, forward=with_saved_values(cut.forward), backward=with_saved_values(cut.backward))
-        self.names = Names(())
-        self.inputs: list[tuple[Input, Any]] = []
-        self.state: dict[str, Ref] = {}
-        """What holds each slot that was asked for."""
-        self.nodes: list[Node] = []
-        self.given: list[Arg] = []
-        self.saved: list[tuple[Arg, ...]] = []
-        """What each forward handed over."""
-
-    def forward(self) -> None:
-        """Call the forward once more, with arguments of its own."""
-        output, known = self._body(self.cut.forward, ())
-        count = len(output) - len(self.cut.saved)
-        self.saved.append(tuple(output[count:]))
-        self._end(self.cut.forward, output[:count], known)
-
-    def backward(self, number: int) -> None:
-        """Call the backward of one of the forwards."""
-        output, known = self._body(self.cut.backward, self.saved[number])
-        self._end(self.cut.backward, output, known)
-
-    def _body(self, program: Program, saved: Iterable[Arg]) -> tuple[tuple[Arg, ...], dict[str, Any]]:
-        known = self._inputs(program, iter(saved))
-        for node in program.main.nodes:
-            used = node.using(known)
-            known[node.name] = Ref(self.names.fresh(node.name))
-            self.nodes.append(used.evolve(name=known[node.name].name))
-        return replace_refs(program.main.output, known), known
-
-    def _inputs(self, program: Program, saved: Iterator[Arg]) -> dict[str, Any]:
-        known: dict[str, Any] = {}
-        for formal, spec in program.inputs:
-            if type(spec) is StateInput:
-                known[formal.name] = self._slot(spec.slot)
-            elif program is self.cut.backward and type(spec) is UserInput and spec.tangent_of is None:
-                known[formal.name] = next(saved)
-            else:
-                name = self.names.fresh(formal.name)
-                self.inputs.append((Input(name, formal.meta), evolve(spec, argument=name, tangent_of=None)))
-                known[formal.name] = Ref(name)
-        return known
-
-    def _slot(self, slot: str) -> Ref:
-        if slot not in self.state:
-            self.state[slot] = self._add(Get(slot))
-        return self.state[slot]
-
-    def _add(self, do: Do, *args: Arg) -> Ref:
-        self.nodes.append(Node(self.names.fresh("turn"), do, args))
-        return Ref(self.nodes[-1].name)
-
-    def _end(self, program: Program, output: Sequence[Arg], known: Mapping[str, Any]) -> None:
-        # All that a turn gives is kept before the first of it is stored.
-        kept = [self._add(CLONE, arg) if type(arg) is Ref else arg for arg in output]
-        for arg, spec in zip(kept, program.signature.outputs, strict=False):
-            if type(spec) is StateMutation:
-                self._add(COPY, self._slot(spec.slot), arg)
-            elif type(spec) is InputMutation:
-                self._add(COPY, known[program.main.inputs[spec.index].name], arg)
-            else:
-                self.given.append(arg)
-
-    def program(self) -> Program:
-        """Return it all."""
-        main = Graph(tuple([formal for formal, _ in self.inputs]), tuple(self.nodes), tuple(self.given))
-        signature = Signature(tuple([spec for _, spec in self.inputs]), (UserOutput(),) * len(self.given))
-        forward = self.cut.forward
-        graphs = self.cut.backward.graphs.update(dict(forward.graphs.items())).set(forward.root, main)
-        return claiming_less(forward.evolve(graphs=graphs, signature=signature))
-
-
-CLONE, COPY = op_of(torch.ops.aten.clone.default), op_of(torch.ops.aten.copy_.default)
+    def given(self, leaf: Any) -> Any:
+        return leaf if isinstance(leaf, torch.Tensor) else super().given(leaf)
 
 
 def _cut(partitioner: Partitioner, joint: Program) -> Partition | None:
@@ -170,23 +90,42 @@ def _ordered(joint: Program) -> list[int]:
 
 
 def _compared(cut: Partition, joint: Program, turns: str) -> list[str]:
-    calls = turns.count("F")
-    expected, meaning = _expected(joint, calls)
-    leaves, seen, after = list[Any](), list[Any](), list[Any]()
-    order = _ordered(joint)
-    early = sum(type(spec) is UserOutput for spec in joint.signature.outputs)
-    counts = {"F": 0, "B": 0}
+    # Run forwards and backwards in turns; the saved values are passed as they are, so they may share memory with state.
+    expected, meaning = _expected(joint, turns.count("F"))
+    order, early = _ordered(joint), sum(type(spec) is UserOutput for spec in joint.signature.outputs)
+    forward, backward = with_saved_values(cut.forward), with_saved_values(cut.backward)
+    late_users = [spec.tangent_of is not None for spec in backward.signature.inputs if type(spec) is UserInput]
+    machine, saved, counts = _OneMachine(), list[list[Any]](), {"F": 0, "B": 0}
+    given, after, wanted, wanted_after = list[Any](), list[Any](), list[Any](), list[Any]()
+    made = meaning
     for turn in turns:
-        first, late = _leaves(joint, counts[turn])
-        leaves += first if turn == "F" else late
-        numbers = order[:early] if turn == "F" else order[early:]
-        seen += [expected[counts[turn]][number] for number in numbers]
-        inputs = meaning.inputs[counts[turn]]
-        after += inputs[: len(first)] if turn == "F" else inputs[len(first) :]
+        number = counts[turn]
         counts[turn] += 1
-    given = evaluate(in_turns(cut, turns), [leaves], ToyMachine())
-    wanted = Meaning((tuple(seen),), (tuple(after),), meaning.state, meaning.effects)
-    return [f"{line}\n(turns {turns})\n{cut.forward.main}\n{cut.backward.main}" for line in meaning_differences(given, wanted)]
+        first, late = ([machine.given(leaf) for leaf in leaves] for leaves in _leaves(joint, number))
+        after += first if turn == "F" else late
+        if turn == "F":
+            values = dict[str, Any]()
+            made = evaluate(
+                forward, [first], machine, seen=lambda _, part, value, values=values: values.update({part.name: value})
+            )
+            count = len(forward.main.output) - len(cut.saved)
+            saved.append([values[arg.name] if type(arg) is Ref else arg for arg in forward.main.output[count:]])
+            given += made.outputs[0][: len(made.outputs[0]) - len(cut.saved)]
+        else:
+            kept, tangents = iter(saved[number]), iter(late)
+            made = evaluate(backward, [[next(tangents if is_late else kept) for is_late in late_users]], machine)
+            given += made.outputs[0]
+        wanted += [expected[number][place] for place in (order[:early] if turn == "F" else order[early:])]
+        inputs = meaning.inputs[number]
+        wanted_after += inputs[: len(first)] if turn == "F" else inputs[len(first) :]
+    # The meaning of the joint program leaves out constants that it does not write.
+    state = {name: machine.shown(slot.value) for name, slot in joint.state.pairs} | dict(meaning.state)
+    contents = {name: machine.shown(cell) for name, cell in machine.cells.items()}
+    found = Meaning((tuple(given),), (tuple(map(machine.shown, after)),), tuple(contents.items()), made.effects)
+    wrong = meaning_differences(
+        found, evolve(meaning, outputs=(tuple(wanted),), inputs=(tuple(wanted_after),), state=tuple(state.items()))
+    )
+    return [f"{line}\n(turns {turns})\n{cut.forward.main}\n{cut.backward.main}" for line in wrong]
 
 
 def _means(partitioner: Partitioner, joint: Program) -> list[str]:

@@ -23,8 +23,6 @@ from purefx.transforms.transformation import Transformation
 from tests.laws.aimed import law
 from tests.laws.aims import with_wrappers
 
-__all__ = ["markers_come_back", "modes_stay", "no_markers", "no_wrappers", "regions_and_back"]
-
 SET_GRAD = "torch._C._set_grad_enabled"
 ENTER = "torch.amp.autocast_mode._enter_autocast"
 EXIT = "torch.amp.autocast_mode._exit_autocast"
@@ -50,14 +48,9 @@ regions_and_back: Transformation = evolve(
 """``regions_to_bodies`` after ``bodies_to_regions``."""
 
 
-def _has_bodies(transform: Transform, case: Case) -> bool:
-    return bodies_to_regions(case.program) is not case.program
-
-
 @law(
     "every operator runs in the gradient mode and under the autocast that it ran in, as often, in the same order",
     aim=with_wrappers,
-    acts=_has_bodies,
 )
 def modes_stay(transform: Transform, case: Case) -> list[str]:
     """Say how what runs differs."""
@@ -67,7 +60,7 @@ def modes_stay(transform: Transform, case: Case) -> list[str]:
     )
 
 
-@law("no region is left between markers, of those that `bodies_to_regions` writes", aim=with_wrappers, acts=_has_bodies)
+@law("no region is left between markers, of those that `bodies_to_regions` writes", aim=with_wrappers)
 def no_markers(transform: Transform, case: Case) -> list[str]:
     """Say which markers are left."""
     return [f"{node.name} is left" for _, node in transform(case.program).nodes() if _named(node) in (SET_GRAD, ENTER, EXIT)]
@@ -91,7 +84,6 @@ def _one_mode(transform: Transform, case: Case) -> bool:
     "no operator is left that runs a body in another gradient mode or under autocast",
     where=_one_mode,
     aim=with_wrappers,
-    acts=_has_bodies,
 )
 def no_wrappers(transform: Transform, case: Case) -> list[str]:
     """Say which operators are left."""
@@ -115,7 +107,6 @@ def _markers_count(transform: Transform, case: Case) -> bool:
     "where every marker changes the mode of an operator, what it was made of comes back with `bodies_to_regions`",
     where=_markers_count,
     aim=with_wrappers,
-    acts=_has_bodies,
 )
 def markers_come_back(transform: Transform, case: Case) -> list[str]:
     """Say what differs."""

@@ -8,8 +8,6 @@ and do not are distinguished by their conditions.  That each side is right by it
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from attrs import evolve, frozen
 
@@ -20,8 +18,6 @@ from purefx.ir.errors import UnsupportedProgram
 from purefx.ir.graph import Op, common_prefix
 from purefx.ir.program import Program
 from purefx.ir.signature import InputMutation, StateInput, StateMutation
-from purefx.ir.store import load, save
-from purefx.ir.text import parse
 from purefx.laws.law import Case
 from purefx.laws.strategies.programs import Stage
 from purefx.transforms import (
@@ -39,8 +35,6 @@ from purefx.transforms import (
 from purefx.transforms.mutations import COPY
 from tests.laws.partition import as_one, had_one_read_each, split_again, split_and_joined
 from tests.laws.specific import is_gathered
-
-__all__ = ["INVERSES", "PAIRS", "PairLaw"]
 
 
 def _always(_: Program) -> bool:
@@ -116,25 +110,6 @@ def _absorbs(outer: Transformation, inner: Transformation, *stages: Stage) -> Pa
         return outer(inner(case.program)), outer(case.program)
 
     return PairLaw(f"{outer.name} absorbs {inner.name}", statement, (inner.name, outer.name), stages, equation)
-
-
-def _read_back(case: Case) -> tuple[Program, Program]:
-    program = case.program
-    return parse(
-        program.text(), state={name: slot.value for name, slot in program.state.pairs}, allow=program.foreign_operators
-    ), program
-
-
-def _read_twice(case: Case) -> tuple[Program, Program]:
-    text = case.program.text()
-    return parse(text), parse(text)
-
-
-def _loaded(case: Case) -> tuple[Program, Program]:
-    program = case.program
-    with TemporaryDirectory() as folder:
-        save(program, Path(folder, "program.purefx"))
-        return load(Path(folder, "program.purefx")), program
 
 
 def one_input_a_tensor(program: Program) -> bool:
@@ -219,11 +194,6 @@ INVERSES: tuple[PairLaw, ...] = (
             "it undoes join names and all, where no call had read state twice before the split",
             ("join", "split_by_tags"), ("split",),
             split_again, condition=had_one_read_each, exact=True),
-    PairLaw("parse after print", "parse undoes printing", ("print", "parse"), ("tokens", "flat", "sunk", "deduplicated", "tree"),
-            _read_back, exact=True),
-    PairLaw("parse and parse", "two readings of one text are equal, although each makes tensors of its own",
-            ("print", "parse", "parse"), ("flat", "sunk", "tree"), _read_twice, exact=True),
-    PairLaw("load after save", "load undoes saving", ("save", "load"), ("flat", "tree"), _loaded, exact=True),
 )  # fmt: skip
 
 ORDERS: tuple[PairLaw, ...] = (

@@ -26,21 +26,6 @@ from purefx.transforms.partition.cut import one_read_each
 from tests.laws.aimed import law
 from tests.laws.aims import split_across_sizes
 
-__all__ = [
-    "as_one",
-    "joins",
-    "names_move",
-    "no_number_crosses",
-    "no_parts",
-    "nodes_stay",
-    "parts_tight",
-    "split_again",
-    "split_and_joined",
-    "state_placed",
-    "straight",
-    "tensors_stay",
-]
-
 
 @law("the root only calls parts, which take and give exactly what crosses, in graph order")
 def parts_tight(transform: Transform, case: Case) -> list[str]:

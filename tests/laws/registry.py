@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from purefx.ir.program import Program
-from purefx.laws.law import FUEL, GENERIC, Case, Law, Transform
+from purefx.laws.law import FUEL, GENERIC, Law
 from purefx.laws.provenance import made_of_all, provenance
 from purefx.laws.strategies.programs import split_somewhere
 from purefx.transforms import (
@@ -40,7 +40,7 @@ from purefx.transforms import (
     remove_noops,
     sink_state,
 )
-from tests.laws.aimed import aimed, as_aimed
+from tests.laws.aimed import aimed
 from tests.laws.aims import copied, crossing, repeated, split_across_sizes, viewed, with_wrappers
 from tests.laws.checked import NORMAL_STACKS
 from tests.laws.cleaning import (
@@ -92,7 +92,6 @@ from tests.laws.specific import (
     copies_go,
     crossings_added,
     digest_stays,
-    expands,
     graphs_stay,
     inlines,
     named_as_given,
@@ -109,8 +108,6 @@ from tests.laws.specific import (
     reads_only,
     sizes_at_home,
 )
-
-__all__ = ["OF_ALL", "REGISTRY", "Entry"]
 
 TAGS_VARY = {"order": "of outlined programs tags are drawn along the flat relation, which is coarser than that between calls"}
 """Between calls more reorderings are legal than the flat relation allows: the same tags cannot be drawn after them."""
@@ -132,13 +129,6 @@ TREE_ANEW = MappingProxyType(
 META = MappingProxyType({"no-op": "values are meta, and equality leaves meta out"})
 
 
-def _changes(transform: Transform, case: Case) -> bool:
-    return transform(case.program) is not case.program
-
-
-FUEL_LAWS: tuple[Law, ...] = tuple(evolve(as_aimed(law), acts=_changes) if law.name == "no fuel" else law for law in FUEL)
-"""The laws of fuel; without fuel the transformation does nothing, although it would do something."""
-
 OF_ALL: tuple[Law, ...] = (*GENERIC, provenance, made_of_all)
 """The laws that each transformation is asked, unless it is exempt."""
 
@@ -159,7 +149,7 @@ class Entry:
     @property
     def laws(self) -> tuple[Law, ...]:
         """The laws that it is checked with."""
-        fuel = FUEL_LAWS if self.transformation.takes_fuel else ()
+        fuel = FUEL if self.transformation.takes_fuel else ()
         generic = [law for law in OF_ALL if law.name not in self.exempt]
         return (*self.aimed(generic), *self.specific, *self.aimed(fuel))
 
@@ -174,14 +164,10 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(sink_state, ("flat", "in place"), (no_state_input, reads_only, reads_below, all_read)),
     Entry(insert_ivals, ("sunk",), (crossings_added, sizes_at_home, named_as_given), aim=crossing),
     Entry(outline, ("ivals", "sunk", "flat"), (inlines, calls_tight, one_body_a_label)),
-    Entry(
-        deduplicate,
-        ("outlined", "tree"),
-        (bodies_distinct, expands, one_body_a_label, reads_named),
-    ),
+    Entry(deduplicate, ("outlined", "tree"), (bodies_distinct, digest_stays, one_body_a_label, reads_named)),
     Entry(dispatch, ("deduplicated", "flat"), (graphs_stay, one_callable), aim=crossing),
     Entry(expand, ("deduplicated", "tree"), (digest_stays, one_call_a_body, one_body_a_label)),
-    Entry(inline, ("outlined", "deduplicated", "tree"), (no_calls, expands)),
+    Entry(inline, ("outlined", "deduplicated", "tree"), (no_calls,)),
     Entry(functionalize, ("in place",), (copies_go,)),
     Entry(lift_state, ("sunk",), (no_reads,)),
     Entry(split_somewhere, ("sunk",), (parts_tight, state_placed, names_move, joins), STATE_MOVES),

@@ -21,8 +21,6 @@ from purefx.ir.program import Program
 from purefx.ir.torch_private import FakeTensor, OpOverload, UnsupportedOperatorException, device_of, schema_of
 from purefx.laws.law import Case, Transform, law
 
-__all__ = ["INFERRED", "became", "described", "values_back", "without_some_values"]
-
 
 def became(before: Program, after: Program) -> dict[str, set[str]]:
     """Return for each body of a result the bodies that became it."""

@@ -192,7 +192,7 @@ OPERANDS: dict[str, Any] = {
     "gelu_over_root": activation(0.5, 1, 1 / ROOT),
     "gelu_tanh": activation(0.5, 1, (2 / math.pi) ** 0.5, 0.044715),
     "attention_over_heads": over_heads,
-    **{rule.name: attended(rule) for rule in rules.attention.rules if rule.name in ("causal", "times_before", "over_before")},
+    **{rule.name: attended(rule) for rule in rules.attention.rules if rule.name in ("causal", "scaled_before")},
 }
 
 

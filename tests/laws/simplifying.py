@@ -30,18 +30,6 @@ from tests.laws.aims import (
     without_writes,
 )
 
-__all__ = [
-    "all_needed",
-    "boundary_stays",
-    "computed_once",
-    "constants_added",
-    "copies_fold",
-    "nothing_new",
-    "repeats_go",
-    "sharing_stays",
-    "views_go",
-]
-
 
 @law("every node is used or does something, and every input and result of a body is used")
 def all_needed(transform: Transform, case: Case) -> list[str]:

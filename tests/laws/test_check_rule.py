@@ -20,8 +20,7 @@ from purefx.laws.checking import NothingChecked, WrongQuestion
 from purefx.laws.law import GRADIENTS
 from purefx.laws.rules import RULE_LAWS, check_rule
 from purefx.laws.rules.build import build
-from purefx.laws.rules.instances import instance_of
-from purefx.laws.rules.operands import Operand, only_finite
+from purefx.laws.rules.instances import Operand, instance_of, only_finite
 
 CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
 
@@ -62,7 +61,6 @@ WRONG: dict[str, tuple[px.RuleSet, str]] = {
     "zeros": (of(lambda x: x / x, lambda m, x: torch.ones_like(x), where=is_float), "meaning"),
     "shape": (of(lambda x, y: x * 0 + y, lambda m, x, y: y.clone(), where=same_kind("y")), "meaning"),
     "sign of zero": (of(lambda x: x + 0, lambda m, x: x.clone(), where=is_float), "meaning"),
-    "broadcast": (of(lambda x, y: torch.minimum(x, x + y), lambda m, x, y: x.clone(), where=is_float), "meaning"),
     "only contiguous": (of(lambda x: x.reshape(-1), lambda m, x: x.view(-1)), "valid"),
     "odd sizes": (
         of(lambda x: (h := x.chunk(2, -1))[0] * torch.sigmoid(h[1]), lambda m, x: functional.glu(x), where=is_float), "meaning",
@@ -119,12 +117,8 @@ RIGHT: dict[str, tuple[px.RuleSet, dict[str, Any]]] = {
     "cancelled": (of(lambda x: neg(neg(x)), lambda m, x: x), {}),
     "even beside": (of(lambda x: torch.abs(neg(x)), lambda m, x: torch.abs(x), where=has_signs, keeps_inner=True), {}),
     "selected": (of(lambda x, d, i: neg(x.select(d, i)), lambda m, x, d, i: neg(x).select(d, i)), {}),
-    "turned": (of(lambda x: x.transpose(0, 1).transpose(0, 1), lambda m, x: x), {}),
     "fused": (
         of(lambda x, w, b: torch.relu(functional.linear(x, w, b)), lambda m, x, w, b: functional.linear(x, w, b).clamp(0)), {},
-    ),
-    "gated": (
-        of(lambda x: x * torch.sigmoid(x), lambda m, x: functional.silu(x), where=is_float), {**CLOSE, "finite": True},
     ),
     "attended": (
         of(attended, lambda m, q, k, v, by: functional.scaled_dot_product_attention(q, k, v, scale=1 / by), where=is_attention),
@@ -133,9 +127,6 @@ RIGHT: dict[str, tuple[px.RuleSet, dict[str, Any]]] = {
     "set": (
         of(lambda x: neg(neg(x)), lambda m, x: x)
         + of(lambda x: torch.abs(neg(x)), lambda m, x: torch.abs(x), where=has_signs), {},
-    ),
-    "alternatives": (
-        of(lambda x: px.any_of(x.relu(), x.clamp_min(0)), lambda m, x: functional.threshold(x, 0, 0)), {"finite": True},
     ),
     "alternatives in a list": (
         of(lambda x: torch.cat([px.any_of(x.relu(), x.clamp(0)), x]), lambda m, x: torch.cat([x.clamp_min(0), x])),
@@ -165,16 +156,19 @@ def reads_floats(m: px.Match) -> bool:
     return held is not None and held.dtype is m.dtype("x") is torch.float32
 
 
+SOME = [law for law in RULE_LAWS if law.name in ("valid", "meaning", "memory", "inferred")]
+
+
 def test_a_rule_that_asks_for_state_gets_it() -> None:
     def negated(x: Any, w: Any) -> Any:
         return neg(functional.linear(x, w))
 
     right = of(negated, lambda m, x, w: functional.linear(x, m.parameter("neg", -m.tensor(w))), where=reads_floats)
-    report = check_rule(right, examples=10, changes_state=True, rtol=1e-6, atol=1e-6, finite=True)
+    report = check_rule(right, laws=SOME, examples=10, changes_state=True, rtol=1e-6, atol=1e-6, finite=True)
     assert report.matched >= 5
     wrong = of(negated, lambda m, x, w: functional.linear(x, m.parameter("neg", m.tensor(w))), where=reads_floats)
     with pytest.raises(LawBroken, match="the meaning is kept"):
-        check_rule(wrong, examples=10, changes_state=True)
+        check_rule(wrong, laws=SOME, examples=10, changes_state=True)
 
 
 def test_a_rule_that_asks_for_a_constant_gets_one() -> None:
@@ -182,7 +176,7 @@ def test_a_rule_that_asks_for_a_constant_gets_one() -> None:
         return neg(x * w)
 
     is_fixed = px.rule(negated, where=lambda m: m.constant("w") is not None and m.dtype("x") == m.dtype("w") == torch.float32)
-    assert check_rule(is_fixed.becomes(lambda m, x, w: x * neg(w)), examples=10, finite=True).matched >= 5
+    assert check_rule(is_fixed.becomes(lambda m, x, w: x * neg(w)), laws=SOME, examples=10, finite=True).matched >= 5
 
 
 def test_a_rule_of_one_operator_is_asked_on_programs() -> None:
@@ -249,10 +243,7 @@ def test_programs_of_the_user_are_asked_first_and_alone_where_there_is_no_patter
     assert "with the state:" in str(caught.value)
     with pytest.raises(WrongQuestion, match="has no pattern to draw programs around"):
         check_rule(px.sink_state)
-    assert (
-        check_rule(px.sink_state, programs=[model], examples=0, laws=[law for law in RULE_LAWS if law.name == "meaning"]).given
-        == 1
-    )
+    assert check_rule(px.sink_state, programs=[model], examples=0, laws=SOME[1:2]).given == 1
     with pytest.raises(NothingChecked, match="matched in none of 1 programs"):
         check_rule(soft, programs=[(torch.nn.Linear(2, 2), (torch.ones(1, 2),))], examples=0)
 
@@ -285,7 +276,7 @@ def test_laws_that_apply_a_rule_many_times_name_it_too() -> None:
 def test_programs_that_no_exporter_gives_are_not_drawn() -> None:
     # How many parts there are differs with the size: with one that grows, those that the pattern joins are not all.
     joined = of(lambda x: torch.cat([(c := x.chunk(3, -1))[0], c[1]], -1), lambda m, x: x, where=is_joined_again)
-    assert check_rule(joined, examples=40, seed=3).matched > 20
+    assert check_rule(joined, laws=SOME, examples=40, seed=3).matched > 20
 
 
 def is_joined_again(m: px.Match) -> bool:

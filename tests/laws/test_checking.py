@@ -15,9 +15,10 @@ from torch import nn
 import purefx as px
 from purefx.laws import toy
 from purefx.laws.asking import LawBroken
-from purefx.laws.checking import FewChanges, NothingChecked, WrongQuestion, ask_laws, check_transformation
+from purefx.laws.checking import FewChanges, NothingChecked, WrongQuestion, check_transformation
 from purefx.laws.law import GENERIC
 from purefx.laws.tiers import TIERS, Tier, drawn_cases
+from tests.laws.deep import ask_laws
 from tests.programs import parent
 
 ONES = torch.ones(2)

@@ -13,7 +13,7 @@ from attrs import evolve
 import purefx as px
 from bench.edits import anew
 from purefx.ir.arguments import Ref
-from purefx.ir.graph import Call, Frame, Node, Op
+from purefx.ir.graph import Op
 from purefx.ir.inference.results import agrees
 from purefx.ir.program import Program
 from purefx.ir.verify import findings, verifier
@@ -75,49 +75,25 @@ def same(given: Any, expected: Any) -> bool:
     return True
 
 
-def _with_node(program: Program, name: str, at: int, node: Node) -> Program:
-    nodes = program.graphs[name].nodes
-    return program.evolve(graphs=program.graphs.set(name, program.graphs[name].with_nodes((*nodes[:at], node, *nodes[at + 1 :]))))
-
-
-def _chosen(program: Program, rand: random.Random, kind: type) -> tuple[str, int, Node] | None:
+def other_operands(program: Program, rand: random.Random) -> Program | None:
+    """Replace the operands of a node by other values and numbers."""
     places = [
         (name, at, node)
         for name in program.order
         for at, node in enumerate(program.graphs[name].nodes)
-        if type(node.do) is kind and node.args
+        if type(node.do) is Op and node.args
     ]
-    return rand.choice(places) if places else None
-
-
-def other_operands(program: Program, rand: random.Random) -> Program | None:
-    """Replace the operands of a node by other values and numbers."""
-    found = _chosen(program, rand, Op)
-    if found is None:
+    if not places:
         return None
-    name, at, node = found
+    name, at, node = rand.choice(places)
     graph = program.graphs[name]
     before = [part.name for part in (*graph.inputs, *graph.nodes[:at])]
     args = [
         Ref(rand.choice(before)) if type(arg) is Ref and before else rand.randrange(5) if type(arg) is int else arg
         for arg in node.args
     ]
-    return _with_node(program, name, at, node.evolve(args=tuple(args)))
-
-
-def other_operator(program: Program, rand: random.Random) -> Program | None:
-    """Exchange the operator of a node for that of another."""
-    found, other = (_chosen(program, rand, Op) for _ in range(2))
-    return None if found is None or other is None else _with_node(program, *found[:2], found[2].evolve(do=other[2].do))
-
-
-def other_body(program: Program, rand: random.Random) -> Program | None:
-    """Call another body."""
-    found = _chosen(program, rand, Call)
-    if found is None or type(do := found[2].do) is not Call:
-        return None
-    frame = rand.choice([do.instance, Frame("elsewhere"), Frame(do.instance.path, do.instance.call + 1)])
-    return _with_node(program, *found[:2], found[2].evolve(do=Call(frame, rand.choice(program.order))))
+    nodes = (*graph.nodes[:at], node.evolve(args=tuple(args)), *graph.nodes[at + 1 :])
+    return program.evolve(graphs=program.graphs.set(name, graph.with_nodes(nodes)))
 
 
 def copied_graph(program: Program, rand: random.Random) -> Program:
@@ -131,7 +107,7 @@ def corrupted(program: Program, rand: random.Random) -> Program | None:
     return None if px.verify(program) else rand.choice(CORRUPTORS).apply(program, rand.randrange(1000))
 
 
-EDITS: tuple[Edited, ...] = (other_operands, other_operator, other_body, copied_graph, *[corrupted] * 4)
+EDITS: tuple[Edited, ...] = (other_operands, copied_graph, *[corrupted] * 4)
 """Edits of one graph; some leave the program valid, some do not."""
 
 

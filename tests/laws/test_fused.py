@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 import purefx as px
 from purefx.ir.graph import Graph, Input, Node
@@ -20,7 +18,6 @@ from purefx.ir.verify import check
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, drawn_cases, share
 from purefx.transforms import pipeline
-from tests.programs import NEG, exported, flat, node
 from tests.verify.test_corruptions import imported
 
 Pass = Callable[[Program], Program]
@@ -109,84 +106,10 @@ def test_fused_is_stepwise(tier: Tier, stage: Stage) -> None:
 
 
 def test_fused_is_stepwise_for_real_programs() -> None:
-    for program in (*imported(), *by_hand()):
+    for program in imported():
         assert fused_faults(program, STEPS, TOGETHER) == []
 
 
 def test_the_default_pipeline_is_its_steps() -> None:
     for program in imported()[:: len(px.DEFAULT) + 1]:
         assert fused_faults(check(program), px.DEFAULT, px.transform) == []
-
-
-A, B, C = px.Frame("a"), px.Frame("b"), px.Frame("c")
-
-
-class Regions(nn.Module):
-    """Equal regions of operators with bodies, in modules that are equal and in one that is not."""
-
-    class Inner(nn.Module):
-        """One region."""
-
-        def __init__(self, factor: float) -> None:
-            super().__init__()
-            self.factor = factor
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            with torch.no_grad():
-                y = x.sin() * self.factor
-            return torch.relu(x + y)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.ModuleList([self.Inner(factor) for factor in (2.0, 2.0, 3.0)])
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():
-            y = x.sin() * 2.0
-        for inner in self.inner:
-            y = inner(y)
-        return y
-
-
-class Twice(nn.Module):
-    """Calls one module several times, equally and not, and gives several values on."""
-
-    class Pair(nn.Module):
-        """Gives two values, one of which may be unused."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(3))
-
-        def forward(self, x: torch.Tensor, factor: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
-            return x * self.weight, x - factor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.other = self.Pair(), self.Pair()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        a, b = self.one(x)
-        c, _ = self.one(a, 2.0)
-        d, e = self.one(c)
-        f, g = self.other(d)
-        return a + b + e + f * g
-
-
-@cache
-def by_hand() -> tuple[px.Program, ...]:
-    """Return programs of kinds that are seldom drawn."""
-    programs = [px.import_ep(exported(module, torch.ones(2, 3))) for module in (Regions(), Twice())]
-    programs += [px.sink_state(program) for program in programs]
-    interleaved = [node("p", NEG, "x", stack=(A,)), node("q", NEG, "x", stack=(B,)), node("r", NEG, "p", stack=(A,))]
-    torn = [
-        node("p", NEG, "x", stack=(A,)),
-        node("q", NEG, "p"),
-        node("r", NEG, "q", stack=(A,)),
-        node("s", NEG, "x", stack=(C,)),
-    ]
-    under = [node("p", NEG, "x", stack=(A, C)), node("q", NEG, "p", stack=(B, C)), node("r", NEG, "q", stack=(C,))]
-    named = [node("p", NEG, "x", stack=(px.Frame("a@1"),)), node("q", NEG, "p", stack=(px.Frame("a", 1),))]
-    programs += [flat(nodes, px.Ref(nodes[-1].name), "x") for nodes in (interleaved, torn, under, named)]
-    nothing = [node("p", NEG, "x", stack=(A,)), node("q", NEG, "x", stack=(B,))]
-    return (*programs, flat(nothing, px.Ref("x"), "x"), flat([node("p", NEG, "x")], px.Ref("p"), "x"))

@@ -110,10 +110,12 @@ def on_call(act: Callable[[Model, torch.Tensor], object]) -> Callable[[Model], o
 
 
 BEHAVIOUR: dict[str, Callable[[Model], object]] = {
-    "after 2 calls, state seen: values differ by up to 2": on_call(lambda model, x: model.seen.add_(torch.ones_like(x[0, 0]))),
-    "call 0, arguments after it[0][0]: values differ by up to 0.25": on_call(lambda _, x: x.sub_(0.25)),
-    "call 1, arguments after it[1]['x']: values differ by up to 0.25": on_call(lambda _, x: x.sub_(0.25)),
-    "call 0, output['y']: values differ": lambda model: model.norm.register_forward_hook(lambda *_: [torch.rand(1)][1:] or None),
+    "after 2 calls, state seen: 1 of 1 numbers differ": on_call(
+        lambda model, x: model.seen.add_(torch.ones_like(x[0, 0]))
+    ),
+    "call 0, arguments after it[0][0]: 6 of 6 numbers differ, by up to 0.25": on_call(lambda _, x: x.sub_(0.25)),
+    "call 1, arguments after it[1]['x']: 6 of 6 numbers differ, by up to 0.25": on_call(lambda _, x: x.sub_(0.25)),
+    "call 0, output['y']: ": lambda model: model.norm.register_forward_hook(lambda *_: [torch.rand(1)][1:] or None),
 }
 
 
@@ -132,7 +134,7 @@ def test_gradients() -> None:
 @pytest.mark.parametrize(
     ("given", "expected", "says"),
     [
-        (torch.zeros(1), -torch.zeros(1), "up to 0"),
+        (torch.zeros(1), -torch.zeros(1), "but not their bits"),
         (torch.ones(1), torch.ones(1, dtype=torch.int64), "expected torch.int64"),
         (torch.ones(1), torch.ones(1, 1), "expected torch.float32 (1, 1)"),
         ((1, 2), [1, 2], "structure"),
@@ -152,8 +154,8 @@ def test_values_that_do_not_differ() -> None:
     nan = torch.tensor([float("nan"), 1.0])
     assert value_differences([nan, torch.ones(0), "a", None], [nan.clone(), torch.ones(0), "a", None]) == []
     assert value_differences(torch.tensor(1.0), torch.tensor(1.0 + 1e-6), rtol=1e-5) == []
-    assert value_differences(torch.tensor(1.0), torch.tensor(1.1), rtol=1e-5) == ["value: values differ by up to 0.1"]
-    assert value_differences(torch.tensor(1), torch.tensor(2), atol=10.0) == ["value: values differ by up to 1"]
+    assert value_differences(torch.tensor(1.0), torch.tensor(1.1), rtol=1e-5) == ["value: 1 of 1 numbers differ, by up to 0.1"]
+    assert value_differences(torch.tensor(1), torch.tensor(2), atol=10.0) == ["value: 1 of 1 numbers differ, by up to 1"]
 
 
 def test_changes_of_an_exported_program_are_seen() -> None:

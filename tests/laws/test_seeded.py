@@ -1,7 +1,7 @@
 """Seeded mistakes are found by the law that each breaks, on generated programs.
 
 A mistake must be a transformation that works: one that only raises would be found by any test.  Mistakes of single passes are
-left to the mutants (``make mutants``).
+left to the mutants (``make mutants``), other meanings to ``tests/verify/test_corruptions.py``.
 """
 
 from __future__ import annotations
@@ -79,63 +79,8 @@ mistake("flat", "effects")(lambda program: exchanged(program, toy.COND))
 mistake("flat", "effects")(lambda program: without_unused(program, toy.EMIT))
 mistake("sunk", "effects")(lambda program: exchanged(program, toy.RAND))
 mistake("sunk", "effects")(lambda program: without_unused(program, toy.RAND))
-mistake("in place", "meaning")(lambda program: without_unused(program, toy.ADD_))
 mistake("flat", "no-op")(lambda program: program.evolve())
 mistake("flat", "idempotent")(lambda program: program.evolve(facts=program.facts | {f"pass {len(program.facts)}"}))
-
-
-@mistake("in place", "meaning")
-def hoists_pure_operators(program: px.Program) -> px.Program:
-    # It knows that they compute only, and not that others write what they read.
-    nodes: list[px.Node] = []
-    for node in program.main.nodes:
-        place = len(nodes)
-        if node.do in (toy.NEG, toy.MUL, toy.CLONE):
-            while place and nodes[place - 1].name not in node.refs():
-                place -= 1
-        nodes.insert(place, node)
-    return with_nodes(program, nodes)
-
-
-@mistake("flat", "meaning")
-def forgets_a_mutation(program: px.Program) -> px.Program:
-    for index, spec in enumerate(program.signature.outputs):
-        if type(spec) is px.ir.StateMutation:
-            outputs = (*program.signature.outputs[:index], *program.signature.outputs[index + 1 :])
-            output = (*program.main.output[:index], *program.main.output[index + 1 :])
-            return program.with_main(evolve(program.main, output=output), signature=evolve(program.signature, outputs=outputs))
-    return program
-
-
-@mistake("in place", "meaning")
-def computes_equal_things_once(program: px.Program) -> px.Program:
-    # Equal operands do not give equal results when something writes to them in between.
-    first: dict[object, str] = {}
-    other: dict[str, str] = {}
-    nodes: list[px.Node] = []
-    for node in program.main.nodes:
-        made = evolve(node, args=renamed(node.args, other))
-        if made.do == toy.NEG and made.args in first:
-            other[made.name] = first[made.args]
-            continue
-        if made.do == toy.NEG:
-            first[made.args] = made.name
-        nodes.append(made)
-    return (
-        program.with_main(px.Graph(program.main.inputs, tuple(nodes), renamed(program.main.output, other))) if other else program
-    )
-
-
-@mistake("sunk", "meaning")
-def unties_state(program: px.Program) -> px.Program:
-    seen: set[int] = set()
-    slots: dict[str, px.ir.Slot] = {}
-    for number, (name, slot) in enumerate(program.state.pairs):
-        own = slot.storage in seen
-        value = slot.value.detach().clone() if own else slot.value
-        slots[name] = evolve(slot, value=value, cell=100 + number, storage=100 + number) if own else slot
-        seen.add(slot.storage)
-    return program.evolve(state=px.ir.State(program.state.order, px.ir.pmap(slots)))
 
 
 @mistake("sunk", "valid")

@@ -21,8 +21,6 @@ from purefx.laws.variants import renamed, reordered
 from purefx.transforms import Transformation
 from purefx.transforms.transformation import observed
 
-__all__ = ["allowed", "walk"]
-
 STEPS = 20
 """How many steps are taken from one program."""
 

@@ -14,7 +14,7 @@ from torch.fx.passes.infra.pass_manager import PassManager
 import purefx as px
 from purefx.errors import FxPassError, PipelineError, UnsupportedProgram
 from purefx.laws.evaluate import meaning_differences
-from purefx.laws.fx_passes.runs import called
+from purefx.laws.fx_passes.judge import called
 from purefx.laws.law import Case
 from purefx.laws.tiers import drawn_cases, share
 from purefx.laws.toy import tensor_meaning

@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import HashStore
-from torch.distributed.pipelining import PipelineStage, ScheduleInterleaved1F1B
+from torch.distributed.pipelining import PipelineStage, ScheduleInterleaved1F1B, schedules
 
 import purefx as px
 from purefx.lowering import Tie
 from tests.programs import Block, exported, parent
-from tests.transforms.split_by_hand import split_tree
+from tests.transforms.small import split_tree
 
 
 class Mask(nn.Module):
@@ -210,6 +210,50 @@ def test_buffers_are_written_once_for_each_microbatch() -> None:
     whole = {name: value for stage in stages for name, value in stage.state_dict().items()}
     for name, value in model.state_dict().items():
         assert torch.equal(whole[name], value), name
+
+
+class Layer(parent(
+    norm=lambda: nn.LayerNorm(6), up=lambda: nn.Linear(6, 6), calls=lambda: torch.zeros(()),
+    scale=lambda: nn.Parameter(torch.full((6,), 0.5), requires_grad=False),
+)):  # fmt: skip
+    """A layer with a frozen scale, a counter that it writes, and a mask that crosses all boundaries."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        return x + self.scale * self.up(self.norm(x)).where(mask, x)
+
+
+class Masked(parent(embed=lambda: nn.Embedding(10, 6), a=Layer, b=Layer, c=Layer)):
+    """Layers behind an embedding; its argument needs no gradient."""
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embed(ids)
+        mask = x > 0
+        return self.c(self.b(self.a(x, mask), mask), mask)
+
+
+SPLIT = ("ScheduleInterleavedZeroBubble", "ScheduleZBVZeroBubble", "ScheduleDualPipeV")
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("schedule", [name for name in SPLIT if hasattr(schedules, name)])
+def test_schedules_that_split_the_backward_train_as_eager(schedule: str) -> None:
+    """Losses, gradients and the buffers that the stages write, to the last bit; frozen parameters get no gradient."""
+    count = 3 if "Interleaved" in schedule else 2  # the others have two stages in a process
+    model, ids, target = Masked(), torch.randint(10, (12, 3)), torch.randn(12, 3, 6)
+    tags = dict(zip(("embed", "a", "b", "c"), ("0", "0", "1", "2" if count == 3 else "1"), strict=True))
+    stages = px.lower_stages(split(model, tags, ids[:2]))
+    made, losses = [px.pipeline_stage(stages, index) for index in range(count)], list[torch.Tensor]()
+    getattr(schedules, schedule)(made, 6, loss_fn=nn.functional.mse_loss).step(ids, target=target, losses=losses)
+    for loss, *batch in zip(losses, ids.chunk(6), target.chunk(6), strict=True):
+        wanted = nn.functional.mse_loss(model(batch[0]), batch[1])
+        assert torch.equal(loss, wanted)
+        torch.autograd.backward(wanted)
+    state = model.state_dict(keep_vars=True)
+    for slot, value in [pair for stage in stages for pair in stage.state_dict(keep_vars=True).items()]:
+        theirs = state[slot].grad
+        assert torch.equal(value.detach(), state[slot].detach()), slot
+        assert value.grad is None if theirs is None else torch.equal(value.grad, theirs / 6), slot
 
 
 def told(stages: px.Stages, **options: Any) -> list[list[tuple[tuple[int, ...], torch.dtype, bool]]]:

@@ -1,7 +1,7 @@
 """Decoders with key-value caches: five steps of decoding are eager's, bit by bit, with each kind of cache of transformers.
 
-A cache is an argument whose class looks at its parts (dynamic, encoder and decoder), or state of the module (static);
-``docs/caches.md`` has a static one as an argument.
+A cache is an argument whose class looks at its parts (dynamic), or state of the module (static); ``docs/caches.md`` has a static
+one as an argument, and one of encoder and decoder.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from torch.utils import _pytree as pytree  # pyright: ignore  # noqa: PGH003
-from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+from transformers.cache_utils import DynamicCache
 from transformers.integrations.executorch import TorchExportableModuleForDecoderOnlyLM, register_dynamic_cache_export_support
 
 import purefx as px
@@ -24,39 +23,20 @@ pytestmark = pytest.mark.models
 
 STEPS = 5
 
+REGISTER = functools.cache(register_dynamic_cache_export_support)  # once in a process
+
 SMALL: dict[str, Any] = GROUPED | {"num_hidden_layers": 2, "use_cache": True}
-
-
-@functools.cache
-def registered() -> None:
-    """Register the caches as pytrees; what transformers does not, as docs/caches.md has it."""
-    register_dynamic_cache_export_support()
-    if EncoderDecoderCache in pytree.SUPPORTED_NODES:
-        return  # the page has run
-    pytree.register_pytree_node(
-        EncoderDecoderCache,
-        lambda cache: ([cache.self_attention_cache, cache.cross_attention_cache], None),
-        lambda parts, _: EncoderDecoderCache(*parts),
-        serialized_type_name="transformers.EncoderDecoderCache",
-        flatten_with_keys_fn=_attention,
-    )
-
-
-def _attention(cache: Any) -> Any:
-    names = ("self_attention_cache", "cross_attention_cache")
-    return [(pytree.GetAttrKey(name), getattr(cache, name)) for name in names], None
 
 
 DECODERS: dict[str, Any] = {
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)),
-    "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SMALL)),
     "gemma2": lambda: transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**SMALL, sliding_window=4)),
 }
 
 
 def made(make: Any) -> Any:
     """Return a model with weights from a seed."""
-    registered()
+    REGISTER()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return make().eval()
@@ -112,32 +92,4 @@ def test_decoding_with_a_static_cache_as_state(name: str) -> None:
         for each in all_ways(model, ep):
             tokens = [PROMPT[:, at % 4 : at % 4 + 1] for at in range(STEPS)]
             found.append([each(input_ids=token, cache_position=torch.tensor([at])) for at, token in enumerate(tokens)])
-    assert [value_differences(each, found[0]) for each in found[1:]] == [[]] * 4
-
-
-def test_decoding_with_the_cache_of_encoder_and_decoder() -> None:
-    """A cache of two caches, one of which is as long as the text that was encoded."""
-    options = {"vocab_size": 256, "d_model": 24, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 3}
-    model = made(lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(**options, decoder_start_token_id=0)))
-    with torch.no_grad():
-        encoded = model.get_encoder()(input_ids=PROMPT)
-
-        def step(token: torch.Tensor, cache: Any) -> dict[str, Any]:
-            return {"encoder_outputs": encoded, "decoder_input_ids": token, "past_key_values": cache}
-
-        def prompted() -> EncoderDecoderCache:
-            cache = EncoderDecoderCache(DynamicCache(config=model.config), DynamicCache(config=model.config))
-            return model(**step(PROMPT[:, :2], cache)).past_key_values
-
-        dynamic = [[[AUTO, AUTO], [AUTO, AUTO]], [[None, None], [None, None]]]
-        shapes = {"encoder_outputs": [None], "decoder_input_ids": None, "past_key_values": dynamic}
-        ep = torch.export.export(model, (), step(PROMPT[:, :1], prompted()), dynamic_shapes=shapes)
-        found: list[Any] = []
-        for each in all_ways(model, ep):
-            cache, token, logits = prompted(), PROMPT[:, -1:], []
-            for _ in range(STEPS):
-                result = each(**step(token, cache))
-                cache, token = result.past_key_values, result.logits[:, -1:].argmax(-1)
-                logits.append(result.logits)
-            found.append((logits, cache))
     assert [value_differences(each, found[0]) for each in found[1:]] == [[]] * 4

@@ -34,13 +34,6 @@ def number(target: Any, which: int) -> str:
     return found[which]
 
 
-def one(result: px.Program) -> px.Program:
-    """Compute the 17th silu as a tanh."""
-    name, tanh = number(aten.silu.default, 16), px.op(aten.tanh.default)
-    nodes = [node.evolve(do=tanh) if node.name == name else node for node in result.main.nodes]
-    return result.with_main(result.main.with_nodes(nodes))
-
-
 def neighbours(result: px.Program) -> px.Program:
     """Compute the product behind the 17th silu as a sum, where it is that of the silu."""
     name, add = number(aten.silu.default, 16), px.op(aten.add.Tensor)
@@ -61,7 +54,7 @@ def far_apart(result: px.Program) -> px.Program:
     return result.with_main(result.main.with_nodes(nodes))
 
 
-@pytest.mark.parametrize(("rewrite", "at_most"), [(one, 1), (neighbours, 2), (far_apart, 2)])
+@pytest.mark.parametrize(("rewrite", "at_most"), [(neighbours, 2), (far_apart, 2)])
 def test_a_llama_comes_down_to_what_is_wrong(rewrite: Any, at_most: int) -> None:
     assert len(program().main.nodes) >= 2000
 

@@ -36,11 +36,13 @@ for ``ep.module()`` as well."""
 MORE = {"qwen3"}
 """What others are like, so that `make deep` asks of it alone: Llama is the same but for norms of queries and keys."""
 
-every_example = pytest.mark.parametrize(
-    "name", [pytest.param(one.name, marks=[pytest.mark.deep] if one.name in MORE else []) for one in ZOO]
-)
+FEW = ("bert_train", "llama_dynamic", "resnet_train", "t5")
+"""One of each kind, for what does not depend on the model: the interpreter, flat programs."""
 
-every_kind = pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+WAYS = [
+    *[pytest.param(one.name, "graph_module", marks=[pytest.mark.deep] if one.name in MORE else []) for one in ZOO],
+    *[(name, "interpreter") for name in FEW],
+]
 
 
 @functools.cache
@@ -74,43 +76,34 @@ def calls(example: Example) -> list[tuple[tuple[object, ...], dict[str, object]]
     return [example.inputs(seed) for seed in SEEDS]
 
 
-@every_kind
-@every_example
+@pytest.mark.parametrize(("name", "to"), WAYS)
 def test_what_comes_back_is_the_eager_model(name: str, to: To) -> None:
-    """Outputs, mutated inputs, state after several calls, keys, ties, the module tree are eager's."""
-    assert_same_as_eager(px.lower(outlined(name), to=to), eager(name), calls(by_name(name)), checks=["structure", "behaviour"])
-
-
-@every_kind
-@every_example
-def test_its_gradients_are_those_of_the_eager_model(name: str, to: To) -> None:
-    """The gradient of every parameter, accumulated over several calls."""
+    """Outputs, mutated inputs, state after several calls, keys, ties, the module tree, and the gradient of every parameter."""
     module = px.lower(outlined(name), to=to)
+    assert_same_as_eager(module, eager(name), calls(by_name(name)), checks=["structure", "behaviour"])
     close = 1e-3 if name in OTHER_GRADIENTS else 0.0
+    module = px.lower(outlined(name), to=to)
     assert gradient_differences(module, eager(name), calls(by_name(name)), rtol=close, atol=close) == []
 
 
-@every_kind
 @pytest.mark.parametrize("name", sorted(OTHER_GRADIENTS))
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch, when it copies its own specs
-def test_gradients_that_exporting_changes_are_those_of_the_exported_program(name: str, to: To) -> None:
+def test_gradients_that_exporting_changes_are_those_of_the_exported_program(name: str) -> None:
     """Where the exported computation is not eager's, it is still the one that runs."""
-    module = px.lower(outlined(name), to=to)
-    assert gradient_differences(module, exported(name).module(), calls(by_name(name))) == []
+    assert gradient_differences(px.lower(outlined(name)), exported(name).module(), calls(by_name(name))) == []
 
 
-@every_kind
 @pytest.mark.parametrize(
     "name", ["bert_train", "gpt2", "llama_dynamic", pytest.param("mixtral", marks=pytest.mark.deep), "resnet_train", "convnext"]
 )
-def test_so_it_is_after_decomposition(name: str, to: To) -> None:
+def test_so_it_is_after_decomposition(name: str) -> None:
     """The same from core aten, where BatchNorm's statistics are outputs that must be written back."""
     program = px.transform(px.import_ep(decomposed(name)))
     checks: list[Check] = ["structure", "behaviour"] if name in NO_GRADIENTS else ["structure", "behaviour", "gradients"]
-    assert_same_as_eager(px.lower(program, to=to), eager(name), calls(by_name(name)), checks=checks)
+    assert_same_as_eager(px.lower(program), eager(name), calls(by_name(name)), checks=checks)
 
 
-@every_example
+@pytest.mark.parametrize("name", FEW)
 def test_a_flat_program_runs_too(name: str) -> None:
     """Lowering without transforming gives one module that behaves the same."""
     module = px.lower(px.import_ep(exported(name)))

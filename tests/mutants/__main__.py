@@ -12,9 +12,7 @@ import os
 import subprocess
 import sys
 
-from attrs import asdict
-
-from tests.mutants.report import left, read, report
+from tests.mutants.report import read, report
 from tests.mutants.tree import ROOT, TREE, make_tree
 
 FILES = ("transforms", "ir/effects", "ir/analysis/digest.py", "lowering")
@@ -29,21 +27,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the order in which mutants are asked")
     parser.add_argument("--sample", type=int, default=0, help="how many mutants are asked, drawn by the seed; else all")
     parser.add_argument("--tests", nargs="+", default=(), help="tests that are asked; else those of the layers of the files")
-    parser.add_argument("--again", action="store_true", help="only mutants that survived the last run, of the files")
-    parser.add_argument("--report", action="store_true", help="judge the last run, or what is done of it, once more")
     chosen = parser.parse_args()
-    again = None
-    if chosen.again:  # read before the copy is made anew, because the last run is in it
-        again = [asdict(one) for one in left(*read(TREE, ROOT)[:2]) if one.file.startswith(tuple(chosen.files))]
-    if not chosen.report and again != []:
-        files = chosen.files if again is None else sorted({one["file"] for one in again})
-        asked = {"files": make_tree(files), "tests": chosen.tests, "again": again}
-        (TREE / "asked.json").write_text(json.dumps(asked))
-        options = [str(option) for option in (chosen.budget, chosen.workers, chosen.seed, chosen.sample)]
-        command = [sys.executable, "-m", "tests.mutants.session", *options]
-        # Plugins of other packages, ours too, would be imported before the copy can be; one thread, because it forks.
-        alone = {"PYTHONPATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        subprocess.run(command, cwd=TREE, env={**os.environ, **alone}, check=True)
+    (TREE / "asked.json").write_text(json.dumps({"files": make_tree(chosen.files), "tests": chosen.tests}))
+    options = [str(option) for option in (chosen.budget, chosen.workers, chosen.seed, chosen.sample)]
+    command = [sys.executable, "-m", "tests.mutants.session", *options]
+    # Plugins of other packages, ours too, would be imported before the copy can be; one thread, because it forks.
+    alone = {"PYTHONPATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    subprocess.run(command, cwd=TREE, env={**os.environ, **alone}, check=True)
     return report(*read(TREE, ROOT))
 
 

@@ -15,7 +15,7 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -186,9 +186,6 @@ def main(budget: float, workers: int, seed: int, sample: int) -> int:
     """Run the mutants that ``asked.json`` names, and write what becomes of each to ``verdicts`` as soon as it is known."""
     asked = json.loads(Path("asked.json").read_text())
     mutants = [mutant for file in asked["files"] for mutant in make_mutants(file)]
-    if asked["again"] is not None:
-        again = {change_of(one) for one in asked["again"]}
-        mutants = [mutant for mutant in mutants if change_of(asdict(mutant)) in again]
     if not mutants:
         return 0
     # In an order that is random, so that a run which is stopped has asked a fair sample.
@@ -198,7 +195,9 @@ def main(budget: float, workers: int, seed: int, sample: int) -> int:
     session = Session(mutants, budget=budget, workers=workers)
     set_mutant_under_test("stats")
     sys.setrecursionlimit(4 * sys.getrecursionlimit())  # the switch before a function is two calls more
-    done = pytest.main(["-s", "-m", "not slow and not models and not deep", *selected], plugins=[session])
+    # Other plugins are off, ours included; without its profile hypothesis has deadlines, and draws other programs each time.
+    options = ["-s", "-p", "pytest_purefx", "--ir-profile=ci", "-m", "not slow and not models and not deep"]
+    done = pytest.main([*options, *selected], plugins=[session])
     return 0 if done == pytest.ExitCode.TESTS_FAILED else int(done)  # the report names tests that fail without any mutant
 
 
@@ -207,11 +206,6 @@ def caches(packages: Sequence[str]) -> list[functools._lru_cache_wrapper[Any]]:
     modules = [module for name, module in sys.modules.items() if f"{name}.".startswith(tuple(f"{one}." for one in packages))]
     found = [value for module in modules for value in vars(module).values()]
     return [each for each in found if isinstance(each, functools._lru_cache_wrapper)]
-
-
-def change_of(mutant: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what a mutant is known by from one run to the next: its name has a number, which moves."""
-    return tuple(mutant[field] for field in ("file", "function", "old", "new"))
 
 
 if __name__ == "__main__":

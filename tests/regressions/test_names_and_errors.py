@@ -12,7 +12,7 @@ from torch import nn
 
 import purefx as px
 from purefx.ir import StateMutation, Sym
-from purefx.ir.identifiers import invalid_names
+from purefx.ir.validation import invalid_names
 from purefx.laws.checking import Report, check_transformation
 from tests.programs import exported
 

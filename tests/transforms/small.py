@@ -6,6 +6,7 @@ One line says what the inputs are, so that a test is the nodes that it is about.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from textwrap import dedent
 from types import MappingProxyType
@@ -16,38 +17,9 @@ from attrs import evolve
 from torch import nn
 
 import purefx as px
+from purefx.ir.calls.parts import PART
 from purefx.ir.meta import Meta
 from purefx.ir.text import print_graph
-
-SCALAR = px.ir.TensorType(torch.int64, ())
-
-
-def ref(name: str) -> px.Ref:
-    """Return a reference."""
-    return px.Ref(name)
-
-
-def buffers(*names: str) -> px.ir.State:
-    """Return buffers of one number each."""
-    slots = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.tensor(5 + index), index, index) for index, name in enumerate(names)}
-    return px.ir.State(tuple(slots), px.ir.pmap(slots))
-
-
-def program(
-    nodes: list[px.Node],
-    output: tuple[object, ...],
-    inputs: dict[str, object],
-    outputs: tuple[object, ...] = (),
-    **fields: object,
-) -> px.Program:
-    """Return a flat program; `inputs` says for each what it is, `outputs` what those are that are not the user's."""
-    specs = tuple(px.ir.StateInput(spec) if isinstance(spec, str) else spec for spec in inputs.values())
-    given = (*outputs, *(px.ir.UserOutput() for _ in output[len(outputs) :]))
-    graph = px.Graph(tuple(map(px.Input, inputs)), tuple(nodes), output)
-    return px.Program.of({"": graph}, signature=px.ir.Signature(specs, given), facts=frozenset({"flat"}), **fields)
-
-
-USER = px.ir.UserInput(SCALAR, "x")
 
 
 def number(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Meta:
@@ -59,6 +31,17 @@ def tree(graphs: str, *sections: str) -> px.Program:
     """Return a program that takes one value and gives one, from the text of its graphs and of its other sections."""
     given = ("takes {\nuser x: f32[2]\n}", "gives {\nuser\n}", *sections, dedent(graphs))
     program = px.parse("\n".join(["program {", *given, "}"]))
+    assert px.verify(program) == ()
+    return program
+
+
+def split_tree(graphs: str, *sections: str, takes: str = "user x: f32[2]", gives: int = 1) -> px.Program:
+    """Return a split program from the text of its graphs; every module that the root calls is a part."""
+    root = graphs[graphs.index('@""') :].partition("}")[0]
+    names = dict.fromkeys(re.findall(r"call @\w+\(.*\) as (\w+)", root))
+    modules = "modules {\n" + "\n".join(f'{name}: "{PART}"' for name in names) + "\n}"
+    head = (f"takes {{\n{takes}\n}}", "gives {\n" + "user\n" * gives + "}")
+    program = px.parse("\n".join(["program {", *head, *sections, modules, dedent(graphs), "}"]))
     assert px.verify(program) == ()
     return program
 

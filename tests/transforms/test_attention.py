@@ -1,27 +1,25 @@
 """Attention that is written out, in each of the families that inductor looks for, becomes ``scaled_dot_product_attention``.
 
 The numbers are those of ``_sfdp_pattern_*`` in ``torch/_inductor/fx_passes/fuse_attention.py``; what each computes is beside it.
-Each is exported flat and as a tree, in single and in half precision; the result is compared
-with eager over two calls, with numbers drawn alike.
+The result is compared with eager over two calls, with numbers drawn alike.
 """
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 import purefx as px
 from purefx import rules
 from purefx.ir.torch_private import SAFE_SOFTMAX
+from tests.programs import parent
+from tests.transforms.rulesets import Function, applied, assert_equal, exported
 
-Function = Callable[..., Any]
 INF = math.inf
 SINGLE, HALF = 1e-5, 5e-3
 """How far results may be from eager, as docs/rules.md says."""
@@ -32,15 +30,12 @@ BIAS = torch.randn(2, 1, 5, 5)
 KEPT = torch.tensor([[1, 1, 0, 1, 0], [0, 1, 1, 1, 1]])
 
 
-class Attention(nn.Module):
+class Attention(parent(causal=lambda: torch.ones(5, 5, dtype=torch.bool).tril(), bias=BIAS.clone, kept=KEPT.clone)):
     """Attention as a function of queries, keys and values, with masks."""
 
     def __init__(self, function: Function) -> None:
         super().__init__()
         self.function = function
-        self.register_buffer("causal", torch.ones(5, 5, dtype=torch.bool).tril())
-        self.register_buffer("bias", BIAS.clone())
-        self.register_buffer("kept", KEPT.clone())
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Any:
         return self.function(self, q, k, v)
@@ -133,37 +128,19 @@ FAMILIES: dict[str, Function] = {
 """What each family computes, by its number."""
 
 
-def exported(
-    model: nn.Module, dtype: torch.dtype, *, decomposed: bool = False
-) -> tuple[px.Program, nn.Module, tuple[Tensor, ...]]:
-    model, args = copy.deepcopy(model).to(dtype), tuple([each.to(dtype) for each in (Q, K, V)])
-    return px.import_ep(torch.export.export(model, args)), model, args
+DTYPE = (torch.float32, torch.float16)
+HALVES = [7, 9, 16, 18, 19, 21, 23, 25, 29]
+"""Families that cast, or whose masks depend on the type; these run in half precision too."""
+
+DTYPES = {family: DTYPE[: 1 + (int(family.split()[0]) in HALVES)] for family in FAMILIES}
+CASES = [(family, dtype) for family, dtypes in DTYPES.items() for dtype in dtypes]
 
 
-def attending(program: px.Program) -> int:
-    """Return how often a program attends; nothing of how it was written out may be left."""
-    names = [node.do.name for graph in program.graphs.values() for node in graph.nodes if isinstance(node.do, px.Op)]
-    assert not [name for name in names if "softmax" in name or "matmul" in name or "bmm" in name]
-    return sum("scaled_dot_product_attention" in name for name in names)
-
-
-def assert_equal(program: px.Program, model: nn.Module, args: tuple[Tensor, ...], tolerance: float) -> None:
-    assert not px.verify(program, infer=True)
-    lowered = px.lower(px.transform(program))
-    for seed in range(2):
-        torch.manual_seed(seed)
-        mine = lowered(*copy.deepcopy(args))
-        torch.manual_seed(seed)
-        torch.testing.assert_close(mine, model(*copy.deepcopy(args)), rtol=tolerance, atol=tolerance)
-
-
-DTYPES = {torch.float32: SINGLE, torch.float16: HALF}
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "dtype"), CASES, ids=[f"{family}-{dtype}" for family, dtype in CASES])
 def test_a_family_of_inductor(family: str, dtype: torch.dtype) -> None:
-    program, model, args = exported(Attention(FAMILIES[family]), dtype)
-    result = rules.attention(program)
-    assert attending(result) == 1
-    assert_equal(result, model, args, DTYPES[dtype])
+    model, args = Attention(FAMILIES[family]).to(dtype), tuple([each.to(dtype) for each in (Q, K, V)])
+    result, _ = applied(rules.attention, exported(model, args))
+    names = [node.do.name for _, node in result.nodes() if isinstance(node.do, px.Op)]
+    assert not [name for name in names if "softmax" in name or "matmul" in name or "bmm" in name]
+    assert names.count("aten.scaled_dot_product_attention.default") == 1
+    assert_equal(result, model, args, SINGLE if dtype is torch.float32 else HALF)

@@ -63,9 +63,9 @@ def test_what_is_almost_attention_stays(name: str, function: Function) -> None:
 ATTEND = functional.scaled_dot_product_attention
 
 BACKWARDS: list[tuple[str, Function]] = [
-    ("times_before", lambda m, q, k, v, b: ATTEND(q * -2.0, k, v)),
-    ("over_before", lambda m, q, k, v, b: ATTEND(q, k / -2.0, v, m.seen)),
-    ("times_before", lambda m, q, k, v, b: ATTEND(q * 2.0, k, v, is_causal=True)),
+    ("scaled_before", lambda m, q, k, v, b: ATTEND(q * -2.0, k, v)),
+    ("scaled_before", lambda m, q, k, v, b: ATTEND(q, k / -2.0, v, m.seen)),
+    ("scaled_before", lambda m, q, k, v, b: ATTEND(q * 2.0, k, v, is_causal=True)),
     ("", lambda m, q, k, v, b: ATTEND(q * -2.0, k, v, is_causal=True)),
     ("", lambda m, q, k, v, b: ATTEND(q / -2.0, k, v, is_causal=True)),
     ("", lambda m, q, k, v, b: ATTEND(q, k, v, m.seen, scale=-0.5)),

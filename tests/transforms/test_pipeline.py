@@ -75,6 +75,12 @@ def test_options_are_bound_into_a_new_value() -> None:
         rename(program, too="v")
 
 
+def test_who_took_a_fact_away_is_named() -> None:
+    program = px.import_ep(exported(Tower(1), torch.ones(1, 4)))
+    with pytest.raises(px.errors.PipelineError, match=r"step 3, sink_state, requires .*'flat', but outline before it"):
+        px.transform(program, px.outline, px.deduplicate, px.sink_state)
+
+
 # What inputs are called: as the exporter calls them, as the caller says, and what is refused.
 
 

@@ -65,75 +65,29 @@ X = torch.arange(12.0).reshape(3, 4) - 5
 neg = torch.neg
 
 
-@px.rule
-def fused(x: Any, w: Any, b: Any) -> Any:
-    return torch.relu(functional.linear(x, w, b))
+def of(pattern: Function, replacement: Function, **options: Any) -> px.Rule:
+    """Return a rule."""
+    return px.rule(**options)(pattern).becomes(replacement)
 
 
-@fused.becomes
-def _(m: px.Match, x: Any, w: Any, b: Any) -> Any:
-    return torch.clamp_min(functional.linear(x, w, b), 0)
-
-
-@px.rule
-def cancelled(x: Any) -> Any:
-    return torch.neg(torch.neg(x))
-
-
-@cancelled.becomes
-def _(m: px.Match, x: Any) -> Any:
-    return x
-
-
-@px.rule
-def gated(x: Any) -> Any:
-    return x * torch.sigmoid(x)
-
-
-@gated.becomes
-def _(m: px.Match, x: Any) -> Any:
-    return functional.silu(x)
-
-
-@px.rule(keeps_inner=True)
-def gated_beside(x: Any) -> Any:
-    return x * torch.sigmoid(x)
-
-
-@gated_beside.becomes
-def _(m: px.Match, x: Any) -> Any:
-    return functional.silu(x)
-
-
-@px.rule
-def attended(q: Any, k: Any, v: Any, scale: Any) -> Any:
-    return torch.softmax(q @ k.transpose(-1, -2) / scale, -1) @ v
-
-
-@attended.becomes
-def _(m: px.Match, q: Any, k: Any, v: Any, scale: Any) -> Any:
-    return functional.scaled_dot_product_attention(q, k, v, scale=1 / scale)
-
-
-@px.rule
-def halves(x: Any) -> Any:
-    parts = x.chunk(2, -1)
-    return parts[0] * torch.sigmoid(parts[1])
-
-
-@halves.becomes
-def _(m: px.Match, x: Any) -> Any:
-    return functional.glu(x, -1)
-
+FUSED = of(lambda x, w, b: torch.relu(functional.linear(x, w, b)), lambda m, x, w, b: functional.linear(x, w, b).clamp_min(0))
+CANCELLED = of(lambda x: neg(neg(x)), lambda m, x: x)
+GATED = of(lambda x: x * torch.sigmoid(x), lambda m, x: functional.silu(x))
+BESIDE = of(lambda x: x * torch.sigmoid(x), lambda m, x: functional.silu(x), keeps_inner=True)
+HALVES = of(lambda x: (parts := x.chunk(2, -1))[0] * torch.sigmoid(parts[1]), lambda m, x: functional.glu(x, -1))
+ATTENDED = of(
+    lambda q, k, v, scale: torch.softmax(q @ k.transpose(-1, -2) / scale, -1) @ v,
+    lambda m, q, k, v, scale: functional.scaled_dot_product_attention(q, k, v, scale=1 / scale),
+)
 
 MATCHES: list[tuple[str, px.RuleSet, Function, str]] = [
-    ("operands", fused, lambda m, x: torch.relu(functional.linear(x, m.up.weight, m.up.bias)), "linear clamp_min"),
-    ("by name", fused, lambda m, x: functional.linear(bias=m.up.bias, weight=m.up.weight, input=x).relu(), "linear clamp_min"),
-    ("chain", cancelled, lambda m, x: neg(neg(neg(neg(neg(x.exp()))))), "exp neg"),
-    ("commutes", gated, lambda m, x: torch.sigmoid(x) * x + x * torch.sigmoid(x), "silu silu add"),
-    ("inner stays", gated_beside, lambda m, x: (g := torch.sigmoid(x)) * x + g, "sigmoid silu add"),
-    ("several results", halves, lambda m, x: (h := x.chunk(2, -1))[0] * torch.sigmoid(h[1]), "glu"),
-    ("number", attended, lambda m, x: torch.softmax(x @ x.transpose(-2, -1) / 8.0, -1) @ x, "scaled_dot_product_attention"),
+    ("operands", FUSED, lambda m, x: torch.relu(functional.linear(x, m.up.weight, m.up.bias)), "linear clamp_min"),
+    ("by name", FUSED, lambda m, x: functional.linear(bias=m.up.bias, weight=m.up.weight, input=x).relu(), "linear clamp_min"),
+    ("chain", CANCELLED, lambda m, x: neg(neg(neg(neg(neg(x.exp()))))), "exp neg"),
+    ("commutes", GATED, lambda m, x: torch.sigmoid(x) * x + x * torch.sigmoid(x), "silu silu add"),
+    ("inner stays", BESIDE, lambda m, x: (g := torch.sigmoid(x)) * x + g, "sigmoid silu add"),
+    ("several results", HALVES, lambda m, x: (h := x.chunk(2, -1))[0] * torch.sigmoid(h[1]), "glu"),
+    ("number", ATTENDED, lambda m, x: torch.softmax(x @ x.transpose(-2, -1) / 8.0, -1) @ x, "scaled_dot_product_attention"),
 ]  # fmt: skip
 
 
@@ -147,21 +101,14 @@ def test_fuel_stops_and_labels() -> None:
     model = Plain(lambda m, x: torch.sigmoid(x) * x + x * torch.sigmoid(x))
     program = px.import_ep(torch.export.export(model, (X,)))
     fuel = px.Fuel(1)
-    once = gated.transformation.spend(program, fuel)
+    once = GATED.transformation.spend(program, fuel)
     assert names_of_operators(once).count("aten.silu.default") == 1
-    assert fuel.labels == ("apply gated at mul",)
+    assert fuel.labels == ("apply <lambda> at mul",)
     assert_equal(px.lower(once), model, (X,))
 
 
 def test_other_effects_are_refused() -> None:
-    @px.rule
-    def dropped(x: Any) -> Any:
-        return functional.dropout(x, 0.5)
-
-    @dropped.becomes
-    def _(m: px.Match, x: Any) -> Any:
-        return x.clone()
-
+    dropped = of(lambda x: functional.dropout(x, 0.5), lambda m, x: x.clone())
     program = px.import_ep(torch.export.export(Plain(lambda m, x: functional.dropout(x, 0.5).sin()), (X,)))
     with pytest.raises(px.errors.RuleError, match="draws random numbers"):
         dropped(program)
@@ -175,11 +122,8 @@ def _with_cast(m: Any, x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("keeps_inner", [False, True])
 def test_what_torch_asserts_of_an_inner_value_goes_with_it(keeps_inner: bool) -> None:
-    @px.rule(keeps_inner=keeps_inner)
-    def cast(x: Any) -> Any:
-        return torch.softmax(x, -1, dtype=torch.float64).to(torch.float32)
-
-    cast.becomes(lambda m, x: torch.softmax(x, -1))
+    wide = lambda x: torch.softmax(x, -1, dtype=torch.float64).to(torch.float32)  # noqa: E731
+    cast = of(wide, lambda m, x: torch.softmax(x, -1), keeps_inner=keeps_inner)
     program = px.import_ep(torch.export.export(Plain(_with_cast), (X,)))
     assert "aten._assert_tensor_metadata.default" in names_of_operators(program)
     assert rewritten(cast, _with_cast, X) == [["aten.softmax.int", "aten.matmul.default"]] * 2
@@ -187,7 +131,7 @@ def test_what_torch_asserts_of_an_inner_value_goes_with_it(keeps_inner: bool) ->
 
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_result_that_nothing_uses_goes_with_the_match(is_late: bool) -> None:
-    first = px.rule(lambda x: torch.relu(x.chunk(2, -1)[0])).becomes(lambda m, x: torch.relu(x.narrow(-1, 0, 2)))
+    first = of(lambda x: torch.relu(x.chunk(2, -1)[0]), lambda m, x: torch.relu(x.narrow(-1, 0, 2)))
     program = px.import_ep(torch.export.export(Plain(lambda _, x: torch.relu(x.chunk(2, -1)[0]) + 1), (torch.ones(2, 4),)))
     nodes = list(program.main.nodes)
     dead = next(node for node in nodes if node.projection is not None and node.projection[1] == 1)

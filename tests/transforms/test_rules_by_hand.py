@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -50,11 +52,54 @@ DRAWN_ONCE = px.rule(drawn_once).becomes(lambda m, x: functional.dropout(x, 0.5)
 DRAWN_TWICE = px.rule(drawn_twice).becomes(lambda m, x: functional.dropout(x, 0.5) * 2)
 DOUBLED = px.rule(lambda x: torch.relu(x) + torch.relu(x)).becomes(lambda m, x: torch.relu(x) * 2)
 
+
+def same(m: px.Match, x: Any) -> Any:
+    """Give one value for two."""
+    y = torch.tanh(x)
+    return y, y
+
+
+def view(m: px.Match, x: Any) -> Any:
+    """Give a value and a view of it."""
+    y = torch.tanh(x)
+    return y, y.t()
+
+
+def further(m: px.Match) -> Any:
+    """Look behind an operand for two draws."""
+    found = m.match(lambda y: functional.dropout(y, 0.5) + functional.dropout(y, 0.5), m.arguments["self"])
+    return None if found is None else functional.dropout(found[0], 0.5) * 2
+
+
+SAME = px.rule(lambda x: (torch.sin(x), torch.cos(x))).becomes(same)
+VIEW = px.rule(lambda x: (torch.sin(x), torch.cos(x))).becomes(view)
+ONE_COPY = px.rule(lambda x: (x.t(), x.view([2]))).becomes(lambda m, x: (x.clone(), x.t()))
+WIDER = px.rule(lambda x: x.double()).becomes(lambda m, x: m.call(torch.ops.aten._to_copy, x, dtype=torch.float64))
+VIEWED = px.rule(lambda x: x.reshape([2])).becomes(lambda m, x: x.view([2]))
+OF_ANOTHER = px.rule(lambda x: torch.neg(x).reshape([2])).becomes(lambda m, x: torch.exp(x).reshape([2]))
+LARGEST = px.rule(lambda x: tuple(torch.max(x, 0))).becomes(lambda m, x: (x.amax(0), x.argmax(0)))
+DRAWS = px.rule(at=torch.relu, any_effects=True)(further)
+TWO = px.rule(lambda x, y: (torch.add(x, y), torch.atan2(x, y))).becomes(lambda m, x, y: (torch.mul(x, y), torch.sub(x, y)))
+THREE = px.rule(lambda x, y: (torch.sin(x), torch.sin(x) * y, torch.cos(y))).becomes(
+    lambda m, x, y: (torch.tanh(x), torch.tanh(x) + y, torch.exp(y))
+)
+INNER = px.rule(lambda x: (torch.sin(x), torch.sin(x).neg()), keeps_inner=True).becomes(
+    lambda m, x: (torch.tanh(x), torch.exp(x))
+)
+PARTS = px.rule(lambda x: torch.neg(x)).becomes(lambda m, x: torch.exp(x))
+WHOLE = px.rule(lambda x: torch.relu(torch.neg(x))).becomes(lambda m, x: torch.tanh(x))
+LONGER = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(torch.exp(x)))
+LISTED = px.rule(lambda x: torch.cat(x), once=True).becomes(lambda m, x: torch.cat([torch.neg(one) for one in x]))
+
 EXP, AND = "y = aten.exp.default(x)", "w = aten.add_.Tensor"
 SIN, COS = "a = aten.sin.default(x)", "b = aten.cos.default(x)"
 TANH = "tanh = aten.tanh.default(x)"
 OPEN, SHUT = "o = toy.open() ! opens", "c = toy.shut() ! closes"
 DROP = "aten.dropout.default(x, 0.5, True)"
+
+CLONE = "a = aten.clone.default(x)"
+OF_THREE = f"{TANH}; tanh_1 = aten.tanh.default(x); add = aten.add.Tensor(tanh_1, z); exp = aten.exp.default(z); tanh, add, exp"
+OF_TWO = "mul = aten.mul.Tensor(x, z); sub = aten.sub.Tensor(x, z)"
 
 BECOMES: list[tuple[str, px.RuleSet, str, str]] = [
     ("two", POSITIVE, f"{EXP}; r = aten.relu.default(y); r", f"{TANH}; tanh"),
@@ -95,6 +140,38 @@ BECOMES: list[tuple[str, px.RuleSet, str, str]] = [
      f"{TANH}; tanh_1 = aten.tanh.default(tanh); tanh_1"),
     ("smaller ones first", RELU + POSITIVE, f"{EXP}; b = aten.relu.default(y); e = aten.relu.default(b); e",
      f"{EXP}; tanh = aten.tanh.default(y); tanh_1 = aten.tanh.default(tanh); tanh_1"),
+    ("a user of what stays, before a write", KEEPS,
+     f"{EXP}; s = aten.neg.default(y); {AND}(z, 1); r = aten.relu.default(y); r, s, w",
+     f"{EXP}; s = aten.neg.default(y); {AND}(z, 1); {TANH}; tanh, s, w"),
+    ("a view that nobody sees", NO_COPY, f"{CLONE}; b = aten.t.default(a); c = aten.neg.default(b); c",
+     "b = aten.t.default(x); c = aten.neg.default(b); c"),
+    ("a cast to another type is new memory", WIDER, "a = aten.to.dtype(x, torch.float64); a",
+     "_to_copy = aten._to_copy.default(x, dtype=torch.float64); _to_copy"),
+    ("perhaps a copy, that nobody sees", VIEWED, "a = aten.reshape.default(x, [2]); b = aten.neg.default(a); b",
+     "view = aten.view.default(x, [2]); b = aten.neg.default(view); b"),
+    ("perhaps a copy of another value", OF_ANOTHER, "n = aten.neg.default(x); a = aten.reshape.default(n, [2]); a",
+     "exp = aten.exp.default(x); reshape = aten.reshape.default(exp, [2]); reshape"),
+    ("results that an operator computes are apart", LARGEST,
+     "m = aten.max.dim(x, 0); a = operator.getitem(m, 0); b = operator.getitem(m, 1); a, b",
+     "amax = aten.amax.default(x, [0]); argmax = aten.argmax.default(x, 0); amax, argmax"),
+    ("two draws that are looked for further", DRAWS,
+     f"a = {DROP}; e = {DROP}; b = aten.add.Tensor(a, e); r = aten.relu.default(b); r",
+     f"dropout = {DROP}; mul = aten.mul.Tensor(dropout, 2); mul"),
+    ("the second of two", TWO, "a = aten.atan2.default(x, z); b = aten.add.Tensor(x, z); a, b", f"{OF_TWO}; sub, mul"),
+    ("turned where the first commutes", TWO, "b = aten.add.Tensor(x, z); a = aten.atan2.default(z, x); a, b",
+     "mul = aten.mul.Tensor(z, x); sub = aten.sub.Tensor(z, x); sub, mul"),
+    ("three", THREE, f"c = aten.cos.default(z); {SIN}; b = aten.mul.Tensor(a, z); a, b, c", OF_THREE),
+    ("a result that is inside of another", INNER, f"{SIN}; b = aten.neg.default(a); c = aten.exp.default(a); a, b, c",
+     f"{TANH}; exp = aten.exp.default(x); c = aten.exp.default(tanh); tanh, exp, c"),
+    ("parts first", PARTS + WHOLE, "n = aten.neg.default(x); r = aten.relu.default(n); r",
+     "exp = aten.exp.default(x); r = aten.relu.default(exp); r"),
+    ("the whole first", (PARTS + WHOLE).top_down(), "n = aten.neg.default(x); r = aten.relu.default(n); r", f"{TANH}; tanh"),
+    ("several, one behind another", LONGER, "a = aten.relu.default(x); b = aten.relu.default(a); c = aten.relu.default(z); b, c",
+     ("exp = aten.exp.default(x); tanh = aten.tanh.default(exp); exp_1 = aten.exp.default(tanh); "
+     "tanh_1 = aten.tanh.default(exp_1); exp_2 = aten.exp.default(z); tanh_2 = aten.tanh.default(exp_2); tanh_1, tanh_2")),
+    ("a list of values", LISTED, "a = aten.cat.default([x, z, x]); a",
+     ("neg = aten.neg.default(x); neg_1 = aten.neg.default(z); neg_2 = aten.neg.default(x); "
+     "cat = aten.cat.default([neg, neg_1, neg_2]); cat")),
 ]  # fmt: skip
 
 LEFT: list[tuple[str, px.RuleSet, str]] = [
@@ -124,6 +201,16 @@ LEFT: list[tuple[str, px.RuleSet, str]] = [
     ("the operand would be returned twice", NO_NEG, "a = aten.neg.default(x); a, x"),
     ("the result is written", NO_NEG, f"{EXP}; b = aten.neg.default(y); {AND}(b, 1); y"),
     ("the operand is written", NO_NEG, f"{EXP}; b = aten.neg.default(y); {AND}(y, 1); b"),
+    ("a view of the result is returned", NO_COPY, f"{CLONE}; b = aten.t.default(a); b"),
+    ("a view of the result is written", NO_COPY, f"{CLONE}; b = aten.t.default(a); {AND}(b, 1); c = aten.neg.default(a); c"),
+    ("two values would be one", SAME, f"{SIN}; {COS}; a, b"),
+    ("two values would share memory", VIEW, f"{SIN}; {COS}; a, b"),
+    ("one of two views would be a copy", ONE_COPY, "a = aten.t.default(x); b = aten.view.default(x, [2]); a, b"),
+    ("what may be a copy would be a view", VIEWED, "a = aten.reshape.default(x, [2]); a"),
+    ("one draw is not two", DRAWS, f"a = {DROP}; b = aten.add.Tensor(a, a); r = aten.relu.default(b); r"),
+    ("what is looked for further is used elsewhere", DRAWS,
+     f"a = {DROP}; e = {DROP}; b = aten.add.Tensor(a, e); r = aten.relu.default(b); r, a"),
+    ("three values, one of another", THREE, f"{SIN}; c = aten.cos.default(x); b = aten.mul.Tensor(z, a); a, b, c"),
 ]  # fmt: skip
 
 
@@ -155,3 +242,33 @@ def test_what_becomes_of_it(name: str, rule: px.RuleSet, before: str, after: str
 def test_it_stays_as_it_is(name: str, rule: px.RuleSet, before: str) -> None:
     program = given(before)
     assert rule(program) is program, name
+
+
+NARROW = px.rule(lambda x: torch.relu(x), where=lambda m: m.dtype("x") == torch.int8).becomes(lambda m, x: x)
+KEPT = "keeps_inner=True keeps these values for them"
+
+WHY: list[tuple[px.RuleSet, str, str]] = [
+    (POSITIVE, f"{EXP}; r = aten.relu.default(y); s = aten.neg.default(y); r, s",
+     f"other nodes use its inner values: y by s; {KEPT}"),
+    (POSITIVE, f"{EXP}; r = aten.relu.default(y); r, y", f"other nodes use its inner values: y by the caller; {KEPT}"),
+    (POSITIVE, f"{EXP}; {AND}(x, 1); r = aten.relu.default(y); r",
+     "a node between its nodes, or a write to their operands, cannot be moved"),
+    (NO_COPY, "a = aten.clone.default(x); a", "the new value would alias other memory than the old one, and this is observable"),
+    (NARROW, "r = aten.relu.default(x); r", "its condition is false or not proven"),
+    (px.rule(at=torch.relu)(lambda m: None), "r = aten.relu.default(x); r", "the replacement returned None"),
+    (DRAWN_ONCE, f"a = {DROP}; e = {DROP}; b = aten.add.Tensor(a, e); b",
+     "one value of the pattern matches two nodes, and these have side effects"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "before", "why"), WHY)
+def test_explain_says_why_it_stays(rule: px.RuleSet, before: str, why: str) -> None:
+    program = given(before)
+    report = rule.explain(program)
+    assert report.program is program and [left.why for left in report.left] == [why]
+    assert str(report).startswith("nothing was replaced\nleft: ") and str(report).endswith(why)
+
+
+def test_explain_counts_what_was_replaced() -> None:
+    report = NO_NEG.explain(program := given("a = aten.neg.default(x); b = aten.neg.default(a); e = aten.exp.default(b); e"))
+    assert (report.program, report.left, str(report)) == (NO_NEG(program), (), "replaced: <lambda> 2 times")

@@ -24,14 +24,11 @@ FOUND: list[tuple[Callable[..., Any], str]] = [
     (lambda x: torch.add(x, 1), "a = aten.add.Tensor(x, 1)"),
     (lambda x: torch.add(x, 1), "a = aten.add.Scalar(x, 1)"),
     (lambda x: torch.add(x, 1), "a = aten.add.Tensor(x, 1, alpha=1)"),
-    (lambda x: torch.add(x, 1, alpha=2), "a = aten.add.Tensor(x, 1, alpha=2)"),
-    (lambda x: torch.add(x, 1.0), "a = aten.add.Tensor(x, 1)"),
     (lambda x: torch.add(x, -0.0), "a = aten.add.Tensor(x, -0.0)"),
     (lambda x: torch.add(x, 2**53), "a = aten.add.Tensor(x, 9007199254740992.0)"),
     (lambda x: torch.add(x, x), "a = aten.add.Tensor(x, x)"),
     (lambda x, y: torch.mul(x, y) * x, "m = aten.mul.Tensor(x, z); a = aten.mul.Tensor(x, m)"),
     (lambda x: torch.sum(x, 0), "a = aten.sum.dim_IntList(x, [0])"),
-    (lambda x: torch.sum(x), "a = aten.sum.default(x)"),
     (lambda x, t: torch.sum(x, dtype=t), "a = aten.sum.default(x, dtype=torch.float32)"),
     (lambda x, t: torch.sum(x, dtype=t), "a = aten.sum.default(x)"),
     (lambda x: torch.transpose(x, 0, 0), "a = aten.transpose.int(x, 0, 0)"),
@@ -47,46 +44,27 @@ FOUND: list[tuple[Callable[..., Any], str]] = [
     (lambda x: torch.cat(x), "a = aten.cat.default([x, x, x])"),
     (lambda x, y: torch.cat([x, y]), "a = aten.cat.default([x, z], 0)"),
     (lambda x, y: torch.cat([x, torch.relu(y)]), "r = aten.relu.default(z); a = aten.cat.default([x, r])"),
-    (lambda x: x[0:1], "a = aten.slice.Tensor(x, 0, 0, 1)"),
     (lambda x: x[0:1], "a = aten.slice.Tensor(x, 0, 0, 1, 1)"),
-    (lambda x: x[1:], "a = aten.slice.Tensor(x, 0, 1, 9223372036854775807)"),
-    (lambda x: x[::2], "a = aten.slice.Tensor(x, 0, 0, 9223372036854775807, 2)"),
-    (lambda x: x[None], "a = aten.unsqueeze.default(x, 0)"),
     (lambda x: x[:, None], "a = aten.unsqueeze.default(x, 1)"),
     (lambda x: x.view(2, 1), "a = aten.view.default(x, [2, 1])"),
-    (lambda x: x.view([2, 1]), "a = aten.view.default(x, [2, 1])"),
-    (lambda x: x.view(-1), "a = aten.view.default(x, [-1])"),
-    (lambda x: x.view(x.size(0), 1), "a = aten.view.default(x, [2, 1])"),
     (lambda x, n: x.view(n), "a = aten.view.default(x, [2])"),
     (lambda x, n: x.view([n]), "a = aten.view.default(x, [2])"),
-    (lambda x: x.exp().to(x.dtype), "e = aten.exp.default(x); a = aten.to.dtype(e, torch.float32)"),
-    (lambda x: 1 - x, "a = aten.rsub.Scalar(x, 1)"),
-    (lambda x: 1 / x, "r = aten.reciprocal.default(x); a = aten.mul.Tensor(r, 1)"),
-    (lambda x: 2**x, "a = aten.pow.Scalar(2, x)"),
-    (lambda x: x**2, "a = aten.pow.Tensor_Scalar(x, 2.0)"),
     (lambda x, n: x**n, "a = aten.pow.Tensor_Scalar(x, 2)"),
     (lambda x, n: x**n, "a = aten.pow.Tensor_Tensor(x, z)"),
     (lambda x: x.clamp(0), "a = aten.clamp.default(x, 0, None)"),
-    (lambda x: x.clamp(min=0), "a = aten.clamp.default(x, 0)"),
     (lambda x: torch.zeros_like(x) + x, "o = aten.zeros_like.default(x, pin_memory=False); a = aten.add.Tensor(o, x)"),
     (lambda x: px.any_of(x.exp(), x.sin()) * 2, "o = aten.sin.default(x); a = aten.mul.Tensor(o, 2)"),
     (lambda x: px.through(x.exp()) * 2, "e = aten.exp.default(x); o = aten.view.default(e, [2]); a = aten.mul.Tensor(o, 2)"),
     (lambda x: px.through(x.exp(), casts=True) * 2,
      "e = aten.exp.default(x); o = aten.to.dtype(e, torch.float64); a = aten.mul.Tensor(o, 2)"),
-    (lambda x: torch.lerp(x, x, 0.5), "a = aten.lerp.Scalar(x, x, 0.5)"),
     (lambda x: torch.batch_norm(x.view(2, 1), None, None, None, None, True, 0.1, 1e-5, True),
      ("v = aten.view.default(x, [2, 1]); a = aten.batch_norm.default(v, None, None, None, None, True, 0.1, 1e-05, False)")),
     (lambda x: x.short().exp(), "i = aten.to.dtype(x, torch.int16); a = aten.exp.default(i)"),
     (lambda x: ~(x > 0), "i = aten.gt.Scalar(x, 0); a = aten.bitwise_not.default(i)"),
-    (lambda x: x % 3, "a = aten.remainder.Scalar(x, 3)"),
-    (lambda x: 3 % x, "a = aten.remainder.Scalar_Tensor(3, x)"),
-    (lambda x: 3 - x, "a = aten.rsub.Scalar(x, 3.0)"),
-    (lambda x: torch.nn.functional.dropout(x, 0.5, False), "a = aten.dropout.default(x, 0.5, False)"),
     (lambda x: torch.nn.functional.leaky_relu(x), "a = aten.leaky_relu.default(x)"),
     (lambda x: torch.nn.functional.one_hot(x.long(), 9), "i = aten.to.dtype(x, torch.int64); a = aten.one_hot.default(i, 9)"),
     (lambda x: x.to(torch.float64), "a = aten.to.dtype(x, torch.float64, False, False)"),
     (lambda x: x.flatten(), "a = aten.flatten.using_ints(x)"),
-    (lambda x: x.reshape(x.size(0), -1), "a = aten.reshape.default(x, [2, -1])"),
     (lambda x, e: torch.sqrt(x + e), "p = aten.add.Tensor(x, 1e-05); a = aten.sqrt.default(p)"),
     (lambda x, e: torch.sqrt((x + e) * e), "p = aten.add.Tensor(x, 2); o = aten.mul.Tensor(p, 2); a = aten.sqrt.default(o)"),
     (lambda x: px.any_of(x * 2, x + x), "a = aten.add.Tensor(x, x)"),
@@ -104,15 +82,12 @@ PARTLY: list[tuple[Callable[..., Any], str, str]] = [
     (lambda x, y: torch.add(x, torch.neg(y), alpha=2), "p = aten.neg.default(x); a = aten.add.Tensor(z, p, alpha=2)",
      "tan = aten.tan.default(z)"),
     (lambda x, y: torch.sub(x, torch.neg(y)), "p = aten.neg.default(x); a = aten.sub.Tensor(z, p)", "tan = aten.tan.default(z)"),
-    (lambda x, y: torch.mul(x, y) * x, "m = aten.mul.Tensor(x, z); a = aten.mul.Tensor(m, z)", "tan = aten.tan.default(z)"),
     (lambda x: x & x, "i = aten.gt.Scalar(x, 0); a = aten.__and__.Tensor(i, i)",
      "i = aten.gt.Scalar(x, 0); tan = aten.tan.default(i)"),
     (lambda x: px.any_of(x.exp(), x) * 2, "o = aten.sin.default(x); a = aten.mul.Tensor(o, 2)",
      "o = aten.sin.default(x); tan = aten.tan.default(o)"),
     (lambda x, y: torch.logaddexp(x, torch.neg(y)), "p = aten.neg.default(x); a = aten.logaddexp.default(p, z)",
      "tan = aten.tan.default(z)"),
-    (lambda x, w, b: functional.linear(x, w, b), "m = aten.view.default(z, [1, 2]); a = aten.linear.default(x, m)",
-     "m = aten.view.default(z, [1, 2]); tan = aten.tan.default(x)"),
     (lambda x, w: functional.linear(x, w), "m = aten.view.default(z, [1, 2]); a = aten.linear.default(x, m, None)",
      "m = aten.view.default(z, [1, 2]); tan = aten.tan.default(x)"),
     (lambda x, w, b: functional.linear(x, w, b),
@@ -125,8 +100,6 @@ NOT_FOUND: list[tuple[Callable[..., Any], str]] = [
     (lambda x: functional.scaled_dot_product_attention(y := x.view(1, 2), y, y, scale=1),
      "b = aten.view.default(x, [1, 2]); a = aten.scaled_dot_product_attention.default(b, b, b)"),
     (lambda x: torch.add(x, 1), "a = aten.add.Tensor(x, 1, alpha=2)"),
-    (lambda x: torch.add(x, 1), "a = aten.add.Tensor(x, True)"),
-    (lambda x: torch.add(x, 0.0), "a = aten.add.Tensor(x, -0.0)"),
     (lambda x: torch.add(x, 2**53 + 2), "a = aten.add.Tensor(x, 9007199254740994.0)"),
     (lambda x, y: torch.add(x, torch.neg(y), alpha=2), "p = aten.neg.default(x); a = aten.add.Tensor(p, z, alpha=2)"),
     (lambda x, y: torch.sub(x, torch.neg(y)), "p = aten.neg.default(x); a = aten.sub.Tensor(p, z)"),
@@ -138,13 +111,10 @@ NOT_FOUND: list[tuple[Callable[..., Any], str]] = [
     (lambda x: functional.gelu(x), 'a = aten.gelu.default(x, approximate="tanh")'),
     (lambda x: functional.layer_norm(x, (2,)), "a = aten.layer_norm.default(x, [2], None, None, 1e-06)"),
     (lambda x: torch.cat([x, x]), "a = aten.cat.default([x, z])"),
-    (lambda x: x[0:1], "a = aten.slice.Tensor(x, 0, 0, 1, 2)"),
-    (lambda x: x.view(x.size(0), 1), "a = aten.view.default(x, [1, 2])"),
     (lambda x: x.view(x.size(1)), "a = aten.view.default(x, [2])"),
     (lambda x: x.exp().to(x.dtype), "e = aten.exp.default(x); a = aten.to.dtype(e, torch.float64)"),
     (lambda x: x.double(), "a = aten.to.dtype(x, torch.float64, True)"),
     (lambda x: 1 - x, "a = aten.rsub.Scalar(x, 1, 2)"),
-    (lambda x: x.clamp(0), "a = aten.clamp.default(x, 0, 1)"),
     (lambda x: torch.zeros_like(x) + x, "o = aten.zeros_like.default(x, dtype=torch.float32); a = aten.add.Tensor(o, x)"),
     (lambda x: torch.arange(2) + x, "o = aten.arange.start(0, 2); a = aten.add.Tensor(o, x)"),
     (lambda x: px.any_of(x.exp(), 3) * 2, "a = aten.mul.Tensor(3, x)"),
@@ -159,8 +129,6 @@ NOT_FOUND: list[tuple[Callable[..., Any], str]] = [
     (lambda x: x.to(torch.float64), "a = aten._to_copy.default(x, dtype=torch.float64)"),
     (lambda x: torch.sqrt(x + 1e-6), "p = aten.add.Tensor(x, 1e-05); a = aten.sqrt.default(p)"),
     (lambda x, e: torch.sqrt((x + e) * e), "p = aten.add.Tensor(x, 2); o = aten.mul.Tensor(p, 2.0); a = aten.sqrt.default(o)"),
-    (lambda x: px.through(x.exp(), views=True) * 2,
-     "e = aten.exp.default(x); s = aten.slice.Tensor(e, 0, 0, 2); a = aten.mul.Tensor(s, 2)"),
     (lambda x: px.through(x.exp(), casts=True) * 2,
      ('e = aten.exp.default(x); o = aten._to_copy.default(e, device=device("cpu")); a = aten.mul.Tensor(o, 2)')),
 ]  # fmt: skip
@@ -179,34 +147,22 @@ def rule(pattern: Callable[..., Any]) -> px.Rule:
     return px.rule(pattern).becomes(tangent)
 
 
-def becomes(pattern: Callable[..., Any], nodes: str) -> str:
-    """Return what becomes of nodes; nothing if they stay."""
+ALL = [*[(*each, "") for each in FOUND], *PARTLY, *[(*each, None) for each in NOT_FOUND]]
+
+
+@pytest.mark.parametrize("number", range(len(ALL)))
+def test_what_a_pattern_finds(number: int) -> None:
+    pattern, nodes, rest = ALL[number]
     program = given(f"{nodes}; n = aten.cos.default(a); n")
     made = rule(pattern)(program)
     assert px.verify(made, infer=True) == ()
-    return "" if made is program else text_of(made)
+    if rest is None:
+        assert made is program
+    else:
+        assert text_of(made) == f"{rest or 'tan = aten.tan.default(x)'}; n = aten.cos.default(tan); n"
 
 
-@pytest.mark.parametrize("number", range(len(FOUND)))
-def test_a_pattern_finds_all_of_some_nodes(number: int) -> None:
-    assert becomes(*FOUND[number]) == "tan = aten.tan.default(x); n = aten.cos.default(tan); n"
-
-
-@pytest.mark.parametrize("number", range(len(PARTLY)))
-def test_a_pattern_finds_the_last_nodes(number: int) -> None:
-    pattern, nodes, wanted = PARTLY[number]
-    assert becomes(pattern, nodes) == f"{wanted}; n = aten.cos.default(tan); n"
-
-
-@pytest.mark.parametrize("number", range(len(NOT_FOUND)))
-def test_a_pattern_does_not_find(number: int) -> None:
-    assert becomes(*NOT_FOUND[number]) == ""
-
-
-@pytest.mark.parametrize(
-    ("op", "pattern"), [("add", lambda x: x + 1), ("sub", lambda x: x - 1), ("mul", lambda x: x * 1)], ids=["add", "sub", "mul"]
-)
-def test_a_number_of_another_type_is_another_one_to_integers(op: str, pattern: Callable[..., Any]) -> None:
+def test_a_number_of_another_type_is_another_one_to_integers() -> None:
     # What is computed of integers and 1.0 is floating-point; the default alpha=1 is not the 1 that the pattern has.
-    before = given(f"i = aten.to.dtype(x, torch.int64); a = aten.{op}.Tensor(i, 1.0); n = aten.cos.default(a); n")
-    assert px.rule(pattern).becomes(lambda m, x: torch.neg(x))(before) is before
+    before = given("i = aten.to.dtype(x, torch.int64); a = aten.add.Tensor(i, 1.0); n = aten.cos.default(a); n")
+    assert px.rule(lambda x: x + 1).becomes(lambda m, x: torch.neg(x))(before) is before

@@ -107,7 +107,6 @@ WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: relu(lambda m, x: m.drop(x))(program()), RuleError, "reads no state"),
     (lambda: relu(lambda m, x: m["xx"])(program()), NamingError, "has no variable 'xx'; did you mean 'x'"),
     (lambda: relu(lambda m, x: x, where=lambda m: m.dtype("X"))(program()), NamingError, "the rule has no variable"),
-    (lambda: relu(lambda m, x: m.val("rellu"))(program()), NamingError, "did you mean 'relu'"),
     (lambda: relu(lambda m, x: x.tanh() if x.shape[0] == 4 else x)(dynamic()), RuleError, "at run time.*where="),
     (lambda: relu(lambda m, x: x.reshape(int(x.shape[0]), 4))(dynamic()), RuleError, "at run time"),
 ]  # fmt: skip
@@ -135,8 +134,8 @@ def notes_of(rule: px.Rule, program: px.Program, kind: type[Exception], words: s
 
 def test_an_error_of_the_user_names_the_rule_and_the_place() -> None:
     for rule, words in (
-        (relu(lambda m, x: x, where=fails), r"where= raised KeyError: .*\n.*line \d+: raise KeyError\(m"),
-        (relu(failing), r"the replacement raised ZeroDivisionError: .*\n.*line \d+: raise ZeroDivisionError\(x"),
+        (relu(lambda m, x: x, where=fails), "where= raised KeyError: "),
+        (relu(failing), "the replacement raised ZeroDivisionError: "),
     ):
         for one, where in ((program(), ""), (tree(), " in the body 'ReLU'")):
             note = notes_of(rule, one, RuleError, words)

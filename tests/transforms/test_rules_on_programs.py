@@ -19,15 +19,12 @@ from torch import Tensor, nn
 
 import purefx as px
 from purefx.transforms.rules.legality import Legality
+from tests.transforms.test_rules import of
 
 # A pattern in several modules is left to them here (tests/transforms/test_rules_with_state.py).
 
-PROGRAMS = 40
+PROGRAMS = 24
 ARGS = (torch.arange(9.0).reshape(3, 3) - 4, torch.ones(3, 3) / 2)
-
-
-def of(pattern: Any, replacement: Any, **options: Any) -> px.Rule:
-    return px.rule(**options)(pattern).becomes(replacement)
 
 
 neg = torch.neg

@@ -12,7 +12,7 @@ from torch import Tensor
 import purefx as px
 from purefx.laws.rules import check_rule
 from purefx.laws.tiers import share
-from tests.transforms.test_rules import Plain, X, rewritten
+from tests.transforms.test_rules import Plain, X, of, rewritten
 
 Function = Callable[..., Any]
 
@@ -25,17 +25,9 @@ def is_matrix(m: px.Match) -> bool:
     return is_float(m) and len(m.shape("x") or ()) == 2
 
 
-def of(pattern: Function, replacement: Function, **options: Any) -> px.Rule:
-    return px.rule(**options)(pattern).becomes(replacement)
-
-
 def _halves(x: Any) -> Any:
     parts = x.split(2, -1)
     return parts[0].relu(), parts[1].tanh()
-
-
-halves = of(_halves, lambda m, x: ((parts := x.split(2, -1))[0].clamp_min(0), parts[1].sinh() / parts[1].cosh()))
-inner = of(lambda x: (y := x.sin(), y.tanh()), lambda m, x: (y := x.neg().sin().neg(), y.tanh().clone()))
 
 
 def _in_a_region(m: Any, x: Tensor) -> Any:

@@ -1,15 +1,10 @@
-"""Rules and edits that bring, replace and drop state, and bodies that several modules share: each instance gets what is its own.
-
-Every case is applied to the flat program, which takes its state as inputs, and to the tree, and compared with eager modules that
-were changed by hand.
-"""
+"""State that rules and edits bring, read and drop: its names, and the body that two modules share afterwards, as text."""
 
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable
-from fnmatch import fnmatch
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,129 +13,182 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import purefx as px
+from tests.programs import Tower, exported, parent
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
+ONES = torch.ones(4)
 
-class MLP(nn.Module):
-    """Two linear modules of different sizes, which share one body."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.up, self.act, self.down = nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4)
+class Layer(parent(lin=lambda: nn.Linear(4, 4), n=lambda: torch.ones(4))):
+    """A linear module, an activation and a buffer that is read."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.down(self.act(self.up(x)))
+        return torch.relu(self.lin(x)) * self.n
 
 
-class Model(nn.Module):
-    """Four equal layers, and a counter that is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.layers = nn.ModuleList(MLP() for _ in range(4))
-        self.head = nn.Linear(4, 4)
-        self.register_buffer("seen", torch.zeros(4))
+class Model(parent(a=Layer, b=Layer)):
+    """Two of them, which share a body in a tree."""
 
     def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        self.seen.add_(1)
-        return self.head(x) + self.seen
+        return self.b(self.a(x)).exp()
 
 
-class Wrapped(nn.Module):
-    """A function of a module and its input."""
-
-    def __init__(self, function: Callable[..., Tensor], inner: nn.Module, **state: Tensor) -> None:
-        super().__init__()
-        self.function, self.inner = function, inner
-        for name, value in state.items():
-            setattr(self, name, value)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(self, x)
+@cache
+def flat() -> px.Program:
+    """Return it with its state as inputs."""
+    return px.import_ep(exported(Model(), X))
 
 
-def changed(paths: str, change: Callable[[Any], nn.Module]) -> nn.Module:
-    model = Model()
-    for path in [path for path, _ in model.named_modules() if path and fnmatch(path, paths)]:
-        model.set_submodule(path, change(model.get_submodule(path)))
-    return model
+@cache
+def tree() -> px.Program:
+    """Return it as bodies."""
+    return px.transform(flat())
 
 
-def programs(model: nn.Module | None = None) -> list[px.Program]:
-    flat = px.import_ep(torch.export.export(model or Model(), (X,)))
-    return [flat, px.transform(flat)]
+def relu(replacement: Callable[..., Any], **options: Any) -> px.Rule:
+    """Return a rule of the activation."""
+    return px.rule(lambda x: torch.relu(x), **options).becomes(replacement)
 
 
-def assert_like(program: px.Program, eager: nn.Module) -> None:
-    assert not px.verify(program, infer=True)
-    lowered, eager = px.lower(px.transform(program)), copy.deepcopy(eager)
-    for _ in range(3):
-        torch.testing.assert_close(lowered(X), eager(X))
+def scaled(replacement: Callable[..., Any], **options: Any) -> px.Rule:
+    """Return a rule of the activation, and of the buffer behind it."""
+    return px.rule(lambda x, n: torch.relu(x) * n, **options).becomes(replacement)
 
 
-@px.rule(where=lambda m: m.path in ("layers.0.act", "layers.1.act"))
-def softer(x: Any, how: Any) -> Any:
-    return functional.gelu(x, approximate=how)
+def linear(replacement: Callable[..., Any]) -> px.Rule:
+    """Return a rule of the linear module."""
+    return px.rule(lambda x, w, b: functional.linear(x, w, b)).becomes(replacement)
 
 
-@softer.becomes
-def _(m: px.Match, x: Any, how: Any) -> Any:
-    return torch.relu(x)
+def dropped(m: px.Match, what: Any, value: Any) -> Any:
+    """Let go of state, and return a value."""
+    m.drop(what)
+    return value
 
 
-def test_some_instances_of_a_shared_body() -> None:
-    flat, tree = programs()
-    eager = changed("layers.[01].act", lambda _: nn.ReLU())
-    assert_like(softer(flat), eager)
-    result = softer(tree)
-    assert_like(result, eager)
-    assert [len(result.order), len(tree.order)] == [6, 4]  # one more activation, and one more layer that calls it
-    assert softer(result) is result
-    assert sum(node.do.name == "aten.relu.default" for _, node in result.nodes() if type(node.do) is px.Op) == 1
+def text_of(program: px.Program, name: str) -> str:
+    """Return a graph, its nodes and its result."""
+    lines = [" ".join(line.split()) for line in str(program.graphs[name]).splitlines()]
+    return "; ".join([line for line in lines if " = " in line])
 
 
-@px.rule(at=torch.ops.aten.linear, once=True)
+LIN = "linear = call @Linear(arg) as lin"
+MUL = "n = get n; mul = aten.mul.Tensor"
+
+CASES: list[tuple[px.Rule, set[str], set[str], str]] = [
+    (relu(lambda m, x: x * m.buffer("k", ONES)), {"a.k", "b.k"}, set(),
+     f"{LIN}; k = get k; mul_1 = aten.mul.Tensor(linear, k); {MUL}(mul_1, n)"),
+    (relu(lambda m, x: x * m.buffer("lin", ONES)), {"a.lin_1", "b.lin_1"}, set(),
+     f"{LIN}; lin_1 = get lin_1; mul_1 = aten.mul.Tensor(linear, lin_1); {MUL}(mul_1, n)"),
+    (relu(lambda m, x: x + m.read("n")), set(), set(), f"{LIN}; n_1 = get n; add = aten.add.Tensor(linear, n_1); {MUL}(add, n)"),
+    (scaled(lambda m, x, n: dropped(m, n, x * 2)), set(), {"a.n", "b.n"}, f"{LIN}; mul_1 = aten.mul.Tensor(linear, 2)"),
+    (scaled(lambda m, x, n: dropped(m, n, x * m.buffer("n", ONES))), {"a.n_1", "b.n_1"}, {"a.n", "b.n"},
+     f"{LIN}; n_1 = get n_1; mul_1 = aten.mul.Tensor(linear, n_1)"),
+    (linear(lambda m, x, w, b: dropped(m, w, x + b)), set(), {"a.lin.weight", "b.lin.weight"},
+     f"{LIN}; relu = aten.relu.default(linear); {MUL}(relu, n)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_state_that_is_brought_and_dropped(number: int) -> None:
+    rule, new, gone, body = CASES[number]
+    for program in (flat(), tree()):
+        made = rule(program)
+        assert px.verify(made, infer=True) == ()
+        assert {*made.state.slots} - {*program.state.slots} == new
+        assert {*program.state.slots} - {*made.state.slots} == gone
+    assert text_of(made, "Layer") == body
+    assert len(made.order) == 3
+
+
+def test_what_new_state_is() -> None:
+    """Parameters are trained if their numbers can be; buffers are persistent unless said otherwise; each instance has its own."""
+
+    def replacement(m: px.Match, x: Any) -> Any:
+        number = float(ord(m.path[0]))
+        p, q = m.parameter("p", torch.full((4,), number)), m.parameter("q", torch.ones(4, dtype=torch.int64))
+        return x * p * q * m.buffer("s", torch.ones(4)) * m.buffer("t", nn.Parameter(torch.ones(4)), persistent=False)
+
+    for program in (flat(), tree()):
+        state = relu(replacement)(program).state
+        told = {
+            name: (state[name].kind.name, state[name].persistent, state[name].value.requires_grad)
+            for name in ("a.p", "a.q", "a.s", "a.t")
+        }
+        assert told == {
+            "a.p": ("PARAMETER", True, True),
+            "a.q": ("PARAMETER", True, False),
+            "a.s": ("BUFFER", True, False),
+            "a.t": ("BUFFER", False, False),
+        }
+        assert [state[name].value[0].item() for name in ("a.p", "b.p")] == [97.0, 98.0]
+
+
+@pytest.mark.parametrize(
+    ("where", "path"),
+    [
+        (lambda m: m.path == "b", "b"),
+        (lambda m: m.path == "a", "a"),
+        (lambda m: "a" in m.path, "a"),
+        (lambda m: m.tensor("n").sum() == 4 and m.path == "a", "a"),
+    ],
+)
+def test_a_shared_body_goes_apart(where: Callable[[Any], Any], path: str) -> None:
+    rule = scaled(lambda m, x, n: x * m.buffer("k", ONES) * n, where=where)
+    for program in (flat(), tree()):
+        made = rule(program)
+        assert px.verify(made, infer=True) == ()
+        assert {*made.state.slots} - {*program.state.slots} == {f"{path}.k"}
+        assert sum("get k" in text_of(made, name) for name in made.order) == (0 if program is flat() else 1)
+    assert len(made.order) == 4
+
+
+def test_what_a_rule_made_is_known_in_bodies_that_go_apart() -> None:
+    """A rule that is applied once is not applied to what it made, where another one parts the body in the same walk."""
+
+    class Waves(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.sin().cos()
+
+    class Both(parent(a=Waves, b=Waves)):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(self.a(x))
+
+    program = px.transform(px.import_ep(exported(Both(), X)))
+    once = px.rule(lambda x: torch.sin(x), once=True).becomes(lambda m, x: torch.sin(x) + 1)
+    apart = px.rule(lambda x: torch.cos(x), where=lambda m: m.path == "b").becomes(lambda m, x: torch.tanh(x))
+    made = (once + apart)(program)
+    assert px.verify(made, infer=True) == ()
+    assert sorted(text_of(made, name) for name in made.order if name) == [
+        "sin_1 = aten.sin.default(arg); add = aten.add.Tensor(sin_1, 1); cos = aten.cos.default(add)",
+        "sin_1 = aten.sin.default(arg); add = aten.add.Tensor(sin_1, 1); tanh = aten.tanh.default(add)",
+    ]
+
+
+@px.rule(at=torch.ops.aten.linear, once=True, where=lambda m: m.path.startswith("layers.1"))
 def adapted(m: px.Match) -> Any:
-    if not fnmatch(m.path, "layers.*"):
-        return None
     x, (rows, columns) = m.arguments["input"], m.arguments["weight"].shape
-    a, b = m.parameter("a", torch.full((2, columns), 0.1)), m.parameter("b", torch.full((rows, 2), 0.2))
+    a, b = m.parameter("a", torch.zeros(2, columns)), m.parameter("b", torch.ones(rows, 2))
     return m.value + functional.linear(functional.linear(x, a), b)
 
 
-def _adapted(linear: nn.Linear) -> nn.Module:
-    a, b = torch.full((2, linear.in_features), 0.1), torch.full((linear.out_features, 2), 0.2)
-    return Wrapped(lambda m, x: m.inner(x) + functional.linear(functional.linear(x, m.a), m.b), linear, a=a, b=b)
+def test_modules_of_several_sizes_get_state_of_their_own_in_one_body() -> None:
+    model = Tower(3)
+    tree = px.transform(px.import_ep(exported(model, X)))
+    made = adapted(tree)
+    assert px.verify(made, infer=True) == ()
+    assert len(made.order) == len(tree.order) + 2  # one more Linear for both sizes, and one more layer that calls it
+    lowered = px.lower(made)
+    state = {name: tuple(value.shape) for name, value in lowered.state_dict().items() if name.endswith((".a", ".b"))}
+    assert state == {"layers.1.up.a": (2, 4), "layers.1.up.b": (8, 2), "layers.1.down.a": (2, 8), "layers.1.down.b": (4, 2)}
+    names = list(made.state)
+    assert names.index("layers.1.up.a") == names.index("layers.1.up.bias") + 1, "new state is behind that of its module"
+    torch.testing.assert_close(lowered(X), model(X))
 
 
-def test_low_rank_adapters_by_path() -> None:
-    flat, tree = programs()
-    eager = changed("layers.*.[ud][po]*", _adapted)
-    for program in (flat, tree):
-        result = adapted(program)
-        assert_like(result, eager)
-        state = px.lower(result).state_dict()
-        assert [tuple(state[f"layers.3.{name}"].shape) for name in ("up.a", "up.b", "down.a")] == [(2, 4), (8, 2), (2, 8)]
-        names = list(result.state)
-        assert names.index("layers.0.up.a") == names.index("layers.0.up.bias") + 1, "new state stands behind that of its module"
-    # The eight adapted modules share a body still, and the head has one of its own.
-    assert len(adapted(tree).order) == len(tree.order) + 1
-    lowered = px.lower(adapted(tree))
-    lowered(X).sum().backward()
-    assert all(param.grad is not None for name, param in lowered.named_parameters() if name.endswith((".a", ".b")))
-
-
-class Counted(nn.Module):
+class Counted(parent(w=lambda: torch.ones(4), other=lambda: torch.ones(4))):
     """Reads a buffer between two writes to it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("w", torch.ones(4))
-        self.register_buffer("other", torch.ones(4))
 
     def forward(self, x: Tensor) -> Tensor:
         self.w.add_(1)
@@ -166,11 +214,7 @@ def test_a_read_of_state_is_of_its_version_at_that_place_or_an_error() -> None:
     torch.testing.assert_close(px.lower(px.transform(other))(X), torch.relu(X) + 3)
 
 
-class Scaled(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.w, self.b = nn.Parameter(torch.randn(4, 4)), nn.Parameter(torch.zeros(4))
-
+class Scaled(parent(w=lambda: nn.Parameter(torch.randn(4, 4)), b=lambda: nn.Parameter(torch.zeros(4)))):
     def forward(self, x: Tensor) -> Tensor:
         return functional.linear(x, self.w, self.b)
 
@@ -198,7 +242,7 @@ def test_new_state_of_tied_state_is_tied_where_it_is_one_tensor(is_flat: bool, i
     model = Tied()
     program = px.import_ep(torch.export.export(copy.deepcopy(model), (X,)))
     program = program if is_flat else px.transform(program)
-    made = functools.cache(_by_norm) if is_kept else _by_norm
+    made = cache(_by_norm) if is_kept else _by_norm
     apart = px.rule(lambda x, w, b: functional.linear(x, w, b), where=lambda m: m.tensor("w") is not None, once=True)
 
     @apart.becomes

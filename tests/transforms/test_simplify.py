@@ -11,6 +11,7 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.torch_private import pytree
+from tests.programs import parent
 
 Step = px.Transformation
 
@@ -262,11 +263,7 @@ def test_inputs_of_a_body_may_be_one_tensor() -> None:
 
 
 def test_calls_with_preserved_signatures_are_not_crossed() -> None:
-    class Outer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.GELU(), nn.GELU()
-
+    class Outer(parent(first=nn.GELU, second=nn.GELU)):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.first(x) + self.second(x)
 
@@ -401,11 +398,7 @@ def test_state_goes_on_request(stage: str) -> None:
 
 
 def test_preserved_calls_stay() -> None:
-    class Outer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = nn.Linear(3, 3)
-
+    class Outer(parent(inner=lambda: nn.Linear(3, 3))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.inner(x)
             return x * 2

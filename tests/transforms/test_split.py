@@ -1,19 +1,19 @@
-"""Splitting by tags: what torch.fx.passes.split_utils documents, each as a program of ours, and what it does not say.
-
-A program is split, lowered, and must do what eager does, several calls in a row; what the parts are is compared as
-text or by name.
-"""
+"""Splitting: which part a node goes to, what has to stay in one part, where ``split_balanced`` cuts, and what is refused."""
 
 from __future__ import annotations
 
+from itertools import combinations
+from typing import Any
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import purefx as px
+from purefx.transforms.partition.split import balanced
 from tests.programs import ADD, ADD_, NEG, Tower, exported, flat, node, parent
-
-SUNK = px.DEFAULT[:3]
 
 
 def by_first_letter(of: px.Node) -> str:
@@ -21,23 +21,10 @@ def by_first_letter(of: px.Node) -> str:
     return of.name[0]
 
 
-def lines(program: px.Program, graph: str = "") -> list[str]:
-    """Return the text of a graph line by line, one blank between words."""
-    return [" ".join(line.split()) for line in str(program.graphs[graph]).splitlines()]
-
-
-def test_the_example_of_the_documentation() -> None:
-    """One part for each tag in the given order; the root passes what crosses; a single result is no tuple."""
-    nodes = [node("r1", NEG, "in1"), node("m2", NEG, "in2"), node("mcat", ADD, "r1", "m2"), node("m3", NEG, "mcat")]
-    program = px.split_by_tags(flat(nodes, px.Ref("m3"), "in1", "in2"), ("r", "m"), tag_of=by_first_letter)
-    assert lines(program) == [
-        'graph @""(in1, in2) {',
-        "r1 = call @r(in1) as r",
-        "m3 = call @m(in2, r1) as m",
-        "return (m3,)",
-        "}",
-    ]
-    assert lines(program, "m")[0] == 'graph @""(in2, r1) {'
+def names_in(split: px.Program) -> dict[str, list[str]]:
+    """Return the names of the operators in each part."""
+    parts = {part.name: split.graphs[part.graph].nodes for part in px.parts(split)}
+    return {name: [each.name for each in nodes if not isinstance(each.do, px.Get)] for name, nodes in parts.items()}
 
 
 def test_inputs_reads_and_parts_of_tuples_need_no_tag() -> None:
@@ -54,7 +41,8 @@ def test_inputs_reads_and_parts_of_tuples_need_no_tag() -> None:
         asked.append(of.name)
         return "b" if of.name == "add" else "a"
 
-    program = px.split_by_tags(px.transform(px.import_ep(exported(Two(), torch.ones(2, 4))), *SUNK), ("a", "b"), tag_of=tag_of)
+    sunk = px.transform(px.import_ep(exported(Two(), torch.ones(2, 4))), *px.DEFAULT[:3])
+    program = px.split_by_tags(sunk, ("a", "b"), tag_of=tag_of)
     assert asked == ["mul", "max_1", "add"]
     assert px.split_provenance(program).state == {"w": ("a.w", "b.w")}
     assert program.state["a.w"].cell == program.state["b.w"].cell
@@ -73,37 +61,26 @@ def test_a_tied_state_of_two_parts_is_one_parameter() -> None:
     assert px.join(program).state == base.state
 
 
-def test_a_tag_without_nodes_is_a_part_that_does_nothing() -> None:
-    """Inside an outlined program too; the peer makes an empty submodule as well."""
-    for base in (
-        flat([node("a", NEG, "x")], px.Ref("a"), "x"),
-        px.outline(flat([node("a", NEG, "x", stack=(px.Frame("m"),))], px.Ref("a"), "x")),
-    ):
-        program = px.split_by_tags(base, ("z", "a", "q"), tag_of=lambda _: "a")
-        assert [part.name for part in px.parts(program)] == ["z", "a", "q"]
-        assert px.verify(program) == ()
-        assert px.join(program) == base
+@pytest.mark.parametrize("stack", [(), (px.Frame("m"),)], ids=["flat", "outlined"])
+def test_a_tag_without_nodes_is_a_part_that_does_nothing(stack: tuple[px.Frame, ...]) -> None:
+    base = px.outline(flat([node("a", NEG, "x", stack=stack)], px.Ref("a"), "x"))
+    program = px.split_by_tags(base, ("z", "a", "q"), tag_of=lambda _: "a")
+    assert [part.name for part in px.parts(program)] == ["z", "a", "q"]
+    assert px.verify(program) == ()
+    assert px.join(program) == base
 
 
-def test_a_write_is_a_dependency() -> None:
-    """What reads before the write cannot go to a later part, though no value says so."""
-    nodes = [node("a1", NEG, "x"), node("b", ADD_, "x", 1), node("a2", NEG, "x")]
-    with pytest.raises(px.errors.PartitionError, match=r"node 'a2' has the tag 'a'.*node 'b'[\s\S]*reads memory that 'b' writes"):
-        px.split_by_tags(flat(nodes, (px.Ref("a1"), px.Ref("a2")), "x"), ("a", "b"), tag_of=by_first_letter)
+def region(scope: int) -> px.Op:
+    """Return an operator that opens or closes a region."""
+    return px.Op(f"toy.region{scope}", px.Effects(ordered=True, scope=scope))
 
 
 def test_a_region_is_in_one_part() -> None:
-    def region(scope: int) -> px.Op:
-        return px.Op(f"toy.region{scope}", px.Effects(ordered=True, scope=scope))
-
-    nodes = [px.Node("open", region(1)), node("a", NEG, "x"), node("b", NEG, "a"), px.Node("shut", region(-1))]
-    with pytest.raises(px.errors.PartitionError, match="the region that node 'open' opens would be cut"):
-        px.split_by_tags(flat(nodes, px.Ref("b"), "x"), ("a", "b"), tag_of=by_first_letter)
-    nodes[2] = node("c", NEG, "a")
+    nodes = [px.Node("open", region(1)), node("a", NEG, "x"), node("c", NEG, "a"), px.Node("shut", region(-1))]
     program = px.split_by_tags(
         flat([node("b", NEG, "x"), *nodes], (px.Ref("b"), px.Ref("c")), "x"), ("b", "a"), tag_of={"b": "b", "a": "a"}
     )
-    assert [n.name for n in program.graphs["a"].nodes] == ["open", "a", "c", "shut"]
+    assert names_in(program) == {"b": ["b"], "a": ["open", "a", "c", "shut"]}
 
 
 def test_a_preserved_call_is_in_one_part() -> None:
@@ -115,6 +92,61 @@ def test_a_preserved_call_is_in_one_part() -> None:
     assert torch.equal(px.lower(program).get_submodule("b.layers.1")(x), module.layers[1](x))
     with pytest.raises(px.errors.PartitionError, match=r"layers\.1, whose call signature was preserved, would be cut"):
         px.split_by_module(base, {"layers.1.up": "a", "layers.1.down": "b"})
+
+
+UNITS = """
+program {
+  facts (flat)
+  modules {
+    "": toy.Module
+    m: toy.Module
+    n: toy.Module
+  }
+  takes {
+    user x: i64[]
+  }
+  gives {
+    user
+    user
+  }
+  signature m {
+    names ()
+    in_spec ((*,), {})
+    out_spec (*, *)
+  }
+  signature n {
+    names ()
+    in_spec ((*,), {})
+    out_spec *
+  }
+  graph @""(x) {
+    takes = purefx.takes(x)     in m
+    a = toy.neg(x) ! pure       in m
+    b = toy.neg(a) ! pure       in m
+    gives = purefx.gives(a, b)  in m
+    takes_1 = purefx.takes(b)   in n
+    c = toy.neg(x) ! pure       in n
+    gives_1 = purefx.gives(c)   in n
+    early = toy.neg(a) ! pure
+    late = toy.neg(b) ! pure
+    return (early, late)
+  }
+}
+"""
+
+
+def test_a_preserved_call_without_a_tag_goes_to_one_part() -> None:
+    """To the first that uses any of it, or behind the last that it depends on, though none of its operators does."""
+    split = px.split_by_tags(px.parse(UNITS), ("t0", "t1"), tag_of={"early": "t0", "late": "t1"})
+    assert px.verify(split) == ()
+    assert {"a", "b", "early"} <= {*names_in(split)["t0"]} and "late" in names_in(split)["t1"]
+    text = UNITS.replace("takes_1 = purefx.takes(b)   in n", "mid = toy.neg(b) ! pure\n    takes_1 = purefx.takes(mid) in n")
+    found = names_in(px.split_by_tags(px.parse(text), ("t0", "t1"), tag_of={"early": "t0", "mid": "t1"}))
+    assert {"a", "b", "early"} <= {*found["t0"]} and {"mid", "takes_1", "c", "gives_1"} <= {*found["t1"]}
+    # The call needs a value of the second part, and the first one needs the call.
+    text = UNITS.replace("takes = purefx.takes(x)     in m", "mid = toy.neg(x) ! pure\n    takes = purefx.takes(mid)   in m")
+    with pytest.raises(px.errors.PartitionError, match="early"):
+        px.split_by_tags(px.parse(text), ("t0", "t1"), tag_of={"early": "t0", "mid": "t1"})
 
 
 BODIES = """
@@ -157,16 +189,12 @@ program {
 
 
 def test_state_that_bodies_of_operators_read_goes_with_the_operator() -> None:
-    """And so does the module that has it, however deep the body is."""
+    """And so does the module that has it, however deep the body is; parts with other state are not joined."""
     base = px.parse(BODIES)
     split = px.split_by_tags(base, ("p", "q"), tag_of={"y": "p", "z": "q", "t": "q"})
     assert split.state.order == ("q.b.c.w", "p.a.v", "q.a.v")
     assert [module.path for module in split.modules] == ["", "p", "q", "q.b", "q.b.c", "p.a", "q.a"]
     assert px.verify(split) == () and px.join(split) == base
-
-
-def test_parts_whose_state_is_not_the_same_any_more_are_not_joined() -> None:
-    split = px.split_by_tags(px.parse(BODIES), ("p", "q"), tag_of={"y": "p", "z": "q", "t": "q"})
     slots = dict(split.state.pairs)
     slots["q.a.v"] = px.ir.Slot(px.ir.SlotKind.PARAMETER, torch.ones(1), 7, 7)
     with pytest.raises(px.errors.UnsupportedProgram) as found:
@@ -177,8 +205,83 @@ def test_parts_whose_state_is_not_the_same_any_more_are_not_joined() -> None:
     )
 
 
+# Where ``split_balanced`` cuts: as small a largest part as there can be, and what counts as its size.
+
+
+def by_hand(sizes: list[int], depths: list[int], parts: int) -> list[int]:
+    """Return where the parts end, found among all ways to cut: the smallest bound, then cut by cut the best that is left."""
+    count = len(sizes)
+    ways = [(*inner, count) for inner in combinations(range(1, count), parts - 1)]
+
+    def largest(ends: tuple[int, ...]) -> int:
+        return max(sum(sizes[start:end]) for start, end in zip((0, *ends), ends, strict=False))
+
+    bound = min(map(largest, ways))
+    left = [ends for ends in ways if largest(ends) == bound]
+    start = 0
+    for number in range(parts - 1):
+        shares = parts - number
+
+        def worth(end: int, start: int = start, shares: int = shares) -> tuple[int, int]:
+            return depths[end], abs(sum(sizes[start:end]) * shares - sum(sizes[start:]))
+
+        start = min({ends[number] for ends in left}, key=lambda end: (*worth(end), end))
+        left = [ends for ends in left if ends[number] == start]
+    return list(left[0])
+
+
+@given(st.data())
+def test_the_largest_part_is_as_small_as_it_can_be(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any))
+    depths = data.draw(st.lists(st.integers(0, 2), min_size=len(sizes) + 1, max_size=len(sizes) + 1))
+    parts = data.draw(st.integers(1, len(sizes)))
+    assert balanced(sizes, depths, parts) == by_hand(sizes, depths, parts)
+
+
+@pytest.mark.parametrize("last", [[3, 4, 4], [2, 9]])
+def test_the_size_of_a_parameter_is_its_bytes(last: list[int]) -> None:
+    """The first parameter is of float64, and has fewest numbers; the large buffer in front counts for nothing."""
+    values = [
+        torch.ones(100),
+        *[nn.Parameter(torch.ones(n, dtype=torch.float32 if at else torch.float64)) for at, n in enumerate(last)],
+    ]
+    nodes: list[px.Node] = []
+    for number in range(len(values)):
+        nodes.append(px.Node(f"r{number}", px.Get(f"s{number}")))
+        nodes.append(node(f"n{number}", ADD, f"n{number - 1}" if number else "x", f"r{number}"))
+    base = flat(nodes, px.Ref(nodes[-1].name), "x", facts=frozenset({"flat", "state sunk"}))
+    program = base.with_state(add={f"s{number}": value for number, value in enumerate(values)})
+    assert names_in(px.split_balanced(program, 2))["stage0"] == ["n0", "n1"]
+
+
+def test_it_is_not_cut_inside_of_a_region() -> None:
+    nodes = [node("a", NEG, "x"), px.Node("o", region(1)), node("b", NEG, "a"), node("c", NEG, "b"), px.Node("s", region(-1))]
+    program = flat([*nodes, node("d", NEG, "c")], px.Ref("d"), "x")
+    with pytest.raises(px.errors.PartitionError, match="split_balanced: the program can be split into 1 to 3 parts"):
+        px.split_balanced(program, 4)
+    assert [*names_in(px.split_balanced(program, 3)).values()] == [["a"], ["o", "b", "c", "s"], ["d"]]
+
+
+def test_flops_are_counted_as_torch_counts_them() -> None:
+    """A convolution has few parameters and many operations."""
+    model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Flatten(), nn.Linear(256, 8), nn.Linear(8, 200))
+    program = px.transform(px.capture(model, (torch.ones(2, 1, 8, 8),)))
+
+    def first(cost: Any) -> list[str]:
+        split = px.split_balanced(program, 2, cost=cost)
+        return [module.path for module in split.modules if module.path.startswith("stage0.")]
+
+    assert first("flops") == ["stage0.0"]
+    assert first("bytes") == ["stage0.0", "stage0.1", "stage0.2"]
+
+
+WRITES = [node("a1", NEG, "x"), node("b", ADD_, "x", 1), node("a2", NEG, "x")]
+
+CUT = [px.Node("open", region(1)), node("a", NEG, "x"), node("b", NEG, "a"), px.Node("shut", region(-1))]
+
+
 @pytest.mark.parametrize(
-    ("tags", "tag_of", "error", "text"),
+    ("tags", "tag_of", "error", "words"),
     [
         ("ab", None, TypeError, "tags is a sequence"),
         ((1,), None, TypeError, "a tag is a string"),
@@ -186,12 +289,26 @@ def test_parts_whose_state_is_not_the_same_any_more_are_not_joined() -> None:
         (("a", "a"), None, px.errors.PartitionError, "are repeated"),
         (("a.b",), None, px.errors.PartitionError, "cannot be the name of a part"),
         (("forward",), None, px.errors.PartitionError, "cannot be the name of a part"),
-        (("a",), {"y": "b"}, px.errors.PartitionError, "not one of the tags"),
-        (("a",), {"yy": "a"}, px.errors.PartitionError, "did you mean 'y'"),
+        (("a",), {"b": "c"}, px.errors.PartitionError, "not one of the tags"),
+        (("a",), {"bb": "a"}, px.errors.PartitionError, "did you mean 'b'"),
         (("a",), 3, TypeError, "tag_of is a mapping"),
         (("a",), lambda _: 3, px.errors.PartitionError, "the tag 3"),
+        (("a", "b"), by_first_letter, px.errors.PartitionError, "the region that node 'open' opens would be cut"),
+        (WRITES, by_first_letter, px.errors.PartitionError, "node 'a2' has the tag 'a'[\\s\\S]*reads memory that 'b' writes"),
+        (None, {"cost": "time"}, ValueError, 'split_balanced: cost=\'time\': pass "bytes", "flops" or a function'),
+        (None, {"cost": 3}, TypeError, "split_balanced: cost is .* not a int"),
+        (None, {"cost": lambda _: -1}, ValueError, "split_balanced: cost returns -1 for node 'a'"),
+        (None, {"k": 2.0}, TypeError, "split_balanced: k is the number of parts"),
     ],
-)
-def test_what_can_not_be_meant_is_told(tags: object, tag_of: object, error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=text):
-        px.split_by_tags(flat([node("y", NEG, "x")], px.Ref("y"), "x"), tags, tag_of=tag_of)
+)  # fmt: skip
+def test_what_can_not_be_meant_is_refused(tags: Any, tag_of: Any, error: type[Exception], words: str) -> None:
+    nodes, tags = (WRITES, ("a", "b")) if tags is WRITES else (CUT, tags)
+    program = flat(nodes, px.Ref("b"), "x")
+    with pytest.raises(error, match=words):
+        px.split_balanced(program, **{"k": 1, **tag_of}) if tags is None else px.split_by_tags(program, tags, tag_of=tag_of)
+
+
+def test_state_has_to_be_sunk() -> None:
+    program = px.capture(nn.Linear(2, 2), (torch.ones(1, 2),))
+    with pytest.raises(px.errors.PipelineError, match="split_by_tags requires"):
+        px.split_balanced(program, 1)

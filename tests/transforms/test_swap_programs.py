@@ -149,11 +149,7 @@ def test_what_can_not_be_swapped_is_told_before_anything_happens(modules: Any, s
 def test_a_module_inside_of_a_program_that_others_call() -> None:
     """A program that replaces a module may hold, as a module, what others call below it: they call that from then on."""
 
-    class Calls(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
-
+    class Calls(parent(a=lambda: nn.Sequential(nn.Linear(3, 3), nn.ReLU()))):
         def forward(self, x: Any) -> Any:
             return self.a[0](self.a(x))
 

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 import purefx as px
 from purefx.ir.operators import op_of
-from tests.programs import Branches, Counter, Shared, Tower, exported
+from tests.programs import Branches, Counter, Shared, Tower, exported, parent
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 META, CPU = torch.device("meta"), torch.device("cpu")
@@ -45,11 +45,7 @@ class Says(nn.Module):
         return wide + made.to(x.device) * scale + torch.tensor([1.0, 2.0, 3.0, 4.0]) + torch.ones_like(x, device="cpu")
 
 
-class Under(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
+class Under(parent(linear=lambda: nn.Linear(4, 4))):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return self.linear(x)

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import purefx as px
-from tests.programs import Branches, Counter, Shared, Tower, exported
+from tests.programs import Branches, Counter, Shared, Tower, exported, parent
 
 BF16 = torch.bfloat16
 
@@ -46,23 +46,13 @@ def same_as_eager(module: nn.Module, *args: Any, dtype: torch.dtype = BF16, **op
         assert all(mine[name].dtype is theirs[name].dtype and torch.equal(mine[name], theirs[name]) for name in theirs)
 
 
-class Norms(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(8, 4)
-        self.batch = nn.BatchNorm1d(4)
-        self.layer = nn.LayerNorm(4)
-
+class Norms(parent(embed=lambda: nn.Embedding(8, 4), batch=lambda: nn.BatchNorm1d(4), layer=lambda: nn.LayerNorm(4))):
     def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         return self.layer(self.batch(x) + self.embed(ids % 8))
 
 
-class Root(nn.Module):
+class Root(parent(weight=lambda: nn.Parameter(torch.rand(4)))):
     """The norm of Llama: up to single precision and back, with a residual around it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.rand(4))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         given = x.dtype
@@ -71,20 +61,12 @@ class Root(nn.Module):
         return self.weight * x.to(given)
 
 
-class Residual(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.linear = Root(), nn.Linear(4, 4)
-
+class Residual(parent(norm=Root, linear=lambda: nn.Linear(4, 4))):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.linear(self.norm(x))
 
 
-class Twice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = Residual(), Residual()
-
+class Twice(parent(first=Residual, second=Residual)):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.second(self.first(x)).float()
 
@@ -94,11 +76,7 @@ class Masked(nn.Module):
         return torch.softmax(x.masked_fill(x > 0, torch.finfo(x.dtype).min), -1)
 
 
-class Conditional(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
+class Conditional(parent(linear=lambda: nn.Linear(4, 4))):
     def forward(self, x: torch.Tensor) -> Any:
         return torch.cond(x.sum() > 0, lambda y: self.linear(y), lambda y: y.sin(), (x,))
 

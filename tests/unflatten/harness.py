@@ -24,9 +24,14 @@ from torch.utils import _pytree as pytree
 
 import purefx as px
 from purefx.ir.errors import SwapError
+from tests.programs import parent
 
 WAYS = ("plain", "strict", "decomposed", "strict, decomposed, saved")
 LOWERED = ("graph_module", "interpreter")
+
+
+class Linear(parent(linear=lambda: nn.Linear(3, 3), n=lambda: torch.zeros(3))):
+    """What the children of several tests have in common; a test says what they do and how they are called."""
 
 
 @frozen(eq=False)
@@ -173,7 +178,7 @@ def same_as_eager(case: Case, way: str) -> None:
         if not case.swap or not case.preserved:
             continue
         swapped = px.lower(program, to=to)
-        said = "is used outside but" if case.crosses is not None and case.crosses in way else None
+        said = "used outside but" if case.crosses is not None and case.crosses in way else None
         said = "would ignore a replacement" if way in case.passes else said
         for path in case.preserved:
             with pytest.raises(SwapError, match=said) if said else contextlib.nullcontext():

@@ -39,14 +39,9 @@ for preserve in ((), ("foo",)):
     suffix = "Preserved" if preserve else ""
 
     @CASES.add(X, preserve=preserve)
-    class SameBody(WithFoo):
-        def forward(self, x: Any) -> Any:
-            return self.foo(self.foo(x).relu())
-
-    @CASES.add(X, preserve=preserve)
     class BackToBack(WithFoo):
         def forward(self, x: Any) -> Any:
-            return self.foo(self.foo(self.foo(x)))
+            return self.foo(self.foo(self.foo(x)).relu())
 
     @CASES.add(X, preserve=preserve)
     class DifferentBodies(WithFoo):

@@ -12,8 +12,7 @@ from torch.export import Dim
 
 import purefx as px
 from tests.programs import parent
-from tests.unflatten.harness import LOWERED, Case, Cases, compare, export, same_as_eager
-from tests.unflatten.parts import Linear
+from tests.unflatten.harness import LOWERED, Case, Cases, Linear, compare, export, same_as_eager
 
 # Issue 4, ``dispatch``: several calls of one preserved module go to one callable, and nothing is kept between calls.
 
@@ -42,11 +41,6 @@ def pair(to: Any, case: Case = CASE, preserve: tuple[str, ...] = ("foo",)) -> tu
     """Return eager and the lowered module."""
     eager = case.make()
     return eager, px.lower(px.transform(px.import_ep(export(eager, case.calls[0], preserve=preserve))), to=to)
-
-
-class Tripled(nn.Module):
-    def forward(self, x: Any, *, kind: Any = 0) -> Any:
-        return x * 3 + kind
 
 
 @BOTH
@@ -100,19 +94,6 @@ def test_a_hook_that_calls_the_root(to: Any) -> None:
     cast(Any, u.foo).register_forward_hook(again)
     compare(u, eager, CASE)
     assert torch.equal(found[1], eager(other))
-
-
-@BOTH
-@pytest.mark.parametrize("how", ["assigned", "set_submodule"])
-def test_a_replacement_replaces_all_calls(to: Any, how: str) -> None:
-    eager, u = pair(to)
-    for module in (eager, u):
-        if how == "assigned":
-            module.foo = Tripled()
-        else:
-            module.set_submodule("foo", Tripled())
-    compare(u, eager, CASE)
-    assert [name for name, _ in u.named_modules()] == ["", "foo"]
 
 
 # Issue 4, number 6: dynamic shapes.

@@ -14,16 +14,10 @@ from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.nn.attention.flex_attention import flex_attention
 
-from tests.unflatten.harness import Case, Cases, same_as_eager
+from tests.unflatten.harness import Case, Cases, Linear, same_as_eager
 
 CASES = Cases()
 X = (torch.randn(4, 3),)
-
-
-class Linear(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
 
 
 class Cond(Linear):

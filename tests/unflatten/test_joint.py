@@ -17,63 +17,27 @@ import torch
 from attrs import frozen
 from torch import nn
 from torch.export.experimental import _export_forward_backward
-from torch.nn import functional as F  # noqa: N812  # its name everywhere
 
 import purefx as px
+from tests.importing.joints import Again, Blocks, Normed
 from tests.programs import parent
 from tests.unflatten.harness import LOWERED
 
 
-class Perceptron(parent(up=lambda: nn.Linear(4, 8), down=lambda: nn.Linear(8, 3), loss=nn.MSELoss)):
-    """Two layers and a loss module."""
+class Loss(nn.Module):
+    """A loss of what a module gives, and that."""
 
-    def forward(self, x: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        y = self.down(torch.relu(self.up(x)))
-        return self.loss(y, wanted), y.detach()
-
-
-class Attention(parent(norm=lambda: nn.LayerNorm(4), qkv=lambda: nn.Linear(4, 12), out=lambda: nn.Linear(4, 4))):
-    """One head of attention around a residual connection."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
-        scores = (q @ k.transpose(-1, -2)) / 2.0
-        return x + self.out(scores.softmax(-1) @ v)
-
-
-class Transformer(parent(blocks=lambda: nn.ModuleList([Attention(), Attention()]))):
-    """Two blocks of attention; the loss is computed in the root."""
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
-        for block in self.blocks:
-            x = block(x)
-        return (x.square().mean(),)
-
-
-class Twice(parent(block=Attention)):
-    """One block called twice."""
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
-        return (self.block(self.block(x)).square().mean(),)
-
-
-class Normalized(parent(conv=lambda: nn.Conv1d(2, 3, 2), norm=lambda: nn.BatchNorm1d(3))):
-    """Batch normalization in training: the forward writes buffers."""
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.loss = model, nn.MSELoss()
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        y = torch.tanh(self.norm(self.conv(x)))
-        return y.sum(), y.mean().detach()
-
-
-class Counting(parent(scale=lambda: Scale(), out=lambda: nn.Linear(4, 4))):
-    """The backward needs what a buffer held before the forward wrote it."""
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
-        return (self.scale(self.out(x)).square().sum(),)
+        y = self.model(x)
+        return self.loss(y, y * 0.5 + 1), y.detach()
 
 
 class Scale(parent(factor=lambda: torch.full((4,), 2.0))):
-    """Multiplies by a buffer and then writes it."""
+    """Multiplies by a buffer and then writes it: the backward needs what it held before."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = x * self.factor.clone()
@@ -89,29 +53,24 @@ class Tied(nn.Module):
         self.embed, self.head = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
         self.head.weight = self.embed.weight
 
-    def forward(self, ids: torch.Tensor) -> tuple[torch.Tensor]:
-        return (F.cross_entropy(self.head(self.embed(ids)), ids),)
-
-
-def leaf(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, requires_grad=True)
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.embed(ids))
 
 
 @frozen
 class Case:
-    """A module with a loss, and how to draw its arguments."""
+    """What a loss is computed of, and how to draw its argument."""
 
     make: Callable[[], nn.Module]
-    arguments: Callable[[], tuple[torch.Tensor, ...]]
+    argument: Callable[[], torch.Tensor]
 
 
 CASES = {
-    "perceptron": Case(Perceptron, lambda: (leaf(2, 4), torch.randn(2, 3))),
-    "transformer": Case(Transformer, lambda: (leaf(2, 3, 4),)),
-    "twice": Case(Twice, lambda: (leaf(2, 3, 4),)),
-    "batch norm": Case(Normalized, lambda: (torch.randn(4, 2, 5),)),
-    "old buffer": Case(Counting, lambda: (leaf(2, 4),)),
-    "tied": Case(Tied, lambda: (torch.tensor([1, 3, 0]),)),
+    "blocks": Case(lambda: Blocks().eval(), lambda: torch.randn(2, 4, requires_grad=True)),
+    "twice": Case(Again, lambda: torch.randn(2, 4, requires_grad=True)),
+    "batch norm": Case(Normed, lambda: torch.randn(2, 2, 5, 5)),
+    "old buffer": Case(lambda: nn.Sequential(nn.Linear(4, 4), Scale()), lambda: torch.randn(2, 4, requires_grad=True)),
+    "tied": Case(Tied, lambda: torch.tensor([1, 3, 0])),
 }
 
 
@@ -133,10 +92,10 @@ class Joint:
 def exported(name: str, *, strict: bool) -> Joint:
     torch.manual_seed(0)
     case = CASES[name]
-    eager = case.make()
+    eager = Loss(case.make())
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning)
-        forward = torch.export.export(copy.deepcopy(eager), case.arguments(), strict=strict)
+        forward = torch.export.export(copy.deepcopy(eager), (case.argument(),), strict=strict)
         return Joint(case, eager, forward, _export_forward_backward(forward))
 
 
@@ -170,7 +129,7 @@ def test_loss_and_gradients_are_those_of_eager(joint: Joint, to: Any) -> None:
     program = px.transform(joint.program)
     module, eager = px.lower(program, to=to), copy.deepcopy(joint.eager)
     for _ in range(3):
-        arguments = joint.case.arguments()
+        arguments = (joint.case.argument(),)
         given = module(*arguments)
         wanted = expected(eager, arguments)
         assert type(given) is tuple
@@ -189,12 +148,12 @@ def test_the_signature_says_what_the_gradients_are_of(joint: Joint) -> None:
     slots = [spec.slot for spec in program.signature.outputs if isinstance(spec, px.ir.StateGradient)]
     assert slots == [name for name, _ in joint.eager.named_parameters()]
     leaves = [spec.leaf for spec in program.signature.outputs if isinstance(spec, px.ir.InputGradient)]
-    assert leaves == [number for number, argument in enumerate(joint.case.arguments()) if argument.requires_grad]
+    assert leaves == [0] * joint.case.argument().requires_grad
 
 
 def test_provenance_in_the_meta_is_taken_where_there_is_any() -> None:
     """A joint program that another tool made, which keeps ``nn_module_stack`` and ``fwd_nn_module_stack``."""
-    joint = exported("perceptron", strict=False)
+    joint = exported("blocks", strict=False)
     for node in joint.joint.graph.nodes:
         if node.op == "call_function":
             is_backward = node.name == "full_like" or any(user.name == "full_like" for user in node.all_input_nodes)

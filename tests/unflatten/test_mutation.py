@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from tests.programs import parent
-from tests.unflatten.harness import Case, Cases, same_as_eager
-from tests.unflatten.parts import Linear
+from tests.unflatten.harness import Case, Cases, Linear, same_as_eager
 
 CASES = Cases()
 X = (torch.randn(4, 3),)
@@ -182,12 +181,6 @@ for preserve in ((), ("a",)):
             y = self.a(x)
             self.a.n.mul_(2)
             return self.a(y) + self.a.n
-
-    @CASES.add(X, preserve=preserve)
-    class ParentWritesOnce(parent(a=Counting)):
-        def forward(self, x: Any) -> Any:
-            self.a.n.add_(10)
-            return self.a(x)
 
     @CASES.add(X, preserve=preserve)
     class BatchNormTraining(parent(a=lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)))):

@@ -28,26 +28,21 @@ PRESERVED = pytest.mark.parametrize("preserve", [(), ("items.0",)])
 
 @WAYS
 @PRESERVED
-def test_the_exported_program_is_unchanged(way: str, preserve: tuple[str, ...]) -> None:
+def test_the_exported_program_and_the_process_are_unchanged(
+    way: str, preserve: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
     eager = Shared()
     ep = export(eager, X, way=way, preserve=preserve)
-    assert not changes_in_export(ep, lambda: px.unflatten(ep)(*X))
-    case = Case(Shared, [X])
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch copies its own specs
-        again = copy.deepcopy(ep)
-    compare(px.unflatten(again), eager, case)
-    compare(px.unflatten(ep), eager, case)
-
-
-@WAYS
-@PRESERVED
-def test_the_process_is_unchanged(way: str, preserve: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
-    ep = export(Shared(), X, way=way, preserve=preserve)
     px.unflatten(ep)  # what is imported on first use
     capfd.readouterr()
     assert not changes_in_process(lambda: px.unflatten(ep)(*X))
     assert capfd.readouterr() == ("", "")
+    assert not changes_in_export(ep, lambda: px.unflatten(ep)(*X))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch copies its own specs
+        again = copy.deepcopy(ep)
+    for each in (again, ep):
+        compare(px.unflatten(each), eager, Case(Shared, [X]))
 
 
 @pytest.mark.usefixtures("quick_collection")

@@ -15,8 +15,7 @@ from torch import nn
 
 from purefx.ir.torch_private import pytree
 from tests.programs import parent
-from tests.unflatten.harness import WAYS, Case, Cases, same_as_eager
-from tests.unflatten.parts import Linear
+from tests.unflatten.harness import WAYS, Case, Cases, Linear, same_as_eager
 
 CASES = Cases()
 X = (torch.randn(4, 3),)

@@ -19,11 +19,10 @@ import pytest
 import torch
 
 import purefx as px
-from purefx.ir.allowed import DENIED_NAMESPACES
 from purefx.ir.effects.declared import COMMUNICATION
 from purefx.ir.effects.registered import NAMESPACES, effects_of
 from purefx.ir.effects.schema import DRAWS_NOTHING, FUNCTIONAL, PROCESS_READS, RAW, SILENT_ALIASES, SILENT_DRAWS, SILENT_WRITES
-from purefx.ir.operators import op_of
+from purefx.ir.operators import DENIED_NAMESPACES, op_of
 from purefx.ir.torch_private import (
     OpOverload,
     in_dispatcher,

@@ -148,7 +148,7 @@ import torch
 def registered():
     return {(schema.name, schema.overload_name) for schema in torch._C._jit_get_all_schemas()}, set(torch._ops._higher_order_ops)
 operators, higher = registered()
-from purefx.ir.allowed import registered as found
+from purefx.ir.operators import registered as found
 from purefx.ir.torch_private import LATE_HIGHER_ORDER, LATE_NAMESPACES, resolve_operator
 import sys
 assert resolve_operator("aten", "no_such_thing", "default") is None and "torch._dynamo" not in sys.modules

@@ -250,7 +250,6 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
     },
     "operands": {
         "too-few": ("flat", with_node("y", args=(ir.Ref("x"),))),
-        "literal-for-a-body": ("tree", with_node("tied", args=(b"a",))),
         "keyword": ("flat", with_node("y", kwargs=(("beta", 1),))),
         "keyword-and-position": ("flat", with_node("y", kwargs=(("other", ir.Ref("x")),))),
         "text": ("flat", with_node("y", args=(ir.Ref("x"), "p_w"))),

@@ -22,7 +22,7 @@ from purefx.laws.tiers import share
 from purefx.laws.toy import toy_meaning
 from tests.laws.corruptions import CORRUPTORS, MEANING, Corruption, Corruptor
 from tests.programs import Aliased, Branches, Counter, Shared, Tower, drawn, exported, parent
-from tests.verify.test_exported import EXPORTS
+from tests.verify.exported import EXPORTS
 
 VALID = share(120)
 """Programs of each stage that must not be refused: more than a thousand in all."""

@@ -21,7 +21,7 @@ from purefx.ir.operators import op_of
 from purefx.ir.verify import verify
 from tests.programs import Counter, exported
 from tests.verify.corruptors import with_node
-from tests.verify.test_exported import dynamic
+from tests.verify.exported import dynamic
 
 aten = torch.ops.aten
 

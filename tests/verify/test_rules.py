@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from attrs import evolve
 
 from purefx import ir
 from purefx.ir.signature import LiteralType
-from purefx.ir.verify import Violation, check, verify
+from purefx.ir.verify import DEEP, RULES, Violation, check, verify
 from tests.verify.corruptors import VARIANTS, Corruptor, with_graph, with_node
 from tests.verify.programs import PROGRAMS, branch, flat, tree
 
@@ -49,6 +50,13 @@ def test_calls_that_do_not_share_are_listed_by_name() -> None:
     found = verify(program.evolve(call_signatures=ir.pmap(calls)))
     blamed = [violation.message.split()[0] for violation in found if violation.rule == "shared-signatures"]
     assert blamed == sorted(str(frame) for frame in calls if frame.call)
+
+
+def test_the_page_has_the_rules() -> None:
+    """``docs/invariants.md`` has the table of rules, row by row."""
+    page = (Path(__file__).parents[2] / "docs" / "invariants.md").read_text(encoding="utf-8")
+    rows = [f"| `{rule.name}` | {rule.statement} | {rule.advice} |" for rule in (*RULES, *DEEP)]
+    assert [line for line in page.splitlines() if line.startswith("| `")] == rows
 
 
 def test_a_violation_shows_place_lines_source_and_advice() -> None:

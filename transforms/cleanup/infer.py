@@ -14,8 +14,6 @@ from ...ir.names import did_you_mean
 from ...ir.program import Program
 from ..transformation import transformation
 
-__all__ = ["infer"]
-
 
 @transformation(
     proven=True,
@@ -26,7 +24,7 @@ __all__ = ["infer"]
         "only meta changes",
     ],
 )
-def infer(program: Program, *, changed: Iterable[str] | Program | None = None) -> Program:
+def infer(program: Program, *, changed: Iterable[str] = ()) -> Program:
     """Infer missing or stale fake values (``val`` in meta).
 
     Before::
@@ -48,8 +46,8 @@ def infer(program: Program, *, changed: Iterable[str] | Program | None = None) -
 
     Args:
         program: a program at any stage.
-        changed: further values that are stale: names of nodes and inputs that were edited and kept their metadata, or the program
-            before they were edited.  ``verify(program, infer=True)`` finds them.
+        changed: further values that are stale: names of nodes and inputs that were edited and kept their metadata.
+            ``verify(program, infer=True)`` finds them.
 
     Returns:
         The program with values; the same object if none are missing.
@@ -69,37 +67,16 @@ def infer(program: Program, *, changed: Iterable[str] | Program | None = None) -
     >>> px.infer(program) is program
     True
     """
-    return Interpreter(program, _changed(program, changed)).program()
-
-
-def _changed(program: Program, changed: object) -> frozenset[tuple[str, str]]:
-    if changed is None:
-        return frozenset()
-    if isinstance(changed, Program):
-        return _since(program, changed)
-    if isinstance(changed, str) or not isinstance(changed, Iterable):
-        expected = "a list of names of values, or the program before it was edited"
-        raise TypeError(f"infer(changed=) takes {expected}, not {changed!r}")
+    given: object = changed
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError(f"infer(changed=) takes a list of names of values, not {given!r}")
     where: dict[str, list[str]] = {}
-    for graph in program.order:
+    for graph in program.order if changed else ():
         for name in program.graphs[graph].metas:
             where.setdefault(name, []).append(graph)
-    wanted: list[object] = list(changed)
-    for name in wanted:
+    stale: set[tuple[str, str]] = set()
+    for name in changed:
         if name not in where:
             raise NamingError(f"infer(changed=): the program has no value called {name!r}{did_you_mean(name, where)}")
-    return frozenset((graph, name) for name in wanted if isinstance(name, str) for graph in where[name])
-
-
-def _since(program: Program, before: Program) -> frozenset[tuple[str, str]]:
-    # Nodes that are new or different in the later program; equal nodes of shared graphs are the same objects.
-    found: set[tuple[str, str]] = set()
-    for name in program.order:
-        graph, old = program.graphs[name], before.graphs.get(name)
-        if graph is old:
-            continue
-        known = {} if old is None else old.by_name
-        found.update((name, node.name) for node in graph.nodes if known.get(node.name) != node)
-    were = {formal.name: spec for formal, spec in before.inputs}
-    found.update((program.root, formal.name) for formal, spec in program.inputs if were.get(formal.name) != spec)
-    return frozenset(found)
+        stale.update([(graph, name) for graph in where[name]])
+    return Interpreter(program, frozenset(stale)).program()

@@ -21,8 +21,6 @@ from ...ir.rewriter import Relocation
 from ...ir.state import reading_place
 from ..transformation import transformation
 
-__all__ = ["normalize_stacks"]
-
 KEY = "nn_module_stack"
 
 
@@ -40,8 +38,8 @@ class Renumbering:
     """Normalizes the stacks of one program.
 
     Args:
+        program: a flat program.
         aliases: the path to keep, by other paths of the same module.
-        aliases: the path to keep, for each path that is another one of a module.
     """
 
     def __init__(self, program: Program, aliases: Mapping[str, str]) -> None:
@@ -77,17 +75,14 @@ class Renumbering:
         graph = self.graphs[name] = self.source.graphs[name]
         nodes: list[Node] = []
         for node in graph.nodes:
-            inner, own = self._entered(place, self._raw(node, outer, is_root=place is self.root))
+            raw = node.meta.get(KEY) if place is self.root else None
+            read = self.traced.read(raw) if isinstance(raw, Mapping) else ()
+            inner, own = self._entered(place, read or self._absolute(node.stack, outer))
             nodes.append(self._node(node, own, place))
             for body in bodies_run_by(node):
                 if body not in self.graphs:
                     yield body, (*outer, *self._absolute(node.stack, outer)), inner
         self.graphs[name] = graph.with_nodes(nodes)
-
-    def _raw(self, node: Node, outer: Stack, *, is_root: bool) -> Stack:
-        raw = node.meta.get(KEY) if is_root else None
-        read = self.traced.read(raw) if isinstance(raw, Mapping) else ()
-        return read or self._absolute(node.stack, outer)
 
     def _absolute(self, stack: Stack, outer: Stack) -> Stack:
         return Relocation(partial(join, outer[-1].path)).stack(stack) if outer else stack

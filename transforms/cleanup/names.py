@@ -13,7 +13,7 @@ from ...ir.arguments import Ref
 from ...ir.calls.argument_tree import ArgumentTree, leaf_ranges
 from ...ir.errors import NamingError
 from ...ir.graph import Graph
-from ...ir.names import Names, is_below, is_identifier
+from ...ir.names import Names, did_you_mean, is_below, is_identifier
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.signature import Signature, StateInput, UserInput
@@ -21,10 +21,8 @@ from ...ir.state import Slot, SlotKind, State, exporter_name
 from ...ir.tensors import TensorIds, cell_key, numbered
 from ...ir.verify.findings import short
 from ..state import sink_state
-from ..transformation import UNLIMITED, Fuel, transformation
-from .state import Original, is_made, made_constants, name_advice, original_of, with_state, with_state_inputs
-
-__all__ = ["name_inputs", "restore_names", "word"]
+from ..transformation import transformation
+from .state import Original, is_made, made_constants, original_of, with_state, with_state_inputs
 
 ROOTS = ("L__self___", "self_")
 """Prefixes of names that tracers write for the root, and the exporter omits."""
@@ -79,7 +77,7 @@ def _identifier(name: str) -> str:
     proven=True,
     laws=["nothing but names changes", "an input has the name of its argument, or that with a number where two would have it"],
 )
-def name_inputs(program: Program, names: Iterable[str] | Mapping[str, str] | None = None, *, fuel: Fuel = UNLIMITED) -> Program:
+def name_inputs(program: Program, names: Iterable[str] | Mapping[str, str] | None = None) -> Program:
     """Rename the inputs of the root after their arguments or state.
 
     Before::
@@ -98,7 +96,6 @@ def name_inputs(program: Program, names: Iterable[str] | Mapping[str, str] | Non
         program: a program at any stage.
         names: a name for each user input, in order, or a mapping from current names or paths to new names.  If such an input is
             a whole positional argument, the argument of the lowered module is renamed, too.
-        fuel: a rewrite is one input, in order.
 
     Returns:
         The program with renamed inputs.
@@ -117,8 +114,8 @@ def name_inputs(program: Program, names: Iterable[str] | Mapping[str, str] | Non
     requested = {} if names is None else _requested(program, names)
     for position, name in requested.items():
         wanted[position] = name
-    found = _settled(program, wanted, requested, fuel)
-    signature = _signature(program.signature, requested if not fuel.refused else {})
+    found = _settled(program, wanted, requested)
+    signature = _signature(program.signature, requested)
     if not found and signature is program.signature:
         return program
     return program.with_main(_renamed(program.main, found), signature=signature)
@@ -159,11 +156,11 @@ def _position(program: Program, users: list[int], key: object) -> int:
         known.setdefault(program.main.inputs[position].name, position)
         known.setdefault(spec.argument if type(spec) is UserInput else "", position)
     if key not in known:
-        raise NamingError(f"the program has no user input {key!r}{name_advice(key, [str(name) for name in known if name])}")
+        raise NamingError(f"the program has no user input {key!r}{did_you_mean(key, [str(name) for name in known if name])}")
     return known[key]
 
 
-def _settled(program: Program, wanted: list[str], first: Container[int], fuel: Fuel) -> dict[str, str]:
+def _settled(program: Program, wanted: list[str], first: Container[int]) -> dict[str, str]:
     # New names of inputs by old names: first those that the caller passes, then those of the user inputs.
     inputs, specs = program.main.inputs, program.signature.inputs
     order = sorted(range(len(inputs)), key=lambda at: (at not in first, type(specs[at]) is not UserInput, at))
@@ -172,7 +169,7 @@ def _settled(program: Program, wanted: list[str], first: Container[int], fuel: F
     for at in order:
         name, wish = inputs[at].name, wanted[at]
         stays = name == wish or (wish in used and _is_numbered(name, wish))
-        if (stays and name not in used) or not fuel.burn("name", name, "->", wish):
+        if stays and name not in used:
             used.add(name)
         else:
             used.add(wish)
@@ -238,7 +235,6 @@ def restore_names(
     *,
     inputs: Sequence[Any] | None = None,
     add_unused: bool = False,
-    fuel: Fuel = UNLIMITED,
 ) -> Program:
     """Rename state as in the module that was traced, with its kinds.
 
@@ -266,7 +262,6 @@ def restore_names(
         inputs: the arguments of the traced graph (Dynamo's ``example_inputs``), as pytrees: inputs that are a tensor of the
             module become state, and the lowered module does not take them.
         add_unused: whether to add parameters and buffers of the module that the program lacks.
-        fuel: a rewrite is one tensor of the module, in the order of the program's state.
 
     Returns:
         The program with these names.
@@ -291,10 +286,10 @@ def restore_names(
     """
     original = original_of(module)
     converted = program if inputs is None else with_state_inputs(program, original, inputs)
-    naming = _Naming(converted.state, original, fuel)
+    naming = _Naming(converted.state, original)
     passed = [formal.name for formal in program.main.inputs if isinstance(formal.meta.get("val"), torch.nn.Parameter)]
     naming.check(passed if inputs is None else [])
-    made = made_constants(converted, naming.unmatched) if original.tells_kinds and naming.whole else frozenset[str]()
+    made = made_constants(converted, naming.unmatched) if original.tells_kinds else frozenset[str]()
     state = naming.state_after(made, add_unused=add_unused)
     named = converted
     if state is not converted.state or naming.names:
@@ -306,17 +301,16 @@ def restore_names(
 class _Naming:
     """Matches slots with tensors of the original, and renames the state."""
 
-    def __init__(self, state: State, original: Original, fuel: Fuel) -> None:
+    def __init__(self, state: State, original: Original) -> None:
         self.state = state
         self.original = original
         by_key = original.by_key(unless_known=state)
-        shown: dict[object, list[str]] = {}
+        self.matched: dict[object, list[str]] = {}
+        """The slots with each tensor of the original."""
         for name, slot in state.pairs:
             key = cell_key(slot.value)[0]
             if key in by_key and slot.kind is not SlotKind.MODULE and slot.value is not None:
-                shown.setdefault(key, []).append(name)
-        self.matched = {key: slots for key, slots in shown.items() if fuel.burn("name", *by_key[key])}
-        self.whole = not fuel.refused
+                self.matched.setdefault(key, []).append(name)
         self.sources: dict[str, str] = {}
         """The slot of the program for each original name."""
         self.target: dict[str, str] = {}
@@ -346,9 +340,9 @@ class _Naming:
     def check(self, parameters: list[str]) -> None:
         """Raise for a module other than the traced one, and for parameters among the inputs without ``inputs=``."""
         original, state = self.original.slots, self.state
-        if self.matched or not self.whole:
+        if self.matched:
             strange = [name for name in state if name in original and name not in self.target]
-            if strange and self.whole:
+            if strange:
                 raise NamingError(
                     f"the module has another tensor under the name {strange[0]!r}: state is identified by its memory, so "
                     f"pass the traced module before its tensors are replaced, moved or copied"
@@ -387,12 +381,7 @@ class _Naming:
         for name, own in self.original.slots.items():
             if name in self.sources:
                 slots[name] = self._slot(self.state[self.sources[name]], own)
-            elif (
-                add_unused
-                and self.whole
-                and own.kind is not SlotKind.CONSTANT
-                and not any(is_below(name, held) for held in self.state.modules)
-            ):
+            elif add_unused and own.kind is not SlotKind.CONSTANT and not any(is_below(name, at) for at in self.state.modules):
                 slots[name] = numbers.slot(own.value, own.kind, persistent=own.persistent)
         others = self._others
         for name in self.unmatched:

@@ -20,7 +20,7 @@ from ...ir.errors import NamingError, PipelineError, UnsupportedProgram
 from ...ir.graph import Call, Get, Graph
 from ...ir.importing.constants import with_constants
 from ...ir.importing.traced import Attributes
-from ...ir.names import FROM_ROOT, did_you_mean, is_dotted_path, join, relative
+from ...ir.names import FROM_ROOT, is_dotted_path, join, relative
 from ...ir.persistent import pmap
 from ...ir.program import Module, Program
 from ...ir.rewriter import Relocation
@@ -38,17 +38,6 @@ from ...ir.tensors import TensorIds, cell_key
 from ...ir.torch_private import pytree
 from ...ir.verify.findings import short
 from ..transformation import ADVICE, transformation
-
-__all__ = [
-    "Original",
-    "is_made",
-    "lift_constants",
-    "made_constants",
-    "name_advice",
-    "original_of",
-    "with_state",
-    "with_state_inputs",
-]
 
 MADE = "_tensor_constant"
 """Names that tracers of torch give to tensors outside of the module; a number follows."""
@@ -129,17 +118,6 @@ def lift_constants(program: Program) -> Program:
     (Get(slot='scale._constant0'), (Ref(name='x'), Ref(name='y_constant')), tensor(3.))
     """
     return with_constants(program)
-
-
-def name_advice(name: object, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name.
-
-    >>> name_advice("maks", ["mask", "w"]), name_advice("zzz", ["mask"]), name_advice("x", [])
-    ("; did you mean 'mask'?", "; there are 'mask'", '')
-    """
-    names = list(known)
-    few = f"; there are {', '.join(map(repr, names[:5]))}{' ...' if len(names) > 5 else ''}" if names else ""
-    return did_you_mean(name, names) or few
 
 
 @frozen

@@ -36,8 +36,6 @@ from ...ir.torch_private import (
 )  # fmt: skip
 from ..transformation import transformation
 
-__all__ = ["Devices", "materialise", "moved_program", "to_device"]
-
 CPU = torch.device("cpu")
 
 

@@ -17,7 +17,7 @@ from attrs import evolve
 from ...ir.arguments import Ref, bodies_in, map_leaves
 from ...ir.calls.parts import part_names
 from ...ir.errors import UnsupportedProgram
-from ...ir.graph import Call, Get, Graph, Node, Op
+from ...ir.graph import Get, Graph, Node, Op
 from ...ir.inference import Interpreter
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
@@ -25,13 +25,10 @@ from ...ir.signature import TensorType, UserInput
 from ...ir.state import SlotKind, State
 from ...ir.state_changes import as_plain, dressed, has_window, kind_of_state
 from ..cleanup import infer
-from ..deduplicate import deduplicate
 from ..inline import inline
-from ..outline import outline
+from ..outline.merged import outlined_like
 from ..regions import is_check
 from ..transformation import transformation
-
-__all__ = ["to_dtype"]
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -246,21 +243,10 @@ def to_dtype(
     signature = evolve(program.signature, inputs=tuple([_converted_input(spec, dtype) for spec in program.signature.inputs]))
     if state is program.state and signature == program.signature:
         return program
-    is_tree = any(type(node.do) is Call for _, node in program.nodes())
-    flat = (inline(program) if is_tree else program).evolve(state=state, signature=signature)
+    flat = inline(program).evolve(state=state, signature=signature)
     flat = flat.with_graphs({name: _without_identities(flat.graphs[name]) for name in flat.order})
     old = _dtype_of(program)
-    found = infer(_settled(Casts(flat, old, dtype, _globs(follow)).run(), old, dtype))
-    if not is_tree:
-        return found
-    tree = outline(found)
-    tree = deduplicate(tree) if "deduplicated" in program.facts else tree
-    same = [name for name in tree.order if name in program.graphs and _types(tree.graphs[name]) == _types(program.graphs[name])]
-    return tree.with_graphs({name: program.graphs[name] for name in same if tree.graphs[name] == program.graphs[name]})
-
-
-def _types(graph: Graph) -> list[torch.dtype | None]:
-    return list(map(dtype_in, graph.metas.values()))
+    return outlined_like(program, infer(_settled(Casts(flat, old, dtype, _globs(follow)).run(), old, dtype)))
 
 
 def _globs(globs: str | Sequence[str]) -> tuple[str, ...]:

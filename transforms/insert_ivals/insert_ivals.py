@@ -16,7 +16,7 @@ import torch
 from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import Ref
 from ...ir.effects.resolved import node_effects, storages
-from ...ir.graph import Graph, Node, Stack
+from ...ir.graph import Node, Stack
 from ...ir.inference import clone_value
 from ...ir.meta import Meta
 from ...ir.operators import op_of
@@ -27,8 +27,6 @@ from ...ir.rewriter import Rewriter
 from ..transformation import UNLIMITED, Fuel, transformation
 from .sizes import sizes_again
 from .versions import BoundaryValue, Chain, Leaves, StateReads, boundary_values, chains, with_passed_arguments
-
-__all__ = ["insert_ivals"]
 
 COPY = op_of(torch.ops.aten.copy_.default)
 CLONE = op_of(torch.ops.aten.clone.default)
@@ -75,7 +73,7 @@ def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     >>> px.insert_ivals(program) is program
     True
     """
-    if not len(program.call_signatures) and not _has_sizes(program.main):
+    if not len(program.call_signatures) and not any(isinstance(node.meta.get("val"), SYMBOLIC) for node in program.main.nodes):
         return program
     leaves = Leaves(program)
     crossed = list(boundary_values(program, leaves)) if len(program.call_signatures) else []
@@ -87,10 +85,6 @@ def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     work.sizes()
     work.versions(crossed)
     return work.program()
-
-
-def _has_sizes(graph: Graph) -> bool:
-    return any(isinstance(node.meta.get("val"), SYMBOLIC) for node in graph.nodes)
 
 
 class _Insertion:
@@ -174,7 +168,7 @@ class _Insertion:
             begin = writes[index]
             end = writes[index + 1] if index + 1 < len(writes) else len(self.graph.nodes) + 1
             inside = [crossing for crossing in waiting.get(value, ()) if begin < crossing.used <= end]
-            found = [crossing for crossing in inside if not self._is_read(crossing) and self._holds(crossing, chain, begin)]
+            found = [crossing for crossing in inside if self._holds(crossing, chain, begin)]
             is_last = index + 1 == len(chain.versions)
             older = [number for number in touched if number > begin] if not is_last else []
             if not found or older or not self.fuel.burn("read", value, "from", chain.slot or chain.target):
@@ -188,15 +182,12 @@ class _Insertion:
                 self._read_instead(crossing, chain)
 
     def _holds(self, crossing: BoundaryValue, chain: Chain, begin: int) -> bool:
-        # Whether the value that a node stores is still valid when it is used, and the use writes neither.
+        # Whether the value that a node stores is still valid when it is used, and the use writes neither.  A value that is a
+        # version of two pieces of state is read only once; writes to a view of the state are visible in both.
         value, state = self.find(crossing.value), self.find(chain.target)
-        if value == state:
-            return False  # a view of the state: writes to either are visible in the other
+        if value == state or crossing.value in self.edit.uses.get(crossing.used, ()):
+            return False
         return not any(begin < number <= crossing.used for memory in (value, state) for number in self.written.get(memory, ()))
-
-    def _is_read(self, crossing: BoundaryValue) -> bool:
-        # One value may be a version of two pieces of state, or twice of one: it is read only once.
-        return crossing.value in self.edit.uses.get(crossing.used, ())
 
     def _read_instead(self, crossing: BoundaryValue, chain: Chain) -> None:
         count, number = len(self.graph.nodes), crossing.used
@@ -217,8 +208,5 @@ class _Insertion:
         return self.reads.read(self.graph.by_name[chain.target], chain.slot, number, stack)
 
     def _copied(self, name: str) -> Meta:
-        meta = self._meta(name)
+        meta = self.graph.by_name[name].meta
         return MappingProxyType({**meta, **made_of([meta])})
-
-    def _meta(self, name: str) -> Meta:
-        return self.graph.by_name[name].meta

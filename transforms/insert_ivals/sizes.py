@@ -30,8 +30,6 @@ from ...ir.rewriter import Rewriter
 from ..transformation import Fuel
 from .versions import Leaves
 
-__all__ = ["sizes_again"]
-
 SIZE = op_of(torch.ops.aten.sym_size.int)
 FLOORDIV = op_of(operator.floordiv)
 
@@ -65,7 +63,8 @@ def sizes_again(program: Program, leaves: Leaves, edit: Rewriter, fuel: Fuel) ->
     """
     nodes = program.main.nodes
     numbers = _sizes(nodes)
-    if not any(_leaves_a_call(node, numbers) for node in nodes) and not numbers.keys() & program.main.output_refs():
+    leaving = any(name in numbers and numbers[name].stack != node.stack for node in nodes for name in node.refs())
+    if not leaving and not numbers.keys() & program.main.output_refs():
         return None
     if any(_changes_sizes(node.do.target) for _, node in program.nodes() if type(node.do) is Op):
         return None
@@ -84,10 +83,6 @@ def _sizes(nodes: tuple[Node, ...]) -> dict[str, Node]:
             if (node.do.name == SIZE.name and type(first) is Ref) or all(name in found for name in node.refs()):  # type: ignore[union-attr]
                 found[node.name] = node
     return found
-
-
-def _leaves_a_call(node: Node, numbers: Mapping[str, Node]) -> bool:
-    return any(name in numbers and numbers[name].stack != node.stack for name in node.refs())
 
 
 class Sizes:

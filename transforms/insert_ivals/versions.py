@@ -25,8 +25,6 @@ from ...ir.torch_private import resolve_operator
 from ..shared_bodies import alike
 from ..transformation import Fuel
 
-__all__ = ["BoundaryValue", "Chain", "Leaves", "boundary_values", "chains", "with_passed_arguments"]
-
 
 @frozen
 class BoundaryValue:
@@ -55,24 +53,15 @@ class Leaves:
         """Return whether a value reaches a use across a signature that does not name it."""
         return _passes(name, made, user, self.gives)
 
-    def enters(self, name: str, made: Stack, user: Stack) -> bool:
-        """Return whether a value enters a preserved call that does not take it."""
-        return _passes(name, user, made, self.takes)
-
     def crosses(self, name: str, made: Stack, user: Stack) -> bool:
         """Return whether a value crosses a signature that does not name it, in either direction."""
-        return made is not user and (self.hides(name, made, user) or self.enters(name, made, user))
+        return made is not user and (self.hides(name, made, user) or _passes(name, user, made, self.takes))
 
 
 def _passes(name: str, inner: Stack, outer: Stack, named: Mapping[Frame, Collection[str]]) -> bool:
     # Whether a value is on both sides of the boundary of a call that does not name it.
     unnamed = [depth for depth, frame in enumerate(inner) if frame in named and name not in named[frame]]
     return bool(unnamed) and unnamed[-1] >= len(common_prefix([inner, outer]))
-
-
-def is_given(node: Node) -> bool:
-    """Return whether a node names the results of a preserved call."""
-    return type(node.do) is Op and node.do.name == GIVES.name
 
 
 def boundary_values(program: Program, leaves: Leaves) -> Iterator[BoundaryValue]:
@@ -139,18 +128,15 @@ class _Walk:
         found: list[str] = []
         value: str | None = final
         while value is not None and value in self.by_name and value not in self.slots:
-            if self._is_version(value):
+            # If the program records the operator before functionalization, that operator must have written something.
+            written = self._written_by(self.by_name[value])
+            if written is None or written.writes:
                 found.append(value)
             value = self._before(value, target)
         return found if value is not None and self._is_old(value, target) else []
 
     def _is_old(self, value: str, target: str) -> bool:
         return value == target or (value in self.cells and self.cells[value] == self.cells.get(target))
-
-    def _is_version(self, value: str) -> bool:
-        # If the program records the operator before functionalization, that operator must have written something.
-        written = self._written_by(self.by_name[value])
-        return written is None or bool(written.writes)
 
     def _before(self, value: str, target: str) -> str | None:
         node = self.by_name[value]
@@ -279,7 +265,8 @@ class _Objects:
         """Replace a use of a value by an argument that is the same object, if the calls that hide the value take it."""
         made = self.graph.by_name[name].stack
         giving = self._giving(name, made, stack)
-        if number < len(self.graph.nodes) and is_given(self.graph.nodes[number]):
+        user = self.graph.nodes[number].do if number < len(self.graph.nodes) else None
+        if type(user) is Op and user.name == GIVES.name:
             giving = giving or stack
         found = self._object(name, giving or stack)
         if giving and not self._is_inside(found, giving):

@@ -25,11 +25,17 @@ from ..effect_tokens import remove_effect_tokens
 from ..inline import inline, inlined
 from ..partition import join
 from ..simplify import eliminate_dead_code
-from .cutting import claiming_less, type_of, with_interface, without, without_unused
+from .cutting import (
+    claiming_less,
+    shrink_sizes,
+    simplify_literals,
+    type_of,
+    use_usual_types,
+    with_interface,
+    without,
+    without_unused,
+)
 from .search import Search, TimeIsUp
-from .simplifying import shrink_sizes, simplify_literals, use_usual_types
-
-__all__ = ["Minimized", "minimize"]
 
 Item = TypeVar("Item")
 
@@ -300,16 +306,12 @@ def minimize(program: Program, is_wrong: Callable[[Program], bool], *, seconds: 
     a_function(is_wrong, "is_wrong of minimize", "a function of a program that returns whether it is wrong")
     search = Search(check(program), is_wrong, seconds=seconds)
     search.begin()
+    before = None
     try:
-        _reduce(search)
+        while search.program is not before:
+            before = search.program
+            for step in PASSES:
+                step(search)
     except TimeIsUp:
         search.steps.append("the time was up")
     return Minimized(search.best, search.tried, search.seconds, tuple(search.steps))
-
-
-def _reduce(search: Search) -> None:
-    before = None
-    while search.program is not before:
-        before = search.program
-        for step in PASSES:
-            step(search)

@@ -20,8 +20,6 @@ from ...ir.signature import LiteralType, StateInput, TensorType, UserInput
 from ...ir.verify import verify
 from ..cleanup import infer
 
-__all__ = ["Search", "TimeIsUp", "cost", "literals_in"]
-
 USUAL = frozenset({torch.float32, torch.int64, torch.bool})
 """The dtypes of simple programs."""
 

@@ -5,6 +5,6 @@
 
 from __future__ import annotations
 
-from .regions import bodies_to_regions, regions_to_bodies
+from .modes import bodies_to_regions, regions_to_bodies
 
 __all__ = ["bodies_to_regions", "regions_to_bodies"]

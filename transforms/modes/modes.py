@@ -1,24 +1,32 @@
-"""The two forms of a region in which operators run in another mode, and the gradient mode of each node.
+"""Regions in which operators run in another mode, and the gradient mode of each node.
 
 A marker sets the mode for all nodes that run after it, in callers too, until the next one; an operator with a body sets it for
-its body only.
+its body only.  ``regions_to_bodies`` and ``bodies_to_regions`` convert between the two forms.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
+from attrs import frozen
 
-from ...ir.arguments import Body
+from ...ir.arguments import Arg, Body, Ref
 from ...ir.calls.call_graph import bodies_of
 from ...ir.effects.declared import leveled
-from ...ir.graph import Node, Op
-from ...ir.operators import op_of
+from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op, Stack, common_prefix
+from ...ir.names import Names, is_below
+from ...ir.operators import GETITEM, op_of
+from ...ir.origins import made_of
+from ...ir.own_operators import is_boundary
 from ...ir.program import Program
+from ...ir.rewriter import Relocation, Rewriter
 from ...ir.torch_private import ENTER_AUTOCAST, EXIT_AUTOCAST, SET_GRAD_ENABLED
-
-__all__ = ["BODY_AT", "ENTER", "EXIT", "SET_GRAD", "WITH_AUTOCAST", "WITH_GRAD", "Mode", "Modes", "is_op", "name_of", "wrapped"]
+from ..inline import inlined
+from ..shared_bodies import value_only
+from ..transformation import UNLIMITED, Fuel, transformation
 
 _hop: Any = torch.ops.higher_order
 
@@ -130,3 +138,308 @@ class Modes:
         if not left:
             return mode
         return left.pop() if len(left) == 1 and len(bodies_of(node)) == 1 else None  # of several bodies one runs
+
+
+AUTOCAST_DEFAULTS: tuple[Arg, ...] = (None, True, None)
+"""The arguments of autocast after the device type: dtype, enabled, cache enabled."""
+
+
+@frozen
+class Region:
+    """The nodes between two markers, given by number."""
+
+    first: int
+    last: int
+    grad: bool | None
+    """The gradient mode inside; None for autocast."""
+
+    def has(self, number: int) -> bool:
+        """Return whether a node is one of the two markers, or between them."""
+        return self.first <= number <= self.last
+
+
+def regions_of(modes: Modes, name: str) -> list[Region]:
+    """Return the regions of a graph that can be bodies, in the order in which they begin.
+
+    >>> from purefx.ir import Graph, Node, Program
+    >>> nodes = Node("a", SET_GRAD, (False,)), Node("b", SET_GRAD, (True,))
+    >>> regions_of(Modes(Program.of({"": Graph((), nodes, ())}), grad=True), "")
+    [Region(first=0, last=1, grad=False)]
+    """
+    graph = modes.program.graphs[name]
+    if not any(is_op(node, SET_GRAD, ENTER) for node in graph.nodes):
+        return []
+    before = modes.before(name)
+    sets = {number for number, node in enumerate(graph.nodes) if is_op(node, SET_GRAD)}
+    if None in before or any(before[k] is not before[k + 1] for k in range(len(graph.nodes)) if k not in sets):
+        return []  # a called body leaves another mode than it found, or the mode is unknown
+    found = [*_autocast_regions(graph), *_grad_regions(before, sorted(sets))]
+    kept = sorted(found, key=lambda one: one.first)
+    while (fewer := [one for one in kept if _is_legal(one, kept, modes, graph)]) != kept:
+        kept = fewer
+    return kept
+
+
+def _autocast_regions(graph: Graph) -> Iterator[Region]:
+    position = {node.name: number for number, node in enumerate(graph.nodes)}
+    for last, node in enumerate(graph.nodes):
+        if is_op(node, EXIT) and len(node.args) == 1 and type(begun := node.args[0]) is Ref and begun.name in position:
+            enter = graph.nodes[position[begun.name]]
+            is_plain = is_op(enter, ENTER) and not (enter.refs() or enter.kwargs) and 1 <= len(enter.args) <= 4
+            if is_plain and graph.users[begun.name] == (node.name,) and begun.name not in graph.output_refs():
+                yield Region(position[begun.name], last, None)
+
+
+def _grad_regions(before: list[Mode], sets: list[int]) -> Iterator[Region]:
+    # From the first mode other than that of the graph to its end; a marker that changes nothing is a region of one node.
+    first: int | None = None
+    for number in sets:
+        first = number if first is None else first
+        if before[number + 1] is before[0]:
+            yield Region(first, number, not before[0])
+            first = None
+
+
+def _is_legal(one: Region, kept: list[Region], modes: Modes, graph: Graph) -> bool:
+    inside = range(one.first + 1, one.last)
+    position = {node.name: number for number, node in enumerate(graph.nodes)}
+    for number, node in enumerate(graph.nodes):
+        if number in inside and (is_boundary(node) or node.meta.get("unbacked_bindings")):
+            return False  # callers know these by name
+        if node.projection and one.has(position.get(node.projection[0], -1)) is not one.has(number):
+            return False  # a body takes and returns tensors, no tuples
+    for other in kept:
+        if one.has(other.first) is not one.has(other.last) and other.has(one.first) is not other.has(one.last):
+            return False
+    if one.grad is None:
+        # A gradient marker left in the body would not set the mode after it.
+        sets = [number for number in inside if is_op(graph.nodes[number], SET_GRAD)]
+        if not all(any(other.grad is not None and other.has(number) for other in kept) for number in sets):
+            return False
+    return leveled(modes.level(graph.nodes[number]) for number in inside) == (0, 0)
+
+
+@transformation(
+    proven=True,
+    forgets={"deduplicated"},
+    inverse="bodies_to_regions",
+    laws=[
+        "every operator runs in the gradient mode and under the autocast that it ran in, as often, in the same order",
+        "no region is left between markers, of those that `bodies_to_regions` writes",
+        "where every marker changes the mode of an operator, what it was made of comes back with `bodies_to_regions`",
+    ],
+)
+def regions_to_bodies(program: Program, *, grad: bool = True, fuel: Fuel = UNLIMITED) -> Program:
+    """Turn regions between markers of a gradient mode or autocast into bodies of operators.
+
+    Before::
+
+        _set_grad_enabled = torch._C._set_grad_enabled(False)
+        y = aten.exp.default(x)
+        _set_grad_enabled_1 = torch._C._set_grad_enabled(True)
+
+    After::
+
+        wrap_with_set_grad_enabled = higher_order.wrap_with_set_grad_enabled(False, @$no_grad, x)
+        y = operator.getitem(wrap_with_set_grad_enabled, 0)
+
+        graph @$no_grad(x)     y = aten.exp.default(x);  return (y,)
+
+    Tracers of Python write markers (``torch.compile`` passes such graphs to its backends), ``torch.export`` writes bodies.
+    Nesting is preserved.  Markers that change nothing and regions without operators are dropped.  Reads of state stay outside and
+    become operands.
+
+    These regions are unchanged:
+
+    - regions in a body whose callers run in several modes
+    - regions that are not closed, or that begin in one body and end in another
+    - regions that overlap a vmap level or another region, or that separate a tuple from its projections
+    - regions that contain the boundary of a preserved call, or compute a data-dependent size
+
+    Args:
+        program: a program at any stage.
+        grad: the gradient mode of the caller.  Bodies restore the mode at run time, markers set this one.
+        fuel: a rewrite is all regions of one graph, bodies before their callers.
+
+    Returns:
+        The program with regions as bodies.
+
+    >>> import purefx as px
+    >>> from purefx.transforms.modes.modes import SET_GRAD
+    >>> off, on = (px.Node(name, SET_GRAD, (mode,)) for name, mode in (("off", False), ("on", True)))
+    >>> y = px.Node("y", px.Op("toy.neg"), (px.Ref("x"),))
+    >>> program = px.Program.of({"": px.Graph((px.Input("x"),), (off, y, on), (px.Ref("y"),))})
+    >>> [node.name for node in px.regions_to_bodies(program).graphs["$no_grad"].nodes]
+    ['y']
+    """
+    modes, ids, made = Modes(program, grad=grad), Names(program.graphs), dict[str, Graph]()
+    for name in program.bottom_up:
+        regions = regions_of(modes, name)
+        if regions and fuel.burn("regions of", repr(name)):
+            made.update(_Building(program.graphs[name], regions, ids).run(name))
+    return program.with_graphs(made)
+
+
+class _Building:
+    """One graph, while its regions become bodies."""
+
+    def __init__(self, graph: Graph, regions: list[Region], ids: Names) -> None:
+        self.source, self.regions, self.ids = graph, regions, ids
+        self.names = graph.names()
+        self.bodies: dict[str, Graph] = {}
+        self.last = {used: number for number, node in enumerate(graph.nodes) for used in node.refs()}
+        self.last |= dict.fromkeys(graph.output_refs(), len(graph.nodes))
+
+    def run(self, name: str) -> Mapping[str, Graph]:
+        """Return the graph and the new bodies, by id."""
+        begins, ends = ({getattr(one, end): one for one in self.regions} for end in ("first", "last"))
+        levels: list[list[Node]] = [[]]
+        for number, node in enumerate(self.source.nodes):
+            if number in begins:
+                levels.append([])
+            if number in ends:
+                nodes = levels.pop()
+                levels[-1] += self._closed(ends[number], nodes)
+            is_inner = is_op(node, SET_GRAD) and any(one.grad is not None and one.has(number) for one in self.regions)
+            if not (number in begins or number in ends or is_inner):
+                levels[-1].append(node)
+        return {name: Graph(self.source.inputs, tuple(levels[0]), self.source.output), **self.bodies}
+
+    def _closed(self, region: Region, nodes: list[Node]) -> list[Node]:
+        # Reads of state become operands, so they stay before the operator; the body returns the values that are used after it.
+        reads, nodes = [[node for node in nodes if (type(node.do) is Get) is is_read] for is_read in (True, False)]
+        if not nodes:
+            return reads
+        own = {node.name for node in nodes}
+        inputs = dict.fromkeys([name for node in nodes for name in node.refs() if name not in own])
+        outputs = [node.name for node in nodes if self.last.get(node.name, -1) > region.last]
+        stack, metas = _around(nodes), self.source.metas
+        described = {name: value_only(metas.get(name, {})) for name in (*inputs, *outputs)}
+        first = self.source.nodes[region.first]
+        do, word, literals = WITH_GRAD, "$enable_grad" if region.grad else "$no_grad", (region.grad,)
+        if region.grad is None:
+            do, word, literals = WITH_AUTOCAST, "$autocast", (*first.args, *AUTOCAST_DEFAULTS[len(first.args) - 1 :])
+        body = self.ids.fresh(word)
+        self.bodies[body] = Graph(
+            tuple([Input(name, described[name]) for name in inputs]),
+            _inside(nodes, stack),
+            tuple([Ref(name) for name in outputs]),
+        )
+        name = self.names.fresh(do.name.rpartition(".")[2])
+        value = tuple([described[output].get("val") for output in outputs])
+        markers = dict.fromkeys([region.first, region.last])
+        meta = MappingProxyType({"val": value, **made_of([self.source.nodes[number].meta for number in markers])})
+        operator = Node(name, do, (*literals, Body(body), *map(Ref, inputs)), (), stack, meta)
+        results = enumerate(outputs)
+        return [*reads, operator, *(Node(one, GETITEM, (Ref(name), at), (), stack, described[one]) for at, one in results)]
+
+
+def _around(nodes: list[Node]) -> Stack:
+    # The calls common to all nodes; modules outside of the innermost one keep their paths.
+    stack = common_prefix([node.stack for node in nodes])
+    while stack and not all(is_below(frame.path, stack[-1].path) for node in nodes for frame in node.stack[len(stack) :]):
+        stack = stack[:-1]
+    return stack
+
+
+def _inside(nodes: list[Node], stack: Stack) -> tuple[Node, ...]:
+    if not stack:
+        return tuple(nodes)
+    there = Relocation(lambda path: path[len(stack[-1].path) + 1 :] if stack[-1].path else path)
+    return tuple([node.evolve(stack=there.stack(node.stack[len(stack) :])) for node in nodes])
+
+
+@transformation(
+    proven=True,
+    forgets={"deduplicated", "outlined"},
+    inverse="regions_to_bodies",
+    laws=[
+        "every operator runs in the gradient mode and under the autocast that it ran in, as often, in the same order",
+        "no operator is left that runs a body in another gradient mode or under autocast",
+    ],
+)
+def bodies_to_regions(program: Program, *, grad: bool = True, fuel: Fuel = UNLIMITED) -> Program:
+    """Replace operators that set a gradient mode or autocast by their bodies between markers.
+
+    Before::
+
+        linear = higher_order.wrap_with_set_grad_enabled(False, @$submod, x)
+        y = operator.getitem(linear, 0)
+
+        graph @$submod(x)     exp = aten.exp.default(x);  return (exp,)
+
+    After::
+
+        _set_grad_enabled = torch._C._set_grad_enabled(False)
+        exp = aten.exp.default(x)
+        _set_grad_enabled_1 = torch._C._set_grad_enabled(True)
+
+    A rewrite, or a backend, then processes one sequence of operators.  The second marker sets the mode of the graph, so a body
+    whose callers run in several modes keeps its operators of the gradient mode; operators whose result is used as one tuple also
+    stay.
+
+    Args:
+        program: a program at any stage.
+        grad: the gradient mode of the caller.  Bodies restore the mode at run time, markers set this one.
+        fuel: a rewrite is one operator; bodies before their callers, in order.
+
+    Returns:
+        The program with regions between markers.
+
+    >>> import purefx as px
+    >>> from purefx.transforms.modes.modes import WITH_GRAD
+    >>> body = px.Graph((px.Input("a"),), (px.Node("b", px.Op("toy.neg"), (px.Ref("a"),)),), (px.Ref("b"),))
+    >>> run = px.Node("run", WITH_GRAD, (False, px.ir.Body("body"), px.Ref("x")))
+    >>> program = px.Program.of({"": px.Graph((px.Input("x"),), (run,), ()), "body": body})
+    >>> [node.name for node in px.bodies_to_regions(program).main.nodes]
+    ['_set_grad_enabled', 'b', '_set_grad_enabled_1']
+    """
+    while True:
+        modes, made = Modes(program, grad=grad), program
+        for name in program.bottom_up:
+            made = made.with_graphs({name: _between_markers(made, name, modes, fuel)})
+        if made is program:
+            return program.pruned()
+        program = made.pruned()  # a body with fewer callers may run in one mode now
+
+
+def _between_markers(program: Program, name: str, modes: Modes, fuel: Fuel) -> Graph:
+    # Each operator becomes a call of its body between two markers; then the calls are inlined.
+    graph, ids, called = program.graphs[name], Names(program.graphs), dict[str, Graph]()
+    edit = Rewriter(graph)
+    for number, (node, mode) in enumerate(zip(graph.nodes, modes.before(name), strict=False)):
+        if not _is_plain(program, graph, node, mode) or not fuel.burn("body of", node.name, "in", repr(name)):
+            continue
+        place, origin = BODY_AT[name_of(node)], made_of([node.meta])
+        enter, leave = (SET_GRAD, SET_GRAD) if is_op(node, WITH_GRAD) else (ENTER, EXIT)
+        begins, ends = (edit.names.fresh(do.name.rpartition(".")[2]) for do in (enter, leave))
+        id_ = ids.fresh("$inlined")
+        called[id_] = program.graphs[wrapped(node) or ""]
+        path = node.stack[-1].path if node.stack else ""
+        edit.before(number, Node(begins, enter, node.args[:place], (), node.stack, origin))
+        edit.put(number, node.evolve(do=Call(Frame(path, INLINED), id_), args=node.args[place + 1 :]))
+        edit.after(number, Node(ends, leave, (Ref(begins) if enter is ENTER else mode,), (), node.stack, origin))
+    if not called:
+        return graph
+    edited = edit.graph()
+    whole = program.with_graphs({name: edited, **called})
+    flat = inlined(whole, whole.graphs[name], into=called.__contains__)
+    return flat.with_nodes([node.evolve(stack=tuple([one for one in node.stack if one.call != INLINED])) for node in flat.nodes])
+
+
+INLINED = -1
+"""The call number of these temporary calls."""
+
+
+def _is_plain(program: Program, graph: Graph, node: Node, mode: Mode) -> bool:
+    body = wrapped(node)
+    if body is None or (mode is None and is_op(node, WITH_GRAD)) or node.name in graph.output_refs():
+        return False
+    inner = program.graphs[body]
+    operands = len(node.args) - BODY_AT[name_of(node)] - 1
+    return (
+        all(graph.by_name[user].projection for user in graph.users.get(node.name, ()))
+        and not (node.stack and any(type(one.do) is not Op for one in inner.nodes))
+        and type(inner.output) is tuple
+        and len(inner.inputs) == operands
+    )

@@ -28,17 +28,14 @@ from ...ir.signature import StateMutation, UserOutput
 from ...ir.torch_private import pytree
 from ...ir.validation import a_program
 from ..cleanup import infer
-from ..deduplicate import deduplicate
 from ..effect_tokens import remove_effect_tokens
 from ..inline import inline
 from ..insert_ivals import insert_ivals
 from ..mutations import inplace_mutations
-from ..outline import outline
 from ..outline.extraction import Scope, Walk
+from ..outline.merged import outlined_like
 from ..outline.outline import walked
 from ..state import sink_state
-
-__all__ = ["observe"]
 
 CLONE = op_of(torch.ops.aten.clone.default)
 
@@ -98,8 +95,7 @@ def observe(program: Program, paths: str | Sequence[str]) -> Program:
     globs = _globs(paths)
     if part_names(program):
         raise UnsupportedProgram("observe does not accept a split program: join it, observe it, and split it again")
-    is_tree = any(type(node.do) is Call for _, node in program.nodes())
-    if not is_tree:
+    if not any(type(node.do) is Call for _, node in program.nodes()):
         program = insert_ivals(sink_state(inplace_mutations(remove_effect_tokens(program))))
     elif any(isinstance(spec, StateMutation) for spec in program.signature.outputs):
         raise UnsupportedProgram(
@@ -109,18 +105,14 @@ def observe(program: Program, paths: str | Sequence[str]) -> Program:
     walk = walked(flat)
     nodes = [value for value in walk.values.values() if type(value) is Node]
     flat = flat.with_main(flat.main.with_nodes(nodes))
-    result = _with_outputs(flat, _found(flat, walk, globs))
-    if is_tree:
-        result = outline(result)
-        result = deduplicate(result) if "deduplicated" in program.facts else result
-    return infer(result)
+    return infer(outlined_like(program, _with_outputs(flat, _found(flat, walk, globs))))
 
 
 def _globs(paths: Any) -> list[str]:
-    globs: list[Any] = [paths] if isinstance(paths, str) or not isinstance(paths, list | tuple | set | frozenset) else list(paths)
+    globs: list[Any] = list(paths) if isinstance(paths, list | tuple) else [paths]
     if not all(isinstance(glob, str) for glob in globs):
         raise TypeError(f"observe takes globs of module paths, such as 'layers.*.mlp', not {paths!r}")
-    return sorted(globs) if isinstance(paths, set | frozenset) else globs
+    return globs
 
 
 def _found(program: Program, walk: Walk, globs: Sequence[str]) -> list[Observed]:
@@ -148,7 +140,8 @@ def _found(program: Program, walk: Walk, globs: Sequence[str]) -> list[Observed]
             used.update(matching)
             found.append(Observed(name, scope, leaves, signature and signature.out_spec))
     _check_globs(program, globs, used, counts)
-    _check_versions(program, {path: count for path, count in counts.items() if any(fnmatchcase(path, glob) for glob in globs)})
+    if "mutations in place" in program.facts:
+        _check_versions(program, {one.scope.path: counts[one.scope.path] for one in found})
     return found
 
 
@@ -190,8 +183,6 @@ def _hidden(program: Program) -> Iterator[tuple[str, str]]:
 def _check_versions(program: Program, counts: Mapping[str, int]) -> None:
     # In a program that was functional, each state between two writes is a separate value, and would pass for an output of the
     # module that wrote it.
-    if "mutations in place" not in program.facts:
-        return
     main = program.main
     for node in main.nodes:
         if type(node.do) is not Op or not node.do.effects.writes or type(node.args[0]) is not Ref:
@@ -230,7 +221,7 @@ def _with_outputs(program: Program, found: Sequence[Observed]) -> Program:
     extra = [leaf for leaves in named.values() for leaf in leaves]
     main = edit.graph()
     return program.with_main(
-        evolve(main, output=(*(main.output if type(main.output) is tuple else (main.output,)), *extra)),
+        evolve(main, output=(*main.output, *extra)),
         signature=evolve(
             signature,
             outputs=(*signature.outputs, *(UserOutput() for _ in extra)),

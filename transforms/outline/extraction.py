@@ -17,8 +17,6 @@ from ...ir.rewriter import Relocation
 from ..regions import call_nodes
 from ..shared_bodies import placed
 
-__all__ = ["Scope", "Walk"]
-
 
 class MovedBodies:
     """The bodies of operators, instantiated in the modules of one program.

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from ...ir.analysis.digest import OPENING, graph_tokens, write_operands
 from ...ir.calls.call_graph import bodies_run_by
 from ...ir.effects.declared import PURE
-from ...ir.graph import Get, Graph, Input, Node, Op
+from ...ir.graph import Call, Get, Graph, Input, Node, Op
 from ...ir.names import Names, relative
 from ...ir.persistent import pmap
 from ...ir.program import Program
@@ -21,8 +21,6 @@ from ..deduplicate import deduplicate
 from ..shared_bodies import EqualBody, ids_of, placed, shared_body
 from .extraction import Scope, Walk
 from .outline import outline, walked
-
-__all__ = ["outlined_and_deduplicated"]
 
 
 def outlined_and_deduplicated(program: Program) -> Program:
@@ -46,7 +44,23 @@ def outlined_and_deduplicated(program: Program) -> Program:
         return deduplicate(outline.with_step(program, walk.program()))
     graphs = merging.graphs()
     first = outline.with_step(program, program.evolve(graphs=pmap(graphs)))
-    return deduplicate.with_step(first, first, before=lambda: outline(program))
+    return deduplicate.with_step(first, first, before=(program, outline))
+
+
+def outlined_like(program: Program, flat: Program) -> Program:
+    """Return a flat program as a tree of calls, with shared bodies, if another program is one.
+
+    Args:
+        program: flat, or a tree.
+        flat: the program to outline.
+
+    >>> empty = Program.of({"": Graph((), ())})
+    >>> outlined_like(empty, empty) is empty
+    True
+    """
+    if not any(type(node.do) is Call for _, node in program.nodes()):
+        return flat
+    return deduplicate(outline(flat)) if "deduplicated" in program.facts else outline(flat)
 
 
 def _is_plain(walk: Walk) -> bool:

@@ -12,6 +12,7 @@ import heapq
 import warnings
 from collections.abc import Collection, Hashable, Sequence
 from graphlib import CycleError, TopologicalSorter
+from itertools import groupby
 
 from ...ir.effects.dependencies import dependencies
 from ...ir.errors import FlatCallWarning, UnsupportedProgram
@@ -20,8 +21,6 @@ from ...ir.names import escaped
 from ...ir.program import Program
 from ..transformation import UNLIMITED, Fuel, transformation
 from .extraction import Walk
-
-__all__ = ["outline", "walked"]
 
 Item = Hashable
 """An item of a level: a frame (a module call), or the number of a node."""
@@ -70,16 +69,8 @@ def _arrange(
                 stacks[number] = (*stacks[number][:depth], *stacks[number][depth + 1 :])
                 items[number] = _item(number, depth, stacks)
         edges = _item_edges(run, items, before)
-    run = _sorted_by_item(run, items, edges)
-    pieces: list[tuple[list[int], bool]] = []
-    last: Item = None
-    for number in run:
-        item = items[number]
-        if item is not last and item != last:
-            pieces.append(([], isinstance(item, Frame)))
-            last = item
-        pieces[-1][0].append(number)
-    return pieces
+    pieces = groupby(_sorted_by_item(run, items, edges), key=items.__getitem__)
+    return [(list(members), isinstance(item, Frame)) for item, members in pieces]
 
 
 def _item(number: int, depth: int, stacks: Sequence[Stack]) -> Item:

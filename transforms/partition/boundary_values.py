@@ -26,8 +26,6 @@ from ..transformation import UNLIMITED, Fuel, transformation
 from .cut import cut, is_outlined, outlined_inside, with_bodies_of, without_part_names
 from .placement import Placing
 
-__all__ = ["move_non_tensor_nodes", "relay_skips"]
-
 
 @transformation(
     proven=True,
@@ -109,15 +107,10 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         nodes += _with_results(call, part, tuple(results.values()), names, metas)
     last = {name: Ref(now.get(chain.value(name), chain.value(name))) for name in program.main.output_refs()}
     returned = dict(_returned(program, chain))
-    output = [
-        replace_refs(arg, last) if at in returned else _first_name(arg, chain) for at, arg in enumerate(program.main.output)
-    ]
+    made = {name: Ref(chain.value(name)) for name in last}
+    output = [replace_refs(arg, last if at in returned else made) for at, arg in enumerate(program.main.output)]
     graphs[program.root] = evolve(program.main, nodes=tuple(nodes), output=tuple(output))
     return program.with_graphs(graphs)
-
-
-def _first_name(arg: Arg, chain: Chain) -> Arg:
-    return Ref(chain.value(arg.name)) if type(arg) is Ref else arg
 
 
 def _with_results(call: Node, part: PartCall, results: tuple[str, ...], names: Names, metas: Mapping[str, Meta]) -> list[Node]:
@@ -142,17 +135,12 @@ def _through(program: Program, chain: Chain, fuel: Fuel) -> list[list[str]]:
     needed.update(dict.fromkeys([value for _, value in _returned(program, chain)], len(chain.parts)))
     found: list[list[str]] = [[] for _ in chain.parts]
     for value in program.main.metas:
-        first = _made_by(value, chain.makers) + 1
+        first = chain.makers[value][0] + 1 if value in chain.makers else 0  # the first part takes all inputs
         last = needed.get(value, 0)
         if first < last and fuel.burn("relay", repr(value)):
             for values in found[first:last]:
                 values.append(value)
     return found
-
-
-def _made_by(value: str, makers: Mapping[str, tuple[int, int]]) -> int:
-    # Inputs are available before the first part, which takes all of them.
-    return makers[value][0] if value in makers else -1
 
 
 def _returned(program: Program, chain: Chain) -> list[tuple[int, str]]:

@@ -27,19 +27,6 @@ from ..regions import call_nodes
 from ..transformation import transformation
 from .placement import READ, Placing
 
-__all__ = [
-    "below_parts",
-    "cut",
-    "is_outlined",
-    "join",
-    "joined_flat",
-    "one_read_each",
-    "outlined_inside",
-    "read_below",
-    "with_bodies_of",
-    "without_part_names",
-]
-
 Where = dict[str, dict[int, None]]
 """The parts of a module or a slot."""
 

@@ -21,8 +21,6 @@ from ...ir.names import did_you_mean
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 
-__all__ = ["READ", "ByModule", "Placing", "TagOf", "checked_tags", "follows", "found_units", "module_paths", "place"]
-
 
 @frozen
 class ByModule:

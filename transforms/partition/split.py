@@ -16,7 +16,7 @@ from attrs import field, frozen
 
 from ...ir.arguments import Arg, Ref, thawed
 from ...ir.calls.parts import part_names
-from ...ir.errors import PartitionError, PipelineError
+from ...ir.errors import PartitionError
 from ...ir.graph import Call, Get, Graph, Node, Op, common_prefix
 from ...ir.names import did_you_mean
 from ...ir.program import Program
@@ -26,8 +26,6 @@ from ...ir.validation import a_program
 from ..transformation import transformation
 from .cut import below_parts, cut, joined_flat, outlined_inside, read_below, with_bodies_of
 from .placement import ByModule, checked_tags, follows, found_units, module_paths, place
-
-__all__ = ["balanced", "split_balanced", "split_by_module", "split_by_tags"]
 
 
 def balanced(sizes: Sequence[float], depths: Sequence[int], parts: int) -> list[int]:
@@ -193,15 +191,7 @@ def split_by_module(program: Program, modules: Mapping[str, str]) -> Program:
     for path in modules:
         if path not in known:
             raise PartitionError(f"split_by_module: {path!r} is not the path of a module{did_you_mean(path, known)}")
-    return _named("split_by_module", program, tuple(dict.fromkeys(modules.values())), ByModule(dict(modules)))
-
-
-def _named(caller: str, program: Program, tags: tuple[str, ...], tag_of: Callable[[Node], str | None]) -> Program:
-    # Split by tags; errors name the function that the user called.
-    try:
-        return split_by_tags(program, tags, tag_of=tag_of)
-    except PipelineError as error:
-        raise PipelineError(str(error).replace("split_by_tags", caller)) from error
+    return split_by_tags(program, tuple(dict.fromkeys(modules.values())), tag_of=ByModule(dict(modules)))
 
 
 Cost = Literal["bytes", "flops"] | Callable[[Node], float]
@@ -266,7 +256,7 @@ def split_balanced(program: Program, k: int, *, cost: Cost = "bytes") -> Program
     for number, segment in enumerate(segments):
         part += number == ends[part]
         of.update((nodes[item].name, f"stage{part}") for item in segment)
-    return _named("split_balanced", program, tuple([f"stage{number}" for number in range(k)]), _Chosen(of))
+    return split_by_tags(program, tuple([f"stage{number}" for number in range(k)]), tag_of=_Chosen(of))
 
 
 def _shared(left: Node, right: Node) -> int:

@@ -27,12 +27,11 @@ from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ..cleanup import infer
 from ..transformation import Fuel
-from .draft import Draft, meta_of, origin_of_match
-from .explanation import CONDITION, MEMORY, UNCHANGED, Left, RewriteLog, note_place, note_rules
+from .draft import Draft, NewState, as_staged, meta_of, origin_of_match
+from .explanation import CONDITION, MEMORY, UNCHANGED, Left, RewriteLog
 from .legality import Legality
 from .match import Match
 from .matching import Found, Search, root_of
-from .new_state import NewState, as_staged
 from .pattern import Through, role
 from .trace import Template, Unknown, described
 
@@ -67,11 +66,9 @@ class _Answer:
     """The replacement of a match, for one instance of the graph."""
 
     place: Match
+    template: Template
     nodes: Sequence[Node]
     results: Sequence[Ref]
-    sources: Sequence[Any]
-    """The operands in the program."""
-    values_are_known: bool
 
     def code(self, like: _Answer) -> object:
         """Return the nodes and the new state, without names; instances whose codes are equal share the nodes."""
@@ -193,12 +190,13 @@ class Sweep:
         root, made = first.place.root, first.nodes
         if not self.fuel.burn("apply", rule.name, "at", root.name, graph=self.name):
             return None
-        gone_by_it = first.place.roots if rule.keeps_inner else first.place.found.distinct
-        self.hits.add(rule.name, root, gone_by_it, tuple(made))
-        replaced = [each for each in answers if each is not None]
-        self.has_tensors |= any(isinstance(source, torch.Tensor) for each in replaced for source in each.sources)
-        if any(each.place.notes.added or each.place.notes.dropped for each in replaced):
-            self._note_state(answers)
+        gone_by_it = first.place.found.roots if rule.keeps_inner else first.place.found.distinct
+        self.hits.add(rule.name, root, gone_by_it, made)
+        for path, answer in zip(self.paths, cycle(answers)):  # one answer serves all instances
+            if answer is not None:
+                self.has_tensors |= any(isinstance(source, torch.Tensor) for source in answer.template.sources)
+                self.state.add(path, answer.place.notes.added)
+                self.state.drop(path, answer.place.notes.dropped)
         if first.place.found is not found:
             possible = self._possible(rule, first.place.found, at)
             assert possible is not None
@@ -245,12 +243,13 @@ class Sweep:
             if isinstance(error, Unknown) and not self.draft.has_values:
                 self.is_waiting = True
                 return place, self._leave(rule, found, UNCHANGED)
-            note_place(error, rule.name, place)
+            where = f"at {place_of(found.nodes[0])}" + (f" in the body {self.name!r}" if self.name else "")
+            error.add_note(f"in rule {rule.name}, {where}")
             raise
         if traced is None:
             return place, self._leave(rule, found, UNCHANGED)
         template, sources = traced
-        root, roots = place.found.nodes[0], place.roots
+        root, roots = place.found.nodes[0], place.found.roots
         nodes, results = template.at(root, place.stack, sources, names, meta_of(root, origin_of_match(place, rule.name)))
         if type(root.do) is Call:
             check_call(place, nodes)
@@ -261,7 +260,7 @@ class Sweep:
         self.legality.check_effects(rule.name, place, nodes, any_effects=rule.any_effects)
         if not self.legality.shares_alike(roots, place.found.distinct, nodes, results):
             return place, self._leave(rule, found, MEMORY)
-        return place, _Answer(place, nodes, results, sources, template.values_are_known)
+        return place, _Answer(place, template, nodes, results)
 
     def _template(self, rule: Any, place: Match) -> tuple[Template, Sequence[Any]] | None:
         # The traced replacement and its operands; cached by described operands, unless it depends on more.
@@ -283,18 +282,12 @@ class Sweep:
             self.work.templates[key] = template
         return template, template.sources
 
-    def _note_state(self, answers: Sequence[_Answer | None]) -> None:
-        for path, answer in zip(self.paths, cycle(answers)):  # one answer serves all instances
-            if answer is not None:
-                self.state.add(path, answer.place.notes.added)
-                self.state.drop(path, answer.place.notes.dropped)
-
     def _take(self, rule: Any, answer: _Answer, inner: Mapping[str, Node], before: str, at: str) -> None:
         # `before` is one of the nodes up to here.
-        draft, roots = self.draft, [root.name for root in answer.place.roots]
+        draft, roots = self.draft, [root.name for root in answer.place.found.roots]
         span = [node.name for node in draft.span(inner, answer.place.root.name, at)] if len(roots) > 1 else roots
         results = dict(zip(roots, answer.results, strict=True))
-        made = draft.checked(answer.nodes, results, are_known=answer.values_are_known and not self.places.has_regions)
+        made = draft.checked(answer.nodes, results, are_known=answer.template.values_are_known and not self.places.has_regions)
         draft.insert(made, before)
         if more := {id(node.do.target) for node in made if type(node.do) is Op} - self._present:
             self._present |= more
@@ -354,7 +347,9 @@ class Application:
         try:
             return infer(made)
         except InvalidProgram as error:
-            note_rules(error, self.hits)
+            for name in {each.graph: None for each in error.violations if each.graph in self.hits}:
+                for hit in self.hits[name].found[-1:]:
+                    error.add_note(f"after rule {hit.rule}, last applied at {place_of(hit.root)}")
             raise
 
     def _split(self, walk: Sweep) -> list[str]:
@@ -377,10 +372,8 @@ def check_branches(before: Program, after: Program, rules: Sequence[str]) -> Non
             was = before.graphs[name].by_name.get(node.name) if name in before.graphs else None
             if difference is not None and (was is None or disagreement_of_branches(was, before.graphs) is None):
                 wrote = ", ".join(dict.fromkeys(rules))
-                raise RuleError(
-                    f"{wrote}: a replacement has another type or size.\nOf {place_of(node)} in {name!r} "
-                    f"{difference}. Cast the result (`.to(x.dtype)`), or match in each of the branches."
-                )
+                place = f"of {place_of(node)} in {name!r} {difference}"
+                raise RuleError(f"{wrote}: a replacement has another type or size: {place}. Cast it, or match in all branches")
 
 
 def _described(value: Any, place: Match, names: Mapping[str, str]) -> Any:
@@ -399,15 +392,9 @@ def check_call(m: Match, made: Sequence[Node]) -> None:
     call: Any = m.root.do
     body, name = m.program.graphs[call.graph], call.instance
     if type(body.output) is tuple:
-        raise RuleError(
-            f"{m.place}: the module {name} returns {len(body.output)} values, and rules replace calls with one: leave it out in\n"
-            "`where=`, match the operators of its body, or apply the rule before outline"
-        )
+        raise RuleError(f"the module {name} returns {len(body.output)} values: match a module with one, or operators of its body")
     if any(map(is_boundary, body.nodes)) and not any(node.do == call for node in made):
-        raise RuleError(
-            f"{m.place}: the call of {name} has a preserved signature, so a rule cannot remove it: compute with m.value,\n"
-            "which keeps the call, or export without preserve_module_call_signature"
-        )
+        raise RuleError(f"the call of {name} has a preserved signature, so a rule cannot remove it: compute with m.value")
 
 
 def specialised(program: Program, graph: str, classes: Mapping[str, Hashable]) -> tuple[Program, Mapping[str, str]]:
@@ -438,19 +425,16 @@ def specialised(program: Program, graph: str, classes: Mapping[str, Hashable]) -
             # The class of an instance, or the versions of its callees.
             called = tuple([version[each] for each in inner_instances(program, (name, path)) if each in version])
             groups.setdefault(classes[path] if name == graph else called, []).append(path)
-        if name != graph and not any(groups):
-            continue
         for number, several in enumerate(groups.values()):
             new = name if number == 0 else names.fresh(several[0] if len(several) == 1 and several[0] else name)
             source[new] = name, several[0]
             version.update({(name, path): new for path in several})
 
     def made(name: str, path: str) -> Graph:
-        body = program.graphs[name]
-        found = {}
+        body, found = program.graphs[name], dict[str, Node]()
         for node in body.callers:
             called = dict(called_at(node, path))
-            found[node.name] = node.calling(lambda inner, called=called: version.get((inner, called[inner]), inner))
+            found[node.name] = node.calling(lambda inner, called=called: version[inner, called[inner]])
         return body.with_nodes([found.get(node.name, node) for node in body.nodes])
 
     graphs = {new: made(*old) for new, old in source.items()}

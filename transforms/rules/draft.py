@@ -1,26 +1,39 @@
-"""``Draft``: a mutable graph for rules: its current nodes, their users, and their values.
+"""A program while rules rewrite it: ``Draft``, the current nodes of a graph, and ``NewState``, the changes of the state.
 
 A rewrite takes time proportional to the nodes that it adds and removes, and their users.  ``legality.py`` checks legality.
+A new name of state is free at all instances of a body, so one read serves them all.  A slot is dropped when nothing reads it any
+more; state that is still read, written or promised to a caller stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+import torch
+from attrs import frozen
+
 from ...ir.analysis.history import made_of_value
 from ...ir.arguments import Ref, replace_refs
+from ...ir.effects.resolved import node_effects, summary
+from ...ir.errors import RuleError
 from ...ir.graph import Call, Graph, Node
 from ...ir.importing.calls import is_from_region
 from ...ir.inference import UNKNOWN, agrees
 from ...ir.meta import ORIGIN, Meta
-from ...ir.names import Names
+from ...ir.names import Names, join, nested
 from ...ir.origins import made_of, with_replaced_origins
-from .match import Match
+from ...ir.program import Program
+from ...ir.signature import StateGradient, StateInput, StateMutation
+from ...ir.state import Slot, SlotKind
+from ...ir.state_changes import state_uses, with_slots, without_slots
+from ...ir.tensors import TensorIds
+from ..state import lift_state
+from ..transformation import observed
 
-__all__ = ["Draft", "meta_of", "origin_of_match"]
+__all__ = ["Addition", "Draft", "NewState", "as_staged", "meta_of", "origin_of_match", "parameter_of"]
 
 OF_A_VALUE = frozenset({"val", "tensor_meta", "example_value", "unbacked_bindings"})
 """Meta that describes the value of a node; the rest describes its place, and new nodes copy it from the root of the match."""
@@ -42,7 +55,7 @@ def meta_of(root: Node, origin: Meta) -> Meta:
     return MappingProxyType({**found, **origin})
 
 
-def origin_of_match(place: Match, rule: str) -> Meta:
+def origin_of_match(place: Any, rule: str) -> Meta:
     """Return the provenance of the replacement of a match: all matched nodes."""
     nodes = place.found.distinct
     metas = [node.meta for node in nodes]
@@ -129,7 +142,7 @@ class Draft:
             for name in node.refs():
                 self._own(name)[node.name] = None
 
-    def note_replaced(self, values: Iterable[Ref], place: Match, rule: str) -> None:
+    def note_replaced(self, values: Iterable[Ref], place: Any, rule: str) -> None:
         """Add a match to the origin of the values of the graph that replace it."""
         for value in values:
             self._replaces.setdefault(value.name, []).append(origin_of_match(place, rule))
@@ -205,3 +218,144 @@ class Draft:
 
 def _without_value(node: Node) -> Node:
     return node.evolve(meta=MappingProxyType({key: value for key, value in node.meta.items() if key not in OF_A_VALUE}))
+
+
+# -- state ----------------------------------------------------------------------------------------------------------------------
+
+
+@frozen(eq=False)
+class Addition:
+    """New state of a replacement, for one instance."""
+
+    kind: SlotKind
+    value: torch.Tensor
+    persistent: bool = True
+
+
+class NewState:
+    """Pending changes of the state of a program.
+
+    Args:
+        program: the program before the changes.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.state = program.state
+        self.added: dict[str, Slot] = {}
+        self.dropped: dict[str, None] = {}
+
+    @cached_property
+    def _ids(self) -> TensorIds:
+        return TensorIds(self.state)
+
+    @cached_property
+    def _modules(self) -> frozenset[str]:
+        return frozenset(module.path for module in self.program.modules)
+
+    @cached_property
+    def inputs(self) -> Mapping[str, str]:
+        """The slot of each state input of the root."""
+        return {formal.name: spec.slot for formal, spec in self.program.inputs if type(spec) is StateInput}
+
+    @cached_property
+    def _written(self) -> frozenset[int]:
+        # The memory that the program writes; rules add no writes.
+        effects = summary(self.program.main, node_effects(self.program, self.program.main))
+        slots = {*effects.writes_slots, *[self.inputs[name] for name in effects.writes if name in self.inputs]}
+        slots.update(spec.slot for spec in self.program.signature.outputs if type(spec) is StateMutation)
+        return frozenset(self.state[slot].storage for slot in slots if slot in self.state)
+
+    def tensor(self, slot: str) -> torch.Tensor | None:
+        """Return the tensor of a slot; None if the slot has no tensor, or the program writes it."""
+        found = self.added.get(slot) or self.state.slots.get(slot)
+        if found is None or not isinstance(found.value, torch.Tensor):
+            return None
+        return found.value if slot in self.added or found.storage not in self._written else None
+
+    def constant(self, slot: str, *, buffers: bool, parameters: bool) -> torch.Tensor | None:
+        """Return the tensor of a slot that neither training nor loading changes; None if they may.
+
+        Args:
+            slot: its name from the root.
+            buffers: include persistent buffers, although others may be loaded.
+            parameters: include parameters, although they are trained and loaded.
+        """
+        value, state = self.tensor(slot), self.state
+        if value is None:
+            return None
+        storage = (self.added.get(slot) or state[slot]).storage
+        trained = [spec.slot for spec in self.program.signature.outputs if type(spec) is StateGradient]
+        others = {
+            each.kind for each in (*state.slots.values(), *self.added.values()) if each.storage == storage and each.persistent
+        }
+        is_open = any(state[slot].storage == storage for slot in trained) or any(storage in pair for pair in state.entangled)
+        is_open |= (SlotKind.BUFFER in others and not buffers) or (SlotKind.PARAMETER in others and not parameters)
+        return None if is_open else value
+
+    def free(self, owner: str, word: str, paths: Sequence[str], taken: Container[str]) -> str:
+        """Return a slot name, relative to a body, that is free at all its instances.
+
+        Args:
+            owner: the module that has the slot, relative to the body.
+            word: the preferred name; a number is appended if it exists.
+            paths: the instances.
+            taken: further names that are used.
+
+        Raises:
+            RuleError: the name is not a valid attribute name.
+        """
+        if not word.isidentifier():
+            raise RuleError(f"{word!r} cannot be the name of state: use a valid attribute name, without dots")
+        used, number, name = (self.state.slots, self.added, self._modules), 0, nested(owner, word)
+        while name in taken or any(join(path, name) in each for path in paths for each in used):
+            number += 1
+            name = nested(owner, f"{word}_{number}")
+        return name
+
+    def add(self, path: str, additions: Mapping[str, Addition]) -> None:
+        """Add state to one instance of a body, by names relative to the body."""
+        for name, new in additions.items():
+            self.added[join(path, name)] = self._ids.slot(new.value, new.kind, persistent=new.persistent)
+
+    def drop(self, path: str, slots: Iterable[str]) -> None:
+        """Drop state of one instance, by names relative to the body, with all its unread names."""
+        self.dropped.update(dict.fromkeys([join(path, slot) for slot in slots]))
+
+    def applied(self, program: Program) -> Program:
+        """Return a program with the added state, and without dropped state that nothing reads."""
+        if self.added:
+            program = with_slots(program, self.added)
+            self.program, self.state, self.added = program, program.state, {}
+        if self.dropped:
+            state = program.state
+            tied = {name for slot in self.dropped if slot in state.slots for name in state.by_cell[state[slot].cell]}
+            program = without_slots(program, tied - state_uses(program).keys())
+            self.program, self.state = program, program.state
+        return program
+
+
+def parameter_of(value: Any) -> Any:
+    """Return a tensor as a parameter, trainable if its dtype allows; a parameter itself is returned unchanged.
+
+    >>> parameter_of(torch.ones(2)).requires_grad, parameter_of(torch.ones(2, dtype=torch.int8)).requires_grad
+    (True, False)
+    """
+    if isinstance(value, torch.nn.Parameter):
+        return value
+    return torch.nn.Parameter(value.detach(), requires_grad=value.is_floating_point() or value.is_complex())
+
+
+def as_staged(program: Program) -> Program:
+    """Return a program with all its state as inputs, if it had state inputs before reads of new state were added.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), ())})
+    >>> as_staged(program) is program
+    True
+    """
+    if "state as inputs" not in program.facts or "state as inputs" in observed(program):
+        return program
+    if any(type(spec) is StateInput for spec in program.signature.inputs):
+        return lift_state.apply(program)
+    return program.evolve(facts=program.facts - {"state as inputs"})

@@ -1,30 +1,17 @@
-"""The log of rewrites, the termination check, the notes on errors, and ``Explanation``: why matches were skipped."""
+"""The log of rewrites, the termination check, and ``Explanation``: why matches were skipped."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from attrs import field, frozen
 
-from ...ir.errors import InvalidProgram, RuleError
+from ...ir.errors import RuleError
 from ...ir.graph import Graph, Node, place_of
 from ...ir.program import Program
-from .match import Match
 
-__all__ = [
-    "BETWEEN",
-    "CONDITION",
-    "MEMORY",
-    "TWO_NODES",
-    "UNCHANGED",
-    "Explanation",
-    "Hit",
-    "Left",
-    "RewriteLog",
-    "note_place",
-    "note_rules",
-]
+__all__ = ["BETWEEN", "CONDITION", "MEMORY", "TWO_NODES", "UNCHANGED", "Explanation", "Hit", "Left", "RewriteLog"]
 
 MANY = 64
 """The maximum number of matches for each node of a graph."""
@@ -39,9 +26,6 @@ class Hit:
 
     rule: str
     root: Node
-    made: tuple[Node, ...]
-    gone: tuple[Node, ...] = ()
-    """The nodes that were matched."""
     depth: int = 1
     """The length of the chain of matches up to this one, each on nodes that the previous one made."""
 
@@ -65,16 +49,16 @@ class RewriteLog:
         """Return whether a rule made a node."""
         return name in self.made and self.made[name].rule == rule
 
-    def add(self, rule: str, root: Node, gone: tuple[Node, ...], made: tuple[Node, ...]) -> None:
+    def add(self, rule: str, root: Node, gone: Iterable[Node], made: Iterable[Node]) -> None:
         """Log a match.
 
         Raises:
             RuleError: the rules do not terminate.
         """
         before = [self.made[node.name].depth if node.name in self.made else 0 for node in gone]
-        hit = Hit(rule, root, made, gone, 1 + min(before))
+        hit = Hit(rule, root, 1 + min(before))
         self.found.append(hit)
-        self.made.update(dict.fromkeys([node.name for node in hit.made], hit))
+        self.made.update(dict.fromkeys([node.name for node in made], hit))
         if hit.depth > LONGEST or len(self.found) > self.most:
             names = ", ".join(dict.fromkeys([each.rule for each in self.found[-8:]]))
             raise RuleError(
@@ -129,32 +113,3 @@ class Explanation:
         counts = Counter([hit.rule for hit in self.replaced])
         done = ", ".join([f"{rule} {count} times" if count > 1 else f"{rule} once" for rule, count in counts.items()])
         return "\n".join([f"replaced: {done}" if done else "nothing was replaced", *[f"left: {each}" for each in self.left]])
-
-
-def note_place(error: Exception, rule: str, place: Match) -> None:
-    """Add the rule and the match to an error.
-
-    Args:
-        error: raised by a condition or a replacement.
-        rule: the name of the rule.
-        place: the match.
-    """
-    error.add_note(f"in rule {rule}, at {place.place}" + (f" in the body {place.graph!r}" if place.graph else ""))
-
-
-def note_rules(error: InvalidProgram, hits: Mapping[str, RewriteLog]) -> None:
-    """Add the rules that wrote the invalid nodes, or the last rule before them, to an error.
-
-    Args:
-        error: about the program after the rules.
-        hits: the log of each graph.
-    """
-    for violation in error.violations:
-        found = hits.get(violation.graph or "")
-        if found is None or not found.found:
-            continue
-        hit, last = found.made.get(violation.node or ""), found.found[-1]
-        if hit is not None:
-            error.add_note(f"rule {hit.rule} wrote node {violation.node}, which replaces {place_of(hit.root)}")
-        else:
-            error.add_note(f"after rule {last.rule}, last applied at {place_of(last.root)}")

@@ -20,16 +20,14 @@ from ...ir.effects.declared import NOTHING, NodeEffects
 from ...ir.effects.dependencies import dependencies
 from ...ir.effects.resolved import resolver
 from ...ir.errors import RuleError
-from ...ir.graph import Call, Node, Op
+from ...ir.graph import Call, Node, Op, place_of
 from ...ir.program import Program
-from ...ir.torch_private import OpOverload, schema_of
 from ..memory import Memory, is_view, output_aliases
 from ..regions import is_check
 from .draft import Draft
 from .explanation import BETWEEN, TWO_NODES
 from .match import Match
 from .matching import Found, operands_of
-from .pattern import arranged
 
 __all__ = ["Legality"]
 
@@ -96,18 +94,16 @@ class Legality:
         Raises:
             RuleError: the effects differ and the rule does not allow it, or either writes.
         """
-        gone, new = _without_kept(*([node for node in nodes if self.acts(node)] for nodes in (place.found.distinct, made)))
-        if not gone and not new:
-            return
-        before, after = ([self.effects_of(node) for node in nodes] for nodes in (gone, new))
+        gone, made = _without_kept(*([node for node in nodes if self.acts(node)] for nodes in (place.found.distinct, made)))
+        before, after = (list(map(self.effects_of, nodes)) for nodes in (gone, made))
         writes = any(one.writes or one.writes_slots or one.scope != (0, 0) for one in (*before, *after))
-        was, becomes = sorted(filter(None, map(_in_words, before))), sorted(filter(None, map(_in_words, after)))
+        was, becomes = (sorted(filter(None, map(_in_words, each))) for each in (before, after))
         if (was == becomes or any_effects) and not writes:
             return
+        old, new = (" and ".join(each) or "is pure" for each in (was, becomes))
         raise RuleError(
-            f"{rule} at {place.place}: the match {' and '.join(was) or 'is pure'}, but the replacement\n"
-            f"{' and '.join(becomes) or 'is pure'}. Both must have the same effects, and neither may write. Declare the effects\n"
-            "of library operators with px.declare(op, px.PURE), or pass any_effects=True to allow other random or ordered ones."
+            f"{rule} at {place_of(place.root)}: the match {old}, but the replacement\n{new};\n"
+            "both must have the same effects, and neither may write: declare them with px.declare, or pass any_effects=True"
         )
 
     def shares_alike(self, roots: Sequence[Node], inner: Sequence[Node], made: Sequence[Node], results: Sequence[Ref]) -> bool:
@@ -149,14 +145,9 @@ class Legality:
 
     def _is_other_type(self, node: Node) -> bool:
         # Whether it casts to another dtype, which allocates memory.
-        target = node.do.target if type(node.do) is Op else None
-        if not isinstance(target, OpOverload) or schema_of(target).name != "aten::to":
-            return False
-        arguments = arranged(target, node.args, dict(node.kwargs)) or {}
-        operand = arguments.get("self")
-        value = self.draft.value(operand.name) if type(operand) is Ref else None
-        dtype = arguments.get("dtype")
-        return isinstance(value, torch.Tensor) and isinstance(dtype, torch.dtype) and value.dtype is not dtype
+        is_cast = type(node.do) is Op and node.do.name.startswith("aten.to.")
+        before, after = self.draft.value(node.refs()[0]) if is_cast else None, node.meta.get("val")
+        return isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor) and before.dtype is not after.dtype
 
     @cached_property
     def effects_of(self) -> Callable[[Node], NodeEffects]:
@@ -228,9 +219,9 @@ class Legality:
     def _used(self, found: Found, inner: Mapping[str, Node], *, keeps_inner: bool) -> str:
         # Name the other users of inner values, and the option if it helps.
         roots = {root.name for root in found.roots}
-        users = {name: [user.name for user in self._others(name, inner)] for name in inner if name not in roots}
-        uses = [f"{name} by {', '.join(several)}" for name, several in users.items() if several]
-        uses += [f"{name} by the caller" for name in users if not users[name] and self.draft.is_used_beyond(name, inner)]
+        used = [name for name in inner if name not in roots and self.draft.is_used_beyond(name, inner)]
+        users = {name: ", ".join([user.name for user in self._others(name, inner)]) or "the caller" for name in used}
+        uses = [f"{name} by {several}" for name, several in users.items()]
         advice = "; keeps_inner=True keeps these values for them" if self._is_free(found, inner, keeps_inner=True) else ""
         return f"other nodes use its inner values: {'; '.join(uses)}{'' if keeps_inner else advice}"
 
@@ -298,11 +289,7 @@ def _code(node: Node) -> object:
 
 def _in_words(effects: NodeEffects) -> str:
     # The side effects of a node; empty if it has none.
-    ordered = [f"is ordered in {' '.join(key) or 'everything'}" for key in effects.domains]
-    known = {
-        "writes": effects.writes or effects.writes_slots,
-        "draws random numbers": effects.random,
-        "is ordered": effects.ordered,
-    }
-    known.update(dict.fromkeys(ordered, True), completes=effects.completes)
-    return ", ".join([words for words, holds in known.items() if holds])
+    found = {"writes": effects.writes or effects.writes_slots, "draws random numbers": effects.random}
+    found |= {"is ordered": effects.ordered, "completes": effects.completes}
+    found |= {f"is ordered in {' '.join(key)}": True for key in effects.domains}
+    return ", ".join([words for words, holds in found.items() if holds])

@@ -6,23 +6,22 @@ A body that several modules share is rewritten once if they all agree.  A rule t
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from attrs import Factory, define, evolve, field, frozen
 
-from ...ir.arguments import Arg, Items, Ref
+from ...ir.arguments import Arg, Ref, thawed
 from ...ir.errors import NamingError, PurefxError, RuleError
-from ...ir.graph import Call, Get, Node, Op, Stack, place_of
+from ...ir.graph import Call, Get, Node, Op, Stack
 from ...ir.names import did_you_mean, join, nested
 from ...ir.program import Program
-from ...ir.signature import StateInput, StateMutation
+from ...ir.signature import StateMutation
 from ...ir.state import SlotKind
 from ...ir.torch_private import FAKE_REFUSALS, FakeTensor, unguarded
+from .draft import Addition, parameter_of
 from .matching import Found, Search, holds
-from .new_state import Addition, parameter_of
 from .pattern import Pattern, Through, arranged
 from .trace import KEPT, Operands, Template, Unknown
 
@@ -47,11 +46,6 @@ class Notes:
     """The states of torch's generators when the replacement was called, or last added state."""
     looked: bool = False
     """Whether the replacement depends on more than its operands, and so cannot be cached."""
-
-
-class _Arguments(dict[str, Any]):
-    def __missing__(self, name: str) -> Any:
-        raise NamingError(f"the operator has no parameter {name!r}{did_you_mean(name, self)}")
 
 
 @frozen(eq=False)
@@ -116,20 +110,10 @@ class Match:
         return self.found.nodes[0]
 
     @property
-    def roots(self) -> tuple[Node, ...]:
-        """The nodes that are replaced, in the order of the pattern."""
-        return self.found.roots
-
-    @property
     def nodes(self) -> tuple[Node, ...]:
         """The distinct matched nodes, the root first."""
         self.notes.looked = True
         return self.found.distinct
-
-    @property
-    def place(self) -> str:
-        """The place of the root, for messages."""
-        return place_of(self.found.nodes[0])
 
     # -- reading the match ------------------------------------------------------------------------------------------------------
 
@@ -144,57 +128,37 @@ class Match:
         values = self.found.values
         if variable not in values and variable not in self.variables:
             raise NamingError(f"the rule has no variable {variable!r}{did_you_mean(variable, self.variables)}")
-        found: Arg = values.get(variable)
-        self.notes.looked |= isinstance(found, Ref | tuple)
-        return found
+        self.notes.looked |= isinstance(values.get(variable), Ref | tuple)
+        return values.get(variable)
 
     def operand(self, arg: Arg) -> Any:
         """Return an argument as an operand of a replacement."""
-        if type(arg) is Ref:
-            return self.operands.of(arg, self._known(arg))
-        if isinstance(arg, tuple):
-            items = [self.operand(one) for one in arg]
-            return items if type(arg) is Items else type(arg)(items)
-        return evolve(arg, value=self.operand) if isinstance(arg, Through) else arg
+        if isinstance(arg, Through):
+            return evolve(arg, value=self.operand)
+        return thawed(arg, lambda leaf: self.operands.of(leaf, self._known(leaf)) if type(leaf) is Ref else leaf)
 
     def _known(self, arg: Ref) -> Any:
         value = self._val(arg)
         if value is None:
             made = self.scope.hits.made.get(arg.name)
             advice = "apply px.infer before the rule" if made is None else f"rule {made.rule} made it; pass once=True to px.rule"
-            raise Unknown(f"{self.place}: the value of {arg.name} is not known: {advice}")
+            raise Unknown(f"the value of {arg.name} is not known: {advice}")
         return value
 
-    def arg(self, what: Any) -> Any:
-        """Return the argument of a variable, a value, or the name of a value.
-
-        Raises:
-            NamingError: nothing has that name.
-        """
-        self.notes.looked = True
-        return self._arg(what)
-
     def _arg(self, what: Any) -> Any:
-        if type(what) is not str:
-            source = self.operands.source_of(what)
-            self.notes.looked |= type(what) is Ref
-            return what if source is None else source
-        if what in self.found.values or what in self.variables:
-            return self.found.values.get(what)
-        self.notes.looked = True
-        graph = self.program.graphs[self.graph]
-        if self.scope.node_of(what) is None and what not in {formal.name for formal in graph.inputs}:
-            where = f"the body {self.graph!r}" if self.graph else "the program"
-            near = did_you_mean(what, [*self.variables, *[node.name for node in graph.nodes]])
-            raise NamingError(f"the rule has no variable {what!r}, and {where} no value{near}")
-        return Ref(what)
+        # The argument of a variable or an operand.
+        if type(what) is str:
+            return self.found.values[what] if what in self.found.values else self[what]
+        source = self.operands.source_of(what)
+        self.notes.looked |= type(what) is Ref
+        return what if source is None else source
 
     def val(self, what: Any) -> Any:
-        """Return the fake value of a value or a name of a value, None if unknown; return anything else unchanged."""
+        """Return the fake value of a variable or a reference, None if unknown; return anything else unchanged."""
         arg = self._arg(what)
         value = self._val(arg)
         # A replacement may compute with its sizes.
-        return self.operand(arg) if type(arg) is Ref and value is not None and self.operands.are_recorded else value
+        return self.operand(arg) if type(arg) is Ref and value is not None and self.operands.recorder is not None else value
 
     def _val(self, arg: Any) -> Any:
         if type(arg) is not Ref:
@@ -215,29 +179,23 @@ class Match:
         value = self.val(what)
         return value.dtype if isinstance(value, torch.Tensor) else None
 
-    def slot(self, what: Any) -> str | None:
-        """Return the name of the state that a value reads, from the root; None if it reads none."""
-        slot = self._slot(what)
-        if slot is None:
-            return None
-        self.notes.by_instance = True
-        return join(self.scope.paths[self.instance], slot)
-
     def _slot(self, what: Any) -> str | None:
-        # Under the name in the body.
-        arg = self.arg(what)
+        # The state that a value reads, under the name in the body.
+        arg, self.notes.looked = self._arg(what), True
         node = self.scope.node_of(arg.name) if type(arg) is Ref else None
         if node is not None:
             return node.do.slot if type(node.do) is Get else None
-        if type(arg) is Ref and self.graph == self.program.root:
-            spec = next((spec for formal, spec in self.program.inputs if formal.name == arg.name), None)
-            return spec.slot if type(spec) is StateInput else None
-        return None
+        is_root = type(arg) is Ref and self.graph == self.program.root
+        return self.scope.state.inputs.get(arg.name) if is_root else None
+
+    def _from_root(self, slot: str) -> str:
+        self.notes.by_instance = self.notes.looked = True
+        return join(self.scope.paths[self.instance], slot)
 
     def tensor(self, what: Any) -> Any:
         """Return the tensor that a value reads from the state; None if it reads none, or the program writes to it."""
-        slot = self.slot(what)
-        return None if slot is None else self.scope.state.tensor(slot)
+        slot = self._slot(what)
+        return None if slot is None else self.scope.state.tensor(self._from_root(slot))
 
     def constant(self, what: Any, *, buffers: bool = False, parameters: bool = False) -> Any:
         """Return the constant tensor that a value reads or copies; None if it is not constant.
@@ -249,7 +207,7 @@ class Match:
             buffers: treat persistent buffers as constants too; only safe if you never load others.
             parameters: treat parameters as constants too; only safe if you neither train nor load others.
         """
-        arg, passed = self.arg(what), dict[str, None]()
+        arg, passed = self._arg(what), dict[str, None]()
         while type(arg) is Ref:
             node = self.scope.node_of(arg.name)
             if node is not None:
@@ -260,8 +218,8 @@ class Match:
                 break
             arg = node.args[0]
         self.notes.reads.update(passed)
-        slot = self.slot(arg)
-        return None if slot is None else self.scope.state.constant(slot, buffers=buffers, parameters=parameters)
+        slot = self._slot(arg)
+        return slot and self.scope.state.constant(self._from_root(slot), buffers=buffers, parameters=parameters)
 
     @property
     def value(self) -> Any:
@@ -278,7 +236,7 @@ class Match:
             found: Mapping[str, Any] = dict(zip([each.name for each in self.program.graphs[do.graph].inputs], args, strict=True))
         else:
             found = (arranged(do.target, args, dict(self.root.kwargs)) if type(do) is Op else None) or {}
-        return _Arguments({name: self.operand(arg) for name, arg in found.items()})
+        return {name: self.operand(arg) for name, arg in found.items()}
 
     def match(self, pattern: Callable[..., Any], what: Any) -> tuple[Any, ...] | None:
         """Match an operand against another pattern, and add its operators to the match.
@@ -291,7 +249,7 @@ class Match:
             The value of each variable, in order; None if the pattern does not match.
         """
         traced = Pattern.of(pattern)
-        for found in Search(self.scope.node_of).match(traced.results[0], self.arg(what)):
+        for found in Search(self.scope.node_of).match(traced.results[0], self._arg(what)):
             place = Match(self.scope, self.stack, self.instance, found, traced.variables)
             is_match = unguarded(self.scope.fakes.mode.shape_env, lambda place=place: holds(place))
             self.notes.by_instance |= place.notes.by_instance
@@ -314,7 +272,7 @@ class Match:
         if len(self.scope.paths) > 1 and any(self.scope.draft.value(name) is None for name in names):
             self.scope.values_at(self.instance)  # computed now: nothing else may run while the replacement is recorded
         self.notes.generators = generator_states()
-        count, may_leave = len(self.found.several), rule.may_leave
+        count, may_leave = len(self.found.several), rule.written is rule.replacement  # only at= may return None
 
         def trace() -> Any:
             return (self.operands.traced(lambda: rule.replacement(self, *operands), count, may_leave=may_leave),)
@@ -326,7 +284,7 @@ class Match:
         except FAKE_REFUSALS as error:
             raise RuleError("the replacement depends on the contents of a value, which are known only at run time") from error
         except Exception as error:
-            raise RuleError(f"the replacement raised {_with_line(error, rule.replacement)}") from error
+            raise RuleError(f"the replacement raised {type(error).__name__}: {error}") from error
         has_constants = any(isinstance(source, torch.Tensor) for source in self.operands.sources)
         if has_constants and not all(map(torch.equal, self.notes.generators, generator_states())):
             raise RuleError(
@@ -351,7 +309,7 @@ class Match:
         except PurefxError:
             raise
         except Exception as error:
-            raise RuleError(f"where= raised {_with_line(error, where)}") from error
+            raise RuleError(f"where= raised {type(error).__name__}: {error}") from error
 
     # -- building the replacement -----------------------------------------------------------------------------------------------
 
@@ -363,8 +321,11 @@ class Match:
             args: positional arguments.
             kwargs: keyword arguments.
         """
-        with self.operands.called():
+        self.operands.is_called = True
+        try:
             return op(*args, **kwargs)
+        finally:
+            self.operands.is_called = False
 
     def parameter(self, name: str, value: torch.Tensor) -> Any:
         """Add a parameter to the module of the match, and return it.
@@ -397,11 +358,17 @@ class Match:
         Raises:
             RuleError: no such state exists, or the program returns its new contents instead of writing them.
         """
-        slot = nested(self._owner, name)
-        self.notes.by_instance = self.notes.looked = True
-        found = join(self.scope.paths[self.instance], slot)
-        check_current(self.program, found)
-        return self.operands.of_state(Get(slot), self.program.state[found].value)
+        slot, state = nested(self._owner, name), self.program.state
+        found = self._from_root(slot)
+        if found not in state:
+            raise RuleError(f"m.read: the program has no state {found!r}")
+        outputs = self.program.signature.outputs
+        if state[found].storage in [state[spec.slot].storage for spec in outputs if type(spec) is StateMutation]:
+            raise RuleError(
+                f"a read of {found!r} would return its contents before the call: apply the rule before run_decompositions,\n"
+                "after px.transform, or match the value with a variable"
+            )
+        return self.operands.of_state(Get(slot), state[found].value)
 
     def drop(self, what: Any) -> None:
         """Drop the state that a value reads; the program loses it once nothing reads it.
@@ -409,10 +376,10 @@ class Match:
         Raises:
             RuleError: the value reads no state.
         """
-        slot, arg = self._slot(what), self.arg(what)
+        slot = self._slot(what)
         if slot is None:
             raise RuleError(f"m.drop: {what!r} reads no state")
-        self.notes.dropped[slot] = self.notes.reads[arg.name] = None
+        self.notes.dropped[slot] = self.notes.reads[self._arg(what).name] = None
 
     def _new(self, name: str, kind: SlotKind, value: torch.Tensor, *, persistent: bool = True) -> Any:
         self.notes.by_instance = self.notes.looked = True
@@ -428,33 +395,7 @@ def _checked(name: str, value: Any) -> torch.Tensor:
     return value
 
 
-def _with_line(error: Exception, function: Any) -> str:
-    # The error of a user's function, with its line.
-    file = getattr(getattr(function, "__code__", None), "co_filename", None)
-    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    where = f"\n  File {lines[-1].filename!r}, line {lines[-1].lineno}: {lines[-1].line}" if lines else ""
-    return f"{type(error).__name__}: {error}{where}"
-
-
 def generator_states() -> list[torch.Tensor]:
     """Return the states of torch's generators; a draw changes them."""
     others = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
     return [generator.get_state() for generator in (torch.default_generator, *others)]
-
-
-def check_current(program: Program, slot: str) -> None:
-    """Check that a read of state returns its current contents, anywhere in the program.
-
-    Raises:
-        RuleError: no such state exists, or the program returns its new contents instead of writing them.
-    """
-    state = program.state
-    if slot not in state:
-        raise RuleError(f"m.read: the program has no state {slot!r}")
-    outputs = program.signature.outputs
-    returned = {state[spec.slot].storage for spec in outputs if type(spec) is StateMutation and spec.slot in state}
-    if state[slot].storage in returned:
-        raise RuleError(
-            f"a read of {slot!r} would return its contents before the call: the program returns the new contents instead of\n"
-            "writing them. Apply the rule before run_decompositions or after px.transform, or match the value with a variable."
-        )

@@ -23,21 +23,8 @@ from ...ir.effects.resolved import item_of
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
 from ...ir.state import same_contents
-from ...ir.torch_private import OpOverload, Recorder
-from .pattern import (
-    INDEXING,
-    Part,
-    Pattern,
-    Through,
-    arranged,
-    inner,
-    is_arithmetic,
-    looks_through,
-    operator_of,
-    role,
-    shown,
-    subparts,
-)
+from ...ir.torch_private import OpOverload
+from .pattern import Part, Pattern, Through, arranged, is_arithmetic, looks_through, operator_of, role, shown, subparts
 
 __all__ = ["Found", "Search", "check_results", "holds", "needs", "root_of", "roots_of"]
 
@@ -90,10 +77,7 @@ NOWHERE = Found()
 
 
 class Search:
-    """A search for patterns from one node of a graph.
-
-    Alternatives that fail for all variables are excluded first; otherwise each alternative of an outer part would search its
-    inner parts again.
+    """A search for patterns in a graph.
 
     Args:
         node_of: returns the node that computes a value; None for an input.
@@ -109,33 +93,27 @@ class Search:
     def __init__(self, node_of: NodeOf, arguments: dict[int, Any] | None = None) -> None:
         self.node_of = node_of
         self._arguments: dict[int, Any] = {} if arguments is None else arguments
-        self._possible: dict[tuple[int, str], bool] = {}
 
     def match(self, part: Part, value: Arg, found: Found = NOWHERE) -> Iterator[Found]:
         """Find the ways in which a value matches a part, given earlier matches."""
         kind = role(part)
-        if kind == "operator" and self._may_be_number(part, value):
+        if kind == "operator" and is_arithmetic(part) and self._is_number(value):
             kind = "amount"
-        elif kind == "item" and ((node := self._node(value)) is None or item_of(node) is None):
-            kind = "index"
         match kind:
             case "variable":
                 yield from _same(part.target, value, found)
             case "any_of":
                 chosen = found.values.get(part)  # all occurrences choose the same alternative
                 for number, each in enumerate(part.args):
-                    if chosen in (None, number) and self.is_possible(each, value):
+                    if chosen in (None, number):
                         yield from self.match(each, value, found.with_value(part, number))
             case "operator" | "item" | "call" | "module":
                 node = self.node_of(value.name) if type(value) is Ref else None
                 if node is not None and found.has(node, part):
                     yield found  # a value that the pattern uses several times
                 elif node is not None:
-                    ways = self._ways(part, node)
-                    for pairs in ways if len(ways) == 1 else [each for each in ways if self._are_possible(each)]:
+                    for pairs in self._ways(part, node):
                         yield from self._all(pairs, found.with_nodes([node], part))
-            case "index":
-                yield from self._index(part, value, found)
             case "amount":
                 yield found.with_value(part, (*found.values.get(part, ()), value))
             case "tensor":
@@ -150,73 +128,30 @@ class Search:
                 if same_arg(part, value) or is_same_number(part, value):
                     yield found
 
-    def _index(self, part: fx.Node, value: Arg, found: Found) -> Iterator[Found]:
-        # The operators of an index form a chain; `holds` compares them with those that torch calls for this index.
-        nodes: tuple[Node, ...] = ()
-        while (node := self._node(value)) is not None and getattr(_target(node), "overloadpacket", None) in INDEXING:
-            nodes, value = (*nodes, node), node.args[0]
-            if part not in found.values or same_arg(found.values[part], (value, nodes)):
-                yield from self.match(part.args[0], value, found.with_value(part, (value, nodes)).with_nodes(nodes, part))
-
     def _through(self, part: fx.Node, value: Arg, found: Found) -> Iterator[Found]:
         # All occurrences are the same value, with one chain.
         if part in found.values:
             yield from _same(part, value, found)
             return
         whole, chain = part.args[:2]
-        for each, nodes in self._chains(part, value):
+        ends: list[tuple[Arg, tuple[Node, ...]]] = [(value, ())]
+        while (node := self._node(ends[-1][0])) is not None and looks_through(part, node):
+            ends.append((node.args[0], (*ends[-1][1], node)))
+        for end, nodes in reversed(ends):  # the furthest first
             more = found.with_value(part, value).with_nodes(nodes, part)
             for bound in [more] if chain is None else _same(cast("Any", chain).target, Through(nodes), more):
-                yield from self.match(whole, each, bound)
+                yield from self.match(whole, end, bound)
 
-    def _chains(self, part: fx.Node, value: Arg) -> list[tuple[Arg, tuple[Node, ...]]]:
-        # The values that a chain may end at, the furthest first, each with the nodes on the way.
-        found: list[tuple[Arg, tuple[Node, ...]]] = [(value, ())]
-        while (node := self._node(found[-1][0])) is not None and looks_through(part, node):
-            found.append((node.args[0], (*found[-1][1], node)))
-        return found[::-1]
-
-    def is_possible(self, part: Part, value: Arg) -> bool:
-        """Return whether a value may match a part, if each use of a variable may match another value."""
-        match role(part):
-            case "any_of":
-                return any(self.is_possible(each, value) for each in part.args)
-            case "operator" if not self._may_be_number(part, value):
-                return type(value) is Ref and self._is_called(part, value.name)
-            case "through":
-                return any(self.is_possible(part.args[0], each) for each, _ in self._chains(part, value))
-            case "list":
-                pairs = _paired(part, value)
-                return pairs is not None and self._are_possible(pairs)
-            case "literal":
-                return same_arg(part, value) or is_same_number(part, value)
-            case _:
-                return True
-
-    def _is_called(self, part: Part, name: str) -> bool:
-        key = id(part), name
-        if key not in self._possible:
-            node = self.node_of(name)
-            self._possible[key] = node is not None and any(self._are_possible(each) for each in self._ways(part, node))
-        return self._possible[key]
-
-    def _are_possible(self, pairs: Pairs) -> bool:
-        return all(self.is_possible(part, value) for part, value in pairs)
-
-    def _may_be_number(self, part: Part, value: Arg) -> bool:
-        # Whether a part is arithmetic on variables, and a value a number.
-        if not is_arithmetic(part):
-            return False
-        node = self.node_of(value.name) if type(value) is Ref else None
+    def _is_number(self, value: Arg) -> bool:
+        node = self._node(value)
         return type(value) is not Ref or (node is not None and isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat))
 
     def _node(self, value: Arg) -> Node | None:
-        node = self.node_of(value.name) if type(value) is Ref else None
-        return node if node is not None and type(node.do) is Op else None
+        return self.node_of(value.name) if type(value) is Ref else None
 
     def _ways(self, part: Any, node: Node) -> Sequence[Pairs]:
         # The pairs that must match for a node to match a part: in one way, two, or none.
-        kind, target = role(part), _target(node)
+        kind, target = role(part), root_of(node)
         if kind == "module":
             return [[]] if type(node.do) is Call else []
         if kind == "item":
@@ -272,34 +207,22 @@ class Search:
             return
         used = {node.name for node in roots.values()}
         for number, part in enumerate(parts):
-            if number not in roots and (names := _candidates(part, found, users_of, {})) is not None:
-                for name in names:
-                    node = self.node_of(name)
-                    if node is not None and name not in used:
-                        for more in self.match(part, Ref(name), found):
-                            yield from self._with_others(parts, {**roots, number: node}, more, users_of)
+            if number not in roots and (candidates := self._candidates(part, found, users_of)):
+                for node in candidates:
+                    for more in self.match(part, Ref(node.name), found) if node.name not in used else ():
+                        yield from self._with_others(parts, {**roots, number: node}, more, users_of)
                 return
 
-
-def _candidates(part: Any, found: Found, users_of: Any, done: dict[int, Any]) -> list[str] | None:
-    # The values that may match a part, as users of known values; None if the part contains no known value.
-    if id(part) in done:
-        return cast("list[str] | None", done[id(part)])
-    match = found.values.get(part.target) if role(part) == "variable" else found.node_of(part)
-    result: list[str] | None = [match.name] if type(match) is Ref else None
-    if result is None and role(part) in ("operator", "item", "index", "any_of", "list"):
-        several = [_candidates(each, found, users_of, done) for each in inner(part)]
-        known = [names for names in several if names is not None]
-        if role(part) == "any_of":
-            result = None if None in several else [name for names in known for name in names]
-        elif known and role(part) == "list":
-            result = known[0]
-        elif known:
-            nearest = min(([users_of(name) for name in names] for names in known), key=lambda users: sum(map(len, users)))
-            wanted = set(roots_of(part))
-            result = [*dict.fromkeys([node.name for users in nearest for node in users if root_of(node) in wanted])]
-    done[id(part)] = result
-    return result
+    def _candidates(self, part: Part, found: Found, users_of: Any) -> list[Node]:
+        # The nodes that may match a part: those that compute with values that it shares with the match.
+        inside, wanted = subparts(part), set(roots_of(part))
+        known = [found.values.get(each.target) if role(each) == "variable" else found.node_of(each) for each in inside]
+        names = step = {value.name: None for value in known if type(value) is Ref}
+        for _ in inside:
+            step = {user.name: None for name in step for user in users_of(name) if user.name not in names}
+            names = names | step
+        nodes = [node for name in names if (node := self.node_of(name)) is not None]
+        return [node for node in nodes if root_of(node) in wanted]
 
 
 def operands_of(found: Found) -> set[str]:
@@ -317,14 +240,9 @@ def check_results(name: str, parts: Sequence[Part]) -> None:
         list(roots_of(each))
     if len({id(part) for part in parts}) < len(parts):
         raise RuleError(f"{name} returns one value twice: return it once, in the pattern and in the replacement")
-    values = [{each for each in subparts(part) if role(each) in ("variable", "operator", "item", "index")} for part in parts]
-    apart = [
-        part
-        for part, own in zip(parts, values, strict=True)
-        if all(own.isdisjoint(other) for other in values if other is not own)
-    ]
-    if apart and len(parts) > 1:
-        raise RuleError(f"{name} also matches {shown(apart[-1])}, which shares no value with the other results: write two rules")
+    values = [{each for each in subparts(part) if isinstance(each, fx.Node)} for part in parts]
+    if len(parts) > 1 and any(all(own.isdisjoint(each) for each in values if each is not own) for own in values):
+        raise RuleError(f"{name} has a result that shares no value with the other results: write two rules")
 
 
 # -- operators and their arguments -----------------------------------------------------------------------------------------------
@@ -364,9 +282,8 @@ def roots_of(part: Part) -> Iterator[Any]:
                 yield from roots_of(each)
         case "operator" | "call":
             yield from operator_of(part).overloads
-        case "item" | "index" as kind:
-            yield from [operator.getitem] if kind == "item" else []
-            yield from [getattr(packet, name) for packet in INDEXING for name in packet.overloads()]
+        case "item":
+            yield operator.getitem
         case "module":
             yield Call
         case _:
@@ -379,7 +296,7 @@ def needs(pattern: Pattern) -> Collection[frozenset[int]]:
     for part in pattern.graph.nodes:
         operands = [found[each] for each in part.all_input_nodes]
         is_called = role(part) == "operator" and not is_arithmetic(part)
-        found[part] = set().union(*operands) if is_called or role(part) in ("item", "index", "through") else set()
+        found[part] = set().union(*operands) if is_called or role(part) in ("item", "through") else set()
         if is_called:
             found[part].add(frozenset(map(id, operator_of(part).overloads)))
         elif role(part) == "any_of" and all(isinstance(each, fx.Node) for each in part.args):
@@ -391,14 +308,9 @@ def needs(pattern: Pattern) -> Collection[frozenset[int]]:
 
 def root_of(node: Node) -> Any:
     """Return the key of a node in the index of rules: its overload, ``getitem``, ``Call``, or None for anything else."""
-    if type(node.do) is Call:
-        return Call
-    target = _target(node)
-    return target if isinstance(target, OpOverload) or target is operator.getitem else None
-
-
-def _target(node: Node) -> Any:
-    return node.do.target if type(node.do) is Op else None
+    do = node.do
+    target = do.target if type(do) is Op else type(do)
+    return target if isinstance(target, OpOverload) or target is operator.getitem or target is Call else None
 
 
 COMMUTING: Mapping[str, tuple[str, str]] = {
@@ -430,7 +342,10 @@ def _orders(wanted: Any, target: Any) -> list[list[tuple[str, Part]]]:
     one, other = COMMUTING.get(wanted.name, ("", ""))
     if one in parts and other in parts and parts[one] is not parts[other] and same_arg(parts.get("alpha", 1), 1):
         orders.append({**parts, one: parts[other], other: parts[one]})
-    return [[(name, _spelled_out(name, each)) for name, each in order.items() if name not in WITHOUT_MEANING] for order in orders]
+    known = [
+        [(name, _spelled_out(name, each)) for name, each in order.items() if name not in WITHOUT_MEANING] for order in orders
+    ]
+    return [sorted(order, key=lambda pair: role(pair[1]) != "literal") for order in known]  # numbers differ sooner than operators
 
 
 NUMBERS = frozenset({int, float})
@@ -462,8 +377,6 @@ def _parts_hold(m: Any) -> Iterator[bool]:
             case "tensor":
                 held = [m.constant(each) for each in value]
                 yield all(each is not None and same_contents(each, part.meta["tensor"]) for each in held)
-            case "index" | "item":
-                yield _is_index(m, part, *value)
             case "amount" | "operator":
                 yield all(_is_known(m, part, each) for each in value)
     for part, node in zip(found.parts, found.nodes, strict=True):
@@ -510,16 +423,10 @@ def _computed(part: Part, m: Any) -> Any:
     while role(part) == "any_of":
         part = part.args[m.found.values[part]] if part in m.found.values else None
     if not isinstance(part, fx.Node):
-        if isinstance(part, slice):
-            return slice(*[_computed(each, m) for each in (part.start, part.stop, part.step)])
-        return type(part)([_computed(each, m) for each in part]) if type(part) is tuple else part
-    if role(part) == "variable":
-        found = m.found.values.get(part.target)
-        return None if found is None else m.val(found)
-    there = m.found.node_of(part)
-    if there is None and role(part) in ("tensor", "through"):
-        value = m.found.values.get(part)
-        there = value[0] if role(part) == "tensor" and value else value
+        return part
+    values = m.found.values
+    found = values.get(part.target) if role(part) == "variable" else values.get(part) if role(part) == "through" else None
+    there = m.found.node_of(part) if found is None else found
     if there is not None:
         return m.val(there)
     if part.op not in ("call_function", "call_method") or not (role(part) == "amount" or is_arithmetic(part)):
@@ -529,34 +436,6 @@ def _computed(part: Part, m: Any) -> Any:
         return getattr(args[0], str(part.target))(*args[1:]) if part.op == "call_method" else cast("Any", part.target)(*args)
     except (ArithmeticError, TypeError, AttributeError, IndexError):
         return None
-
-
-def _is_index(m: Any, part: fx.Node, value: Arg, nodes: Sequence[Node]) -> bool:
-    # Whether nodes are the operators that torch calls to index a value.
-    whole, index = m.val(value), _computed(part.args[1], m)
-    if not isinstance(whole, torch.Tensor):
-        return False
-    recorder = Recorder()
-    try:
-        with recorder.recording():
-            with recorder.paused():
-                operand = whole.detach()
-            recorder.operand(operand)[index]
-    except (IndexError, TypeError, RuntimeError):
-        return False
-    calls = [call for call in recorder.calls() if isinstance(call.meta.get("val"), torch.Tensor)]
-    return len(calls) == len(nodes) and all(
-        call.target == _target(node)
-        and _literals(call.target, call.args, call.kwargs, lambda arg: arg.meta["val"] if isinstance(arg, fx.Node) else arg)
-        == _literals(call.target, node.args, dict(node.kwargs), m.val)
-        for call, node in zip(calls, reversed(nodes), strict=True)
-    )
-
-
-def _literals(target: Any, args: Any, kwargs: Any, number: Callable[[Any], Any]) -> list[Any]:
-    # The arguments after the first, with numbers for references.
-    rest = [number(each) for each in [*(arranged(target, args, kwargs) or {}).values()][1:]]
-    return [str(each) if isinstance(each, torch.SymInt) else each for each in rest]
 
 
 def _is_floating(value: Any) -> bool:

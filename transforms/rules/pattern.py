@@ -25,18 +25,13 @@ from ...ir.torch_private import (
     OpOverload,
     OpOverloadPacket,
     Parameter,
-    builtin_functions,
     overload_of,
     overloads_of,
     parameters_of,
     schema_of,
 )  # fmt: skip
-from ...ir.validation import kind_of
 
-__all__ = [
-    "ModuleCall", "Operator", "Pattern", "Through", "any_of", "arranged", "module", "operator_of", "pattern_at", "role", "shown",
-    "subparts", "through",
-]  # fmt: skip
+__all__ = ["Operator", "Pattern", "Through", "any_of", "arranged", "module", "operator_of", "pattern_at", "role", "through"]
 
 Part = Any
 
@@ -47,11 +42,7 @@ PYTHON: Mapping[str, str] = {
 """Python operators that have another name in aten."""
 
 CASTS: Mapping[str, torch.dtype] = {
-    **{name: getattr(torch, name) for name in ("float", "double", "half", "bfloat16", "int", "long", "bool", "short")},
-    "char": torch.int8,
-    "byte": torch.uint8,
-    "cfloat": torch.complex64,
-    "cdouble": torch.complex128,
+    name: getattr(torch, name) for name in ("float", "double", "half", "bfloat16", "int", "long", "bool", "short")
 }
 
 ATTRIBUTES: Mapping[str, str] = {"T": "numpy_T", "mT": "mT", "H": "matrix_H", "mH": "mH", "real": "real", "imag": "imag"}
@@ -59,8 +50,8 @@ ATTRIBUTES: Mapping[str, str] = {"T": "numpy_T", "mT": "mT", "H": "matrix_H", "m
 FACTS = frozenset({"shape", "dtype", "device", "ndim", "size", "numel", "nelement", "dim"})
 """Properties of a value that are known where the pattern matches."""
 
-INDEXING = tuple(getattr(torch.ops.aten, name) for name in ("select", "slice", "unsqueeze", "index"))
-"""The operators that torch exports for an index."""
+ALL = 2**63 - 1
+"""The end of a slice that has none, as torch writes it."""
 
 
 # -- pattern functions -----------------------------------------------------------------------------------------------------------
@@ -86,8 +77,8 @@ class Value(fx.Proxy):
             return TYPICAL[name]
         if name in ATTRIBUTES:
             return getattr(torch.ops.aten, ATTRIBUTES[name])(self)
-        if name in CASTS or name in ("cpu", "cuda"):
-            return lambda: self.to(CASTS.get(name, name))
+        if name in CASTS:
+            return lambda: self.to(CASTS[name])
         if name == "norm":  # a Python method of torch, other than the operator of that name
             return lambda *args, **kwargs: _followed(torch.Tensor.norm, (self, *args), kwargs)
         if name in ("shape", "dtype", "device", "ndim"):
@@ -96,13 +87,15 @@ class Value(fx.Proxy):
             raise AttributeError(f"a value of a pattern has no {name!r}: it is not an operator of torch; use `where=`")
         return lambda *args, **kwargs: self.tracer.create_proxy("call_method", name, (self, *args), kwargs)
 
-    def to(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a cast."""
-        where = args[0] if len(args) == 1 else None if args else kwargs.get("device")
-        if isinstance(where, str | torch.device) and "dtype" not in kwargs:  # the exporter writes the dtype too
-            rest = {key: value for key, value in kwargs.items() if key != "device"}
-            return torch.ops.aten.to.dtype_layout(self, dtype=self.dtype, device=torch.device(where), **rest)
-        return self.tracer.create_proxy("call_method", "to", (self, *args), kwargs)
+    def __getitem__(self, index: Any) -> Any:
+        """Return one of several results, or the operators that torch exports for an index."""
+        kind = role(self.node)
+        returns = [schema_of(one).returns for one in operator_of(self.node).overloads] if kind == "operator" else []
+        are_lists = {len(each) > 1 or "List" in str(each[0].type) for each in returns} or {True, False}
+        if kind != "amount" and (type(index) is not int or are_lists == {False}):
+            return _indexed(self, index if isinstance(index, tuple) else (index,))
+        item = self.tracer.create_proxy("call_function", operator.getitem, (self, index), {})
+        return any_of(item, _indexed(self, (index,))) if kind != "amount" and False in are_lists else item
 
     def __rtruediv__(self, number: Any) -> Any:
         return self.reciprocal() * number  # as torch computes it
@@ -122,11 +115,8 @@ def _followed(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, 
         inspect.signature(function).bind(*args, **kwargs)
         return _without_overrides(function)(*args, **kwargs)
     except (TypeError, TraceError) as error:
-        known = {name for name, _ in builtin_functions()}
-        names = [name for name in function.__code__.co_names if name in known and overloads_of(name)]
         raise RuleError(
-            f"{function.__name__} depends on facts that a pattern does not know ({str(error).partition(chr(10))[0]});\n"
-            f"write the operator that it exports to, such as torch.ops.aten.{names[0] if names else '<name>'}"
+            f"{function.__name__} depends on facts that a pattern does not know; write the operators that it exports to"
         ) from error
     finally:
         tracer.is_following = before
@@ -157,6 +147,28 @@ def _without_overrides(function: FunctionType) -> Callable[..., Any]:
     same = FunctionType(function.__code__, globals_, function.__name__, function.__defaults__, closure)
     same.__kwdefaults__ = function.__kwdefaults__
     return same
+
+
+def _indexed(value: Value, items: Sequence[Any]) -> Any:
+    # One operator for each index but full slices.  Dimensions behind `...` are counted from the last one.
+    aten, found, dim, shift = torch.ops.aten, cast("Any", value), cast("Any", 0), 0
+    for number, each in enumerate(items):
+        if each is Ellipsis:
+            behind = sum(one is not None for one in items[number + 1 :])
+            rank: Any = value.tracer.create_proxy("call_function", getattr, (value, "ndim"), {})
+            dim = rank + (shift - behind)
+        elif each is None:
+            found, dim, shift = aten.unsqueeze.default(found, dim), dim + 1, shift + 1
+        elif isinstance(each, slice):
+            if not all(one is None for one in (each.start, each.stop, each.step)):
+                start, step = (default if one is None else one for one, default in ((each.start, 0), (each.step, 1)))
+                found = aten.slice.Tensor(found, dim, start, ALL if each.stop is None else each.stop, step)
+            dim = dim + 1
+        elif type(each) is int or (isinstance(each, fx.Proxy) and role(each.node) in ("variable", "amount")):
+            found, shift = aten.select.int(found, dim, each), shift - 1
+        else:
+            raise RuleError("a pattern cannot index with a tensor: write torch.ops.aten.index.Tensor(x, [index])")
+    return found
 
 
 def any_of(*parts: Any) -> Any:
@@ -218,13 +230,11 @@ class ModuleCall:
 
     def is_at(self, node: Node, path: str, program: Program) -> bool:
         """Return whether a node calls a matching module; ``path`` is the module of the node."""
-        if type(node.do) is not Call:
-            return False
+        assert type(node.do) is Call
         called = join(path, node.do.instance.path)
         if self.glob is not None:
             return fnmatchcase(called, self.glob)
-        names = [each.type_name or "" for each in program.modules if each.path == called]
-        return any(self.type_name in (name, name.rpartition(".")[2]) for name in names)
+        return any(each.path == called and each.type_name == self.type_name for each in program.modules)
 
 
 def module(where: Any) -> ModuleCall:
@@ -397,11 +407,7 @@ def _role(part: fx.Node) -> str:
     operands = part.all_input_nodes
     if operands and all(role(one) == "amount" for one in operands) and _is_python(part):
         return "amount"
-    if part.target is operator.getitem:
-        if any(role(each) not in ("variable", "amount") for each in operands[1:]):
-            raise RuleError("a pattern cannot index with a tensor: write torch.ops.aten.index.Tensor(x, [index])")
-        return "item" if type(part.args[1]) is int else "index"
-    return "operator"
+    return "item" if part.target is operator.getitem else "operator"
 
 
 def _is_python(part: fx.Node) -> bool:
@@ -424,15 +430,11 @@ def _operator(part: fx.Node) -> Operator:
     target, args = part.target, part.args
     if getattr(target, "__module__", "") == "_operator":
         target = target.__name__.strip("_")  # type: ignore[union-attr]
-        if not isinstance(args[0], fx.Node) and target in ("lshift", "rshift"):
-            target = f"bitwise_{'left' if target == 'lshift' else 'right'}_shift"
         target = PYTHON.get(target, target)
     name, overloads = operator_named(target)
     fitting = {one: found for one in overloads if (found := _fitting(one, args, part.kwargs)) is not None}
     if not fitting:
-        if "out" in part.kwargs:
-            raise RuleError(f"{name}(out=...) writes into a value, and rules cannot write: {INSTEAD}")
-        call = ", ".join([*map(shown, args), *[f"{key}={shown(value)}" for key, value in part.kwargs.items()]])
+        call = ", ".join(map(shown, [*args, *part.kwargs.values()]))
         raise RuleError(f"no overload of {name} takes ({call}):\n  " + "\n  ".join(str(schema_of(one)) for one in overloads))
     return Operator(name, fitting)
 
@@ -449,9 +451,7 @@ def inner(part: Part) -> Sequence[Part]:
     """Return the operands of a part."""
     if isinstance(part, fx.Node):
         return [*part.args, *part.kwargs.values()]
-    if isinstance(part, slice):
-        return [part.start, part.stop, part.step]
-    return part if isinstance(part, list | tuple) else ()
+    return [part.start, part.stop, part.step] if isinstance(part, slice) else part if isinstance(part, list | tuple) else ()
 
 
 def subparts(*parts: Part) -> list[Part]:
@@ -471,23 +471,14 @@ def shown(part: Part, depth: int = 6) -> str:
         return f"[{', '.join([shown(each, depth) for each in part])}]"
     if not isinstance(part, fx.Node):
         return repr(part)
-    kind = role(part)
-    if kind == "variable":
-        return str(part.target)
+    if not depth or role(part) == "variable":
+        return str(part.target) if depth else "..."
     name = part.meta["operator"].name if "operator" in part.meta else getattr(part.target, "__name__", part.target)
-    if kind in ("call", "module"):
-        return f"{name if kind == 'call' else 'module'}(...)"
-    if not depth:
-        return "..."
-    if kind == "item":
-        return f"{shown(part.args[0], depth - 1)}[{part.args[1]}]"
-    return f"{name}({', '.join([shown(each, depth - 1) for each in inner(part)])})"
+    inside = "..." if role(part) in ("call", "module") else ", ".join([shown(each, depth - 1) for each in inner(part)])
+    return f"{name}({inside})"
 
 
 # -- operators and arguments by schema ------------------------------------------------------------------------------------------
-
-EQUIVALENT: Mapping[str, str] = {f"bitwise_{name}": f"__{name}__" for name in ("and", "or", "xor")}
-"""The exporter writes ``x & y`` as ``aten.__and__``, and ``torch.bitwise_and(x, y)`` as ``aten.bitwise_and``."""
 
 INSTEAD = "compute a new value (x + 1 for x.add_(1), torch.where or index_put for x[i] = y)"
 
@@ -508,13 +499,13 @@ def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
         name, overloads = function.__name__, [getattr(function, overload) for overload in function.overloads()]
     else:
         name = function if isinstance(function, str) else getattr(function, "__name__", str(function))
-        several = [*overloads_of(name), *overloads_of(EQUIVALENT.get(name, ""))]
-        overloads = [one for one in several if _computes_tensors(one)]
+        equivalent = f"__{name.removeprefix('bitwise_')}__"  # the exporter writes `x & y` as `aten.__and__`
+        overloads = [one for one in (*overloads_of(name), *overloads_of(equivalent)) if _computes_tensors(one)]
     if not overloads:
-        if isinstance(function, torch.nn.Module) or (isinstance(function, type) and issubclass(function, torch.nn.Module)):
-            raise RuleError(f"{kind_of(function)} is not an operator; to match module calls, use px.module(path or class)")
         near = did_you_mean(name, dir(torch.ops.aten))
-        raise RuleError(f"{name!r} is not an operator of aten{near}; write torch.ops.<library>.<operator>")
+        raise RuleError(
+            f"{name!r} is not an operator of aten{near}; write torch.ops.<library>.<operator>, or px.module(path or class)"
+        )
     found = [one for one in overloads if not any(each.is_written for each in parameters_of(one))]
     if not found:
         raise RuleError(f"{name} writes into its arguments, and rules cannot write: {INSTEAD}")
@@ -558,7 +549,7 @@ def arranged(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> d
 
 
 def _converted(value: Any, parameter: Parameter) -> Any:
-    # Expand a number that abbreviates a list, and convert integers to floats and names to devices.
+    # Expand a number that abbreviates a list, copy a list, and convert integers to floats and names to devices.
     if type(value) is list:
         return [*value]
     if type(value) is str and "Device" in parameter.kind:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Never, cast
+from typing import Any, ClassVar, Never
 
 from attrs import field, frozen
 
@@ -187,11 +187,6 @@ class Rule(RuleSet):
         """The operators that a match needs: a graph needs one of each set, by id."""
         return needs(self.pattern)
 
-    @property
-    def may_leave(self) -> bool:
-        """Whether the replacement may return None to skip a match."""
-        return self.written is self.replacement
-
     def becomes(self, replacement: Callable[..., Any]) -> Rule:
         """Set the replacement of the pattern, once; use it as a decorator, which returns the rule.
 
@@ -272,23 +267,12 @@ def rule(
         )
 
     def make(function: Callable[..., Any]) -> Rule:
-        advice = (
-            "apply the rule that px.rule returns, not px.rule itself" if isinstance(cast("object", function), Program) else ""
-        )
-        a_function(function, "the pattern of px.rule", "a function, as in px.rule(lambda x: torch.relu(x))", advice)
+        a_function(function, "the pattern of px.rule", "a function, as in px.rule(lambda x: torch.relu(x))")
         traced = Pattern.of(function) if at is None else pattern_at(at)
         if unused := {*traced.variables} - {each.target for each in traced.parts if role(each) == "variable"}:
             raise RuleError(f"{function.__name__} does not use {', '.join(sorted(unused))}: remove the parameter or use it")
         check_results(function.__name__, traced.results)
-        return Rule(
-            function,
-            traced,
-            traced.variables,
-            None if at is None else function,
-            where=where,
-            keeps_inner=keeps_inner,
-            any_effects=any_effects,
-            once=once,
-        )
+        options: Any = {"where": where, "keeps_inner": keeps_inner, "any_effects": any_effects, "once": once}
+        return Rule(function, traced, traced.variables, None if at is None else function, **options)
 
     return make if pattern is None else make(pattern)

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ from ...ir.inference import FakeValues
 from ...ir.meta import Meta
 from ...ir.names import Names, stem_of, word_of
 from ...ir.operators import op_of
-from ...ir.torch_private import FakeTensor, OpOverload, Recorder, assuming_sizes, schema_of, without_kernels
+from ...ir.torch_private import FakeTensor, Recorder, assuming_sizes, pytree, without_kernels
 
 __all__ = ["KEPT", "Operands", "Template", "Unknown", "described"]
 
@@ -108,7 +108,8 @@ class Operands:
         self._operands: list[Any] = []
         self._by_source: dict[Any, Any] = {}
         self._by_id: dict[int, Source] = {}
-        self._recorder: Recorder | None = None
+        self.recorder: Recorder | None = None
+        """Records a replacement while it runs."""
         self.is_called = False
         """Whether ``m.call`` is running: its operators are recorded even without fake operands."""
 
@@ -121,15 +122,15 @@ class Operands:
         """
         key = id(source) if isinstance(source, torch.Tensor) else source
         if key not in self._by_source:
-            with self.paused():
-                operand = _copy(value)
+            with self.paused():  # several values of a program may share a fake value, but operands are distinct by identity
+                operand = pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, value)
             self._by_source[key] = operand
             self._operands.append(operand)
             self.sources.append(source)
             for each in operand if isinstance(operand, list | tuple) else [operand]:
                 self._by_id[id(each)] = source
-            if self._recorder is not None:
-                self._recorder.operand(operand)
+            if self.recorder is not None:
+                self.recorder.operand(operand)
         return self._by_source[key]
 
     def of_state(self, source: Source, tensor: torch.Tensor) -> Any:
@@ -138,18 +139,13 @@ class Operands:
             value = self.values.of_state(tensor.detach())
         return self.of(source, value)
 
-    @property
-    def are_recorded(self) -> bool:
-        """Whether a replacement is being traced."""
-        return self._recorder is not None
-
     def source_of(self, value: Any) -> Source:
         """Return the source of a value; None if it is not an operand."""
         return self._by_id.get(id(value))
 
     def paused(self) -> Any:
         """Run operators without recording them."""
-        return nullcontext() if self._recorder is None else self._recorder.paused()
+        return nullcontext() if self.recorder is None else self.recorder.paused()
 
     def traced(self, function: Callable[[], Any], count: int, *, may_leave: bool) -> Template | None:
         """Record the operators that a function calls on operands; None if it returns None.
@@ -162,11 +158,11 @@ class Operands:
         Raises:
             RuleError: the function returns anything else.
         """
-        self._recorder = Recorder()
+        self.recorder = Recorder()
         try:
-            with without_kernels(self.values.mode), self._recorder.recording():
+            with without_kernels(self.values.mode), self.recorder.recording():
                 for operand in self._operands:
-                    self._recorder.operand(operand)
+                    self.recorder.operand(operand)
                 with _Apart(self):
                     made = function()
             if made is None and may_leave:
@@ -175,42 +171,33 @@ class Operands:
                 raise RuleError(f"a replacement of {count} results returns a tuple of {count} values, not {made!r}")
             return self._template([self._result(each) for each in (cast("Any", made) if count else [made])])
         finally:
-            self._recorder = None
+            self.recorder = None
 
     def _result(self, value: Any) -> fx.Node:
-        assert self._recorder is not None
-        node = self._recorder.node_of(value)
+        assert self.recorder is not None
+        node = self.recorder.node_of(value)
         if node is None and isinstance(value, list | tuple) and value:  # all results of one operator
-            nodes = [self._recorder.node_of(each) for each in value]
+            nodes = [self.recorder.node_of(each) for each in value]
             wholes = [one.args[0] for one in nodes if one is not None and one.target is operator.getitem]
-            if len(wholes) == len(value) and len(set(wholes)) == 1:
-                node = wholes[0]  # type: ignore[assignment]
+            node = cast("Any", wholes[0]) if len(wholes) == len(value) and len(set(wholes)) == 1 else None
         if node is None:
             raise RuleError(f"a replacement returns an operand or a value that it computes, not {value!r}")
         return cast("fx.Node", node)
 
     def _template(self, results: Sequence[fx.Node]) -> Template:
-        assert self._recorder is not None
+        assert self.recorder is not None
         used, todo = set[fx.Node](), [*results]
         while todo:
             node = todo.pop()
             if node not in used:
                 used.add(node)
                 todo += node.all_input_nodes
-        nodes = [(node, _word(node.target), op_of(node.target)) for node in self._recorder.calls() if node in used]
-        placeholders = [node for node in self._recorder.graph.nodes if node.op == "placeholder"]
+        calls = [node for node in self.recorder.calls() if node in used]
+        nodes = [(node, word_of(cast("Any", node.target).__name__.partition(".")[0]), op_of(node.target)) for node in calls]
+        placeholders = [node for node in self.recorder.graph.nodes if node.op == "placeholder"]
         numbers = {node: number for number, node in enumerate(placeholders)}
         are_known = not any(_makes_sizes(node) for node, _, _ in nodes)
         return Template(nodes, results, numbers, self.sources, are_known)
-
-    @contextmanager
-    def called(self) -> Generator[None]:
-        """Record operators that make a tensor; otherwise they run at once and return a constant."""
-        self.is_called = True
-        try:
-            yield
-        finally:
-            self.is_called = False
 
 
 class _Apart(TorchFunctionMode):
@@ -222,34 +209,17 @@ class _Apart(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, operands = kwargs or {}, self.operands
-        leaves = [each for arg in (*args, *kwargs.values()) for each in (arg if isinstance(arg, list | tuple) else [arg])]
-        is_fake = any(isinstance(each, FakeTensor) for each in leaves)
-        is_sized = any(isinstance(each, torch.SymInt | torch.SymFloat) for each in leaves)
-        if not is_fake and not is_sized and not operands.is_called:
+        leaves = pytree.tree_leaves((args, kwargs))
+        if not any(isinstance(each, FakeTensor | torch.SymInt | torch.SymFloat) for each in leaves) and not operands.is_called:
             with operands.paused():
                 return function(*args, **kwargs)
         if any(isinstance(each, torch.Tensor) and not isinstance(each, FakeTensor) for each in leaves):
-            args, kwargs = self._constants(args), {key: self._constants(arg) for key, arg in kwargs.items()}
+            args, kwargs = pytree.tree_map_only(torch.Tensor, self._constant, (args, kwargs))
         with operands.values.mode, assuming_sizes(operands.values.mode.shape_env):
             return function(*args, **kwargs)
 
-    def _constants(self, arg: Any) -> Any:
-        if isinstance(arg, list | tuple):
-            return type(arg)([self._constants(each) for each in arg])
-        if isinstance(arg, torch.Tensor) and not isinstance(arg, FakeTensor):
-            return self.operands.of_state(arg, arg)
-        return arg
-
-
-def _copy(value: Any) -> Any:
-    # Several values of a program may share a fake value, but operands are distinct by identity.
-    if isinstance(value, list | tuple):
-        return [_copy(each) for each in value]
-    return value.detach() if isinstance(value, torch.Tensor) else value
-
-
-def _word(target: Any) -> str:
-    return word_of(schema_of(target).name.rpartition("::")[2] if isinstance(target, OpOverload) else target.__name__)
+    def _constant(self, tensor: torch.Tensor) -> Any:
+        return tensor if isinstance(tensor, FakeTensor) else self.operands.of_state(tensor, tensor)
 
 
 def _makes_sizes(node: fx.Node) -> bool:

@@ -31,18 +31,15 @@ def _cast(x: Any, dtype: Any) -> Any:
 
 def _holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
     # Whether the wide type represents every number of the narrow one.
-    if narrow == wide or narrow is torch.bool:
+    if narrow in (wide, torch.bool):
         return True
-    if wide.is_complex or narrow.is_complex or wide is torch.bool:
+    if wide is torch.bool or wide.is_complex or narrow.is_complex or (narrow.is_floating_point and not wide.is_floating_point):
         return False
-    if wide.is_floating_point and narrow.is_floating_point:
+    if narrow.is_floating_point:
         big, small = torch.finfo(wide), torch.finfo(narrow)
         return big.eps <= small.eps and big.max >= small.max and big.smallest_normal <= small.smallest_normal
-    if wide.is_floating_point:
-        return 2 / torch.finfo(wide).eps >= torch.iinfo(narrow).max
-    if narrow.is_floating_point:
-        return False
-    return torch.iinfo(wide).min <= torch.iinfo(narrow).min and torch.iinfo(wide).max >= torch.iinfo(narrow).max
+    whole, most = torch.iinfo(narrow), 2 / torch.finfo(wide).eps if wide.is_floating_point else torch.iinfo(wide).max
+    return whole.max <= most and (wide.is_signed or not whole.min)
 
 
 def _is_lossless(m: Match) -> bool:
@@ -103,8 +100,7 @@ ARITHMETIC = RuleSet((
     named("equal", lambda x, y: torch.logical_not(x != y), lambda m, x, y: x == y),
     named("relu_relu", lambda x: torch.relu(torch.relu(x)), lambda m, x: torch.relu(x)),
     named("abs_neg", lambda x: torch.abs(torch.neg(x)), lambda m, x: torch.abs(x), _is_signed),
-    named("times_one", lambda x, one: x * one, lambda m, x, one: x, _is_one),
-    named("over_one", lambda x, one: x / one, lambda m, x, one: x, _is_one),
+    named("times_one", lambda x, one: any_of(x * one, x / one), lambda m, x, one: x, _is_one),
     named("minus_zero", lambda x, zero: x - zero, lambda m, x, zero: x, _is_zero),
     named("plus_zero", lambda x, zero: x + zero, lambda m, x, zero: x, _is_whole),
     named("where_not", lambda x, a, b: torch.where(torch.logical_not(x), a, b), lambda m, x, a, b: torch.where(x, b, a), _is_bool),

@@ -100,7 +100,7 @@ def _attention(scaled: str, masked: str, dropped: str) -> Rule:
     def fused(m: Match, *values: Any) -> Any:
         arguments = dict(zip(names, values, strict=True))
         p = arguments.get("p", 0.0) if arguments.get("train") else 0.0
-        return attend(*values[:3], attn_mask=_mask(m, arguments), dropout_p=p, scale=_scale(m, arguments))
+        return attend(*values[:3], attn_mask=_mask(m, arguments), dropout_p=p, scale=_factor(m) if options[0] else 1.0)
 
     pattern.__name__ = "_".join(["attention", *filter(None, (scaled, masked, dropped))])
     pattern.__signature__, fused.__signature__ = _signature(names), _signature(["m", *names])  # type: ignore[attr-defined]
@@ -133,20 +133,14 @@ def _is_attention(m: Match) -> bool:
         alike
         and m["dim"] in (-1, rank - 1)
         and _turns_the_last_two(m, rank)
-        and _are_alike(m, rank)
+        and all(q.shape[at] == k.shape[at] == v.shape[at] for at in range(rank - 2))
+        and k.shape[-2] == v.shape[-2]
         and _keeps_precision(m, q.dtype)
         and ("scale" not in names or _factor(m) is not None)
         and ("p" not in names or (0 <= _as_number(m["p"]) < 1 and m["train"] in (True, False)))
         and all(_is_mask(m, name) for name in ("mask", "hidden", "seen") if name in names)
         and ("fill" not in names or _hides(m, q.dtype))
     )
-
-
-def _are_alike(m: Match, rank: int) -> bool:
-    q, k, v = (m.shape(name) for name in "qkv")
-    if q is None or k is None or v is None:
-        return False
-    return all(q[at] == k[at] == v[at] for at in range(rank - 2)) and k[-2] == v[-2]
 
 
 def _turns_the_last_two(m: Match, rank: int) -> bool:
@@ -177,19 +171,13 @@ def _number(m: Match, variable: str) -> float:
     return _as_number(value)
 
 
-def _factor(m: Match) -> float | None:
+def _factor(m: Match, variable: str = "scale") -> float | None:
     # The factor of the scores: the product over the scaling operators of the match.
-    number, factor = _number(m, "scale"), 1.0
+    number, factor = _number(m, variable), 1.0
     for name in [node.do.name for node in m.found.distinct if type(node.do) is Op]:
         if name.startswith(("aten.mul.", "aten.div.")):
             factor *= number if name.startswith("aten.mul.") else 1 / number if number else math.nan
     return factor if math.isfinite(factor) else None
-
-
-def _scale(m: Match, arguments: Any) -> float:
-    factor = _factor(m) if "scale" in arguments else 1.0
-    assert factor is not None
-    return factor
 
 
 def _is_mask(m: Match, name: str) -> bool:
@@ -238,32 +226,21 @@ def _as_it_is(m: Match) -> float | None:
 
 
 def _is_scaled_before(m: Match) -> bool:
-    by, scale = _as_number(m["by"]), _as_it_is(m)
-    if scale is None or not math.isfinite(by) or by == 0 or not m.dtype("q") == m.dtype("k") == m.dtype("v"):
+    by, scale = _factor(m, "by"), _as_it_is(m)
+    if scale is None or by is None or by == 0 or not m.dtype("q") == m.dtype("k") == m.dtype("v"):
         return False
     return m["causal"] is False or (by > 0 and scale > 0)  # torch's kernels hide causal scores as -inf times the factor
 
 
 @rule(where=_is_scaled_before)
-def times_before(q: Any, k: Any, v: Any, mask: Any, p: Any, causal: Any, scale: Any, gqa: Any, by: Any) -> Any:
+def scaled_before(q: Any, k: Any, v: Any, mask: Any, p: Any, causal: Any, scale: Any, gqa: Any, by: Any) -> Any:
     options = {"attn_mask": mask, "dropout_p": p, "is_causal": causal, "scale": scale, "enable_gqa": gqa}
-    return any_of(attend(q * by, k, v, **options), attend(q, k * by, v, **options))
+    return any_of(*[attend(*one, v, **options) for one in ((q * by, k), (q, k * by), (q / by, k), (q, k / by))])
 
 
-@times_before.becomes
+@scaled_before.becomes
 def _(m: Match, q: Any, k: Any, v: Any, mask: Any, p: Any, causal: Any, scale: Any, gqa: Any, by: Any) -> Any:
-    return attend(q, k, v, mask, p, causal, scale=_as_it_is(m) * by, enable_gqa=gqa)  # type: ignore[operator]
-
-
-@rule(where=_is_scaled_before)
-def over_before(q: Any, k: Any, v: Any, mask: Any, p: Any, causal: Any, scale: Any, gqa: Any, by: Any) -> Any:
-    options = {"attn_mask": mask, "dropout_p": p, "is_causal": causal, "scale": scale, "enable_gqa": gqa}
-    return any_of(attend(q / by, k, v, **options), attend(q, k / by, v, **options))
-
-
-@over_before.becomes
-def _(m: Match, q: Any, k: Any, v: Any, mask: Any, p: Any, causal: Any, scale: Any, gqa: Any, by: Any) -> Any:
-    return attend(q, k, v, mask, p, causal, scale=_as_it_is(m) / by, enable_gqa=gqa)  # type: ignore[operator]
+    return attend(q, k, v, mask, p, causal, scale=_as_it_is(m) * _factor(m, "by"), enable_gqa=gqa)  # type: ignore[operator]
 
 
 def _is_causal(m: Match) -> bool:
@@ -321,5 +298,5 @@ def _(m: Match, q: Any, k: Any, v: Any, mask: Any, heads: Any, flat: Any, dim: A
 
 attention = RuleSet((
     *[_attention(*each) for each in product(SCALED, MASKED, DROPPED)],
-    attention_over_heads, times_before, over_before, causal,
+    attention_over_heads, scaled_before, causal,
 ))  # fmt: skip

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from ...ir.arguments import Ref
 from ..rules import any_of
 from ..rules.match import Match
 from ..rules.rule import Rule, RuleSet, rule
@@ -42,11 +41,8 @@ def _is_known(m: Match) -> bool:
         return False
     # Channels are the second dimension, which an unbatched sample does not have.
     is_batch = len(m.shape("x") or ()) == weight.dim() >= 2
-    return is_batch and all(one.shape == weight.shape[:1] for one in (mean, var, *rest)) and _is_positive(var, m["eps"])
-
-
-def _is_positive(var: torch.Tensor, eps: Any) -> bool:
-    return var.is_meta or bool((var + eps > 0).all())
+    is_positive = var.is_meta or bool((var + m["eps"] > 0).all())
+    return is_positive and is_batch and all(one.shape == weight.shape[:1] for one in (mean, var, *rest))
 
 
 def _folded(m: Match, **arguments: Any) -> tuple[Any, Any]:
@@ -196,17 +192,13 @@ def _has_part(m: Match) -> bool:
     return all(type(size) is int for size in sizes) and m["n"] == math.prod(sizes) > 0
 
 
-def _dims_of(m: Match) -> bool:
-    return is_float(m) and m.shape("x") is not None and alike(m)
-
-
 def _softmax(x: Any, dims: Any) -> Any:
     # The numerator and the sum are the same alternative.
     return any_of(*[one / torch.sum(one, dims, True) for one in (torch.exp(x), torch.exp(x - torch.amax(x, dims, True)))])
 
 
 def _one_dim(m: Match) -> bool:
-    return _dims_of(m) and isinstance(m["dims"], list | tuple) and len(m["dims"]) == 1  # type: ignore[arg-type]
+    return is_float(m) and alike(m) and isinstance(m["dims"], list | tuple) and len(m["dims"]) == 1  # type: ignore[arg-type]
 
 
 REDUCTIONS = RuleSet((
@@ -226,31 +218,6 @@ REDUCTIONS = RuleSet((
           lambda m: is_float(m) and len(m.shape("w") or ()) == 2 and m.shape("b") == m.shape("w")[:1] and m.dtype("b") == m.dtype("x")),  # type: ignore[index]
 ))  # fmt: skip
 
-# -- signs, equal up to the sign of NaN --------------------------------------------------------------------------------------------
 
-
-def _are_real(m: Match, *turned: str) -> bool:
-    # The signs of complex zeros depend on the order of the operators.  A negated integer wraps around in its own type, so the
-    # result must have the same type.
-    result, dtypes = m.dtype(Ref(m.root.name)), {name: m.dtype(name) for name in "xy"}
-    if any(dtype is None or dtype.is_complex for dtype in dtypes.values()):
-        return False
-    return all((dtype := dtypes[name]) is not None and (dtype.is_floating_point or dtype == result) for name in turned)
-
-
-def _is_turned(m: Match) -> bool:
-    return _are_real(m, "y")
-
-
-def _may_be_less(m: Match) -> bool:
-    # torch adds to booleans, but does not subtract from them.
-    return _is_turned(m) and m.dtype("x") is not torch.bool
-
-
-SIGNS = RuleSet((
-    named("minus_neg", lambda x, y: x - torch.neg(y), lambda m, x, y: x + y, _is_turned),
-    named("plus_neg", lambda x, y: x + torch.neg(y), lambda m, x, y: x - y, _may_be_less),
-))  # fmt: skip
-
-fusions = BATCH_NORMS + NORMS + ACTIVATIONS + REDUCTIONS + SIGNS
+fusions = BATCH_NORMS + NORMS + ACTIVATIONS + REDUCTIONS
 """All fusions."""

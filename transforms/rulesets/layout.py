@@ -114,9 +114,8 @@ def _is_matrix(m: Match) -> bool:
 
 
 DIMENSIONS = RuleSet((
-    named("view_reshape", lambda x, a, b: _any_reshape(aten.view.default(x, a), b), lambda m, x, a, b: x.reshape(b)),
-    named("unsqueeze_reshape", lambda x, a, b: _any_reshape(x.unsqueeze(a), b), lambda m, x, a, b: x.reshape(b)),
-    named("squeeze_reshape", lambda x, a, b: _any_reshape(aten.squeeze.dim(x, a), b), lambda m, x, a, b: x.reshape(b)),
+    named("view_reshape", lambda x, a, b: _any_reshape(any_of(aten.view.default(x, a), x.unsqueeze(a), aten.squeeze.dim(x, a)), b),
+          lambda m, x, a, b: x.reshape(b)),
     named("view_flatten", lambda x, a: aten.view.default(x, a).flatten(0, -1), lambda m, x, a: x.reshape([-1]), lambda m: _has_items(m)),
     named("reshape_to_the_same", lambda x, a: _any_reshape(x, a), lambda m, x, a: x, alike),
     named("flatten_nothing", lambda x, a, b: x.flatten(a, b), lambda m, x, a, b: x, alike),

@@ -22,8 +22,6 @@ from ..shared_bodies import placed
 from ..transformation import UNLIMITED, Fuel, transformation
 from .dead_code import with_boundaries
 
-__all__ = ["eliminate_common_subexpressions"]
-
 
 @transformation(
     proven=True,
@@ -136,17 +134,14 @@ class _Walk:
     def _compare(self, node: Node, effect: NodeEffects) -> None:
         key = self._key(node, effect)
         first = self.first.setdefault(key, node.name)
-        if first == node.name or not self._may_be_one(first, node.name):
+        memory = self.memory
+        if first == node.name or memory.is_written(first) or memory.is_written(node.name) or {first, node.name} <= memory.given:
             return
         if self.fuel.burn("use", first, "for", node.name, graph=self.name):
             self.edit.drop(node.name, Ref(first))
             self.known[node.name] = Ref(first)
-            if node.name in self.memory.given:
-                self.memory.given.add(first)
-
-    def _may_be_one(self, first: str, later: str) -> bool:
-        memory = self.memory
-        return not (memory.is_written(first) or memory.is_written(later) or {first, later} <= memory.given)
+            if node.name in memory.given:
+                memory.given.add(first)
 
     def _key(self, node: Node, effect: NodeEffects) -> object:
         do = node.do

@@ -14,7 +14,7 @@ import torch
 from attrs import define, field
 
 from ...ir.analysis.numbers import computed_of
-from ...ir.arguments import Arg, Ref, bodies_in, map_refs, thawed
+from ...ir.arguments import Arg, Ref, bodies_in, thawed
 from ...ir.calls.call_graph import all_instances
 from ...ir.effects.declared import NodeEffects
 from ...ir.effects.resolved import program_effects, summary
@@ -33,8 +33,6 @@ from ...ir.torch_private import FakeTensor, OpOverload, device_of
 from ..cleanup import infer
 from ..memory import Memory, computes
 from ..transformation import UNLIMITED, Fuel, transformation
-
-__all__ = ["fold_constants"]
 
 LIMIT = 1 << 20
 
@@ -247,8 +245,7 @@ def _result(node: Node, do: Op, values: Mapping[str, Any], inferred: Any) -> Any
     def known(ref: Any) -> Arg:
         return values[ref.name] if type(ref) is Ref else ref
 
-    args = [thawed(map_refs(arg, known)) for arg in node.args]
-    kwargs = {key: thawed(map_refs(value, known)) for key, value in node.kwargs}
+    args, kwargs = thawed(node.args, known), {key: thawed(value, known) for key, value in node.kwargs}
     assert do.target is not None
     try:
         with torch.no_grad():

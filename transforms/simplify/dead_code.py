@@ -28,8 +28,6 @@ from ...ir.state_changes import state_uses, without_slots
 from ..memory import Memory, computes
 from ..transformation import UNLIMITED, Fuel, transformation
 
-__all__ = ["Liveness", "eliminate_dead_code", "with_boundaries"]
-
 
 def results_of(graph: Graph) -> tuple[Arg, ...]:
     """Return the results of a body as a tuple.
@@ -147,7 +145,7 @@ class Liveness:
         if any(effect.writes for effect in effects):
             self._memory[name] = Memory(self.program, name, effects)
         for node, effect in zip(graph.nodes, effects, strict=True):
-            if self._acts(node, effect) or self._is_seen(name, effect):
+            if self._acts(node, effect) or (effect.writes and self._memory[name].reaches_outside(effect)):
                 self._need_node(name, node)
             elif effect.writes:
                 for memory in self._memory[name].touched(effect):
@@ -169,9 +167,6 @@ class Liveness:
         if is_boundary(node) or not self.preserved.isdisjoint(bodies_in(node.args, node.kwargs)):
             return True
         return not computes(evolve(effect, writes=()))
-
-    def _is_seen(self, graph: str, effect: NodeEffects) -> bool:
-        return bool(effect.writes) and self._memory[graph].reaches_outside(effect)
 
     def _touch(self, graph: str, name: str) -> None:
         # Writers of memory that a needed node reads are needed.
@@ -249,13 +244,7 @@ def eliminate_dead_code(program: Program, *, state: bool = False, fuel: Fuel = U
 def _without_dead(program: Program, fuel: Fuel) -> Program:
     found = Liveness(program)
     made = program.with_graphs({name: _Sweep(program, name, found).run() for name in program.order}).pruned()
-    if made is program or fuel.burn("remove dead code", f"({_size(program) - _size(made)} nodes)"):
-        return made
-    return program
-
-
-def _size(program: Program) -> int:
-    return sum(len(program.graphs[name].nodes) for name in program.order)
+    return made if made is program or fuel.burn("remove dead code") else program
 
 
 class _Sweep:

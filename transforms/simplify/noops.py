@@ -26,8 +26,6 @@ from ...ir.torch_private import OpOverload, device_of, schema_of
 from ..memory import Memory, computes
 from ..transformation import UNLIMITED, Fuel, transformation
 
-__all__ = ["remove_noops"]
-
 
 @transformation(
     proven=True,

@@ -17,36 +17,21 @@ from ...ir.calls.argument_tree import ArgumentTree, leaf_ranges
 from ...ir.calls.call_sites import CallSite
 from ...ir.calls.parts import is_part, with_listed
 from ...ir.errors import PurefxError, SwapError
-from ...ir.graph import Call, Frame, Get, Graph, Node, Op, Stack
+from ...ir.graph import Call, Get, Graph, Node, Op, Stack
 from ...ir.meta import Meta
 from ...ir.names import FROM_ROOT, Names, way_to, word_of
 from ...ir.operators import GETITEM
 from ...ir.origins import made_of
 from ...ir.own_operators import CALL_MODULE, GIVES, PACK, TAKES, UNPACK, attribute_of
 from ...ir.persistent import pmap
-from ...ir.program import CallSignature, Module, Program
+from ...ir.program import Module, Program
 from ...ir.rewriter import Relocation
-from ...ir.signature import SunkInput, UserInput, UserOutput
+from ...ir.signature import UserInput, UserOutput
 from ...ir.state import Slot, SlotKind, State, describe_tensor
 from ...ir.tensors import TensorIds
 from ...ir.verify import check
 from ..pipeline import transform
 from ..shared_bodies import without_values
-
-__all__ = [
-    "Decision",
-    "Graft",
-    "Swap",
-    "checked_interface",
-    "covering",
-    "found_in",
-    "graft",
-    "new_modules",
-    "new_state",
-    "prepared",
-    "replaced_slot",
-    "rewritten",
-]
 
 
 def covering(paths: Container[str], name: str) -> str | None:
@@ -127,11 +112,6 @@ def new_modules(program: Program, arrivals: Mapping[str, tuple[Module, ...]]) ->
     return with_listed(tuple(found), [module.path for module in rest], {module.path: module.type_name for module in rest})
 
 
-def new_lifted(program: Program, paths: set[str], state: State) -> tuple[SunkInput, ...]:
-    """Return the inputs that ``sink_state`` removed and whose state still exists."""
-    return tuple([place for place in program.signature.lifted if covering(paths, place.slot) is None and place.slot in state])
-
-
 @frozen
 class Graft:
     """A program that replaces a module."""
@@ -144,11 +124,6 @@ class Graft:
     root: str
     outputs: tuple[int, ...]
     """The leaves of the result that its body returns; the others are constants."""
-
-    def call_signatures(self) -> dict[Frame, CallSignature]:
-        """Return the preserved call signatures inside of it, by their new calls."""
-        inner = self.program.call_signatures
-        return {evolve(frame, path=f"{self.path}.{frame.path}"): inner[frame] for frame in inner}
 
 
 def prepared(path: str, program: Program) -> Program:
@@ -165,15 +140,6 @@ def prepared(path: str, program: Program) -> Program:
             program = transform(program)
     except PurefxError as error:
         raise SwapError(f"module {path!r}: the program cannot replace it: {error}") from error
-    return checked_interface(path, program)
-
-
-def checked_interface(path: str, program: Program) -> Program:
-    """Check that the root of a replacing program has only user inputs and outputs, and return it.
-
-    Raises:
-        SwapError: the root has other inputs or outputs.
-    """
     for spec in (*program.signature.inputs, *program.signature.outputs):
         if type(spec) not in (UserInput, UserOutput):
             raise SwapError(f"module {path!r}: the signature of the program has a {type(spec).__name__}, which no module has")

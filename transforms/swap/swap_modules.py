@@ -33,15 +33,12 @@ from .bodies import (
     covering,
     found_in,
     graft,
-    new_lifted,
     new_modules,
     new_state,
     prepared,
     replaced_slot,
     rewritten,
 )
-
-__all__ = ["swap_modules"]
 
 Replacement = torch.nn.Module | Program
 
@@ -254,12 +251,14 @@ class _Swapping:
         paths = set(self.requests)
         state = new_state(program.state, self._arrivals())
         self._check_gradients(paths)
+        places_left = [place for place in program.signature.lifted if covering(paths, place.slot) is None]
+        lifted = tuple([place for place in places_left if place.slot in state])
         after = program.evolve(
             graphs=pmap(graphs),
             state=state,
             modules=new_modules(program, {path: self._modules(path) for path in self.requests}),
             call_signatures=pmap(self._call_signatures(paths)),
-            signature=evolve(program.signature, lifted=new_lifted(program, paths, state)),
+            signature=evolve(program.signature, lifted=lifted),
         )
         after = after.evolve(modules=with_listed(after.modules, calls_by_label(after)))
         return after.pruned()
@@ -368,7 +367,8 @@ class _Swapping:
         found = {frame: before[frame] for frame in before if covering(paths, frame.path) is None}
         found.update(self.signed)
         for made in self.grafts.values():
-            found.update(made.call_signatures())
+            inner = made.program.call_signatures
+            found.update({evolve(frame, path=f"{made.path}.{frame.path}"): inner[frame] for frame in inner})
         return found
 
     def _check_gradients(self, paths: set[str]) -> None:

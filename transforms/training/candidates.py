@@ -24,15 +24,13 @@ from ...ir.torch_private import size_number
 from ..memory import computes, is_view
 from .phases import GRADIENTS, Shape, tangents
 
-__all__ = ["Candidate", "Table", "base_name", "example_bytes", "is_heavy"]
-
 
 @frozen
 class Candidate:
     """A value that the forward can save for the backward.
 
-    >>> Candidate("y", "aten.relu.default", 16).is_fixed
-    False
+    >>> Candidate("y", "aten.relu.default", 16).fixed
+    ''
     """
 
     name: str
@@ -57,11 +55,6 @@ class Candidate:
     """The approximate cost of computing it: operations of matrix products, bytes moved by other operators."""
     number: bool = False
     """Whether it is a size or another number."""
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether it must not be recomputed."""
-        return bool(self.fixed)
 
     @property
     def path(self) -> str:
@@ -246,11 +239,6 @@ class Table:
             work=0.0 if view else work_of(node, self.graph.metas),
             number=isinstance(value, NUMBERS),
         )
-
-    @cached_property
-    def order(self) -> tuple[str, ...]:
-        """The names of all inputs and nodes, in order."""
-        return tuple(self.graph.metas)
 
     @cached_property
     def running(self) -> tuple[int, ...]:

@@ -45,8 +45,6 @@ from .candidates import Candidate, Table, example_bytes
 from .phases import Shape, clone_of, is_joint, tangents, with_saved_copies
 from .policies import LiveAcross, Policy, live_across, save_all
 
-__all__ = ["TANGENTS", "Partition", "Saved", "partition_joint", "without_tangents"]
-
 
 @frozen
 class Saved:
@@ -140,7 +138,7 @@ def partition_joint(program: Program, *, policy: Policy | None = None) -> Partit
         halves = _Cut(flat, table, found)
         saved = tuple([_described(halves, table, name) for name in halves.saved])
         twice = table.after(halves.kept)
-        again = tuple([name for name in table.order if name in found.again and table.shape.position[name] in twice])
+        again = tuple([name for name in table.graph.metas if name in found.again and table.shape.position[name] in twice])
         return Partition(check(halves.forward()), check(halves.backward()), saved, again)
 
 
@@ -193,7 +191,7 @@ class _Cut:
         self.specs: Mapping[str, InputSpec] = {formal.name: spec for formal, spec in program.inputs}
         self.arguments = self._arguments()
         """The arguments that are passed to the backward, in order."""
-        self.kept = tuple([name for name in table.order if name in live.saved])
+        self.kept = tuple([name for name in self.graph.metas if name in live.saved])
         """The saved candidates, in order."""
 
     def _arguments(self) -> tuple[str, ...]:

@@ -30,19 +30,6 @@ from ...ir.signature import InputGradient, InputMutation, LossOutput, StateGradi
 from ...ir.validation import a_program
 from ..memory import Memory, computes, is_view
 
-__all__ = [
-    "GRADIENTS",
-    "Contents",
-    "Phases",
-    "Shape",
-    "clone_of",
-    "is_joint",
-    "outputs_of",
-    "phases",
-    "tangents",
-    "with_saved_copies",
-]
-
 
 @frozen
 class Phases:
@@ -172,7 +159,8 @@ class Shape:
         operands = [self.numbers(node.refs()) for node in self.graph.nodes]
         self.bound = self._after(self.gradients_of_loss(operands) - required, required)
         self._check_outputs(required)
-        found = required | self.before([*self._acting(), *self._stored()])
+        acting = [number for number in range(len(self.effects)) if number not in self.bound and self.acts(number)]
+        found = required | self.before([*acting, *self._stored()])
         for number, node in enumerate(self.graph.nodes):
             if number not in found and number not in self.bound and self._belongs(node, number, found):
                 found.add(number)
@@ -223,9 +211,6 @@ class Shape:
         if effect.random or effect.ordered or effect.domains or effect.completes or effect.writes_slots or effect.scope != (0, 0):
             return True
         return bool(effect.writes) and self.memory.reaches_outside(effect)
-
-    def _acting(self) -> list[int]:
-        return [number for number in range(len(self.effects)) if number not in self.bound and self.acts(number)]
 
     def _stored(self) -> list[int]:
         # The nodes that compute new contents of state and inputs, or write their memory, unless one of these is in the backward.

@@ -20,8 +20,6 @@ from ...ir.graph import Stack
 from ...ir.validation import kind_of
 from .candidates import Candidate, is_heavy
 
-__all__ = ["LiveAcross", "Network", "Policy", "budget", "live_across", "min_cut", "recompute", "save_all"]
-
 Policy = Callable[[Sequence[Candidate]], Collection[str]]
 """The policy of ``partition_joint``: returns the names of the candidates to save."""
 
@@ -106,14 +104,6 @@ class LiveAcross:
     direct: frozenset[str]
     """The state and arguments that it uses directly."""
 
-    def bytes(self, candidates: Mapping[str, Candidate]) -> int:
-        """Return the size of the saved values, at the sizes of the example.
-
-        Args:
-            candidates: all of them, by name.
-        """
-        return sum([candidates[name].bytes for name in self.saved])
-
 
 def live_across(candidates: Mapping[str, Candidate], kept: Collection[str], *, also: Collection[str] = ()) -> LiveAcross:
     """Return the values that are live across the cut: walk from the inputs of the backward to saved or available values.
@@ -143,7 +133,7 @@ def _walk(candidates: Mapping[str, Candidate], kept: Collection[str], also: Coll
         one = candidates.get(name)
         if one is None:
             direct.add(name)
-        elif one.is_fixed or one.number or (one.storable and name in kept):
+        elif one.fixed or one.number or (one.storable and name in kept):
             saved.add(name)
         else:
             again.add(name)
@@ -174,7 +164,7 @@ def _through_bases(candidates: Mapping[str, Candidate], found: LiveAcross) -> se
 def _chain(candidates: Mapping[str, Candidate], name: str) -> Iterator[str]:
     # A value, its base, and so on; the last one is available, or not a view.
     yield name
-    while (one := candidates.get(name)) is not None and one.view and not one.is_fixed:
+    while (one := candidates.get(name)) is not None and one.view and not one.fixed:
         name = one.operands[0]
         yield name
 
@@ -332,9 +322,9 @@ def cut(candidates: Sequence[Candidate], prices: Mapping[str, int], *, scale: in
         begin = numbers[one.name]
         if one.number:
             continue  # always saved
-        stays = one.storable or (one.needed and one.is_fixed)
+        stays = one.storable or (one.needed and one.fixed)
         network.connect(begin, begin + 1, one.bytes * scale if stays else ENDLESS)
-        price = ENDLESS if one.is_fixed else prices.get(one.name, 0)
+        price = ENDLESS if one.fixed else prices.get(one.name, 0)
         if price:
             network.connect(0, begin, price)
         if one.needed:
@@ -412,8 +402,8 @@ class _Weighing:
     def _point(self, kept: Collection[str]) -> _Point:
         found = live_across(self.by_name, kept)
         again = [self.by_name[name] for name in found.again]
-        work = sum([one.work for one in again if one.forward])
-        return _Point(frozenset(kept), found.bytes(self.by_name), work)
+        size = sum([self.by_name[name].bytes for name in found.saved])
+        return _Point(frozenset(kept), size, sum([one.work for one in again if one.forward]))
 
     def _between(self, cheap: _Point, dear: _Point) -> _Point | None:
         # The best cut for the price at which both cost the same, if it is better than both.

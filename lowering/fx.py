@@ -20,22 +20,21 @@ from attrs import evolve, frozen
 from torch.fx.graph import CodeGen
 from torch.fx.passes.infra.pass_base import PassResult
 
-from ...ir.errors import ArgumentError, FxPassError, UnsupportedProgram
-from ...ir.graph import Call
-from ...ir.importing import import_ep, import_fx
-from ...ir.program import Program
-from ...ir.signature import UserInput
-from ...ir.state import Slot, State, same_value
-from ...ir.tensors import TensorIds
-from ...ir.torch_private import times_written
-from ...ir.validation import a_program, a_result
-from ...ir.verify import check
-from ...transforms import Fuel, RuleSet, Transformation, functionalize, inline, lift_state, transformation
-from ..code.script import attach
-from ..executable import executable
-from ..lower import lower
-from ..modules.module import Lowered, copy_graph
-from ..to_ep import make_ep
+from ..ir.errors import ArgumentError, FxPassError, UnsupportedProgram
+from ..ir.graph import Call
+from ..ir.importing import import_ep, import_fx
+from ..ir.program import Program
+from ..ir.signature import UserInput
+from ..ir.state import Slot, State, same_value
+from ..ir.tensors import TensorIds
+from ..ir.torch_private import times_written
+from ..ir.validation import a_program, a_result
+from ..ir.verify import check
+from ..transforms import Fuel, RuleSet, Transformation, functionalize, inline, lift_state, transformation
+from .code.script import attach
+from .lower import executable, lower
+from .modules.module import Lowered, copy_graph
+from .to_ep import make_ep
 
 __all__ = [
     "FxPass", "Over", "as_fx_pass", "exported", "from_fx_pass", "paths_of", "same_graph", "snapshot", "to_fx", "with_result",
@@ -398,20 +397,13 @@ def to_fx(program: Program) -> torch.fx.GraphModule:
     """
     _check_flat(program)
     lowered = lower(program)
-    made: dict[int, torch.fx.GraphModule] = {}
-    todo: list[Any] = [lowered]
-    while todo:
-        module = todo.pop()
-        if id(module) not in made:
-            made[id(module)] = _plain(module)
-            todo += [inner for inner in _attributes(made[id(module)]).values() if isinstance(inner, Lowered)]
-    for module in made.values():
-        for path, inner in _attributes(module).items():
-            if isinstance(inner, Lowered):
-                setattr(module, path, made[id(inner)])
-    root = made[id(lowered)]
-    _keep_unread(root, lowered)
-    return root
+    made = _plain(lowered, {})
+    # A graph module copies only tensors that its graph reads, all as persistent buffers; add the rest of the state.
+    saved, every = lowered.state_dict().keys(), cast("Any", {"remove_duplicate": False})
+    tensors = dict(made.named_buffers(**every)) | dict(lowered.named_parameters(**every)) | dict(lowered.named_buffers(**every))
+    for path, value in tensors.items():
+        attach(made, path, value, persistent=path in saved)
+    return made
 
 
 def _check_flat(program: Program) -> None:
@@ -429,24 +421,19 @@ def _check_flat(program: Program) -> None:
         )
 
 
-def _plain(module: Any) -> torch.fx.GraphModule:
-    graph = copy_graph(module.graph)
-    graph.set_codegen(CodeGen())
-    return torch.fx.GraphModule(module, graph, class_name="GraphModule")
-
-
-def _attributes(module: torch.fx.GraphModule) -> dict[str, Any]:
-    paths = [str(node.target) for node in module.graph.nodes if node.op in ("get_attr", "call_module")]
-    return {path: _at(module, path) for path in paths}
+def _plain(module: Any, made: dict[int, torch.fx.GraphModule]) -> torch.fx.GraphModule:
+    # The module and the bodies of its operators in torch's class; ``made`` has those of a module that is used twice.
+    found = made.get(id(module))
+    if found is None:
+        graph = copy_graph(module.graph)
+        graph.set_codegen(CodeGen())
+        found = made[id(module)] = torch.fx.GraphModule(module, graph, class_name="GraphModule")
+        for path in {str(node.target) for node in graph.nodes if node.op in ("get_attr", "call_module")}:
+            inner = _at(module, path)
+            if isinstance(inner, Lowered):
+                setattr(found, path, _plain(inner, made))
+    return found
 
 
 def _at(module: Any, path: str) -> Any:
     return functools.reduce(lambda found, name: getattr(found, name, None), path.split("."), module)
-
-
-def _keep_unread(module: torch.fx.GraphModule, lowered: torch.nn.Module) -> None:
-    # A graph module copies only tensors that its graph reads, all as persistent buffers; add the rest of the state.
-    saved, every = lowered.state_dict().keys(), cast("Any", {"remove_duplicate": False})
-    tensors = dict(module.named_buffers(**every)) | dict(lowered.named_parameters(**every)) | dict(lowered.named_buffers(**every))
-    for path, value in tensors.items():
-        attach(module, path, value, persistent=path in saved)
