@@ -35,8 +35,8 @@ from .contract import (
 from .lexer import Cursor, Known, Target, is_path, quoted, read_list, spell_path, spell_value
 from .syntax import indented
 
-KEYWORDS = frozenset({"call", "get"})
-"""Words in the place of an operator's name."""
+KEYWORDS = frozenset({"call", "get", "opaque"})
+"""Words that the name of an operator may not be."""
 
 STACK_COLUMN = 64
 """Module stacks start in one column, unless the line is longer than this."""

@@ -189,22 +189,21 @@ def print_state(state: State) -> list[str]:
     >>> print_state(State(("n", "m"), pmap({"n": slot, "m": slot})))
     ['buffer n: f32[2, 3]', 'buffer m: f32[2, 3] tied n']
     """
-    unlisted = sorted(set(state.slots) - set(state.order))  # an invalid state can be printed, but not parsed
-    shown = {name: state.slots[name] for name in (*state.order, *unlisted) if name in state.slots}
-    begins = memory_begins(shown.values())
+    begins = memory_begins(state.slots.values())
     cells: dict[int, str] = {}
     storages: dict[int, str] = {}
-    lines: dict[str, str] = {}
-    for name, slot in shown.items():
+    lines: list[str] = []
+    for name in (*state.order, *sorted(set(state.slots) - set(state.order))):
+        slot = state.slots.get(name)
+        if slot is None:  # an invalid state can be printed, but not parsed
+            lines.append(f"missing {spell_path(name)}")
+            continue
         tied, shares = cells.setdefault(slot.cell, name), storages.setdefault(slot.storage, name)
-        is_new = shares == name or (tied != name and shown[tied].storage == slot.storage)
+        is_new = shares == name or (tied != name and state.slots[tied].storage == slot.storage)
         value = _without_contents(slot.value, begins.get(slot.storage, 0))
         line = Line(slot.kind, name, value, None if tied == name else tied, None if is_new else shares, slot.persistent)
-        lines[name] = LINES[slot.kind].write(line)
-    return [
-        *[lines.get(name, f"missing {spell_path(name)}") for name in state.order],
-        *[f"unlisted {lines[name]}" for name in unlisted],
-    ]
+        lines.append(f"{'unlisted ' if name not in state.order else ''}{LINES[slot.kind].write(line)}")
+    return lines
 
 
 def memory_begins(slots: Collection[Slot]) -> dict[int, int]:
