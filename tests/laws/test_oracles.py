@@ -110,9 +110,7 @@ def on_call(act: Callable[[Model, torch.Tensor], object]) -> Callable[[Model], o
 
 
 BEHAVIOUR: dict[str, Callable[[Model], object]] = {
-    "after 2 calls, state seen: 1 of 1 numbers differ": on_call(
-        lambda model, x: model.seen.add_(torch.ones_like(x[0, 0]))
-    ),
+    "after 2 calls, state seen: 1 of 1 numbers differ": on_call(lambda model, x: model.seen.add_(torch.ones_like(x[0, 0]))),
     "call 0, arguments after it[0][0]: 6 of 6 numbers differ, by up to 0.25": on_call(lambda _, x: x.sub_(0.25)),
     "call 1, arguments after it[1]['x']: 6 of 6 numbers differ, by up to 0.25": on_call(lambda _, x: x.sub_(0.25)),
     "call 0, output['y']: ": lambda model: model.norm.register_forward_hook(lambda *_: [torch.rand(1)][1:] or None),
