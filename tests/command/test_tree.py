@@ -115,6 +115,7 @@ def test_what_somebody_made(run: Run, tmp_path: Path) -> None:
         words = {"history": ["g0 / y"], "split": [tmp_path / "out.purefx"]}.get(command[0], [])
         status, out, err = run(command[0], tmp_path / "twice.purefx", *words, *command[1:])
         assert (status, out) == (2, "") and "called more than 100,000 times" in err
+    assert run("report", tmp_path / "twice.purefx")[0] == 0
     deep = ".".join(["m"] * 3000)
     graph = px.Graph((px.Input("x"),), (evolve(neg, stack=(px.Frame(deep),)),), (px.Ref("y"),))
     px.save(px.Program.of({"": graph}, signature=signature), tmp_path / "deep.purefx")
