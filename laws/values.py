@@ -70,7 +70,7 @@ def _leaf(name: str, spec: UserInput, values: FakeValues, draw: torch.Generator)
 
 
 def _number(name: str, expr: Expr, values: FakeValues) -> Any:
-    found = values.symbols.example(expr)
+    found = values.example_number(expr)
     if found is None:
         raise UnsupportedProgram(f"a size of the input {name!r} is known only at run time: pass your own arguments")
     return found

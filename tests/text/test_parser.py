@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.utils import _pytree as pytree
 
 from purefx import ir
-from purefx.ir.errors import ParseError
+from purefx.ir.errors import InvalidProgram, ParseError
 from purefx.ir.text import parse
 from purefx.ir.text.arguments import print_arg
 from purefx.ir.text.contract import INFIX, print_expr, read_expr
