@@ -229,14 +229,13 @@ class _Parser:
         cursor.line_end()
         if cursor.kind != "end":
             raise cursor.expected("the end of the text")
-        named = {kind: {name: found for (word, name), found in self._sections.items() if word == kind} for kind in NAMED}
+        named: Any = {kind: {name: found for (word, name), found in self._sections.items() if word == kind} for kind in NAMED}
         fields = {SECTIONS[word].field: found for (word, _), found in self._sections.items() if word in SECTIONS}
         root = fields.get("root", "")
         if root not in named["graph"]:
             raise cursor.error(f"the text has no root graph @{spell_path(root)}; add one, or name another: `root @name`")
         signature = Signature(**{field.partition(".")[2]: fields.pop(field) for field in [*fields] if "." in field})
-        calls: Any = pmap(named["signature"])
-        return Program(pmap(named["graph"]), signature=signature, call_signatures=calls, **fields)
+        return Program(pmap(named["graph"]), signature=signature, call_signatures=pmap(named["signature"]), **fields)
 
     def _section(self) -> None:
         cursor = self._cursor

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -337,11 +337,12 @@ class ModuleTree(PrintedWhole):
             module.eval()
         return root
 
-    def export(self, *, decomposed: bool = False) -> ExportedProgram:
+    def export(self, *, decomposed: bool = False, preserve: Collection[str] = ()) -> ExportedProgram:
         """Export a new module with the arguments of the first call.
 
         Args:
             decomposed: whether to apply ``run_decompositions({})``, which makes it functional.
+            preserve: paths of modules whose call signatures the exporter preserves.
 
         Raises:
             Exception: an error of the exporter.
@@ -351,7 +352,10 @@ class ModuleTree(PrintedWhole):
             warnings.simplefilter("ignore")  # torch copies its own deprecated pytree specs
             with seeded(0), torch.no_grad():
                 self.build()(*self.calls[0][0], **self.calls[0][1])  # to infer all kinds before tracing
-            ep = torch.export.export(self.build(), args, kwargs, dynamic_shapes=self.dynamic_shapes, strict=False)
+            ep = torch.export.export(
+                self.build(), args, kwargs, dynamic_shapes=self.dynamic_shapes, strict=False,
+                preserve_module_call_signature=tuple(preserve),
+            )  # fmt: skip
             return ep.run_decompositions({}) if decomposed else ep
 
 
