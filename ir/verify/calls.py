@@ -223,21 +223,18 @@ def check_boundaries(whole: ProgramIndex) -> Iterator[Finding]:
     program = whole.program
     bodies, places = signatures_of_bodies(program), instance_paths(program)
     for name, scope in whole.graphs.items():
-        boundaries = {node.name for _, node in scope.nodes if is_boundary(node)}
-        uses = [(index, node.refs()) for index, node in scope.nodes] if boundaries else []
+        boundaries = {node.name for _, node in enumerate(scope.graph.nodes) if is_boundary(node)}
+        uses = [(index, node.refs()) for index, node in enumerate(scope.graph.nodes)] if boundaries else []
         for index, used in [*uses, (len(scope.graph.nodes), scope.graph.output_refs())]:
             for boundary in boundaries.intersection(used):
                 yield scope.at(index, f"it uses {boundary!r}, which names the leaves of a preserved call and has no value")
         # Results are identified by the names of their values.
         output = scope.graph.output
-        if (
-            name in bodies
-            and not scope.is_root
-            and any(type(p) is not Ref for p in (output if type(output) is tuple else (output,)))
-        ):
+        results = output if type(output) is tuple else (output,)
+        if name in bodies and not scope.is_root and any(type(result) is not Ref for result in results):
             yield scope.at(len(scope.graph.nodes), "a body with a preserved call signature returns something else than values")
         seen: set[object] = set()
-        for index, node in scope.nodes if boundaries else ():
+        for index, node in enumerate(scope.graph.nodes) if boundaries else ():
             if is_boundary(node):
                 inner = node.stack[-1] if node.stack else None
                 frame = None if inner is None else Frame(join(places[name], inner.path), inner.call)

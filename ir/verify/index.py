@@ -82,11 +82,6 @@ class GraphIndex:
         self.callees, self.calls, self.gets, self.bodies = parts.callees, parts.calls, parts.gets, parts.bodies
         self.projections, self.stacks, self.ops = parts.projections, parts.stacks, parts.ops
 
-    @property
-    def nodes(self) -> Iterator[tuple[int, Node]]:
-        """The nodes with their positions."""
-        return iter(enumerate(self.graph.nodes))
-
     def at(self, index: int, message: str) -> Finding:
         """Return a finding about a node, or about the output, whose position is after the last node."""
         return _finding(self.name, self.graph, index, message)

@@ -9,7 +9,7 @@ import torch
 from attrs import evolve, fields
 
 from ..analysis.numbers import SYMBOLIC
-from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, replace_refs
+from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref
 from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import effects_of, is_foreign, lacking, registered_effects
 from ..errors import PurefxError
@@ -107,13 +107,11 @@ def _misused_literal(whole: ProgramIndex, name: str, args: Sequence[Arg], seen: 
             continue
         seen.add(key)
         for node in [node for node in graph.nodes if not passed.keys().isdisjoint(node.refs())]:
+            bound = node.using(passed)
             if type(node.do) is Call:
-                todo.append((node.do.graph, [passed.get(arg.name, arg) if type(arg) is Ref else arg for arg in node.args]))
-            elif type(node.do) is Op:
-                bound = tuple([replace_refs(arg, passed) for arg in node.args])
-                kwargs = tuple([(keyword, replace_refs(arg, passed)) for keyword, arg in node.kwargs])
-                if fault := fault_of(evolve(node, args=bound, kwargs=kwargs), node.do.target):
-                    return f"it passes a literal, and in {name!r} {fault}"
+                todo.append((node.do.graph, bound.args))
+            elif type(node.do) is Op and (fault := fault_of(bound, node.do.target)):
+                return f"it passes a literal, and in {name!r} {fault}"
     return None
 
 
@@ -227,8 +225,8 @@ def check_results(whole: ProgramIndex) -> Iterator[Finding]:
         if not several and not scope.calls:
             continue
         tuples = {node.name for _, node, do in scope.calls if type(whole.graphs[do.graph].graph.output) is tuple}
-        tuples.update([node.name for _, node in scope.nodes if id(node.do) in several] if several else ())
-        for index, node in scope.nodes if tuples else ():
+        tuples.update([node.name for _, node in enumerate(scope.graph.nodes) if id(node.do) in several] if several else ())
+        for index, node in enumerate(scope.graph.nodes) if tuples else ():
             if type(node.do) is Op and isinstance(node.do.target, OpOverload):
                 for name in [name for name in node.refs() if name in tuples]:
                     yield scope.at(index, f"it uses {name!r}, which has several results, as one value")
@@ -246,9 +244,8 @@ def _projection_fault(whole: ProgramIndex, scope: GraphIndex, node: Node) -> str
     if length is None or (type(item) in (Ref, slice) and not is_call):
         return None  # Python accepts any slice of a tuple
     if type(item) is not int or not -length <= item < length:
-        return (
-            f"it selects result {short(item)} of {repr(source.name) if type(source) is Ref else 'a literal'}, which has {length}"
-        )
+        indexed = repr(source.name) if type(source) is Ref else "a literal"
+        return f"it selects result {short(item)} of {indexed}, which has {length}"
     return None
 
 
@@ -257,7 +254,7 @@ def check_packed(whole: ProgramIndex) -> Iterator[Finding]:
     if not any(op.name == PACK.name for op, _, _ in whole.ops.values()):
         return
     for scope in whole.graphs.values():
-        for index, node in scope.nodes:
+        for index, node in enumerate(scope.graph.nodes):
             if type(node.do) is not Op or is_module_call(node) or is_boundary(node) or node.do.name in (PACK.name, UNPACK.name):
                 continue
             for name in node.refs():
@@ -301,7 +298,7 @@ def check_inferred(whole: ProgramIndex) -> Iterator[Finding]:
                 value = (*graph.inputs, *graph.nodes)[place]
                 finding = Finding(text, name, max(INPUTS, place - len(graph.inputs)), value.name)
                 found.setdefault((name, value.name), finding)
-        for index, node in scope.nodes:
+        for index, node in enumerate(scope.graph.nodes):
             error = work.refusals.get((name, node.name))
             if isinstance(error, REFUSALS) and not isinstance(error, PurefxError):
                 reason = (str(error).splitlines() or [type(error).__name__])[0]

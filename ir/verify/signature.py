@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -110,16 +110,13 @@ def _is_there(part: Any, users: list[UserInput]) -> bool:
 
 def check_facts(whole: ProgramIndex) -> Iterator[Finding]:
     """Find claimed facts that do not hold."""
-    for fact in FACTS.keys() & whole.program.facts:
+    for fact in FACTS & whole.program.facts:
         for finding in _against(fact, whole):
             yield evolve(finding, message=f"the program claims the fact {fact!r}, but has {finding.message}", cause=fact)
 
 
-FACTS: Mapping[str, tuple[type, ...]] = {
-    "flat": (), "state as inputs": (), "state sunk": (StateInput,), "token free": (Token,),
-    "mutations in place": (StateMutation, InputMutation),
-}  # fmt: skip
-"""Facts that can be checked, with the specs that contradict them."""
+FACTS = {"flat", "state as inputs", "state sunk", "token free", "mutations in place"}
+"""Facts that can be checked."""
 
 
 def _against(fact: str, whole: ProgramIndex) -> Iterator[Finding]:
@@ -131,9 +128,10 @@ def _against(fact: str, whole: ProgramIndex) -> Iterator[Finding]:
     elif fact == "token free":
         tokens = [(scope, index) for op, scope, index in whole.ops.values() if op.name == "higher_order.with_effects"]
         yield from [scope.at(index, "an operator with a token") for scope, index in tokens]
+    kinds = {"state sunk": (StateInput,), "token free": (Token,), "mutations in place": (StateMutation, InputMutation)}
     for what in ("inputs", "outputs"):
         for number, spec in enumerate(getattr(whole.program.signature, what)):
-            if type(spec) in FACTS[fact]:
+            if type(spec) in kinds.get(fact, ()):
                 yield Finding(f"a {type(spec).__name__}", node=f"signature.{what}[{number}]")
 
 

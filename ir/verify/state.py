@@ -201,7 +201,7 @@ def check_modules(whole: ProgramIndex) -> Iterator[Finding]:
 
 def _misused(scope: GraphIndex, modules: set[str], acting: set[str]) -> Iterator[Finding]:
     read_in = {read.name: read.stack for _, read, _ in scope.gets if read.name in modules}
-    for index, node in scope.nodes:
+    for index, node in enumerate(scope.graph.nodes):
         if is_module_call(node):
             name = node.args[0].name if node.args and type(node.args[0]) is Ref else ""
             if name not in modules:
