@@ -209,7 +209,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.rule(lambda x: torch.relu(x)).becomes("tanh"), ArgumentError,
      "the replacement of <lambda> is a function of (m, x), in plain torch code, not a str"),
     (lambda: P.rule(at=nn.ReLU)(soften), RuleError,
-     "'ReLU' is not an operator of aten; did you mean 'relu'"),
+     "'ReLU' is not an operator of aten; write torch.ops.<library>.<operator>, or px.module(path or class)"),
     (lambda: P.RuleSet([px.rule]), ArgumentError,
      "RuleSet takes a tuple of rules, made by px.rule; a + b is a set of two"),
     # others
