@@ -167,8 +167,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.first_difference(MODEL, TREE, (X,)), ArgumentError,
      f"a is a Model, not a program: {CAPTURES}"),
     # steps
-    (lambda: P.transform(FLAT, px.rule), ArgumentError,
-     f"{PATTERN} a Program; apply the rule that px.rule returns, not px.rule itself"),
+    (lambda: P.transform(FLAT, px.rule), ArgumentError, f"{PATTERN} a Program"),
     (lambda: P.transform(FLAT, px.transformation), ArgumentError,
      "transformation makes a decorator, so call it: @transformation(); it was passed a Program"),
     (lambda: P.transform(FLAT, [px.outline]), PipelineError,
