@@ -72,6 +72,9 @@ def further(m: px.Match) -> Any:
     return None if found is None else functional.dropout(found[0], 0.5) * 2
 
 
+LOOKS = px.rule(lambda x: torch.relu(x)).becomes(
+    lambda m, x: torch.sin(x) if m.match(lambda y: torch.exp(y), x) is None else torch.cos(x)
+)
 SAME = px.rule(lambda x: (torch.sin(x), torch.cos(x))).becomes(same)
 VIEW = px.rule(lambda x: (torch.sin(x), torch.cos(x))).becomes(view)
 ONE_COPY = px.rule(lambda x: (x.t(), x.view([2]))).becomes(lambda m, x: (x.clone(), x.t()))
@@ -137,6 +140,8 @@ BECOMES: list[tuple[str, px.RuleSet, str, str]] = [
      f"{EXP}; v = aten.view.default(y, [2, 1]); t = aten.t.default(v); r = aten.relu.default(t); r",
      ("exp = aten.exp.default(x); clamp_min = aten.clamp_min.default(exp, 0); view = aten.view.default(clamp_min, [2, 1]); "
      "t_1 = aten.t.default(view); t_1")),
+    ("one that looks further, two times", LOOKS, f"{EXP}; r = aten.relu.default(y); s = aten.relu.default(z); r, s",
+     f"{EXP}; cos = aten.cos.default(y); sin = aten.sin.default(z); cos, sin"),
     ("larger ones first", POSITIVE + RELU, f"{EXP}; b = aten.relu.default(y); e = aten.relu.default(b); e",
      f"{TANH}; tanh_1 = aten.tanh.default(tanh); tanh_1"),
     ("smaller ones first", RELU + POSITIVE, f"{EXP}; b = aten.relu.default(y); e = aten.relu.default(b); e",
@@ -180,6 +185,8 @@ LEFT: list[tuple[str, px.RuleSet, str]] = [
     ("the inner value is written", POSITIVE, f"{EXP}; {AND}(y, 1); r = aten.relu.default(y); r"),
     ("the inner value is returned", POSITIVE, f"{EXP}; r = aten.relu.default(y); r, y"),
     ("another uses the inner value", POSITIVE, f"{EXP}; r = aten.relu.default(y); s = aten.neg.default(y); r, s"),
+    ("a view of what is kept is written", KEEPS,
+     f"{EXP}; t = aten.t.default(y); u = aten.add_.Tensor(t, 1); r = aten.relu.default(y); r, y"),
     ("kept, and written between", KEEPS, f"{EXP}; {AND}(x, 1); r = aten.relu.default(y); r, y"),
     ("a region opens between", POSITIVE, f"{EXP}; {OPEN}; r = aten.relu.default(y); {SHUT}; r"),
     ("a region closes between", BOTH, f"{OPEN}; {SIN}; {SHUT}; {COS}; a, b"),

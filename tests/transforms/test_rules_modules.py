@@ -94,6 +94,15 @@ def test_calls_by_class(which: Any) -> None:
     assert "up" in calls(result)
 
 
+def test_a_replacement_may_depend_on_the_graph() -> None:
+    class Mixed(parent(act=nn.ReLU)):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.act(x) + torch.relu(x)
+
+    rule = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.sin(x) if m.graph else torch.cos(x))
+    torch.testing.assert_close(px.lower(rule(tree(Mixed())))(X), X.sin() + X.cos())
+
+
 def test_refusals() -> None:
     program = tree(Model())
     several = px.rule(at=px.module("layers.*.two"))(lambda m: m.arguments["relu"])

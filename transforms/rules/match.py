@@ -80,11 +80,13 @@ class Match:
     @property
     def program(self) -> Program:
         """The program before the rewrite."""
+        self.notes.looked = True
         return self.scope.program  # type: ignore[no-any-return]
 
     @property
     def graph(self) -> str:
         """The id of the graph; a body that several modules share is rewritten once."""
+        self.notes.looked = True
         return self.scope.name  # type: ignore[no-any-return]
 
     @property
@@ -203,10 +205,11 @@ class Match:
         The nodes that copy the tensor are removed with the match if nothing else uses them.
 
         Args:
-            what: a value, or its name.
+            what: a variable, or a value.
             buffers: treat persistent buffers as constants too; only safe if you never load others.
             parameters: treat parameters as constants too; only safe if you neither train nor load others.
         """
+        self.notes.looked = True
         arg, passed = self._arg(what), dict[str, None]()
         while type(arg) is Ref:
             node = self.scope.node_of(arg.name)
@@ -248,7 +251,7 @@ class Match:
         Returns:
             The value of each variable, in order; None if the pattern does not match.
         """
-        traced = Pattern.of(pattern)
+        traced, self.notes.looked = Pattern.of(pattern), True
         for found in Search(self.scope.node_of).match(traced.results[0], self._arg(what)):
             place = Match(self.scope, self.stack, self.instance, found, traced.variables)
             is_match = unguarded(self.scope.fakes.mode.shape_env, lambda place=place: holds(place))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Never
+from typing import Any, ClassVar, Never, cast
 
 from attrs import field, frozen
 
@@ -267,7 +267,8 @@ def rule(
         )
 
     def make(function: Callable[..., Any]) -> Rule:
-        a_function(function, "the pattern of px.rule", "a function, as in px.rule(lambda x: torch.relu(x))")
+        advice = "apply the rule that px.rule returns, not px.rule itself" if isinstance(cast("Any", function), Program) else ""
+        a_function(function, "the pattern of px.rule", "a function, as in px.rule(lambda x: torch.relu(x))", advice)
         traced = Pattern.of(function) if at is None else pattern_at(at)
         if unused := {*traced.variables} - {each.target for each in traced.parts if role(each) == "variable"}:
             raise RuleError(f"{function.__name__} does not use {', '.join(sorted(unused))}: remove the parameter or use it")
