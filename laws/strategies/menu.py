@@ -132,8 +132,10 @@ def _several(flow: Flow, first: int, second: int) -> None:
         case 2 if a.kind.dims[0] != "0" and a.kind.dims[0].isalnum():
             # Real empty tensors have no maximum, and a computed size may be zero.
             flow.emit(aten.max.dim, a, 0)
-        case _:
+        case _ if a.kind.dims[0] not in ("0", "1"):  # torch warns of those
             flow.emit(aten.var_mean.correction, a, [0])
+        case _:
+            return
 
 
 def _sizes(flow: Flow, first: int, second: int) -> None:
@@ -392,7 +394,7 @@ DOING: Mapping[str, tuple[Entry, ...]] = {
     "training": (_batch_norm,),
     "views": (_view, _through_view, _several, _hidden),
     "new contents": (_update, _update_by_value, _random_write),
-    "sizes": (_layer, _sizes, _batch_norm),
+    "sizes": (_layer, _sizes, _batch_norm, _several, _hidden),
 }
 """Entries by feature, for excluding them."""
 
