@@ -63,7 +63,7 @@ static: .venv/installed
 # Files that ask much for their time, of every layer: two minutes on two cores.
 FAST := architecture doctests ir/test_communication.py ir/test_copies.py ir/test_diff.py ir/test_effects.py ir/test_provenance.py \
 	ir/test_values.py text importing/test_fx.py importing/test_reading.py importing/test_signatures.py verify/test_rules.py \
-	store/test_round_trip.py security/test_names.py $(addprefix transforms/test_,clean_up.py fuel.py \
+	store/test_round_trip.py security/test_names.py $(addprefix transforms/test_,fuel.py \
 	infer.py insert_ivals.py outline.py pipeline.py restore_names.py rules.py shared_bodies.py \
 	simplify.py sizes.py split.py state.py swap.py) unflatten/test_mutation.py unflatten/test_state.py $(addprefix lowering/test_,bindings.py calling.py \
 	hooks.py lower.py) regressions/test_bodies_and_calls.py regressions/test_orders.py regressions/test_values_of_shared_bodies.py \

@@ -21,7 +21,6 @@ ADD = op_of(torch.ops.aten.add.Tensor)
 ADD_ = op_of(torch.ops.aten.add_.Tensor)
 MUL = op_of(torch.ops.aten.mul.Tensor)
 NEG = op_of(torch.ops.aten.neg.default)
-DROPOUT = op_of(torch.ops.aten.dropout.default)
 PRINT = op_of(torch.ops.aten._print.default)
 COPY_ = op_of(torch.ops.aten.copy_.default)
 
@@ -140,11 +139,6 @@ def flat(nodes: list[px.Node], output: Any, *inputs: str, **fields: Any) -> px.P
 def calls(program: px.Program, graph: str = "") -> list[str]:
     """Return the calls that a graph makes, in order, by instance."""
     return [str(node.do.instance) for node in program.graphs[graph].nodes if isinstance(node.do, px.Call)]
-
-
-def hierarchy(program: px.Program) -> list[str]:
-    """Return every module call of an outlined program that was not deduplicated, by absolute path."""
-    return sorted(name for name in program.order if not name.startswith("$"))
 
 
 def drawn(stage: Stage, examples: int) -> tuple[tuple[px.Program, int], ...]:

@@ -21,7 +21,7 @@ from ..arguments import Arg, Body, Ref, thawed
 from ..calls.call_graph import bodies_of
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call, Get, Graph, Input, Node, Op, user_line
-from ..meta import Meta, freeze
+from ..meta import Meta, freeze, without_value
 from ..names import join
 from ..program import Program
 from ..signature import Token
@@ -154,12 +154,14 @@ class Interpreter:
 
     def as_recorded(self, name: str) -> Run:
         """Return the run of a graph with the values of its meta, for calls that are not walked."""
-        if name not in self._as_recorded:
-            graph = self.source.graphs[name]
-            self._as_recorded[name] = run = Run(graph, name, (), list(graph.inputs), list(graph.nodes))
-            self.runs.setdefault(name, []).append(run)
-            for callee in graph.callees:
-                self.as_recorded(callee)
+        todo = [name]  # without recursion: modules may nest deeply
+        while todo:
+            called = todo.pop()
+            if called not in self._as_recorded:
+                graph = self.source.graphs[called]
+                self._as_recorded[called] = run = Run(graph, called, (), list(graph.inputs), list(graph.nodes))
+                self.runs.setdefault(called, []).append(run)
+                todo += graph.callees
         return self._as_recorded[name]
 
     def described(self, slot: str) -> Any:
@@ -390,19 +392,6 @@ def _fills(value: Any, recorded: Any) -> bool:
 
 def _is_unknown(arg: Any) -> bool:
     return any(part is UNKNOWN for part in pytree.tree_leaves(arg))
-
-
-OF_VALUES = ("val", "tensor_meta", "unbacked_bindings")
-"""The keys of meta that describe the value."""
-
-
-def without_value(meta: Meta) -> Meta:
-    """Return meta without the description of the value.
-
-    >>> dict(without_value({"val": 1, "stack_trace": "here"}))
-    {'stack_trace': 'here'}
-    """
-    return MappingProxyType({key: value for key, value in meta.items() if key not in OF_VALUES})
 
 
 def _with_value(meta: Meta, value: Any, bindings: Any = None) -> Meta:

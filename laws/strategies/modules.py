@@ -296,8 +296,6 @@ class ModuleTree(PrintedWhole):
     """0: all in training; 1: all in evaluation; 2: only the root's children are in evaluation."""
     grads: bool = False
     """Whether inputs require gradients; then they are not written in place."""
-    preserve: tuple[str, ...] = ()
-    """Paths of modules whose call signatures the exporter should preserve."""
 
     @property
     def users(self) -> Users:
@@ -353,27 +351,15 @@ class ModuleTree(PrintedWhole):
             warnings.simplefilter("ignore")  # torch copies its own deprecated pytree specs
             with seeded(0), torch.no_grad():
                 self.build()(*self.calls[0][0], **self.calls[0][1])  # to infer all kinds before tracing
-            ep = torch.export.export(
-                self.build(), args, kwargs, dynamic_shapes=self.dynamic_shapes, strict=False,
-                preserve_module_call_signature=self.preserve,
-            )  # fmt: skip
+            ep = torch.export.export(self.build(), args, kwargs, dynamic_shapes=self.dynamic_shapes, strict=False)
             return ep.run_decompositions({}) if decomposed else ep
 
 
-def module_trees(*, preserve: bool = False) -> st.SearchStrategy[ModuleTree]:
+def module_trees() -> st.SearchStrategy[ModuleTree]:
     """Return a strategy of module trees, which shrink by dropping module calls.
-
-    Args:
-        preserve: also draw modules whose call signatures the exporter should preserve.
 
     >>> from hypothesis import find
     >>> find(module_trees(), lambda tree: bool(tree.recipe.items)).recipe.items
     (NodeRecipe(kind=0, first=0, second=0),)
     """
-    trees = st.builds(ModuleTree, recipes(), st.integers(0, 2), st.booleans())
-    return st.builds(_preserving, trees, st.lists(st.integers(0, 7), min_size=1, max_size=2)) if preserve else trees
-
-
-def _preserving(tree: ModuleTree, numbers: list[int]) -> ModuleTree:
-    names = [name for name, _ in tree.build().named_modules() if name]
-    return evolve(tree, preserve=tuple(dict.fromkeys(names[number % len(names)] for number in numbers if names)))
+    return st.builds(ModuleTree, recipes(), st.integers(0, 2), st.booleans())

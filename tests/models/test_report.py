@@ -25,8 +25,8 @@ def _(_: px.Match, x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.models
-def test_llama_of_32_layers_and_8_steps(tmp_path: Path) -> None:
-    example = llama(32)
+def test_llama_of_8_layers_and_8_steps(tmp_path: Path) -> None:
+    example = llama(8)
     program = px.transform(px.import_ep(example.export(example.build())))
     rest = (px.remove_noops, px.eliminate_common_subexpressions, px.eliminate_dead_code)
     for step in (spelled_silu, *rest):
@@ -34,6 +34,6 @@ def test_llama_of_32_layers_and_8_steps(tmp_path: Path) -> None:
     assert len(program.trail) == 7
     start = time.process_time()
     page = px.report(program, tmp_path / "llama.html")
-    assert time.process_time() - start < 30, "it takes three seconds"
-    assert page.stat().st_size < 2_500_000, "issue 19 asks for less than 5 MB; it is 1.7"
+    assert time.process_time() - start < 10, "it takes one second"
+    assert page.stat().st_size < 1_000_000, "issue 19 asks for less than 5 MB with 32 layers"
     assert len(data_of(page.read_text("ascii"))["versions"]) == 8

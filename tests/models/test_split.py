@@ -67,24 +67,3 @@ def test_parts_do_what_the_model_does(name: str, how: str) -> None:
         theirs[0].square().sum().backward()
     for path, parameter in model.named_parameters():
         assert all(torch.equal(lowered.get_parameter(now).grad, parameter.grad) for now in went[path])
-
-
-@pytest.mark.parametrize("name", list(EXAMPLES))
-def test_each_parameter_is_in_one_part(name: str) -> None:
-    """But the tied one of GPT-2, which both ends read under its two names: it is one tensor."""
-    model, program = programs(name)[0], split_of(name, "outlined")
-    now = px.split_provenance(program).state
-    assert {path: len(slots) for path, slots in now.items()} == dict.fromkeys(now, 1)
-    shared = {slots for slots in program.state.by_cell.values() if len(slots) > 1}
-    assert shared == (set() if name == "llama" else {("first.transformer.wte.weight", "last.lm_head.weight")})
-    assert len(list(px.lower(program).parameters())) == len(list(model.parameters()))
-
-
-@pytest.mark.parametrize("name", list(EXAMPLES))
-def test_joined_it_is_the_program_again(name: str) -> None:
-    program = programs(name)[1]
-    flat = px.inline(program)
-    back = px.join(split_of(name, "flat"))
-    assert sorted(node.name for node in back.main.nodes) == sorted(node.name for node in flat.main.nodes)
-    assert (back.state, back.modules, back.signature) == (flat.state, flat.modules, flat.signature)
-    assert px.alpha_equal(px.deduplicate(px.outline(back)), px.deduplicate(px.outline(flat)))

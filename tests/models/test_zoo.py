@@ -33,8 +33,8 @@ NO_GRADIENTS = {"resnet_train"}
 """Core aten is for inference: its functional batch norm saves the statistics that are then overwritten, so backward raises,
 for ``ep.module()`` as well."""
 
-MORE = {"qwen3"}
-"""What others are like, so that `make deep` asks of it alone: Llama is the same but for norms of queries and keys."""
+MORE = {"qwen3", "gemma2"}
+"""What others are like, so that `make deep` asks of it alone: Llama is the same but for norms and a sliding window."""
 
 FEW = ("bert_train", "llama_dynamic", "resnet_train", "t5")
 """One of each kind, for what does not depend on the model: the interpreter, flat programs."""

@@ -1,11 +1,16 @@
-"""``frame_at``: what ``sys._getframe`` is in the copy, where two functions of mutmut stand between a function and its caller."""
+"""What looks at frames and sources, as it is in the copy: mutmut decorates each function that it mutates.
+
+``frame_at`` is ``sys._getframe`` without the two functions of mutmut between a function and its caller; ``source_of`` is
+``inspect.getsource`` without the decorator.
+"""
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from types import FrameType
-
-__all__ = ["frame_at"]
+from typing import Any
 
 
 def frame_at(depth: int) -> FrameType:
@@ -19,3 +24,12 @@ def frame_at(depth: int) -> FrameType:
         frame = frame.f_back
         depth -= "mutmut" not in frame.f_code.co_filename.replace("\\", "/").split("/")
     return frame
+
+
+def source_of(function: Any) -> str:
+    """Return the source of a function, as it was before it was mutated.
+
+    >>> source_of(source_of).startswith("def source_of(")
+    True
+    """
+    return re.sub(r"^\s*@_mutmut_mutated\(.*\)\n", "", inspect.getsource(function))

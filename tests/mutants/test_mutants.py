@@ -53,14 +53,13 @@ def test_decorators_that_need_their_place_keep_it(kept: str) -> None:
 
 
 def test_survivors_without_a_reason_are_shown_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """So are mutants that no test calls, and tests that fail without any mutant."""
+    assert report([KILLED] * 8 + [Result(FILE, "g", "x = 1", "x = 2", "no test")], [], []) == 1
+    assert report([KILLED], [], ["tests/test_some.py::test_it"]) == 1
     results = [KILLED] * 8 + [SURVIVED]
     assert report(results, [], []) == 1
     assert "+ x = 2" in capsys.readouterr().out
     assert share(results, [SURVIVED], "transforms/") == pytest.approx(8 / 9)
-
-
-def test_a_mutant_that_no_test_calls_has_survived() -> None:
-    assert report([KILLED] * 8 + [Result(FILE, "g", "x = 1", "x = 2", "no test")], [], []) == 1
 
 
 def test_reasons_speak_of_one_change_of_one_function() -> None:
@@ -78,10 +77,6 @@ def test_what_is_asked_again_has_neither_been_found_nor_explained() -> None:
     never = Result(FILE, "g", "x = 1", "x = 2", "no test")
     assert left([KILLED, SURVIVED, never], []) == [SURVIVED, never]
     assert left([KILLED, SURVIVED, never], [Same(FILE, "f", "x is not used")]) == [never]
-
-
-def test_tests_that_fail_anyway_are_no_result() -> None:
-    assert report([KILLED], [], ["tests/test_some.py::test_it"]) == 1
 
 
 def test_a_reason_that_fits_nothing_is_told() -> None:
@@ -113,5 +108,5 @@ def test_what_a_function_remembers_is_found_where_the_collector_does_not_see_it(
 
 
 def test_examples_of_a_module_are_those_that_it_wrote() -> None:
-    names = [test.name.rpartition(".")[2] for test in examples("purefx.laws.strategies.toys")]
-    assert sorted(names) == ["build_flat", "build_tree"]
+    names = [test.name.rpartition(".")[2] for test in examples("purefx.laws.strategies.exported")]
+    assert sorted(names) == ["Exported", "build", "exported_programs", "narrowed"]

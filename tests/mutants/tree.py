@@ -20,8 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 TREE = ROOT / "build" / "mutants"
 
-FRAME_AT = "__import__('tests.mutants.frames', fromlist=['frame_at']).frame_at("
-"""What looks for the frame of a caller, which is further away where functions are switched."""
+FRAMES = "__import__('tests.mutants.frames', fromlist=['frame_at'])."
+
+INSTEAD = {"sys._getframe(": f"{FRAMES}frame_at(", "inspect.getsource(": f"{FRAMES}source_of("}
+"""What looks at the frame of a caller, or at a source, and sees mutmut there."""
 
 KEPT = ("staticmethod", "classmethod", "property", "setter", "overload")
 """Decorators that stay: mutmut can work with the first two, and the others need what they stand above."""
@@ -49,7 +51,10 @@ def make_tree(files: Sequence[str], tree: Path = TREE) -> list[str]:
     (tree / "pyproject.toml").write_text((Path(__file__).parent / "mutmut.toml").read_text() + "".join(lines))
     chosen = [f"purefx/{source}" for file in files for source in _sources(file)]
     for path in chosen:
-        (tree / path).write_text(without_decorators((tree / path).read_text()).replace("sys._getframe(", FRAME_AT))
+        text = without_decorators((tree / path).read_text())
+        for old, new in INSTEAD.items():
+            text = text.replace(old, new)
+        (tree / path).write_text(text)
     return chosen
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.utils import _pytree as pytree
 
 from purefx import ir
-from purefx.ir.errors import ParseError
+from purefx.ir.errors import InvalidProgram, ParseError
 from purefx.ir.text import parse
 from purefx.ir.text.arguments import print_arg
 from purefx.ir.text.contract import INFIX, print_expr, read_expr
@@ -226,6 +226,11 @@ def test_a_text_without_its_root_graph_is_refused() -> None:
         with pytest.raises(ParseError, match=r'the text has no root graph @(""|b); add one, or name another: `root @name`'):
             parse(text)
     assert parse(f"program {body}".replace("{", "{\n  root @a", 1)).main.nodes[0].name == "y"
+    for text in (body, "{}"):
+        made = ir.Program.of({} if text == "{}" else {"a": parse(f"program {body}".replace('"a"', '""')).main})
+        for ask in (lambda program: program.main, lambda program: program.inputs):
+            with pytest.raises(InvalidProgram, match=r"the root is '', which is not in program.graphs"):
+                ask(made)
 
 
 def test_only_text_is_parsed() -> None:

@@ -103,24 +103,6 @@ def test_a_program_without_values_gets_those_of_the_export() -> None:
         assert torch.equal(module(x), px.lower(each)(x))
 
 
-def test_bodies_of_which_each_call_has_other_sizes() -> None:
-    """A shared body says nothing that is wrong of one of its calls; all are followed for what they give."""
-    body = px.Graph((px.Input("a"),), (px.Node("w", px.Get("w")), px.Node("m", op_of(torch.ops.aten.mm.default),
-                    (px.Ref("a"), px.Ref("w")))), px.Ref("m"))  # fmt: skip
-    nodes = [px.Node(name, px.Call(px.Frame(name), "body"), (px.Ref(of),)) for name, of in ("px", "qp")]
-    slots = {f"{name}.w": px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(size), number, number)
-             for number, (name, size) in enumerate({"p": (2, 3), "q": (3, 5)}.items())}  # fmt: skip
-    root = px.Graph((px.Input("x"),), tuple(nodes), (px.Ref("q"),))
-    kind = px.ir.UserInput(px.ir.TensorType(torch.float32, (2, 2)), "x")
-    program = px.Program.of({"": root, "body": body}, signature=px.ir.Signature((kind,), (px.ir.UserOutput(),)),
-                            state=px.ir.State(tuple(slots), px.ir.pmap(slots)))  # fmt: skip
-    result = px.infer(program)
-    assert said(result) == {"p": "float32 (2, 3)", "q": "float32 (2, 5)"}
-    assert said(result, "body") == {"w": "None", "m": "None"}
-    assert px.infer(result) is result
-    assert px.lower(result)(torch.ones(2, 2))[0].shape == (2, 5)
-
-
 class Regions(torch.nn.Module):
     """Operators with bodies: a branch, no_grad, autocast, where the same operator gives another dtype."""
 

@@ -49,29 +49,6 @@ def test_a_rewrite_may_put_a_tensor_into_a_node() -> None:
     assert torch.equal(px.to_ep(clean).module()(x), Scaled()(x))
 
 
-def test_the_slot_belongs_to_the_innermost_module_around_all_uses() -> None:
-    tensor, other, both = (torch.full((2,), float(number)) for number in (2, 3, 5))
-    a, inner, b = px.Frame("a"), px.Frame("a.b"), px.Frame("c", 1)
-    nodes = [
-        px.Node("p", MUL, (px.Ref("x"), tensor), stack=(a, inner)),
-        px.Node("q", MUL, (px.Ref("p"), other), stack=(a,)),
-        px.Node("r", ADD, (px.Ref("q"), other), stack=(a, inner)),
-        px.Node("s", ADD, (px.Ref("r"), both), stack=(a, inner)),
-        px.Node("t", ADD, (px.Ref("s"), both), stack=(b,)),
-    ]
-    clean = px.lift_constants(flat(nodes, px.Ref("t"), "x"))
-    assert clean.state.order == ("a.b._constant0", "a._constant0", "_constant0")
-    reads = [(node.name, node.do.slot, node.stack) for node in clean.main.nodes if isinstance(node.do, px.Get)]
-    assert reads == [
-        ("p_constant", "a.b._constant0", (a, inner)),
-        ("q_constant", "a._constant0", (a,)),
-        ("s_constant", "_constant0", ()),
-    ]
-    expected = (X * tensor * other + other) + both + both
-    for done in (clean, px.transform(clean)):
-        assert torch.equal(px.lower(done)(X)[0], expected)
-
-
 def test_one_object_is_one_tensor_wherever_it_stands() -> None:
     """A write to it is seen by whoever reads it, in every call; a window on its memory is known as one."""
     total = torch.zeros(2)

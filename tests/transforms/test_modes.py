@@ -131,29 +131,3 @@ def test_graphs_of_torch_compile_mean_the_same() -> None:
             torch.stack([one.float().sum() for one in outputs if one.requires_grad]).sum().backward()
         torch.testing.assert_close([one.grad for one in mine], [one.grad for one in theirs], rtol=0, atol=0)
         torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
-
-
-def test_a_body_that_runs_in_two_modes_is_left() -> None:
-    text = """program {
-      takes {
-        user x: f32[4, 4]
-      }
-      gives {
-        user
-      }
-      graph @""(x) {
-        a = call @m(x) as m
-        off = torch._C._set_grad_enabled(False)
-        b = call @m(a) as m@1
-        on = torch._C._set_grad_enabled(True)
-        return (b,)
-      }
-      graph @m(x) {
-        off = torch._C._set_grad_enabled(False)
-        y = aten.exp.default(x)
-        on = torch._C._set_grad_enabled(True)
-        return y
-      }
-    }"""
-    program = px.parse(text)
-    assert px.regions_to_bodies(program) is program  # its last marker ends the region of the caller

@@ -48,18 +48,6 @@ class Aliases(nn.Module):
         return self.items[0](self.act2(self.b(self.act(self.a(x))))) + self.reaching(self.items[1](x))
 
 
-class Constants(nn.Module):
-    """Holds a constant, and writes a literal tensor."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin, self.c = nn.Linear(4, 4), torch.ones(4)
-        self.register_buffer("n", torch.ones(()))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.lin(x) + self.c + torch.tensor([1.0, 2, 3, 4]) + self.n
-
-
 class Regions(parent(lin=lambda: nn.Linear(4, 4))):
     """Branches, and calls a module without gradients."""
 
@@ -73,7 +61,6 @@ MODELS: dict[str, tuple[nn.Module, int]] = {
     "tower": (Tower(2), 1),
     "shared": (Shared().eval(), 1),
     "aliases": (Aliases(), 1),
-    "constants": (Constants(), 1),
     "regions": (Regions(), 1),
     "attention": (nn.MultiheadAttention(4, 2), 3),
 }

@@ -55,17 +55,15 @@ class Norm(nn.Module):
         return self.first(x) * self.by
 
 
-class Block(nn.Module):
-    """A residual around its norm."""
+def block(norm: nn.Module) -> Any:
+    """Return a residual around its norm, twice."""
 
-    def __init__(self, norm: nn.Module) -> None:
-        super().__init__()
-        self.norm = norm
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def run(p: Any, x: torch.Tensor) -> torch.Tensor:
         h = x.sin()
-        h = h + self.norm(h)
-        return h - self.norm(h) * h
+        h = h + p.norm(h)
+        return h - p.norm(h) * h
+
+    return Parent(run, norm=norm)
 
 
 def replaced(program: px.Program, path: str, by: nn.Module) -> list[nn.Module]:
@@ -84,7 +82,7 @@ DECOMPOSED = [(first, "decomposed") for first in ("to dtype", "type_as", "to twi
 @pytest.mark.parametrize(("first", "way"), PLAIN + DECOMPOSED)
 def test_a_norm_before_a_residual_is_swapped(first: str, way: str) -> None:
     run = {**BACK, **OTHERS}[first]
-    model, other = Block(Norm(run)), Norm(run, 5.0)
+    model, other = block(Norm(run)), Norm(run, 5.0)
     program = program_of(model, ("norm",), way, (X,))
     model.norm = other
     for module in replaced(program, "norm", other):

@@ -82,42 +82,11 @@ class Several(parent(pair=Pair, block=Block, rest=lambda: nn.Sequential(Block(),
         return self.rest(self.block(self.block(a) * b))
 
 
-class Written(parent(linear=lambda: nn.Linear(4, 4))):
-    """What the inner module gives is written afterwards."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.linear(x)
-        return y.add_(1).relu_() * 2
-
-
-class Count(nn.Module):
-    """A module that gives a number beside a tensor."""
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        return x.sin(), (x > 0).sum().item()
-
-
-class Counted(parent(count=Count, norm=lambda: nn.BatchNorm1d(4))):
-    """And a program that writes."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y, number = self.count(self.norm(x))
-        return (y * number).add_(1)
-
-
 class Twice(parent(norm=lambda: nn.BatchNorm1d(4), linear=lambda: nn.Linear(4, 4))):
     """Its state has an old value, one in between and a new one."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.norm(self.linear(self.norm(x)))
-
-
-class Recurrent(parent(cell=lambda: nn.Linear(4, 4), h=lambda: torch.zeros(3, 4))):
-    """What the inner module gives is the new state of the outer one."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.h.copy_(self.cell(x + self.h).detach())
-        return x * 2
 
 
 class Quiet(parent(front=lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()), back=lambda: nn.Linear(4, 4))):
@@ -135,11 +104,7 @@ CASES: dict[str, tuple[nn.Module, str | list[str], list[str]]] = {
     "called twice": (Several(), "block", ["block", "block@1"]),
     "two values": (Several(), "pair", ["pair"]),
     "below a shared one": (Several(), "rest.1.act", ["rest.1.act"]),
-    "written later": (Written(), "linear", ["linear"]),
-    "beside a number, in a program that writes": (Counted(), "norm", ["norm"]),
-    "a number": (Counted(), "count", ["count"]),
     "around new state": (nn.Sequential(Twice(), Twice()), "?", ["0", "1"]),
-    "new state of the module around": (nn.Sequential(Recurrent()), "*.cell", ["0.cell"]),
 }
 
 

@@ -128,39 +128,3 @@ def test_calls_that_are_outlined_already_are_named_in_the_module(frame: str) -> 
         "return u",
     ]
     assert result.graphs["c"] is program.graphs["c"]
-
-
-def test_branches_that_go_into_a_body_are_named_in_it() -> None:
-    """One body of two operators in two modules becomes two; the branches inside it go with each."""
-    program = tree(
-        """
-        graph @""(x) {
-          y = higher_order.cond(x, @$t, @$t, ())  in a
-          p = operator.getitem(y, 0)  in a
-          w = higher_order.cond(p, @$t, @$s, ())  in b
-          q = operator.getitem(w, 0)
-          return (q,)
-        }
-        graph @$t() {
-          i = higher_order.cond(True, @$s, @$s, ())
-          n = get a.n
-          return (n,)
-        }
-        graph @$s() {
-          k = get b.k
-          return (k,)
-        }
-        """,
-        "state {\nbuffer a.n: f32[2]\nbuffer b.k: f32[2]\n}",
-    )
-    result = px.outline(program)
-    assert px.verify(result) == ()
-    assert {
-        name: [line for line in shown(result, name).splitlines() if "get " in line] for name in ("$t", "$t_1", "$s", "$s_1")
-    } == {
-        "$t": ["  n = get n"],
-        "$t_1": ['  n = get "/a.n"'],
-        "$s": ['  k = get "/b.k"'],
-        "$s_1": ["  k = get k"],
-    }
-    assert px.alpha_equal(px.inline(result), px.inline(px.outline(px.inline(result))))

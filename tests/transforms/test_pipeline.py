@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx.ir import torch_private
-from tests.programs import ADD, NEG, Aliased, Shared, Tower, exported, flat, parent
+from tests.programs import NEG, Aliased, Shared, Tower, exported, flat, parent
 
 # Pipelines: order is checked before anything runs, results of strangers are verified, nothing to do is nothing done.
 
@@ -123,28 +122,6 @@ def renamed(graph: px.Graph) -> px.Graph:
     return px.Graph(inputs, tuple(node.using(new) for node in graph.nodes), graph.output)
 
 
-def test_nodes_give_way() -> None:
-    """The argument ``mul`` gets its name, and the node that has it a number."""
-    specs = (
-        px.ir.UserInput(px.ir.ObjectType(), "mul"),
-        px.ir.UserInput(px.ir.ObjectType(), "args[0]"),
-        px.ir.UserInput(px.ir.ObjectType(), "mul"),
-    )
-    nodes = (px.Node("mul", NEG, (px.Ref("a"),)), px.Node("mul_2", ADD, (px.Ref("mul"), px.Ref("b"))))
-    graph = px.Graph(tuple(map(px.Input, "abc")), nodes, (px.Ref("mul_2"), px.Ref("c"), px.Ref("mul")))
-    program = px.Program.of({"": graph}, signature=px.ir.Signature(specs, (px.ir.UserOutput(),) * 3))
-    result = px.name_inputs(program)
-    assert names(result) == ["mul", "args_0", "mul_1"]
-    assert [(node.name, node.args) for node in result.main.nodes] == [
-        ("mul_3", (px.Ref("mul"),)),
-        ("mul_2", (px.Ref("mul_3"), px.Ref("args_0"))),
-    ]
-    assert result.main.output == (px.Ref("mul_2"), px.Ref("mul_1"), px.Ref("mul_3"))
-    assert px.name_inputs(result) is result
-    lowered = [px.lower(one)(X, X + 1, X + 2) for one in (program, result)]
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(*lowered, strict=True))
-
-
 TRACE = logging.getLogger("torch.__trace")
 
 
@@ -191,11 +168,3 @@ def test_each_step_is_an_artifact_and_reads_back(reader: Reader) -> None:
     assert reader.artifacts["purefx_7_dispatch"] == "nothing to do\n"
     steps = {step.name: step.before for step in result.trail}
     assert reader.artifacts["purefx_4_insert_ivals"] in {"nothing to do\n", str(steps["outline"])}
-
-
-def test_nothing_is_written_and_nothing_is_installed_where_nobody_reads() -> None:
-    program = tower()
-    before, level = list(TRACE.handlers), TRACE.level
-    torch_private.write_artifact("x", lambda: pytest.fail("nobody reads it"))
-    px.transform(program)
-    assert (TRACE.handlers, TRACE.level) == (before, level)

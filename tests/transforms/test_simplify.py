@@ -11,7 +11,8 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.torch_private import pytree
-from tests.programs import parent
+from tests.lowering.swaps import Parent
+from tests.programs import exported
 
 Step = px.Transformation
 
@@ -263,15 +264,11 @@ def test_inputs_of_a_body_may_be_one_tensor() -> None:
 
 
 def test_calls_with_preserved_signatures_are_not_crossed() -> None:
-    class Outer(parent(first=nn.GELU, second=nn.GELU)):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.first(x) + self.second(x)
-
-    ep = torch.export.export(Outer(), (torch.randn(2, 3),), preserve_module_call_signature=("first", "second"))
-    program = px.import_ep(ep)
+    outer, x = Parent(lambda p, x: p.first(x) + p.second(x), first=nn.GELU(), second=nn.GELU()), torch.randn(2, 3)
+    program = px.import_ep(exported(outer, x, preserve_module_call_signature=("first", "second")))
     for one in (program, px.transform(program)):
         assert sound(px.eliminate_common_subexpressions, one) is one
-    free = px.import_ep(torch.export.export(Outer(), (torch.randn(2, 3),)))
+    free = px.import_ep(exported(outer, x))
     assert len(nodes(sound(px.eliminate_common_subexpressions, free))) == len(nodes(free)) - 1
 
 
@@ -360,54 +357,23 @@ def test_a_shared_body_keeps_what_one_of_its_calls_needs(
     assert torch.equal(px.lower(result)(x)[0], px.lower(program)(x)[0])
 
 
-class Messy(nn.Module):
-    """Draws, counts, and computes what nobody asks for, in modules that are called twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("count", torch.zeros(()))
-        self.unused = nn.Linear(3, 3)
-        self.drop = nn.Dropout(0.5)
-        self.norm = nn.BatchNorm1d(3)
-        self.cache: torch.Tensor
-        self.register_buffer("cache", torch.zeros(4, 3))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.drop(x)  # draws
-        self.count += 1
-        self.norm(x)  # counts
-        self.unused(x)
-        self.cache[1:3] = x
-        scratch = torch.zeros(2, 3)
-        scratch[0] = x[1]
-        with torch.no_grad():
-            x.exp()
-        return self.drop(x) * self.cache[:2]
-
-
 @pytest.mark.parametrize("stage", ["flat", "tree"])
 def test_state_goes_on_request(stage: str) -> None:
-    program = px.import_ep(torch.export.export(Messy().train(), (torch.randn(2, 3),)))
+    model = Parent(lambda p, x: p.used(x), used=nn.Linear(4, 4), unused=nn.Linear(2, 2))
+    program = px.import_ep(exported(model, torch.randn(3, 4)))
     program = px.transform(program) if stage == "tree" else program
     result = sound(px.eliminate_dead_code.bind(state=True), program)
     assert set(program.state) - set(result.state) == {"unused.weight", "unused.bias"}
-    assert {"unused"} <= {one.path for one in program.modules} - {one.path for one in result.modules}
+    assert "unused" in {one.path for one in program.modules} - {one.path for one in result.modules}
     lowered = px.lower(px.transform(result))
-    assert "unused.weight" not in lowered.state_dict()
-    assert not hasattr(lowered, "unused")
+    assert "unused.weight" not in lowered.state_dict() and not hasattr(lowered, "unused")
 
 
 def test_preserved_calls_stay() -> None:
-    class Outer(parent(inner=lambda: nn.Linear(3, 3))):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.inner(x)
-            return x * 2
-
-    ep = torch.export.export(Outer(), (torch.randn(2, 3),), preserve_module_call_signature=("inner",))
-    program = px.import_ep(ep)
+    outer = Parent(lambda p, x: (p.inner(x), x * 2)[1], inner=nn.Linear(3, 3))
+    program = px.import_ep(exported(outer, torch.randn(2, 3), preserve_module_call_signature=("inner",)))
     for one in (program, px.transform(program)):
-        result = sound(px.eliminate_dead_code, one)
-        assert result is one
+        assert sound(px.eliminate_dead_code, one) is one
 
 
 def test_in_a_level_of_vmap_sizes_are_not_what_values_say() -> None:

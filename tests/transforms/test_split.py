@@ -49,18 +49,6 @@ def test_inputs_reads_and_parts_of_tuples_need_no_tag() -> None:
     assert [len([n for n in program.graphs[name].nodes if isinstance(n.do, px.Get)]) for name in "ab"] == [1, 1]
 
 
-def test_a_tied_state_of_two_parts_is_one_parameter() -> None:
-    """A step of an optimizer on the one is seen by the other, and joining gives one name again."""
-    tower = Tower(2)
-    tower.layers[1].get_submodule("up").weight = tower.layers[0].get_submodule("up").weight
-    base = px.transform(px.import_ep(exported(tower, torch.ones(2, 4))))
-    program = px.split_by_module(base, {"layers.0": "a", "layers.1": "b"})
-    lowered = px.lower(program)
-    assert lowered.get_parameter("a.layers.0.up.weight") is lowered.get_parameter("b.layers.1.up.weight")
-    assert len(list(lowered.parameters())) == len(list(tower.parameters()))
-    assert px.join(program).state == base.state
-
-
 @pytest.mark.parametrize("stack", [(), (px.Frame("m"),)], ids=["flat", "outlined"])
 def test_a_tag_without_nodes_is_a_part_that_does_nothing(stack: tuple[px.Frame, ...]) -> None:
     base = px.outline(flat([node("a", NEG, "x", stack=stack)], px.Ref("a"), "x"))

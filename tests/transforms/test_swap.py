@@ -11,6 +11,7 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.torch_private import pytree
+from tests.lowering.swaps import Parent
 from tests.programs import parent
 from tests.unflatten.harness import LOWERED, Case, compare, export
 
@@ -100,39 +101,30 @@ def test_constants_containers_and_parts_of_results(make: Any, way: str) -> None:
     assert not any(name.startswith("part.") for name in swapped.state)
 
 
+class By(nn.Module):
+    """Multiplies its argument, or subtracts from it."""
+
+    def __init__(self, run: Any = torch.mul) -> None:
+        super().__init__()
+        self.run = run
+
+    def forward(self, x: Any, k: Any = 1) -> Any:
+        return self.run(x, k)
+
+
 def test_calls_with_different_constants_each_get_their_own() -> None:
-    class Seen(nn.Module):
-        def forward(self, x: Any, k: Any = 1) -> Any:
-            return x * k + 1
-
-    class Model(parent(a=Seen)):
-        def forward(self, x: Any) -> Any:
-            return self.a(self.a(self.a(x, k=2), k=-3), k=0.5)
-
-    class Other(nn.Module):
-        def forward(self, x: Any, k: Any) -> Any:
-            return x - k
-
-    model = Model()
-    same(transformed(model, "a"), model, {"a": Other()})
+    model = Parent(lambda p, x: p.a(p.a(p.a(x, k=2), k=-3), k=0.5), a=By())
+    same(transformed(model, "a"), model, {"a": By(torch.sub)})
 
 
 def test_one_module_under_two_names() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = nn.Linear(3, 3)
-            self.b = self.a
-
-        def forward(self, x: Any) -> Any:
-            return self.a(x) - self.b(x + 1)
-
-    model = Model()
+    child = nn.Linear(3, 3)
+    model = Parent(lambda p, x: p.a(x) - p.b(x + 1), a=child, b=child)
     program = transformed(model, "a", "b")
     swapped = same(program, model, {"a": nn.Linear(3, 3)})
     assert list(swapped.state) == ["a", "b.weight", "b.bias"]
     child = nn.Linear(3, 3)
-    eager = copy.deepcopy(model)
+    eager: Any = copy.deepcopy(model)
     eager.a = eager.b = copy.deepcopy(child)
     lowered: Any = px.lower(px.swap_modules(program, {"a": child, "b": child}))
     compare(lowered, eager, Case(lambda: eager, [(X,)]))
@@ -140,11 +132,8 @@ def test_one_module_under_two_names() -> None:
 
 
 def test_dynamic_sizes_fx_modules_and_compiled_ones() -> None:
-    class Model(parent(a=lambda: nn.Linear(3, 3))):
-        def forward(self, x: Any) -> Any:
-            return self.a(x).reshape(-1) * x.shape[0]
-
-    model, other = Model(), nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    model = Parent(lambda p, x: p.a(x).reshape(-1) * x.shape[0], a=nn.Linear(3, 3))
+    other = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     program = transformed(model, "a", dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
     calls = [(torch.randn(rows, 3),) for rows in (4, 2, 7)]
     same(program, model, {"a": other}, *calls)
@@ -155,11 +144,7 @@ def test_dynamic_sizes_fx_modules_and_compiled_ones() -> None:
 
 
 def test_state_that_others_read_is_that_of_the_replacement_as_in_eager() -> None:
-    class Model(parent(a=lambda: nn.Linear(3, 3))):
-        def forward(self, x: Any) -> Any:
-            return self.a(x) @ self.a.weight
-
-    model = Model()
+    model = Parent(lambda p, x: p.a(x) @ p.a.weight, a=nn.Linear(3, 3))
     program = transformed(model, "a")
     swapped = same(program, model, {"a": nn.Linear(3, 3)})
     assert swapped.state["a.weight"].value is swapped.state["a"].value.weight
@@ -170,16 +155,9 @@ def test_state_that_others_read_is_that_of_the_replacement_as_in_eager() -> None
 
 
 def test_tied_state_stays_tied() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embed, self.head = nn.Linear(3, 3), nn.Linear(3, 3)
-            self.head.weight = self.embed.weight
-
-        def forward(self, x: Any) -> Any:
-            return self.head(self.embed(x))
-
-    model = Model()
+    embed, head = nn.Linear(3, 3), nn.Linear(3, 3)
+    head.weight = embed.weight
+    model = Parent(lambda p, x: p.head(p.embed(x)), embed=embed, head=head)
     program = transformed(model, "embed", "head")
     same(program, model, {"head": nn.Linear(3, 3)})
     tied = nn.Linear(3, 3)
@@ -190,21 +168,12 @@ def test_tied_state_stays_tied() -> None:
 
 
 def test_children_that_others_call() -> None:
-    class Parent(nn.Module):
-        def __init__(self, child: nn.Module) -> None:
-            super().__init__()
-            self.child = child
+    def around(child: nn.Module) -> nn.Module:
+        return Parent(lambda p, x: p.child(x) + 1, child=child)
 
-        def forward(self, x: Any) -> Any:
-            return self.child(x) + 1
-
-    class Model(parent(p=lambda: Parent(nn.Linear(3, 3)))):
-        def forward(self, x: Any) -> Any:
-            return self.p(x) * self.p.child(x)
-
-    model = Model()
+    model = Parent(lambda p, x: p.p(x) * p.p.child(x), p=around(nn.Linear(3, 3)))
     program = transformed(model, "p", "p.child")
-    same(program, model, {"p": Parent(nn.Tanh())})
+    same(program, model, {"p": around(nn.Tanh())})
     same(program, model, {"p.child": nn.Tanh()})
     with pytest.raises(px.errors.SwapError, match=r"'p\.child' is called from outside of 'p'"):
         px.swap_modules(program, {"p": nn.Tanh()})
@@ -215,23 +184,22 @@ def test_flat_calls_without_a_signature() -> None:
     same(transformed(model), model, {"0": nn.Tanh(), "2": nn.Linear(3, 2)}, signature="flat")
 
 
+class Pair(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x, x
+
+
 @pytest.mark.parametrize("assigned", [False, True])
-@pytest.mark.parametrize(("path", "new"), [("a", nn.Tanh()), ("part", nn.Linear(3, 3))])
-def test_another_result_is_told_with_both_signatures(path: str, new: nn.Module, assigned: bool) -> None:
-    class Model(parent(a=lambda: nn.Linear(3, 3), part=lambda: nn.LSTM(3, 3))):
-        def forward(self, x: Any) -> Any:
-            return self.part(self.a(x))[0] * 2
-
-    class Pair(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return x, x
-
-    new = Pair() if path == "a" else new
-    program = transformed(Model(), "a", "part")
+@pytest.mark.parametrize(
+    ("path", "new", "old", "now"),
+    [("a", Pair(), "(*) -> *", "Pair(x)"), ("part", nn.Linear(3, 3), "(*) -> (*, (*, *))", "Linear(input)")],
+)
+def test_another_result_is_told_with_both_signatures(path: str, new: nn.Module, old: str, now: str, assigned: bool) -> None:
+    model = Parent(lambda p, x: p.part(p.a(x))[0] * 2, a=nn.Linear(3, 3), part=nn.LSTM(3, 3))
+    program = transformed(model, "a", "part")
     lowered = px.lower(program if assigned else px.swap_modules(program, {path: new}))
     if assigned:
         setattr(lowered, path, new)
-    old, now = ("(*) -> *", "Pair(x)") if path == "a" else ("(*) -> (*, (*, *))", "Linear(input)")
     with pytest.raises(px.errors.CallError) as found:
         lowered(X)
     assert f"module {path!r} was exported as {old} and is now {now}, which returned" in str(found.value)

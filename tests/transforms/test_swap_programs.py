@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import purefx as px
+from tests.lowering.swaps import Parent
 from tests.programs import parent
 from tests.transforms.test_swap import Parts, UsesAll, X, transformed
 from tests.unflatten.harness import LOWERED, Case, compare, export
@@ -28,9 +29,9 @@ class Counted(parent(inner=lambda: nn.Linear(3, 3), n=lambda: torch.zeros(3))):
         return self.inner(self.inner(x)) + self.n
 
 
-class Model(parent(a=lambda: nn.Linear(3, 3), b=lambda: nn.Linear(3, 3))):
-    def forward(self, x: Any) -> Any:
-        return self.b(self.a(self.a(x)).relu())
+def model_of_two() -> Any:
+    """Return a model that calls one child twice."""
+    return Parent(lambda p, x: p.b(p.a(p.a(x)).relu()), a=nn.Linear(3, 3), b=nn.Linear(3, 3))
 
 
 def swapped_like_eager(model: nn.Module, path: str, other: nn.Module, replacement: px.Program, program: px.Program) -> px.Program:
@@ -45,7 +46,7 @@ def swapped_like_eager(model: nn.Module, path: str, other: nn.Module, replacemen
 
 @pytest.mark.parametrize("outlined", [True, False], ids=["outlined", "as imported"])
 def test_a_program_becomes_a_body_with_its_state(outlined: bool) -> None:
-    model, other = Model(), Counted()
+    model, other = model_of_two(), Counted()
     imported = px.import_ep(export(other, (X,)))
     replacement = px.transform(imported) if outlined else imported
     result = swapped_like_eager(model, "a", other, replacement, transformed(model, "a"))
@@ -57,7 +58,7 @@ def test_a_program_becomes_a_body_with_its_state(outlined: bool) -> None:
 
 
 def test_dynamic_sizes() -> None:
-    model, other = Model(), Counted()
+    model, other = model_of_two(), Counted()
     program = transformed(model, "a", dynamic_shapes=DYNAMIC)
     dynamic = px.import_ep(export(other, (X,), dynamic_shapes=DYNAMIC))
     lowered = px.lower(px.swap_modules(program, {"a": dynamic}))
@@ -74,19 +75,15 @@ def test_dynamic_sizes() -> None:
 
 
 def test_what_does_not_fit_is_told() -> None:
-    program = transformed(Model(), "a")
+    program = transformed(model_of_two(), "a")
 
     class Two(nn.Module):
         def forward(self, x: Any, y: Any) -> Any:
             return x + y
 
-    class Pair(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return x + 1, x
-
     cases: list[tuple[nn.Module, tuple[Any, ...], str]] = [
         (Two(), (X, X), r"passes \(\*\), the program takes \(\*, \*\)"),
-        (Pair(), (X,), r"its result is \*, the program's \(\*, \*\)"),
+        (Parent(lambda _, x: (x + 1, x)), (X,), r"its result is \*, the program's \(\*, \*\)"),
         (nn.Tanh(), (X.double(),), "is a torch.float64, and a torch.float32 here"),
         (nn.Tanh(), (X[0],), "has 1 dimensions, and 2 here"),
         (nn.Tanh(), (X[:2],), "was exported for the size 2, and that is 4 here"),
@@ -148,12 +145,8 @@ def test_what_can_not_be_swapped_is_told_before_anything_happens(modules: Any, s
 
 def test_a_module_inside_of_a_program_that_others_call() -> None:
     """A program that replaces a module may hold, as a module, what others call below it: they call that from then on."""
-
-    class Calls(parent(a=lambda: nn.Sequential(nn.Linear(3, 3), nn.ReLU()))):
-        def forward(self, x: Any) -> Any:
-            return self.a[0](self.a(x))
-
-    model, other, new = Calls(), nn.Sequential(nn.Linear(3, 3), nn.Tanh()), Counted()
+    model = Parent(lambda p, x: p.a[0](p.a(x)), a=nn.Sequential(nn.Linear(3, 3), nn.ReLU()))
+    other, new = nn.Sequential(nn.Linear(3, 3), nn.Tanh()), Counted()
     inner = px.swap_modules(px.transform(px.import_ep(export(other, (X,), preserve=("0",)))), {"0": copy.deepcopy(new)})
     other[0] = new
     program = px.transform(px.import_ep(export(model, (X,), preserve=("a", "a.0"))))

@@ -149,9 +149,3 @@ def test_a_program() -> None:
     signed = {"layers.0.mlp", "layers.0.mlp.up", "layers.1.mlp", "layers.1.mlp.up", "head"}
     assert set(map(str, after.call_signatures)) == signed
     assert after.call_signatures[px.Frame("layers.0.mlp")] == before.call_signatures[px.Frame("layers.0.mlp")]
-
-
-def test_what_others_read_is_that_of_the_program() -> None:
-    after = px.swap_modules(model(), {"layers.1.mlp": other()})
-    assert after.state["layers.1.mlp.up.bias"].value is other().state["up.bias"].value
-    assert [node.do.slot for node in after.main.nodes if isinstance(node.do, px.Get)] == ["layers.1.mlp.up.bias"]

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import purefx as px
-from tests.programs import Branches, Counter, Shared, Tower, exported, parent
+from tests.programs import Shared, exported, parent
 
 BF16 = torch.bfloat16
 
@@ -86,12 +86,8 @@ X = torch.linspace(-2, 2, 12).reshape(3, 4)
 CASES: dict[str, tuple[nn.Module, tuple[Any, ...]]] = {
     "linear": (nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), (X,)),
     "shared": (Shared(), (X,)),
-    "tower": (Tower(), (X,)),
-    "a buffer that counts": (Counter(), (X,)),
-    "branches": (Branches(), (X,)),
     "cond": (Conditional(), (X,)),
     "norms": (Norms(), (X, torch.arange(3))),
-    "norms in evaluation": (Norms().eval(), (X, torch.arange(3))),
     "up and back": (Residual(), (X,)),
     "twice up and back": (Twice(), (X,)),
     "a mask": (Masked(), (X,)),

@@ -246,7 +246,13 @@ def to_dtype(
     flat = inline(program).evolve(state=state, signature=signature)
     flat = flat.with_graphs({name: _without_identities(flat.graphs[name]) for name in flat.order})
     old = _dtype_of(program)
-    return outlined_like(program, infer(_settled(Casts(flat, old, dtype, _globs(follow)).run(), old, dtype)))
+    made = outlined_like(program, infer(_settled(Casts(flat, old, dtype, _globs(follow)).run(), old, dtype)))
+    same = [name for name in made.order if name in program.graphs and _types(made.graphs[name]) == _types(program.graphs[name])]
+    return made.with_graphs({name: program.graphs[name] for name in same if made.graphs[name] == program.graphs[name]})
+
+
+def _types(graph: Graph) -> list[torch.dtype | None]:
+    return list(map(dtype_in, graph.metas.values()))
 
 
 def _globs(globs: str | Sequence[str]) -> tuple[str, ...]:

@@ -256,9 +256,7 @@ def cut(program: Program, placing: Placing, *, reserved: Iterable[str] = ()) -> 
         placing: the part of each node; no node is in an earlier part than its dependencies.
         reserved: names that no new value may get.
     """
-    work = _Cutting(program, placing, reserved)
-    work.take()
-    return work.program()
+    return _Cutting(program, placing, reserved).program()
 
 
 class _Cutting:
@@ -271,8 +269,8 @@ class _Cutting:
         self.home: dict[str, int] = dict.fromkeys([formal.name for formal in self.graph.inputs], -1)
         """The part that computes each value, -1 for the inputs of the root, in order."""
 
-    def take(self) -> None:
-        """Put each node into its part, part by part; the result is independent of the order of the nodes."""
+    def _take_all(self) -> None:
+        # Put each node into its part, part by part; the result is independent of the order of the nodes.
         first = self._first_readers()
         members: list[list[int]] = [[] for _ in self.bodies]
         for number, (node, part) in enumerate(zip(self.graph.nodes, self.placing.of, strict=True)):
@@ -312,7 +310,8 @@ class _Cutting:
         return {name: min([part_of[user] for user in users[name]]) for name in reads}
 
     def program(self) -> Program:
-        """Freeze the parts and the root."""
+        """Return the parts and the root."""
+        self._take_all()
         source, graph = self.source, self.graph
         makers: dict[str, Input | Node] = {**graph.by_name, **{formal.name: formal for formal in graph.inputs}}
         metas = {name: makers[name].meta for body in self.bodies for names in (body.inputs, body.outputs) for name in names}

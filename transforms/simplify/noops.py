@@ -126,8 +126,8 @@ class _Walk:
         source = arguments.get("self", arguments.get("input"))
         if rule is None or type(source) is not Ref:
             return None
-        step = _Step(self, node, arguments, source, self.values.get(source.name), self.values.get(node.name))
-        return rule(step)
+        step = _Step(self, arguments, source, self.values.get(source.name), self.values.get(node.name))
+        return source if rule(step) else None
 
     def is_fresh(self, name: str) -> bool:
         """Return whether a value is the result of an operator that allocates memory, in the layout of that operator."""
@@ -157,7 +157,6 @@ class _Step:
     """A node as a rule sees it: its arguments by name, the operand, and both values."""
 
     walk: _Walk
-    node: Node
     arguments: Mapping[str, Arg]
     source: Ref
     before: Any
@@ -180,8 +179,8 @@ class _Step:
         return strides[0] == strides[1] and self.walk.is_fresh(self.source.name)
 
 
-Rule = Callable[[_Step], Ref | None]
-"""Returns the operand that a node returns; None if the result may differ."""
+Rule = Callable[[_Step], bool]
+"""Whether a node returns its operand."""
 
 
 def _arguments(node: Node, target: Any) -> dict[str, Arg]:
@@ -192,59 +191,55 @@ def _arguments(node: Node, target: Any) -> dict[str, Arg]:
     return found
 
 
-def _same_sizes(step: _Step) -> Ref | None:
-    return step.source if step.is_alike else None
+def _same_sizes(step: _Step) -> bool:
+    return step.is_alike
 
 
-def _slice(step: _Step) -> Ref | None:
-    whole = step.arguments["start"] in (None, 0) and step.arguments["step"] == 1
-    return step.source if whole and step.is_alike else None
+def _slice(step: _Step) -> bool:
+    return step.arguments["start"] in (None, 0) and step.arguments["step"] == 1 and step.is_alike
 
 
-def _same_order(step: _Step) -> Ref | None:
+def _same_order(step: _Step) -> bool:
     if not isinstance(step.before, torch.Tensor):
-        return None
+        return False
     rank: Any = step.before.dim()
     dims: Any = step.arguments.get("dims", (step.arguments.get("dim0", 0), step.arguments.get("dim1", 1)))
     if not all(type(dim) is int for dim in dims):
-        return None
+        return False
     if "dims" in step.arguments:
-        return step.source if [dim % rank for dim in dims] == list(range(rank)) else None
-    return step.source if rank < 2 or (dims[0] - dims[1]) % rank == 0 else None
+        return [dim % rank for dim in dims] == list(range(rank))
+    return rank < 2 or (dims[0] - dims[1]) % rank == 0
 
 
-def _cast(step: _Step) -> Ref | None:
-    # Without a copy, `to` returns an operand of the requested type.
-    free = (
-        not step.arguments.get("copy")
-        and not step.arguments.get("pin_memory")
-        and step.arguments.get("memory_format") in (None, torch.preserve_format)
-    )
-    return step.source if free and step.is_alike else None
-
-
-def _copy(step: _Step) -> Ref | None:
+def _keeps_layout(step: _Step) -> bool:
     kept = step.arguments.get("memory_format") in (None, torch.preserve_format) and not step.arguments.get("pin_memory")
-    return step.source if kept and step.is_alike and step.is_fresh else None
+    return kept and step.is_alike
 
 
-def _drops_nothing(step: _Step) -> Ref | None:
+def _cast(step: _Step) -> bool:
+    # Without a copy, `to` returns an operand of the requested type.
+    return not step.arguments.get("copy") and _keeps_layout(step)
+
+
+def _copy(step: _Step) -> bool:
+    return _keeps_layout(step) and step.is_fresh
+
+
+def _drops_nothing(step: _Step) -> bool:
     rate = step.arguments["p"]
-    none = step.arguments["train"] is False or (type(rate) is float and rate == 0.0)
-    return step.source if none else None
+    return step.arguments["train"] is False or (type(rate) is float and rate == 0.0)
 
 
-def _plus_zero(step: _Step) -> Ref | None:
-    whole = isinstance(step.before, torch.Tensor) and not step.before.is_floating_point()
-    return _exact(step, neutral=0) if whole else None
+def _plus_zero(step: _Step) -> bool:
+    return isinstance(step.before, torch.Tensor) and not step.before.is_floating_point() and _exact(step, neutral=0)
 
 
-def _exact(step: _Step, *, neutral: int) -> Ref | None:
+def _exact(step: _Step, *, neutral: int) -> bool:
     # Not for complex numbers, where infinity times zero is NaN; x - (-0.0) is not x for x = -0.0.
     number = step.arguments["other"]
     plain = type(number) in (int, float) and number == neutral and str(number) in (f"{neutral}", f"{neutral}.0")
     exact = plain and step.arguments.get("alpha", 1) == 1 and step.is_alike and not step.before.is_complex()
-    return step.source if exact and step.is_fresh else None
+    return exact and step.is_fresh
 
 
 RULES: Mapping[str, Rule] = MappingProxyType({

@@ -29,6 +29,7 @@ from ..transformation import UNLIMITED, Fuel, transformation
 from .bodies import (
     Decision,
     Graft,
+    Rewriting,
     Swap,
     covering,
     found_in,
@@ -37,7 +38,6 @@ from .bodies import (
     new_state,
     prepared,
     replaced_slot,
-    rewritten,
 )
 
 Replacement = torch.nn.Module | Program
@@ -136,7 +136,7 @@ def new_graphs(program: Program, decisions: Mapping[Instance, Decision], names: 
         if key not in made:
             made[key] = names.fresh(name) if name in used else name
             used.add(name)
-            graphs[made[key]] = graph if same else rewritten(graph, decision, callees)
+            graphs[made[key]] = graph if same else Rewriting(graph, decision, callees).run()
         ids[place] = made[key]
     return graphs
 

@@ -99,12 +99,8 @@ class Table:
         for number, node in enumerate(self.graph.nodes):
             if number in self.forward:
                 continue
-            if (
-                unknown
-                or number in self.shape.bound
-                or self.fixed(number, node)
-                or not found.isdisjoint(self.shape.edges[number])
-            ):
+            late = unknown or number in self.shape.bound or self.fixed(number, node)
+            if late or not found.isdisjoint(self.shape.edges[number]):
                 found.add(number)
         return found
 

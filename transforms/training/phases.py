@@ -197,11 +197,8 @@ class Shape:
         for number, node in enumerate(self.graph.nodes):
             if number in found:
                 continue
-            if (
-                (tangent_names and not tangent_names.isdisjoint(node.refs()))
-                or any(before in found for before in self.edges[number])
-                or (number not in required and self.acts(number) and is_backward(node.meta))
-            ):
+            follows = not tangent_names.isdisjoint(node.refs()) or not found.isdisjoint(self.edges[number])
+            if follows or (number not in required and self.acts(number) and is_backward(node.meta)):
                 found.add(number)
         return found
 
