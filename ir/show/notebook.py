@@ -177,13 +177,11 @@ def page(*parts: str) -> str:
     return f'<div class="purefx"><style>{STYLE}</style>{"".join(parts)}</div>'
 
 
-UNPRINTABLE = "(cannot be printed)"
-
 MOST = 600
 """Characters of a text; names in programs may be of any length."""
 
 
-def safely(printed: Callable[[], Any], otherwise: Any = UNPRINTABLE) -> Any:
+def safely(printed: Callable[[], Any], otherwise: Any = "(cannot be printed)") -> Any:
     """Return the result of a function, or another value if it raises.
 
     Args:
@@ -278,7 +276,9 @@ def program_page(program: Program) -> str:
         bodies.append(safely(lambda: _body(program.graphs[name], head, room, specs), fold(f"{head} (cannot be shown)", "")))  # noqa: B023
     bodies.append(more(len(rows) - BODIES, "graph"))
     head = f"<div><b>{text(title)}</b> {', '.join(sizes)} {dim(facts)}</div>"
-    return page(head, *bodies, safely(lambda: _state(program), ""), safely(lambda: _steps(program), ""))
+    state = safely(lambda: listed("state", list(map(code, print_state(program.state)[:ROWS])), len(program.state.order)), "")
+    steps = [text(safely(lambda step=step: str(step))) for step in program.trail[:ROWS]]
+    return page(head, *bodies, state, listed("steps", steps, len(program.trail)))
 
 
 def _overview(program: Program) -> tuple[str, list[str], str, list[tuple[str, str, str | None]]]:
@@ -354,14 +354,6 @@ def _body(graph: Graph, head: str, room: Room, signature: Signature | None = Non
     left = len(graph.inputs) - len(inputs) + len(graph.nodes) - len(nodes)
     title = f"{head} {dim(counted(len(graph.nodes), 'node'))}"
     return fold(title, table(rows) + more(left, "line"), is_open=signature is not None and len(rows) <= OPEN)
-
-
-def _state(program: Program) -> str:
-    return listed("state", list(map(code, print_state(program.state)[:ROWS])), len(program.state.order))
-
-
-def _steps(program: Program) -> str:
-    return listed("steps", [text(safely(lambda step=step: str(step))) for step in program.trail[:ROWS]], len(program.trail))
 
 
 def diff_page(diff: Diff) -> str:

@@ -14,7 +14,7 @@ from ..arguments import Arg
 from ..calls.parts import Part, parts
 from ..effects.declared import ANYTHING
 from ..effects.registered import registered_effects
-from ..graph import Call, Do, Frame, Get, Graph, Input, Kwargs, Node, Op
+from ..graph import Call, Do, Get, Graph, Input, Kwargs, Node, Op
 from ..operators import allowed
 from ..persistent import pmap, text_of
 from ..program import Program
@@ -215,7 +215,7 @@ class _Parser:
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
         self._ops: dict[str, Op] = {}
-        self._sections: dict[tuple[str, str | Frame | None], Any] = {}
+        self._sections: dict[tuple[str, Any], Any] = {}
         """By the first word, and the name of a graph or the call of a signature."""
 
     def program(self) -> Program:
