@@ -33,7 +33,7 @@ from ..text.state import TensorFacts
 from ..torch_private import FakeTensor
 from ..validation import kind_of
 
-VERSION = 3
+VERSION = 4
 """The version of the format."""
 
 STRUCTURE = "purefx.program"

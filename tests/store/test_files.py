@@ -211,8 +211,8 @@ def test_headers_that_claim_more_than_there_is(tmp_path: Path) -> None:
 
 def test_versions(tmp_path: Path) -> None:
     parts = Parts(saved(0), container.STRUCTURE)
-    for odd in ("4", "2", "-1", "1.5", "", "one", "9" * 5000, "\u0661"):
-        with pytest.raises(px.errors.StoreError, match=r"has version '.*' of the format, but this purefx reads 3"):
+    for odd in ("5", "3", "-1", "1.5", "", "one", "9" * 5000, "\u0661"):
+        with pytest.raises(px.errors.StoreError, match=r"has version '.*' of the format, but this purefx reads 4"):
             load(with_header({**parts.header, "__metadata__": {"purefx": odd}}, parts.data), tmp_path)
 
 
