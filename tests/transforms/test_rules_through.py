@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
-from torch.nn import functional
 
 import purefx as px
 from purefx.laws.rules import check_rule
 from purefx.laws.tiers import share
 from tests.transforms.test_rules import X, rewritten
-
-
-def test_a_projection_behind_the_views_of_attention() -> None:
-    """The bias of a projection is found where attention uses it, whatever the heads are cut by."""
-    seen: list[str] = []
-    scored = px.rule(lambda x, w, b, k, heads: torch.matmul(px.through(functional.linear(x, w, b), heads), k))
-
-    @scored.becomes
-    def _(m: px.Match, x: Any, w: Any, b: Any, k: Any, heads: Any) -> Any:
-        seen.append(str(len(m["heads"].nodes)))
-        return torch.matmul(heads(functional.linear(x, w) + b), k)
-
-    def attended(m: Any, x: Tensor) -> Tensor:
-        return m.up(x).view(3, 2, 2).transpose(0, 1) @ x.view(3, 2, 2).permute(1, 2, 0) + 1
-
-    names = rewritten(scored, attended, X)
-    assert names[0].count("aten.add.Tensor") == 2 and set(seen) == {"2"}
 
 
 def test_one_chain_in_two_places() -> None:

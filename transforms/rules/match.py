@@ -187,8 +187,7 @@ class Match:
         node = self.scope.node_of(arg.name) if type(arg) is Ref else None
         if node is not None:
             return node.do.slot if type(node.do) is Get else None
-        is_root = type(arg) is Ref and self.graph == self.program.root
-        return self.scope.state.inputs.get(arg.name) if is_root else None
+        return self.scope.state.inputs.get(arg.name) if type(arg) is Ref and self.graph == self.program.root else None
 
     def _from_root(self, slot: str) -> str:
         self.notes.by_instance = self.notes.looked = True

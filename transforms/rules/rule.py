@@ -141,10 +141,7 @@ class RuleSet(Value):
         found: dict[Any, tuple[Rule, ...]] = {}
         for each in self.rules:
             if each.replacement is None:
-                raise RuleError(
-                    f"{each.name} has no replacement: write one as `@{each.name}.becomes`, over "
-                    f"`def _(m, {', '.join(each.variables)})`"
-                )
+                raise RuleError(f"{each.name} has no replacement: write one as `@{each.name}.becomes`, over `def _(m, ...)`")
             for target in dict.fromkeys([one for part in each.pattern.results for one in roots_of(part)]):
                 found[target] = (*found.get(target, ()), each)
         return found
