@@ -129,21 +129,13 @@ def refs_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> 
     ['x', 'y', 'x']
     """
     names: list[str] = []
-    for arg in args:
+    for arg in (*args, *[value for _, value in kwargs]) if kwargs else args:
         kind = type(arg)
         if kind is Ref:
             names.append(arg.name)
-        elif kind in CONTAINERS:
-            _add_refs(arg, names)
-    for _, arg in kwargs:
-        _add_refs(arg, names)
+        elif kind in CONTAINERS and not ((kind is tuple or kind is Items) and MAPPED.isdisjoint(map(type, arg))):
+            names.extend([leaf.name for leaf in arg_leaves((arg,)) if type(leaf) is Ref])  # most containers are sizes
     return names
-
-
-def _add_refs(arg: Arg, names: list[str]) -> None:
-    if (type(arg) is tuple or type(arg) is Items) and MAPPED.isdisjoint(map(type, arg)):
-        return  # most are sizes
-    names.extend([leaf.name for leaf in arg_leaves((arg,)) if type(leaf) is Ref])
 
 
 def bodies_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> list[str]:

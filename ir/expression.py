@@ -64,18 +64,10 @@ class Apply:
 Expr = int | float | bool | Sym | InputDim | InputValue | Apply
 
 
-def _add(*parts: Any) -> Any:
-    return sum(parts)
-
-
 def _power(base: Any, exponent: Any) -> Any:
     if type(base) is int and type(exponent) is int and abs(base) > 1 and base.bit_length() * exponent > MOST_BITS:
         raise OverflowError("a power is too large")
     return base**exponent
-
-
-def _ceil_div(a: Any, b: Any) -> Any:
-    return -(-a // b)
 
 
 LARGEST = 2**63
@@ -91,14 +83,14 @@ UNCOMPUTABLE = (ArithmeticError, TypeError, ValueError)
 """Errors of operators without a value for their operands: a division by zero, a power that is too large."""
 
 OPERATORS: Mapping[str, Callable[..., Any]] = {
-    "+": _add,
+    "+": lambda *parts: sum(parts),
     "-": operator.sub,
     "*": lambda *parts: math.prod(parts),
     "//": operator.floordiv,
     "/": operator.truediv,
     "%": operator.mod,
     "**": _power,
-    "ceildiv": _ceil_div,
+    "ceildiv": lambda a, b: -(-a // b),
     "max": max,
     "min": min,
     "abs": abs,

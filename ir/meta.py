@@ -74,6 +74,19 @@ def thaw(value: Any) -> Any:
     return value
 
 
+OF_A_VALUE = frozenset({"val", "tensor_meta", "example_value", "unbacked_bindings"})
+"""The entries that describe the value of a node."""
+
+
+def without_value(meta: Meta) -> Meta:
+    """Return meta without the description of the value.
+
+    >>> dict(without_value({"val": 1, "stack_trace": "here"}))
+    {'stack_trace': 'here'}
+    """
+    return MappingProxyType({key: value for key, value in meta.items() if key not in OF_A_VALUE})
+
+
 def is_backward(meta: Mapping[str, Any]) -> bool:
     """Return whether the meta marks a node as made by autograd.
 

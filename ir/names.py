@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import difflib
 import keyword
+import re
 from collections.abc import Iterable
-
-DIGITS = "0123456789"
 
 
 def is_identifier(name: object) -> bool:
@@ -40,12 +39,7 @@ def stem_of(name: str) -> str:
     >>> stem_of("linear_12"), stem_of("add_1_1"), stem_of("conv2d"), stem_of("_0")
     ('linear', 'add', 'conv2d', '_0')
     """
-    while name[-1:] in DIGITS:
-        stem = name.rstrip(DIGITS)
-        if len(stem) < 2 or stem[-1] != "_":
-            break
-        name = stem[:-1]
-    return name
+    return re.sub(r"(?<=.)(_[0-9]+)+\Z", "", name)
 
 
 def is_plain_path(name: object) -> bool:

@@ -89,8 +89,6 @@ def op(target: Callable[..., Any] | Op) -> Op:
     """
     if isinstance(target, Op):
         return target
-    if isinstance(target, str):
-        raise NamingError(f"op takes the operator itself, such as torch.ops.aten.relu.default, and not its name, {target!r}")
     if not callable(target):
         raise NamingError(f"op takes an operator or a function, such as torch.ops.aten.relu.default, not {target!r}")
     found = overloads_in(target)

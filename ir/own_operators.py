@@ -64,23 +64,7 @@ def pack(leaves: Sequence[Any], spec: Any) -> Any:
     try:
         return pytree.tree_unflatten(list(leaves), spec)
     except Exception as error:
-        raise CallError(f"the leaves cannot be combined as {short(spec)}: {type(error).__name__}: {error}") from error
-
-
-def short(spec: Any) -> str:
-    """Return the types of the containers of a pytree, on one short line.
-
-    >>> short(pytree.tree_structure(([1], {"a": 2})))
-    'a pytree of dict, list, tuple'
-    """
-    names: set[str] = set()
-    todo = [spec]
-    while todo:
-        part = todo.pop()
-        if not part.is_leaf():
-            names.add(getattr(part.context if isinstance(part.context, type) else part.type, "__name__", "?"))
-            todo.extend(part.children())
-    return f"a pytree of {', '.join(sorted(names)) or 'one leaf'}"[:200]
+        raise CallError(f"the leaves cannot be combined as {str(spec)[:200]}: {type(error).__name__}: {error}") from error
 
 
 def unpack(value: Any, spec: Any, called: str = "a module") -> Any:

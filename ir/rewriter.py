@@ -36,7 +36,6 @@ class Relocation:
     """Returns the path as written in the new place."""
     outer: Stack = ()
     """The calls around all nodes in the new place."""
-    _frames: dict[Frame, Frame] = field(factory=dict, init=False)
     _stacks: dict[int, tuple[Stack, Stack]] = field(factory=dict, init=False)
     """By the id of a stack, which is kept alive here: hashing the frames of each node is slow."""
 
@@ -67,8 +66,7 @@ class Relocation:
 
     def frames(self, stack: Stack) -> Stack:
         """Return the rewritten frames of a stack, without the outer ones."""
-        known = self._frames
-        return tuple([known.get(frame) or known.setdefault(frame, self.frame(frame)) for frame in stack])
+        return tuple([self.frame(frame) for frame in stack])
 
     def node(self, node: Node) -> Node:
         """Return a node with rewritten paths."""

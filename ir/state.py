@@ -273,23 +273,17 @@ class State(Mapping[str, Slot]):
         >>> State(("a.w", "b.w"), pmap({"a.w": slot, "b.w": slot})).with_slots({"a.v": slot}).order
         ('a.w', 'a.v', 'b.w')
         """
-        behind: dict[str, list[str]] = {}
+        places = {name: place for place, name in enumerate(self.order)}
         for name in added:
-            behind.setdefault(self._last_below(name.rpartition(".")[0]), []).append(name)
-        order = behind.pop("", []) if not self.order else []
-        for name in self.order:
-            order += [name, *behind.pop(name, ())]
-        order += [name for names in behind.values() for name in names]
-        return State(tuple(order), self.slots.update(added))
+            owner = name.rpartition(".")[0]
+            below = [place for place, other in enumerate(self.order) if not owner or other.startswith(f"{owner}.")]
+            places[name] = max(below, default=len(self.order))
+        return State(tuple(sorted(places, key=places.__getitem__)), self.slots.update(added))
 
     def without(self, gone: Collection[str]) -> State:
         """Return the state without some slots; tensors that have other names stay."""
         order = tuple([name for name in self.order if name not in gone])
         return State(order, pmap({name: self.slots[name] for name in order}))
-
-    def _last_below(self, owner: str) -> str:
-        prefix = f"{owner}." if owner else ""
-        return next((name for name in reversed(self.order) if name.startswith(prefix)), "")
 
     @cached_property
     def pairs(self) -> tuple[tuple[str, Slot], ...]:

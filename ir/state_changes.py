@@ -18,7 +18,7 @@ from .calls.call_graph import all_instances
 from .calls.parts import part_names, with_listed
 from .errors import NamingError, UnsupportedProgram
 from .graph import Get, Input, Node, place_of
-from .names import did_you_mean, join
+from .names import did_you_mean, join, way_to
 from .program import Program, state_changed
 from .signature import InputMutation, InputSpec, StateGradient, StateInput, StateMutation, UserInput
 from .state import Slot, SlotKind, describe_tensor, exporter_name, is_plain
@@ -278,11 +278,10 @@ def _changed(program: Program, add: Mapping[str, Any], remove: Iterable[str]) ->
 
 
 def _without(program: Program, gone: Sequence[str]) -> Program:
+    used = state_uses(program) if gone else {}
     for path in gone:
         if path not in program.state:
             raise NamingError(f"no state is called {path!r}{did_you_mean(path, program.state)}")
-    used = state_uses(program) if gone else {}
-    for path in gone:
         if path in used:
             user = used[path]
             by = place_of(user) if user is not None else "the signature of the program"
@@ -324,8 +323,7 @@ def _check_place(program: Program, path: str, added: Mapping[str, Slot]) -> None
         raise NamingError(f"the state {path!r} exists already: remove it first, or choose another name")
     if any(module.path == path for module in program.modules):
         raise NamingError(f"{path!r} is a module: choose another name for its new state")
-    for end in range(1, path.count(".") + 1):
-        above = ".".join(path.split(".")[:end])
+    for above in way_to(path)[:-1]:
         if above in program.state or above in added:
             raise NamingError(f"{path!r} would be inside {above!r}, which is a tensor: choose another name")
     parts = part_names(program)

@@ -15,7 +15,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import MissingDependency
-from .example_args import example_args
 from .oracles import (
     Calls,
     assert_same_as_eager,
@@ -25,6 +24,7 @@ from .oracles import (
     value_differences,
 )
 from .purity import changes_in_export, changes_in_program
+from .values import example_args
 
 __all__ = [
     "Calls", "Contract", "assert_same_as_eager", "behaviour_differences", "changes_in_export", "changes_in_program",

@@ -18,7 +18,7 @@ from ..ir.graph import Call, Get, Input, Node, Op
 from ..ir.names import join
 from ..ir.program import Program
 from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
-from ..ir.state import SlotKind, same_contents
+from ..ir.state import SlotKind, is_plain, same_contents
 from ..ir.state_changes import as_plain, has_window
 from ..ir.torch_private import current_modes, mode_objects, pytree, restore_modes
 
@@ -61,17 +61,23 @@ USUAL = Tolerance(rtol=1e-5, atol=1e-6)
 """The usual tolerance in single precision."""
 
 
+def _are_alike(left: torch.Tensor, right: torch.Tensor) -> bool:
+    # A parameter is a tensor like any other.
+    return (type(left) is type(right) or (is_plain(left) and is_plain(right))) and same_contents(left, right)
+
+
 @frozen(repr=False)
 class Contents:
-    """The contents of a tensor; equal to others with the same bits.
+    """The contents of a tensor; equal to others with the same bits, parameters or not.
 
     >>> Contents(torch.tensor([[1.0, -0.5]]))
     float32[1, 2] (1.0, -0.5)
-    >>> Contents(torch.zeros(1)) == Contents(-torch.zeros(1))
-    False
+    >>> zero = torch.zeros(1)
+    >>> Contents(zero) == Contents(-zero), Contents(zero) == Contents(torch.nn.Parameter(zero))
+    (False, True)
     """
 
-    tensor: torch.Tensor = field(eq=cmp_using(eq=same_contents))
+    tensor: torch.Tensor = field(eq=cmp_using(eq=_are_alike, require_same_type=False))
     """Nobody else may write to it."""
 
     @property
@@ -256,15 +262,12 @@ class _Run:
         """Run the root once; return the contents of its user outputs, and of its user inputs afterwards."""
         machine, signature = self.machine, self.program.signature
         rest = iter(leaves)
-        values: list[Any] = []
-        for spec in signature.inputs:
-            match spec:
-                case StateInput(slot=slot):
-                    values.append(self.slots[slot])
-                case UserInput():
-                    values.append(machine.given(next(rest)))
-                case Token():
-                    values.append(None)
+        sources = {
+            StateInput: lambda spec: self.slots[spec.slot],
+            UserInput: lambda _: machine.given(next(rest)),
+            Token: lambda _: None,
+        }
+        values = [sources[type(spec)](spec) for spec in signature.inputs]
         results = self.body(self.program.root, values, "")
         # Save all results before the first write: a new value may be the old contents of another.
         saved = [machine.save(result) for result in results]
@@ -302,10 +305,10 @@ class _Run:
         if self.seen is not None:
             for formal in graph.inputs:
                 self.seen(name, formal, known[formal.name])
-        before = current_modes()
+        before, value = current_modes(), self.reader(known, path)
         try:
             for node in graph.nodes:
-                known[node.name] = self.node(node, known, path)
+                known[node.name] = self.node(node, value, path)
                 if self.seen is not None:
                     self.seen(name, node, known[node.name])
                 for closed in node.refs() if type(node.do) is Op and node.do.effects.scope < 0 else ():
@@ -313,14 +316,13 @@ class _Run:
         except BaseException:
             restore_modes(before, mode_objects([known.get(node.name) for node in reversed(graph.nodes)]))
             raise
-        return thawed(graph.output, self.reader(known, path))
+        return thawed(graph.output, value)
 
-    def node(self, node: Node, known: Mapping[str, Any], path: str) -> Any:
+    def node(self, node: Node, value: Callable[[Arg], Any], path: str) -> Any:
         """Run one node."""
         do = node.do
         if type(do) is Get:
             return self.slots[join(path, do.slot)]
-        value = self.reader(known, path)
         args = thawed(node.args, value)
         if type(do) is Call:
             return self.body(do.graph, args, join(path, do.instance.path))

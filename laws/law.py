@@ -136,7 +136,9 @@ def _pure(transform: Transform, case: Case) -> list[str]:
 def _idempotent(transform: Transform, case: Case) -> list[str]:
     once = transform(case.program)
     twice = transform(once)
-    return [] if twice is once else [f"the second time it returns another {_compared(twice, once)} object:\n{twice}"]
+    if twice is once:
+        return []
+    return [f"the second time it returns another {'equal' if twice == once else 'different'} object:\n{twice}"]
 
 
 @law("nothing to do gives the same object", name="no-op")
@@ -314,10 +316,6 @@ def _gradients(transform: Transform, case: Case) -> list[str]:
 GRADIENT_TOLERANCE = 1e-5
 """Autograd sums the parts of a gradient in the order of the operators, which is not part of the meaning of a program; everything
 else is compared bit by bit."""
-
-
-def _compared(left: Program, right: Program) -> str:
-    return "equal" if left == right else "different"
 
 
 GENERIC: tuple[Law, ...] = (

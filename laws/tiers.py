@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, cast, get_args
 from unittest.mock import patch
 
-from attrs import field, frozen
 from hypothesis import HealthCheck, Phase, given, reject, seed, settings
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
@@ -32,26 +31,14 @@ from .values import false_values
 PREFIX = "purefx-"
 
 
-@frozen
-class Profile:
-    """Settings for drawing programs.
+PROFILES = MappingProxyType({"dev": 0.2, "ci": 1.0, "deep": 20.0})
+"""The number of drawn programs relative to ``ci``: ``dev`` for quick checks, ``ci`` for every change, ``deep`` for nightly runs.
 
-    >>> PROFILES["ci"].always_the_same
-    True
-    """
-
-    factor: float
-    """The number of drawn programs relative to ``ci``."""
-    always_the_same: bool
-    """Whether every run draws the same programs."""
+``ci`` always draws the same programs.
+"""
 
 
-PROFILES = MappingProxyType({
-    "dev": Profile(0.2, always_the_same=False),
-    "ci": Profile(1.0, always_the_same=True),
-    "deep": Profile(20.0, always_the_same=False),
-})  # fmt: skip
-"""``dev`` for quick checks, ``ci`` for every change, ``deep`` for nightly runs."""
+NO_CHECKS: Any = list(HealthCheck)
 
 
 def register() -> None:
@@ -61,26 +48,27 @@ def register() -> None:
     >>> settings.get_profile("purefx-ci").derandomize
     True
     """
-    for name, profile in PROFILES.items():
+    for name, factor in PROFILES.items():
         settings.register_profile(
             PREFIX + name,
-            max_examples=max(1, round(100 * profile.factor)),
-            derandomize=profile.always_the_same,
+            max_examples=max(1, round(100 * factor)),
+            derandomize=name == "ci",
             # New programs each time, and the failed ones first.
-            database=None if profile.always_the_same else settings.get_profile("default").database,
+            database=None if name == "ci" else settings.get_profile("default").database,
             deadline=None,
             print_blob=True,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+            suppress_health_check=NO_CHECKS,
         )
 
 
-def active() -> Profile:
-    """Return the loaded profile; ``ci`` if it is not one of ours.
+def active() -> str:
+    """Return the name of the loaded profile; ``ci`` if it is not one of ours.
 
-    >>> active() in PROFILES.values()
+    >>> active() in PROFILES
     True
     """
-    return PROFILES.get(settings.get_current_profile_name().removeprefix(PREFIX), PROFILES["ci"])
+    name = settings.get_current_profile_name().removeprefix(PREFIX)
+    return name if name in PROFILES else "ci"
 
 
 def share(examples: int) -> int:
@@ -92,7 +80,7 @@ def share(examples: int) -> int:
     >>> share(1)
     1
     """
-    return max(1, round(examples * active().factor))
+    return max(1, round(examples * PROFILES[active()]))
 
 
 Tier = Literal["toy", "aten", "modules"]
@@ -228,29 +216,16 @@ def at_stage(program: Program, tier: Tier, stage: Stage) -> Program:
     return program
 
 
-@frozen
-class _Run:
-    """A function and its argument, compared by identity."""
-
-    run: Callable[..., Any] = field(eq=id)
-    program: Program = field(eq=id)
-    options: tuple[tuple[str, Any], ...] = ()
-
-    def result(self) -> Any:
-        """Run it."""
-        return self.run(self.program, **dict(self.options))
-
-
-_latest = lru_cache(maxsize=256)(_Run.result)
-"""Several laws evaluate one result of a transformation."""
-
-
 def _remembered(run: Callable[..., Any], program: Program) -> Callable[..., Any]:
     # All laws need the same facts about the drawn program, so compute them once.
-    own = cache(_Run.result)
+    known: list[Any] = []
 
     def remembered(other: Program, **options: Any) -> Any:
-        return (own if other is program else _latest)(_Run(run, other, tuple(options.items())))
+        if other is not program or options:
+            return run(other, **options)
+        if not known:
+            known.append(run(program))
+        return known[0]
 
     return remembered
 
@@ -284,8 +259,8 @@ def forget() -> None:
 
     >>> forget()
     """
-    for known in (drawn_cases, _drawn, _latest):
-        known.cache_clear()
+    drawn_cases.cache_clear()
+    _drawn.cache_clear()
 
 
 # -- draws -----------------------------------------------------------------------------------------------------------------------
@@ -374,17 +349,6 @@ def draw_settings(examples: int, *phases: Phase) -> settings:
     3
     """
     return settings(
-        max_examples=examples,
-        derandomize=False,
-        database=None,
-        deadline=None,
-        suppress_health_check=[
-            HealthCheck.too_slow,
-            HealthCheck.data_too_large,
-            HealthCheck.filter_too_much,
-            HealthCheck.large_base_example,
-        ],
-        phases=phases,
-        report_multiple_bugs=False,
-        print_blob=False,
-    )
+        max_examples=examples, phases=phases, suppress_health_check=NO_CHECKS,
+        derandomize=False, database=None, deadline=None, report_multiple_bugs=False, print_blob=False,
+    )  # fmt: skip

@@ -36,10 +36,6 @@ from .lower import executable, lower
 from .modules.module import Lowered, copy_graph
 from .to_ep import make_ep
 
-__all__ = [
-    "FxPass", "Over", "as_fx_pass", "exported", "from_fx_pass", "paths_of", "same_graph", "snapshot", "to_fx", "with_result",
-]  # fmt: skip
-
 
 def as_fx_pass(transformation: Callable[[Program], Program], *, over: Over = "graph_module") -> Callable[[Any], Any]:
     """Convert a transformation to a pass over fx graphs, for the pass managers and hooks of torch.

@@ -34,8 +34,6 @@ from .modules.context import LoweringContext
 from .modules.module import RESERVED, Bound, Place, new_module
 from .modules.tree import Tree, grow
 
-__all__ = ["executable", "lower", "lower_unchecked", "write_parameter", "writing_parameters"]
-
 
 def lower(
     program: Program,

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import evolve
 
-from ..ir.arguments import Arg, Body, Items, Ref, bodies_in
+from ..ir.arguments import Arg, Body, Items, Ref, arg_leaves, bodies_in
 from ..ir.callables import op_name
 from ..ir.calls.call_graph import bodies_run_by
 from ..ir.effects.registered import effects_of
@@ -78,14 +78,7 @@ def _spread(program: Program, graph: Graph, mine: set[str], tokens: Mapping[str,
 def _passed(program: Program, node: Node, body: str) -> list[tuple[Input, Arg]]:
     # The inputs of a body with the operands that they get: the last ones of the operator.
     inputs = program.graphs[body].inputs
-    found: list[Arg] = []
-    todo: list[Arg] = list(reversed(node.args))
-    while todo:
-        part = todo.pop()
-        if isinstance(part, tuple):  # a list too
-            todo.extend(reversed(part))
-        elif type(part) is not Body:
-            found.append(part)
+    found = [part for part in arg_leaves(node.args) if type(part) is not Body]
     return list(zip(inputs, found[len(found) - len(inputs) :], strict=False)) if len(found) >= len(inputs) else []
 
 

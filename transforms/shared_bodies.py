@@ -38,7 +38,6 @@ __all__ = [
     "shared_body",
     "value_only",
     "with_names",
-    "without_values",
     "word_of_operator",
 ]
 
@@ -76,9 +75,7 @@ def bodies_before_callers(program: Program) -> dict[str, int]:
     return rank
 
 
-VALUES = ("val", "tensor_meta")
-
-OF_A_CALL = (*VALUES, "example_value", "unbacked_bindings", "custom")
+OF_A_CALL = ("val", "tensor_meta", "example_value", "unbacked_bindings", "custom")
 """Metadata that holds for one call.  Other entries (stack traces, origins) describe the history of the node."""
 
 
@@ -124,17 +121,6 @@ def common_values(meta: Meta, others: Sequence[Meta]) -> Meta:
 
 
 ABSENT = object()
-
-
-def without_values(meta: Meta) -> Meta:
-    """Return metadata without the entries that depend on shapes; the same object if it has none.
-
-    >>> dict(without_values({"val": 1, "stack_trace": "here"}))
-    {'stack_trace': 'here'}
-    """
-    if all(meta.get(key) is None for key in VALUES):
-        return meta
-    return MappingProxyType({key: value for key, value in meta.items() if key not in VALUES})
 
 
 def value_only(meta: Meta) -> Meta:

@@ -33,12 +33,10 @@ class UnionFind:
     def find(self, key: object) -> object:
         """Return the representative of the set that a key is in."""
         parent = self._parent
-        root = key
-        while root in parent:
-            root = parent[root]
-        while key != root:
-            parent[key], key = root, parent[key]
-        return root
+        while key in parent:  # each step halves the path
+            above = parent[key]
+            parent[key] = key = parent.get(above, above)
+        return key
 
     def join(self, left: object, right: object) -> None:
         """Merge the sets of two keys."""
@@ -296,25 +294,20 @@ def _of_op(node: Node, effects: Effects) -> NodeEffects:
     if not (effects.acts or effects.aliases):
         return NOTHING
     everything = tuple(dict.fromkeys(node.refs())) if effects.unknown else ()
+    group = effects.group.find(node.args, node.kwargs) if effects.group is not None else None
+    domain = (effects.domain, group) if type(group) is str else (effects.domain,)
     return NodeEffects(
         writes=everything or (() if _spared(node, effects.writes_unless) else _named(node, effects.writes)),
         aliases=everything or _named(node, effects.aliases),
         random=effects.random and not _spared(node, effects.random_unless),
         ordered=effects.ordered,
-        domains=((),) if effects.unknown and effects.ordered else _domains(node, effects),
+        domains=((),) if effects.unknown and effects.ordered else (domain,) if effects.domain else (),
         completes=_named(node, effects.completes),
         sends=_named(node, effects.sends),
         waits=effects.unknown or bool(effects.completes),
         message=effects.unknown or effects.message,
         scope=(int(effects.scope < 0), int(effects.scope > 0)),
     )
-
-
-def _domains(node: Node, effects: Effects) -> tuple[tuple[str, ...], ...]:
-    if not effects.domain:
-        return ()
-    group = effects.group.find(node.args, node.kwargs) if effects.group is not None else None
-    return ((effects.domain, group),) if type(group) is str else ((effects.domain,),)
 
 
 def _named(node: Node, places: tuple[ArgAt, ...]) -> tuple[str, ...]:

@@ -130,47 +130,8 @@ FILLS = {"irecv": ("tensor", "self"), "batch_p2p_ops": ("tensors",)}
 """The arguments that receive a message."""
 
 
-def is_communication(schema: Any) -> bool:
-    """Return whether an operator communicates with other processes.
-
-    >>> import torch
-    >>> from ..torch_private import schema_of
-    >>> is_communication(schema_of(torch.ops.aten.relu.default))
-    False
-    """
-    space, _, name = schema.name.partition("::")
-    return (space in FUNCTIONAL or space in RAW) and name not in SILENT
-
-
-def effects_of_communication(schema: Any, places: tuple[ArgAt, ...]) -> Effects:
-    """Return the effects of a communication operator.
-
-    Args:
-        schema: its schema.
-        places: its arguments.
-    """
-    space, _, name = schema.name.partition("::")
-    tensors = tuple(at for at, argument in zip(places, schema.arguments, strict=True) if "Tensor" in str(argument.type))
-    if schema.name in WAITS:
-        return Effects(aliases=tensors, completes=tensors)
-    if name == "_wrap_tensor_autograd":
-        return Effects(aliases=tensors)
-    group = next((at for at in places if at.name == GROUP), None)
-    written = tuple(
-        at
-        for at, argument in zip(places, schema.arguments, strict=True)
-        if at.name in FILLS.get(name, ()) or (argument.alias_info is not None and argument.alias_info.is_write)
-    )
-    fresh = space in FUNCTIONAL and name not in MESSAGES and not written
-    return Effects(
-        writes=written,
-        aliases=tensors,
-        sends=tensors if fresh else (),
-        domain=COMMUNICATION,
-        group=group,
-        message=name in MESSAGES,
-        unknown=space in RAW,
-    )
+Arguments = list[tuple[ArgAt, Any]]
+"""The arguments of an operator with their entries in the schema."""
 
 
 @functools.cache
@@ -181,34 +142,52 @@ def effects_of_schema(target: Any) -> Effects:
     (ArgAt(index=0, name='self'),)
     """
     schema = schema_of(target)
-    arguments = schema.arguments
-    places = tuple(ArgAt(index, argument.name) for index, argument in enumerate(arguments))
-    if is_communication(schema):
-        return effects_of_communication(schema, places)
-    writes = tuple(
-        at for at, arg in zip(places, arguments, strict=True) if arg.alias_info is not None and arg.alias_info.is_write
-    )
-    silent, unless = _silent_writes(schema, places)
+    arguments: Arguments = [(ArgAt(index, argument.name), argument) for index, argument in enumerate(schema.arguments)]
+    space, _, name = schema.name.partition("::")
+    if space in FUNCTIONAL | RAW and name not in SILENT:
+        return _of_communication(schema, arguments)
+    writes = [at for at, argument in arguments if _is_written(argument)]
+    names, flag = SILENT_WRITES.get(schema.name, ((), None))
+    silent = [at for at, _ in arguments if at.name in names]
     tagged = torch.Tag.maybe_aliasing_or_mutating in target.tags
     may_alias = schema.name in SILENT_ALIASES or (tagged and not silent)
     random = torch.Tag.nondeterministic_seeded in target.tags or schema.name in SILENT_DRAWS
+    kept = not writes and target in side_effectful()  # torch.fx never removes it; a write orders it already
     effects = Effects(
         writes=tuple(dict.fromkeys((*writes, *silent))),
-        writes_unless=() if writes else unless,
-        returns=_returned_arguments(schema, places),
-        aliases=_aliased_arguments(schema, places, may_alias=may_alias),
+        writes_unless=() if writes else tuple([Unless(at, False, None) for at, _ in arguments if at.name == flag]),  # noqa: FBT003
+        returns=_returned_arguments(schema, arguments),
+        aliases=_aliased_arguments(schema, arguments, may_alias=may_alias),
         random=random,
-        random_unless=_no_draw(schema, places) if random else (),
-        ordered=not schema.returns or is_effectful(target) or _is_kept(target, writes) or _reads_process(schema),
+        random_unless=_no_draw(schema, arguments) if random else (),
+        ordered=not schema.returns or is_effectful(target) or kept or _reads_process(schema),
         unknown=schema.name in UNKNOWN,
-        completes=tuple(at for at in places if at.name == WAITS.get(schema.name)),
+        completes=tuple([at for at, _ in arguments if at.name == WAITS.get(schema.name)]),
     )
     return PURE if effects == PURE else effects
 
 
-def _is_kept(target: Any, writes: tuple[ArgAt, ...]) -> bool:
-    # An operator that torch.fx never removes has an effect; a write orders it already.
-    return not writes and target in side_effectful()
+def _of_communication(schema: Any, arguments: Arguments) -> Effects:
+    space, _, name = schema.name.partition("::")
+    tensors = tuple([at for at, argument in arguments if "Tensor" in str(argument.type)])
+    if schema.name in WAITS:
+        return Effects(aliases=tensors, completes=tensors)
+    if name == "_wrap_tensor_autograd":
+        return Effects(aliases=tensors)
+    written = tuple([at for at, argument in arguments if at.name in FILLS.get(name, ()) or _is_written(argument)])
+    return Effects(
+        writes=written,
+        aliases=tensors,
+        sends=tensors if space in FUNCTIONAL and name not in MESSAGES and not written else (),
+        domain=COMMUNICATION,
+        group=next((at for at, _ in arguments if at.name == GROUP), None),
+        message=name in MESSAGES,
+        unknown=space in RAW,
+    )
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
 
 
 def _reads_process(schema: Any) -> bool:
@@ -219,33 +198,19 @@ def _reads_process(schema: Any) -> bool:
     return not schema.arguments and not makes
 
 
-def _silent_writes(schema: Any, places: tuple[ArgAt, ...]) -> tuple[tuple[ArgAt, ...], tuple[Unless, ...]]:
-    names, flag = SILENT_WRITES.get(schema.name, ((), None))
-    unless = tuple(Unless(at, value=False, default=None) for at in places if at.name == flag)
-    return tuple(at for at in places if at.name in names), unless
-
-
-def _returned_arguments(schema: Any, places: tuple[ArgAt, ...]) -> tuple[ArgAt | None, ...]:
+def _returned_arguments(schema: Any, arguments: Arguments) -> tuple[ArgAt | None, ...]:
     # `Tensor(a!) self -> Tensor(a!)`: the dispatcher returns the same tensor object.
-    found: list[ArgAt | None] = []
-    for result in schema.returns:
-        info = result.alias_info
-        same: ArgAt | None = None
-        if info is not None and info.is_write:
-            for at, argument in zip(places, schema.arguments, strict=True):
-                if argument.alias_info is not None and argument.alias_info.before_set == info.before_set:
-                    same = at
-        found.append(same)
+    by_set = {frozenset(argument.alias_info.before_set): at for at, argument in arguments if argument.alias_info is not None}
+    infos = [result.alias_info for result in schema.returns]
+    found = [by_set.get(frozenset(info.before_set)) if info is not None and info.is_write else None for info in infos]
     return tuple(found) if any(at is not None for at in found) else ()
 
 
-def _aliased_arguments(schema: Any, places: tuple[ArgAt, ...], *, may_alias: bool) -> tuple[ArgAt, ...]:
+def _aliased_arguments(schema: Any, arguments: Arguments, *, may_alias: bool) -> tuple[ArgAt, ...]:
+    infos = [result.alias_info for result in schema.returns if result.alias_info is not None]
+    shared = {name for info in infos for name in info.before_set | info.after_set}
     found: list[ArgAt] = []
-    shared: set[str] = set()
-    for result in schema.returns:
-        if result.alias_info is not None:
-            shared |= result.alias_info.before_set | result.alias_info.after_set
-    for at, argument in zip(places, schema.arguments, strict=True):
+    for at, argument in arguments:
         info = argument.alias_info
         # `split(Tensor(a -> *) self) -> Tensor(a)[]`: aliasing of the items of a list is stated by the star only, not on the
         # result.
@@ -255,12 +220,12 @@ def _aliased_arguments(schema: Any, places: tuple[ArgAt, ...], *, may_alias: boo
     return tuple(found)
 
 
-def _no_draw(schema: Any, places: tuple[ArgAt, ...]) -> tuple[Unless, ...]:
-    by_name = {at.name: (at, argument) for at, argument in zip(places, schema.arguments, strict=True)}
-    found: list[Unless] = []
-    for name, value in DRAWS_NOTHING.get(schema.name, ()):
-        if name in by_name:
-            at, argument = by_name[name]
-            default = argument.default_value if argument.has_default_value() else None
-            found.append(Unless(at, value, default))
-    return tuple(found)
+def _no_draw(schema: Any, arguments: Arguments) -> tuple[Unless, ...]:
+    by_name = {at.name: (at, argument) for at, argument in arguments}
+    return tuple(
+        [
+            Unless(at, value, argument.default_value if argument.has_default_value() else None)
+            for name, value in DRAWS_NOTHING.get(schema.name, ())
+            for at, argument in ([by_name[name]] if name in by_name else [])
+        ]
+    )

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import frozen
 
 from ..arguments import CONTAINERS, Arg, Body, Ref, children_of, with_children
 from ..calls.call_graph import all_instances
@@ -61,12 +60,8 @@ def has_constants(node: Node) -> bool:
     return any(type(arg) is not Ref and type(arg) not in PLAIN and _constants_in(arg) for arg in operands)
 
 
-@frozen
-class _Use:
-    """The place of a constant: the graph, and the module calls around it."""
-
-    graph: str
-    stack: Stack
+_Use = tuple[str, Stack]
+"""The place of a constant: the graph, and the module calls around it."""
 
 
 def with_constants(program: Program, *, origins: Mapping[int, Meta] = MappingProxyType({})) -> Program:
@@ -90,16 +85,16 @@ def with_constants(program: Program, *, origins: Mapping[int, Meta] = MappingPro
         for node in graph.nodes:
             if has_constants(node):
                 found = [(leaf, node.name) for leaf in _constants_in((node.args, node.kwargs))]
-                uses.setdefault(_Use(name, user_stack(node)), []).extend(found)
+                uses.setdefault((name, user_stack(node)), []).extend(found)
         if returned := _constants_in(graph.output):
-            uses.setdefault(_Use(name, ()), []).extend([(leaf, "output") for leaf in returned])
+            uses.setdefault((name, ()), []).extend([(leaf, "output") for leaf in returned])
     if not uses:
         return program
-    for use, leaves in uses.items():
+    for (name, _), leaves in uses.items():
         for leaf, at in leaves:
-            _check(leaf, f"{at} in {use.graph or 'the root graph'}")
+            _check(leaf, f"{at} in {name or 'the root graph'}")
     lifting = _Lifting(program, {use: [leaf for leaf, _ in leaves] for use, leaves in uses.items()}, origins)
-    graphs = {name: lifting.graph(name) for name in dict.fromkeys([use.graph for use in uses])}
+    graphs = {name: lifting.graph(name) for name in dict.fromkeys([name for name, _ in uses])}
     return program.with_graphs(graphs).evolve(state=lifting.state)
 
 
@@ -131,9 +126,8 @@ class _Lifting:
         """The name of each constant; in a split program, one for each part that uses it."""
         self.entered = {place for places in self.places.values() for place in places}
         """The modules that are called around a use."""
-        for use in uses:
-            around = [join(place, frame.path) for frame in use.stack for place in self.places_of(use.graph)]
-            self.entered.update(around)
+        for name, stack in uses:
+            self.entered.update([join(place, frame.path) for frame in stack for place in self.places_of(name)])
         self.state = self._named(uses)
 
     def places_of(self, graph: str) -> tuple[str, ...]:
@@ -141,8 +135,8 @@ class _Lifting:
         return self.places.get(graph, ("",))
 
     def _homes(self, use: _Use) -> list[str]:
-        inner = use.stack[-1].path if use.stack else ""
-        return [join(place, inner) if inner else place for place in self.places_of(use.graph)]
+        name, stack = use
+        return [join(place, stack[-1].path) if stack else place for place in self.places_of(name)]
 
     def _part(self, home: str) -> str:
         part = home.partition(".")[0]
@@ -197,7 +191,7 @@ class _Lifting:
                 return with_children(arg, [read(part, stack, user, meta) for part in children_of(arg)])
             if not is_constant(arg):
                 return arg
-            slot = self.slots[_identity(arg), self._part(self._homes(_Use(name, stack))[0])]
+            slot = self.slots[_identity(arg), self._part(self._homes((name, stack))[0])]
             key = slot, _scope(slot, stack, places)
             if key not in known:
                 known[key] = Ref(names.fresh(f"{user}_constant"))

@@ -58,7 +58,7 @@ from .calls import (
     with_boundaries,
 )
 from .constraints import read_constraints, type_of
-from .reader import Front, GraphReader, Job
+from .reader import Front, GraphReader, Job, find
 from .stacks import ExportedStacks, Traced, traced_backward, with_backward_calls
 
 KINDS = {
@@ -81,22 +81,28 @@ class ExportedFront(Front):
     """Reads the graphs of an exported program.
 
     Args:
-        stacks: reads the module stacks.
-        placed: stacks of fx nodes that override those in their meta.
-        outside: inputs of the root that are not state.
+        ep: the program; it is not changed.
+        paths: of its module hierarchy, in order.
+        declared: the declared effects of operators of other libraries.
+        origins: whether nodes and inputs get an origin.
     """
 
-    def __init__(
-        self, stacks: ExportedStacks, placed: Mapping[Any, Any], outside: Collection[str], declared: Declared, *, origins: bool
-    ) -> None:
+    def __init__(self, ep: ExportedProgram, paths: Collection[str], declared: Declared, *, origins: bool) -> None:
         super().__init__(declared, origins=origins)
-        self.stacks = stacks
-        self.placed = placed
-        self.outside = outside
+        root, signature = ep.graph_module, ep.graph_signature
+        nested = [found for found in root.modules() if isinstance(found, torch.fx.GraphModule)]
+        self.stacks = ExportedStacks(paths, (node for found in nested for node in found.graph.nodes))
+        is_joint = signature.backward_signature is not None
+        self.traced = traced_backward(root.graph) if is_joint else Traced({}, frozenset())
+        state_kinds = (InputKind.PARAMETER, InputKind.BUFFER)
+        self.outside = {spec.arg.name for spec in signature.input_specs if spec.kind not in state_kinds}
+        """Inputs of the root that are not state."""
         self.renamed: Mapping[str, str] = {}
         """Values of the root that alias an input: the results of in-place operators on it."""
         self.unplaced: dict[str, frozenset[str]] = {}
         """The nodes without a stack from the exporter, by graph."""
+        self.read(root)
+        self.graphs[""] = with_backward_calls(self.graphs[""], self.traced.backward)
 
     def read(self, module: torch.fx.GraphModule) -> None:
         """Fill ``graphs``: the root under ``""``, a nested one under ``"$" + its attribute path``."""
@@ -123,13 +129,12 @@ class ExportedFront(Front):
         whole = getattr(next(iter(fx_node.args), None), "name", None) if fx_node.target is operator.getitem else None
         if whole in at.stacks:
             return at.stacks[whole]
-        return self.stacks.read((self.placed.get(fx_node) if self.placed else None) or fx_node.meta.get("nn_module_stack"))
+        placed = self.traced.stacks
+        return self.stacks.read((placed.get(fx_node) if placed else None) or fx_node.meta.get("nn_module_stack"))
 
     def attribute(self, at: GraphReader, fx_node: Any) -> Get | Arg:
         """Return a body, or a literal (flex attention passes one to `flat_apply`)."""
-        found: Any = at.job.module
-        for part in str(fx_node.target).split("."):
-            found = getattr(found, part, None)
+        _, found = find(at.job.module, str(fx_node.target))
         if isinstance(found, TREES):
             return found
         if not isinstance(found, torch.fx.GraphModule):
@@ -314,27 +319,19 @@ def import_ep(
 def _read(ep: ExportedProgram, declared: Declared, *, provenance: bool) -> Program:
     entries = [entry.fqn for entry in ep.module_call_graph]
     paths = dict.fromkeys([fqn if type(fqn) is str and "@" not in fqn else frame_of(fqn).path for fqn in entries])
-    nested = [found for found in ep.graph_module.modules() if isinstance(found, torch.fx.GraphModule)]
-    stacks = ExportedStacks(paths, (node for found in nested for node in found.graph.nodes))
-    is_joint = ep.graph_signature.backward_signature is not None
-    traced = traced_backward(ep.graph_module.graph) if is_joint else Traced({}, frozenset())
-    state_kinds = (InputKind.PARAMETER, InputKind.BUFFER)
-    outside = {spec.arg.name for spec in ep.graph_signature.input_specs if spec.kind not in state_kinds}
-    reader = ExportedFront(stacks, traced.stacks, outside, declared, origins=provenance)
-    reader.read(ep.graph_module)
+    reader = ExportedFront(ep, paths, declared, origins=provenance)
     state = read_state(ep)
     signatures, records = read_call_signatures(ep.module_call_graph)
-    flat = with_backward_calls(reader.graphs[""], traced.backward)
-    root = reader.graphs[""] = with_boundaries(flat, records, reader.renamed)
+    root = reader.graphs[""] = with_boundaries(reader.graphs[""], records, reader.renamed)
     # Modules that the hierarchy lacks stay calls, at the path from the exporter; `run_decompositions` splits a tensor subclass
     # into state of modules that it makes up.
-    types = stacks.types
+    types = reader.stacks.types
     for path in (*types, *[name.rpartition(".")[0] for name in state.order]):
         if path not in paths:
             paths.update(dict.fromkeys(way_to(path)))
     paths.setdefault("")
     check_paths(paths)
-    cells = stacks.cells(paths)
+    cells = reader.stacks.cells(paths)
     program = Program(
         graphs=pmap(reader.graphs),
         state=state,

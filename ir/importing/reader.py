@@ -299,6 +299,24 @@ def checked_nodes(graph: Any, name: str) -> list[Any]:
     raise InvalidProgram([Violation("signature-outputs", fault, graph=name, node="output", advice=advice)])
 
 
+def find(module: torch.nn.Module, target: str) -> tuple[torch.nn.Module, Any]:
+    """Return the module that has an attribute, and the attribute.
+
+    Raises:
+        UnsupportedProgram: the attribute does not exist.
+
+    >>> find(torch.nn.Sequential(torch.nn.ReLU()), "0.inplace")
+    (ReLU(), False)
+    """
+    owner: Any = module
+    *above, last = target.split(".")
+    for part in above:
+        owner = getattr(owner, part, None) if isinstance(owner, torch.nn.Module) else None
+    if not isinstance(owner, torch.nn.Module) or not hasattr(owner, last):
+        raise UnsupportedProgram(f"the module has no attribute {target!r}")
+    return owner, getattr(owner, last)
+
+
 def where(fx_node: Any) -> str:
     """Return the name of a node for messages, with the user's source line if it is known."""
     trace = str(fx_node.meta.get("stack_trace") or "").strip().splitlines()

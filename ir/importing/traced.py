@@ -28,7 +28,7 @@ from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds
 from ..torch_private import PyTreeCodeGen, generator_of_code, hooks_of, unsaved_buffers
 from ..verify.findings import short
-from .reader import Front, GraphReader, Job, where
+from .reader import Front, GraphReader, Job, find, where
 from .stacks import TracedStacks, traced_backward, with_backward_calls
 
 VALUES = (torch.Tensor, int, float, bool, complex, str, *SYMBOLIC, type(None))
@@ -206,24 +206,6 @@ def parameters_of(module: torch.fx.GraphModule) -> list[Parameter]:
             rest = RestType(keywords=stars == 2) if stars else None
             found.append(Parameter(name, tuple(fx_node.args[:1]), rest))
     return found
-
-
-def find(module: torch.nn.Module, target: str) -> tuple[torch.nn.Module, Any]:
-    """Return the module that has an attribute, and the attribute.
-
-    Raises:
-        UnsupportedProgram: the attribute does not exist.
-
-    >>> find(torch.nn.Sequential(torch.nn.ReLU()), "0.inplace")
-    (ReLU(), False)
-    """
-    owner: Any = module
-    *above, last = target.split(".")
-    for part in above:
-        owner = getattr(owner, part, None) if isinstance(owner, torch.nn.Module) else None
-    if not isinstance(owner, torch.nn.Module) or not hasattr(owner, last):
-        raise UnsupportedProgram(f"the module has no attribute {target!r}")
-    return owner, getattr(owner, last)
 
 
 class Attributes:

@@ -5,10 +5,9 @@ All inferred values of a program live in the fake mode of its inputs.
 
 from __future__ import annotations
 
-from .interpreter import CallValues, Interpreter, Run, without_value
+from .interpreter import CallValues, Interpreter, Run
 from .results import (
     agrees,
-    branches_of,
     disagreement_of_branches,
     plainly_alike,
     returned_input,
@@ -16,10 +15,10 @@ from .results import (
     shown_value,
     values_of,
 )
-from .values import UNKNOWN, ExampleValues, FakeValues, Memo, Symbols, clone_value, fresh_mode, has_no_result, running
+from .values import UNKNOWN, ExampleValues, FakeValues, Memo, clone_value, fresh_mode, has_no_result, running
 
 __all__ = [
-    "UNKNOWN", "CallValues", "ExampleValues", "FakeValues", "Interpreter", "Memo", "Run", "Symbols", "agrees", "branches_of",
+    "UNKNOWN", "CallValues", "ExampleValues", "FakeValues", "Interpreter", "Memo", "Run", "agrees",
     "clone_value", "disagreement_of_branches", "fresh_mode", "has_no_result", "plainly_alike", "returned_input",
-    "returned_operand", "running", "shown_value", "values_of", "without_value",
+    "returned_operand", "running", "shown_value", "values_of",
 ]  # fmt: skip

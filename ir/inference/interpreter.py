@@ -21,7 +21,7 @@ from ..arguments import Arg, Body, Ref, thawed
 from ..calls.call_graph import bodies_of
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call, Get, Graph, Input, Node, Op, user_line
-from ..meta import Meta, freeze
+from ..meta import Meta, freeze, without_value
 from ..names import join
 from ..program import Program
 from ..signature import Token
@@ -390,19 +390,6 @@ def _fills(value: Any, recorded: Any) -> bool:
 
 def _is_unknown(arg: Any) -> bool:
     return any(part is UNKNOWN for part in pytree.tree_leaves(arg))
-
-
-OF_VALUES = ("val", "tensor_meta", "unbacked_bindings")
-"""The keys of meta that describe the value."""
-
-
-def without_value(meta: Meta) -> Meta:
-    """Return meta without the description of the value.
-
-    >>> dict(without_value({"val": 1, "stack_trace": "here"}))
-    {'stack_trace': 'here'}
-    """
-    return MappingProxyType({key: value for key, value in meta.items() if key not in OF_VALUES})
 
 
 def _with_value(meta: Meta, value: Any, bindings: Any = None) -> Meta:

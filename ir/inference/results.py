@@ -10,7 +10,6 @@ import torch
 
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Body, Ref, thawed
-from ..effects.declared import ArgAt
 from ..effects.resolved import item_of
 from ..graph import Call, Get, Graph, Node, Op
 from ..program import Program
@@ -84,7 +83,9 @@ def returned_operand(graph: Graph, name: str, values: Mapping[str, Any]) -> str 
         return None
     effects = node.do.effects
     if effects.writes:
-        return _named(effects.returns[place or 0], node) if len(effects.returns) > (place or 0) else None
+        at = effects.returns[place or 0] if len(effects.returns) > (place or 0) else None
+        written = None if at is None else at.find(node.args, node.kwargs)
+        return written.name if type(written) is Ref else None
     drawn = effects.random and not any(unless.spares(node.args, node.kwargs) for unless in effects.random_unless)
     if drawn or effects.ordered or effects.through_bodies or effects.unknown or effects.scope or not effects.aliases:
         return None
@@ -96,11 +97,6 @@ def _maker(graph: Graph, name: str) -> tuple[Node | None, int | None]:
     node = graph.by_name.get(name)
     item = None if node is None else item_of(node)
     return (node, None) if item is None else (graph.by_name.get(item[0]), item[1])
-
-
-def _named(at: ArgAt | None, node: Node) -> str | None:
-    found = None if at is None else at.find(node.args, node.kwargs)
-    return found.name if type(found) is Ref else None
 
 
 def _same(node: Node, target: Any, place: int | None, values: Mapping[str, Any]) -> str | None:
@@ -261,18 +257,6 @@ BRANCHES: Mapping[str, slice] = {"higher_order.cond": slice(1, 3), "higher_order
 """Operators that return the results of a body, and their body arguments."""
 
 
-def branches_of(node: Node) -> list[str]:
-    """Return the graphs whose results a node returns.
-
-    >>> from ..operators import op_of
-    >>> cond = op_of(torch.ops.higher_order.cond)
-    >>> branches_of(Node("y", cond, (Ref("p"), Body("yes"), Body("no"), ()))), branches_of(Node("y", Op("toy.neg")))
-    (['yes', 'no'], [])
-    """
-    wanted = BRANCHES.get(node.do.name) if type(node.do) is Op else None
-    return [] if wanted is None else [arg.graph for arg in node.args[wanted] if type(arg) is Body]
-
-
 def disagreement_of_branches(node: Node, graphs: Mapping[str, Graph]) -> str | None:
     """Describe a branch whose result types differ from those of its node or of another branch; None if all agree.
 
@@ -280,7 +264,9 @@ def disagreement_of_branches(node: Node, graphs: Mapping[str, Graph]) -> str | N
         node: a node with any operator.
         graphs: the graphs of the program.
     """
-    known = [(f"the branch {name!r} returns", _results(graphs[name])) for name in branches_of(node) if name in graphs]
+    branches = node.args[BRANCHES[node.do.name]] if type(node.do) is Op and node.do.name in BRANCHES else ()
+    names = [arg.graph for arg in branches if type(arg) is Body and arg.graph in graphs]
+    known = [(f"the branch {name!r} returns", _results(graphs[name])) for name in names]
     pairs = [(one, other, False) for one, other in pairwise(known)]  # an operator can merge two sizes into a dynamic one
     if "val" in node.meta:
         pairs += [(one, ("its meta has", _parts(node.meta["val"])), True) for one in known]

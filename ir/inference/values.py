@@ -157,70 +157,6 @@ def fresh_mode() -> Any:
     return FakeTensorMode(shape_env=new_shape_env())
 
 
-class Symbols:
-    """The symbols of one program, as torch's symbolic integers."""
-
-    def __init__(self, program: Program, mode: Any) -> None:
-        self.program = program
-        self.mode = mode
-
-    @cached_property
-    def _known(self) -> dict[str, Any]:
-        return symbols_of(self.mode.shape_env)
-
-    def number(self, expr: Expr) -> Any:
-        """Return the value of a size: an integer or a symbolic integer.
-
-        Args:
-            expr: an expression of integers and symbols.
-        """
-        names = symbols_in(expr)
-        for name in names:
-            if name not in self._known:
-                low, high = self._bounds.get(name, (None, None))
-                self._known[name] = new_symbol(self.mode.shape_env, name, self._numbers[name], low, high)
-        return evaluate(expr, {Sym(name): self._known[name] for name in names}) if isinstance(expr, Apply | Sym) else expr
-
-    def example(self, expr: Expr) -> Any:
-        """Return an example of a size: that of the export, or one that satisfies bounds and guards; None if data-dependent.
-
-        Args:
-            expr: an expression of integers and symbols.
-        """
-        number = self.number(expr)
-        return size_number(number) if isinstance(number, SYMBOLIC) else number
-
-    @cached_property
-    def _bounds(self) -> Mapping[str, tuple[int | None, int | None]]:
-        ranges = self.program.constraints.ranges
-        return {span.expr.name: (span.low, span.high) for span in ranges if isinstance(span.expr, Sym)}
-
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        # The first numbers that satisfy the bounds and the guards; guards refer to the sizes of user inputs.
-        sizes: dict[Expr, Expr] = {}
-        for index, spec in enumerate([spec for spec in self.program.signature.inputs if isinstance(spec, UserInput)]):
-            if isinstance(spec.type, TensorType):
-                sizes.update((InputDim(index, dim), size) for dim, size in enumerate(spec.type.shape))
-            elif isinstance(spec.type, NumberType) and spec.type.expr is not None:
-                sizes[InputValue(index)] = spec.type.expr
-        names = list(dict.fromkeys(name for size in sizes.values() for name in symbols_in(size)))
-        for step in range(ATTEMPTS):
-            numbers = {name: self._allowed(name, step + place) for place, name in enumerate(names)}
-            known = {Sym(name): number for name, number in numbers.items()}
-            with suppress(KeyError, *UNCOMPUTABLE):
-                places = {place: evaluate(size, known) for place, size in sizes.items()}
-                if all(evaluate(guard, places) for guard in self.program.constraints.guards):
-                    return numbers
-        return {name: self._allowed(name, place) for place, name in enumerate(names)}
-
-    def _allowed(self, name: str, step: int) -> int:
-        # A number within the bounds of a symbol, at least 2 if possible: torch specializes 0 and 1.
-        low, high = self._bounds.get(name, (None, None))
-        least = max(2 if low is None else low, 2 if high is None or high >= 2 else low or 0)
-        return least + step if high is None else min(least + step, high)
-
-
 LOCK = threading.RLock()
 """Locked while operators run on fake values: all programs of one export share a mode and its environment."""
 
@@ -251,11 +187,6 @@ class FakeValues:
     def memo(self) -> Memo:
         """The cached results of operators, in all programs of the mode."""
         return _MEMOS.setdefault(self.mode, Memo(self.mode))
-
-    @cached_property
-    def symbols(self) -> Symbols:
-        """The symbols of the program's sizes."""
-        return Symbols(self.program, self.mode)
 
     @cached_property
     def device(self) -> str:
@@ -307,11 +238,11 @@ class FakeValues:
             case LiteralType(value=value):
                 return freeze(thawed(value))  # as in the meta: a dict, not a Record
             case TensorType(dtype=dtype, shape=shape, device=device):
-                sizes = [self.symbols.number(size) for size in shape]
+                sizes = [self.number(size) for size in shape]
                 with LOCK, self.mode:
                     return torch.empty(sizes, dtype=dtype, device=device)
             case NumberType(kind="int", expr=expr) if expr is not None:
-                return self.symbols.number(expr)
+                return self.number(expr)
             case _:
                 description = kind.description if isinstance(kind, ObjectType) else f"any {getattr(kind, 'kind', 'rest')}"
                 raise UnsupportedProgram(
@@ -355,6 +286,62 @@ class FakeValues:
         else:
             self.memo.keep(key, value, [*args, *kwargs.values()])
         return value
+
+    @cached_property
+    def _symbols(self) -> dict[str, Any]:
+        return symbols_of(self.mode.shape_env)
+
+    def number(self, expr: Expr) -> Any:
+        """Return the value of a size: an integer or a symbolic integer.
+
+        Args:
+            expr: an expression of integers and symbols.
+        """
+        names = symbols_in(expr)
+        for name in names:
+            if name not in self._symbols:
+                low, high = self._bounds.get(name, (None, None))
+                self._symbols[name] = new_symbol(self.mode.shape_env, name, self._guessed[name], low, high)
+        return evaluate(expr, {Sym(name): self._symbols[name] for name in names}) if isinstance(expr, Apply | Sym) else expr
+
+    def example_number(self, expr: Expr) -> Any:
+        """Return an example of a size: that of the export, or one that satisfies bounds and guards; None if data-dependent.
+
+        Args:
+            expr: an expression of integers and symbols.
+        """
+        number = self.number(expr)
+        return size_number(number) if isinstance(number, SYMBOLIC) else number
+
+    @cached_property
+    def _bounds(self) -> Mapping[str, tuple[int | None, int | None]]:
+        ranges = self.program.constraints.ranges
+        return {span.expr.name: (span.low, span.high) for span in ranges if isinstance(span.expr, Sym)}
+
+    @cached_property
+    def _guessed(self) -> dict[str, int]:
+        # The first numbers that satisfy the bounds and the guards; guards refer to the sizes of user inputs.
+        sizes: dict[Expr, Expr] = {}
+        for index, spec in enumerate([spec for spec in self.program.signature.inputs if isinstance(spec, UserInput)]):
+            if isinstance(spec.type, TensorType):
+                sizes.update((InputDim(index, dim), size) for dim, size in enumerate(spec.type.shape))
+            elif isinstance(spec.type, NumberType) and spec.type.expr is not None:
+                sizes[InputValue(index)] = spec.type.expr
+        names = list(dict.fromkeys(name for size in sizes.values() for name in symbols_in(size)))
+        for step in range(ATTEMPTS):
+            numbers = {name: self._allowed(name, step + place) for place, name in enumerate(names)}
+            known = {Sym(name): number for name, number in numbers.items()}
+            with suppress(KeyError, *UNCOMPUTABLE):
+                places = {place: evaluate(size, known) for place, size in sizes.items()}
+                if all(evaluate(guard, places) for guard in self.program.constraints.guards):
+                    return numbers
+        return {name: self._allowed(name, place) for place, name in enumerate(names)}
+
+    def _allowed(self, name: str, step: int) -> int:
+        # A number within the bounds of a symbol, at least 2 if possible: torch specializes 0 and 1.
+        low, high = self._bounds.get(name, (None, None))
+        least = max(2 if low is None else low, 2 if high is None or high >= 2 else low or 0)
+        return least + step if high is None else min(least + step, high)
 
     def recorded(self, value: Node | Input) -> Any:
         """Return the value in the meta; ``UNKNOWN`` if it has none of the program's mode."""

@@ -106,14 +106,6 @@ def _replacing(path: str | os.PathLike[str]) -> Generator[Path, None, None]:
         raise
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # JSON readers differ in which of two entries with one key counts.
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key comes twice")
-    return found
-
-
 BOUND = int | float | None
 
 STRUCTURE_SHAPE: Any = {
@@ -176,7 +168,7 @@ class File:
         if raw.dtype is not torch.uint8 or raw.dim() != 1:
             raise StoreError(f"{self._name}: its structure is not text")
         try:
-            found = json.loads(ctypes.string_at(raw.data_ptr(), raw.numel()).decode("ascii"), object_pairs_hook=_object)
+            found = json.loads(ctypes.string_at(raw.data_ptr(), raw.numel()).decode("ascii"))
         except (ValueError, RecursionError) as error:
             raise StoreError(f"{self._name}: its structure is not JSON ({type(error).__name__})") from error
         if (wrong := misshapen(found, STRUCTURE_SHAPE)) is not None:
@@ -372,7 +364,7 @@ def _described(value: Any) -> str:
 
 
 def _view(facts: TensorFacts, storage: torch.UntypedStorage, name: str) -> torch.Tensor:
-    if facts.layout is not torch.strided or facts.bytes_needed() > storage.nbytes():
+    if facts.bytes_needed() > storage.nbytes():
         raise StoreError(f"the slot {name[:80]!a} reaches beyond its memory in the file")
     try:
         return facts.on(storage)

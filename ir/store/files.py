@@ -22,8 +22,8 @@ from ..origins import Imported, Made, Origin, Place, Version, ancestors
 from ..persistent import collector_paused
 from ..program import Program
 from ..state import State
-from ..text.lexer import Known, Target, names_of
-from ..text.programs import parse, print_program, read_program
+from ..text.lexer import Cursor, Known, Target, names_of
+from ..text.programs import print_program, read_program
 from ..text.state import TensorFacts, facts_of, memory_begins
 from ..validation import a_path, a_program, check_identifiers
 from ..verify import check
@@ -141,10 +141,10 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
             "`operators` for them"
         )
     with collector_paused():
+        places, tensors = store_memory(program, weights=weights)
         text = print_program(program)
         if "opaque(" in text:
-            _check_all_has_text(program, text, names_of(allow))
-        places, tensors = store_memory(program, weights=weights)
+            _check_all_has_text(text)
         origins, numbers = write_origins(program)
         begins, slots = memory_begins(program.state.slots.values()), reversed(program.state.pairs)
         structure = {
@@ -164,29 +164,17 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
         write_file(path, structure, tensors)
 
 
-def _check_all_has_text(program: Program, text: str, allow: frozenset[str]) -> None:
-    # Parse only if a value may lack a text form; strings may contain `opaque(` too.
-    specs = [program.signature.in_spec, program.signature.out_spec]
-    for found in program.call_signatures.values():
-        specs += [found.in_spec, found.out_spec]
-    try:
-        parse(text, types=[kind for spec in specs for kind in _named_tuples(spec)], allow=allow)
-    except ParseError as error:
-        raise UnsupportedProgram(f"the program holds a value that is not data and cannot be saved: {error}") from error
+def _check_all_has_text(text: str) -> None:
+    cursor = Cursor(text)  # a string may contain `opaque(` too
+    while cursor.kind != "end":
+        if cursor.advance() == "opaque" and cursor.text == "(":
+            cursor.advance()
+            fault = cursor.error(f"its type is {cursor.text[:80]}")
+            raise UnsupportedProgram(f"the program holds a value that is not data and cannot be saved: {fault}")
 
 
 def _operators(program: Program) -> Iterator[Op]:
     return (node.do for _, node in program.nodes() if type(node.do) is Op)
-
-
-def _named_tuples(spec: Any) -> Iterator[type]:
-    todo = [spec]
-    while todo:
-        part = todo.pop()
-        if part is not None:
-            todo.extend(part.children())
-            if isinstance(part.context, type):
-                yield part.context
 
 
 def load(

@@ -143,38 +143,40 @@ def _read_word(cursor: Cursor) -> Arg:
 
 
 def _read_symbol(cursor: Cursor) -> Arg:
+    if cursor.skip("@"):
+        return Body(cursor.path("the name of a graph"))
+    if cursor.skip("..."):
+        return ...
     if cursor.text not in OPENINGS:
         raise cursor.expected("a value")
-    symbol = cursor.advance()
-    if symbol == "@":
-        return Body(cursor.path("the name of a graph"))
-    if symbol == "...":
-        return ...
-    with cursor.nested():
-        if symbol == "[":
-            return Items(read_rest(cursor, read_arg, "]"))
-        return _read_tuple(cursor) if symbol == "(" else Record(tuple(_read_pairs(cursor, read_arg)))
+    kind, keys, parts = _read_bracketed(cursor, read_arg)
+    return tuple(parts) if kind is tuple else Items(parts) if kind is list else Record(tuple(zip(keys, parts, strict=True)))
 
 
-OPENINGS = ("(", "[", "{", "@", "...")
+OPENINGS = ("(", "[", "{")
 
 
-def _read_tuple(cursor: Cursor) -> Arg:
-    # "(1)" is refused, because it could mean 1 or (1,).
-    if cursor.skip(")"):
-        return ()
-    first = read_arg(cursor)
-    cursor.take(",")
-    return (first, *read_rest(cursor, read_arg, ")"))
+def _read_bracketed(cursor: Cursor, read: Callable[[Cursor], T]) -> tuple[type, list[Arg], list[T]]:
+    """Return a container as its type, the keys of a dict, and the parts."""
 
-
-def _read_pairs(cursor: Cursor, read: Callable[[Cursor], T]) -> list[tuple[Arg, T]]:
     def pair(cursor: Cursor) -> tuple[Arg, T]:
         key = read_arg(cursor)
         cursor.take(":")
         return key, read(cursor)
 
-    return read_rest(cursor, pair, "}")
+    with cursor.nested():
+        match cursor.take(*OPENINGS):
+            case "[":
+                return list, [], read_rest(cursor, read, "]")
+            case "{":
+                pairs = read_rest(cursor, pair, "}")
+                return dict, [key for key, _ in pairs], [value for _, value in pairs]
+            case _:
+                if cursor.skip(")"):
+                    return tuple, [], []
+                first = read(cursor)
+                cursor.take(",")  # "(1)" is refused, because it could mean 1 or (1,)
+                return tuple, [], [first, *read_rest(cursor, read, ")")]
 
 
 def _read_opaque(cursor: Cursor) -> Arg:
@@ -267,22 +269,14 @@ def read_tree(cursor: Cursor) -> Any:
     True
     """
     at = cursor.start
-    with cursor.nested():
-        match cursor.take("*", "(", "[", "{", "ordered", "custom"):
-            case "*":
-                return pytree.treespec_leaf()
-            case "(":
-                return pytree.TreeSpec(tuple, None, read_rest(cursor, read_tree, ")"))
-            case "[":
-                return pytree.TreeSpec(list, None, read_rest(cursor, read_tree, "]"))
-            case "custom":
-                return _read_custom(cursor, at)
-            case word:
-                if word == "ordered":
-                    cursor.take("{")
-                pairs = _read_pairs(cursor, read_tree)
-                kind = OrderedDict if word == "ordered" else dict
-                return pytree.TreeSpec(kind, [key for key, _ in pairs], [child for _, child in pairs])
+    if cursor.skip("*"):
+        return pytree.treespec_leaf()
+    if cursor.skip("custom"):
+        with cursor.nested():
+            return _read_custom(cursor, at)
+    kind = OrderedDict if cursor.skip("ordered") else None
+    found, keys, parts = _read_bracketed(cursor, read_tree)
+    return pytree.TreeSpec(kind or found, keys if found is dict else None, parts)
 
 
 def _read_custom(cursor: Cursor, at: int) -> Any:

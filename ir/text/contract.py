@@ -224,25 +224,21 @@ def _read_operand(cursor: Cursor) -> Expr:
             return inside
     if cursor.kind == "value":
         return Sym(cursor.value())
-    is_word = cursor.kind == "word"
-    if not is_word and cursor.kind != "string":
+    if cursor.kind not in ("word", "string"):
         raise cursor.expected("a size")
-    name = cursor.value() if is_word else cursor.string()
-    if is_word and cursor.text != "(":
+    is_quoted = cursor.kind == "string"
+    name = cursor.string() if is_quoted else cursor.value()
+    if cursor.text != "(" and not is_quoted:
         return Sym(name)
-    if is_word and name in OF_INPUT:
-        return _read_of_input(cursor, name)
+    if name in OF_INPUT and not is_quoted:
+        cursor.take("(")
+        cursor.take("#")
+        index = cursor.integer("the number of an input")
+        dim = cursor.integer("a dimension") if name != "value" and cursor.take(",") else None
+        cursor.take(")")
+        return InputValue(index) if dim is None else InputDim(index, dim, name)
     with cursor.nested():
         return Apply(name, tuple(read_list(cursor, read_expr)))
-
-
-def _read_of_input(cursor: Cursor, of: str) -> Expr:
-    cursor.take("(")
-    cursor.take("#")
-    index = cursor.integer("the number of an input")
-    dim = cursor.integer("a dimension") if of != "value" and cursor.take(",") else None
-    cursor.take(")")
-    return InputValue(index) if dim is None else InputDim(index, dim, of)
 
 
 EXPR: Syntax[Expr] = Syntax(print_expr, read_expr)

@@ -17,7 +17,7 @@ from ..effects.registered import registered_effects
 from ..graph import Call, Do, Frame, Get, Graph, Input, Kwargs, Node, Op
 from ..operators import allowed
 from ..persistent import pmap, text_of
-from ..program import CallSignature, Program
+from ..program import Program
 from ..signature import Signature
 from ..state import SlotKind
 from ..validation import a_program
@@ -35,8 +35,8 @@ from .contract import (
 from .lexer import Cursor, Known, Target, is_path, quoted, read_list, spell_path, spell_value
 from .syntax import indented
 
-KEYWORDS = frozenset({"call", "get"})
-"""Words in the place of an operator's name."""
+KEYWORDS = frozenset({"call", "get", "opaque"})
+"""Words that the name of an operator may not be."""
 
 STACK_COLUMN = 64
 """Module stacks start in one column, unless the line is longer than this."""
@@ -205,15 +205,18 @@ def read_program(text: str, known: Known) -> Program:
     return _Parser(Cursor(text, known)).program()
 
 
+NAMED = ("graph", "signature")
+"""The first words of sections that have a name."""
+
+
 class _Parser:
     """Reads one program, section by section, and keeps one ``Op`` for equal operators."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
         self._ops: dict[str, Op] = {}
-        self._graphs: dict[str, Graph] = {}
-        self._call_signatures: dict[Frame, CallSignature] = {}
-        self._fields: dict[str, Any] = {}
+        self._sections: dict[tuple[str, str | Frame | None], Any] = {}
+        """By the first word, and the name of a graph or the call of a signature."""
 
     def program(self) -> Program:
         cursor = self._cursor
@@ -226,40 +229,33 @@ class _Parser:
         cursor.line_end()
         if cursor.kind != "end":
             raise cursor.expected("the end of the text")
-        if self._fields.get("root", "") not in self._graphs:
-            root = spell_path(self._fields.get("root", ""))
-            raise cursor.error(f"the text has no root graph @{root}; add one, or name another: `root @name`")
-        prefix = "signature."
-        of_signature = {field.removeprefix(prefix): found for field, found in self._fields.items() if field.startswith(prefix)}
-        others = {field: found for field, found in self._fields.items() if not field.startswith(prefix)}
-        return Program(
-            pmap(self._graphs), signature=Signature(**of_signature), call_signatures=pmap(self._call_signatures), **others
-        )
+        named: Any = {kind: {name: found for (word, name), found in self._sections.items() if word == kind} for kind in NAMED}
+        fields = {SECTIONS[word].field: found for (word, _), found in self._sections.items() if word in SECTIONS}
+        root = fields.get("root", "")
+        if root not in named["graph"]:
+            raise cursor.error(f"the text has no root graph @{spell_path(root)}; add one, or name another: `root @name`")
+        signature = Signature(**{field.partition(".")[2]: fields.pop(field) for field in [*fields] if "." in field})
+        return Program(pmap(named["graph"]), signature=signature, call_signatures=pmap(named["signature"]), **fields)
 
     def _section(self) -> None:
         cursor = self._cursor
-        at = cursor.start
-        word = cursor.take("graph", "signature", "shared", *SECTIONS)
-        if word == "graph":
-            self._graph(at)
-        elif word in ("signature", "shared"):
-            if word == "shared":
-                cursor.take("signature")
-            frame, signature = read_call_signature(cursor, shared=word == "shared")
-            if frame in self._call_signatures:
-                raise cursor.error("a second signature of this call", at=at)
-            self._call_signatures[frame] = signature
-        elif SECTIONS[word].field in self._fields:
-            raise cursor.error(f"a second section '{word}'", at=at)
+        at, name = cursor.start, None
+        word = cursor.take("shared", *NAMED, *SECTIONS)
+        if word in SECTIONS:
+            found = SECTIONS[word].syntax.read(cursor)
+        elif word == "graph":
+            name, found = self._graph()
         else:
-            self._fields[SECTIONS[word].field] = SECTIONS[word].syntax.read(cursor)
+            is_shared = word == "shared" and cursor.take("signature") == "signature"
+            word, (name, found) = "signature", read_call_signature(cursor, shared=is_shared)
+        if (word, name) in self._sections:
+            raise cursor.error(f"a second section '{word}'{' of this name' if name is not None else ''}", at=at)
+        self._sections[word, name] = found
 
-    def _graph(self, at: int) -> None:
+    def _graph(self) -> tuple[str, Graph]:
         cursor = self._cursor
         cursor.take("@")
         name = cursor.path("the name of a graph")
-        if name in self._graphs:
-            raise cursor.error("a second graph of this name", at=at)
         inputs = tuple([Input(formal) for formal in read_list(cursor, Cursor.value)])
         nodes: list[Node] = []
         cursor.take("{")
@@ -270,7 +266,7 @@ class _Parser:
         output = read_arg(cursor)
         cursor.line_end()
         cursor.take("}")
-        self._graphs[name] = Graph(inputs, tuple(nodes), output)
+        return name, Graph(inputs, tuple(nodes), output)
 
     def _node(self) -> Node:
         cursor = self._cursor

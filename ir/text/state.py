@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import lru_cache, partial
 from itertools import accumulate, count
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -31,22 +30,18 @@ SHORT: Mapping[str, torch.dtype] = {
 }  # fmt: skip
 
 
-def _constant(kind: type, what: str, short: Mapping[str, Any] = MappingProxyType({})) -> Syntax[Any]:
-    names = {value: name for name, value in short.items()}
-
-    def read(cursor: Cursor) -> Any:
-        found = short.get(cursor.text) or CONSTANTS.get(cursor.text)
-        if not isinstance(found, kind):
-            raise cursor.expected(what)
-        cursor.advance()
-        return found
-
-    return Syntax(lambda value: names.get(value) or str(value), read)
+NAMES = {value: name for name, value in SHORT.items()}
 
 
-DTYPE: Syntax[torch.dtype] = _constant(torch.dtype, "a data type such as f32", SHORT)
+def _read_dtype(cursor: Cursor) -> torch.dtype:
+    found = SHORT.get(cursor.text) or CONSTANTS.get(cursor.text)
+    if not isinstance(found, torch.dtype):
+        raise cursor.expected("a data type such as f32")
+    cursor.advance()
+    return found
 
-LAYOUT: Syntax[torch.layout] = _constant(torch.layout, "a layout")
+
+DTYPE: Syntax[torch.dtype] = Syntax(lambda value: NAMES.get(value) or str(value), _read_dtype)
 
 INTEGERS = listed(integer("an integer"), "[]")
 
@@ -55,13 +50,12 @@ BY_TYPE["torch.dtype"] = lambda _: DTYPE
 
 @frozen
 class TensorFacts:
-    """A tensor without its contents; ``stride`` is None if it is contiguous, or the layout has no strides."""
+    """A strided tensor without its contents; ``stride`` is None if it is contiguous."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
     stride: tuple[int, ...] | None
     offset: int
-    layout: torch.layout
     device: str
     is_parameter: bool
     requires_grad: bool
@@ -84,16 +78,12 @@ class TensorFacts:
         return evolve(self, offset=self.offset + begin // self.dtype.itemsize) if begin else self
 
     def on(self, storage: torch.UntypedStorage) -> torch.Tensor:
-        """Return a tensor in a storage; one that is not strided gets separate memory on the same device.
+        """Return a tensor in a storage.
 
         >>> facts_of(torch.ones(2)).on(torch.ones(2).untyped_storage())
         tensor([1., 1.])
         """
-        if self.layout is torch.strided:
-            tensor = torch.empty(0, dtype=self.dtype, device=storage.device)
-            tensor = tensor.set_(storage, self.offset, self.shape, self.strides())
-        else:
-            tensor = torch.empty(self.shape, dtype=self.dtype, layout=self.layout, device=storage.device)
+        tensor = torch.empty(0, dtype=self.dtype, device=storage.device).set_(storage, self.offset, self.shape, self.strides())
         if self.is_parameter:
             return torch.nn.Parameter(tensor, requires_grad=self.requires_grad)
         return tensor.requires_grad_(self.requires_grad)
@@ -114,20 +104,17 @@ device_text = lru_cache(maxsize=64)(str)
 
 
 def facts_of(tensor: torch.Tensor) -> TensorFacts:
-    """Return the facts of a tensor.
+    """Return the facts of a strided tensor.
 
     >>> facts_of(torch.ones(2, 3)).shape, facts_of(torch.ones(2, 3).t()).stride
     ((2, 3), (1, 3))
     """
-    shape = tuple(map(int, tensor.shape))
-    strided = tensor.layout is torch.strided
-    stride = tuple(map(int, tensor.stride())) if strided else None
+    shape, stride = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
     return TensorFacts(
         tensor.dtype,
         shape,
         None if stride == usual_stride(shape) else stride,
-        int(tensor.storage_offset()) if strided else 0,
-        tensor.layout,
+        int(tensor.storage_offset()),
         device_text(tensor.device),
         isinstance(tensor, torch.nn.Parameter),
         tensor.requires_grad,
@@ -138,12 +125,12 @@ LITERALS = (type(None), bool, int, float, str)
 
 
 def _tensor(*, is_parameter: bool) -> Syntax[TensorFacts]:
-    usual = {"offset": 0, "layout": torch.strided, "device": "cpu", "is_parameter": is_parameter, "requires_grad": is_parameter}
     text = (
-        "{dtype}{shape}[ strides {stride}][ offset {offset}][ layout {layout}][ on {device}]"
+        "{dtype}{shape}[ strides {stride}][ offset {offset}][ on {device}]"
         "{is_parameter?parameter/plain}{requires_grad?grad/no_grad}"
     )
-    syntax = form(TensorFacts, text, usual, shape=INTEGERS, stride=INTEGERS, layout=LAYOUT)
+    usual = {"offset": 0, "device": "cpu", "is_parameter": is_parameter, "requires_grad": is_parameter}
+    syntax = form(TensorFacts, text, usual, shape=INTEGERS, stride=INTEGERS)
     return evolve(syntax, write=lru_cache(maxsize=1024)(syntax.write))  # layers of a model have tensors of equal types
 
 
@@ -202,22 +189,21 @@ def print_state(state: State) -> list[str]:
     >>> print_state(State(("n", "m"), pmap({"n": slot, "m": slot})))
     ['buffer n: f32[2, 3]', 'buffer m: f32[2, 3] tied n']
     """
-    unlisted = sorted(set(state.slots) - set(state.order))  # an invalid state can be printed, but not parsed
-    shown = {name: state.slots[name] for name in (*state.order, *unlisted) if name in state.slots}
-    begins = memory_begins(shown.values())
+    begins = memory_begins(state.slots.values())
     cells: dict[int, str] = {}
     storages: dict[int, str] = {}
-    lines: dict[str, str] = {}
-    for name, slot in shown.items():
+    lines: list[str] = []
+    for name in (*state.order, *sorted(set(state.slots) - set(state.order))):
+        slot = state.slots.get(name)
+        if slot is None:  # an invalid state can be printed, but not parsed
+            lines.append(f"missing {spell_path(name)}")
+            continue
         tied, shares = cells.setdefault(slot.cell, name), storages.setdefault(slot.storage, name)
-        is_new = shares == name or (tied != name and shown[tied].storage == slot.storage)
+        is_new = shares == name or (tied != name and state.slots[tied].storage == slot.storage)
         value = _without_contents(slot.value, begins.get(slot.storage, 0))
         line = Line(slot.kind, name, value, None if tied == name else tied, None if is_new else shares, slot.persistent)
-        lines[name] = LINES[slot.kind].write(line)
-    return [
-        *[lines.get(name, f"missing {spell_path(name)}") for name in state.order],
-        *[f"unlisted {lines[name]}" for name in unlisted],
-    ]
+        lines.append(f"{'unlisted ' if name not in state.order else ''}{LINES[slot.kind].write(line)}")
+    return lines
 
 
 def memory_begins(slots: Collection[Slot]) -> dict[int, int]:
@@ -240,7 +226,7 @@ def memory_begins(slots: Collection[Slot]) -> dict[int, int]:
 
 
 def _without_contents(value: Any, begin: int) -> TensorFacts | LiteralType | Opaque:
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested:
         facts = facts_of(value)
         return facts.behind(-begin) if facts.offset else facts
     return LiteralType(value) if type(value) in LITERALS else Opaque(type_name(type(value)))

@@ -10,7 +10,6 @@ import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from operator import attrgetter
 from typing import Any, cast
 
 import torch
@@ -29,7 +28,7 @@ from .joints import Late, sympy
 
 __all__ = [
     "FAKE_REFUSALS", "FakeTensor", "FakeTensorMode", "UnsupportedOperatorException", "autocast_is_on", "device_of", "fake_copy",
-    "fake_of", "fake_on", "fresh_bindings", "has_fixed_sizes", "have_fixed_sizes", "is_refusal", "new_guards", "new_shape_env",
+    "fake_of", "fake_on", "fresh_bindings", "has_fixed_sizes", "is_refusal", "new_guards", "new_shape_env",
     "new_symbol", "per_example", "ranges_in", "silence", "size_number", "symbol_facts", "symbolic_range", "symbols_of",
     "unguarded", "without_cache", "without_kernels", "without_overrides",
 ]  # fmt: skip
@@ -181,18 +180,6 @@ def has_fixed_sizes(tensor: Any) -> bool:
     """
     return not tensor._has_symbolic_sizes_strides
 
-
-def have_fixed_sizes(tensors: Iterable[Any]) -> bool:
-    """Return ``has_fixed_sizes`` for all tensors, without a Python call for each.
-
-    >>> import torch
-    >>> have_fixed_sizes([torch.ones(2), torch.ones(3)])
-    True
-    """
-    return True not in map(_is_symbolic, tensors)
-
-
-_is_symbolic = attrgetter("_has_symbolic_sizes_strides")
 
 without_overrides = torch._C.DisableTorchFunctionSubclass
 """A context, for one thread, that reads attributes of tensors without a look-up of ``__torch_function__``, twice as fast."""

@@ -25,7 +25,7 @@ __all__ = [
     "ENTER_AUTOCAST", "EXIT_AUTOCAST", "LATE_HIGHER_ORDER", "LATE_NAMESPACES", "MODES", "SAFE_SOFTMAX",
     "SET_GRAD_ENABLED", "VMAP", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "Parameter", "allows_numbers_as_tensors",
     "builtin_functions", "in_dispatcher", "is_effectful", "overload_of", "overloads_of", "parameters_of",
-    "registered_higher_order", "resolve_higher_order", "resolve_operator", "schema_of", "side_effectful",
+    "resolve_higher_order", "resolve_operator", "schema_of", "side_effectful",
 ]  # fmt: skip
 
 
@@ -187,16 +187,6 @@ def resolve_higher_order(name: str) -> Callable[..., Any] | None:
     if name in LATE_HIGHER_ORDER:
         register_all()
     return cast("Callable[..., Any] | None", cast(Any, torch._ops)._higher_order_ops.get(name))
-
-
-def registered_higher_order() -> list[str]:
-    """Return the names of all higher-order operators that are registered.
-
-    >>> "cond" in registered_higher_order()
-    True
-    """
-    register_all()
-    return list(cast(Any, torch._ops)._higher_order_ops)
 
 
 def in_dispatcher(overload: Any) -> bool:

@@ -193,8 +193,7 @@ class _At:
 def _add_faults(found: list[tuple[str, str]], value: Any, index: int, at: _At) -> None:
     # Add the rules that an input, a node, or the output breaks, with messages.
     is_output, right = index == len(at.graph.nodes), at.right
-    has_known_parts = index >= 0 and _has_known_parts(value, right)
-    if not has_known_parts and (fault := type_fault(value, Input if index < 0 else Node, "it", right)) is not None:
+    if (fault := type_fault(value, Input if index < 0 else Node, "it", right)) is not None:
         found.append(("well-formed", fault))
         return
     first = at.where.get(value.name, index)
@@ -230,15 +229,6 @@ def _add_faults(found: list[tuple[str, str]], value: Any, index: int, at: _At) -
             found.append(("stacks", fault))
         else:
             right.add(id(value.stack))
-
-
-def _has_known_parts(node: Any, right: set[Any]) -> bool:
-    # Whether the types of a node are certainly right: most nodes share an operator and a stack with earlier ones.
-    if type(node) is not Node or type(node.name) is not str or not node.name:
-        return False
-    do, stack, args, kwargs = node.do, node.stack, node.args, node.kwargs
-    are_known = type(do) is Op and id(do) in right and type(stack) is tuple and (not stack or id(stack) in right)
-    return are_known and type(args) is tuple and type(kwargs) is tuple and not kwargs
 
 
 def _stack_fault(stack: Stack, *, is_root: bool) -> str | None:

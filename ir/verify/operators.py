@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from attrs import evolve, fields
 
 from ..analysis.numbers import SYMBOLIC
-from ..arguments import CONTAINERS, TREES, Body, Items, Record, Ref
+from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, replace_refs
 from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import effects_of, is_foreign, lacking, registered_effects
 from ..errors import PurefxError
@@ -86,10 +86,35 @@ LITERALS = PLAIN | CONTAINERS | {Body, range}
 
 
 def check_operands(whole: ProgramIndex) -> Iterator[Finding]:
-    """Find operators with too many, too few or wrong arguments."""
+    """Find operators with too many, too few or wrong arguments, also through the inputs of a body."""
+    seen: set[str] = set()
     for scope in whole.graphs.values():
         for index, fault in _misfits(scope.graph):
             yield scope.at(index, fault)
+        for index, node, do in scope.calls:
+            if any(type(arg) is not Ref for arg in node.args) and (fault := _misused_literal(whole, do.graph, node.args, seen)):
+                yield scope.at(index, fault)
+
+
+def _misused_literal(whole: ProgramIndex, name: str, args: Sequence[Arg], seen: set[str]) -> str | None:
+    # The fault of an operator, in a body or below it, in a literal that a call passes.
+    todo = [(name, args)]
+    while todo:
+        name, args = todo.pop()
+        graph = whole.graphs[name].graph
+        passed = {formal.name: arg for formal, arg in zip(graph.inputs, args, strict=True) if type(arg) is not Ref}
+        if not passed or (key := f"{name} {passed}") in seen:
+            continue
+        seen.add(key)
+        for node in [node for node in graph.nodes if not passed.keys().isdisjoint(node.refs())]:
+            if type(node.do) is Call:
+                todo.append((node.do.graph, [passed.get(arg.name, arg) if type(arg) is Ref else arg for arg in node.args]))
+            elif type(node.do) is Op:
+                bound = tuple([replace_refs(arg, passed) for arg in node.args])
+                kwargs = tuple([(keyword, replace_refs(arg, passed)) for keyword, arg in node.kwargs])
+                if fault := fault_of(evolve(node, args=bound, kwargs=kwargs), node.do.target):
+                    return f"it passes a literal, and in {name!r} {fault}"
+    return None
 
 
 @derived
@@ -248,17 +273,15 @@ PLAIN_TYPES = frozenset({tuple, list, dict})
 
 def _is_object(origin: Any) -> bool:
     # Whether a node makes an object of another type than Python's containers, or contains one.
-    if type(origin) is not Node or type(origin.do) is not Op or origin.do.name != PACK.name or len(origin.args) != 2:
+    is_packed = type(origin) is Node and type(origin.do) is Op and origin.do.name == PACK.name and len(origin.args) == 2
+    return is_packed and _has_object(origin.args[1])
+
+
+def _has_object(spec: Any) -> bool:
+    # The rule "argument-kinds" bounds the depth.
+    if not isinstance(spec, TREES) or spec.is_leaf():
         return False
-    todo: list[Any] = [origin.args[1]]
-    while todo:
-        spec = todo.pop()
-        if not isinstance(spec, TREES) or spec.is_leaf():
-            continue
-        if spec.type not in PLAIN_TYPES:
-            return True
-        todo.extend(spec.children())
-    return False
+    return spec.type not in PLAIN_TYPES or any(map(_has_object, spec.children()))
 
 
 REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)

@@ -153,18 +153,21 @@ def check_outputs(whole: ProgramIndex) -> Iterator[Finding]:
         yield main.at(len(main.graph.nodes), f"the signature has {len(specs)} outputs, the root graph returns {returned}")
 
 
+SLOTTED = frozenset({StateInput, StateMutation, SunkInput})
+
+
 def check_slots(whole: ProgramIndex) -> Iterator[Finding]:
     """Find state in the signature that is not a slot, and slots that are two inputs."""
     for what in ("inputs", "outputs", "lifted"):
         seen: set[str] = set()
-        for number, spec in enumerate(getattr(whole.program.signature, what)):
-            slot = spec.slot if type(spec) in (StateInput, StateMutation, SunkInput) else None
-            place = f"signature.{what}[{number}]"
-            if slot is not None and slot not in whole.slots:
-                yield Finding(f"it is the state {slot!r}, which is not a slot of program.state", node=place)
+        specs: Any = enumerate(getattr(whole.program.signature, what))
+        for number, slot in [(number, spec.slot) for number, spec in specs if type(spec) in SLOTTED]:
+            fault = "which is not a slot of program.state" if slot not in whole.slots else None
             if slot in seen and what != "outputs":  # the rule "mutations" finds repeated outputs
-                yield Finding(f"it is the state {slot!r} for the second time", node=place)
-            seen.update([] if slot is None else [slot])
+                fault = "for the second time"
+            seen.add(slot)
+            if fault is not None:
+                yield Finding(f"it is the state {slot!r}, {fault}", node=f"signature.{what}[{number}]")
 
 
 def _outputs(whole: ProgramIndex) -> Iterator[tuple[int, Any, Any]]:
@@ -276,12 +279,12 @@ def check_arguments(whole: ProgramIndex) -> Iterator[Finding]:
     users = [(number, spec) for number, spec in enumerate(signature.inputs) if type(spec) is UserInput]
     rests: set[Any] = set()
     for number, spec in users:
-        fault = None if _is_type(spec) else f"the argument {spec.argument!r} has an unknown type or default"
-        if type(spec.type) is RestType and spec.type in rests:
-            fault = "it is the second argument that collects the rest"
-        rests.update([spec.type] if type(spec.type) is RestType else [])
-        if fault is not None:
+        if not _is_type(spec):
+            fault = f"the argument {spec.argument!r} has an unknown type or default"
             yield Finding(fault, node=f"signature.inputs[{number}]")
+        elif type(spec.type) is RestType and spec.type in rests:
+            yield Finding("it is the second argument that collects the rest", node=f"signature.inputs[{number}]")
+        rests.update([spec.type] if type(spec.type) is RestType else [])
     if signature.in_spec is None or not (rests or any(spec.default is not None for _, spec in users)):
         return
     # With defaults, arguments are bound by name, each to one leaf.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import hypothesis.strategies as st
@@ -19,20 +18,13 @@ from attrs import evolve
 from ...ir.program import Program
 from ...ir.torch_private import pytree
 from ...lowering import lower
-from ...transforms import Rule, RuleSet
 from ..checking import WrongQuestion, example_of
 from ..law import Case
 from ..rules.build import drawn_around
 from ..rules.checking import case_of_drawn
-from ..rules.instances import Assignment, Instance, Operand, instance_of, instances, is_drawable
+from ..rules.instances import Assignment, Instance, Operand, instance_of
 
-HOW = (
-    "around takes rules, px.rule(pattern), and pairs of a pattern (a function, a module, an exported program or a "
-    "program) and the tuple of its example arguments"
-)
-
-OF_A_RULE = 12
-"""The number of operands on which the pattern of a rule is drawn."""
+HOW = "around takes pairs of a pattern (a function, module, exported program or program) and the tuple of its example arguments"
 
 DTYPES = (torch.float64, torch.int64)
 """The dtypes of operands besides those of the example."""
@@ -42,8 +34,8 @@ def seeds_of(around: Iterable[Any]) -> tuple[Instance, ...]:
     """Return the patterns to draw programs around, the simplest first.
 
     Args:
-        around: ``px.rule(pattern)``, with or without a replacement; and pairs of a function, a module, an exported program or a
-            program, and the tuple of its example arguments; a dict of keyword arguments may follow.
+        around: pairs of a function, a module, an exported program or a program, and the tuple of its example arguments; a dict
+            of keyword arguments may follow.
 
     Raises:
         WrongQuestion: an element is of another type, or cannot be traced.
@@ -51,23 +43,10 @@ def seeds_of(around: Iterable[Any]) -> tuple[Instance, ...]:
     >>> [[node.do.name for node in seed.nodes] for seed in seeds_of([(lambda x: x + 0, (torch.ones(2, 3),))])][:1]
     [['aten.add.Tensor']]
     """
-    if isinstance(around, str | Program | torch.nn.Module | Rule | RuleSet) or not isinstance(around, Iterable):
+    if isinstance(around, str | Program | torch.nn.Module) or not isinstance(around, Iterable):
         raise WrongQuestion(f"around must be a list, not a {type(around).__name__}; {HOW}")
-    found: list[Instance] = []
-    for number, each in enumerate(around):
-        rules = each.rules if isinstance(each, RuleSet) else [each] if isinstance(each, Rule) else None
-        seeds = _of_example(number, each) if rules is None else [one for rule in rules for one in _of_rule(number, rule)]
-        if not seeds:
-            raise WrongQuestion(f"around[{number}] runs on none of the tried operands; pass (function, args) instead")
-        found += seeds
+    found = [seed for number, example in enumerate(around) for seed in _of_example(number, example)]
     return tuple(sorted(found, key=lambda one: one.size))
-
-
-def _of_rule(number: int, rule: Rule) -> list[Instance]:
-    if not is_drawable(rule):
-        raise WrongQuestion(f"around[{number}], {rule.name}, has no pattern, but is called with each node; {HOW}")
-    found = (one for one in instances(rule, number=0, finite=True) if one is not None)
-    return list(islice(found, OF_A_RULE))
 
 
 def _of_example(number: int, example: Any) -> list[Instance]:

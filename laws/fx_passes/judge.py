@@ -32,15 +32,12 @@ from ...ir.verify import check
 from ...lowering.fx import FxPass, exported, paths_of, same_graph, snapshot, to_fx, with_result
 from ...transforms import inline, remove_effect_tokens
 from ..evaluate import Meaning, evaluate, meaning_differences
-from ..example_args import example_args
 from ..law import Case, Law, Transform
 from ..oracles import groups, value_differences
 from ..purity import seeded
 from ..toy import TensorMachine
+from ..values import example_args
 from .contract import Contract
-
-KEPT = 3
-"""The number of cached outcomes: all laws test one program before the next."""
 
 
 @define(eq=False)
@@ -75,7 +72,8 @@ class Judge:
     """Results that cannot be judged, by type of the reason."""
     first_raised: str = ""
     """The traceback of its first exception, and the program."""
-    _known: list[Outcome] = field(factory=list)
+    _last: Outcome | None = None
+    """All laws test one program before the next."""
 
     @property
     def name(self) -> str:
@@ -96,15 +94,13 @@ class Judge:
 
     def outcome(self, program: Program) -> Outcome:
         """Return the outcome for a program; the pass is called once for each."""
-        known = next((one for one in self._known if one.program is program), None)
-        if known is None:
-            known = self.fresh(program)
-            self._known = [known, *self._known[: KEPT - 1]]
-            for error, counts in ((known.raised, self.raised), (known.refused, self.refused)):
+        if self._last is None or self._last.program is not program:
+            last = self._last = self.fresh(program)
+            for error, counts in ((last.raised, self.raised), (last.refused, self.refused)):
                 counts.update([type(error).__name__] if error else [])
-            if known.raised is not None:
-                self.first_raised = self.first_raised or _traceback(known.raised, program)
-        return known
+            if last.raised is not None:
+                self.first_raised = self.first_raised or _traceback(last.raised, program)
+        return self._last
 
     def fresh(self, program: Program) -> Outcome:
         """Call the pass, and return the outcome."""
@@ -232,10 +228,7 @@ def _meaning(transform: Transform, case: Case) -> list[str]:
     found = _compared(case.meaning(result), case.meaning(case.program), case)
     if not found or not is_random(case.program):
         return found
-    mine, theirs = without_idle_draws(result), without_idle_draws(case.program)
-    if not _compared(case.meaning(mine), case.meaning(theirs), case):
-        return []  # only unused draws are gone
-    actual, expected = drawn_alone(mine, case.calls), drawn_alone(theirs, case.calls)
+    actual, expected = (drawn_alone(without_idle_draws(program), case.calls) for program in (result, case.program))
     found = _compared(actual.meaning, expected.meaning, case)
     if not found and actual.count != expected.count:
         return [f"{actual.count} of the used random numbers are drawn independently, instead of {expected.count}"]

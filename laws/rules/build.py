@@ -1,6 +1,6 @@
 """Build programs around instances of patterns, with tensors for running them.
 
-Programs run while they are built, so that each node fits.  All choices are drawn, the simplest first, so that a failing
+The nodes beside the patterns are of the menu of exported programs.  All choices are drawn, the simplest first, so that a failing
 program shrinks to a few operators.
 """
 
@@ -16,10 +16,10 @@ import hypothesis.strategies as st
 import torch
 from attrs import evolve, frozen
 
-from ...ir.arguments import Arg, Body, Items, Ref, replace_refs, thawed
+from ...ir.arguments import Arg, Body, Items, Ref, thawed
 from ...ir.errors import PurefxError
 from ...ir.expression import Sym
-from ...ir.graph import Call, Frame, Get, Graph, Input, Node
+from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op
 from ...ir.names import Names
 from ...ir.operators import op_of
 from ...ir.persistent import pmap
@@ -30,8 +30,11 @@ from ...ir.verify import verify
 from ...transforms import infer, lift_state
 from ..evaluate import evaluate
 from ..purity import seeded
-from ..toy import GETITEM, PRINT, TensorMachine
-from .instances import CALLS, Instance, Operand, changed, quiet
+from ..strategies.flow import Style, Value, tensor_kind
+from ..strategies.menu import DOING, MENU, WRITES, MenuFlow
+from ..strategies.recipes import NodeRecipe
+from ..toy import GETITEM, TensorMachine
+from .instances import CALLS, Instance, Operand, changed
 
 __all__ = ["Drawn", "build", "drawn_around", "simplest"]
 
@@ -66,96 +69,86 @@ class Given:
         return self.change(operand.at(call, self.index)).contiguous()
 
 
-class Flow:
-    """A graph under construction.
+class PatternFlow(MenuFlow):
+    """A flow that writes the nodes of a program around patterns.
 
     Args:
         barred: features to exclude: "writes", "random", "effects", "views", "state".
         is_dynamic: whether a size of the inputs is symbolic, so that neither literals nor state have sizes.
 
-    >>> flow = Flow()
-    >>> x = flow.given(Operand(torch.ones(2)))
-    >>> flow.add(aten.neg.default, x), flow.add(aten.select.int, x, 5, 5), [node.name for node in flow.nodes]
-    ('neg', None, ['neg'])
+    >>> flow = PatternFlow()
+    >>> x = flow.add_input(Operand(torch.ones(2)))
+    >>> flow.emit(aten.neg.default, x).node, flow.emit(aten.select.int, x, 5, 5), [node.name for node in flow.nodes]
+    (Ref(name='neg'), None, ['neg'])
     """
 
     def __init__(self, barred: Collection[str] = (), *, is_dynamic: bool = False) -> None:
+        super().__init__(torch.fx.Graph(), Style(is_functional=False, is_strict=False))
         self.barred = barred
         self.is_dynamic = is_dynamic
+        without = (*barred, "regions", *(("sizes",) if is_dynamic else ()))
+        gone = {entry for what in without for entry in DOING.get(what, ())} | ({*WRITES} if "writes" in barred else set())
+        self.entries = tuple([number for number, entry in enumerate(MENU) if entry not in gone])
         self.names = Names([])
         self.inputs: list[Given] = []
         self.nodes: list[Node] = []
-        self.known: dict[str, torch.Tensor] = {}
-        """The tensors of the first call, in order."""
         self.slots: dict[str, Slot] = {}
         self.reads: list[Node] = []
 
-    def given(self, operand: Operand, change: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.clone) -> str:
-        """Add a user input, and return its name; ``change`` makes a tensor that has the operand as a view."""
-        name = self.names.fresh("x")
-        self.inputs.append(Given(name, operand, len(self.inputs), change))
-        self.known[name] = self.inputs[-1].at(0)
-        return name
+    def add_input(self, operand: Operand, change: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.clone) -> Value:
+        """Add a user input; ``change`` makes a tensor that has the operand as a view."""
+        self.inputs.append(Given(self.names.fresh("x"), operand, len(self.inputs), change))
+        like = self.inputs[-1].at(0)
+        self.given.append(Value(Ref(self.inputs[-1].name), tensor_kind(like.dtype, *like.shape), object()))
+        return self.given[-1]
 
-    def read(self, operand: Operand, kind: SlotKind, *, tied: bool = False) -> str:
-        """Add a slot like an operand and a read, and return its name; ``tied`` shares the cell of an equal slot."""
+    def read(self, operand: Operand, kind: SlotKind, *, tied: bool = False) -> Value:
+        """Add a slot like an operand and a read; ``tied`` shares the cell of an equal slot."""
         like, number = operand.value, len(self.slots)
-        value: Any = operand.at(0, number + 1)
+        tensor: Any = operand.at(0, number + 1)
         if kind is SlotKind.PARAMETER:
             is_trained = like.dtype.is_floating_point or like.dtype.is_complex
-            kind, value = (kind, torch.nn.Parameter(value)) if is_trained else (SlotKind.BUFFER, value)
+            kind, tensor = (kind, torch.nn.Parameter(tensor)) if is_trained else (SlotKind.BUFFER, tensor)
         others = [slot for slot in self.slots.values() if slot.value.dtype is like.dtype and slot.value.shape == like.shape]
-        new = Slot(kind, value, number, number, persistent=kind is not SlotKind.CONSTANT)
-        slot = self.names.fresh(WORDS[kind])
-        self.slots[slot] = found = others[0] if tied and others else new
-        name = self.names.fresh(f"{slot}_read")
-        first = next((node for node in self.reads if self.slots[node.do.slot].cell == found.cell), None)  # type: ignore[union-attr]
-        self.known[name] = self.known[first.name] if first else found.value.detach().clone()
-        self.reads.append(Node(name, Get(slot)))
-        return name
+        new = Slot(kind, tensor, number, number, persistent=kind is not SlotKind.CONSTANT)
+        name = self.names.fresh(WORDS[kind])
+        self.slots[name] = slot = others[0] if tied and others else new
+        self.reads.append(Node(self.names.fresh(f"{name}_read"), Get(name)))
+        value = Value(Ref(self.reads[-1].name), tensor_kind(like.dtype, *like.shape), ("cell", slot.cell), name)
+        self.given.append(value)
+        return value
 
-    def add(self, target: Any, *args: Any) -> str | None:
-        """Add a node, and return its name; None if the operator refuses its operands."""
-        given = tuple([Ref(arg) if isinstance(arg, str) and arg in self.known else arg for arg in args])
-        return self.put(Node(str(target).split(".")[1], op_of(target), given), {})
+    def node(self, target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Any:  # noqa: ARG002
+        """Add a node; return a reference to it."""
+        name = self.names.fresh(target.__name__.partition(".")[0])
+        named = tuple([(key, _arg(value)) for key, value in kwargs.items()])
+        self.nodes.append(Node(name, op_of(target), tuple(map(_arg, args)), named))
+        return Ref(name)
 
-    def put(self, node: Node, renamed: dict[str, str]) -> str | None:
-        """Add a node of a pattern, and return its name; None if the operator refuses its operands.
+    def put(self, node: Node, known: dict[str, Any]) -> Any:
+        """Add a node of a pattern, and return its value or values; None if the operator refuses its operands.
 
         Args:
             node: the node of the pattern.
-            renamed: the names of values of the pattern in this graph; the new one is added.
+            known: the values in this graph of those of the pattern; the new one is added.
         """
-        known: dict[str, Arg] = {name: Ref(now) for name, now in renamed.items()}
-        args, kwargs = replace_refs(node.args, known), replace_refs(node.kwargs, known)
 
         def leaf(arg: Arg) -> Any:
-            return self.known[arg.name] if type(arg) is Ref else arg
+            return known[arg.name] if type(arg) is Ref else arg
 
-        try:
-            value = node.do.target(*thawed(args, leaf), **{key: thawed(arg, leaf) for key, arg in kwargs})  # type: ignore[union-attr]
-        except Exception:  # noqa: BLE001  operators raise any exceptions
-            return None
-        name = renamed[node.name] = self.names.fresh(node.name)
-        self.nodes.append(Node(name, node.do, args, kwargs))
-        self.known[name] = value
-        return name
+        args = thawed(node.args, leaf)
+        if node.do == GETITEM and isinstance(args[0], list):  # the items are there already
+            known[node.name] = dict(enumerate(args[0])).get(args[1])
+        else:
+            assert type(node.do) is Op and node.do.target is not None
+            known[node.name] = self.emit(node.do.target, *args, **{key: thawed(arg, leaf) for key, arg in node.kwargs})
+        return known[node.name]
 
-    def tensors(self) -> list[str]:
-        """Return the names of its tensors, the latest first."""
-        return [name for name in reversed(self.known) if isinstance(self.known[name], torch.Tensor)]
-
-    def value(self, number: int) -> str | None:
-        """Return the name of a tensor, 0 for the latest; None if no tensor exists."""
-        found = self.tensors()
-        return found[number % len(found)] if found else None
-
-    def step(self, pick: Pick, kinds: Sequence[int] = range(12)) -> None:
+    def step(self, pick: Pick, entries: tuple[int, ...] = ()) -> None:
         """Add a node beside the patterns."""
-        does, add = STEPS[pick("step", kinds)]
-        value = self.value(pick("value", range(8)))
-        if value is not None:
-            (add if does not in self.barred else STEPS[0][1])(self, value)
+        drawn = NodeRecipe(pick("step", entries or self.entries), pick("first", range(8)), pick("second", range(8)))
+        if self.values or self.given:
+            self.item(drawn)
 
     def steps(self, pick: Pick, name: str, most: int) -> None:
         """Add a random number of nodes."""
@@ -163,41 +156,15 @@ class Flow:
             self.step(pick)
 
 
+def _arg(arg: Any) -> Arg:
+    if type(arg) is list:
+        return Items([_arg(part) for part in arg])
+    return arg.node if type(arg) is Value else arg
+
+
 def _few(pick: Pick, name: str, most: int) -> int:
     return max(0, pick(name, range(2 * most + 1)) - most)  # 0 about half of the time
 
-
-def _same_shape(flow: Flow, value: str) -> str:
-    others = [name for name in flow.tensors() if name != value and flow.known[name].shape == flow.known[value].shape]
-    return others[0] if others else value
-
-
-def _write_into_part(flow: Flow, value: str) -> None:
-    if part := flow.add(aten.select.int, value, 0, 0):
-        flow.add(aten.mul_.Tensor, part, 2)
-
-
-def _print(flow: Flow, _: str) -> None:
-    flow.nodes.append(Node(flow.names.fresh("print_"), PRINT, (f"here {len(flow.nodes)}",)))
-
-
-STEPS: tuple[tuple[str, Callable[[Flow, str], Any]], ...] = (
-    ("", lambda flow, value: flow.add(aten.mul.Tensor, value, 2)),
-    ("", lambda flow, value: flow.add(aten.clone.default, value)),
-    ("writes", lambda flow, value: flow.add(aten.add_.Tensor, value, 1)),
-    ("writes", lambda flow, value: flow.add(aten.mul_.Tensor, value, 2)),
-    ("writes", lambda flow, value: flow.add(aten.copy_.default, value, _same_shape(flow, value))),
-    ("writes", _write_into_part),
-    ("views", lambda flow, value: flow.add(aten.transpose.int, value, 0, -1)),
-    ("random", lambda flow, value: flow.add(aten.rand_like.default, value)),
-    ("", lambda flow, value: flow.add(aten.add.Tensor, value, _same_shape(flow, value))),
-    ("effects", _print),
-    ("", lambda flow, value: flow.add(aten.neg.default, value)),
-    ("views", lambda flow, value: flow.add(aten.slice.Tensor, value, 0, 0, 1)),
-)
-"""Nodes beside a pattern, by their feature, with the function that adds them."""
-
-WRITING = (2, 3, 4)
 
 WORDS = {SlotKind.PARAMETER: "w", SlotKind.BUFFER: "b", SlotKind.CONSTANT: "c"}
 """The names of slots."""
@@ -213,21 +180,22 @@ WITHOUT_SIZES = frozenset({"input", "value", "earlier value", "transposed", "cop
 VIEWED = frozenset({"transposed", "part", "expanded", "part of a value"})
 
 
-def supplied(flow: Flow, operand: Operand, feed: str) -> str:
-    """Return the name of a value like an operand.
+def supplied(flow: PatternFlow, operand: Operand, feed: str) -> Value:
+    """Return a value like an operand.
 
     Args:
         flow: the graph.
         operand: the operand.
         feed: its source.
 
-    >>> flow = Flow()
-    >>> supplied(flow, Operand(torch.ones(2, 3)), "transposed"), flow.known["x"].shape
-    ('transpose', torch.Size([3, 2]))
+    >>> flow = PatternFlow()
+    >>> supplied(flow, Operand(torch.ones(2, 3)), "transposed").node, flow.given[0].kind.dims
+    (Ref(name='transpose'), ('3', '2'))
     """
-    like, tensors = operand.value, flow.tensors()
-    there = [name for name in tensors if flow.known[name].dtype is like.dtype and flow.known[name].shape == like.shape]
-    found: str | None = None
+    like = operand.value
+    wanted = (like.dtype, tuple(map(str, like.shape)))
+    there = [value for value in (*flow.given, *flow.values) if (value.kind.dtype, value.kind.dims) == wanted][::-1]
+    found: Value | None = None
     is_possible = not (flow.is_dynamic and feed not in WITHOUT_SIZES) and not ("views" in flow.barred and feed in VIEWED)
     match feed if is_possible else "input":
         case "value" | "earlier value" if there:
@@ -236,19 +204,21 @@ def supplied(flow: Flow, operand: Operand, feed: str) -> str:
             kinds = {"parameter": SlotKind.PARAMETER, "read": SlotKind.PARAMETER, "constant": SlotKind.CONSTANT}
             found = flow.read(operand, kinds.get(feed, SlotKind.BUFFER), tied=feed == "tied")
         case "transposed" if like.dim() > 1:
-            found = flow.add(aten.transpose.int, flow.given(operand, lambda it: it.transpose(0, -1)), 0, -1)
+            whole = flow.add_input(operand, lambda it: it.transpose(0, -1))
+            found = flow.emit(aten.transpose.int, whole, 0, -1, of=whole)
         case "part" if like.dim() and len(like):
-            longer = flow.given(operand, lambda it: torch.cat([torch.zeros_like(it[:1]), it]))
-            found = flow.add(aten.slice.Tensor, longer, 0, 1, len(like) + 1)
+            whole = flow.add_input(operand, lambda it: torch.cat([torch.zeros_like(it[:1]), it]))
+            found = flow.emit(aten.slice.Tensor, whole, 0, 1, len(like) + 1, of=whole)
         case "expanded" if like.dim() and len(like) > 1:
-            found = flow.add(aten.expand.default, flow.given(operand, lambda it: it[:1]), Items(like.shape))
+            whole = flow.add_input(operand, lambda it: it[:1])
+            found = flow.emit(aten.expand.default, whole, [*like.shape], of=whole)
         case "copied":
-            found = flow.add(aten.clone.default, flow.given(operand))
+            found = flow.emit(aten.clone.default, flow.add_input(operand))
         case "part of a value" if there and like.dim():
-            found = flow.add(aten.slice.Tensor, there[0], 0, 0, len(like))
+            found = flow.emit(aten.slice.Tensor, there[0], 0, 0, len(like), of=there[0])
         case _:
             pass
-    return found or flow.given(operand)
+    return found or flow.add_input(operand)
 
 
 # -- programs --------------------------------------------------------------------------------------------------------------------
@@ -281,21 +251,19 @@ def build(
     place = pick("place", (ROOT,) * 5 + (SHARED, SHARED, TWICE, BRANCH))
     place = ROOT if "regions" in barred or (is_flat and place != BRANCH) else place
     is_dynamic = pick("dynamic", (False, False, True, True)) and place == ROOT and "dynamic" not in barred
-    flow = Flow((*barred, *(IN_BRANCHES if place == BRANCH else ())), is_dynamic=is_dynamic)
-    results: list[str] = []
+    flow = PatternFlow((*barred, *(IN_BRANCHES if place == BRANCH else ())), is_dynamic=is_dynamic)
+    results: list[Value] = []
     finite: set[str] = set()
-    with quiet():
-        flow.steps(pick, "before", 2)
-        for _ in range(pick("hits", (1, 2, 3))):
-            results += _hit(flow, pick, pool, finite, near=near, is_flat=is_flat)
-        if not results:
-            return None
-        flow.steps(pick, "after", 3)
-        # Half of the time, return nothing else: most values of a large pattern are inner ones, and outputs would use them.
-        others = [flow.value(pick("output", range(10))) for _ in range(_few(pick, "outputs", 2))]
-        outputs = [*results, *[name for name in others if name is not None]]
-        if place == BRANCH:  # results of branches need equal strides and must not be operands
-            outputs = [_copied(flow, name) for name in outputs]
+    flow.steps(pick, "before", 2)
+    for _ in range(pick("hits", (1, 2, 3))):
+        results += _hit(flow, pick, pool, finite, near=near, is_flat=is_flat)
+    if not results:
+        return None
+    flow.steps(pick, "after", 3)
+    # Half of the time, return nothing else: most values of a large pattern are inner ones, and outputs would use them.
+    outputs = [*results, *[flow.value(pick("output", range(10))) for _ in range(_few(pick, "outputs", 2))]]
+    if place == BRANCH:  # results of branches need equal strides and must not be operands
+        outputs = [flow.emit(aten.clone.default, value, memory_format=torch.contiguous_format) for value in outputs]
     size = _growing(flow)
     program = _with_symbol(_placed(flow, place, outputs), size)
     if is_flat or not pick("sunk", (False, True)):
@@ -341,8 +309,8 @@ def simplest(instance: Instance, **choices: Any) -> Drawn | None:
 
 
 def _hit(
-    flow: Flow, pick: Pick, pool: Sequence[Instance], finite: set[str], *, near: bool, is_flat: bool
-) -> list[str]:  # fmt: skip
+    flow: PatternFlow, pick: Pick, pool: Sequence[Instance], finite: set[str], *, near: bool, is_flat: bool
+) -> list[Value]:  # fmt: skip
     # Return the outputs; [] if the pattern does not run on its operands. Record operands that have to be finite.
     found: Instance | None = pool[pick("instance", range(len(pool)))]
     if near and found is not None:
@@ -351,23 +319,22 @@ def _hit(
         return []
     feeds = [pick("feed", FEEDS) if number < 4 else FEEDS[0] for number in range(len(found.leaves))]
     pairs = zip(found.leaves, feeds, strict=True)
-    renamed = {name: supplied(flow, operand, _feed(found, name, feed)) for (name, operand), feed in pairs}
-    finite.update([renamed[name] for name, operand in found.leaves if operand.is_finite])
-    kinds, places = range(len(STEPS)), list[int]()
+    known: dict[str, Any] = {name: supplied(flow, operand, _feed(found, name, feed)) for (name, operand), feed in pairs}
+    finite.update([known[name].node.name for name, operand in found.leaves if operand.is_finite])
+    entries: tuple[int, ...] = flow.entries
+    places: list[int] = []
     if len(found.nodes) > 1 and (pick("between", range(4)) == 3 or (is_flat and pick("written", range(3)) == 1)):
-        kinds = WRITING if is_flat else kinds
+        writing = tuple([number for number in entries if MENU[number] in WRITES])
+        entries = writing if is_flat and writing else entries
         places = [pick("behind", range(min(4, len(found.nodes) - 1))) for _ in range(pick("steps", (1, 2)))]
-    first: str | None = None
     for number, node in enumerate(found.nodes):
-        name = flow.put(node, renamed)
-        if name is None:
+        if flow.put(node, known) is None:
             return []
-        first = first or name
         for _ in range(places.count(number)):
-            flow.step(pick, kinds)
+            flow.step(pick, entries)
     end = pick("end", (0,) * 10 + (0, 1, 2, 3, 4, 5))
-    assert first is not None, "a match has nodes"
-    return [used for result in found.results for used in _ended(flow, end, renamed[result], first)]
+    first = known[next(iter(found.nodes)).name]
+    return [used for result in found.results for used in _ended(flow, end, known[result], first)]
 
 
 def _feed(instance: Instance, name: str, feed: str) -> str:
@@ -376,24 +343,19 @@ def _feed(instance: Instance, name: str, feed: str) -> str:
     return "read" if name in instance.from_state and feed not in ("parameter", "buffer", "tied") else feed
 
 
-def _ended(flow: Flow, end: int, result: str, first: str) -> list[str]:
+def _ended(flow: PatternFlow, end: int, result: Value, first: Any) -> list[Value]:
     if end == 1:
         return [result]
     if end == 2:
-        return [result if "views" in flow.barred else flow.add(aten.transpose.int, result, 0, -1) or result]
+        return [result if "views" in flow.barred else flow.emit(aten.transpose.int, result, 0, -1, of=result) or result]
     if end == 3 and "writes" not in flow.barred:
-        flow.add(aten.add_.Tensor, result, 1)
-    found = [flow.add(aten.mul.Tensor, result, 2)]
+        flow.emit(aten.add_.Tensor, result, 1, of=result)
+    found = [flow.emit(aten.mul.Tensor, result, 2)]
     if end == 4:
-        found.append(flow.add(aten.add.Tensor, result, result))
-    elif end == 5:
-        found.append(flow.add(aten.mul.Tensor, first, 2))
-    return [name for name in found if name is not None]
-
-
-def _copied(flow: Flow, name: str) -> str:
-    node = Node("clone", op_of(aten.clone.default), (Ref(name),), (("memory_format", torch.contiguous_format),))
-    return flow.put(node, {name: name}) or name
+        found.append(flow.emit(aten.add.Tensor, result, result))
+    elif end == 5 and type(first) is Value:
+        found.append(flow.emit(aten.mul.Tensor, first, 2))
+    return [value for value in found if value is not None]
 
 
 def _are_finite(program: Program, calls: Sequence[Sequence[Any]], names: Collection[str]) -> bool:
@@ -410,7 +372,7 @@ def _are_finite(program: Program, calls: Sequence[Sequence[Any]], names: Collect
     return not found
 
 
-def _growing(flow: Flow) -> int:
+def _growing(flow: PatternFlow) -> int:
     # The size to replace by a symbol: the most frequent one of inputs, or 0.  The user's operands keep their sizes.
     sizes = Counter([size for given in flow.inputs for size in given.operand.value.shape if size > 1])
     is_own = any(given.operand.style == "given" for given in flow.inputs)
@@ -429,21 +391,21 @@ def _with_symbol(program: Program, size: int) -> Program:
     return program.evolve(signature=signature, constraints=Constraints((Range(SIZE, 2, None),)))
 
 
-def _leaves(flow: Flow, place: str, call: int, size: int) -> tuple[Any, ...]:
+def _leaves(flow: PatternFlow, place: str, call: int, size: int) -> tuple[Any, ...]:
     condition = [torch.tensor(call % 2 == 0)] if place == BRANCH else []
     return (*condition, *[given.at(call, size=size) for given in flow.inputs])
 
 
-def _placed(flow: Flow, place: str, outputs: list[str]) -> Program:
+def _placed(flow: PatternFlow, place: str, outputs: list[Value]) -> Program:
     formals = tuple([Input(given.name) for given in flow.inputs])
     args = tuple([Ref(given.name) for given in flow.inputs])
-    values = {given.name: flow.known[given.name] for given in flow.inputs}
-    body = Graph(formals, (*flow.reads, *flow.nodes), tuple(map(Ref, outputs)))
+    values = {given.name: given.at(0) for given in flow.inputs}
+    body = Graph(formals, (*flow.reads, *flow.nodes), tuple([value.node for value in outputs]))
     state, facts, graphs, count = State(tuple(flow.slots), pmap(flow.slots)), TREE, {"": body}, len(outputs)
     if place == BRANCH:
         condition, nodes = Input("condition"), list[Node]()
-        for number, value in enumerate([flow.known[name] for name in outputs]):
-            full = (op_of(aten.full.default), (Items(value.shape), 1), (("dtype", value.dtype),))
+        for number, value in enumerate(outputs):
+            full = (op_of(aten.full.default), (Items(value.kind.val.shape), 1), (("dtype", value.kind.dtype),))
             nodes.append(Node(f"other_{number}", *full))
         other = Graph(formals, tuple(nodes), tuple([Ref(node.name) for node in nodes]))
         call = Node("cond", op_of(torch.ops.higher_order.cond), (Ref("condition"), Body("yes"), Body("no"), args))

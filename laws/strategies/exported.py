@@ -97,7 +97,8 @@ def _outputs(flow: Flow, drawn: Sequence[OutputRecipe]) -> tuple[list[tuple[Any,
     users: list[tuple[Any, OutputSpec]] = []
     for output in drawn or (OutputRecipe(0, 0),):
         target = flow.given[output.value % len(flow.given)]
-        contents = flow.same(output.value, target) if output.kind == OWN_CONTENTS and target.is_writable else None
+        is_own = output.kind == OWN_CONTENTS and target.is_writable
+        contents = flow.find(output.value, lambda value, like=target: value.kind is like.kind) if is_own else None
         # torch's verifier identifies mutations by value name, so a value can be the new contents of one tensor only.
         used = {value for value, _ in results.values()}
         if contents is not None and target.memory not in results and contents.node not in used:

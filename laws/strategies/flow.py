@@ -345,13 +345,13 @@ class Flow:
             return self.values[-1 - number % len(self.values)]
         return self.now(self.given[-1 - (number - 6) % len(self.given)])
 
+    def find(self, number: int, fits: Callable[[Value], bool]) -> Value | None:
+        """Return a value that fits, selected by a number."""
+        return next((value for value in map(self.value, range(number, number + 12)) if fits(value)), None)
+
     def like(self, number: int, other: Value) -> Value | None:
         """Return a value that can be broadcast with another, selected by a number."""
-        return next((value for value in map(self.value, range(number, number + 12)) if combine(value.kind, other.kind)), None)
-
-    def same(self, number: int, other: Value) -> Value | None:
-        """Return a value of the same shape and dtype as another, selected by a number."""
-        return next((value for value in map(self.value, range(number, number + 12)) if value.kind.text == other.kind.text), None)
+        return self.find(number, lambda value: combine(value.kind, other.kind))
 
     def own(self, number: int, dims: tuple[str, ...] | None = None) -> Value | None:
         """Return a piece of state of the current module, or of one below it."""

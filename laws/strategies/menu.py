@@ -16,7 +16,7 @@ import torch
 from ...ir.torch_private import resolve_operator
 from .flow import Flow, Frames, Kind, Style, Value, combine, infer
 
-__all__ = ["DOING", "MENU", "MenuFlow"]
+__all__ = ["DOING", "MENU", "WRITES", "MenuFlow"]
 
 Entry = Callable[[Flow, int, int], object]
 
@@ -59,10 +59,6 @@ def _has_rows(value: Value) -> bool:
     return _is_float(value) and value.kind.dims[-1:] == ("4",)
 
 
-def _find(flow: Flow, number: int, fits: Callable[[Value], bool]) -> Value | None:
-    return next((value for value in map(flow.value, range(number, number + 12)) if fits(value)), None)
-
-
 def _target(flow: Flow, first: int, second: int) -> Value | None:
     return flow.own(first) if second % 2 else flow.value(first)
 
@@ -85,7 +81,7 @@ def _binary(flow: Flow, first: int, second: int) -> Any:
 
 
 def _layer(flow: Flow, first: int, second: int) -> None:
-    a = _find(flow, first, _has_rows)
+    a = flow.find(first, _has_rows)
     weight = flow.own(second, ("4", "4")) or next((given for given in flow.given if given.kind.dims == ("4", "4")), None)
     if a is None:
         return
@@ -105,13 +101,13 @@ def _with_own(flow: Flow, first: int, second: int) -> None:
 
 def _random(flow: Flow, first: int, second: int) -> Any:
     target, args = RANDOM[second % len(RANDOM)]
-    a = _find(flow, first, _is_float)
+    a = flow.find(first, _is_float)
     return a and flow.emit(target, a, *args, of=a if args == (0.5, False) else None)
 
 
 def _combined(flow: Flow, first: int, second: int) -> Any:
     a = flow.value(first)
-    b = _find(flow, second, lambda value: value.kind.dims == a.kind.dims)
+    b = flow.find(second, lambda value: value.kind.dims == a.kind.dims)
     match second % 5:
         case 0 | 1 if b is not None and a.kind.dims:
             return flow.emit(aten.cat.default, [a, b], len(a.kind.dims) - 1)
@@ -144,11 +140,11 @@ def _sizes(flow: Flow, first: int, second: int) -> None:
     number = flow.numbers[-1 - first % len(flow.numbers)] if flow.numbers else 3
     match second:
         case 0 | 1:
-            dynamic = _find(flow, first, lambda value: value.kind.dims[:1] not in ((), ("4",), ("2",)))
+            dynamic = flow.find(first, lambda value: value.kind.dims[:1] not in ((), ("4",), ("2",)))
             if dynamic is not None:
                 flow.emit(aten.sym_size.int, dynamic, 0)
         case 2 | 3:
-            a = _find(flow, first, lambda value: value.kind.dims == ("4",))
+            a = flow.find(first, lambda value: value.kind.dims == ("4",))
             if a is not None:
                 flow.emit(aten.expand.default, a, [number, 4], of=a)
         case 4:
@@ -196,7 +192,7 @@ def _out(flow: Flow, first: int, second: int) -> None:
     target = _target(flow, second, second)
     if target is None:
         return
-    a = _find(flow, first, lambda value: value.kind.dims == target.kind.dims and _holds(target, value))
+    a = flow.find(first, lambda value: value.kind.dims == target.kind.dims and _holds(target, value))
     if a is None:
         return
     if flow.style.is_functional:
@@ -263,7 +259,7 @@ def _assert(flow: Flow, first: int, second: int) -> None:
 
 
 def _batch_norm(flow: Flow, first: int, second: int) -> None:
-    a = _find(flow, first, lambda value: value.kind.dims == ("3", "4") and _is_float(value))
+    a = flow.find(first, lambda value: value.kind.dims == ("3", "4") and _is_float(value))
     buffers = list({given.memory: given for given in flow.given if given.is_writable and given.kind.dims == ("4",)}.values())
     if a is None or len(buffers) < 2:
         return
@@ -288,7 +284,7 @@ def _hidden(flow: Flow, first: int, second: int) -> None:
         case 1:
             flow.emit(aten.data.default, a, of=a)
         case 2:
-            flat = _find(flow, first, lambda value: value.kind.dims == ("4",))
+            flat = flow.find(first, lambda value: value.kind.dims == ("4",))
             part = flat and flow.emit(aten.slice.Tensor, flat, 0, 0, 2, of=flat)
             if part:
                 flow.emit(aten.unflatten_dense_tensors.default, flat, [part, part], of=flat)
@@ -396,8 +392,12 @@ DOING: Mapping[str, tuple[Entry, ...]] = {
     "training": (_batch_norm,),
     "views": (_view, _through_view, _several, _hidden),
     "new contents": (_update, _update_by_value, _random_write),
+    "sizes": (_layer, _sizes, _batch_norm),
 }
 """Entries by feature, for excluding them."""
+
+WRITES = (_update, _update_by_value, _through_view, _out, _random_write, _batch_norm)
+"""Entries that write in place, outside of functional programs."""
 
 
 class MenuFlow(Flow):

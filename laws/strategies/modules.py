@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -296,8 +296,6 @@ class ModuleTree(PrintedWhole):
     """0: all in training; 1: all in evaluation; 2: only the root's children are in evaluation."""
     grads: bool = False
     """Whether inputs require gradients; then they are not written in place."""
-    preserve: tuple[str, ...] = ()
-    """Paths of modules whose call signatures the exporter should preserve."""
 
     @property
     def users(self) -> Users:
@@ -339,11 +337,12 @@ class ModuleTree(PrintedWhole):
             module.eval()
         return root
 
-    def export(self, *, decomposed: bool = False) -> ExportedProgram:
+    def export(self, *, decomposed: bool = False, preserve: Collection[str] = ()) -> ExportedProgram:
         """Export a new module with the arguments of the first call.
 
         Args:
             decomposed: whether to apply ``run_decompositions({})``, which makes it functional.
+            preserve: paths of modules whose call signatures the exporter preserves.
 
         Raises:
             Exception: an error of the exporter.
@@ -355,25 +354,16 @@ class ModuleTree(PrintedWhole):
                 self.build()(*self.calls[0][0], **self.calls[0][1])  # to infer all kinds before tracing
             ep = torch.export.export(
                 self.build(), args, kwargs, dynamic_shapes=self.dynamic_shapes, strict=False,
-                preserve_module_call_signature=self.preserve,
+                preserve_module_call_signature=tuple(preserve),
             )  # fmt: skip
             return ep.run_decompositions({}) if decomposed else ep
 
 
-def module_trees(*, preserve: bool = False) -> st.SearchStrategy[ModuleTree]:
+def module_trees() -> st.SearchStrategy[ModuleTree]:
     """Return a strategy of module trees, which shrink by dropping module calls.
-
-    Args:
-        preserve: also draw modules whose call signatures the exporter should preserve.
 
     >>> from hypothesis import find
     >>> find(module_trees(), lambda tree: bool(tree.recipe.items)).recipe.items
     (NodeRecipe(kind=0, first=0, second=0),)
     """
-    trees = st.builds(ModuleTree, recipes(), st.integers(0, 2), st.booleans())
-    return st.builds(_preserving, trees, st.lists(st.integers(0, 7), min_size=1, max_size=2)) if preserve else trees
-
-
-def _preserving(tree: ModuleTree, numbers: list[int]) -> ModuleTree:
-    names = [name for name, _ in tree.build().named_modules() if name]
-    return evolve(tree, preserve=tuple(dict.fromkeys(names[number % len(names)] for number in numbers if names)))
+    return st.builds(ModuleTree, recipes(), st.integers(0, 2), st.booleans())

@@ -30,8 +30,6 @@ from ...ir.program import Program
 from ...ir.signature import ArgumentType, Constraints, LiteralType, NumberType, ObjectType, Range, RestType, TensorType, UserInput
 from ...ir.torch_private import pytree
 
-__all__ = ["CallPlan", "LeafChecks", "adapted", "foreign_class", "other_literal", "result_builder"]
-
 
 def adapted(root: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
     """Return the checked flat inputs of a call to a root with an adapter.

@@ -23,8 +23,6 @@ from ...ir.own_operators import pack, unpack
 from ...ir.torch_private import is_tracing
 from .arguments import other_literal, result_builder
 
-__all__ = ["CallHandler", "CallHandlers", "PreservedCall", "edited", "handling"]
-
 SideChannel = list[Any]
 """Call number, extra operands of the body, and (after the call) its extra outputs."""
 

@@ -20,11 +20,9 @@ from ...ir.torch_private import buffers_dict, is_tracing, parameters_dict, pytre
 from ..code.compiled import Body, Codes
 from ..modules.context import FIRST
 from ..modules.interpreter import LoweredInterpreter, note_from_traceback, run_body
-from ..modules.module import MADE, Bound, Lowered, LoweredModule, OtherName, Place, make_class, runs_on
+from ..modules.module import MADE, Bound, Lowered, LoweredModule, OtherName, make_class, runs_on
 from .arguments import CallPlan, adapted
 from .preserved import handling
-
-__all__ = ["LoweredInterpreterRoot", "LoweredRoot", "bound_class", "class_of", "root_of"]
 
 
 class _Root(Lowered):
@@ -164,7 +162,12 @@ def class_of(body: Body, to: str) -> type[torch.nn.Module]:
         body: the body.
         to: the kind of module, see ``lower``.
     """
-    return make_class(LoweredModule if to == "graph_module" else LoweredInterpreter, _members(body, to))
+    compiled = to == "graph_module"
+    base = LoweredModule if compiled else LoweredInterpreter
+    if body.convention is not None:
+        run = (lambda module, place, values: place.body.run(runs_on(module), *values)) if compiled else run_body
+        return make_class(base, {"forward": handling(run)})
+    return make_class(base, {"forward": body.run} if compiled else {})
 
 
 def bound_class(kind: type[torch.nn.Module], how: type[Bound], body: Body) -> type[torch.nn.Module]:
@@ -180,13 +183,3 @@ def bound_class(kind: type[torch.nn.Module], how: type[Bound], body: Body) -> ty
         run = body.run
         members["forward"] = lambda self, *args: run(self.__dict__.get(FIRST, self), *args)
     return type(kind.__name__, (how, kind), members)
-
-
-def _members(body: Body, to: str) -> dict[str, Any]:
-    if body.convention is not None:
-        return {"forward": handling(_run_code if to == "graph_module" else run_body)}
-    return {"forward": body.run} if to == "graph_module" else {}
-
-
-def _run_code(module: torch.nn.Module, place: Place, values: list[Any]) -> Any:
-    return place.body.run(runs_on(module), *values)

@@ -23,8 +23,6 @@ from ...ir.torch_private import (
     sees_functions,
 )
 
-__all__ = ["BINDINGS", "PLAIN", "asserted", "binding_of", "has_metadata", "operands"]
-
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 """The classes of plain tensors; subclasses may override ``__torch_function__``."""
 

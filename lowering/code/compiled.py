@@ -33,8 +33,6 @@ from ..calls.preserved import PreservedCall
 from ..modules.context import LoweringContext
 from .source import Table, write_body
 
-__all__ = ["FILE", "Body", "Codes", "bodies_of", "check_runs", "code_of", "deferred", "may_leave_modes", "restoring"]
-
 
 def deferred(write: Callable[[], tuple[CodeType, Mapping[str, Any]]], name: str, *, parameters: int) -> FunctionType:
     """Return a function of ``self`` and values that is compiled when it is first called.

@@ -13,14 +13,12 @@ import torch.fx
 from ...ir.arguments import TREES, Arg, Body, Ref, thawed
 from ...ir.callables import Method, Parameter, plain_parameters
 from ...ir.calls.argument_tree import ArgumentTree
-from ...ir.graph import Call, Get, Graph, Input, Node, Op, Stack
+from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op, Stack
 from ...ir.meta import Meta, spelled_stack, thaw
 from ...ir.names import join, way_to
 from ...ir.own_operators import is_boundary, is_module_call, read_modules
 from ...ir.torch_private import PyTreeCodeGen, PyTreeInfo, pytree
 from .source import argument_names, attribute_name, check_fx_names, from_root
-
-__all__ = ["build_fx_graph", "with_original_meta"]
 
 
 def with_original_meta(graph: Graph, was: Graph | None) -> Graph:
@@ -81,7 +79,7 @@ class _Builder:
     def __init__(self, place: Any, owner: torch.nn.Module, reserved: Container[str]) -> None:
         body = place.body
         self.place, self.owner, self.reserved = place, owner, reserved
-        self.graph = with_original_meta(body.graph, place.context.before_merging(place.path, place.call))
+        self.graph = with_original_meta(body.graph, place.context.before_merging.get(Frame(place.path, place.call)))
         self.signature = place.context.program.signature
         self.is_root = body.name == place.context.program.root
         self.made = torch.fx.Graph()

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ...ir.arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of
+from ...ir.arguments import Arg, Body, Ref
 from ...ir.callables import Method, op_name
 from ...ir.errors import ArgumentError, UnsupportedProgram
 from ...ir.graph import Get, Graph, Node, Op, place_of
@@ -32,8 +32,7 @@ from ...ir.torch_private import OpOverload
 from ...ir.validation import kind_of
 from ...ir.verify import check
 from ...transforms import inline, inplace_mutations, join, remove_effect_tokens, sink_state
-
-__all__ = ["to_script"]
+from .source import code_of
 
 UNCHANGED = '''def a_pass(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Replace this by the pass under test; it may modify its argument."""
@@ -180,10 +179,10 @@ def _body(program: Program, name: str) -> str:
         known[value] = variables.fresh(value if is_identifier(value) else "value")
         return known[value]
 
-    def leaf(arg: Arg) -> str | None:
+    def leaf(arg: Arg) -> str:
         if type(arg) is Ref:
             return known[arg.name]
-        return f"graph.get_attr({ids[arg.graph]!r})" if type(arg) is Body else None
+        return f"graph.get_attr({ids[arg.graph]!r})" if type(arg) is Body else _literal(arg)
 
     lines = [f"def {ids[name]}(tensors: dict[str, torch.Tensor]) -> torch.fx.GraphModule:"]
     lines += ["    root = torch.nn.Module()", *_attributes(program, graph, ids), "    graph = torch.fx.Graph()"]
@@ -211,7 +210,7 @@ def _attributes(program: Program, graph: Graph, ids: dict[str, str]) -> Iterator
         yield f"    root.add_module({ids[name]!r}, {ids[name]}(tensors))"
 
 
-def _node(node: Node, leaf: Callable[[Arg], str | None]) -> str:
+def _node(node: Node, leaf: Callable[[Arg], str]) -> str:
     name = f", {node.name!r}" if is_identifier(node.name) else ""
     if type(node.do) is Get:
         return f'graph.create_node("get_attr", {node.do.slot!r}, (), {{}}{name})'
@@ -235,15 +234,15 @@ def _arguments(program: Program) -> str:
 def _argument(name: str, spec: UserInput, values: FakeValues) -> str:
     match spec.type:
         case TensorType(dtype=dtype, shape=shape, device=device):
-            sizes = [values.symbols.example(size) for size in shape]
+            sizes = [values.example_number(size) for size in shape]
             if None not in sizes:
                 return f"drawn({sizes}, {dtype}, draw).to({device!r})"
         case NumberType(kind=kind, expr=expr):
-            number = NUMBERS[kind] if expr is None else values.symbols.example(expr)
+            number = NUMBERS[kind] if expr is None else values.example_number(expr)
             if number is not None:
                 return repr(number)
         case LiteralType(value=value):
-            return code_of(value)
+            return code_of(value, _literal)
         case _:
             pass
     raise UnsupportedProgram(f"no argument for the input {name!r} can be written; reduce the program first, px.minimize(...)")
@@ -255,34 +254,6 @@ LITERAL_UP_TO = 64
 PLAIN = (type(None), bool, int, str, bytes, range, type(Ellipsis))
 
 NAMED = (torch.dtype, torch.layout, torch.memory_format)
-
-
-def code_of(arg: Arg, leaf: Callable[[Arg], str | None] = lambda _: None) -> str:
-    """Return the code of an argument.
-
-    Args:
-        arg: any argument.
-        leaf: returns the code of a reference or a body; None for a literal.
-
-    Raises:
-        UnsupportedProgram: a literal cannot be written.
-
-    >>> code_of(Items([1, (torch.float32, float("inf"))]))
-    "[1, (torch.float32, float('inf'))]"
-    """
-    known = leaf(arg)
-    if known is not None:
-        return known
-    kind = type(arg)
-    if kind not in CONTAINERS:
-        return _literal(arg)
-    parts = [code_of(part, leaf) for part in children_of(arg)]
-    if kind is Record:
-        return "{" + ", ".join(f"{key}: {value}" for key, value in zip(parts[::2], parts[1::2], strict=True)) + "}"
-    if kind is slice:
-        return f"slice({', '.join(parts)})"
-    inside = ", ".join(parts)
-    return f"[{inside}]" if kind is Items else f"({inside},)" if len(parts) == 1 else f"({inside})"
 
 
 def _literal(value: Any) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import torch.fx
 from attrs import define, field, frozen
 
-from ...ir.arguments import Arg, Body, Items, Record, Ref
+from ...ir.arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Frame, Get, Graph, Node, Op
 from ...ir.names import FROM_ROOT, is_identifier, is_plain_path
@@ -23,8 +23,6 @@ from ...ir.torch_private import OpOverload, child_of, entry_of, schema_of, sees_
 from ..calls.preserved import PreservedCall
 from ..modules.context import bound_to
 from .bindings import BINDINGS, PLAIN, asserted, binding_of, has_metadata, operands
-
-__all__ = ["BodySource", "Table", "argument_names", "attribute_name", "check_fx_names", "from_root", "uncompilable", "write_body"]
 
 
 def argument_names(names: Sequence[str], count: int, keywords: Sequence[Any]) -> list[str]:
@@ -260,6 +258,9 @@ class _Writer:
 
     def text(self, arg: Arg) -> str:
         """Return the expression of an argument."""
+        return code_of(arg, self._leaf)
+
+    def _leaf(self, arg: Arg) -> str:
         kind = type(arg)
         if kind is Ref:
             return self.registers[arg.name]
@@ -267,20 +268,35 @@ class _Writer:
             return repr(arg)
         if kind is float and math.isfinite(arg):
             return repr(arg)
-        if kind is Items:
-            return f"[{', '.join([self.text(part) for part in arg])}]"
-        if kind is tuple:
-            return f"({''.join([self.text(part) + ', ' for part in arg])})"
-        if kind is Record:
-            return f"{{{', '.join(f'{self.text(key)}: {self.text(value)}' for key, value in arg.items)}}}"
-        if kind is slice:
-            return f"slice({self.text(arg.start)}, {self.text(arg.stop)}, {self.text(arg.step)})"
         if kind is Body:
             body = self.table.name(("body", arg.graph), self.table.nested[arg.graph])
             return (
                 f"{self.table.name('bound_to', bound_to)}(self, {body})" if arg.graph in self.table.position_dependent else body
             )
-        return self.table.name(_literal_key(arg), arg)
+        # By value only for strings: 0.0 and -0.0 are equal.
+        return self.table.name((kind, arg if kind is str else id(arg)), arg)
+
+
+def code_of(arg: Arg, leaf: Callable[[Arg], str]) -> str:
+    """Return the code of an argument.
+
+    Args:
+        arg: any argument.
+        leaf: returns the code of a reference, a body or a literal.
+
+    >>> code_of(Items([1, (2, "a")]), repr)
+    "[1, (2, 'a')]"
+    """
+    kind = type(arg)
+    if kind not in CONTAINERS:
+        return leaf(arg)
+    parts = [code_of(part, leaf) for part in children_of(arg)]
+    if kind is Record:
+        return "{" + ", ".join(f"{key}: {value}" for key, value in zip(parts[::2], parts[1::2], strict=True)) + "}"
+    if kind is slice:
+        return f"slice({', '.join(parts)})"
+    inside = ", ".join(parts)
+    return f"[{inside}]" if kind is Items else f"({inside},)" if len(parts) == 1 else f"({inside})"
 
 
 @functools.cache
@@ -289,10 +305,6 @@ def _schema_names(operator: Any) -> frozenset[str]:
         return frozenset()
     names = (argument.name for argument in schema_of(operator).arguments)
     return frozenset(name for name in names if name.isidentifier() and not keyword.iskeyword(name))
-
-
-def _literal_key(arg: Arg) -> Any:
-    return (type(arg), arg) if type(arg) is str else (type(arg), id(arg))
 
 
 def own_attribute(module: Any, name: str) -> Any:

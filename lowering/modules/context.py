@@ -24,8 +24,6 @@ from ...ir.persistent import pmap
 from ...ir.program import Module, Program, Step
 from ...ir.state import Slot, SlotKind, State
 
-__all__ = ["FIRST", "ExternalUse", "ExternalUses", "LoweringContext", "bound_to", "external_uses", "one_object"]
-
 FIRST = "@"
 """The attribute of a bound module that holds the module whose state it uses."""
 
@@ -124,16 +122,10 @@ class LoweringContext:
         return {module.path: module.type_name for module in self.program.modules}
 
     @cached_property
-    def _bodies_before(self) -> Mapping[tuple[str, int], Graph]:
-        found: dict[tuple[str, int], Graph] = {}
-        if self.merged is not None:
-            for frame, name in bodies_of_calls(self.merged.before):
-                found.setdefault((frame.path, frame.call), self.merged.before.graphs[name])
-        return found
-
-    def before_merging(self, path: str, call: int) -> Graph | None:
-        """Return the body of a call before equal bodies were merged; None if unknown."""
-        return self._bodies_before.get((path, call))
+    def before_merging(self) -> Mapping[Frame, Graph]:
+        """The body of each call before equal bodies were merged, with its own meta."""
+        calls = [] if self.merged is None else [*bodies_of_calls(self.merged.before)]
+        return {frame: self.merged.before.graphs[name] for frame, name in reversed(calls)} if self.merged is not None else {}
 
     @cached_property
     def needs(self) -> dict[str, ExternalUses]:

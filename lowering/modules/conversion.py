@@ -20,15 +20,6 @@ from ...ir.persistent import derived
 from ...ir.torch_private import OpOverload, parameters_dict, schema_of
 from .context import LoweringContext
 
-__all__ = [
-    "Once",
-    "convert_constants",
-    "restore_ties",
-    "tied_parameters",
-    "warn_of_modes",
-    "written_mode",
-]
-
 FLAGS = ("train", "training", "use_input_stats")
 """Names of the arguments of operators that select training mode."""
 RATES = ("p", "dropout", "dropout_p")

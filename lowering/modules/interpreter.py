@@ -21,8 +21,6 @@ from ..code.compiled import Body
 from ..code.source import own_attribute
 from .module import Lowered, Place, copy_graph, holds, runs_on
 
-__all__ = ["LoweredInterpreter", "note_from_traceback", "run_body", "run_graph"]
-
 
 def _described(path: str, node: Node) -> str:
     # With the last two lines of the user's stack trace.

@@ -28,25 +28,6 @@ from ..swaps.hooks import Watched, Where
 from .context import FIRST, LoweringContext
 from .conversion import Once, convert_constants, restore_ties, tied_parameters, warn_of_modes
 
-__all__ = [
-    "DERIVED",
-    "LAZY",
-    "MADE",
-    "OURS",
-    "Bound",
-    "LaterCall",
-    "Lowered",
-    "LoweredModule",
-    "Place",
-    "copy_graph",
-    "holds",
-    "make_class",
-    "new_module",
-    "own_state",
-    "plain_class",
-    "runs_on",
-]
-
 OURS = "purefx_"
 """The prefix of attributes that belong to the program; copies share them."""
 

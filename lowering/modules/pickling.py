@@ -28,8 +28,6 @@ from ..lower import lower_unchecked, write_parameter
 from .context import Key, LoweringContext
 from .module import DERIVED, GRAPHS, MADE, OURS, Lowered, own_state, plain_class
 
-__all__ = ["edited", "foreign_operator", "load_context", "load_module", "reduce_context", "reduce_module"]
-
 
 def key_of(module: Any) -> Key:
     """Return the key of a module in its lowering."""

@@ -7,7 +7,7 @@ dicts and are not children, so they add no keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -25,8 +25,6 @@ from ..code.compiled import Body
 from ..swaps.hooks import LoweredContainer, LoweredList, new_container
 from .context import FIRST, LoweringContext
 from .module import LaterCall, OtherName, Place, new_module
-
-__all__ = ["Tree", "grow"]
 
 
 @define
@@ -57,7 +55,7 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
         root: the class of the root module.
     """
     program = tree.program
-    types = {module.path: module.type_name for module in program.modules}
+    types = tree.context.types
     every = calls_by_label(program)
     calls = _merged(tree, every)
     tree.modules[""] = new_module(root, Place(tree.bodies[program.root], "", 0, types.get(""), tree.context))
@@ -91,7 +89,7 @@ def _merged(tree: Tree, calls: dict[str, dict[Label, str]]) -> dict[str, dict[La
     return found
 
 
-def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types: dict[str, str | None]) -> None:
+def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types: Mapping[str, str | None]) -> None:
     missing: list[str] = []
     while path not in tree.modules:
         missing.append(path)
@@ -129,7 +127,7 @@ def _handle(tree: Tree, module: torch.nn.Module, path: str, labels: dict[Label, 
     module.__dict__["purefx_handlers"] = handlers
 
 
-def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: dict[str, str | None]) -> None:
+def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: Mapping[str, str | None]) -> None:
     first = min(labels)
     if len(labels) == 1 and first == 0:
         return

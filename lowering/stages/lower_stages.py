@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
     from torch.distributed.pipelining import PipelineStage
 
-__all__ = ["Stages", "Tie", "device_of_stage", "lower_stages", "pipeline_stage", "sum_tied_gradients"]
-
 
 @frozen
 class Tie:

@@ -20,13 +20,13 @@ from ...ir.effects.declared import NodeEffects
 from ...ir.effects.resolved import node_effects
 from ...ir.errors import StageError, UnsupportedProgram
 from ...ir.expression import symbols_in
-from ...ir.graph import Frame, Graph, Input, Node
+from ...ir.graph import Graph, Input, Node
 from ...ir.importing.constraints import read_size
 from ...ir.meta import EMPTY_META, Meta
 from ...ir.names import FROM_ROOT, Names, is_below
 from ...ir.operators import op_of
-from ...ir.persistent import PMap, pmap
-from ...ir.program import CallSignature, Module, Program
+from ...ir.persistent import pmap
+from ...ir.program import Module, Program
 from ...ir.rewriter import Relocation
 from ...ir.signature import (
     ArgumentType,
@@ -46,8 +46,6 @@ from ...ir.state import SlotKind, State
 from ...ir.torch_private import FakeTensorMode, device_of, pytree
 from ..lower import lower_unchecked
 
-__all__ = ["StagePlan", "boundaries", "check_stages", "shared_cells", "stage_program"]
-
 
 @frozen(slots=False)
 class StagePlan:
@@ -64,8 +62,12 @@ class StagePlan:
     @cached_property
     def inputs(self) -> tuple[str, ...]:
         """The inputs of the first part: all user inputs that are not baked into the program."""
-        specs = self.program.inputs
-        return tuple([formal.name for formal, spec in specs if type(spec) is UserInput and type(spec.type) is not LiteralType])
+        return tuple([name for name, kind in self.users.items() if type(kind) is not LiteralType])
+
+    @cached_property
+    def users(self) -> Mapping[str, ArgumentType]:
+        """The types of the user inputs, by name."""
+        return {formal.name: spec.type for formal, spec in self.program.inputs if type(spec) is UserInput}
 
     @cached_property
     def outputs(self) -> tuple[Arg, ...]:
@@ -87,11 +89,7 @@ class StagePlan:
     @cached_property
     def literals(self) -> Mapping[str, Arg]:
         """The user inputs that are baked into the program, with their values."""
-        return {
-            formal.name: spec.type.value
-            for formal, spec in self.program.inputs
-            if type(spec) is UserInput and type(spec.type) is LiteralType
-        }
+        return {name: kind.value for name, kind in self.users.items() if type(kind) is LiteralType}
 
     @cached_property
     def metas(self) -> Mapping[str, Meta]:
@@ -156,16 +154,13 @@ def boundaries(
     Raises:
         StageError: sizes are dynamic without an example, or depend on data.
     """
-    kinds = _kinds(programs[0], example)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.enable_grad():
-        values = [torch.empty(shape, dtype=dtype, device=where, requires_grad=needs) for shape, dtype, where, needs in kinds]
+        values = list(_first(programs[0], example))
         found = [[_like(value) for value in values]]
         for program, name in zip(programs, names, strict=True):
             stage = lower_unchecked(_fake(program, mode), "graph_module")
             try:
                 results = stage(*values)
-            except StageError:
-                raise
             except Exception as error:
                 raise StageError(f"the sizes of the results of {name} are unknown before it runs: {error}") from error
             values = [results] if isinstance(results, torch.Tensor) else list(results)
@@ -174,23 +169,21 @@ def boundaries(
     return found
 
 
-def _kinds(program: Program, example: Sequence[torch.Tensor] | None) -> list[tuple[list[int], torch.dtype, str, bool]]:
-    # On the device of the program, independent of the stages.
+def _first(program: Program, example: Sequence[torch.Tensor] | None) -> Iterator[torch.Tensor]:
+    # The inputs of the first stage, on the device of the program, independent of the stages.
     specs = [spec for spec in program.signature.inputs if type(spec) is UserInput]
     if example is not None and len(example) != len(specs):
         raise StageError(f"example= has {len(example)} tensors, but the first stage takes {len(specs)}")
-    found: list[tuple[list[int], torch.dtype, str, bool]] = []
-    for index, spec in enumerate(specs):
+    for spec, value in zip(specs, example if example is not None else [None] * len(specs), strict=True):
         assert type(spec.type) is TensorType, "check_stages raises otherwise"
-        value = None if example is None else example[index]
         sizes = [size for size in (spec.type.shape if value is None else value.shape) if isinstance(size, int)]
         if len(sizes) < len(spec.type.shape):
             raise StageError(
                 f"the sizes of {spec.argument} are dynamic, but the stages of a pipeline need fixed ones: pass example=, the "
                 "arguments of the first stage for one microbatch"
             )
-        found.append((sizes, spec.type.dtype, spec.type.device, value is not None and value.requires_grad))
-    return found
+        needs = value is not None and value.requires_grad
+        yield torch.empty(sizes, dtype=spec.type.dtype, device=spec.type.device, requires_grad=needs)
 
 
 def _fake(program: Program, mode: FakeTensorMode) -> Program:
@@ -342,16 +335,18 @@ def stage_program(plan: StagePlan, number: int) -> Program:
         plan: a split program that passed ``check_stages``.
         number: the number of the part.
     """
-    part = plan.chain.parts[number]
-    graphs = _graphs(plan, part.graph)
-    graphs[""] = _root(plan, number, graphs.pop(part.graph))
+    path, graphs, program = plan.chain.parts[number].path, _graphs(plan, plan.chain.parts[number].graph), plan.program
+    graphs[""] = _root(plan, number, graphs.pop(plan.chain.parts[number].graph))
     signature, constraints = _contract(plan, number)
+    listed = [module for module in program.modules if is_below(module.path, path)]
+    modules = [evolve(module, path=module.path[len(path) + 1 :]) for module in listed]
+    preserved = {frame: found for frame, found in program.call_signatures.items() if is_below(frame.path, path)}
     return Program.of(
         graphs,
         state=_state(plan, number),
         signature=signature,
-        modules=_modules(plan, part.path),
-        call_signatures=_call_signatures(plan, part.path),
+        modules=(Module(""), *modules) if modules else (),
+        call_signatures=pmap({evolve(frame, path=frame.path[len(path) + 1 :]): preserved[frame] for frame in preserved}),
         constraints=constraints,
     )
 
@@ -420,16 +415,6 @@ def _state(plan: StagePlan, number: int) -> State:
     return State(tuple(names), pmap(names))
 
 
-def _modules(plan: StagePlan, path: str) -> tuple[Module, ...]:
-    below = [module for module in plan.program.modules if is_below(module.path, path)]
-    return (Module(""), *[evolve(module, path=module.path[len(path) + 1 :]) for module in below]) if below else ()
-
-
-def _call_signatures(plan: StagePlan, path: str) -> PMap[Frame, CallSignature]:
-    found = plan.program.call_signatures
-    return pmap({evolve(frame, path=frame.path[len(path) + 1 :]): found[frame] for frame in found if is_below(frame.path, path)})
-
-
 def _contract(plan: StagePlan, number: int) -> tuple[Signature, Constraints]:
     program, names = plan.program, plan.boundaries[number]
     if number:
@@ -446,7 +431,10 @@ def _contract(plan: StagePlan, number: int) -> tuple[Signature, Constraints]:
         out_spec=pytree.tree_structure(0) if one else None,
         arg_names=tuple([spec.argument or name for spec, name in zip(specs, names, strict=True)]),
     )
-    return signature, _constraints(plan, number, specs)
+    symbols = {name for spec in specs if type(spec.type) is TensorType for size in spec.type.shape for name in symbols_in(size)}
+    ranges = tuple([bounds for bounds in program.constraints.ranges if symbols.issuperset(symbols_in(bounds.expr))])
+    # Guards refer to user inputs by number, so they apply to the first stage if it accepts all of them.
+    return signature, Constraints(ranges, () if number or plan.literals else program.constraints.guards)
 
 
 def _type(meta: Meta) -> ArgumentType:
@@ -457,12 +445,3 @@ def _type(meta: Meta) -> ArgumentType:
         return TensorType(value.dtype, tuple([read_size(size) for size in value.shape]), str(device_of(value)))
     except UnsupportedProgram:
         return ObjectType("Tensor")  # an inexpressible size is not checked
-
-
-def _constraints(plan: StagePlan, number: int, specs: list[UserInput]) -> Constraints:
-    types = [spec.type for spec in specs]
-    symbols = {name for kind in types if type(kind) is TensorType for size in kind.shape for name in symbols_in(size)}
-    constraints = plan.program.constraints
-    ranges = tuple([bounds for bounds in constraints.ranges if symbols.issuperset(symbols_in(bounds.expr))])
-    # Guards refer to user inputs by number, so they apply to the first stage if it accepts all of them.
-    return Constraints(ranges, () if number or plan.literals else constraints.guards)

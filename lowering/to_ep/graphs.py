@@ -26,8 +26,6 @@ from ...ir.program import Program
 from ...ir.signature import LossOutput
 from ...ir.torch_private import ENTER_AUTOCAST, HigherOrderOperator, OpOverload, per_example, pytree
 
-__all__ = ["GraphMaker", "Made", "Values"]
-
 LITERALS = frozenset(
     {
         int, bool, float, complex, str, bytes, type(None), type(Ellipsis), range, torch.dtype, torch.device, torch.layout,
@@ -199,7 +197,7 @@ class _Work:
         made = self.made.graph.placeholder(name if plain else f"input_{len(self.made.nodes)}")
         if plain and made.name != name:
             made.name = name  # fx appends a number to names of builtins, such as `input`
-        self._keep(name, made, value, self.maker.metas.of_input(formal, value))
+        self._keep(name, made, value, _thawed(formal.meta))
 
     def node(self, node: Node) -> None:
         """Add an operator."""
@@ -216,7 +214,7 @@ class _Work:
         kwargs = {key: self.arg(part) for key, part in node.kwargs}
         value = self._value(node, target)
         made = self.made.graph.create_node("call_function", target, args, kwargs, name=node.name)
-        self._keep(node.name, made, value, self.maker.metas.of_node(node, self.base, value))
+        self._keep(node.name, made, value, self.maker.metas.of_node(node, self.base))
         bindings = self.maker.values.bindings.pop(node.name, None)
         if bindings:
             made.meta["unbacked_bindings"] = bindings
@@ -227,7 +225,10 @@ class _Work:
         for body in bodies_in(node.args, node.kwargs):
             if (body, self._place) not in self._readers:
                 operands = [self._fake(part) for part in _operands(node.args)]
-                self._attach(body, self.maker.body(body, node, operands, stack))
+                wanted = body.rpartition(".")[2].lstrip("$")
+                plain = is_plain_name(wanted) and not hasattr(torch.fx.GraphModule, wanted)
+                module = self.maker.body(body, node, operands, stack)
+                self._readers[body, self._place] = self._attach(wanted if plain else "body", module)
 
     def _value(self, node: Node, target: Any) -> Any:
         values = self.maker.values
@@ -238,16 +239,14 @@ class _Work:
         return values.inferred(node, target, args, {key: self._fake(part) for key, part in node.kwargs})
 
     def _keep(self, name: str, made: torch.fx.Node, value: Any, meta: dict[str, Any]) -> None:
-        made.meta = meta
+        made.meta = {**meta, "val": value}
         self.made.nodes[name] = made
         self.fakes[name] = value
 
-    def _attach(self, body: str, module: torch.fx.GraphModule) -> None:
-        wanted = body.rpartition(".")[2].lstrip("$")
-        plain = is_plain_name(wanted) and not hasattr(torch.fx.GraphModule, wanted)
-        name = self._attributes.fresh(wanted if plain else "body")
-        self.made.attributes[name] = module
-        self._readers[body, self._place] = self.made.graph.create_node("get_attr", name, name=name)
+    def _attach(self, wanted: str, value: Any) -> torch.fx.Node:
+        name = self._attributes.fresh(wanted)
+        self.made.attributes[name] = value
+        return self.made.graph.create_node("get_attr", name, name=name)
 
     def arg(self, arg: Arg) -> Any:
         """Return the argument in fx."""
@@ -258,13 +257,8 @@ class _Work:
         if kind is Ref:
             return self.made.nodes[arg.name]
         if isinstance(arg, TREES):
-            return self._tree(arg)
+            return self._attach("spec", arg)
         return self._readers[arg.graph, self._place] if kind is Body else check_literal(arg)
-
-    def _tree(self, spec: Any) -> torch.fx.Node:
-        name = self._attributes.fresh("spec")
-        self.made.attributes[name] = spec
-        return self.made.graph.create_node("get_attr", name, name=name)
 
     def _fake(self, arg: Arg) -> Any:
         return thawed(arg, self._fake_leaf)
@@ -345,28 +339,17 @@ class Metas:
         self._stacks: dict[Stack, dict[str, tuple[str, str]]] = {}
         self._forward = _forward_calls(program)
 
-    def of_input(self, node: Any, value: Any) -> dict[str, Any]:
-        """Return the meta of an input, with its fake value."""
-        meta = _thawed(node.meta)
-        meta["val"] = value
-        return meta
-
-    def of_node(self, node: Node, base: Stack, value: Any) -> dict[str, Any]:
+    def of_node(self, node: Node, base: Stack) -> dict[str, Any]:
         """Return the meta of a node.
 
         Args:
             node: of any graph.
             base: the module calls around the operator whose body it is in; () in the root.
-            value: its fake value.
         """
-        meta = _thawed(node.meta)
-        meta["val"] = value
         stack = node.stack
         if self._forward and stack and is_backward(node.meta):
             stack = tuple([evolve(frame, call=frame.call - self._forward.get(frame.path, 0)) for frame in stack])
-        stack = self.absolute(base, stack)
-        meta["nn_module_stack"] = self.spelled(stack)
-        return meta
+        return {**_thawed(node.meta), "nn_module_stack": self.spelled(self.absolute(base, stack))}
 
     def absolute(self, base: Stack, stack: Stack) -> Stack:
         """Return the module calls around a node of a body, starting at the root."""

@@ -69,8 +69,6 @@ from ...ir.verify import check
 from ...transforms.convert.devices import materialise
 from .graphs import GraphMaker, Made, Values
 
-__all__ = ["DIALECTS", "apart", "make_ep", "with_saved_values"]
-
 CLONE = op_of(torch.ops.aten.clone.default)
 
 
@@ -299,6 +297,7 @@ def _make(program: Program, copy: bool, dialect: str | None, example_inputs: Inp
     guards = guard_texts(program)
     examples = checked_inputs(example_inputs, in_spec) if example_inputs is not None else made_up_inputs(program, root, in_spec)
     saved, constants = state_of_ep(program, copy=copy)
+    specs = (*program.signature.inputs, *program.signature.outputs)
     try:
         made = ExportedProgram(
             root=root.attributes,
@@ -309,18 +308,13 @@ def _make(program: Program, copy: bool, dialect: str | None, example_inputs: Inp
             module_call_graph=calls,
             example_inputs=examples,
             constants=constants,
-            verifiers=[DIALECTS[dialect or _dialect(program)]],
+            # `ep.module()` removes tokens in one dialect only; the other accepts everything that torch exports.
+            verifiers=[DIALECTS[dialect or ("ATEN" if any(type(spec) is Token for spec in specs) else "TRAINING")]],
         )
     except SpecViolationError as error:
         raise UnsupportedProgram(f"torch rejects the exported program: {error}") from error
     set_guards(made, guards)
     return made
-
-
-def _dialect(program: Program) -> str:
-    # `ep.module()` removes tokens in one dialect only; the other accepts everything that torch exports.
-    specs = (*program.signature.inputs, *program.signature.outputs)
-    return "ATEN" if any(type(spec) is Token for spec in specs) else "TRAINING"
 
 
 def state_of_ep(program: Program, *, copy: bool) -> tuple[dict[str, Any], dict[str, Any]]:

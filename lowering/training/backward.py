@@ -45,8 +45,6 @@ from ..lower import lower_unchecked
 from ..modules.interpreter import note_from_traceback
 from ..modules.module import RESERVED
 
-__all__ = ["InPlaceCall", "TrainingPrograms", "explicit", "in_place_call", "reached", "reader", "with_results"]
-
 VERSIONS = 64
 """The number of cached versions of a backward."""
 

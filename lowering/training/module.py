@@ -34,8 +34,6 @@ from ..modules.module import MADE
 from .backward import TrainingPrograms, reached
 from .step import Step, as_captured
 
-__all__ = ["TrainingModule", "training_module"]
-
 
 def training_module(
     program: Program,

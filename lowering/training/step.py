@@ -18,8 +18,6 @@ from torch.autograd.function import once_differentiable
 from ...ir.torch_private import base_of, device_of, free_saved, storage_key
 from .backward import TrainingPrograms
 
-__all__ = ["Step", "apart", "as_captured"]
-
 
 class Step(torch.autograd.Function):
     """One call of a training module."""

@@ -79,16 +79,6 @@ def test_what_a_node_says(program: px.Program) -> None:
     assert any("writes" in (row["effects"] or "") for row in Texts(gather(px.transform(flat))).rows(-1).values())
 
 
-def test_parts_and_what_crosses() -> None:
-    split = px.split_by_module(made().trail[1].before, {"layers.0": "first", "layers.1": "second", "layers.2": "second"})
-    data = gather(split)
-    found = data["versions"][-1]["parts"]
-    assert [one["name"] for one in found["parts"]] == [part.name for part in px.parts(split)] == ["first", "second"]
-    assert [(one["from"], one["to"], len(one["values"]), one["bytes"], one["complete"]) for one in found["arrows"]] == [
-        ("inputs", "first", 1, 32, True), ("first", "second", 1, 32, True), ("second", "outputs", 1, 32, True),
-    ]  # fmt: skip
-
-
 # -- one file -------------------------------------------------------------------------------------------------------------------
 
 
@@ -191,15 +181,6 @@ def stages() -> list[px.Program]:
 def test_an_invalid_program_has_a_page(corruptor: Any, stages: list[px.Program]) -> None:
     program = next((broken for each in stages if (broken := corruptor.apply(each, 0)) is not None), stages[0])
     assert bool(data_of(page(gather(program)))["versions"][-1]["findings"]) == bool(px.verify(program))
-
-
-def test_bodies_that_call_others_twice_each_end() -> None:
-    graphs = {"g0": px.Graph((px.Input("x"),), (), px.Ref("x"))}
-    for number in range(1, 60):
-        calls = [px.Node(name, px.Call(px.Frame(name), f"g{number - 1}"), (px.Ref("x"),)) for name in ("a", "b")]
-        graphs[f"g{number}"] = px.Graph((px.Input("x"),), tuple(calls), px.Ref("b"))
-    program = px.Program.of(graphs, root="g59")
-    assert len(gather(program)["versions"][0]["graphs"]) == 60
 
 
 # -- the function and the command -----------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint
 
 import purefx as px
@@ -80,7 +79,6 @@ KEPT: dict[str, Callable[[torch.nn.Linear, torch.Tensor], Any]] = {
     "checkpoint": lambda linear, x: checkpoint(_noisy, linear, x, use_reentrant=False),
     "registered gradient": lambda linear, x: sine(linear(x)),
     "cond": lambda linear, x: torch.cond(x.sum() > 0, lambda y: linear(y).sin(), lambda y: linear(y).cos(), (x,)),
-    "flex": lambda linear, x: flex_attention(x[None, None], x[None, None], x[None, None], score_mod=lambda s, *at: s + at[3]),
     "detached": lambda linear, x: StraightThrough.apply(linear(x)).detach() + linear(x),
 }
 
@@ -107,8 +105,7 @@ def test_what_is_dropped_is_warned_of(name: str) -> None:
 
 @pytest.mark.parametrize("name", KEPT)
 def test_what_is_kept_is_not(name: str) -> None:
-    example = _example() if name != "flex" else (torch.ones(2, 3),)
-    assert _warned(lambda: px.capture(Model(KEPT[name]), example)) == []
+    assert _warned(lambda: px.capture(Model(KEPT[name]), _example())) == []
 
 
 def test_what_the_warning_names_keeps_it() -> None:

@@ -167,8 +167,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.first_difference(MODEL, TREE, (X,)), ArgumentError,
      f"a is a Model, not a program: {CAPTURES}"),
     # steps
-    (lambda: P.transform(FLAT, px.rule), ArgumentError,
-     f"{PATTERN} a Program; apply the rule that px.rule returns, not px.rule itself"),
+    (lambda: P.transform(FLAT, px.rule), ArgumentError, f"{PATTERN} a Program"),
     (lambda: P.transform(FLAT, px.transformation), ArgumentError,
      "transformation makes a decorator, so call it: @transformation(); it was passed a Program"),
     (lambda: P.transform(FLAT, [px.outline]), PipelineError,
@@ -209,7 +208,7 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.rule(lambda x: torch.relu(x)).becomes("tanh"), ArgumentError,
      "the replacement of <lambda> is a function of (m, x), in plain torch code, not a str"),
     (lambda: P.rule(at=nn.ReLU)(soften), RuleError,
-     "'ReLU' is not an operator of aten; did you mean 'relu'"),
+     "'ReLU' is not an operator of aten; write torch.ops.<library>.<operator>, or px.module(path or class)"),
     (lambda: P.RuleSet([px.rule]), ArgumentError,
      "RuleSet takes a tuple of rules, made by px.rule; a + b is a set of two"),
     # others

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812  # its name everywhere
 from torch.utils.checkpoint import checkpoint
 
 import purefx as px
@@ -152,13 +151,6 @@ class Modes(parent(still=linear, layer=linear)):
             return self.layer(x)
 
 
-class Draws(parent(layer=linear)):
-    """Random numbers of several kinds."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.dropout(self.layer(x + torch.randn_like(x)), 0.5) * torch.rand(4)
-
-
 class Caught(parent(bad=lambda: nn.Linear(3, 3), layer=linear)):
     """A module that raises, and is over."""
 
@@ -201,8 +193,7 @@ class Aliased(nn.Module):
 
 
 CASES: dict[str, tuple[type[nn.Module], tuple[Any, ...], dict[str, Any]]] = {
-    "blocks": (Blocks, (drawn(2, 4),), {}),
-    "input": (Blocks, (drawn(2, 4, grad=True),), {}),
+    "blocks": (Blocks, (drawn(2, 4, grad=True),), {}),
     "batch-norm": (Normed, (drawn(2, 2, 5, 5),), {}),
     "tied": (Tied, (torch.tensor([[0, 3], [4, 1]]),), {}),
     "unused": (Unused, (drawn(2, 4),), {}),
@@ -213,7 +204,6 @@ CASES: dict[str, tuple[type[nn.Module], tuple[Any, ...], dict[str, Any]]] = {
     "own": (Own, (drawn(2, 4),), {}),
     "recomputed": (Recomputed, (drawn(2, 4),), {}),
     "modes": (Modes, (drawn(2, 4),), {}),
-    "draws": (Draws, (drawn(2, 4),), {}),
     "aliased": (Aliased, (drawn(3, 4),), {}),
 }
 """The module and the arguments of an example call, by name."""

@@ -16,7 +16,6 @@ import torch.fx
 import torch.fx.graph as codegens
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.graph import CodeGen
 
 import purefx as px
 from tests.importing.traced_graphs import compare, outcome
@@ -299,17 +298,10 @@ def test_a_graph_that_nothing_uses_is_no_part_of_the_program() -> None:
     assert torch.equal(px.lower(program)(-torch.ones(2)), torch.zeros(2))
 
 
-# Graphs that Dynamo captures for export, with and without its bytecode around them.
+# Graphs that Dynamo captures for export, with and without its bytecode around them; docs/import.md runs the latter.
 
 
 functional_export: Any = importlib.import_module("torch._dynamo.functional_export")
-REPLAYED: Any = functional_export.dynamo_graph_capture_for_export
-NESTED: Any = functional_export._dynamo_graph_capture_for_export
-
-
-class Plain(parent(lin=lambda: nn.Linear(3, 3))):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.lin(x).relu()
 
 
 class Counts(nn.Module):
@@ -328,44 +320,20 @@ class Counts(nn.Module):
         return {"y": self.head(y), "count": self.count * 1, "size": (x.size(0), y)}
 
 
-Y = torch.randn(4, 3)
-CASES: dict[str, tuple[type[nn.Module], tuple[Any, ...], dict[str, Any]]] = {
-    "plain": (Plain, (Y,), {}),
-    "counts": (Counts, (Y, {"a": torch.randn(3), "b": (torch.randn(1),)}), {"scale": torch.tensor(3.0)}),
-}
-
-
-def captured(name: str, capture: Any) -> tuple[nn.Module, nn.Module, Any]:
-    """Return a model, a copy of it, and what Dynamo captures of the first."""
-    torch.manual_seed(0)
-    kind, args, kwargs = CASES[name]
-    model = kind()
-    importlib.import_module("torch._dynamo").reset()
-    eager = copy.deepcopy(model)
-    return model, eager, capture(model)(*args, **kwargs)
-
-
 @pytest.mark.parametrize("to", ["graph_module", "interpreter"])
-@pytest.mark.parametrize("name", CASES)
-def test_a_capture_with_pytrees(name: str, to: Any) -> None:
-    _, args, kwargs = CASES[name]
-    model, eager, graph = captured(name, NESTED)
-    program = px.restore_names(px.import_fx(graph), model)
-    lowered = px.lower(px.transform(program), to=to)
+def test_a_capture_with_pytrees(to: Any) -> None:
+    torch.manual_seed(0)
+    model, args = Counts(), (torch.randn(4, 3), {"a": torch.randn(3), "b": (torch.randn(1),)})
+    eager, scale = copy.deepcopy(model), torch.tensor(3.0)
+    importlib.import_module("torch._dynamo").reset()
+    graph = functional_export._dynamo_graph_capture_for_export(model)(*args, scale=scale)
+    lowered = px.lower(px.transform(px.restore_names(px.import_fx(graph), model)), to=to)
     for _ in range(3):
-        torch.testing.assert_close(lowered(*args, **kwargs), eager(*args, **kwargs))
+        torch.testing.assert_close(lowered(*args, scale=scale), eager(*args, scale=scale))
     torch.testing.assert_close(dict(lowered.state_dict()), dict(eager.state_dict()))
 
 
 def test_bytecode_around_a_graph_is_refused() -> None:
-    graph = REPLAYED(Plain())(Y)
+    graph = functional_export.dynamo_graph_capture_for_export(nn.Linear(4, 4))(X)
     with pytest.raises(px.errors.UnsupportedProgram, match=r"keep inputs = .*_dynamo_bytecode_flatten.*restore_names"):
         px.import_fx(graph)
-
-
-def test_the_graph_without_its_bytecode() -> None:
-    model, eager, graph = captured("plain", REPLAYED)
-    inputs = graph._dynamo_bytecode_flatten(Y)
-    graph.graph.set_codegen(CodeGen())
-    program = px.restore_names(px.import_fx(graph), model, inputs=inputs)
-    assert torch.equal(px.lower(px.transform(program))(Y)[0], eager(Y))

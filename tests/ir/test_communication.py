@@ -156,13 +156,6 @@ def test_plain_functions_of_torch_distributed_stay_where_they_are() -> None:
         assert found.index("neg_1") > found.index("wait_1")
 
 
-def test_a_group_that_is_no_literal_may_be_any() -> None:
-    """It is an operand, the old form spells out ranks, or it is an object: in order with every group."""
-    old = px.Node("o", op_of(torch.ops.c10d_functional.all_reduce.default), (px.Ref("x"), "sum", "", px.ir.Items([0, 1]), 2))
-    found = before(flat(reduce("a", "x", "0"), reduce("b", "y", "1"), reduce("c", "x", px.Ref("z")), old, reduce("d", "y", "1")))
-    assert found == [[], [], [0, 1], [2], [3]]
-
-
 def message(name: str, of: str, group: Any = "1") -> px.Node:
     """Return a node that sends to one process."""
     return px.Node(name, op_of(TALK.isend.default), (px.Ref(of), 1, 0, group))
@@ -185,29 +178,6 @@ def test_a_program_that_is_split_says_why_a_message_stays() -> None:
     tags = {"a": "early", "w": "early", "b": "late"}
     with pytest.raises(px.errors.PartitionError, match="stays after 'b'"):
         px.split_by_tags(flat(*nodes), ["early", "late"], tag_of=lambda node: tags[node.name])
-
-
-@pytest.mark.parametrize("how", ["module", "branch"])
-def test_bodies_hand_their_groups_up(how: str) -> None:
-    """A call and a ``cond`` are in order with the groups of their bodies; in a body that is given its group, with all."""
-    literal = px.Graph((px.Input("p"),), (reduce("b", "p", "0"),), ())
-    given = px.Graph((px.Input("p"), px.Input("g")), (reduce("b", "p", px.Ref("g")),), ())
-    if how == "module":
-        talks = px.Node("m", px.Call(px.Frame("m"), "lit"), (px.Ref("x"),))
-        asks = px.Node("n", px.Call(px.Frame("n"), "giv"), (px.Ref("x"), "1"))
-    else:
-        cond = op_of(torch.ops.higher_order.cond)
-        talks, asks = (
-            px.Node(name, cond, (px.Ref("z"), px.ir.Body(body), px.ir.Body(body), (px.Ref("x"),)))
-            for name, body in (("m", "lit"), ("n", "giv"))
-        )
-    graphs = {"lit": literal, "giv": given}
-    program = flat(reduce("a", "y", "0"), talks, reduce("c", "y", "1"), asks, reduce("d", "y", "0"), **graphs)
-    found = before(program)
-    assert 0 in found[1]
-    assert 1 not in found[2]
-    assert {1, 2} <= set(found[3])
-    assert 3 in found[4]
 
 
 def test_every_operator_in_a_namespace_of_processes_is_denied_to_texts() -> None:

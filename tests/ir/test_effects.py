@@ -19,7 +19,7 @@ NAMES = {
     "neg": "aten.neg.default", "add": "aten.add.Tensor", "add_": "aten.add_.Tensor", "copy_": "aten.copy_.default",
     "view": "aten.view.default", "dropout": "aten.dropout.default", "print": "aten._print.default",
     "norm": "aten.batch_norm.default", "item": "operator.getitem", "reduce": TALKS[0], "reduce_": TALKS[1], "wait": TALKS[2],
-    "send": TALKS[3],
+    "send": TALKS[3], "cond": "higher_order.cond",
 }  # fmt: skip
 """Operators as the texts below write them."""
 
@@ -44,6 +44,8 @@ TOGETHER = "graph @m(x) {; p = neg(x); q = view(p, [-1]); return (p, q); }"
 PAIR = "both = call @m(x) as m; p = item(both, 0); q = item(both, 1); w = add_(p, 1); r = neg(q)"
 SENDS, DELAYS = 'graph @n(p) {; q = send(p, 1, 0, "1"); return (); }', "graph @m(p) {; w = wait(p); return (); }"
 BEGINS = 'graph @m(p) {; q = reduce(p, "sum", "2"); w = wait(q); return (); }'
+TALKS_TO = 'graph @t(p) {; b = reduce(p, "sum", "0"); return (); }'
+ASKS = 'graph @u(p, g) {; b = reduce(p, "sum", g); return (); }'
 NORM = "r = neg(y); n = norm(x, None, None, y, z, {}, 0.1, 1e-05, False); s = neg(y)"
 
 ORDERS: dict[str, tuple[list[list[int]], str, tuple[str, ...]]] = {
@@ -79,6 +81,16 @@ ORDERS: dict[str, tuple[list[list[int]], str, tuple[str, ...]]] = {
     "nor one that waits for its own": ([[], [0]], 'b = send(y, 1, 0, "1"); m = call @m(x) as m', (BEGINS,)),
     "nor do messages of bodies": ([[], [0]], "n = call @n(z) as n; m = call @m(x) as m", (SENDS, DELAYS)),
     "nor the other way round": ([[], [0]], "m = call @m(x) as m; n = call @n(z) as n", (SENDS, DELAYS)),
+    "calls and their groups; one is an operand": (
+        [[], [0], [], [1, 2], [3]],
+        ('a = reduce(y, "sum", "0"); m = call @t(x) as m; c = reduce(y, "sum", "1"); n = call @u(x, "1") as n; '
+         'd = reduce(y, "sum", "0")'), (TALKS_TO, ASKS),
+    ),
+    "branches and their groups": (
+        [[], [0], [], [1, 2], [3]],
+        ('a = reduce(y, "sum", "0"); m = cond(z, @t, @t, (x,)); c = reduce(y, "sum", "1"); n = cond(z, @u, @u, (x, z)); '
+         'd = reduce(y, "sum", "0")'), (TALKS_TO, ASKS),
+    ),
     "nothing moves into a region or out of it": (
         [[], [0], [1], [1, 2], [3]],
         "a = neg(x); i = toy.enter() ! opens; b = neg(x); o = toy.leave() ! closes; c = neg(x)", (),

@@ -163,16 +163,6 @@ def test_the_state_of_a_split_program_lies_in_its_parts() -> None:
         split.with_state(add={"n": X})
 
 
-def test_a_program_with_more_state_is_as_eager() -> None:
-    model = Two()
-    made = px.transform(px.import_ep(torch.export.export(copy.deepcopy(model), (X,)))).with_state(add={"a.n": torch.ones(1)})
-    lowered = px.lower(made)
-    for _ in range(3):
-        torch.testing.assert_close(lowered(X), model(X), rtol=0, atol=0)
-    assert lowered.get_buffer("a.n").item() == 1
-    assert "a.n" in px.to_ep(made).state_dict
-
-
 @pytest.mark.parametrize("tier", ["toy", "aten"])
 @pytest.mark.parametrize("stage", ["flat", "sunk", "tree"])
 def test_drawn_programs_get_state_and_lose_it(tier: Tier, stage: Stage) -> None:

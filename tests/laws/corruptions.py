@@ -18,7 +18,7 @@ import torch
 from attrs import evolve, field, frozen
 
 from purefx.ir.arguments import Body, Items, Ref, bodies_in
-from purefx.ir.calls.parts import PART, Part, part_names, parts
+from purefx.ir.calls.parts import Part, parts
 from purefx.ir.expression import Apply, InputDim
 from purefx.ir.graph import Call, Frame, Get, Graph, Node, Op
 from purefx.ir.names import Names
@@ -234,19 +234,6 @@ def _mutated_twice(program: Program, index: int) -> Program:
     return with_specs(twice, outputs=(specs[index], *specs))
 
 
-def _unlike_outputs(program: Program) -> list[tuple[int, int]]:
-    known = known_geometry(program)
-    shapes = [known.get(value.name) if type(value) is Ref else None for value in program.main.output]
-    targets = [index for index in mutations(program) if _target(program, program.signature.outputs[index])]
-    return [(i, j) for i in targets for j, shape in enumerate(shapes) if shape and shapes[i] and _differ(shape, shapes[i])]
-
-
-def _target(program: Program, spec: Any) -> tuple[object, ...] | None:
-    if type(spec) is StateMutation:
-        return geometry(program.state[spec.slot].value)
-    return geometry(program.main.inputs[spec.index].meta.get("val"))
-
-
 def _counts_with_outputs(program: Program) -> tuple[int, ...]:
     # A program that gives gradients first is a backward, and takes other arguments than those that its gradients are to.
     return (1, 2, 3) if any(type(spec) is UserOutput for spec in program.signature.outputs) else ()
@@ -262,18 +249,6 @@ def _unlike_users(program: Program) -> list[tuple[int, int]]:
     known = _input_geometry(program)
     users = [index for index, spec in inputs_of(program, UserInput) if type(spec.type) is TensorType]
     return [(i, j) for i in users for j in users if i < j and _differ(known[i], known[j])]
-
-
-def _known_users(program: Program) -> list[tuple[int, UserInput]]:
-    known = _input_geometry(program)
-    return [(index, spec) for index, spec in inputs_of(program, UserInput) if known[index] and type(spec.type) is TensorType]
-
-
-def _wrong_promise(program: Program, at: tuple[int, UserInput]) -> Program:
-    index, spec = at
-    assert type(spec.type) is TensorType
-    larger = evolve(spec.type, shape=(1, *spec.type.shape))
-    return with_specs(program, inputs=with_item(program.signature.inputs, index, evolve(spec, type=larger)))
 
 
 def _leaf_more(program: Program, name: str) -> Program:
@@ -384,10 +359,6 @@ def _scope_divided(program: Program, place: Place) -> Program:
     return changed(program, place, stack=(*above, evolve(outer, call=highest + 1), inner))
 
 
-def _no_parts(program: Program) -> tuple[None, ...]:
-    return () if part_names(program) or not any(module.path for module in program.modules) else (None,)
-
-
 def _part_called_again(program: Program, part: Part) -> Program:
     again = evolve(part.node, name=fresh_name(program.main), do=Call(Frame(part.name, 1), part.graph))
     return with_graph(program, program.root, nodes=(*program.main.nodes, again))
@@ -441,57 +412,16 @@ def _with_copy(program: Program, name: str) -> Program:
     return with_slot(program, name, value=copy)
 
 
-def _tied(program: Program) -> list[str]:
-    sharing = set(_sharing(program))
-    return [name for names in program.state.by_cell.values() if len(names) > 1 for name in names if name in sharing]
-
-
 def _of_two_memories(program: Program) -> list[tuple[str, int]]:
     # A tie would be another rule's: both slots of the pair are alone in their cells.
     tensors = [(name, slot) for name, slot in program.state.pairs if _is_tensor(program, name)]
     return [(name, other.storage) for name, slot in tensors for _, other in tensors if slot.storage != other.storage]
 
 
-def _of_another_shape(program: Program, slot: str, meta: Any) -> Any:
-    wrong = torch.empty((*program.state[slot].value.shape, 2), device="meta")
-    return MappingProxyType({**meta, "val": wrong})
-
-
-def _tensor_inputs(program: Program) -> list[tuple[int, StateInput]]:
-    return [(index, spec) for index, spec in inputs_of(program, StateInput) if _is_tensor(program, spec.slot)]
-
-
-def _input_of_another_shape(program: Program, at: tuple[int, StateInput]) -> Program:
-    index, spec = at
-    formal = program.main.inputs[index]
-    wrong = evolve(formal, meta=_of_another_shape(program, spec.slot, formal.meta))
-    return with_graph(program, program.root, inputs=with_item(program.main.inputs, index, wrong))
-
-
-def _tensor_reads(program: Program) -> list[Place]:
-    found = places(program, reads, graph=program.root)
-    return [place for place in found if place.do.slot in program.state and _is_tensor(program, place.do.slot)]
-
-
 def _unlike_parameters(program: Program) -> list[tuple[int, int]]:
     known = [geometry(formal.meta.get("val")) or (None,) for formal in program.main.inputs]
     plain = [index for index, _ in inputs_of(program, StateInput) if None not in known[index]]
     return [(i, j) for number, i in enumerate(plain) for j in plain[:number] if known[i] != known[j]]
-
-
-def _read_slots(program: Program) -> list[str]:
-    read = {place.do.slot for place in places(program, reads, graph=program.root)}
-    return [name for name in program.state.order if name in read]
-
-
-def _slot_lost(program: Program, name: str) -> Program:
-    order = tuple([other for other in program.state.order if other != name])
-    return program.evolve(state=evolve(program.state, order=order, slots=program.state.slots.remove(name)))
-
-
-def _owners(program: Program) -> list[str]:
-    owners = {name.rpartition(".")[0] for name in program.state.order} & {module.path for module in program.modules}
-    return sorted(path for path in owners if path and not any(m.path.startswith(f"{path}.") for m in program.modules))
 
 
 COPY = "aten.copy_.default"
@@ -624,8 +554,6 @@ def _has_number(node: Node) -> bool:
 CORRUPTORS: tuple[Corruptor, ...] = (
     Corruptor("raw arguments", "well-formed", "the arguments of a node are a list, not a tuple",
               nodes(lambda node: not reads(node)), lambda program, place: changed(program, place, args=list(place.node.args))),
-    Corruptor("raw nodes", "well-formed", "the nodes of a graph are a list, not a tuple",
-              graphs, lambda program, name: with_graph(program, name, nodes=list(program.graphs[name].nodes))),
     Corruptor("node repeated", "unique-names", "a node stands there twice",
               nodes(lambda node: is_op(node) or type(node.do) is not Op),
               lambda program, place: replaced(program, place, place.node, place.node)),
@@ -635,8 +563,6 @@ CORRUPTORS: tuple[Corruptor, ...] = (
               nodes(is_op),
               lambda program, place: changed(program, place, args=(Ref("nothing makes this"), *place.node.args[1:]))),
     Corruptor("node moved up", "earlier-values", "a node stands before one that makes its argument", _behind, _node_moved_up),
-    Corruptor("list argument", "argument-kinds", "a mutable list is among the arguments of a node",
-              nodes(is_op), lambda program, place: changed(program, place, args=([1], *place.node.args[1:]))),
     Corruptor("tensor argument", "argument-kinds", "a tensor is among the arguments of a node",
               nodes(is_op), lambda program, place: changed(program, place, args=(torch.ones(1), *place.node.args[1:]))),
     Corruptor("keyword twice", "well-formed", "a node has one keyword twice",
@@ -645,9 +571,6 @@ CORRUPTORS: tuple[Corruptor, ...] = (
               nodes(), lambda program, place: changed(program, place, meta={**place.node.meta, "val": print})),
     Corruptor("other effects", "effects", "an operator is said not to write although it does, or to draw random numbers or not",
               nodes(lambda node: type(node.do) is Op and node.do.target is not None), _other_effects),
-    Corruptor("other name", "operator-names", "an operator bears the name of another",
-              nodes(_is_overload),
-              lambda program, place: changed(program, place, do=evolve(place.do, name="aten.other.default"))),
     Corruptor("too many operands", "operands", "an operator is given more arguments than it takes",
               nodes(_is_overload), lambda program, place: changed(program, place, args=(*place.node.args, *[None] * 40))),
     Corruptor("all results", "results", "an operator is given all results of a call as one value",
@@ -711,11 +634,6 @@ CORRUPTORS: tuple[Corruptor, ...] = (
     Corruptor("unknown module path", "known-modules", "a node is inside a module that is not listed",
               lambda program: places(program, lambda node: not is_call(node), graph=program.root) if program.modules else [],
               lambda program, place: changed(program, place, stack=(Frame("nowhere"),))),
-    Corruptor("unknown module called", "known-modules", "a module is called that is not listed",
-              lambda program: places(program, is_call) if program.modules else [],
-              lambda program, place: changed(program, place, do=evolve(place.do, instance=Frame("nowhere")))),
-    Corruptor("part added", "parts", "a part is listed in a program that is not split",
-              _no_parts, lambda program, _: program.evolve(modules=(*program.modules, Module("part", PART)))),
     Corruptor("part called again", "parts", "the root calls a part for the second time", parts, _part_called_again),
     Corruptor("one label for two", "call-labels", "two calls with different bodies get one path, number and part",
               _neighbours, lambda program, at: changed(program, at[0], do=evolve(at[0].do, instance=at[1]))),
@@ -734,15 +652,10 @@ CORRUPTORS: tuple[Corruptor, ...] = (
               lambda program: range(len(program.signature.outputs)), _mutation_of_nothing),
     Corruptor("mutated twice", "mutations", "one piece of state or one input gets new contents twice",
               mutations, _mutated_twice),
-    Corruptor("outputs swapped", "mutations", "two outputs of different shape or dtype change places",
-              _unlike_outputs,
-              lambda program, pair: with_graph(program, program.root, output=swapped(program.main.output, *pair))),
     Corruptor("gradient of nothing", "gradients", "an output is the gradient to an argument that does not exist",
               _counts_with_outputs, _gradient_of_nothing),
     Corruptor("user inputs swapped", "signature-types", "two user inputs of different shape or dtype change places in signature",
               _unlike_users, lambda program, pair: with_specs(program, inputs=swapped(program.signature.inputs, *pair))),
-    Corruptor("wrong promise", "signature-types", "the signature has another shape for an argument than the graph",
-              _known_users, _wrong_promise),
     Corruptor("argument without type", "signature-arguments", "an argument is a number of no known kind",
               lambda program: inputs_of(program, UserInput), lambda program, at:
               with_specs(program, inputs=with_item(program.signature.inputs, at[0], UserInput(NumberType("complex"), "x")))),
@@ -771,25 +684,14 @@ CORRUPTORS: tuple[Corruptor, ...] = (
               _apart, lambda program, at: with_slot(program, at[0], cell=at[1])),
     Corruptor("alias broken", "state-memory", "a tensor that shares memory with another is replaced by a copy",
               _sharing, lambda program, name: _with_copy(program, name)),
-    Corruptor("tie cloned", "state-memory", "a tied tensor is replaced by a copy",
-              _tied, lambda program, name: _with_copy(program, name)),
     Corruptor("alias undeclared", "state-memory", "slots share memory and are not said to",
               _sharing,
               lambda program, name: with_slot(program, name, storage=1 + max(slot.storage for _, slot in program.state.pairs))),
     Corruptor("alias invented", "state-memory", "slots are said to share memory and do not",
               _of_two_memories, lambda program, at: with_slot(program, at[0], storage=at[1])),
-    Corruptor("input of another shape", "state-geometry", "the root takes state in another shape than it has",
-              _tensor_inputs, _input_of_another_shape),
-    Corruptor("read of another shape", "state-geometry", "state is read in another shape than it has",
-              _tensor_reads,
-              lambda program, place: changed(program, place, meta=_of_another_shape(program, place.do.slot, place.node.meta))),
     Corruptor("parameters swapped", "state-geometry", "two parameters of different shape or dtype change places in the signature",
               _unlike_parameters, lambda program, pair: with_specs(program, inputs=swapped(program.signature.inputs, *pair))),
     Corruptor("read of nothing", "reads", "a body reads state that does not exist",
               nodes(reads), lambda program, place: changed(program, place, do=Get("nowhere"))),
-    Corruptor("slot lost", "reads", "state that is read is gone", _read_slots, _slot_lost),
-    Corruptor("module unlisted", "known-modules", "state is of a module that is not listed",
-              _owners, lambda program, path:
-              program.evolve(modules=tuple([module for module in program.modules if module.path != path]))),
 )  # fmt: skip
 """All corruptors: of nodes, of calls, of the contract, of state; those without a rule return another valid program."""

@@ -10,19 +10,17 @@ import secrets
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TextIO, cast
 
 from attrs import frozen
 
-from purefx.ir.program import Program
 from purefx.laws.asking import LawBroken, name_of
 from purefx.laws.checking import FewChanges, NothingChecked, Report, WrongQuestion, check_transformation
-from purefx.laws.law import GRADIENTS, Case, Law, Transform
+from purefx.laws.law import GRADIENTS, Law, Transform
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, forget, stages_of
 from purefx.laws.values import recorded_values
-from tests.laws.pairs import PAIRS, PairLaw
 from tests.laws.registry import REGISTRY, Entry
 
 
@@ -60,25 +58,6 @@ def ask_laws(transform: Transform, **options: Any) -> Report:
             return cast("Report", unchanged.report)
 
 
-def pair_questions(names: Sequence[str] = (), laws: Sequence[str] = ()) -> Iterator[Question]:
-    """Iterate over what can be asked of pairs of transformations, on programs of integers.
-
-    A law of a pair names its transformations itself, so what it is asked of leaves the program as it is.
-    """
-    for pair in PAIRS:
-        if (not names or set(names) & set(pair.transformations)) and (not laws or pair.name in laws):
-            yield from (Question("toy", both, stage, Law(pair.name, pair.statement, _asked(pair))) for stage in pair.stages)
-
-
-def both(program: Program) -> Program:
-    """Return the program: both sides of a law of pairs are made of it by the law."""
-    return program
-
-
-def _asked(pair: PairLaw) -> Callable[[Transform, Case], list[str]]:
-    return lambda _, case: pair.check(case)
-
-
 def _laws(entry: Entry, tier: Tier) -> tuple[Law, ...]:
     # Integers have no gradients, and no fake values.
     return entry.laws if tier == "toy" else (*entry.laws, *entry.aimed((GRADIENTS, recorded_values)))
@@ -95,16 +74,9 @@ def search(asked: Sequence[Question], stream: TextIO, *, seed: int, seconds: flo
         for question in asked:
             if question in known or time.monotonic() > until:
                 continue
-            examples = AT_ONCE[question.tier]
+            options = {"laws": [question.law], "stage": question.stage, "tier": question.tier}
             try:
-                report = ask_laws(
-                    question.transform,
-                    laws=[question.law],
-                    stage=question.stage,
-                    tier=question.tier,
-                    examples=examples,
-                    seed=number,
-                )
+                report = ask_laws(question.transform, **options, examples=AT_ONCE[question.tier], seed=number)
                 cases += report.drawn
             except WrongQuestion:
                 continue  # most programs are refused
@@ -118,8 +90,8 @@ def search(asked: Sequence[Question], stream: TextIO, *, seed: int, seconds: flo
 
 
 def _shown(question: Question, seed: int, error: LawBroken) -> str:
-    chosen = "" if question.transform is both else f" --transformation {name_of(question.transform)}"
-    again = f"python -m tests.laws.deep --seed {seed} --rounds 1 --tier {question.tier}{chosen} --law {question.law.name!r}"
+    chosen = f"--tier {question.tier} --transformation {name_of(question.transform)} --law {question.law.name!r}"
+    again = f"python -m tests.laws.deep --seed {seed} --rounds 1 {chosen}"
     return f"\n{question}, tier {question.tier}\n{error}\nagain: {again}\n"
 
 
@@ -131,7 +103,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tier", action="append", choices=TIERS, help="only this tier; may be given several times")
     names = [entry.transformation.name for entry in REGISTRY]
     parser.add_argument("--transformation", action="append", choices=names, help="only this one; may be given several times")
-    laws = sorted({question.law.name for question in (*questions(), *pair_questions())})
+    laws = sorted({question.law.name for question in questions()})
     parser.add_argument("--law", action="append", choices=laws, help="only this law; may be given several times")
     return parser.parse_args(arguments)
 
@@ -141,9 +113,11 @@ def main(arguments: Sequence[str] | None = None, stream: TextIO = sys.stderr) ->
     options = _options(arguments)
     seed: int = secrets.randbits(24) if options.seed is None else options.seed
     tiers, names, laws = options.tier or TIERS, options.transformation or (), options.law or ()
-    pairs = pair_questions(names, laws) if "toy" in tiers else ()
-    asked = [*questions(tiers, names, laws), *pairs]
-    return 1 if search(asked, stream, seed=seed, seconds=60 * options.minutes, rounds=options.rounds) else 0
+    return (
+        1
+        if search([*questions(tiers, names, laws)], stream, seed=seed, seconds=60 * options.minutes, rounds=options.rounds)
+        else 0
+    )
 
 
 if __name__ == "__main__":

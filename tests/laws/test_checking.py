@@ -17,7 +17,7 @@ from purefx.laws import toy
 from purefx.laws.asking import LawBroken
 from purefx.laws.checking import FewChanges, NothingChecked, WrongQuestion, check_transformation
 from purefx.laws.law import GENERIC
-from purefx.laws.tiers import TIERS, Tier, drawn_cases
+from purefx.laws.tiers import drawn_cases
 from tests.laws.deep import ask_laws
 from tests.programs import parent
 
@@ -38,7 +38,7 @@ def drops_prints_and_writes(program: px.Program) -> px.Program:
 
 def test_the_smallest_program_and_what_was_done_to_it() -> None:
     with pytest.raises(LawBroken) as caught:
-        check_transformation(drops_prints_and_writes, laws=MEANING)
+        check_transformation(drops_prints_and_writes, laws=MEANING, examples=60)
     text = str(caught.value)
     assert text.startswith("drops_prints_and_writes breaks the law 'meaning': the meaning is kept\n")
     assert "- toy0 = toy.add_(" in text.partition("the changes:")[2].partition("on the program")[0]
@@ -48,20 +48,7 @@ def test_the_smallest_program_and_what_was_done_to_it() -> None:
     assert caught.value.law is MEANING[0]
     assert caught.value.case is not None
     assert str(caught.value.case.program) == program.text()
-    assert caught.value.__notes__ == ["The programs: tier='toy', stage='flat', examples=200, seed=0."]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tier", TIERS)
-def test_every_tier_shows_a_small_program_that_parses_back(tier: Tier) -> None:
-    def swaps_outputs(program: px.Program) -> px.Program:
-        return program.with_main(evolve(program.main, output=tuple(None for _ in program.main.output)))
-
-    with pytest.raises(LawBroken) as caught:
-        check_transformation(swaps_outputs, laws=MEANING, tier=tier, examples=4)
-    program = px.parse(str(caught.value).partition("on the program\n")[2])
-    assert len(program.main.nodes) <= 2
-    assert px.verify(program) == ()
+    assert caught.value.__notes__ == ["The programs: tier='toy', stage='flat', examples=60, seed=0."]
 
 
 def writes_into_state(program: px.Program) -> px.Program:
@@ -96,12 +83,12 @@ def puts_into_graphs(program: px.Program) -> px.Program:
     ],
 )
 def test_no_program_and_a_changed_input(transform: Any, law: str, told: str) -> None:
-    values = [slot.value.clone() for case in drawn_cases("toy", "flat", 50) for _, slot in case.program.state.pairs]
+    values = [slot.value.clone() for case in drawn_cases("toy", "flat", 20) for _, slot in case.program.state.pairs]
     with pytest.raises(LawBroken, match=told) as caught:
-        check_transformation(transform, examples=50)
+        check_transformation(transform, examples=20)
     assert caught.value.law is not None
     assert caught.value.law.name == law
-    now = [slot.value for case in drawn_cases("toy", "flat", 50) for _, slot in case.program.state.pairs]
+    now = [slot.value for case in drawn_cases("toy", "flat", 20) for _, slot in case.program.state.pairs]
     assert all(torch.equal(before, after) for before, after in zip(values, now, strict=True)), "later tests would see it"
 
 
@@ -170,14 +157,10 @@ def is_op(node: object, name: str) -> bool:
 
 
 def test_what_changes_nothing_is_not_checked() -> None:
-    told = (
-        r"without_relu changed none of 200 programs \(tier='toy', stage='flat'\), .*programs=\[\(program, args\)\].*tier='aten'"
-    )
+    told = r"without_relu changed none of 20 programs \(tier='toy', stage='flat'\), .*programs=\[\(program, args\)\].*tier='aten'"
     with pytest.raises(NothingChecked, match=told) as caught:
-        check_transformation(without_relu, laws=MEANING)
+        check_transformation(without_relu, laws=MEANING, examples=20)
     assert isinstance(caught.value, AssertionError | px.PurefxError)
-    with pytest.raises(LawBroken, match="breaks the law 'meaning'"):
-        check_transformation(without_relu, laws=MEANING, tier="aten")
 
 
 class Wastes(parent(lin=lambda: nn.Linear(2, 2))):
@@ -306,7 +289,7 @@ def test_an_error_is_told_with_the_program() -> None:
         raise RuntimeError("no idea")
 
     with pytest.raises(LawBroken, match=r"RuntimeError: no idea\non the program\nprogram \{") as caught:
-        check_transformation(fails)
+        check_transformation(fails, examples=20)
     assert isinstance(caught.value.__cause__ or caught.value.__context__, Exception | None)
 
 

@@ -91,7 +91,7 @@ def _same_origin(mine: Origin, theirs: Origin) -> bool:
 # -- fused -----------------------------------------------------------------------------------------------------------------------
 
 
-MANY: dict[Tier, int] = {"toy": 60, "aten": 40, "modules": 12}
+MANY: dict[Tier, int] = {"toy": 60, "aten": 40, "modules": 6}
 
 STAGES: tuple[Stage, ...] = ("flat", "sunk", "ivals")
 

@@ -79,12 +79,6 @@ def test_modules_and_programs_are_examples(kind: str) -> None:
     assert seeds_of([(block, (x,), {"scale": 2.0})])[0].nodes[-1].args[1] == 2.0
 
 
-def test_rules_are_patterns_with_a_replacement_or_without() -> None:
-    for rule in (px.rule(lambda x: torch.neg(torch.neg(x))), px.rule(lambda x: torch.neg(torch.neg(x))).becomes(lambda m, x: x)):
-        cases = drawn(ANYTHING, 12, [rule])
-        assert any(names(case.program).count("aten.neg.default") >= 2 for case in cases)
-
-
 def without_double_negation(module: torch.fx.GraphModule) -> None:
     for node in module.graph.find_nodes(op="call_function", target=aten.neg.default):
         inner = node.args[0]
@@ -94,7 +88,7 @@ def without_double_negation(module: torch.fx.GraphModule) -> None:
 
 def test_a_mistake_that_hardly_any_drawn_program_shows_is_found_and_small() -> None:
     around = [(lambda x: torch.neg(torch.neg(x)), (torch.ones(2, 3),))]
-    report = survey_pass(without_double_negation, contract=ANYTHING.without("aliasing"), around=around, examples=60, seconds=5.0)
+    report = survey_pass(without_double_negation, contract=ANYTHING.without("aliasing"), around=around, examples=40, seconds=1.0)
     assert report.changed > report.drawn // 3
     found = {each.law: each for each in report.findings}
     assert "meaning" in found, "a write between what is read and its use"
@@ -108,11 +102,10 @@ def test_a_mistake_that_hardly_any_drawn_program_shows_is_found_and_small() -> N
     [
         ((torch.relu, (torch.ones(2),)), r"around\[0\] is a builtin"),
         (nn.ReLU(), "around must be a list, not a ReLU"),
-        ([nn.ReLU()], r"around\[0\] is a ReLU; around takes rules"),
+        ([nn.ReLU()], r"around\[0\] is a ReLU; around takes pairs"),
         ([(nn.ReLU(), torch.ones(2))], r"the arguments of around\[0\] are a Tensor"),
         ([(3, (torch.ones(2),))], r"around\[0\] begins with a int"),
         ([(lambda x: x.item() + 1, (torch.ones(1),))], r"around\[0\], <lambda>, cannot be traced"),
-        ([px.rule(at=aten.neg.default)(lambda m: None)], "has no pattern"),
     ],
 )
 def test_wrong_arguments(around: Any, said: str) -> None:
@@ -127,9 +120,9 @@ def test_the_fixture_of_the_plugin_lists_what_was_found(pytester: pytest.Pyteste
             module.graph.eliminate_dead_code()
 
         def test_right(check_fx_pass):
-            assert check_fx_pass(dead_code, examples=20).wrong == 0
+            assert check_fx_pass(dead_code, examples=8).wrong == 0
         """
     )
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:randomly")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["purefx: dead_code was right on 20 of 20 programs*"])
+    result.stdout.fnmatch_lines(["purefx: dead_code was right on 8 of 8 programs*"])

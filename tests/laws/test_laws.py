@@ -16,8 +16,7 @@ import purefx.transforms
 from purefx.ir.analysis.digest import digest
 from purefx.laws.asking import refuses, watched
 from purefx.laws.checking import FEW, ask
-from purefx.laws.law import FUEL, GENERIC, Case, Law, Transform
-from purefx.laws.rules.checking import remembering
+from purefx.laws.law import GENERIC, Case, Law, Transform
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, drawn_cases
 from tests.laws.aimed import aimed_case
@@ -39,18 +38,14 @@ PROMISED: dict[Tier, int] = {"toy": 500, "aten": 500, "modules": 50}
 
 QUESTIONS = tuple(questions())
 
-RUN_ANEW = {"pure", "deterministic", "threads", "silent", *(law.name for law in FUEL)}
-"""The laws of several runs on one program, or of runs with fuel; for the others, a transformation runs once on each program."""
-
 
 @pytest.mark.parametrize("number", range(len(QUESTIONS)), ids=[f"{one.tier}, {one}" for one in QUESTIONS])
 def test_law(number: int) -> None:
     one = QUESTIONS[number]
     draw = number % DRAWS[one.tier]
-    transform = one.transform if one.law.name in RUN_ANEW else remembering(one.transform)
     asked = FOR_THREADS[one.tier] if one.law.name == "threads" else AT_ONCE[one.tier]
     for case in drawn_cases(one.tier, one.stage, AT_ONCE[one.tier], draw)[:asked]:
-        if is_broken(transform, one.law, case):
+        if is_broken(one.transform, one.law, case):
             show(one, case, draw)
 
 

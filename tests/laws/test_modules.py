@@ -96,13 +96,6 @@ def test_a_tree_builds_equal_modules_and_equal_arguments() -> None:
         assert {id(p) for p in one.parameters()}.isdisjoint(id(p) for p in other.parameters())
 
 
-def test_preserved_paths_exist() -> None:
-    for tree in examples_of(module_trees(preserve=True), 20, 0):
-        names = {name for name, _ in tree.build().named_modules()}
-        assert set(tree.preserve) <= names - {""}
-        assert bool(tree.preserve) == (len(names) > 1)
-
-
 def test_a_lost_write_is_seen() -> None:
     call = NodeRecipe(5, 0, 1)
     tree, spoiled = (ModuleTree(Recipe((SlotRecipe(0, 0, 0, 0),), items, (), 0, 0, False)) for items in ((call, call), (call,)))

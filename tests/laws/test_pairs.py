@@ -1,7 +1,4 @@
-"""Every law of pairs holds on generated programs, says something there, and can be broken.
-
-One test, a product of the table and its stages; another spoils one side of every equation and expects to be told.
-"""
+"""Every law of pairs holds on generated programs, and says something there: a product of the table and its stages."""
 
 from __future__ import annotations
 
@@ -26,8 +23,16 @@ CASES = [(law, stage) for law in PAIRS for stage in law.stages]
 
 @pytest.mark.parametrize(("law", "stage"), CASES, ids=[f"{law.name}-{stage}" for law, stage in CASES])
 def test_law(law: PairLaw, stage: Stage) -> None:
-    if any(law.check(Case(program, seed)) for program, seed in drawn(stage, examples_of(law))):
-        show_the_smallest(law, stage)
+    """It holds, and there are programs that meet its condition, and on which the transformations have something to do."""
+    first = {entry.transformation.name: entry.transformation for entry in REGISTRY}.get(law.transformations[0])
+    spoken = 0
+    for program, seed in drawn(stage, examples_of(law)):
+        if not law.condition(program):
+            continue
+        if law.check(Case(program, seed)):
+            show_the_smallest(law, stage)
+        spoken += first is None or changes(first, program)
+    assert spoken >= 5
 
 
 def examples_of(law: PairLaw) -> int:
@@ -46,16 +51,6 @@ def show_the_smallest(law: PairLaw, stage: Stage) -> None:
 
     holds()
     pytest.fail(f"{law.name!r} does not hold on a program of stage {stage!r} that was not found again")
-
-
-@pytest.mark.parametrize(("law", "stage"), CASES, ids=[f"{law.name}-{stage}" for law, stage in CASES])
-def test_a_law_says_something(law: PairLaw, stage: Stage) -> None:
-    """There are programs that meet its condition, and on which the transformations have something to do."""
-    found = [program for program, _ in drawn(stage, examples_of(law)) if law.condition(program)]
-    first = {entry.transformation.name: entry.transformation for entry in REGISTRY}.get(law.transformations[0])
-    if first is not None:
-        found = [program for program in found if changes(first, program)]
-    assert len(found) >= 5
 
 
 def changes(step: px.Transformation, program: px.Program) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -244,11 +245,17 @@ def broken(program: px.Program) -> Iterator[px.Program]:
                 yield program.with_graphs({name: evolve(graph, nodes=nodes)})
 
 
+@functools.cache
+def program_of(kind: str) -> px.Program:
+    """Return a program, made once."""
+    return PROGRAMS[kind]()
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch.func.jvp, on its first call
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_modes_are_as_before(kind: str, way: str) -> None:
-    program = PROGRAMS[kind]()
+    program = program_of(kind)
     module, raised = WAYS[way](program), 0
     module(X)  # what is made on the first call
     for each in broken(program):

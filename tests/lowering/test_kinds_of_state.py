@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 import threading
 from collections.abc import Callable
@@ -125,6 +126,7 @@ DOORS: dict[str, Callable[[px.Program], Any]] = {
 }
 
 
+@functools.cache
 def _program(kind: str) -> px.Program:
     return px.import_ep(torch.export.export(KINDS[kind](), (X,)))
 

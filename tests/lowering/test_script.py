@@ -127,30 +127,17 @@ def test_scripts_run_where_purefx_cannot_be_imported(tmp_path: Path) -> None:
     for name in ("tower", "branches", "shared"):
         (tmp_path / f"{name}.py").write_text(px.to_script(PROGRAMS[name](), rewrite=WRONG), encoding="utf-8")
         assert "purefx" not in (tmp_path / f"{name}.py").read_text(encoding="utf-8")
-    runner = tmp_path / "runner.py"
-    runner.write_text(
+    runner = (
         "import pathlib, runpy, sys\n"
-        "class Refusing:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.partition('.')[0] in ('purefx', 'attrs', 'pyrsistent', 'hypothesis'):\n"
-        "            raise ImportError(name)\n"
-        "sys.meta_path.insert(0, Refusing())\n"
-        "try:\n"
-        "    import purefx\n"
-        "except ImportError:\n"
-        "    print('refused')\n"
-        "for path in sorted(pathlib.Path(sys.argv[1]).glob('[bts]*.py')):\n"
+        "sys.modules |= dict.fromkeys(('purefx', 'attrs', 'attr', 'pyrsistent', 'hypothesis'))\n"  # not importable
+        "for path in sorted(pathlib.Path(sys.argv[1]).glob('*.py')):\n"
         "    try:\n"
         "        runpy.run_path(str(path), run_name='__main__')\n"
-        "    except SystemExit as ended:\n"
-        "        print(path.stem, ended.code)\n"
-        "    except Exception as error:\n"
-        "        print(path.stem, error)\n",
-        encoding="utf-8",
+        "    except (SystemExit, Exception) as ended:\n"
+        "        print(path.stem, ended)\n"
     )
-    found = subprocess.run([sys.executable, "-I", runner, tmp_path], capture_output=True, text=True, check=False)
+    found = subprocess.run([sys.executable, "-I", "-c", runner, tmp_path], capture_output=True, text=True, check=False)
     lines = found.stdout.splitlines()
-    assert lines[0] == "refused", found.stderr
     assert "tower True" in lines and any(line.startswith("call 0, results: ") for line in lines)
     assert any(line.startswith("branches ") for line in lines)
 

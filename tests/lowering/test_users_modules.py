@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import copy
 import gc
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import HashStore
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.export import FlatArgsAdapter, UnflattenedModule
 from torch.export.unflatten import InterpreterModule
 
 import purefx as px
-from tests.lowering.users import FORMS, KINDS, Mixed, agree, export, lowered, mixed_args, three
+from tests.lowering.users import FORMS, KINDS, Mixed, agree, export, lowered, mixed, mixed_args, three
 from tests.programs import Tower, parent
 
 EACH = pytest.mark.parametrize("to", KINDS)
@@ -130,10 +131,8 @@ def test_parameters_that_are_written(to: str, form: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_in_the_place_of_torchs(form: str, capfd: pytest.CaptureFixture[str]) -> None:
     """The same classes as torch's, eager's numbers and state three times, and nothing is printed."""
-    torch.manual_seed(0)
-    model = Mixed()
-    args, kwargs = mixed_args()
-    module: Any = px.unflatten(export(model, form, args, kwargs))
+    model, ep = mixed(form)
+    module: Any = px.unflatten(ep)
     assert isinstance(module, UnflattenedModule)
     assert isinstance(module.get_submodule("first.up"), InterpreterModule)
     agree(module, model, three(lambda: mixed_args(5 if "dynamic" in form else 3)))
@@ -143,7 +142,7 @@ def test_in_the_place_of_torchs(form: str, capfd: pytest.CaptureFixture[str]) ->
 @pytest.mark.usefixtures("quick_collection")
 def test_nothing_of_the_exported_program_is_kept() -> None:
     """When the exported program goes, its tensors go, though the module lives on; its graph torch itself keeps."""
-    ep = torch.export.export(nn.Linear(4, 4), (torch.ones(1, 4),))
+    ep = torch.export.export(Tower(2), (torch.ones(1, 4),))
     parts: list[Any] = [ep, *ep.state_dict.values()]
     watched = [weakref.ref(part) for part in parts]
     module = px.unflatten(ep)
@@ -153,6 +152,8 @@ def test_nothing_of_the_exported_program_is_kept() -> None:
     gc.collect()
     assert [found() for found in watched if found() is not None] == []
     assert module(torch.ones(1, 4)).shape == (1, 4)
+    graphs: list[Any] = [module.get_submodule(f"layers.{number}").graph for number in range(2)]  # made from the merged program
+    assert all("val" in node.meta for graph in graphs for node in graph.nodes if node.op != "output")
 
 
 class Pairs(nn.Module):
@@ -206,64 +207,30 @@ def test_adapters() -> None:
             px.unflatten(ep, Recorder(gives))([X])
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        ((([X],)), "missing argument 'y'.*exported with"),
-        ((X, X, X), "takes 2 arguments .x, y., got 3"),
-        ((X, torch.ones(3)), r"argument y: expected a tensor of shape \(2,\).*got shape \(3,\)"),
-        ((X, 1.0), "argument y: .*got 1.0"),
-    ],
-)
-def test_wrong_use_is_the_builtin_that_torch_raises(args: tuple[Any, ...], words: str) -> None:
-    """A purefx error that whoever caught torch's catches too; it names the argument and what was expected."""
-    ep = torch.export.export(Pairs(), (X, Y))
-    with pytest.raises(px.PurefxError, match=words) as caught:
-        px.unflatten(ep)(*args)
-    with pytest.raises(Exception) as peer:  # noqa: PT011  whatever torch raises
-        torch.export.unflatten(ep)(*args)
-    assert isinstance(caught.value, peer.type)
+def ddp(module: Any) -> Any:
+    return nn.parallel.DistributedDataParallel(module)
 
 
-SCRIPT = """
-import copy, itertools, sys
-import torch, torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.nn.parallel import DistributedDataParallel
-import purefx as px
-from tests.lowering.users import KINDS
-from tests.programs import Tower
-
-dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
-mesh = init_device_mesh("cpu", (1,))
-model, x = Tower(2), torch.randn(2, 4)
-program = px.transform(px.import_ep(torch.export.export(copy.deepcopy(model), (x,))))
-
-def ddp(module):
-    return DistributedDataParallel(module)
-
-def fsdp(module):
+def fsdp(module: Any) -> Any:
+    mesh = init_device_mesh("cpu", (1,))
     for layer in module.layers:
         fully_shard(layer, mesh=mesh)
     return fully_shard(module, mesh=mesh)
 
-for wrap, to in itertools.product((ddp, fsdp), KINDS):
-    mine, theirs = wrap(px.lower(program, to=to)), wrap(copy.deepcopy(model))
-    for module in (mine, theirs):
-        module(x).square().sum().backward()
-    assert list(mine.state_dict()) == list(theirs.state_dict())
-    for ours, eager in zip(mine.parameters(), theirs.parameters(), strict=True):
-        grads = [p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad for p in (ours, eager)]
-        torch.testing.assert_close(*grads, rtol=0, atol=0)
-dist.destroy_process_group()
-print("fine")
-"""
 
-
-@pytest.mark.slow
-def test_wrapped_modules_train_as_eager(tmp_path: Path) -> None:
+@EACH
+@pytest.mark.parametrize("wrap", [ddp, fsdp])
+def test_wrapped_modules_train_as_eager(to: str, wrap: Callable[[Any], Any]) -> None:
     """Gradients and state_dict keys are those of the wrapped eager model."""
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "rendezvous")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
-    assert done.stdout == "fine\n", done.stderr[-2000:]
+    model, x = Tower(2), torch.randn(2, 4)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        mine, theirs = wrap(lowered(torch.export.export(copy.deepcopy(model), (x,)), to)), wrap(model)
+        for module in (mine, theirs):
+            module(x).square().sum().backward()
+        assert list(mine.state_dict()) == list(theirs.state_dict())
+        for pair in zip(mine.parameters(), theirs.parameters(), strict=True):
+            grads = [p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad for p in pair]
+            torch.testing.assert_close(*grads, rtol=0, atol=0)
+    finally:
+        dist.destroy_process_group()

@@ -117,25 +117,6 @@ def test_calls_with_several_results_and_boundaries(tmp_path: Path) -> None:
         assert torch.equal(px.lower(px.load(tmp_path / "model.purefx"))(x), model(x))
 
 
-# Integers of more digits than Python converts to text stand in programs: they have a digest, and bounds are printable.
-
-
-HUGE = 10**5000
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "constraints {\n range s0 from N\n}",
-        'graph @""() {\n y = get a.b in a@N\n return ()\n}',
-    ],
-)
-def test_a_text_says_no_such_number_of_anything(line: str) -> None:
-    """The program could not be printed again."""
-    with pytest.raises(px.errors.ParseError, match="an integer with too many digits"):
-        px.parse("program {\n" + line.replace("N", "1" + "0" * 5000) + "\n}")
-
-
 # Three programs that ended in errors of Python: written state that is no input, half a hint, an operator that raises.
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -34,15 +34,8 @@ def told(x: torch.Tensor, text: str) -> None:
     LOG.append(text)
 
 
-@torch.library.custom_op("purefx_logs::seen", mutates_args=())
-def seen(x: torch.Tensor, text: str) -> torch.Tensor:
-    LOG.append(f"{text} {x.sum():.3f}")
-    return x.clone()
-
-
 loud.register_fake(lambda x, text: torch.empty_like(x))
 told.register_fake(lambda x, text: None)
-seen.register_fake(lambda x, text: torch.empty_like(x))
 
 
 # As a library does: for the whole process.
@@ -95,15 +88,13 @@ def run(module: Callable[..., Any], *, calls: int = 3) -> tuple[list[str], list[
     return list(LOG), outputs
 
 
-def assert_same(made: nn.Module, eager: nn.Module, *, parts: bool = False) -> None:
-    """Compare logs, outputs and state over several calls; what several parts hold is below each of them."""
+def assert_same(made: nn.Module, eager: nn.Module) -> None:
+    """Compare logs, outputs and state over several calls."""
     given, expected = run(made), run(eager)
     assert given[0] == expected[0]
     torch.testing.assert_close(given[1], expected[1], rtol=0, atol=1e-6)
     state, kept = eager.state_dict(), made.state_dict()
-    assert {name.partition(".")[2] if parts else name for name in kept} == set(state)
-    for name, value in kept.items():
-        torch.testing.assert_close(value, state[name.partition(".")[2] if parts else name], rtol=0, atol=1e-6)
+    torch.testing.assert_close(dict(kept), dict(state), rtol=0, atol=1e-6)
 
 
 def put(module: nn.Module, path: str, child: nn.Module) -> nn.Module:
@@ -136,7 +127,7 @@ PIPELINES: dict[str, Callable[[px.Program], px.Program]] = {
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
-@pytest.mark.parametrize("preserved", [(), ("a", "b"), EVERY], ids=["none", "pairs", "every"])
+@pytest.mark.parametrize("preserved", [(), EVERY], ids=["none", "every"])
 def test_effectful_operators_keep_their_order(preserved: tuple[str, ...], pipeline: str) -> None:
     """Both ways of lowering give eager's log, outputs and state."""
     ep, program = programs(preserved)
@@ -152,8 +143,7 @@ def test_effectful_operators_keep_their_order(preserved: tuple[str, ...], pipeli
         assert_same(px.unflatten(ep), copy.deepcopy(EAGER))
 
 
-@pytest.mark.parametrize("path", EVERY)
-@pytest.mark.parametrize("pipeline", ["default", "one body"])
+@pytest.mark.parametrize(("pipeline", "path"), [("default", "a.u"), *[("one body", path) for path in EVERY]])
 def test_modules_of_effectful_operators_are_swapped(pipeline: str, path: str) -> None:
     """Each preserved module, by ``swap_modules`` and by assignment: its log is gone, and all others stay in order."""
     ep, program = programs(EVERY)
@@ -164,53 +154,3 @@ def test_modules_of_effectful_operators_are_swapped(pipeline: str, path: str) ->
         assert_same(px.lower(swapped, to=to), copy.deepcopy(expected))
     assert_same(put(px.lower(made), path, Quiet()), copy.deepcopy(expected))
     assert_same(put(px.unflatten(ep), path, Quiet()), copy.deepcopy(expected))
-
-
-class User(nn.Module):
-    """A user's script: two operators that log, random numbers, writes to buffers through views, ``cond`` in ``cond``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(3, 3), nn.Linear(3, 3)
-        self.register_buffer("total", torch.zeros(3))
-        self.register_buffer("calls", torch.zeros(()))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.calls.add_(1)
-        a = loud(self.first(x), "first")
-        noise = torch.rand_like(a)
-        self.total[:2].add_(a.sum(0)[:2])
-
-        def inner(t: torch.Tensor) -> torch.Tensor:
-            return torch.cond(t.mean() > 0.2, lambda u: u.sin() + 1, lambda u: u * 2, (t,))
-
-        b = seen(torch.cond(a.sum() > 0, inner, lambda t: t.cos(), (a + noise,)), "branch")
-        self.total.mul_(0.5)
-        c = loud(self.last(b) + self.total, "last")
-        self.total[1:].sub_(torch.bernoulli(torch.full((2,), 0.5)))
-        return seen(c, "end") + self.total + self.calls + torch.rand(())
-
-
-@cache
-def users() -> tuple[nn.Module, px.Program]:
-    torch.manual_seed(3)
-    module = User()
-    return module, px.import_ep(torch.export.export(copy.deepcopy(module), (X,)))
-
-
-def cut(program: px.Program, number: int) -> Iterator[px.Program]:
-    """Split a program in several ways: balanced, and at a node."""
-    flat = px.transform(program, px.remove_effect_tokens, px.inplace_mutations, px.sink_state)
-    yield px.split_balanced(px.transform(program), 2 + number % 3)
-    names = [node.name for node in flat.main.nodes]
-    at = len(names) * (number + 1) // 6
-    yield px.split_by_tags(flat, ("a", "b"), tag_of={name: "a" if index < at else "b" for index, name in enumerate(names)})
-
-
-@pytest.mark.parametrize("number", [0, 2, 3])
-def test_a_users_script_is_split(number: int) -> None:
-    """Logs, random numbers, outputs and state are eager's, over several calls."""
-    module, program = users()
-    for made in cut(program, number):
-        assert px.verify(made) == ()
-        assert_same(px.lower(made), copy.deepcopy(module), parts=True)

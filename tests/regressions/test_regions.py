@@ -84,9 +84,11 @@ def gradients(module: nn.Module, x: torch.Tensor) -> tuple[Any, ...]:
     return result.detach(), tuple(parameter.grad for parameter in module.parameters())
 
 
+OPTIONS: dict[str, tuple[Any, ...]] = {"plain": ((), {}), "flag": ((True,), {}), "keyword": ((), {"y": 3.0})}
+
+
 @pytest.mark.parametrize("region", REGIONS)
-@pytest.mark.parametrize("calls", [(1, 1), (2, 1), (1, 2)], ids=str)
-@pytest.mark.parametrize("options", [((), {}), ((True,), {}), ((), {"y": 3.0})], ids=["plain", "flag", "keyword"])
+@pytest.mark.parametrize(("calls", "options"), list(zip([(1, 1), (2, 1), (1, 2)], OPTIONS.values(), strict=True)), ids=OPTIONS)
 def test_each_call_runs_its_own_body(region: str, calls: tuple[int, int], options: tuple[Any, ...]) -> None:
     module, x = Root(REGIONS[region], *calls, options), torch.tensor([[3.0]])
     eager = copy.deepcopy(module)

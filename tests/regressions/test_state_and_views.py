@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Callable
 
 import pytest
@@ -13,61 +12,62 @@ import purefx as px
 from purefx.ir.effects.dependencies import dependencies
 from purefx.ir.effects.registered import effects_of
 from purefx.ir.effects.resolved import node_effects
-from purefx.ir.operators import op_of
 from purefx.laws import toy
-from tests.programs import ADD, MUL
 from tests.transforms.small import tree
 
 # A program whose branches read state and call modules was valid, and lowered to a module that did not find them.
 
 
-def program() -> px.Program:
-    """Return a program with a cond in a module that is called under two paths."""
-    cond, item = op_of(torch.ops.higher_order.cond), op_of(operator.getitem)
-    child = px.Graph((px.Input("x"),), (px.Node("w", px.Get("w")), px.Node("y", MUL, (px.Ref("x"), px.Ref("w")))), px.Ref("y"))
-    yes = px.Graph(
-        (px.Input("x"),),
-        (
-            px.Node("b", px.Get("b")),
-            px.Node("c", px.Call(px.Frame("child"), "child"), (px.Ref("x"),)),
-            px.Node("y", ADD, (px.Ref("c"), px.Ref("b"))),
-        ),
-        (px.Ref("y"),),
-    )
-    no = px.Graph((px.Input("x"),), (px.Node("y", MUL, (px.Ref("x"), 2)),), (px.Ref("y"),))
-    body = px.Graph(
-        (px.Input("p"), px.Input("x")),
-        (
-            px.Node("all", cond, (px.Ref("p"), px.ir.Body("yes"), px.ir.Body("no"), (px.Ref("x"),))),
-            px.Node("one", item, (px.Ref("all"), 0)),
-        ),
-        px.Ref("one"),
-    )
-    main = px.Graph(
-        (px.Input("p"), px.Input("x")),
-        (
-            px.Node("first", px.Call(px.Frame("a"), "m"), (px.Ref("p"), px.Ref("x"))),
-            px.Node("second", px.Call(px.Frame("b"), "m"), (px.Ref("p"), px.Ref("first"))),
-        ),
-        (px.Ref("second"),),
-    )
-    values = {"a.b": 1.0, "a.child.w": 2.0, "b.b": 10.0, "b.child.w": 3.0}
-    slots = {
-        name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.full((2,), value), number, number)
-        for number, (name, value) in enumerate(values.items())
-    }
-    types = (px.ir.UserInput(px.ir.TensorType(torch.bool, ()), "p"), px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x"))
-    return px.Program.of(
-        {"": main, "m": body, "yes": yes, "no": no, "child": child},
-        state=px.ir.State(tuple(slots), px.ir.pmap(slots)),
-        signature=px.ir.Signature(types, (px.ir.UserOutput(),)),
-    )
+BRANCHES = """program {
+  state {
+    buffer a.b: f32[2]
+    buffer a.child.w: f32[2]
+    buffer b.b: f32[2]
+    buffer b.child.w: f32[2]
+  }
+  takes {
+    user p: bool[]
+    user x: f32[2]
+  }
+  gives {
+    user
+  }
+  graph @""(p, x) {
+    first = call @m(p, x) as a
+    second = call @m(p, first) as b
+    return (second,)
+  }
+  graph @m(p, x) {
+    all = higher_order.cond(p, @yes, @no, (x,))
+    one = operator.getitem(all, 0)
+    return one
+  }
+  graph @yes(x) {
+    b = get b
+    c = call @child(x) as child
+    y = aten.add.Tensor(c, b)
+    return (y,)
+  }
+  graph @no(x) {
+    y = aten.mul.Tensor(x, 2)
+    return (y,)
+  }
+  graph @child(x) {
+    w = get w
+    y = aten.mul.Tensor(x, w)
+    return y
+  }
+}"""
+"""A cond in a module that is called under two paths."""
+
+VALUES = {"a.b": 1.0, "a.child.w": 2.0, "b.b": 10.0, "b.child.w": 3.0}
 
 
 @pytest.mark.parametrize("to", ["graph_module", "interpreter"])
 def test_branches_find_what_the_module_around_them_has(to: str) -> None:
     """Each of the two modules its own buffer and its own child."""
-    module = px.lower(program(), to=to)  # type: ignore[arg-type]
+    program = px.parse(BRANCHES, state={name: torch.full((2,), value) for name, value in VALUES.items()})
+    module = px.lower(program, to=to)  # type: ignore[arg-type]
     x = torch.ones(2)
     assert module(torch.tensor(True), x)[0].tolist() == [(1 * 2 + 1) * 3 + 10.0] * 2
     assert module(torch.tensor(False), x)[0].tolist() == [4.0, 4.0]

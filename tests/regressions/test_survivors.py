@@ -75,9 +75,9 @@ def test_a_size_beside_a_constant_is_read_where_it_is_used() -> None:
     assert len(call.args) == 1, f"the size is an argument of the module:\n{program.text()}"
 
 
-@pytest.mark.parametrize(("given", "said"), [("aten.neg", "the operator itself, .* not its name"), (3, "a function, .* not 3")])
-def test_what_is_no_operator(given: Any, said: str) -> None:
-    with pytest.raises(px.errors.NamingError, match=said):
+@pytest.mark.parametrize("given", ["aten.neg", 3])
+def test_what_is_no_operator(given: Any) -> None:
+    with pytest.raises(px.errors.NamingError, match=f"an operator or a function, .* not {given!r}"):
         px.op(given)
 
 

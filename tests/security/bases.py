@@ -44,24 +44,22 @@ class Inner(parent(linear=lambda: nn.Linear(2, 2), count=lambda: torch.zeros(2))
         return y, [batch["y"] + 1, y.sum()]
 
 
-class Rich(nn.Module):
+class Rich(
+    parent(inner=Inner, tied=lambda: nn.Linear(2, 2), layers=lambda: nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU())))
+):
     """Preserved calls, ties, a view, a constant, a written input, dynamic sizes, a branch."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner, self.tied = Inner(), nn.Linear(2, 2)
         self.tied.weight = self.inner.linear.weight
         self.register_buffer("view", torch.arange(4.0)[2:], persistent=False)
-        self.layers = nn.ModuleList([nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.ReLU())])
 
     def forward(self, x: torch.Tensor, point: Point, *, written: torch.Tensor) -> dict[str, Any]:
         a, (b, c) = self.inner({"x": x, "y": point.x}, scale=2.0)
         a, (d, e) = self.inner({"x": a, "y": b}, scale=3.0)
         z = torch.cond(c > 0, lambda v: self.tied(v) + torch.ones(2), lambda v: v.cos(), (a,))
         written.add_(z.sum(0))
-        for layer in self.layers:
-            z = layer(z)
-        left, right = torch.cat([z, d * point.y]).chunk(2, dim=1)
+        left, right = torch.cat([self.layers(z), d * point.y]).chunk(2, dim=1)
         return {"z": z + self.view, "point": Point(left, [right.reshape(x.shape[0] * 2), e])}
 
 
@@ -69,13 +67,11 @@ def block() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
 
 
-class Plain(parent(blocks=lambda: nn.ModuleList([block(), block()]))):
+class Plain(parent(a=block, b=block)):
     """Two equal blocks, random numbers and one written buffer."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        for block in self.blocks:
-            x = block(x) + x
-        values, places = x.topk(2)
+        values, places = (self.b(self.a(x) + x) + x).topk(2)
         return values, places
 
 
@@ -84,21 +80,18 @@ def bases() -> list[Base]:
     size = torch.export.Dim("n", min=2, max=64)
     args, kwargs = (torch.ones(4, 2), Point(torch.ones(4, 2), 3.0)), {"written": torch.zeros(2)}
     shapes = {"x": {0: size}, "point": Point({0: size}, None), "written": None}
-    model = Rich()
-    rich = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, preserve_module_call_signature=("inner", "layers.1"))
+    rich = torch.export.export(Rich(), args, kwargs, dynamic_shapes=shapes, preserve_module_call_signature=("inner", "layers.1"))
     flat = px.import_ep(rich)
     tree = px.transform(flat)
     plain_args = (torch.rand(4, 3),)
-    plain = px.import_ep(torch.export.export(Plain(), plain_args))
-    split = px.split_balanced(px.transform(plain), 2)
-    traced = px.import_fx(torch.fx.symbolic_trace(Plain().eval()))
-    functional = px.import_ep(torch.export.export(Plain(), plain_args).run_decompositions())
-    return [
-        Base("flat", flat, args, kwargs),
-        Base("tree", tree, args, kwargs),
-        Base("plain", plain, plain_args, {}),
-        Base("split", split, plain_args, {}),
-        Base("functional", px.outline(functional), plain_args, {}),
-        Base("traced", traced, plain_args, {}),
-        Base("inlined", px.inline(px.deduplicate(tree)), args, kwargs),
-    ]
+    exported = torch.export.export(Plain(), plain_args)
+    plain = px.import_ep(exported)
+    richer = {"flat": flat, "tree": tree, "inlined": px.inline(px.deduplicate(tree))}
+    plainer = {
+        "plain": plain,
+        "split": px.split_balanced(px.transform(plain), 2),
+        "functional": px.outline(px.import_ep(exported.run_decompositions())),
+        "traced": px.import_fx(torch.fx.symbolic_trace(Plain().eval())),
+    }
+    found = [Base(name, program, args, kwargs) for name, program in richer.items()]
+    return found + [Base(name, program, plain_args, {}) for name, program in plainer.items()]

@@ -16,7 +16,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +69,12 @@ class Run:
     files: list[tuple[Base, bytes, Parts | None]]
     counts: dict[str, int] = field(factory=dict)
 
-    def mutant(self, number: int, draw: random.Random) -> tuple[Base, px.Program] | None:
+    def mutant(self, draw: random.Random) -> tuple[Base, px.Program] | None:
         """Return a mutant that was accepted, and the program that it came from."""
         base, raw, parts = draw.choice(self.files)
         self.watch.loading = True
         try:
-            return base, self._read(base, raw, parts, draw)
+            return base, self._text(base, parts, draw) if parts is None or draw.random() < 0.3 else self._file(raw, parts, draw)
         except px.PurefxError as error:
             str(error)
             self._count("refused")
@@ -82,34 +82,28 @@ class Run:
         finally:
             self.watch.loading = False
 
-    def _read(self, base: Base, raw: bytes, parts: Parts | None, draw: random.Random) -> px.Program:
-        chance = draw.random()
-        if parts is None or chance < 0.3:
-            self._count("texts")
-            given = (
-                {name: slot.value for name, slot in base.program.state.pairs} if parts is None or draw.random() < 0.8 else None
-            )
-            program = px.parse(mutated_text(base.program.text(), draw), state=given, types=[Point])
-            found = px.verify(program)
-            if found:
-                raise px.errors.InvalidProgram(found)
-            return program
-        path = self.folder / "mutant.purefx"
-        path.write_bytes(self._file(raw, parts, chance, draw))
-        return px.load(path, types=[Point])
+    def _text(self, base: Base, parts: Parts | None, draw: random.Random) -> px.Program:
+        self._count("texts")
+        given = _values(base.program) if parts is None or draw.random() < 0.8 else None
+        program = px.parse(mutated_text(base.program.text(), draw), state=given, types=[Point])
+        found = px.verify(program)
+        if found:
+            raise px.errors.InvalidProgram(found)
+        return program
 
-    def _file(self, raw: bytes, parts: Parts, chance: float, draw: random.Random) -> bytes:
-        if chance < 0.4:
-            self._count("bytes")
-            return mutated_bytes(raw, draw)
-        if chance < 0.45:
-            self._count("headers")
-            return parts.whole(parts.structure, mutated_json(parts.header, draw))
-        if chance < 0.65:
-            self._count("structures")
-            return parts.whole(mutated_json(parts.structure, draw))
-        self._count("programs")
-        return parts.whole({**parts.structure, "program": mutated_text(parts.structure["program"], draw)})
+    def _file(self, raw: bytes, parts: Parts, draw: random.Random) -> px.Program:
+        text = parts.structure["program"]
+        kinds: dict[str, Callable[[], bytes]] = {
+            "bytes": lambda: mutated_bytes(raw, draw),
+            "headers": lambda: parts.whole(parts.structure, mutated_json(parts.header, draw)),
+            "structures": lambda: parts.whole(mutated_json(parts.structure, draw)),
+            "programs": lambda: parts.whole({**parts.structure, "program": mutated_text(text, draw)}),
+        }
+        [kind] = draw.choices(list(kinds), [2, 1, 4, 7])
+        self._count(kind)
+        path = self.folder / "mutant.purefx"
+        path.write_bytes(kinds[kind]())
+        return px.load(path, types=[Point])
 
     def _count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -118,7 +112,7 @@ class Run:
         """Return what is wrong with what happens to one mutant."""
         draw = random.Random(f"{seed} {number}")
         found: list[dict[str, Any]] = []
-        told = self.guarded("load", lambda: self.mutant(number, draw), found)
+        told = self.guarded("load", lambda: self.mutant(draw), found)
         if told is not None:
             self._count("accepted")
             base, program = told
@@ -198,19 +192,14 @@ def _values(program: px.Program) -> dict[str, Any]:
 
 def _transformed(program: px.Program, transformation: Any, draw: random.Random) -> None:
     result = transformation(program)
-    if result is program:
-        return
-    found = list(px.verify(result))
-    hidden = [violation for violation in found if violation.rule == "mutations" and "new contents" in violation.message]
-    if hidden:
+    found = [] if result is program else list(px.verify(result))
+    if any(violation.rule == "mutations" and "new contents" in violation.message for violation in found):
         # This rule compares what meta says, which may be wrong: a transformation that brings a right one to light (`infer`, or
-        # `inline` from a body) shows what it hid.  It is passed over only where the mutant's own meta is told to be wrong, or
-        # the mutant itself breaks the rule once it is right.
+        # `inline` from a body) shows what it hid.
         told = {violation.rule for violation in (*px.verify(program, infer=True), *px.verify(px.infer(program)))}
-        if told & {"inferred-meta", "mutations"}:
-            found = [violation for violation in found if violation not in hidden]
+        found = [] if told & {"inferred-meta", "mutations"} else found
     assert not found, f"the result is not valid: {found[0]}"
-    if draw.random() < 0.3:
+    if result is not program and draw.random() < 0.3:
         px.lower(result)
 
 
@@ -235,18 +224,11 @@ def _sunk(program: px.Program) -> px.Program:
 
 def _called(module: Any, base: Base, draw: random.Random) -> None:
     args, kwargs = base.args, dict(base.kwargs)
-    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
-        (args, kwargs),
-        ((), {}),
-        ((*args, 1), kwargs),
-        (args, {**kwargs, "odd": 1}),
-    ]
-    calls += [(tuple(draw.choice((None, 1, "x", [1], {}, torch.ones(3))) for _ in args), kwargs)]
+    odd = tuple(draw.choice((None, 1, "x", [1], {}, torch.ones(3))) for _ in args)
+    calls = [(args, kwargs), ((), {}), ((*args, 1), kwargs), (args, {**kwargs, "odd": 1}), (odd, kwargs)]
     for given, named in draw.sample(calls, 3):
-        try:
+        with suppress(px.PurefxError):
             module(*given, **named)
-        except px.PurefxError:
-            pass
     str(module)
     for part in draw.sample(list(module.modules()), 1):
         _ = getattr(part, "graph", None), getattr(part, "code", None)
@@ -273,15 +255,15 @@ def prepared(folder: Path) -> Run:
         for name, use in uses(base, base.program, folder, random.Random(0)):
             run.guarded(name, use, found)
     for finding in found:
-        sys.stdout.write(_line({"number": -1, **finding}))
+        report({"number": -1, **finding})
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, resource.RLIM_INFINITY))
     sys.addaudithook(watch)
     return run
 
 
-def _line(found: dict[str, Any]) -> str:
-    return json.dumps(found) + "\n"
+def report(found: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(found) + "\n")
 
 
 def _raise(*_: object) -> None:
@@ -291,17 +273,15 @@ def _raise(*_: object) -> None:
 def main(folder: Path, seed: int, first: int, count: int, seconds: float) -> None:
     """Try mutants until all were tried or the time is up."""
     run = prepared(folder)
-    started = time.monotonic()
-    number = first
+    ends, tried = time.monotonic() + seconds, 0
     for number in range(first, first + count):
-        if time.monotonic() - started > seconds:
+        if time.monotonic() > ends:
             break
         (folder / "number").write_text(str(number))
         for finding in run.tried(number, seed):
-            sys.stdout.write(_line(finding))
-    else:
-        number += 1
-    sys.stdout.write(_line({"tried": number - first, **run.counts}))
+            report(finding)
+        tried += 1
+    report({"tried": tried, **run.counts})
 
 
 if __name__ == "__main__":

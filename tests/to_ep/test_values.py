@@ -59,9 +59,11 @@ def test_inserted_nodes_get_value_and_stack() -> None:
         assert node.meta["nn_module_stack"] == {"L__self__": ("", "tests.programs.Block")}
     assert len(environment.guards) == guards
     assert node_of(made, "linear").meta["stack_trace"] == node_of(ep, "linear").meta["stack_trace"]
+    again = torch.export.export(made.module(), (torch.randn(4, 4),), dynamic_shapes=ROWS)
     for rows in (3, 9, 2):
         x = torch.randn(rows, 4)
         expected = x + module.down(-module.up(x).tanh())
+        assert torch.equal(again.module()(x), expected)
         assert torch.equal(made.module()(x), expected)
         assert torch.equal(loaded(made).module()(x), expected)
     with pytest.raises(AssertionError, match="<= 9"):

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import purefx as px
+from tests.transforms.small import tree
 
 HEAD = """program {
   facts (flat)
@@ -272,3 +273,24 @@ def test_explain_says_why_it_stays(rule: px.RuleSet, before: str, why: str) -> N
 def test_explain_counts_what_was_replaced() -> None:
     report = NO_NEG.explain(program := given("a = aten.neg.default(x); b = aten.neg.default(a); e = aten.exp.default(b); e"))
     assert (report.program, report.left, str(report)) == (NO_NEG(program), (), "replaced: <lambda> 2 times")
+
+
+BODY = """
+    graph @""(x) {
+      y = call @f(x, ARG) as m
+      return (y,)
+    }
+    graph @f(a, b) {
+      e = aten.exp.default(a)
+      w = aten.add_.Tensor(b, 1)
+      r = aten.relu.default(e)
+      return r
+    }
+"""
+
+
+def test_a_write_in_a_body_may_be_to_any_of_its_inputs() -> None:
+    program = px.infer(tree(BODY.replace("ARG", "x")))
+    assert POSITIVE(program) is program
+    apart = px.infer(tree(BODY.replace("aten.add_.Tensor(b, 1)", "aten.add.Tensor(b, 1)").replace("ARG", "x")))
+    assert [node.do.name for node in POSITIVE(apart).graphs["f"].nodes if type(node.do) is px.Op][-1] == "aten.tanh.default"

@@ -34,7 +34,7 @@ CASES = Cases()
 X = (torch.randn(4, 3),)
 BUILDS: tuple[Callable[[torch.export.ExportedProgram], nn.Module], ...] = (
     px.unflatten,
-    lambda ep: px.lower(px.transform(px.import_ep(ep)), to="interpreter"),
+    lambda ep: px.lower(px.transform(px.import_ep(ep))),
 )
 
 EACH_WAY = pytest.mark.parametrize("way", ["plain", pytest.param("strict, decomposed, saved", marks=pytest.mark.slow)])

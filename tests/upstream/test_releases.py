@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from purefx.ir.torch_private._release import SUPPORTED, check_release
+from purefx.ir.torch_private import SUPPORTED, check_release
 from tests.versions import ROWS
 
 ROOT = Path(__file__).parents[2]

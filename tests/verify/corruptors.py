@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -70,9 +71,12 @@ def with_fields(**changes: Any) -> Corruption:
     return lambda program: program.evolve(**changes)
 
 
-def with_signature(**changes: Any) -> Corruption:
-    """Return a corruption that changes fields of the signature."""
-    return lambda program: with_specs(program, **changes)
+def with_part(part: str, /, **changes: Any) -> Corruption:
+    """Return a corruption that changes fields of a part of the program."""
+    return lambda program: program.evolve(**{part: evolve(getattr(program, part), **changes)})
+
+
+with_signature, with_state, with_constraints = (partial(with_part, part) for part in ("signature", "state", "constraints"))
 
 
 def with_outputs(*more: tuple[Any, Any]) -> Corruption:
@@ -132,16 +136,6 @@ def doubled_input(program: ir.Program) -> ir.Program:
     """Give two inputs of a body one name."""
     graph = program.graphs["lin"]
     return with_graph(program, "lin", inputs=(*graph.inputs, ir.Input(graph.inputs[0].name)))
-
-
-def with_state(**changes: Any) -> Corruption:
-    """Return a corruption that changes fields of the state."""
-    return lambda program: program.evolve(state=evolve(program.state, **changes))
-
-
-def with_constraints(**changes: Any) -> Corruption:
-    """Return a corruption that changes the constraints."""
-    return lambda program: program.evolve(constraints=evolve(program.constraints, **changes))
 
 
 def with_input(graph: str, number: int, **changes: Any) -> Corruption:
@@ -250,6 +244,7 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
     },
     "operands": {
         "too-few": ("flat", with_node("y", args=(ir.Ref("x"),))),
+        "literal-for-a-body": ("tree", with_node("tied", args=(b"a",))),
         "keyword": ("flat", with_node("y", kwargs=(("beta", 1),))),
         "keyword-and-position": ("flat", with_node("y", kwargs=(("other", ir.Ref("x")),))),
         "text": ("flat", with_node("y", args=(ir.Ref("x"), "p_w"))),

@@ -21,7 +21,8 @@ from ...ir.calls.parts import part_names
 from ...ir.expression import Apply, Sym, symbols_in
 from ...ir.graph import Get, Graph, Input, Node, Op
 from ...ir.importing.constraints import read_size
-from ...ir.inference import FakeValues, without_value
+from ...ir.inference import FakeValues
+from ...ir.meta import without_value
 from ...ir.program import Program
 from ...ir.signature import (
     ArgumentType,
@@ -265,8 +266,8 @@ def use_usual_types(search: Search) -> None:
 
 def _with_numbers(program: Program) -> Program | None:
     # The numbers of the export, or the smallest that guards allow.
-    symbols = FakeValues(program).symbols
-    made = Changes(size=lambda size: symbols.example(size) if isinstance(size, Sym | Apply) else size).program(program)
+    values = FakeValues(program)
+    made = Changes(size=lambda size: values.example_number(size) if isinstance(size, Sym | Apply) else size).program(program)
     if made is None or made.signature == program.signature:
         return None
     return with_interface(made, made.main, made.signature.inputs, made.signature.outputs).evolve(constraints=Constraints())

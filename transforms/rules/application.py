@@ -321,7 +321,7 @@ class Application:
             while todo and not self.fuel.refused:
                 todo = self._walk(todo)
         rules = [hit.rule for each in self.hits.values() for hit in each.found]
-        check_branches(self.before, self.program, rules)
+        check_branches(self.program, rules)
         return as_staged(self.program.pruned()) if rules else self.before
 
     def _walk(self, todo: Iterable[str]) -> list[str]:
@@ -360,19 +360,16 @@ class Application:
         return list(versions)
 
 
-def check_branches(before: Program, after: Program, rules: Sequence[str]) -> None:
-    """Check that the branches of an operator still return equal types, if they did before the rules.
+def check_branches(program: Program, rules: Sequence[str]) -> None:
+    """Check that the branches of an operator still return equal types.
 
     Raises:
         RuleError: the types differ.
     """
-    for name in after.order if rules else ():
-        for node in after.graphs[name].callers:
-            difference = disagreement_of_branches(node, after.graphs)
-            was = before.graphs[name].by_name.get(node.name) if name in before.graphs else None
-            if difference is not None and (was is None or disagreement_of_branches(was, before.graphs) is None):
-                wrote = ", ".join(dict.fromkeys(rules))
-                place = f"of {place_of(node)} in {name!r} {difference}"
+    for name in program.order if rules else ():
+        for node in program.graphs[name].callers:
+            if difference := disagreement_of_branches(node, program.graphs):
+                wrote, place = ", ".join(dict.fromkeys(rules)), f"of {place_of(node)} in {name!r} {difference}"
                 raise RuleError(f"{wrote}: a replacement has another type or size: {place}. Cast it, or match in all branches")
 
 

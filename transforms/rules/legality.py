@@ -218,8 +218,7 @@ class Legality:
 
     def _used(self, found: Found, inner: Mapping[str, Node], *, keeps_inner: bool) -> str:
         # Name the other users of inner values, and the option if it helps.
-        roots = {root.name for root in found.roots}
-        used = [name for name in inner if name not in roots and self.draft.is_used_beyond(name, inner)]
+        used = [name for name in inner if name not in found.root_names and self.draft.is_used_beyond(name, inner)]
         users = {name: ", ".join([user.name for user in self._others(name, inner)]) or "the caller" for name in used}
         uses = [f"{name} by {several}" for name, several in users.items()]
         advice = "; keeps_inner=True keeps these values for them" if self._is_free(found, inner, keeps_inner=True) else ""
@@ -233,7 +232,7 @@ class Legality:
         if any(self.acts(node) for node in span if node.name not in inner):
             return None
         # Before the first other user of a result, and after all operands.
-        roots, used = {root.name for root in found.roots}, operands_of(found)
+        roots, used = found.root_names, operands_of(found)
         users = [number for number, node in enumerate(span) if node.name not in inner and not roots.isdisjoint(node.refs())]
         place = users[0] if users else len(span) - 1
         return None if any(node.name in used for node in span[place:]) else span[place].name
@@ -241,12 +240,9 @@ class Legality:
     def _inner(self, found: Found) -> dict[str, Node]:
         # The nodes of a match, with assertions on the types of inner values and unused results of them, unless an inner value
         # has other users.
-        matched = {node.name: node for node in found.nodes}
-        roots = {root.name for root in found.roots}
+        matched, roots = {node.name: node for node in found.nodes}, found.root_names
         checks = {user.name: user for name in matched if name not in roots
                   for user in self._others(name, matched) if self._is_idle(user)}  # fmt: skip
-        if not checks:
-            return matched
         removable = matched | checks
         unused = {name: check for name, check in checks.items()
                   if not any(self.draft.is_used_beyond(name, removable) for name in check.refs())}  # fmt: skip
@@ -258,7 +254,7 @@ class Legality:
 
     def _is_free(self, found: Found, inner: Mapping[str, Node], *, keeps_inner: bool) -> bool:
         # Whether the match alone uses inner values, or these can stay for the others.
-        roots = {root.name for root in found.roots}
+        roots = found.root_names
         kept = [name for name in inner if name not in roots and self.draft.is_used_beyond(name, inner)]
         if not keeps_inner:
             return not kept

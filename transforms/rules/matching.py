@@ -56,6 +56,11 @@ class Found:
         """The nodes to replace, in the order of the pattern; for one result, the first node."""
         return self.several or self.nodes[:1]
 
+    @property
+    def root_names(self) -> set[str]:
+        """The names of the nodes to replace."""
+        return {root.name for root in self.roots}
+
     def has(self, node: Node, part: Part) -> bool:
         """Return whether a node matches a part."""
         return any(each is part and there is node for each, there in zip(self.parts, self.nodes, strict=True))
@@ -105,8 +110,8 @@ class Search:
             case "any_of":
                 chosen = found.values.get(part)  # all occurrences choose the same alternative
                 for number, each in enumerate(part.args):
-                    if chosen in (None, number):
-                        yield from self.match(each, value, found.with_value(part, number))
+                    for more in self.match(each, value, found) if chosen in (None, number) else ():
+                        yield more.with_value(part, number)
             case "operator" | "item" | "call" | "module":
                 node = self.node_of(value.name) if type(value) is Ref else None
                 if node is not None and found.has(node, part):
@@ -294,15 +299,15 @@ def needs(pattern: Pattern) -> Collection[frozenset[int]]:
     """Return the operators that a match needs, as sets of ids: a graph needs one of each set."""
     found: dict[Any, set[frozenset[int]]] = {}
     for part in pattern.graph.nodes:
-        operands = [found[each] for each in part.all_input_nodes]
-        is_called = role(part) == "operator" and not is_arithmetic(part)
-        found[part] = set().union(*operands) if is_called or role(part) in ("item", "through") else set()
-        if is_called:
-            found[part].add(frozenset(map(id, operator_of(part).overloads)))
-        elif role(part) == "any_of" and all(isinstance(each, fx.Node) for each in part.args):
+        kind, operands = role(part), [found[each] for each in part.all_input_nodes]
+        options = part.args if kind == "any_of" else (part,)
+        are_called = all(role(each) == "operator" and not is_arithmetic(each) for each in options)
+        if kind == "any_of" and all(isinstance(each, fx.Node) for each in options):
             found[part] = set.intersection(*operands)
-            if all(role(each) == "operator" and not is_arithmetic(each) for each in part.args):
-                found[part].add(frozenset([id(one) for each in part.args for one in operator_of(each).overloads]))
+        else:
+            found[part] = set().union(*operands) if are_called or kind in ("item", "through") else set()
+        if are_called:
+            found[part] |= {frozenset([id(one) for each in options for one in operator_of(each).overloads])}
     return set().union(*[found.get(part, ()) for part in pattern.results])
 
 

@@ -18,7 +18,7 @@ from ...ir.calls.call_sites import CallSite
 from ...ir.calls.parts import is_part, with_listed
 from ...ir.errors import PurefxError, SwapError
 from ...ir.graph import Call, Get, Graph, Node, Op, Stack
-from ...ir.meta import Meta
+from ...ir.meta import Meta, without_value
 from ...ir.names import FROM_ROOT, Names, way_to, word_of
 from ...ir.operators import GETITEM
 from ...ir.origins import made_of
@@ -31,7 +31,6 @@ from ...ir.state import Slot, SlotKind, State, describe_tensor
 from ...ir.tensors import TensorIds
 from ...ir.verify import check
 from ..pipeline import transform
-from ..shared_bodies import without_values
 
 
 def covering(paths: Container[str], name: str) -> str | None:
@@ -293,7 +292,7 @@ class _Making:
     wanted: dict[int, Node | None]
 
     def _add(self, wish: str, op: Op | Get | Call, args: tuple[Arg, ...], like: Node | None = None, kwargs: Any = ()) -> Ref:
-        meta: Meta = MappingProxyType({**without_values(self.node.meta), **self.swap.origin}) if like is None else like.meta
+        meta: Meta = MappingProxyType({**without_value(self.node.meta), **self.swap.origin}) if like is None else like.meta
         name = self.walk.names.fresh(wish) if like is None else like.name
         self.walk.nodes.append(Node(name, op, args, kwargs, self.node.stack, meta))
         return Ref(name)
