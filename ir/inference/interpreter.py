@@ -156,8 +156,7 @@ class Interpreter:
         """Return the run of a graph with the values of its meta, for calls that are not walked."""
         todo = [name]  # without recursion: modules may nest deeply
         while todo:
-            called = todo.pop()
-            if called not in self._as_recorded:
+            if (called := todo.pop()) not in self._as_recorded:
                 graph = self.source.graphs[called]
                 self._as_recorded[called] = run = Run(graph, called, (), list(graph.inputs), list(graph.nodes))
                 self.runs.setdefault(called, []).append(run)
@@ -169,8 +168,7 @@ class Interpreter:
         value = self.slots[slot].value if slot in self.slots else None
         if not isinstance(value, torch.Tensor):
             return id(value)
-        strides = value.stride() if value.layout is torch.strided else ()
-        return value.dtype, device_of(value), value.layout, value.shape, strides
+        return value.dtype, device_of(value), value.layout, value.shape, value.layout is torch.strided and value.stride()
 
 
 def _has_value(value: Node | Input) -> bool:

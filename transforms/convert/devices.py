@@ -98,12 +98,10 @@ def _device(given: object) -> torch.device:
 
 def _with_index(device: torch.device) -> torch.device:
     # "cuda" is the current device; tensors on it have its index.
-    index: Any = device.index
-    if index is not None or device.type in ("cpu", "meta"):
+    if ":" in str(device) or device.type in ("cpu", "meta"):
         return device
     current = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    is_here = current is not None and current.type == device.type
-    return torch.device(device.type, torch.accelerator.current_device_index() if is_here else 0)
+    return torch.device(device.type, torch.accelerator.current_device_index() if current and current.type == device.type else 0)
 
 
 WITH_DEVICE_TYPE = frozenset({"higher_order.wrap_with_autocast", "torch.amp.autocast_mode._enter_autocast"})
@@ -145,8 +143,7 @@ def _autocast_device(name: str, kind: str, devices: Devices) -> str:
     target = devices[torch.device(kind)].type
     if target != kind and not torch.amp.is_autocast_available(target):
         raise UnsupportedProgram(
-            f"{name} is a region under autocast of {kind!r}, and autocast does not support {target!r}: export the module on that "
-            "device, or without autocast"
+            f"{name} runs under autocast of {kind!r}; autocast does not support {target!r}: export without it"
         )
     return target
 

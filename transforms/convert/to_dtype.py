@@ -314,15 +314,14 @@ def _cast_together(shared: Mapping[int, torch.Tensor], dtype: torch.dtype) -> di
 
 
 def _cast(name: str, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    plain, reason = as_plain(value) if has_window(value) else value.detach(), ""
+    plain = as_plain(value) if has_window(value) else value.detach()
     try:
-        made = plain.to(dtype)
-        reason = f"its .to returns a {kind_of_state(made)}" if type(made) is not type(plain) else ""
+        made, reason = plain.to(dtype), ""
     except (RuntimeError, TypeError) as error:
-        made, reason = plain, f"{type(error).__name__}: {str(error)[:200]}"
-    if reason:
+        made, reason = value, f" ({type(error).__name__}: {str(error)[:200]})"
+    if reason or type(made) is not type(plain):
         raise UnsupportedProgram(
-            f"the state {name!r} is a {kind_of_state(plain)}, which to_dtype cannot convert ({reason}); name it in keep=, or "
+            f"the state {name!r} is a {kind_of_state(plain)}, which to_dtype cannot convert{reason}; name it in keep=, or "
             "convert the module before exporting it"
         )
     return dressed(made, value, {})
