@@ -36,8 +36,6 @@ from purefx.report.gather import MOST_INSTANCES, is_small, parts_of
 from purefx.stats import stats, table, tree
 from purefx.transforms import deduplicate, split_balanced, split_by_module, transform
 
-__all__ = ["run_command"]
-
 SHOWN = 20
 """The maximal number of graphs in an error message."""
 

@@ -32,8 +32,6 @@ from purefx.transforms import functionalize, inline, lift_state, regions_to_bodi
 if TYPE_CHECKING:
     from torch.export import ExportedProgram, FlatArgsAdapter, UnflattenedModule
 
-__all__ = ["LOCK", "capture", "capture_message", "to_ep", "unflatten"]
-
 LOCK = threading.RLock()
 """Held while the exporter runs; reentrant, for modules that capture another one."""
 

@@ -32,8 +32,6 @@ from purefx.transforms import lift_state, name_inputs, restore_names
 
 from ._doors import LOCK, capture_message
 
-__all__ = ["capture_joint"]
-
 
 def capture_joint(
     module: torch.nn.Module,

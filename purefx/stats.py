@@ -28,8 +28,6 @@ from purefx.ir.state import SlotKind
 from purefx.ir.torch_private import pytree
 from purefx.ir.validation import a_program
 
-__all__ = ["FlopCounter", "ModuleStats", "Row", "Stats", "Tree", "stats", "table", "tree"]
-
 
 class FlopCounter:
     """Counts the floating point operations of single nodes of one program; equal ones are counted once."""

@@ -19,8 +19,6 @@ from ..ir.program import Program
 from .shared_bodies import bodies_before_callers, ids_of, shared_body
 from .transformation import UNLIMITED, Fuel, transformation
 
-__all__ = ["deduplicate"]
-
 
 @transformation(
     proven=True,

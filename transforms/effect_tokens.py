@@ -24,8 +24,6 @@ from ..ir.signature import Token
 from ..ir.torch_private import OpOverload, schema_of
 from .transformation import UNLIMITED, Fuel, transformation
 
-__all__ = ["remove_effect_tokens"]
-
 Tokens = Mapping[str, Collection[str]]
 """For each graph, the names of its tokens."""
 

@@ -25,8 +25,6 @@ from ..ir.state import exporter_name
 from .shared_bodies import bodies_before_callers, is_named_after, with_names
 from .transformation import UNLIMITED, Fuel, transformation
 
-__all__ = ["LIMIT", "expand", "own_bodies"]
-
 LIMIT = 1_000_000
 """The default limit on nodes: shared bodies multiply; 2 ** n calls need only n graphs."""
 

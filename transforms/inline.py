@@ -20,8 +20,6 @@ from .expand import LIMIT, own_bodies
 from .shared_bodies import placed
 from .transformation import UNLIMITED, Fuel, transformation
 
-__all__ = ["inline", "inlined"]
-
 
 def inlined(program: Program, graph: Graph, *, into: Callable[[str], bool]) -> Graph:
     """Return a graph in which some calls are replaced by their bodies.

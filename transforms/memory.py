@@ -16,8 +16,6 @@ from ..ir.program import Program
 from ..ir.signature import StateInput
 from ..ir.torch_private import OpOverload, schema_of
 
-__all__ = ["OUTSIDE", "Memory", "computes", "is_view", "output_aliases", "state_of_inputs"]
-
 OUTSIDE = ("outside",)
 """The memory of inputs and of state, where they need not be distinguished."""
 

@@ -26,8 +26,6 @@ from ..ir.signature import InputMutation, OutputSpec, StateInput, StateMutation,
 from .shared_bodies import alike
 from .transformation import UNLIMITED, Fuel, transformation
 
-__all__ = ["functionalize", "inplace_mutations"]
-
 COPY = op_of(torch.ops.aten.copy_.default)
 CLONE = op_of(torch.ops.aten.clone.default)
 

@@ -32,8 +32,6 @@ from .rules.rule import RuleSet
 from .state import sink_state
 from .transformation import ADVICE, Fuel, Transformation, observed, without_fuel
 
-__all__ = ["DEFAULT", "Rewrite", "as_step", "bisect", "trace_program", "transform"]
-
 LONGEST = 60
 """The maximum length of a step in a file name."""
 

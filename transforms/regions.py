@@ -17,8 +17,6 @@ from ..ir.program import CallSignature, Program
 from .shared_bodies import value_only
 from .transformation import UNLIMITED, Fuel, transformation
 
-__all__ = ["call_nodes", "dispatch", "is_check"]
-
 
 def call_nodes(
     call: Call, inputs: Iterable[str], outputs: Sequence[str], names: Names, metas: Mapping[str, Meta]

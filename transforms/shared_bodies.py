@@ -27,20 +27,6 @@ from ..ir.program import Program
 from ..ir.torch_private import device_of
 from ..ir.verify import check
 
-__all__ = [
-    "RESERVED",
-    "EqualBody",
-    "alike",
-    "bodies_before_callers",
-    "ids_of",
-    "is_named_after",
-    "placed",
-    "shared_body",
-    "value_only",
-    "with_names",
-    "word_of_operator",
-]
-
 
 def placed(program: Program) -> frozenset[str]:
     """Return the graphs that read state or call modules, directly or through others: they depend on their module path.

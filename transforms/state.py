@@ -18,8 +18,6 @@ from ..ir.signature import InputSpec, StateInput, SunkInput, UserInput
 from ..ir.state import exporter_name
 from .transformation import ADVICE, UNLIMITED, Fuel, transformation
 
-__all__ = ["lift_state", "sink_state"]
-
 
 @transformation(
     proven=True,

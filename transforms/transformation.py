@@ -23,9 +23,6 @@ from ..ir.signature import InputMutation, StateInput, StateMutation, Token
 from ..ir.validation import a_program, a_result, kind_of
 from ..ir.verify import check, trust
 
-__all__ = ["ADVICE", "UNLIMITED", "Fuel", "Transformation", "observed", "transformation", "without_fuel"]
-
-
 MISSING: Any = object()
 """The default for a program that was not passed."""
 

@@ -32,8 +32,6 @@ from ..text.state import DTYPE, print_state
 from ..torch_private import device_of
 from .styled import WORDS
 
-__all__ = ["described", "diff_page", "finding_page", "graph_page", "program_page", "safely", "shown", "source_line", "summary"]
-
 LONGEST = 240
 """Characters of a line."""
 

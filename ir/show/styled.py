@@ -14,8 +14,6 @@ from ..names import escaped
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["Form", "styled"]
-
 Form = Literal["program", "diff", "table", "finding", "history"]
 """The kind of text: programs and graphs, differences, counts in columns, findings of ``verify``, origins."""
 

@@ -36,8 +36,6 @@ from ..strategies.recipes import NodeRecipe
 from ..toy import GETITEM, TensorMachine
 from .instances import CALLS, Instance, Operand, changed
 
-__all__ = ["Drawn", "build", "drawn_around", "simplest"]
-
 aten: Any = torch.ops.aten
 
 Pick = Callable[[str, Sequence[Any]], Any]

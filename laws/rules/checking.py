@@ -35,8 +35,6 @@ from ..values import false_values, recorded_values
 from .build import Drawn, drawn_around, simplest
 from .instances import Instance, instances, is_drawable
 
-__all__ = ["RULE_LAWS", "RuleReport", "case_of_drawn", "check_rule"]
-
 EXAMPLES = 50
 """The default number of drawn programs."""
 

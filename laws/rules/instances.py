@@ -30,11 +30,6 @@ from ...transforms.rules.pattern import Part, Pattern, operator_of, role
 from ..purity import seeded
 from ..tiers import examples_of
 
-__all__ = [
-    "CALLS", "Assignment", "Instance", "Operand", "Way", "assignments", "changed", "instance_of", "instances", "is_drawable",
-    "leaves_of", "only_finite", "quiet", "ways_of", "with_leaves",
-]  # fmt: skip
-
 CALLS = 3
 """The number of consecutive calls of each program, each with different contents."""
 

@@ -44,8 +44,6 @@ from .recipes import (
     windows,
 )
 
-__all__ = ["Exported", "build", "chosen", "exported_programs", "narrowed", "unused"]
-
 FUNCTIONAL = (3, 7)
 """Functional styles, as after ``run_decompositions``: of the default and of the strict exporter."""
 

@@ -20,22 +20,6 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from ...ir.names import is_below
 from ...ir.torch_private import FakeTensor, FakeTensorMode
 
-__all__ = [
-    "REFUSED",
-    "Flow",
-    "Frames",
-    "Kind",
-    "Style",
-    "Value",
-    "combine",
-    "fake_mode",
-    "infer",
-    "number_kind",
-    "size",
-    "stack_meta",
-    "tensor_kind",
-]
-
 
 @frozen(eq=False)
 class Kind:

@@ -16,8 +16,6 @@ import torch
 from ...ir.torch_private import resolve_operator
 from .flow import Flow, Frames, Kind, Style, Value, combine, infer
 
-__all__ = ["DOING", "MENU", "WRITES", "MenuFlow"]
-
 Entry = Callable[[Flow, int, int], object]
 
 aten: Any = torch.ops.aten

@@ -42,8 +42,6 @@ from .recipes import (
     windows,
 )
 
-__all__ = ["ModuleTree", "module_trees"]
-
 aten: Any = torch.ops.aten
 higher_order: Any = torch.ops.higher_order
 

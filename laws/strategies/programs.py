@@ -45,11 +45,6 @@ from ..variants import renamed, reordered
 from .flow import Flow, Style, Value, tensor_kind
 from .recipes import OWN_CONTENTS, PATHS, NodeRecipe, Recipe, Visit, Window, recipes, visits, windows
 
-__all__ = [
-    "STAGES", "Stage", "build_flat", "build_tree", "legal_orders", "legal_tags", "programs", "renamings", "split_somewhere",
-    "with_tokens",
-]  # fmt: skip
-
 TOY_PATHS = (*PATHS, "a@1", "a_1")
 """The last two look like the second call of ``a`` and like names derived from it."""
 

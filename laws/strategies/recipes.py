@@ -20,27 +20,6 @@ from ...ir.names import is_below
 from ...ir.torch_private import pytree, symbolic_range
 from .flow import Frames, Kind, number_kind, size, tensor_kind
 
-__all__ = [
-    "OWN_CONTENTS",
-    "PATHS",
-    "CallRecipe",
-    "ItemRecipe",
-    "NodeRecipe",
-    "OutputRecipe",
-    "PrintedWhole",
-    "Recipe",
-    "SlotRecipe",
-    "Users",
-    "Visit",
-    "Window",
-    "ranges",
-    "recipes",
-    "tree_of",
-    "users",
-    "visits",
-    "windows",
-]
-
 Drawn = TypeVar("Drawn")
 
 KINDS = 24

@@ -29,8 +29,6 @@ from ..modules.module import GRAPHS, Lowered
 from ..modules.pickling import edited
 from .hooks import Watched
 
-__all__ = ["admitted"]
-
 
 def admitted(owner: Watched, name: str, value: Any) -> Any:
     """Return the new child for an assignment: the module itself, or the lowered program.

@@ -16,9 +16,6 @@ from ...ir.program import Program
 from ...ir.torch_private import blank_module, children_dict
 from ..modules.context import LoweringContext
 
-__all__ = ["LoweredContainer", "LoweredList", "Watched", "Where", "new_container"]
-
-
 _REPLACEMENTS = (torch.nn.Module, Program)
 
 

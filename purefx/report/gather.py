@@ -29,8 +29,6 @@ from purefx.ir.torch_private import size_number
 from purefx.ir.verify import verify
 from purefx.stats import stats
 
-__all__ = ["MOST_INSTANCES", "gather", "is_small", "parts_of"]
-
 MOST_INSTANCES = 100_000
 """The maximal number of instances to visit one by one: bodies that call others twice each have exponentially many."""
 

@@ -35,8 +35,6 @@ from .matching import Found, Search, root_of
 from .pattern import Through, role
 from .trace import Template, Unknown, described
 
-__all__ = ["Application"]
-
 
 class Places:
     """The instances of the graphs of a program, and the values of their calls, computed on demand."""

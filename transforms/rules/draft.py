@@ -33,8 +33,6 @@ from ...ir.tensors import TensorIds
 from ..state import lift_state
 from ..transformation import observed
 
-__all__ = ["Addition", "Draft", "NewState", "as_staged", "meta_of", "origin_of_match", "parameter_of"]
-
 OF_A_VALUE = frozenset({"val", "tensor_meta", "example_value", "unbacked_bindings"})
 """Meta that describes the value of a node; the rest describes its place, and new nodes copy it from the root of the match."""
 

@@ -11,8 +11,6 @@ from ...ir.errors import RuleError
 from ...ir.graph import Graph, Node, place_of
 from ...ir.program import Program
 
-__all__ = ["BETWEEN", "CONDITION", "MEMORY", "TWO_NODES", "UNCHANGED", "Explanation", "Hit", "Left", "RewriteLog"]
-
 MANY = 64
 """The maximum number of matches for each node of a graph."""
 

@@ -29,8 +29,6 @@ from .explanation import BETWEEN, TWO_NODES
 from .match import Match
 from .matching import Found, operands_of
 
-__all__ = ["Legality"]
-
 WITHOUT_SHARING: Mapping[str, Any] = {"aliases": (), "aliases_slots": (), "results": (), "reads_slots": ()}
 
 DETACH = "aten.detach_.default"

@@ -25,8 +25,6 @@ from .matching import Found, Search, holds
 from .pattern import Pattern, Through, arranged
 from .trace import KEPT, Operands, Template, Unknown
 
-__all__ = ["Match"]
-
 COPYING = frozenset([f"aten.{name}.default" for name in ("lift_fresh_copy", "lift_fresh", "detach_", "detach", "alias", "clone")])
 """Operators that the exporter puts behind a tensor that was made in the program, and others that keep its contents."""
 

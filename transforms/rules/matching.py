@@ -26,8 +26,6 @@ from ...ir.state import same_contents
 from ...ir.torch_private import OpOverload
 from .pattern import Part, Pattern, Through, arranged, is_arithmetic, looks_through, operator_of, role, shown, subparts
 
-__all__ = ["Found", "Search", "check_results", "holds", "needs", "root_of", "roots_of"]
-
 NodeOf = Callable[[str], Node | None]
 
 Pairs = Sequence[tuple[Part, Arg]]

@@ -31,8 +31,6 @@ from ...ir.torch_private import (
     schema_of,
 )  # fmt: skip
 
-__all__ = ["Operator", "Pattern", "Through", "any_of", "arranged", "module", "operator_of", "pattern_at", "role", "through"]
-
 Part = Any
 
 PYTHON: Mapping[str, str] = {

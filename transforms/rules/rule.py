@@ -24,8 +24,6 @@ from .match import Match
 from .matching import check_results, needs, roots_of
 from .pattern import Pattern, pattern_at, role, variables_of
 
-__all__ = ["Rule", "RuleSet", "rule"]
-
 LAWS = ("nothing that the rule looks for and may replace is left", "values of new nodes are those that their operators compute")
 
 

@@ -25,8 +25,6 @@ from ...ir.names import Names, stem_of, word_of
 from ...ir.operators import op_of
 from ...ir.torch_private import FakeTensor, Recorder, assuming_sizes, pytree, without_kernels
 
-__all__ = ["KEPT", "Operands", "Template", "Unknown", "described"]
-
 KEPT = "m.value"
 """The root of the match as it was."""
 
