@@ -356,3 +356,12 @@ def reading_place(state: State, slot: str, stack: Stack) -> tuple[int, str]:
             if name.startswith(prefix):
                 return depth, name
     return 0, slot
+
+
+def values_of(state: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the values of a ``State`` by name; other mappings, such as a ``state_dict``, have them already.
+
+    >>> dict(values_of(State(("w",), pmap({"w": Slot(SlotKind.CONSTANT, 3, 0, 0)}))))
+    {'w': 3}
+    """
+    return {name: slot.value for name, slot in state.pairs} if isinstance(state, State) else state or {}

@@ -21,7 +21,7 @@ from ..operators import advice_for, named_with_reasons
 from ..origins import Imported, Made, Origin, Place, Version, ancestors
 from ..persistent import collector_paused
 from ..program import Program
-from ..state import State
+from ..state import State, values_of
 from ..text.lexer import Cursor, Known, Target, names_of
 from ..text.programs import print_program, read_program
 from ..text.state import TensorFacts, facts_of, memory_begins
@@ -190,7 +190,7 @@ def load(
 
     Args:
         path: of the file.
-        state: tensors by name of slot, as in ``state_dict()``, which replace those of the file. A tensor is not
+        state: tensors by name of slot, as in ``state_dict()`` or a ``State``, which replace those of the file. A tensor is not
             copied if it has the program's strides and offset and shares memory with no other slot. Tensors that are in
             neither (``weights=False``) are made on the meta device.
         device: for the tensors of the file; by default the devices that they had.
@@ -234,8 +234,8 @@ def load(
             }
             stored = _read_storages(file, program.state, structure["storages"], facts, device)
             if state is not None:
-                check_passed(state, program.state, facts, stored)
-            found = with_memory(program.state, facts, stored, state or {})
+                check_passed(values_of(state), program.state, facts, stored)
+            found = with_memory(program.state, facts, stored, values_of(state))
             return check_identifiers(check(program.evolve(state=found)))
         except (InvalidProgram, UnsupportedProgram, ArgumentError):
             raise

@@ -170,8 +170,8 @@ def parse(
 
     Args:
         text: the result of ``program.text()``, or written by hand; ``;`` starts a comment.
-        state: tensors and other values by name of slot.  Missing ones are made on the meta device, with the printed dtype,
-            shape and ties.
+        state: tensors and other values by name of slot, or a ``State``.  Missing ones are made on the meta device, with the
+            printed dtype, shape and ties.
         operators: functions that run operators not registered with torch, by name.
         types: classes of pytree nodes that are not registered under their own name: named tuples.
         allow: names of registered operators to accept that are not on the allow-list (``docs/format.md``): those that reach

@@ -355,6 +355,7 @@ def test_what_is_given_goes_before_what_the_file_has(tmp_path: Path) -> None:
     program = px.import_ep(exported(Net(), X))
     px.save(program, tmp_path / "full.purefx")
     mine = torch.tensor([5.0, 6.0])
+    assert px.load(tmp_path / "full.purefx", state=program.state) == program
     found = px.load(tmp_path / "full.purefx", state={"seen": mine})
     assert found.state["seen"].value is mine
     assert found.state["one.bias"] == program.state["one.bias"]

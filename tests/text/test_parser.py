@@ -163,7 +163,7 @@ def test_expressions(expr: Any) -> None:
 def test_programs(program: ir.Program) -> None:
     text = program.text()
     assert text.isascii() and all(line.isprintable() for line in text.split("\n"))
-    found = parse(text, state={name: program.state[name].value for name in program.state})
+    found = parse(text, state=program.state)
     assert found == program
     assert found.facts == program.facts
     assert found.text() == text
