@@ -60,7 +60,10 @@ def test_two_threads_at_once(to: Any) -> None:
     eager, u = pair(to)
     both = threading.Barrier(2)
 
-    u.foo.register_forward_pre_hook(lambda *_: both.wait(timeout=60) and None)
+    def meet(*_: Any) -> None:
+        both.wait(timeout=60)
+
+    u.foo.register_forward_pre_hook(meet)
     inputs = [torch.randn(4, 3) for _ in range(2)]
     found: dict[int, Any] = {}
     threads = [threading.Thread(target=lambda n=n: found.update({n: u(inputs[n])})) for n in range(2)]
