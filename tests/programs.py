@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,6 +40,11 @@ def parent(**children: Any) -> Any:
                     self.register_buffer(name, made)
 
     return Parent
+
+
+def module_class(name: str, forward: Callable[..., Any], *bases: Any, **children: Any) -> Any:
+    """Return a class of modules that hold these and whose forward is one expression, a lambda."""
+    return type(name, bases or (parent(**children),), {"forward": forward, "__module__": forward.__module__})
 
 
 class Counter(parent(linear=lambda: nn.Linear(4, 4), count=lambda: torch.zeros(()))):

@@ -1,8 +1,4 @@
-"""Two processes that talk over gloo and run programs, given as text, on their own numbers.
-
-``both`` is the side of the test.  The operators of a program are recorded as they are issued, by group.  Run as a module, this
-file is one of the two.
-"""
+"""Two processes that talk over gloo and run programs, given as text, on their own numbers."""
 
 from __future__ import annotations
 
@@ -20,8 +16,6 @@ from typing import Any
 
 from attrs import frozen
 
-__all__ = ["Ran", "both"]
-
 SECONDS = 10
 """How long a process waits for the other in one operation."""
 
@@ -38,12 +32,7 @@ class Ran:
 
 
 def both(what: str, given: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Call a function in two processes, each with its own argument, and return pairs of its results.
-
-    Args:
-        what: ``"tests.file:function"``, which returns a list.
-        given: the argument of either.
-    """
+    """Call a function in two processes, each with its own argument, and return pairs of its results."""
     place = Path(tempfile.mkdtemp()) / "rendezvous"
     processes = [
         subprocess.Popen(

@@ -1,8 +1,4 @@
-"""``talking_programs``: programs that talk to other processes.
-
-Collectives of all kinds and messages over some groups, between computations, views, writes and waits that come early, late or
-behind views of what they wait for.  Every process runs the same program, but for the process that a message goes to.
-"""
+"""``talking_programs``: programs that talk to other processes."""
 
 from __future__ import annotations
 
@@ -21,8 +17,6 @@ from purefx.ir.importing import import_fx
 from purefx.ir.program import Program
 from purefx.ir.torch_private import FakeTensorMode, resolve_operator
 
-__all__ = ["GROUP_NAMES", "LENGTH", "SIZE", "operators", "talk", "talking_programs"]
-
 GROUP_NAMES = ("0", "1", "2")
 """The groups of generated programs; all of them have the same two processes."""
 
@@ -36,11 +30,7 @@ REDUCTIONS = ("sum", "sum", "max")
 
 
 def talk(name: str) -> Any:
-    """Return one of torch's functional collectives.
-
-    >>> str(talk("all_reduce"))
-    '_c10d_functional.all_reduce.default'
-    """
+    """Return one of torch's functional collectives."""
     import_module("torch.distributed._functional_collectives")  # registers the operators
     return resolve_operator("_c10d_functional", name, "default")
 
@@ -56,18 +46,7 @@ def operators() -> list[Any]:
 
 @st.composite
 def talking_programs(draw: st.DrawFn, *, rank: int | None = None, steps: int = 18) -> Any:
-    """Return programs that talk; without a rank a function that gives the program of each.
-
-    Args:
-        draw: of hypothesis.
-        rank: which process runs it.
-        steps: how many are drawn at most.
-
-    >>> from purefx.laws.tiers import examples_of
-    >>> [program] = examples_of(talking_programs(rank=0), 1, 0)
-    >>> program.main.nodes[-1].do.name
-    '_c10d_functional.wait_tensor.default'
-    """
+    """Return programs that talk; without a rank a function that gives the program of each."""
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=4, max_size=steps))
     numbers = [draw(st.lists(st.integers(0, 1 << 10), min_size=5, max_size=5)) for _ in kinds]
 
@@ -88,11 +67,7 @@ KINDS = (
 
 
 class _Build:
-    """A program as it grows.
-
-    Args:
-        rank: the process that runs it.
-    """
+    """A program as it grows."""
 
     def __init__(self, rank: int) -> None:
         self.aten: Any = torch.ops.aten

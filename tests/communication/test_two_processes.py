@@ -1,7 +1,4 @@
-"""Transformations keep the order of communication: two processes issue the operators of each group in one order.
-
-Generated programs are transformed for each process by itself, run on both over gloo, and compared with the original bit by bit.
-"""
+"""Transformations keep the order of communication: two processes issue the operators of each group in one order."""
 
 from __future__ import annotations
 

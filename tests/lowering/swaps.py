@@ -1,8 +1,4 @@
-"""What the tests of attribute swaps share: small models, replacements, and the same assignment on the original.
-
-A lowered module after an assignment does what a copy of the original does after the same one, for several calls, with
-the state that they leave; what is refused leaves the module as it was.
-"""
+"""What the tests of attribute swaps share: small models, replacements, and the same assignment on the original."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import parent
+from tests.programs import module_class
 from tests.unflatten.harness import LOWERED, Case, compare, export
 
 X = torch.arange(12.0).reshape(3, 4) / 5 - 1
@@ -34,26 +30,24 @@ class Parent(nn.Module):
         return self.run(self, x)
 
 
-class Plus(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + 3
+Plus = module_class("Plus", lambda self, x: x + 3)
 
 
-class Scaled(nn.Module):
-    def __init__(self, sign: float = 1.0) -> None:
-        super().__init__()
-        self.sign = sign
-
-    def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-        return x * scale * self.sign
-
-
-class Pair(nn.Module):
-    """Gives its results in another order than it computes them."""
+class By(nn.Module):
+    """Has a number."""
 
     def __init__(self, by: float = 1.0) -> None:
         super().__init__()
         self.by = by
+
+
+class Scaled(By):
+    def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        return x * scale * self.by
+
+
+class Pair(By):
+    """Gives its results in another order than it computes them."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         later = x * self.by
@@ -67,26 +61,19 @@ class Sub(nn.Module):
         return b * 2 - a
 
 
-class Add(nn.Module):
-    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return a * 3 + b
+Add = module_class("Add", lambda self, a, b: a * 3 + b)
 
 
-class Dicts(nn.Module):
-    def __init__(self, by: float = 1.0) -> None:
-        super().__init__()
-        self.by = by
-
+class Dicts(By):
     def forward(self, pair: dict[str, Any], *, more: list[Any]) -> dict[str, Any]:
         return {"sum": pair["a"] + more[0] * self.by, "twice": pair["b"] * 2}
 
 
-class Counting(nn.Module):
+class Counting(By):
     """Counts its calls."""
 
     def __init__(self, by: float = 1.0) -> None:
-        super().__init__()
-        self.by = by
+        super().__init__(by)
         self.register_buffer("n", torch.zeros(()))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -94,9 +81,7 @@ class Counting(nn.Module):
         return x * self.n
 
 
-class Layer(parent(lin=lambda: nn.Linear(4, 4), act=nn.ReLU)):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.act(self.lin(x))
+Layer = module_class("Layer", lambda self, x: self.act(self.lin(x)), lin=lambda: nn.Linear(4, 4), act=nn.ReLU)
 
 
 class Layers(nn.Module):

@@ -16,10 +16,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import purefx as px
 from purefx.ir.operators import op_of
 from purefx.laws.purity import changes_in_process
-from tests.programs import parent
+from tests.programs import module_class, parent
 
 pytestmark = pytest.mark.usefixtures("unverified")  # levels of forward derivatives are not open while values are inferred
-
 X = torch.linspace(-1, 1, 4).view(2, 2)
 
 
@@ -99,18 +98,10 @@ class Mapped(nn.Module):
         return y * 2
 
 
-class Forward(nn.Module):
-    """Forward gradients."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.func.jvp(torch.sin, (x,), (x,))[1] + 1
-
-
-class Gradient(nn.Module):
-    """A gradient by torch.func, which disables hooks on saved tensors."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.func.grad(lambda a: a.sin().sum())(x) + 1
+# Forward gradients.
+Forward = module_class("Forward", lambda self, x: torch.func.jvp(torch.sin, (x,), (x,))[1] + 1)
+# A gradient by torch.func, which disables hooks on saved tensors.
+Gradient = module_class("Gradient", lambda self, x: torch.func.grad(lambda a: a.sin().sum())(x) + 1)
 
 
 class Inference(nn.Module):
@@ -163,16 +154,6 @@ def seen_by_dynamo(module: nn.Module) -> px.Program:
     return px.import_fx(found[0])
 
 
-def between_markers(module: nn.Module) -> px.Program:
-    """Return a program whose regions lie between markers."""
-    return px.bodies_to_regions(exported(module))
-
-
-def preserved(module: nn.Module) -> px.Program:
-    """Return a program that keeps the signatures of its modules."""
-    return exported(module, preserve_module_call_signature=("inner", "other"))
-
-
 PROGRAMS: dict[str, Callable[[], px.Program]] = {
     "no_grad": lambda: exported(NoGrad()),
     "autocast": lambda: exported(Autocast()),
@@ -180,10 +161,10 @@ PROGRAMS: dict[str, Callable[[], px.Program]] = {
     "vmap": lambda: exported(Mapped()),
     "jvp": lambda: exported(Forward()),
     "cond": lambda: exported(Branch()),
-    "preserved signatures": lambda: preserved(Inner()),
-    "no_grad between markers": lambda: between_markers(NoGrad()),
-    "autocast between markers": lambda: between_markers(Autocast()),
-    "modules between markers": lambda: between_markers(Inner()),
+    "preserved signatures": lambda: exported(Inner(), preserve_module_call_signature=("inner", "other")),
+    "no_grad between markers": lambda: px.bodies_to_regions(exported(NoGrad())),
+    "autocast between markers": lambda: px.bodies_to_regions(exported(Autocast())),
+    "modules between markers": lambda: px.bodies_to_regions(exported(Inner())),
     "Dynamo: autocast": lambda: seen_by_dynamo(Casts()),
     "Dynamo: vmap": lambda: seen_by_dynamo(Mapped()),
     "Dynamo: grad": lambda: seen_by_dynamo(Gradient()),
@@ -211,11 +192,6 @@ def looked_at(program: px.Program) -> Any:
     return module
 
 
-def evaluated(program: px.Program) -> Callable[[torch.Tensor], object]:
-    """Return what runs a program as the laws do."""
-    return lambda x: px.first_difference(program, program, (x,))
-
-
 WAYS: dict[str, Callable[[px.Program], Any]] = {
     "flat": px.lower,
     "flat, interpreter": lambda program: px.lower(program, to="interpreter"),
@@ -223,7 +199,7 @@ WAYS: dict[str, Callable[[px.Program], Any]] = {
     "tree, interpreter": lambda program: px.lower(outlined(program), to="interpreter"),
     "edited": lambda program: edited(outlined(program)),
     "interpreter that is looked at": lambda program: looked_at(outlined(program)),
-    "evaluated": evaluated,
+    "evaluated": lambda program: lambda x: px.first_difference(program, program, (x,)),
 }
 
 

@@ -1,7 +1,4 @@
-"""Modules of a lowered program are replaced by assignment: what the same assignment does on the original, or a typed error.
-
-A refused assignment says why, and nothing has changed.
-"""
+"""Modules of a lowered program are replaced by assignment: what the same assignment does on the original, or a typed error."""
 
 from __future__ import annotations
 
@@ -35,10 +32,9 @@ from tests.lowering.swaps import (
     refused,
     same,
 )
-from tests.programs import parent
+from tests.programs import module_class, parent
 
 # ``module.path = replacement`` on lowered modules: it does what the same assignment does on the original.
-
 
 Made = Callable[[], Any]
 
@@ -243,11 +239,8 @@ class Negated(nn.Linear):
         return -super().forward(input)
 
 
-class Calls(parent(a=Layer)):
-    """Calls a child, and a child of that."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.a.lin(self.a(x))
+# Calls a child, and a child of that.
+Calls = module_class("Calls", lambda self, x: self.a.lin(self.a(x)), a=Layer)
 
 
 def one(child: nn.Module) -> nn.Module:

@@ -1,7 +1,4 @@
-"""The law of bindings: each does to the last bit what its operator does, and nobody below Python sees a difference.
-
-Each is asked with arguments that fit, and with each of them replaced by odd ones: other sizes, dtypes, layouts, numbers, nothing.
-"""
+"""The law of bindings: each does to the last bit what its operator does, and nobody below Python sees a difference."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from purefx.ir.arguments import same_arg
 from purefx.ir.expression import UNCOMPUTABLE, InputDim, InputValue, evaluate, leaves_in
 from purefx.ir.torch_private import pytree
 from purefx.lowering.calls.arguments import LeafChecks
-from tests.programs import Block, exported
+from tests.programs import Block, exported, module_class
 
 # Calling a lowered module: pytrees, names, checks, and errors that teach.
 
@@ -100,17 +100,8 @@ class Masked(nn.Module):
         return x * scale
 
 
-class Outer(nn.Module):
-    """Calls it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = Masked()
-
-    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return self.inner(*args, **kwargs)
-
-
+# Calls it.
+Outer = module_class("Outer", lambda self, *args, **kwargs: self.inner(*args, **kwargs), inner=Masked)
 NOTHING = {"mask": None, "batch": {"mask": None}, "masks": [None], "scale": 1}
 VALUES = {"mask": torch.ones(2), "batch": {"mask": torch.ones(2)}, "masks": [False], "scale": 2}
 
@@ -178,7 +169,6 @@ N, M = Sym("n"), Sym("m")
 SIZES = (2, 3, N, M, Apply("*", (2, N)), Apply("+", (N, M)), Apply("//", (M, 2)), Apply("max", (N, 3)))
 DTYPES = (torch.float32, torch.int64)
 LITERALS = (None, True, 1, 1.0, "a", -0.0)
-
 tensors = st.builds(TensorType, st.sampled_from(DTYPES), st.lists(st.sampled_from(SIZES), max_size=3).map(tuple))
 numbers = st.builds(NumberType, st.just("int"), st.sampled_from([None, 3, N, M, Apply("-", (N, 1))]))
 types = st.one_of(tensors, tensors, numbers, st.sampled_from(LITERALS).map(LiteralType))

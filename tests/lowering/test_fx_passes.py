@@ -18,6 +18,7 @@ from purefx.laws.fx_passes.judge import called
 from purefx.laws.law import Case
 from purefx.laws.tiers import drawn_cases, share
 from purefx.laws.toy import tensor_meaning
+from tests.programs import module_class
 
 TANH = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x))
 
@@ -139,11 +140,9 @@ def test_fuel_goes_to_passes_that_take_it() -> None:
 
 
 def test_a_transformation_in_a_pass_manager() -> None:
-    class Eager(torch.nn.Module):
-        def forward(self, x: torch.Tensor, scale: float) -> dict[str, torch.Tensor]:
-            return {"y": torch.relu(x) * scale}
+    eager = module_class("Eager", lambda self, x, scale: {"y": torch.relu(x) * scale})
 
-    traced = torch.export.export(Eager(), (torch.ones(2), 3.0)).module()
+    traced = torch.export.export(eager(), (torch.ones(2), 3.0)).module()
     assert isinstance(traced, torch.fx.GraphModule)
     code = traced.code
     result = PassManager(passes=[px.as_fx_pass(TANH), RealPass()])(traced)

@@ -1,8 +1,4 @@
-"""Hooks on every module run as often and in the order that eager's do, whichever bodies its calls run.
-
-Models are drawn in which modules are called several times with Python flags, so bodies differ; the hooks of all modules
-note what they are told, and that they are told the module itself.
-"""
+"""Hooks on every module run as often and in the order that eager's do, whichever bodies its calls run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Children and state with any name that eager takes are reached and replaced by path; what is ambiguous is refused at import.
-
-The names are those of the attributes that our modules and fx's have, as far as ``torch.nn.Module`` lets a child be
-called so.
-"""
+"""Children and state with any name that eager takes are reached and replaced by path; what is ambiguous is refused at import."""
 
 from __future__ import annotations
 
@@ -14,20 +10,12 @@ import torch.fx
 from torch.export.unflatten import UnflattenedModule
 
 import purefx as px
-from tests.programs import parent
+from tests.programs import module_class
 
 PH: Any = getattr(torch.fx, "PH")  # noqa: B009  no public name of a type checker
 
-
-class Leaf(torch.nn.Module):
-    """Multiplies by a parameter."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.full((2,), 3.0))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.weight
+# Multiplies by a parameter.
+Leaf = module_class("Leaf", lambda self, x: x * self.weight, weight=lambda: torch.nn.Parameter(torch.full((2,), 3.0)))
 
 
 class Calls(torch.nn.Module):
@@ -102,11 +90,8 @@ def test_a_name_that_reads_as_a_later_call(names: list[str]) -> None:
         px.import_ep(ep)
 
 
-class Nested(parent(leaf=Leaf)):
-    """Takes pytrees, and a keyword."""
-
-    def forward(self, pair: tuple[torch.Tensor, torch.Tensor], d: dict[str, torch.Tensor]) -> torch.Tensor:
-        return self.leaf(pair[0]) + pair[1] * 2 + d["foo"] * 3
+# Takes pytrees, and a keyword.
+Nested = module_class("Nested", lambda self, pair, d: self.leaf(pair[0]) + pair[1] * 2 + d["foo"] * 3, leaf=Leaf)
 
 
 class Around(torch.nn.Module):

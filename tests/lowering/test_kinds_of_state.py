@@ -17,6 +17,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 import purefx as px
 from purefx.errors import UnsupportedProgram
 from purefx.ir.state import same_value
+from tests.programs import module_class
 
 X = torch.arange(1.0, 4.0)
 
@@ -51,32 +52,14 @@ class Holder(torch.nn.Module):
             self.p = value
 
 
-class Scales(Holder):
-    """Uses all numbers of the state."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * (self.p * 2).sum()
-
-
-class Multiplies(Holder):
-    """Uses the state as a matrix."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (self.p @ x.unsqueeze(1)).squeeze(1)
-
-
-class Dense(Holder):
-    """Uses the state as a dense tensor."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.p.to_dense().sum()
-
-
-class Draws(Holder):
-    """Draws from a generator of its own."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + torch.rand(3, generator=self.p)
+# Uses all numbers of the state.
+Scales = module_class("Scales", lambda self, x: x * (self.p * 2).sum(), Holder)
+# Uses the state as a matrix.
+Multiplies = module_class("Multiplies", lambda self, x: (self.p @ x.unsqueeze(1)).squeeze(1), Holder)
+# Uses the state as a dense tensor.
+Dense = module_class("Dense", lambda self, x: x * self.p.to_dense().sum(), Holder)
+# Draws from a generator of its own.
+Draws = module_class("Draws", lambda self, x: x + torch.rand(3, generator=self.p), Holder)
 
 
 def _tagged() -> Tagged:

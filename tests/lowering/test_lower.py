@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import Block, Counter, Shared, Tower, exported, parent
+from tests.programs import Block, Counter, Shared, Tower, exported, module_class
 
 To = Literal["graph_module", "interpreter"]
 BOTH = pytest.mark.parametrize("to", ["graph_module", "interpreter"])
@@ -66,12 +66,11 @@ def test_generated_code_is_shared_by_equal_bodies() -> None:
 
 def test_meta_device() -> None:
     """Moving maps the state and every device literal."""
+    makes = module_class(
+        "Makes", lambda self, x: self.linear(x) + torch.arange(4, device=x.device), linear=lambda: nn.Linear(4, 4)
+    )
 
-    class Makes(parent(linear=lambda: nn.Linear(4, 4))):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.linear(x) + torch.arange(4, device=x.device)
-
-    module = lowered(Makes(), torch.ones(1, 4), device="meta")
+    module = lowered(makes(), torch.ones(1, 4), device="meta")
     assert {p.device.type for p in module.parameters()} == {"meta"}
     assert module(torch.ones(1, 4, device="meta")).device.type == "meta"
 

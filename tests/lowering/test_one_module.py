@@ -1,8 +1,4 @@
-"""A module of the original is one module of the lowered program: what is done to it is seen by all of its calls.
-
-Modules run several bodies: in later calls, under another name, and in branches of operators. Each change of the table is made to
-eager and to the lowered module, and to copies of that.
-"""
+"""A module of the original is one module of the lowered program: what is done to it is seen by all of its calls."""
 
 from __future__ import annotations
 
@@ -16,64 +12,36 @@ import torch
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import purefx as px
-from tests.programs import parent
+from tests.programs import module_class, parent
 
 KINDS = ["graph_module", "interpreter"]
 X = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
 
-
-class Leaf(torch.nn.Module):
-    """Does one of two things, as a flag says."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, -1.0]]))
-        self.register_buffer("scale", torch.tensor([2.0, 5.0]))
-
-    def forward(self, x: torch.Tensor, flag: bool = False) -> torch.Tensor:
-        return (x @ self.weight).tanh() * self.scale if flag else x @ self.weight + self.scale
-
-
-class Twice(parent(a=Leaf)):
-    """Calls one module with two bodies."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.a(self.a(x, False), True)
-
-
-class Around(parent(a=Leaf)):
-    """Calls its child as the flag says."""
-
-    def forward(self, x: torch.Tensor, flag: bool = False) -> torch.Tensor:
-        return self.a(x * 2, flag)
-
-
-class Deeper(parent(a=Around)):
-    """Calls a module twice, whose child so has two bodies."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.a(self.a(x, False), True)
-
-
-class Branches(parent(a=Leaf)):
-    """Reads the state of a module in the branches of an operator."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda x: x @ self.a.weight, lambda x: x - self.a.scale, (x,))
-
-
-class Ones(Leaf):
-    """Reads its own state in the branches of an operator."""
-
-    def forward(self, x: torch.Tensor, flag: bool = False) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda x: x @ self.weight * self.scale, lambda x: x - self.weight, (x,))
-
-
-class Inside(parent(a=Ones)):
-    """Calls a module that has branches."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.a(x) + 1
+# Does one of two things, as a flag says.
+Leaf = module_class(
+    "Leaf",
+    lambda self, x, flag=False: (x @ self.weight).tanh() * self.scale if flag else x @ self.weight + self.scale,
+    weight=lambda: torch.nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, -1.0]])),
+    scale=lambda: torch.tensor([2.0, 5.0]),
+)
+# Calls one module with two bodies.
+Twice = module_class("Twice", lambda self, x: self.a(self.a(x, False), True), a=Leaf)
+# Calls its child as the flag says.
+Around = module_class("Around", lambda self, x, flag=False: self.a(x * 2, flag), a=Leaf)
+# Calls a module twice, whose child so has two bodies.
+Deeper = module_class("Deeper", lambda self, x: self.a(self.a(x, False), True), a=Around)
+# Reads the state of a module in the branches of an operator.
+Branches = module_class(
+    "Branches", lambda self, x: torch.cond(x.sum() > 0, lambda x: x @ self.a.weight, lambda x: x - self.a.scale, (x,)), a=Leaf
+)
+# Reads its own state in the branches of an operator.
+Ones = module_class(
+    "Ones",
+    lambda self, x, flag=False: torch.cond(x.sum() > 0, lambda x: x @ self.weight * self.scale, lambda x: x - self.weight, (x,)),
+    Leaf,
+)
+# Calls a module that has branches.
+Inside = module_class("Inside", lambda self, x: self.a(x) + 1, a=Ones)
 
 
 class Renamed(torch.nn.Module):
@@ -225,10 +193,7 @@ class Names(parent(a=Around)):
 @pytest.mark.parametrize("to", KINDS)
 def test_a_child_is_replaced_for_all_names_of_its_parent_or_for_none(to: Any) -> None:
     """In eager an assignment under one name is one under all; the error says how to do that."""
-
-    class Other(torch.nn.Module):
-        def forward(self, x: torch.Tensor, flag: bool = False) -> torch.Tensor:
-            return x + 10
+    other = module_class("Other", lambda self, x, flag=False: x + 10)
 
     model = Names()
     program = px.transform(px.capture(model, (X,), preserve_module_call_signature=("a.a", "b.a")))
@@ -236,11 +201,11 @@ def test_a_child_is_replaced_for_all_names_of_its_parent_or_for_none(to: Any) ->
     expected = module(X)
     for path in ("a.a", "b.a"):
         with pytest.raises(px.errors.SwapError, match=r"'a' and 'b' are one module.*\{'a.a': module, 'b.a': module\}"):
-            module.set_submodule(path, Other())
+            module.set_submodule(path, other())
         module.set_submodule(path, module.get_submodule(path))
     torch.testing.assert_close(module(X), expected)
-    model.set_submodule("b.a", Other())
-    swapped = px.lower(px.swap_modules(program, {"a.a": Other(), "b.a": Other()}), to=to)
+    model.set_submodule("b.a", other())
+    swapped = px.lower(px.swap_modules(program, {"a.a": other(), "b.a": other()}), to=to)
     torch.testing.assert_close(swapped(X), model(X))
 
 

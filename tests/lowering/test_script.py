@@ -1,7 +1,4 @@
-"""``to_script``: a text that needs only torch, makes the program again, and finds what a pass gets wrong.
-
-One test runs scripts in a process in which purefx cannot be imported; the others run them here.
-"""
+"""``to_script``: a text that needs only torch, makes the program again, and finds what a pass gets wrong."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from purefx.laws import example_args, value_differences
 from purefx.laws.purity import seeded
 from purefx.laws.strategies import Exported, exported_programs
 from purefx.laws.toy import TensorMachine, tensor_meaning
-from tests.programs import Aliased, Block, Counter, Shared, Tower, exported, flat, node
+from tests.programs import Aliased, Block, Counter, Shared, Tower, exported, flat, module_class, node
 
 aten: Any = torch.ops.aten
 
@@ -35,15 +32,10 @@ WRONG = """def a_pass(gm):
     return gm
 """
 
-
-class Branched(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda x: x.relu(), lambda x: x.cos(), (x.exp() - 1,))
-
-
-class Draws(nn.Module):
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.rand_like(x) * x, nn.functional.dropout(x, 0.5)
+Branched = module_class(
+    "Branched", lambda self, x: torch.cond(x.sum() > 0, lambda x: x.relu(), lambda x: x.cos(), (x.exp() - 1,))
+)
+Draws = module_class("Draws", lambda self, x: (torch.rand_like(x) * x, nn.functional.dropout(x, 0.5)))
 
 
 class Wide(nn.Module):

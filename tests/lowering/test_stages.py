@@ -16,15 +16,11 @@ from torch.distributed.pipelining import PipelineStage, ScheduleInterleaved1F1B,
 
 import purefx as px
 from purefx.lowering import Tie
-from tests.programs import Block, exported, parent
+from tests.programs import Block, exported, module_class, parent
 from tests.transforms.small import split_tree
 
-
-class Mask(nn.Module):
-    """Makes a mask that is one column, seen several times."""
-
-    def forward(self, keep: torch.Tensor) -> torch.Tensor:
-        return (keep[:, :1] > 0).expand(-1, 4)
+# Makes a mask that is one column, seen several times.
+Mask = module_class("Mask", lambda self, keep: (keep[:, :1] > 0).expand(-1, 4))
 
 
 class Skipping(nn.Module):
@@ -46,9 +42,7 @@ class Skipping(nn.Module):
 
 
 BATCH = {"x": torch.randn(2, 4), "keep": torch.tensor([[1, 0], [0, 1]])}
-
 TAGS = ("a", "b", "c")
-
 TAG_OF = {"mask": "a", "first": "a", "second": "b", "third": "c"}
 
 

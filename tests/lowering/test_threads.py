@@ -19,12 +19,8 @@ from tests.programs import parent
 # Eight threads look at one lowered module at once: graphs, code, copies, pickles, state, calls.
 
 
-class Leaf(torch.nn.Module):
+class Leaf(parent(linear=lambda: torch.nn.Linear(2, 2))):
     """Takes a tuple, so its preserved call has pytrees; does one of two things."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = torch.nn.Linear(2, 2)
 
     def forward(self, pair: tuple[torch.Tensor, torch.Tensor], flag: bool = False) -> torch.Tensor:
         x = self.linear(pair[0]) + pair[1]

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from tests.lowering.users import FORMS, KINDS, agree, lowered, mixed, mixed_args, three
-from tests.programs import Tower
+from tests.programs import Tower, module_class
 
 EACH = pytest.mark.parametrize("to", KINDS)
 
@@ -123,23 +122,18 @@ def test_exports_again_with_dynamic_shapes_by_name(to: str, form: str, strict: b
 
 def test_signature_names() -> None:
     """Positional, keyword-only and nested arguments have the original's names; a name that Python cannot have gives up."""
-
-    class Named(nn.Module):
-        def forward(self, x: Any, y: Any = None, *, flag: Any = None) -> Any:
-            return x["a"] + y + flag
+    kind = module_class("Named", lambda self, x, y=None, *, flag=None: x["a"] + y + flag)
 
     x = torch.ones(2)
-    module = lowered(torch.export.export(Named(), ({"a": x},), {"flag": x, "y": x}))
+    module = lowered(torch.export.export(kind(), ({"a": x},), {"flag": x, "y": x}))
     assert str(inspect.signature(module.forward)) == "(x, *, flag, y)"  # in which order keywords stood is not exported
     with pytest.raises(TypeError, match="flag, y by keyword"):
         module({"a": x}, x, x)
     assert torch.equal(module({"a": x}, flag=x, y=x), 3 * x)
 
-    class Star(nn.Module):
-        def forward(self, *xs: Any, **named: Any) -> Any:
-            return xs[0] + xs[1] + named["k"]
+    kind = module_class("Star", lambda self, *xs, **named: xs[0] + xs[1] + named["k"])
 
-    ep = torch.export.export(Star(), (x, x), {"k": x})
+    ep = torch.export.export(kind(), (x, x), {"k": x})
     module = lowered(ep)
     assert torch.equal(module(x, x, k=x), 3 * x)
     assert inspect.signature(module.forward) is not None

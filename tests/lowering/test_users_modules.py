@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +13,11 @@ from torch import nn
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.export import FlatArgsAdapter, UnflattenedModule
-from torch.export.unflatten import InterpreterModule
+from torch.export import FlatArgsAdapter
 
 import purefx as px
-from tests.lowering.users import FORMS, KINDS, Mixed, agree, export, lowered, mixed, mixed_args, three
-from tests.programs import Tower, parent
+from tests.lowering.users import KINDS, Mixed, agree, export, lowered, mixed_args, three
+from tests.programs import Tower, module_class, parent
 
 EACH = pytest.mark.parametrize("to", KINDS)
 
@@ -64,30 +61,6 @@ def test_modes_that_change_nothing_do_not_warn(to: str) -> None:
 
 
 @EACH
-@pytest.mark.parametrize("convert", ["double", "half", "meta"])
-def test_conversions_reach_everything(to: str, convert: str) -> None:
-    """Parameters and buffers; constants move and keep their type, as eager's; ties stay; a copy is converted alone."""
-    module = lowered(export(Mixed(), "plain", *mixed_args()), to)
-    other = copy.deepcopy(module)
-    other = other.to("meta") if convert == "meta" else getattr(other, convert)()
-    tensors = [*other.parameters(), *other.buffers()]
-    if convert == "meta":
-        assert {tensor.device.type for tensor in (*tensors, other.shift)} == {"meta"}
-    else:
-        dtype = torch.float64 if convert == "double" else torch.float16
-        assert {tensor.dtype for tensor in tensors if tensor.is_floating_point()} == {dtype}
-    assert other.first.up.weight is other.second.up.weight
-    assert module.shift.dtype is other.shift.dtype is torch.float32
-    if convert == "double":
-        args, kwargs = mixed_args()
-        expected = Mixed().double()
-        expected.load_state_dict(other.state_dict())
-        torch.testing.assert_close(
-            other(args[0].double(), scale=kwargs["scale"].double()), expected(args[0].double(), scale=kwargs["scale"].double())
-        )
-
-
-@EACH
 @pytest.mark.parametrize("way", ["to_empty", "meta and to_empty", "a copy on meta"])
 def test_constants_keep_their_contents_where_state_is_emptied(to: str, way: str) -> None:
     """Emptied parameters are loaded again, and nobody would load a constant: eager's are attributes, which stay."""
@@ -128,39 +101,8 @@ def test_parameters_that_are_written(to: str, form: str) -> None:
     assert module.scale.grad is not None
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_in_the_place_of_torchs(form: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """The same classes as torch's, eager's numbers and state three times, and nothing is printed."""
-    model, ep = mixed(form)
-    module: Any = px.unflatten(ep)
-    assert isinstance(module, UnflattenedModule)
-    assert isinstance(module.get_submodule("first.up"), InterpreterModule)
-    agree(module, model, three(lambda: mixed_args(5 if "dynamic" in form else 3)))
-    assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.usefixtures("quick_collection")
-def test_nothing_of_the_exported_program_is_kept() -> None:
-    """When the exported program goes, its tensors go, though the module lives on; its graph torch itself keeps."""
-    ep = torch.export.export(Tower(2), (torch.ones(1, 4),))
-    parts: list[Any] = [ep, *ep.state_dict.values()]
-    watched = [weakref.ref(part) for part in parts]
-    module = px.unflatten(ep)
-    module(torch.ones(1, 4))
-    parts.clear()
-    del ep
-    gc.collect()
-    assert [found() for found in watched if found() is not None] == []
-    assert module(torch.ones(1, 4)).shape == (1, 4)
-    graphs: list[Any] = [module.get_submodule(f"layers.{number}").graph for number in range(2)]  # made from the merged program
-    assert all("val" in node.meta for graph in graphs for node in graph.nodes if node.op != "output")
-
-
-class Pairs(nn.Module):
-    """Takes two tensors, and is called in other ways through adapters."""
-
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return x - 2 * y
+# Takes two tensors, and is called in other ways through adapters.
+Pairs = module_class("Pairs", lambda self, x, y: x - 2 * y)
 
 
 class Recorder(FlatArgsAdapter):

@@ -16,21 +16,11 @@ import torch
 from torch import nn
 
 import purefx as px
+from tests.lowering.swaps import Parent
 from tests.lowering.users import FORMS, KINDS, Mixed, agree, lowered, mixed, mixed_args, three
 from tests.programs import Shared, Tower, parent
 
 EACH = pytest.mark.parametrize("to", KINDS)
-
-
-class Viewed(nn.Module):
-    """Calls methods of tensors."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.inner(x).view(-1).relu()
 
 
 def saved(module: Any) -> Any:
@@ -161,7 +151,7 @@ def test_another_process(tmp_path: Path) -> None:
 def test_methods_of_tensors_are_found_by_name(to: str) -> None:
     """A graph that fx traced calls methods; where an example says that they are those of tensors, too."""
     model, x = nn.Linear(3, 2), torch.randn(2, 3)
-    traced = torch.fx.symbolic_trace(Viewed(model))
+    traced = torch.fx.symbolic_trace(Parent(lambda p, x: p.inner(x).view(-1).relu(), inner=model))
     for examples in (None, (x,)):
         module = px.lower(px.transform(px.import_fx(traced, example_inputs=examples)), to=to)
         assert torch.equal(pickle.loads(pickle.dumps(module))(x), model(x).view(-1).relu())

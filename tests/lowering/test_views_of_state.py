@@ -1,8 +1,4 @@
-"""State reads the same wherever it goes, whatever views of one memory it is: copied, shared, exported, saved, pickled.
-
-Buffers are drawn as chains of views on one storage (slices, windows that overlap, expansions, conjugates, negatives,
-other types), one element of one of them is written, and all are read in every call.
-"""
+"""State reads the same wherever it goes, whatever views of one memory it is: copied, shared, exported, saved, pickled."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ import torch
 
 import purefx as px
 from purefx.ir.state import lazy_bits
-from tests.programs import parent
+from tests.programs import module_class
 
 Draw = random.Random
 Views = list[torch.Tensor]
@@ -111,9 +107,7 @@ def test_state_reads_the_same_wherever_it_goes(seed: int, tmp_path: Path) -> Non
 
 
 def test_a_lone_window_keeps_what_is_around_it() -> None:
-    class Around(parent(t=lambda: torch.arange(8.0)[2:4])):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.as_strided(self.t, (4,), (2,), 0) * x
+    around = module_class("Around", lambda self, x: torch.as_strided(self.t, (4,), (2,), 0) * x, t=lambda: torch.arange(8.0)[2:4])
 
     x = torch.ones(())
-    assert px.unflatten(torch.export.export(Around(), (x,)))(x).tolist() == [0, 2, 4, 6]
+    assert px.unflatten(torch.export.export(around(), (x,)))(x).tolist() == [0, 2, 4, 6]

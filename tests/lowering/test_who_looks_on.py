@@ -1,7 +1,4 @@
-"""Whoever looks on while a lowered module runs meets the operators of its program, though its code runs something quicker.
-
-What is compared is the module with its graphs as fx itself would run them.
-"""
+"""Whoever looks on while a lowered module runs meets the operators of its program, though its code runs something quicker."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the tests of lowered modules as users treat them share: models, and the programs that they are exported to.
-
-A case is a model with arguments; ``cases`` gives its exported programs in the forms that a user may have.
-"""
+"""What the tests of lowered modules as users treat them share: models, and the programs that they are exported to."""
 
 from __future__ import annotations
 

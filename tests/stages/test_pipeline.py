@@ -1,7 +1,4 @@
-"""The pipeline example: real processes, over gloo on CPUs, give what eager gives.
-
-The example compares itself and says so in its exit status; here it is started, and what it says is read.
-"""
+"""The pipeline example: real processes, over gloo on CPUs, give what eager gives."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What tests of ``to_ep`` share: saving and loading, flattening, comparing with eager.
-
-An exported program is judged by what torch does with it.
-"""
+"""What tests of ``to_ep`` share: saving and loading, flattening, comparing with eager."""
 
 from __future__ import annotations
 

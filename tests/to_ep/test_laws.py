@@ -1,7 +1,4 @@
-"""``import_ep`` undoes ``to_ep``, from every stage, on generated programs and modules; torch runs what comes out like eager.
-
-What is drawn is always the same; the laws are asked of the same programs.
-"""
+"""``import_ep`` undoes ``to_ep``, from every stage, on generated programs and modules; torch runs what comes out like eager."""
 
 from __future__ import annotations
 

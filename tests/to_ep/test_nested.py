@@ -15,7 +15,6 @@ from tests.to_ep.support import imported
 
 # What torch cannot express, or what a caller gets wrong, is told before anything is made; names of a program run nothing.
 
-
 X = torch.ones(1, 4)
 
 

@@ -11,14 +11,10 @@ from torch import nn
 
 import purefx as px
 from purefx.errors import UnsupportedProgram
-from tests.programs import parent
+from tests.programs import module_class, parent
 
 X = torch.arange(6.0).reshape(2, 3)
-
-
-class Wave(parent(linear=lambda: nn.Linear(3, 3))):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x).sin()
+Wave = module_class("Wave", lambda self, x: self.linear(x).sin(), linear=lambda: nn.Linear(3, 3))
 
 
 class Low(parent(wave=Wave, norm=lambda: nn.BatchNorm1d(3))):
@@ -35,11 +31,8 @@ class Low(parent(wave=Wave, norm=lambda: nn.BatchNorm1d(3))):
         return (y + z).float()
 
 
-class Lows(parent(a=Low, b=Low)):
-    """Two of these, one called twice."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.a(x) + self.b(x) + self.a(x)
+# Two of these, one called twice.
+Lows = module_class("Lows", lambda self, x: self.a(x) + self.b(x) + self.a(x), a=Low, b=Low)
 
 
 class Mapped(parent(wave=Wave)):

@@ -13,7 +13,7 @@ from torch.export.experimental import _export_forward_backward
 from torch.export.graph_signature import InputKind, OutputKind
 
 import purefx as px
-from tests.programs import ADD, NEG, Counter, exported, flat, parent
+from tests.programs import ADD, NEG, Counter, exported, flat, module_class
 from tests.to_ep.support import decomposed, flattened, imported, loaded
 
 
@@ -121,12 +121,11 @@ def test_effect_tokens_stay_or_become_order() -> None:
 
 def test_joint_programs() -> None:
     """The backward signature stays, and ``module()`` gives the loss and the gradients; torch's own program raises."""
+    kind = module_class(
+        "Loss", lambda self, x, y: nn.functional.cross_entropy(self.layer(self.layer(x)), y), layer=lambda: nn.Linear(3, 3)
+    )
 
-    class Loss(parent(layer=lambda: nn.Linear(3, 3))):
-        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            return nn.functional.cross_entropy(self.layer(self.layer(x)), y)
-
-    module, args = Loss(), (torch.randn(2, 3, requires_grad=True), torch.tensor([0, 1]))
+    module, args = kind(), (torch.randn(2, 3, requires_grad=True), torch.tensor([0, 1]))
     forward = exported(module, *args)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -12,7 +12,7 @@ from attrs import evolve
 import purefx as px
 from purefx.ir.meta import EMPTY_META
 from purefx.ir.operators import op_of
-from tests.programs import NEG, Block, exported, flat
+from tests.programs import NEG, Block, exported, flat, parent
 from tests.to_ep.support import decomposed, flattened, imported, loaded
 
 ROWS = ({0: torch.export.Dim("rows", min=2, max=9)},)
@@ -170,11 +170,7 @@ def test_examples_are_of_the_sizes_that_were_exported() -> None:
 
 
 def test_a_buffer_that_a_tuple_holds_beside_a_written_input_is_not_copied() -> None:
-    class Held(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("b", torch.ones(3))
-
+    class Held(parent(b=lambda: torch.ones(3))):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
             both = torch.broadcast_tensors(x, self.b)
             return x + 1, self.b[:2], x[:2], both[0] * both[1]

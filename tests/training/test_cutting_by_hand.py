@@ -14,6 +14,7 @@ import purefx as px
 from purefx import training
 from purefx.ir import InputGradient, LossOutput, Signature, TensorType, UserInput, UserOutput
 from purefx.transforms.training.policies import Network
+from tests.programs import module_class
 
 VECTOR = TensorType(torch.float32, (4,))
 ATEN = torch.ops.aten
@@ -112,12 +113,10 @@ def test_views_are_kept_as_what_they_show_unless_that_is_larger() -> None:
 
 
 def test_sizes_are_kept_as_numbers() -> None:
-    class Flat(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.exp().sum()
+    flat = module_class("Flat", lambda self, x: x.exp().sum())
 
     x = torch.ones(3, 4, requires_grad=True)
-    ep = torch.export.export(Flat(), (x,), dynamic_shapes={"x": {0: torch.export.Dim("n", min=2, max=64)}})
+    ep = torch.export.export(flat(), (x,), dynamic_shapes={"x": {0: torch.export.Dim("n", min=2, max=64)}})
     from torch.export.experimental import _export_forward_backward
 
     program = px.import_ep(_export_forward_backward(ep))

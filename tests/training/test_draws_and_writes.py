@@ -47,7 +47,6 @@ class Recurrent(nn.Module):
 
 
 X2, X3, X4 = (torch.arange(float(torch.Size(size).numel())).reshape(size).sin() for size in ((4, 4), (2, 3, 4), (2, 4, 4, 4)))
-
 Case = tuple[Callable[[], nn.Module], torch.Tensor]
 
 OPTIONS: dict[str, dict[str, Any]] = {

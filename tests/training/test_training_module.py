@@ -1,7 +1,4 @@
-"""``px.training_module`` trains like the module that was captured: losses, gradients and state to the last bit.
-
-Eager runs on a deep copy, several calls in a row.
-"""
+"""``px.training_module`` trains like the module that was captured: losses, gradients and state to the last bit."""
 
 from __future__ import annotations
 
@@ -27,7 +24,6 @@ from tests.programs import parent
 
 Optimizer = Callable[[Any], torch.optim.Optimizer]
 Run = Callable[[Any, torch.Tensor], Any]
-
 SGD: Optimizer = lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)  # noqa: E731
 ADAMW: Optimizer = lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)  # noqa: E731
 

@@ -1,7 +1,4 @@
-"""A module under several names: one object where the export says so, which strict ones do, as with torch and in eager.
-
-Identity is asked of the whole tree: which of its paths lead to one object, in eager and here.
-"""
+"""A module under several names: one object where the export says so, which strict ones do, as with torch and in eager."""
 
 from __future__ import annotations
 

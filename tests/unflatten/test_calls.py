@@ -1,7 +1,4 @@
-"""Issue 4, number 2: modules that are called several times, shared, and replaced.
-
-What a module is called with, from where and how often never changes which module it is.
-"""
+"""Issue 4, number 2: modules that are called several times, shared, and replaced."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.programs import parent
+from tests.programs import module_class, parent
 from tests.unflatten.harness import Case, Cases, same_as_eager
 
 CASES = Cases()
@@ -29,29 +26,22 @@ class Flagged(parent(linear=lambda: nn.Linear(3, 3), n=lambda: torch.zeros(3))):
         return x * 2 + self.n
 
 
-class WithFoo(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.foo = Flagged()
-
+WithFoo = parent(foo=Flagged)
 
 for preserve in ((), ("foo",)):
     suffix = "Preserved" if preserve else ""
 
-    @CASES.add(X, preserve=preserve)
-    class BackToBack(WithFoo):
-        def forward(self, x: Any) -> Any:
-            return self.foo(self.foo(self.foo(x)).relu())
-
-    @CASES.add(X, preserve=preserve)
-    class DifferentBodies(WithFoo):
-        def forward(self, x: Any) -> Any:
-            return self.foo(self.foo(self.foo(x, True), False), True) + self.foo.n
-
-    @CASES.add(X, preserve=preserve)
-    class DifferentBodiesBackToBack(WithFoo):
-        def forward(self, x: Any) -> Any:
-            return self.foo(x, False), self.foo(x, True), self.foo(x, False), self.foo(x, True)
+    CASES.add(X, preserve=preserve)(module_class("BackToBack", lambda self, x: self.foo(self.foo(self.foo(x)).relu()), WithFoo))
+    CASES.add(X, preserve=preserve)(
+        module_class("DifferentBodies", lambda self, x: self.foo(self.foo(self.foo(x, True), False), True) + self.foo.n, WithFoo)
+    )
+    CASES.add(X, preserve=preserve)(
+        module_class(
+            "DifferentBodiesBackToBack",
+            lambda self, x: (self.foo(x, False), self.foo(x, True), self.foo(x, False), self.foo(x, True)),
+            WithFoo,
+        )
+    )
 
     # Others hold the module too; the exporter knows it under the name that it finds first.
     @CASES.add(X, preserve=preserve, swap=False, refused=("", "KeyError: 'left.foo'") if preserve else ALIASED)
@@ -73,25 +63,16 @@ for preserve in ((), ("foo",)):
             return self.right(self.left(x)) + self.foo(x) + self.left(x)
 
 
-class Choosing(parent(items=lambda: nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)]))):
-    """Calls one of its children."""
-
-    def forward(self, x: Any, index: Any) -> Any:
-        return self.items[index](x)
-
-
-class WithChoosing(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = Choosing()
-
+# Calls one of its children.
+Choosing = module_class(
+    "Choosing", lambda self, x, index: self.items[index](x), items=lambda: nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+)
+WithChoosing = parent(a=Choosing)
 
 for preserve in ((), ("a",), ("a", "a.items.0", "a.items.1")):
-
-    @CASES.add(X, preserve=preserve, swap=len(preserve) < 2)
-    class OnlyTheChildDiffers(WithChoosing):
-        def forward(self, x: Any) -> Any:
-            return self.a(self.a(x, 0), 1) + self.a(x, 1)
+    CASES.add(X, preserve=preserve, swap=len(preserve) < 2)(
+        module_class("OnlyTheChildDiffers", lambda self, x: self.a(self.a(x, 0), 1) + self.a(x, 1), WithChoosing)
+    )
 
 
 class Counting(parent(n=lambda: torch.zeros(()))):
@@ -100,30 +81,17 @@ class Counting(parent(n=lambda: torch.zeros(()))):
         return x + self.n
 
 
-class Holding(parent(child=Counting)):
-    def forward(self, x: Any) -> Any:
-        return self.child(x)
-
-
-class Holder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.p = Holding()
-
+Holding = module_class("Holding", lambda self, x: self.child(x), child=Counting)
+Holder = parent(p=Holding)
 
 for preserve in ((), ("p",), ("p.child",), ("p", "p.child")):
-
-    @CASES.add(X, preserve=preserve, swap=len(preserve) < 2)
-    class ThreeCallsOfTheParent(Holder):
-        """Eager counts to three."""
-
-        def forward(self, x: Any) -> Any:
-            return self.p(self.p(self.p(x))) + self.p.child.n
-
-    @CASES.add(X, preserve=preserve, swap=len(preserve) < 2)
-    class ParentAndChild(Holder):
-        def forward(self, x: Any) -> Any:
-            return self.p.child(self.p(self.p.child(x))) * self.p(x)
+    # Eager counts to three.
+    CASES.add(X, preserve=preserve, swap=len(preserve) < 2)(
+        module_class("ThreeCallsOfTheParent", lambda self, x: self.p(self.p(self.p(x))) + self.p.child.n, Holder)
+    )
+    CASES.add(X, preserve=preserve, swap=len(preserve) < 2)(
+        module_class("ParentAndChild", lambda self, x: self.p.child(self.p(self.p.child(x))) * self.p(x), Holder)
+    )
 
 
 class CallsItself(parent(linear=lambda: nn.Linear(3, 3))):
@@ -132,14 +100,12 @@ class CallsItself(parent(linear=lambda: nn.Linear(3, 3))):
 
 
 for preserve in ((), ("r",)):
-
-    @CASES.add(X, preserve=preserve)
-    class NestedInItself(parent(r=CallsItself)):
-        def forward(self, x: Any) -> Any:
-            return self.r(x, 2)
+    CASES.add(X, preserve=preserve)(module_class("NestedInItself", lambda self, x: self.r(x, 2), r=CallsItself))
 
 
 @CASES.add(X)
+@CASES.add(X, preserve=("a",), swap=False)
+@CASES.add(X, preserve=("a", "b"), swap=False)
 class TwoNames(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -148,16 +114,6 @@ class TwoNames(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return self.b(self.a(x).relu())
-
-
-@CASES.add(X, preserve=("a",), swap=False)
-class TwoNamesOnePreserved(TwoNames):
-    pass
-
-
-@CASES.add(X, preserve=("a", "b"), swap=False)
-class TwoNamesBothPreserved(TwoNames):
-    pass
 
 
 @CASES.add(X, refused=ALIASED)

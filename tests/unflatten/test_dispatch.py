@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -11,11 +11,10 @@ from torch import nn
 from torch.export import Dim
 
 import purefx as px
-from tests.programs import parent
+from tests.programs import module_class, parent
 from tests.unflatten.harness import LOWERED, Case, Cases, Linear, compare, export, same_as_eager
 
 # Issue 4, ``dispatch``: several calls of one preserved module go to one callable, and nothing is kept between calls.
-
 
 BOTH = pytest.mark.parametrize("to", LOWERED)
 
@@ -29,18 +28,14 @@ class Foo(parent(linear=lambda: nn.Linear(3, 3))):
         return self.linear(x).relu() if kind else self.linear(x)
 
 
-class Root(parent(foo=Foo)):
-    def forward(self, x: Any) -> Any:
-        return self.foo(self.foo(self.foo(x, kind=2), kind=1) - 1, kind=0)
-
-
+Root = module_class("Root", lambda self, x: self.foo(self.foo(self.foo(x, kind=2), kind=1) - 1, kind=0), foo=Foo)
 CASE = Case(Root, [(torch.randn(4, 3),)] * 2)
 
 
-def pair(to: Any, case: Case = CASE, preserve: tuple[str, ...] = ("foo",)) -> tuple[nn.Module, nn.Module]:
+def pair(to: Any) -> tuple[nn.Module, Any]:
     """Return eager and the lowered module."""
-    eager = case.make()
-    return eager, px.lower(px.transform(px.import_ep(export(eager, case.calls[0], preserve=preserve))), to=to)
+    eager = Root()
+    return eager, px.lower(px.transform(px.import_ep(export(eager, CASE.calls[0], preserve=("foo",)))), to=to)
 
 
 @BOTH
@@ -53,7 +48,7 @@ def test_an_exception_half_way_leaves_the_next_forward_right(to: Any) -> None:
         if len(seen) == 2:
             raise ArithmeticError("half way")
 
-    handle = cast(Any, u.foo).register_forward_hook(fail)
+    handle = u.foo.register_forward_hook(fail)
     with pytest.raises(ArithmeticError, match="half way"):
         u(*CASE.calls[0])
     handle.remove()
@@ -68,7 +63,7 @@ def test_two_threads_at_once(to: Any) -> None:
     def meet(*_: Any) -> None:
         both.wait(timeout=60)
 
-    cast(Any, u.foo).register_forward_pre_hook(meet)
+    u.foo.register_forward_pre_hook(meet)
     inputs = [torch.randn(4, 3) for _ in range(2)]
     found: dict[int, Any] = {}
     threads = [threading.Thread(target=lambda n=n: found.update({n: u(inputs[n])})) for n in range(2)]
@@ -91,7 +86,7 @@ def test_a_hook_that_calls_the_root(to: Any) -> None:
             found.append(None)
             found.append(u(other))
 
-    cast(Any, u.foo).register_forward_hook(again)
+    u.foo.register_forward_hook(again)
     compare(u, eager, CASE)
     assert torch.equal(found[1], eager(other))
 
@@ -102,29 +97,14 @@ def test_a_hook_that_calls_the_root(to: Any) -> None:
 CASES = Cases()
 ROWS = [(torch.randn(rows, 3),) for rows in (4, 5, 7)]
 N = {"x": {0: Dim("n", min=2, max=64)}}
-
-
-class Flat(Linear):
-    def forward(self, x: Any) -> Any:
-        return self.linear(x).view(x.shape[0] * 3)
-
-
-class Back(Linear):
-    def forward(self, y: Any) -> Any:
-        return y.view(y.shape[0] // 3, 3) + torch.ones(y.shape[0] // 3, 3)
-
+Flat = module_class("Flat", lambda self, x: self.linear(x).view(x.shape[0] * 3), Linear)
+Back = module_class("Back", lambda self, y: y.view(y.shape[0] // 3, 3) + torch.ones(y.shape[0] // 3, 3), Linear)
 
 for preserve in ((), ("a",), ("b",), ("a", "b")):
-
-    @CASES.add(*ROWS, preserve=preserve, dynamic=N)
-    class SharedSizes(parent(a=Flat, b=Back)):
-        def forward(self, x: Any) -> Any:
-            return self.b(self.a(x)) * x.shape[0]
-
-
-class TakesSize(Linear):
-    def forward(self, x: Any, rows: Any) -> Any:
-        return self.linear(x).expand(rows, 3) + rows, rows * 2
+    CASES.add(*ROWS, preserve=preserve, dynamic=N)(
+        module_class("SharedSizes", lambda self, x: self.b(self.a(x)) * x.shape[0], a=Flat, b=Back)
+    )
+TakesSize = module_class("TakesSize", lambda self, x, rows: (self.linear(x).expand(rows, 3) + rows, rows * 2), Linear)
 
 
 @CASES.add(*ROWS, dynamic=N)
@@ -173,44 +153,28 @@ class Counting(Linear):
         return x + self.n
 
 
-@CASES.add(*ROWS, preserve=("a",), dynamic={"x": {0: Dim("n", min=3, max=64)}})
-class SizeIntoBuffer(parent(a=Counting)):
-    def forward(self, x: Any) -> Any:
-        return self.a(x) + self.a.n, self.a(x[1:])
-
-
-class Half(nn.Module):
-    def forward(self, x: Any, y: Any) -> Any:
-        return x[: y.shape[0]] + y
-
-
+CASES.add(*ROWS, preserve=("a",), dynamic={"x": {0: Dim("n", min=3, max=64)}})(
+    module_class("SizeIntoBuffer", lambda self, x: (self.a(x) + self.a.n, self.a(x[1:])), a=Counting)
+)
+Half = module_class("Half", lambda self, x, y: x[: y.shape[0]] + y)
 PAIRS = [(torch.randn(2 * r), torch.randn(r)) for r in (3, 4, 6)]
 
-
-@CASES.add(*PAIRS, preserve=("a",), dynamic=({0: 2 * Dim("r", min=2)}, {0: Dim("r", min=2)}))
-class Derived(parent(a=Half)):
-    def forward(self, x: Any, y: Any) -> Any:
-        return self.a(x, y) + y.shape[0]
-
+CASES.add(*PAIRS, preserve=("a",), dynamic=({0: 2 * Dim("r", min=2)}, {0: Dim("r", min=2)}))(
+    module_class("Derived", lambda self, x, y: self.a(x, y) + y.shape[0], a=Half)
+)
 
 INTS = [(torch.randn(4, 3), n) for n in (2, 3, 4)]
+DynamicInt = module_class("DynamicInt", lambda self, x, n: self.a(x[:1], n)[0] + n, a=TakesSize)
 
-
-@CASES.add(*INTS, dynamic=(None, Dim.DYNAMIC))
-@CASES.add(*INTS, preserve=("a",), dynamic=(None, Dim.DYNAMIC), refused=("", "AssertionError"))  # the exporter has no such leaf
-class DynamicInt(parent(a=TakesSize)):
-    def forward(self, x: Any, n: Any) -> Any:
-        return self.a(x[:1], n)[0] + n
-
+CASES.add(*INTS, dynamic=(None, Dim.DYNAMIC))(DynamicInt)
+CASES.add(*INTS, preserve=("a",), dynamic=(None, Dim.DYNAMIC), refused=("", "AssertionError"))(DynamicInt)  # as above
 
 STARRED = [(torch.randn(r, 3), torch.randn(r, 3), [torch.randn(r, 3)]) for r in (4, 5, 7)]
 EACH = {0: Dim("n", min=2)}
 
-
-@CASES.add(*STARRED, dynamic={"x": EACH, "rest": (EACH, [EACH])})
-class Starred(parent(a=Linear)):
-    def forward(self, x: Any, *rest: Any) -> Any:
-        return self.a.linear(x) + rest[0] * rest[1][0]
+CASES.add(*STARRED, dynamic={"x": EACH, "rest": (EACH, [EACH])})(
+    module_class("Starred", lambda self, x, *rest: self.a.linear(x) + rest[0] * rest[1][0], a=Linear)
+)
 
 
 @CASES.each

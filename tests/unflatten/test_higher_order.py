@@ -1,7 +1,4 @@
-"""Issue 4, number 5: higher-order operators, effects, and sizes that only the data tells.
-
-Each stands in a child that is called twice, once with a preserved signature and once without.
-"""
+"""Issue 4, number 5: higher-order operators, effects, and sizes that only the data tells."""
 
 from __future__ import annotations
 
@@ -14,20 +11,13 @@ from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.nn.attention.flex_attention import flex_attention
 
+from tests.programs import module_class
 from tests.unflatten.harness import Case, Cases, Linear, same_as_eager
 
 CASES = Cases()
 X = (torch.randn(4, 3),)
-
-
-class Cond(Linear):
-    def forward(self, x: Any) -> Any:
-        return torch.cond(x.sum() > 0, lambda y: self.linear(y), lambda y: y * 2, (x,))
-
-
-class Map(Linear):
-    def forward(self, x: Any) -> Any:
-        return torch_map(lambda y, s: self.linear(y) * s, x, x.sum())
+Cond = module_class("Cond", lambda self, x: torch.cond(x.sum() > 0, lambda y: self.linear(y), lambda y: y * 2, (x,)), Linear)
+Map = module_class("Map", lambda self, x: torch_map(lambda y, s: self.linear(y) * s, x, x.sum()), Linear)
 
 
 class Scan(Linear):

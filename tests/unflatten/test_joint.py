@@ -1,8 +1,4 @@
-"""Joint forward and backward programs: loss and gradients are eager's.
-
-A case is a module whose first result is the loss; torch makes the joint program of its export, and what that gives
-back is compared with eager's loss and autograd's gradients.
-"""
+"""Joint forward and backward programs: loss and gradients are eager's."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Issue 4, numbers 3, 4 and 6: state that is loaded and converted, guards that stay, long chains of reads.
-
-A lowered module is loaded, converted, trained and called like eager, and refuses the inputs that ``ep.module()``
-refuses.  What modules hold is in ``test_state.py``; that two names of one module are one object again is not asked.
-"""
+"""Issue 4, numbers 3, 4 and 6: state that is loaded and converted, guards that stay, long chains of reads."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import purefx as px
-from tests.programs import parent
+from tests.programs import module_class, parent
 from tests.unflatten.harness import Case, Cases, compare, export, exported
 from tests.unflatten.test_calls import TwoNames
 from tests.unflatten.test_state import CASES as STATE
@@ -27,6 +23,7 @@ from tests.unflatten.test_state import (
     ListsAndDicts,
     NonPersistentBuffers,
     ParameterInAList,
+    TensorsThatAreNoBuffers,
     TiedParameters,
 )
 
@@ -40,11 +37,9 @@ BUILDS: tuple[Callable[[torch.export.ExportedProgram], nn.Module], ...] = (
 EACH_WAY = pytest.mark.parametrize("way", ["plain", pytest.param("strict, decomposed, saved", marks=pytest.mark.slow)])
 """The two ends: as the exporter gives it, and after everything that may happen to it."""
 
-
-@CASES.add(X, preserve=("l",))
-class WeightNorm(parent(l=lambda: parametrizations.weight_norm(nn.Linear(3, 3)))):
-    def forward(self, x: Any) -> Any:
-        return self.l(x)
+WeightNorm = CASES.add(X, preserve=("l",))(
+    module_class("WeightNorm", lambda self, x: self.l(x), l=lambda: parametrizations.weight_norm(nn.Linear(3, 3)))
+)
 
 
 def ties(module: nn.Module) -> set[frozenset[str]]:
@@ -83,7 +78,7 @@ def test_loaded(case: Case, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["plain", "decomposed"])
-@EACH
+@pytest.mark.parametrize("case", [*CHOSEN, *[case for case in STATE.all if case.make is TensorsThatAreNoBuffers]])
 def test_converted(case: Case, way: str) -> None:
     eager = case.make()
     ep = exported(case, eager, way)
@@ -166,9 +161,7 @@ class OneChild(nn.Module):
         return x + self.child.n
 
 
-class Reading(nn.Module):
-    def forward(self, x: Any, n: Any) -> Any:
-        return x * 0.5 + n
+Reading = module_class("Reading", lambda self, x, n: x * 0.5 + n)
 
 
 class ManyChildren(nn.Module):

@@ -1,7 +1,4 @@
-"""Issue 4, number 4: what is written, where, and who sees it when.
-
-Three calls in a row give eager's results, state and inputs, whoever reads or writes in between.
-"""
+"""Issue 4, number 4: what is written, where, and who sees it when."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from tests.programs import parent
+from tests.programs import module_class, parent
 from tests.unflatten.harness import Case, Cases, Linear, same_as_eager
 
 CASES = Cases()
@@ -81,11 +78,7 @@ class Swapping(Linear):
         return x + self.n * self.m
 
 
-class Deep(parent(child=Counting)):
-    def forward(self, x: Any) -> Any:
-        return self.child(x) + self.child.n
-
-
+Deep = module_class("Deep", lambda self, x: self.child(x) + self.child.n, child=Counting)
 WRITERS = (Counting, AddThenMul, Out, Slices, Views, Indexed, Copying, Swapping)
 
 for writer in WRITERS:
@@ -102,26 +95,9 @@ for writer in WRITERS:
     CASES.add(X, preserve=("a",), crosses="decomposed" if writer in (Views, Swapping) else None)(Writing)
     CASES.add(X)(Writing)
 
-
-@CASES.add(X, preserve=("a", "a.child"), swap=False)
-class Grandchild(parent(a=Deep)):
-    def forward(self, x: Any) -> Any:
-        return self.a(self.a(x)) + self.a.child.n
-
-
-@CASES.add(X, preserve=("a",))
-class GrandchildOfPreserved(Grandchild):
-    pass
-
-
-@CASES.add(X, preserve=("a.child",))
-class PreservedGrandchild(Grandchild):
-    pass
-
-
-@CASES.add(X)
-class GrandchildPlain(Grandchild):
-    pass
+Grandchild = module_class("Grandchild", lambda self, x: self.a(self.a(x)) + self.a.child.n, a=Deep)
+for preserve in (("a", "a.child"), ("a",), ("a.child",), ()):
+    CASES.add(X, preserve=preserve, swap=len(preserve) < 2)(Grandchild)
 
 
 class Reader(nn.Module):
@@ -149,11 +125,7 @@ for preserve in ((), ("a",), ("b",), ("a", "b")):
             return before + y + z + self.a(z) + self.b(x)
 
 
-class Writer(nn.Module):
-    def __init__(self, other: nn.Module) -> None:
-        super().__init__()
-        object.__setattr__(self, "other", other)
-
+class Writer(Reader):
     def forward(self, x: Any) -> Any:
         cast(Any, self.other).n.add_(1)
         return x + cast(Any, self.other).n
@@ -266,10 +238,7 @@ for preserve in ((), ("a",)):
             return x
 
 
-class InPlace(nn.Module):
-    def forward(self, x: Any) -> Any:
-        return x.mul_(2).relu_()
-
+InPlace = module_class("InPlace", lambda self, x: x.mul_(2).relu_())
 
 for preserve in ((), ("a",)):
 
@@ -280,10 +249,9 @@ for preserve in ((), ("a",)):
             z = self.a(y)
             return y + z
 
-    @CASES.add(X, preserve=preserve, passes=("plain", "strict"))
-    class InPlaceOnTheInput(parent(a=InPlace)):
-        def forward(self, x: Any) -> Any:
-            return self.a(x) + x
+    CASES.add(X, preserve=preserve, passes=("plain", "strict"))(
+        module_class("InPlaceOnTheInput", lambda self, x: self.a(x) + x, a=InPlace)
+    )
 
 
 class Cached(Linear):

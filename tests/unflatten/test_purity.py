@@ -15,11 +15,10 @@ from torch.export.graph_signature import CustomObjArgument, InputKind, InputSpec
 
 import purefx as px
 from purefx.laws.purity import changes_in_export, changes_in_process
-from tests.programs import Shared, parent
+from tests.programs import Shared, module_class
 from tests.unflatten.harness import LOWERED, Case, compare, export
 
 # Issue 4, number 10: the exported program is as it was, and nobody else notices.
-
 
 X = (torch.randn(4, 4),)
 WAYS = pytest.mark.parametrize("way", ["plain", "decomposed"])
@@ -71,9 +70,7 @@ def test_nothing_is_kept_alive(way: str, preserve: tuple[str, ...]) -> None:
 # Issue 4, number 3: script objects among the state.
 
 
-class Quantized(parent(layer=nn.ReLU)):
-    def forward(self, x: Any) -> Any:
-        return self.layer(x)
+Quantized = module_class("Quantized", lambda self, x: self.layer(x), layer=nn.ReLU)
 
 
 @pytest.mark.usefixtures("unverified")  # script objects have no fake value that operators take

@@ -1,8 +1,4 @@
-"""Issue 4, number 1: preserved call signatures take and give what the original took and gave.
-
-One small module a property; each is exported four ways, lowered two ways, and run with the eager child in the
-place of the preserved one.
-"""
+"""Issue 4, number 1: preserved call signatures take and give what the original took and gave."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ import torch
 from torch import nn
 
 from purefx.ir.torch_private import pytree
-from tests.programs import parent
+from tests.programs import module_class, parent
 from tests.unflatten.harness import WAYS, Case, Cases, Linear, same_as_eager
 
 CASES = Cases()
@@ -50,9 +46,9 @@ class NestedDictsAndTuples(parent(a=Nested)):
         return r["o"][0] + r["o"][1][0] * r["c"] + r["o"][1][1] + r["x"] * r["i"], r
 
 
-class OnPair(Linear):
-    def forward(self, pair: Pair, *, other: Pair) -> Any:
-        return Pair(self.linear(pair.second), other.first + pair.first), pair
+OnPair = module_class(
+    "OnPair", lambda self, pair, *, other: (Pair(self.linear(pair.second), other.first + pair.first), pair), Linear
+)
 
 
 @CASES.add(X, preserve=("a",), passes=WAYS)
@@ -70,16 +66,10 @@ class OnKeywords(Linear):
         return y if bias is None else y + bias
 
 
-@CASES.add(X, preserve=("a",))
-class KeywordArguments(parent(a=OnKeywords)):
-    def forward(self, x: Any) -> Any:
-        return self.a(x, 3.0, x, x + 1, bias=x, z=x * 2, y=x - 1)
-
-
-@CASES.add(X, preserve=("a",))
-class Defaults(parent(a=OnKeywords)):
-    def forward(self, x: Any) -> Any:
-        return self.a(x)
+CASES.add(X, preserve=("a",))(
+    module_class("KeywordArguments", lambda self, x: self.a(x, 3.0, x, x + 1, bias=x, z=x * 2, y=x - 1), a=OnKeywords)
+)
+CASES.add(X, preserve=("a",))(module_class("Defaults", lambda self, x: self.a(x), a=OnKeywords))
 
 
 class OnConstants(Linear):
@@ -109,31 +99,13 @@ class Half(Linear):
         return self.linear(x), x.exp(), unused
 
 
-@CASES.add(X, preserve=("a",), refused=DEAD)
-class UnusedArgumentsAndOutputs(parent(a=Half)):
-    def forward(self, x: Any) -> Any:
-        return self.a(x, x * 7, x * 5)[0]
-
-
-class Inner(Linear):
-    def forward(self, x: Any, more: Any = None) -> Any:
-        return self.linear(x), x + 1
-
-
-class Outer(parent(b=Inner)):
-    def forward(self, x: Any, more: Any) -> Any:
-        return self.b(x, more)[0]
-
-
-@CASES.add(X, preserve=("a", "a.b"), refused=DEAD)
-class NestedSignatures(parent(a=Outer)):
-    def forward(self, x: Any) -> Any:
-        return self.a(x, x)
-
-
-class Through(Linear):
-    def forward(self, x: Any, y: Any) -> Any:
-        return y, self.linear(x), x, x
+CASES.add(X, preserve=("a",), refused=DEAD)(
+    module_class("UnusedArgumentsAndOutputs", lambda self, x: self.a(x, x * 7, x * 5)[0], a=Half)
+)
+Inner = module_class("Inner", lambda self, x, more=None: (self.linear(x), x + 1), Linear)
+Outer = module_class("Outer", lambda self, x, more: self.b(x, more)[0], b=Inner)
+CASES.add(X, preserve=("a", "a.b"), refused=DEAD)(module_class("NestedSignatures", lambda self, x: self.a(x, x), a=Outer))
+Through = module_class("Through", lambda self, x, y: (y, self.linear(x), x, x), Linear)
 
 
 @CASES.add(X, preserve=("a",), passes=WAYS)
@@ -143,20 +115,13 @@ class PassThrough(parent(a=Through)):
         return y, z, w + v
 
 
-class Itself(nn.Module):
-    def forward(self, x: Any) -> Any:
-        return x
-
-
-@CASES.add(X, preserve=("a", "b", "c"), passes=WAYS)
-class OnlyReturnsItsInput(parent(a=Itself, b=nn.Identity, c=nn.Sequential)):
-    def forward(self, x: Any) -> Any:
-        return self.b(self.a(x) + 1) * self.c(x)
-
-
-class Fixed(Linear):
-    def forward(self, x: Any) -> Any:
-        return self.n, 5, None, self.linear.weight
+Itself = module_class("Itself", lambda self, x: x)
+CASES.add(X, preserve=("a", "b", "c"), passes=WAYS)(
+    module_class(
+        "OnlyReturnsItsInput", lambda self, x: self.b(self.a(x) + 1) * self.c(x), a=Itself, b=nn.Identity, c=nn.Sequential
+    )
+)
+Fixed = module_class("Fixed", lambda self, x: (self.n, 5, None, self.linear.weight), Linear)
 
 
 @CASES.add(X, preserve=("a",))

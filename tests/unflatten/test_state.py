@@ -1,7 +1,4 @@
-"""Issue 4, number 3: state keeps its names, its order, its kinds and its sharing.
-
-Whatever a module holds, ``state_dict`` says what eager's says, and loading it works both ways.
-"""
+"""Issue 4, number 3: state keeps its names, its order, its kinds and its sharing."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from tests.programs import parent
+from tests.programs import module_class, parent
 from tests.unflatten.harness import Case, Cases, same_as_eager
 
 CASES = Cases()
@@ -175,10 +172,9 @@ class LiftedInAChild(nn.Module):
         return self.a(x) * self.b(self.a(x))
 
 
-@CASES.add(X, preserve=("norm",))
-class BatchNormTwice(parent(norm=lambda: nn.BatchNorm1d(3))):
-    def forward(self, x: Any) -> Any:
-        return self.norm(self.norm(x) * 2)
+BatchNormTwice = CASES.add(X, preserve=("norm",))(
+    module_class("BatchNormTwice", lambda self, x: self.norm(self.norm(x) * 2), norm=lambda: nn.BatchNorm1d(3))
+)
 
 
 @CASES.add(X)

@@ -1,7 +1,4 @@
-"""What ``docs/unflatten.md`` says that differs, for who changes one import: each is so, with torch and with ours.
-
-A claim of the page is a bold phrase; it is a test here, and there are no others.
-"""
+"""What ``docs/unflatten.md`` says that differs, for who changes one import: each is so, with torch and with ours."""
 
 from __future__ import annotations
 
@@ -20,11 +17,10 @@ from torch import nn
 from torch.export.unflatten import InterpreterModule, UnflattenedModule
 
 import purefx as px
-from tests.programs import parent
+from tests.programs import module_class
 
 DOCS = Path(__file__).parents[2] / "docs" / "unflatten.md"
 X = torch.randn(2, 3)
-
 CLAIMS: dict[str, Callable[[], None]] = {}
 
 
@@ -33,14 +29,10 @@ def claim(said: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
     return lambda show: CLAIMS.setdefault(said, show)
 
 
-class Either(parent(lin=lambda: nn.Linear(3, 3))):
-    def forward(self, x: torch.Tensor, first: bool) -> torch.Tensor:
-        return self.lin(x).relu() if first else self.lin(x).tanh()
-
-
-class Twice(parent(n=Either)):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.n(self.n(x, True) * 2, False)
+Either = module_class(
+    "Either", lambda self, x, first: self.lin(x).relu() if first else self.lin(x).tanh(), lin=lambda: nn.Linear(3, 3)
+)
+Twice = module_class("Twice", lambda self, x: self.n(self.n(x, True) * 2, False), n=Either)
 
 
 class Closure(nn.Module):
@@ -62,19 +54,9 @@ class Closes(nn.Module):
         return self.f(x)
 
 
-class Plain(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + 1
-
-
-class Norm(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.to(x.dtype) * 2
-
-
-class Residual(parent(n=Norm)):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.n(x)
+Plain = module_class("Plain", lambda self, x: x + 1)
+Norm = module_class("Norm", lambda self, x: x.to(x.dtype) * 2)
+Residual = module_class("Residual", lambda self, x: x + self.n(x), n=Norm)
 
 
 @functools.cache
