@@ -16,14 +16,11 @@ from torch import nn
 import purefx as px
 from purefx.errors import ArgumentError, FxPassError, ParseError, PipelineError, RuleError
 from purefx.laws.checking import WrongQuestion, check_transformation
+from tests.programs import parent
 
 
-class Model(nn.Module):
+class Model(parent(lin=lambda: nn.Linear(2, 2))):
     """A linear layer and a relu."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(2, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.lin(x))
@@ -167,7 +164,8 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.first_difference(MODEL, TREE, (X,)), ArgumentError,
      f"a is a Model, not a program: {CAPTURES}"),
     # steps
-    (lambda: P.transform(FLAT, px.rule), ArgumentError, f"{PATTERN} a Program"),
+    (lambda: P.transform(FLAT, px.rule), ArgumentError,
+     f"{PATTERN} a Program; apply the rule that px.rule returns, not px.rule itself"),
     (lambda: P.transform(FLAT, px.transformation), ArgumentError,
      "transformation makes a decorator, so call it: @transformation(); it was passed a Program"),
     (lambda: P.transform(FLAT, [px.outline]), PipelineError,

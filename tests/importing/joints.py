@@ -16,11 +16,6 @@ import purefx as px
 from purefx.ir.torch_private import pytree
 from tests.programs import parent
 
-__all__ = [
-    "CASES", "Again", "Blocks", "Caught", "Nested", "Normed", "Recomputed", "Writes", "calls_of", "differences", "drawn",
-    "inside", "tree_of",
-]  # fmt: skip
-
 
 def linear(*, bias: bool = True) -> nn.Linear:
     """Return a layer of four features."""

@@ -19,8 +19,6 @@ from torch.utils import _pytree as pytree
 
 from tests.unflatten.harness import differences
 
-__all__ = ["compare", "graph_modules", "outcome", "run"]
-
 SHAPE = (4, 4)
 
 UNARY = (torch.relu, torch.sin, torch.neg, operator.neg, torch.rand_like, F.relu, F.dropout, F.hardtanh, torch.t, F.gelu)

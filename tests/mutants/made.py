@@ -14,9 +14,6 @@ from pathlib import Path
 from attrs import frozen
 from mutmut.mutation.file_mutation import mutate_file_contents
 
-__all__ = ["Mutant", "make_mutants"]
-
-
 STRICT = re.compile(r",?\s*strict=(True|False|None)|,\s*(?=\))")
 """An assertion that two things are of one length; like other assertions it is not mutated."""
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from attrs import frozen
 
-__all__ = ["Result", "Same", "left", "read", "report"]
-
 ENOUGH = 0.9
 """The share of the mutants of transforms/ that must be found."""
 

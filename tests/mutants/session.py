@@ -27,8 +27,6 @@ from mutmut.state import state
 
 from tests.mutants.made import Mutant, make_mutants
 
-__all__ = ["Session"]
-
 SELECTED = {
     "transforms": (
         "tests/transforms",

@@ -14,8 +14,6 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["ROOT", "TREE", "make_tree", "without_decorators"]
-
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 TREE = ROOT / "build" / "mutants"

@@ -14,7 +14,7 @@ import purefx as px
 from purefx.ir import StateMutation, Sym
 from purefx.ir.validation import invalid_names
 from purefx.laws.checking import Report, check_transformation
-from tests.programs import exported
+from tests.programs import exported, parent
 
 # Nothing that is printed for people speaks to their terminal: C0 and C1 controls, ANSI sequences and bidirectional marks.
 
@@ -171,13 +171,10 @@ def test_a_dict_whose_keys_have_no_hash(key: px.ir.Arg) -> None:
 # A module that holds state and nothing else, in a flat or split program: it was a list of length 0, so it was false.
 
 
-class Model(torch.nn.Module):
+class Model(
+    parent(layers=lambda: torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)]), head=lambda: torch.nn.Linear(2, 2))
+):
     """A list and a leaf."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)])
-        self.head = torch.nn.Linear(2, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Run the list, then the leaf."""

@@ -15,8 +15,6 @@ from torch import nn
 import purefx as px
 from tests.programs import parent
 
-__all__ = ["Base", "Point", "bases"]
-
 
 class Point(NamedTuple):
     """What one of the programs takes and gives."""

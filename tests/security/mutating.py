@@ -13,8 +13,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["HOSTILE", "Parts", "mutated_bytes", "mutated_json", "mutated_text", "with_header"]
-
 TOKENS = re.compile(r'"(?:[^"\\\n]|\\.)*"|[A-Za-z_][\w.]*|-?\d+(?:\.\d+)?|\s+|.', re.DOTALL)
 
 NUMBERS = ("0", "1", "-1", "2", "3", "7", "-3", "99", "2147483648", "9223372036854775808", "-9223372036854775809", "1" + "0" * 40)

@@ -18,8 +18,6 @@ from attrs import define, field
 
 from purefx.ir.torch_private import schema_of
 
-__all__ = ["Arguments", "samples_of_torch", "with_room"]
-
 SHAPES = ((2, 3), (3,), (), (2, 3, 4), (2, 3, 4, 4), (1, 2, 3, 4, 4), (4, 4), (1, 4, 4), (2, 2, 8, 8), (1,))
 DTYPES = (torch.float32,) * 5 + (torch.float64, torch.int64, torch.int64, torch.bool, torch.complex64, torch.bfloat16)
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from tests.programs import parent
+
 aten: Any = torch.ops.aten
 prims: Any = torch.ops.prims
 
@@ -176,13 +178,8 @@ ASSERTED = (
 SEPARATE = tuple((lambda x, n=n: x.transpose(0, 1).reshape(n) * 2, (X,)) for n in (6, -1))
 
 
-class Scaled(torch.nn.Module):
+class Scaled(parent(weight=lambda: torch.nn.Parameter(torch.ones(3)), scale=lambda: torch.full((3,), 2.0))):
     """Computes something of its state alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(3))
-        self.register_buffer("scale", torch.full((3,), 2.0))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * (self.weight * 2 + self.scale) + self.scale.neg()

@@ -22,8 +22,6 @@ from purefx.lowering.fx import Over
 
 from . import looked_for as seeds
 
-__all__ = ["ANYTHING", "GRAPH", "PASSES", "Published", "describes"]
-
 GraphModule = torch.fx.GraphModule
 
 CLOSE = 1e-5

@@ -24,8 +24,6 @@ from tests.laws import corruptions
 from tests.laws.corruptions import with_graph, with_item, with_specs
 from tests.verify.programs import GETITEM
 
-__all__ = ["VARIANTS", "Corruptor", "with_graph", "with_node"]
-
 Corruption = Callable[[ir.Program], ir.Program]
 
 
