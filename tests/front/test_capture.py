@@ -1,7 +1,4 @@
-"""``capture``: what it gives is what export and import give, from any number of threads, and errors name the user's line.
-
-It adds a lock and a message to the two, so each is looked at alone.
-"""
+"""``capture``: what it gives is what export and import give, from any number of threads, and errors name the user's line."""
 
 from __future__ import annotations
 

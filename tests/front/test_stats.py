@@ -1,7 +1,4 @@
-"""``stats``: counts are those of a run, whatever the stage; operations are those that torch's counter counts in eager.
-
-Each number is compared with one that is found another way.
-"""
+"""``stats``: counts are those of a run, whatever the stage; operations are those that torch's counter counts in eager."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Wrong arguments at the front door: each call says who takes what, what it was given, and what to do.
-
-Messages are compared in full.  What only one function takes is tested where that function is.
-"""
+"""Wrong arguments at the front door: each call says who takes what, what it was given, and what to do."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Modules with a backward, and what a joint program of one is compared with: eager, with ``torch.autograd.grad``.
-
-Everything is compared bit for bit, in several calls: results, gradients, state, and arguments that are written.
-"""
+"""Modules with a backward, and what a joint program of one is compared with: eager, with ``torch.autograd.grad``."""
 
 from __future__ import annotations
 
@@ -220,15 +217,7 @@ def _like(leaf: Any) -> Any:
 def differences(
     program: px.Program, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], calls: int = 3
 ) -> list[str]:
-    """Return what a joint program gives otherwise than eager, in several calls of a copy of the module.
-
-    Args:
-        program: a joint program at any stage, whose tangents are passed.
-        module: what it was made of.
-        args: positional arguments of one call.
-        kwargs: keyword arguments of it.
-        calls: how many calls, each with other numbers.
-    """
+    """Return what a joint program gives otherwise than eager, in several calls of a copy of the module."""
     eager = copy.deepcopy(module)
     lowered = px.lower(program)
     found: list[str] = []

@@ -1,7 +1,4 @@
-"""Arguments and results of registered classes that look at their parts when they are made, as the caches of transformers do.
-
-No such class is made for a name, a message or a binding: only for a result.
-"""
+"""Arguments and results of registered classes that look at their parts when they are made, as the caches of transformers do."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Pipelines without ``inplace_mutations`` raised an untyped KeyError in ``lower``; calls with flags were never cut.
-
-Any order of the steps that a user may write gives eager's outputs, inputs and state over several calls, or a
-PurefxError that says what is missing.
-"""
+"""Pipelines without ``inplace_mutations`` raised an untyped KeyError in ``lower``; calls with flags were never cut."""
 
 from __future__ import annotations
 

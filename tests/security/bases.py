@@ -1,8 +1,4 @@
-"""The programs that are mutated: small, and together they have everything that a file can say.
-
-What is in no base is in no mutant, so there is one of each: preserved signatures, dynamic sizes with constraints,
-shared bodies, written buffers and inputs, branches, ties, views, parts, named tuples.
-"""
+"""The programs that are mutated: small, and together they have everything that a file can say."""
 
 from __future__ import annotations
 

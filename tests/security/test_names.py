@@ -1,8 +1,4 @@
-"""Names are data: hostile ones are refused or harmless at every door.
-
-A corpus of names that are code wherever torch writes them into Python text, each at every place of an exported
-program and of a program that has such a place; a list that any of them would append to says whether one ran.
-"""
+"""Names are data: hostile ones are refused or harmless at every door."""
 
 from __future__ import annotations
 

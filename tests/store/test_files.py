@@ -1,8 +1,4 @@
-"""Files: damaged, crafted, of a later version, no files at all; written whole or not at all.
-
-Every file is a program that verifies or an error of ours, and nothing in it runs or makes us allocate what it does
-not hold.
-"""
+"""Files: damaged, crafted, of a later version, no files at all; written whole or not at all."""
 
 from __future__ import annotations
 

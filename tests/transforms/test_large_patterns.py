@@ -1,7 +1,4 @@
-"""Patterns in which one value stands in many places: what is worked out of them is worked out once for each value.
-
-Written out, the pattern below has 2 ** 40 operators; a rule over it has to be made, shown, and to match, at once.
-"""
+"""Patterns in which one value stands in many places: what is worked out of them is worked out once for each value."""
 
 from __future__ import annotations
 

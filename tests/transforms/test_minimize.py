@@ -1,8 +1,4 @@
-"""``minimize``: what is left is valid, still wrong, never larger, and cannot be reduced again.
-
-Rewrites that are wrong somewhere are written here; what is asked is what a user asks: does a program mean something else after
-the rewrite.
-"""
+"""``minimize``: what is left is valid, still wrong, never larger, and cannot be reduced again."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Inputs are called as the exporter calls them, and state gets the names of the module back.
-
-From each tracer, tied and aliased, with kinds; and what is refused.  The lowered result is compared with the module on the same
-calls, and its ``state_dict`` with that of the module.
-"""
+"""Inputs are called as the exporter calls them, and state gets the names of the module back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Rules on generated programs, drawn around what the rules look for: writes in between, views, other users, shared bodies.
-
-``tests/laws/test_check_rule.py`` has more rules, and ``test_rules_by_hand.py`` each condition on a match.
-"""
+"""Rules on generated programs, drawn around what the rules look for: writes in between, views, other users, shared bodies."""
 
 from __future__ import annotations
 

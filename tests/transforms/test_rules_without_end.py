@@ -1,7 +1,4 @@
-"""Rules that go round in a circle, and rules that only look as if they did.
-
-What a match costs is not measured: the matches are counted that it takes until the error.
-"""
+"""Rules that go round in a circle, and rules that only look as if they did."""
 
 from __future__ import annotations
 

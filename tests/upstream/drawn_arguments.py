@@ -1,8 +1,4 @@
-"""Arguments of calls of any operator, drawn from its schema, or taken from torch's own samples.
-
-Most drawn arguments fit no operator, and a call that raises costs little; names of arguments say enough (an index is a
-number, a running mean has a number for each channel) that some fit.
-"""
+"""Arguments of calls of any operator, drawn from its schema, or taken from torch's own samples."""
 
 from __future__ import annotations
 

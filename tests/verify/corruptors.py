@@ -1,7 +1,4 @@
-"""Corruptions of small programs: other values and other places than those of ``tests.laws.corruptions``, which break every rule.
-
-Each starts from a valid program and changes one fact.
-"""
+"""Corruptions of small programs: other values and places than those of ``tests.laws.corruptions``, which break every rule."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Small valid programs that the corruptors start from: a flat one, a tree, one with an operator body, one with tokens.
-
-Together they have at least one of everything that a rule speaks of.
-"""
+"""Small valid programs that the corruptors start from: a flat one, a tree, one with an operator body, one with tokens."""
 
 from __future__ import annotations
 

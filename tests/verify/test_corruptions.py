@@ -1,8 +1,4 @@
-"""The corruptors of ``tests.laws.corruptions`` are refused by what they name, and valid programs are not.
-
-Each corruptor is tried on generated programs of all stages and on imported ones; it must apply somewhere, and
-wherever it applies its own rule must be among the violations.
-"""
+"""The corruptors of ``tests.laws.corruptions`` are refused by what they name, and valid programs are not."""
 
 from __future__ import annotations
 

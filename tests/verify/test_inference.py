@@ -1,7 +1,4 @@
-"""``verify(program, infer=True)``: meta is what the operators give, and asking leaves no trace.
-
-Wrong meta is told with both sides; what cannot be inferred is passed over in silence.
-"""
+"""``verify(program, infer=True)``: meta is what the operators give, and asking leaves no trace."""
 
 from __future__ import annotations
 
