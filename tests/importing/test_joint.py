@@ -221,10 +221,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "other state": (with_state(Blocks()), "has no tensor of that name"),
     "numbers in the state": (with_state({"weight": 3, "bias": 4}), "its value is the int 3"),
     "state of other shapes": (with_state({"weight": torch.ones(1), "bias": torch.ones(4)}), "state"),
-    "no descriptions": (
-        lambda: px.import_fx(torch.fx.symbolic_trace(nn.Linear(4, 4)), state=nn.Linear(4, 4)),
-        "restore_names",
-    ),
+    "no descriptions": (lambda: px.import_fx(torch.fx.symbolic_trace(nn.Linear(4, 4)), state=nn.Linear(4, 4)), "restore_names"),
 }
 
 

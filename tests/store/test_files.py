@@ -159,6 +159,12 @@ def test_crafted_structure(name: str, tmp_path: Path) -> None:
         load(edited(change), tmp_path)
 
 
+def test_an_object_with_a_key_twice_is_no_structure(tmp_path: Path) -> None:
+    """Readers of JSON differ in which of the two counts."""
+    with pytest.raises(px.errors.StoreError, match="not JSON"):
+        load(saved(0).replace(b'"weights":', b'"program":'), tmp_path)
+
+
 def test_a_program_that_is_none_is_told_as_one(tmp_path: Path) -> None:
     """What is well formed and wrong is refused as anywhere: other effects, values that are not there, hostile names."""
 

@@ -121,11 +121,7 @@ def test_what_new_state_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "path"),
-    [
-        (lambda m: m.path == "b", "b"),
-        (lambda m: m.tensor("n").sum() == 4 and m.path == "a", "a"),
-    ],
+    ("where", "path"), [(lambda m: m.path == "b", "b"), (lambda m: m.tensor("n").sum() == 4 and m.path == "a", "a")]
 )
 def test_a_shared_body_goes_apart(where: Callable[[Any], Any], path: str) -> None:
     rule = scaled(lambda m, x, n: x * m.buffer("k", ONES) * n, where=where)
