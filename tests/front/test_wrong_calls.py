@@ -17,8 +17,6 @@ from tests.programs import parent
 
 
 class Model(parent(lin=lambda: nn.Linear(2, 2))):
-    """A linear layer and a relu."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.lin(x))
 

@@ -20,15 +20,11 @@ def linear(*, bias: bool = True) -> nn.Linear:
 
 
 class Block(parent(norm=lambda: nn.LayerNorm(4), up=linear, down=linear, drop=lambda: nn.Dropout(0.25))):
-    """Two layers around a residual connection."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.drop(self.down(self.up(self.norm(x)).relu()))
 
 
 class Blocks(parent(embed=linear, blocks=lambda: nn.ModuleList([Block(), Block(), Block()]), head=linear)):
-    """Several equal blocks."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.embed(x)
         for block in self.blocks:
@@ -58,8 +54,6 @@ class Tied(nn.Module):
 
 
 class Unused(parent(used=linear, unused=linear)):
-    """A layer whose gradients do not exist."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.used(x)
 
@@ -73,8 +67,6 @@ class Nested(parent(layer=linear)):
 
 
 class Again(parent(layer=linear)):
-    """One layer, called twice."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.layer(self.layer(x).relu())
 
@@ -103,8 +95,6 @@ class Writes(parent(layer=linear, count=lambda: torch.zeros(4), mean=lambda: tor
 
 
 class Square(torch.autograd.Function):
-    """A square whose gradient is the author's own."""
-
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(x)
@@ -160,8 +150,6 @@ class Caught(parent(bad=lambda: nn.Linear(3, 3), layer=linear)):
 
 
 class Raises(nn.Module):
-    """Raises."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         raise ValueError(x.shape)
 

@@ -31,8 +31,6 @@ class NoValue:
 
 
 class Model(parent(up=lambda: torch.nn.Linear(4, 8), down=lambda: torch.nn.Linear(8, 4), count=lambda: torch.zeros(4))):
-    """Two layers, a buffer that is written, and a result with two parts."""
-
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         self.count.add_(1)
         first, second = self.down(torch.relu(self.up(x))).split(2, -1)

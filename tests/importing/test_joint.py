@@ -108,8 +108,6 @@ class Windows(nn.Module):
 
 
 class Clipped(parent(layer=lambda: nn.Linear(4, 4))):
-    """A parameter that is written before it is used."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             self.layer.weight.clamp_(-0.1, 0.1)
@@ -234,8 +232,6 @@ def test_what_is_refused_is_named(name: str) -> None:
 
 
 class Views(nn.Module):
-    """Two results that are views of one tensor."""
-
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = x.sin()
         return y.view(-1), y.t()

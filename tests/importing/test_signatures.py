@@ -106,8 +106,6 @@ def test_a_receiver_of_another_name_is_refused_as_it_can_not_run() -> None:
 
 
 class Writes(parent(n=lambda: torch.zeros(2))):
-    """Writes a buffer, and gives two tensors."""
-
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         self.n.add_(1)
         return x + self.n, x * 2
@@ -143,8 +141,6 @@ def test_fx_graphs(said: str) -> None:
 
 
 class Counts(parent(first=lambda: nn.Linear(4, 4), second=lambda: nn.Linear(4, 4), calls=lambda: torch.zeros(()))):
-    """Counts its calls, and computes before and after that."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.first(x)
         self.calls.add_(1)
@@ -202,8 +198,6 @@ def test_nothing_is_written_before_it(given: Any) -> None:
 
 
 class WritesItsInput(nn.Module):
-    """Looks like nothing, and writes."""
-
     def forward(self, *args: torch.Tensor) -> None:
         args[0].zero_()
 

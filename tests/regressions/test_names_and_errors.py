@@ -94,15 +94,11 @@ def test_a_name_ends_no_line_of_a_table() -> None:
 
 
 class Pair(nn.Module):
-    """Gives two values."""
-
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x + 1, x * 2
 
 
 class Adds(nn.Module):
-    """Takes two values."""
-
     def forward(self, pair: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         return pair[0] - pair[1]
 
@@ -174,10 +170,7 @@ def test_a_dict_whose_keys_have_no_hash(key: px.ir.Arg) -> None:
 class Model(
     parent(layers=lambda: torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)]), head=lambda: torch.nn.Linear(2, 2))
 ):
-    """A list and a leaf."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Run the list, then the leaf."""
         return self.head(self.layers[1](self.layers[0](x)))
 
 

@@ -30,8 +30,6 @@ class Base:
 
 
 class Inner(parent(linear=lambda: nn.Linear(2, 2), count=lambda: torch.zeros(2))):
-    """Takes and gives containers, counts its calls."""
-
     def forward(self, batch: dict[str, Any], *, scale: float = 2.0) -> tuple[torch.Tensor, list[torch.Tensor]]:
         self.count.add_(1)
         y = self.linear(batch["x"]) * scale + self.count
@@ -62,8 +60,6 @@ def block() -> nn.Module:
 
 
 class Plain(parent(a=block, b=block)):
-    """Two equal blocks, random numbers and one written buffer."""
-
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         values, places = (self.b(self.a(x) + x) + x).topk(2)
         return values, places

@@ -202,18 +202,6 @@ def test_programs_by_hand(name: str, ran: list[int], tmp_path: Path) -> None:
     assert ran == []
 
 
-def test_operators_are_never_found_by_following_names(tmp_path: Path) -> None:
-    """A file may name any function; it gets those of the registries, or those that the reader gave."""
-    for name in ("os.system", "builtins.eval", "torch.load", "torch.ops.load_library", "purefx.ir.text.programs.builtins.exec"):
-        program = flat([px.Node("y", px.Op(name), (px.Ref("x"),))], px.Ref("y"), "x")
-        px.save(program, tmp_path / "program.purefx")
-        op = px.load(tmp_path / "program.purefx").main.nodes[0].do
-        assert isinstance(op, px.Op)
-        assert op.target is None
-        with pytest.raises(px.errors.UnsupportedProgram, match="cannot run, because operators have no callable"):
-            px.lower(px.load(tmp_path / "program.purefx"))
-
-
 @pytest.mark.parametrize("word", ["class", "None", "def", "lambda"])
 def test_keywords_are_not_identifiers(word: str, tmp_path: Path) -> None:
     """A program built by hand runs whatever its names are; graphs and code have another name, and files take none."""

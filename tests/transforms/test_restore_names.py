@@ -30,7 +30,6 @@ class Tied(nn.Module):
         self.unused = nn.Linear(2, 2)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Embed, mask, scale, shift."""
         self.count.add_(1)
         self.part.mul_(1.5)
         hidden = self.embed(ids) * self.mask * self.scale + torch.tensor([1.0, 2.0, 3.0, 4.0])

@@ -179,8 +179,6 @@ SEPARATE = tuple((lambda x, n=n: x.transpose(0, 1).reshape(n) * 2, (X,)) for n i
 
 
 class Scaled(parent(weight=lambda: torch.nn.Parameter(torch.ones(3)), scale=lambda: torch.full((3,), 2.0))):
-    """Computes something of its state alone."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * (self.weight * 2 + self.scale) + self.scale.neg()
 
@@ -203,8 +201,6 @@ class Convolved(torch.nn.Module):
 
 
 class Multiplied(torch.nn.Module):
-    """A convolution whose result is multiplied, added to and divided by state."""
-
     def __init__(self) -> None:
         super().__init__()
         self.conv = torch.nn.Conv2d(2, 3, 1)

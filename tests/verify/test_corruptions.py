@@ -30,8 +30,6 @@ LAWS = [law for law in GENERIC if law.name == MEANING]
 
 
 class Unlike(parent(count=lambda: torch.zeros(3))):
-    """Takes two arguments of different shapes, and counts."""
-
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         self.count.add_(x)
         return y * 2

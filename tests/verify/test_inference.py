@@ -164,8 +164,6 @@ def test_dynamic_sizes_get_no_guards() -> None:
 
 
 class Counted(nn.Module):
-    """Has sizes that only a run knows."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x[x > 0].sin() + x.sum()
 
