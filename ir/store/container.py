@@ -106,6 +106,14 @@ def _replacing(path: str | os.PathLike[str]) -> Generator[Path, None, None]:
         raise
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # JSON readers differ in which of two entries with one key counts.
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key comes twice")
+    return found
+
+
 BOUND = int | float | None
 
 STRUCTURE_SHAPE: Any = {
@@ -168,7 +176,7 @@ class File:
         if raw.dtype is not torch.uint8 or raw.dim() != 1:
             raise StoreError(f"{self._name}: its structure is not text")
         try:
-            found = json.loads(ctypes.string_at(raw.data_ptr(), raw.numel()).decode("ascii"))
+            found = json.loads(ctypes.string_at(raw.data_ptr(), raw.numel()).decode("ascii"), object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
             raise StoreError(f"{self._name}: its structure is not JSON ({type(error).__name__})") from error
         if (wrong := misshapen(found, STRUCTURE_SHAPE)) is not None:
@@ -234,17 +242,13 @@ def is_zip(path: str | os.PathLike[str]) -> bool:
             return stream.read(4) == b"PK\x03\x04"
     except FileNotFoundError as error:
         names = [entry.name for entry in file.parent.iterdir()] if file.parent.is_dir() else []
-        near = did_you_mean(
-            file.name, difflib.get_close_matches(file.name, names, cutoff=0.8)
-        )  # an equal extension is not enough
+        # An equal extension is not enough.
+        near = did_you_mean(file.name, difflib.get_close_matches(file.name, names, cutoff=0.8))
         raise FileNotFoundError(errno.ENOENT, f"no such file{near}", str(file)) from error
 
 
 def _line(error: Exception) -> str:
     return ascii((str(error).splitlines() or [type(error).__name__])[0][:200])[1:-1]
-
-
-PLAIN_TENSORS: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter)
 
 
 @frozen
@@ -288,9 +292,11 @@ def store_memory(program: Program, *, weights: bool) -> tuple[list[StoredMemory]
             continue  # it has no contents
         whole = next((name for name in slots if covers(state[name].value)), None)
         key = names.fresh(whole if whole is not None and _is_key(whole) else f"purefx.storage.{number}")
-        tensor = state[slots[0] if whole is None else whole].value
+        tensor = state[slots[0] if whole is None else whole].value.detach()
         places.append(StoredMemory(slots[0] if whole is None else whole, key, whole is not None, str(tensor.device)))
-        tensors[key] = _on_host(tensor, as_bytes=whole is None)
+        if whole is None:
+            tensor = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+        tensors[key] = tensor.cpu().contiguous()
     return places, tensors
 
 
@@ -298,7 +304,7 @@ def _check(name: str, slot: Slot) -> None:
     value, owner = slot.value, f"the {slot.kind.value} {name!a}"
     if isinstance(value, FakeTensor):
         raise UnsupportedProgram(f"{owner} is a fake tensor: save the program with weights=False, or put the weights into it")
-    is_plain = type(value) in PLAIN_TENSORS and value.layout is torch.strided
+    is_plain = type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
     if not is_plain or value.is_quantized or value.is_conj() or value.is_neg():
         raise UnsupportedProgram(
             f"{owner} is a {type_name(type(value))} of {value.dtype}, {value.layout}, but a file holds plain strided tensors, "
@@ -325,13 +331,6 @@ def covers(tensor: torch.Tensor) -> bool:
 def _is_key(name: str) -> bool:
     # Names of tensors are UTF-8, and one is reserved.
     return name != "__metadata__" and not any("\ud800" <= char <= "\udfff" for char in name)
-
-
-def _on_host(tensor: torch.Tensor, *, as_bytes: bool) -> torch.Tensor:
-    plain = tensor.detach()
-    if as_bytes:
-        plain = torch.empty(0, dtype=torch.uint8, device=plain.device).set_(plain.untyped_storage())
-    return plain.cpu().contiguous()
 
 
 def read_storage(file: File, place: StoredMemory, facts: Mapping[str, TensorFacts], device: torch.device) -> torch.UntypedStorage:

@@ -1,8 +1,4 @@
-"""What must hold of every source file by itself: one function for each rule, from a ``Source`` to its violations.
-
-A violation is a line of text that says where, what and why.  ``test_sources.py`` runs every checker over
-every file; ``test_checkers.py`` shows that each can fail.  What needs more than one file is tested elsewhere.
-"""
+"""What must hold of every source file by itself: one function for each rule, from a ``Source`` to its violations."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The report of the house: files, lines of code by folder, imports, circles, the slowest tests.
-
-Numbers to look at, by folder, taken from the parsed sources; ``make house`` prints them.  What must hold is in
-``checkers.py`` and ``budget.py``, not here.  Line counts leave out docstrings, comments, import statements and blanks.
-"""
+"""The report of the house: files, lines of code by folder, imports, circles, the slowest tests."""
 
 from __future__ import annotations
 
@@ -76,10 +72,7 @@ def weight(source: Source) -> Weight:
 
 
 def circles(files: Iterable[Source]) -> list[list[str]]:
-    """Return the sets of modules that import one another, imports inside functions included, the largest first.
-
-    A package stands for its ``__init__``: who imports a module imports the packages above it as well, and that says nothing.
-    """
+    """Return the sets of modules that import one another, imports inside functions included, the largest first."""
     known = {source.module: source for source in files}
     graph = nx.DiGraph()
     for source in known.values():

@@ -1,9 +1,4 @@
-"""Private names of others: only ``ir/torch_private/`` may touch torch's.
-
-A name with one leading underscore that the file does not define itself belongs to somebody else; in this
-library that is torch.  It goes by syntax: imports, attributes, and ``getattr`` with a literal name.  What a subclass of
-a torch class cannot do without is listed, each with its reason.
-"""
+"""Private names of others: only ``ir/torch_private/`` may touch torch's."""
 
 from __future__ import annotations
 

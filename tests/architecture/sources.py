@@ -1,8 +1,4 @@
-"""The source files that the architecture tests look at, parsed once.
-
-A checker is a function from one ``Source`` to the violations in it, so that a test can hand it a snippet
-that must fail as easily as a file that must pass.
-"""
+"""The source files that the architecture tests look at, parsed once."""
 
 from __future__ import annotations
 

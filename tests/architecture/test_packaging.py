@@ -1,8 +1,4 @@
-"""What is installed is what is in the folders: the list of packages, the wheel, the pins.
-
-The list of packages in pyproject.toml cannot be discovered by setuptools, because ``package-dir`` gives the
-folders other names; so it is written, and held here.
-"""
+"""What is installed is what is in the folders: the list of packages, the wheel, the pins."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``capture``: what it gives is what export and import give, from any number of threads, and errors name the user's line.
-
-It adds a lock and a message to the two, so each is looked at alone.
-"""
+"""``capture``: what it gives is what export and import give, from any number of threads, and errors name the user's line."""
 
 from __future__ import annotations
 
@@ -35,7 +32,6 @@ class Branches(nn.Module):
     """Asks for the contents of a tensor."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Give one of two things."""
         y = x * 2
         if y.sum() > 0:  # this line
             return y
@@ -46,7 +42,6 @@ class Misfit(parent(lin=lambda: nn.Linear(7, 4))):
     """Multiplies what does not fit, one call down."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Fail."""
         return self.lin(x)  # this line
 
 

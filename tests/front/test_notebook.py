@@ -100,10 +100,7 @@ def test_broken_programs_have_a_page(corruptor: Any) -> None:
 def test_names_are_text(payload: str) -> None:
     program = hostile(payload)
     values: list[Any] = [program, *program.graphs.values(), px.diff(program, px.Program.of({"": px.Graph((), ())}))]
-    values += [
-        *px.verify(program.evolve(root=payload * 2)),
-        InvalidProgram(px.verify(program.evolve(root=""))),
-    ]
+    values += [*px.verify(program.evolve(root=payload * 2)), InvalidProgram(px.verify(program.evolve(root="")))]
     values += [
         Violation(*[payload] * 5, context=(payload, f"> {payload}"), source=payload, advice=payload, also=(payload,), count=2)
     ]

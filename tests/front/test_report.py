@@ -1,7 +1,4 @@
-"""``report`` without a browser: what the data say, that names stay text, how large a page is, and that it needs nothing else.
-
-``test_report_browser.py`` looks at the page as a user does.
-"""
+"""``report`` without a browser: what the data say, that names stay text, how large a page is, and that it needs nothing else."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The page of ``report`` in a browser, by clicking: the tree, a node, search, two steps, a fragment, names that want to run.
-
-One headless Chromium for all; skipped where there is none, or no selenium (the extra ``browser``).
-"""
+"""The page of ``report`` in a browser, by clicking: the tree, a node, search, two steps, a fragment, names that want to run."""
 
 from __future__ import annotations
 

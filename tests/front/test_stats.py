@@ -1,7 +1,4 @@
-"""``stats``: counts are those of a run, whatever the stage; operations are those that torch's counter counts in eager.
-
-Each number is compared with one that is found another way.
-"""
+"""``stats``: counts are those of a run, whatever the stage; operations are those that torch's counter counts in eager."""
 
 from __future__ import annotations
 
@@ -16,8 +13,6 @@ from tests.programs import Shared, Tower, parent
 
 
 class Vision(nn.Module):
-    """Convolution, batch norm, attention and a linear layer."""
-
     def __init__(self) -> None:
         super().__init__()
         self.conv, self.bn = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
@@ -25,7 +20,6 @@ class Vision(nn.Module):
         self.head = nn.Linear(8, 5, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Give five numbers for each place."""
         x = self.bn(self.conv(x)).relu().flatten(2).transpose(1, 2)
         return self.head(self.attend(x, x, x)[0])
 

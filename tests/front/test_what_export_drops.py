@@ -15,11 +15,8 @@ from purefx.errors import CaptureWarning, PurefxError
 
 
 class StraightThrough(torch.autograd.Function):
-    """A sign with a gradient."""
-
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        """Give the sign."""
         return x.sign()
 
     @staticmethod
@@ -29,8 +26,6 @@ class StraightThrough(torch.autograd.Function):
 
 
 class Model(torch.nn.Module):
-    """A linear layer; what comes behind it is given."""
-
     def __init__(self, after: Callable[[torch.nn.Linear, torch.Tensor], Any]) -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -38,7 +33,6 @@ class Model(torch.nn.Module):
         self.after = after
 
     def forward(self, x: torch.Tensor) -> Any:
-        """Call it."""
         return self.after(self.linear, x)
 
 

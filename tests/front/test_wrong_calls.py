@@ -1,7 +1,4 @@
-"""Wrong arguments at the front door: each call says who takes what, what it was given, and what to do.
-
-Messages are compared in full.  What only one function takes is tested where that function is.
-"""
+"""Wrong arguments at the front door: each call says who takes what, what it was given, and what to do."""
 
 from __future__ import annotations
 
@@ -16,15 +13,10 @@ from torch import nn
 import purefx as px
 from purefx.errors import ArgumentError, FxPassError, ParseError, PipelineError, RuleError
 from purefx.laws.checking import WrongQuestion, check_transformation
+from tests.programs import parent
 
 
-class Model(nn.Module):
-    """A linear layer and a relu."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(2, 2)
-
+class Model(parent(lin=lambda: nn.Linear(2, 2))):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.lin(x))
 
@@ -167,7 +159,8 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.first_difference(MODEL, TREE, (X,)), ArgumentError,
      f"a is a Model, not a program: {CAPTURES}"),
     # steps
-    (lambda: P.transform(FLAT, px.rule), ArgumentError, f"{PATTERN} a Program"),
+    (lambda: P.transform(FLAT, px.rule), ArgumentError,
+     f"{PATTERN} a Program; apply the rule that px.rule returns, not px.rule itself"),
     (lambda: P.transform(FLAT, px.transformation), ArgumentError,
      "transformation makes a decorator, so call it: @transformation(); it was passed a Program"),
     (lambda: P.transform(FLAT, [px.outline]), PipelineError,

@@ -1,7 +1,4 @@
-"""Modules with a backward, and what a joint program of one is compared with: eager, with ``torch.autograd.grad``.
-
-Everything is compared bit for bit, in several calls: results, gradients, state, and arguments that are written.
-"""
+"""Modules with a backward, and what a joint program of one is compared with: eager, with ``torch.autograd.grad``."""
 
 from __future__ import annotations
 
@@ -16,11 +13,6 @@ import purefx as px
 from purefx.ir.torch_private import pytree
 from tests.programs import parent
 
-__all__ = [
-    "CASES", "Again", "Blocks", "Caught", "Nested", "Normed", "Recomputed", "Writes", "calls_of", "differences", "drawn",
-    "inside", "tree_of",
-]  # fmt: skip
-
 
 def linear(*, bias: bool = True) -> nn.Linear:
     """Return a layer of four features."""
@@ -28,15 +20,11 @@ def linear(*, bias: bool = True) -> nn.Linear:
 
 
 class Block(parent(norm=lambda: nn.LayerNorm(4), up=linear, down=linear, drop=lambda: nn.Dropout(0.25))):
-    """Two layers around a residual connection."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.drop(self.down(self.up(self.norm(x)).relu()))
 
 
 class Blocks(parent(embed=linear, blocks=lambda: nn.ModuleList([Block(), Block(), Block()]), head=linear)):
-    """Several equal blocks."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.embed(x)
         for block in self.blocks:
@@ -66,8 +54,6 @@ class Tied(nn.Module):
 
 
 class Unused(parent(used=linear, unused=linear)):
-    """A layer whose gradients do not exist."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.used(x)
 
@@ -81,8 +67,6 @@ class Nested(parent(layer=linear)):
 
 
 class Again(parent(layer=linear)):
-    """One layer, called twice."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.layer(self.layer(x).relu())
 
@@ -111,8 +95,6 @@ class Writes(parent(layer=linear, count=lambda: torch.zeros(4), mean=lambda: tor
 
 
 class Square(torch.autograd.Function):
-    """A square whose gradient is the author's own."""
-
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(x)
@@ -168,8 +150,6 @@ class Caught(parent(bad=lambda: nn.Linear(3, 3), layer=linear)):
 
 
 class Raises(nn.Module):
-    """Raises."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         raise ValueError(x.shape)
 
@@ -225,15 +205,7 @@ def _like(leaf: Any) -> Any:
 def differences(
     program: px.Program, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], calls: int = 3
 ) -> list[str]:
-    """Return what a joint program gives otherwise than eager, in several calls of a copy of the module.
-
-    Args:
-        program: a joint program at any stage, whose tangents are passed.
-        module: what it was made of.
-        args: positional arguments of one call.
-        kwargs: keyword arguments of it.
-        calls: how many calls, each with other numbers.
-    """
+    """Return what a joint program gives otherwise than eager, in several calls of a copy of the module."""
     eager = copy.deepcopy(module)
     lowered = px.lower(program)
     found: list[str] = []

@@ -148,8 +148,6 @@ def test_what_dynamo_captured_has_the_state_of_the_module(capture: Callable[...,
 
 
 class Wide(parent(first=lambda: nn.Linear(4, 4), left=lambda: nn.Linear(4, 4), right=lambda: nn.Linear(4, 4))):
-    """A value that two modules use."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.first(x).tanh()
         return self.left(y) * self.right(y)
@@ -162,8 +160,6 @@ def test_a_sum_over_modules_is_around_them() -> None:
 
 
 class Outer(parent(inner=Recomputed)):
-    """A module with another one under ``checkpoint``."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.inner(x)
 

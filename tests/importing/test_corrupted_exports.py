@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 
 import purefx as px
+from tests.programs import parent
 
 pytestmark = pytest.mark.usefixtures("unverified")
 
@@ -29,14 +30,7 @@ class NoValue:
     """What nothing in a graph can be."""
 
 
-class Model(torch.nn.Module):
-    """Two layers, a buffer that is written, and a result with two parts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.up, self.down = torch.nn.Linear(4, 8), torch.nn.Linear(8, 4)
-        self.register_buffer("count", torch.zeros(4))
-
+class Model(parent(up=lambda: torch.nn.Linear(4, 8), down=lambda: torch.nn.Linear(8, 4), count=lambda: torch.zeros(4))):
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         self.count.add_(1)
         first, second = self.down(torch.relu(self.up(x))).split(2, -1)

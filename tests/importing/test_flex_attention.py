@@ -15,15 +15,11 @@ from tests.programs import parent
 
 
 class Alibi(parent(slopes=lambda: torch.tensor([0.5, 0.25]))):
-    """Reads a buffer in the score."""
-
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + self.slopes[h] * (j - i))
 
 
 class LearnedBias(parent(bias=lambda: torch.nn.Parameter(torch.arange(16.0).reshape(4, 4) / 7))):
-    """Reads a value that is computed from a parameter."""
-
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         bias = self.bias * 2
         return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + bias[i, j])
@@ -38,8 +34,6 @@ class Documents(parent(document=lambda: torch.tensor([0, 0, 1, 1]))):
 
 
 class Argument(torch.nn.Module):
-    """Reads two of its arguments, one of them twice."""
-
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         bias, row = q[0, 0, :, :4], k[0, 0, :, 0]
         return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + bias[i, j] * row[j] + row[i])

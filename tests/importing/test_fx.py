@@ -1,7 +1,4 @@
-"""``import_fx`` of what each tracer makes, and what it refuses.
-
-One test for each source, each compared with the graph module itself over two calls, state and gradients included.
-"""
+"""``import_fx`` of what each tracer makes, and what it refuses."""
 
 from __future__ import annotations
 

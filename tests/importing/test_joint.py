@@ -108,8 +108,6 @@ class Windows(nn.Module):
 
 
 class Clipped(parent(layer=lambda: nn.Linear(4, 4))):
-    """A parameter that is written before it is used."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             self.layer.weight.clamp_(-0.1, 0.1)
@@ -221,10 +219,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "other state": (with_state(Blocks()), "has no tensor of that name"),
     "numbers in the state": (with_state({"weight": 3, "bias": 4}), "its value is the int 3"),
     "state of other shapes": (with_state({"weight": torch.ones(1), "bias": torch.ones(4)}), "state"),
-    "no descriptions": (
-        lambda: px.import_fx(torch.fx.symbolic_trace(nn.Linear(4, 4)), state=nn.Linear(4, 4)),
-        "restore_names",
-    ),
+    "no descriptions": (lambda: px.import_fx(torch.fx.symbolic_trace(nn.Linear(4, 4)), state=nn.Linear(4, 4)), "restore_names"),
 }
 
 
@@ -237,8 +232,6 @@ def test_what_is_refused_is_named(name: str) -> None:
 
 
 class Views(nn.Module):
-    """Two results that are views of one tensor."""
-
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = x.sin()
         return y.view(-1), y.t()

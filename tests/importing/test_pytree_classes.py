@@ -1,7 +1,4 @@
-"""Arguments and results of registered classes that look at their parts when they are made, as the caches of transformers do.
-
-No such class is made for a name, a message or a binding: only for a result.
-"""
+"""Arguments and results of registered classes that look at their parts when they are made, as the caches of transformers do."""
 
 from __future__ import annotations
 
@@ -83,15 +80,11 @@ pytree.register_pytree_node(Keyless, _parts, lambda parts, _: Keyless(*parts), s
 
 
 class Inner(parent(lin=lambda: torch.nn.Linear(2, 2))):
-    """Accepts and returns an object of the class."""
-
     def forward(self, pair: Any) -> Any:
         return type(pair)(self.lin(pair.a), pair.b * 2)
 
 
 class Model(parent(inner=Inner)):
-    """Accepts objects of the class by position, by name and in containers."""
-
     def forward(self, pair: Any, more: Any, *, last: Any) -> Any:
         found = self.inner(pair)
         return {"pair": type(pair)(found.a + last[0].a, found.b + more["x"].b)}, found.a.sum()
@@ -207,8 +200,6 @@ torch.export.register_dataclass(Optional)
 
 
 class TakesOptional(torch.nn.Module):
-    """Adds a part that is there."""
-
     def forward(self, x: torch.Tensor, more: Any) -> torch.Tensor:
         return x if more.a is None else x + more.a
 
@@ -247,8 +238,6 @@ def test_what_a_class_computes_is_outside_of_the_module_that_takes_it() -> None:
 
 
 class Returns(torch.nn.Module):
-    """Gives an object of a class without keys."""
-
     def forward(self, x: torch.Tensor) -> Any:
         return [Keyless(x + 1, x * 2)]
 

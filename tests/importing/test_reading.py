@@ -33,8 +33,6 @@ def test_stacks_name_module_calls() -> None:
 
 
 class InBranch(parent(items=lambda: nn.ModuleList([nn.ReLU()]), w=lambda: nn.Parameter(torch.ones(4)))):
-    """Calls a module of a list in the branch of an operator."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.cond(x.sum() > 0, lambda x: self.items[0](x), lambda x: x + 1, (x,)) + self.w
 

@@ -13,8 +13,6 @@ X = torch.randn(2, 3)
 
 
 class Frozen(parent(first=lambda: nn.Linear(3, 3), second=lambda: nn.Linear(3, 3))):
-    """Computes a part without gradients, in a region between its own operators."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = x.sin()
         with torch.no_grad():
@@ -23,8 +21,6 @@ class Frozen(parent(first=lambda: nn.Linear(3, 3), second=lambda: nn.Linear(3, 3
 
 
 class Early(nn.Module):
-    """Begins with a region."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             y = x.cos()

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import copy
-import json
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch
 from attrs import evolve
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import nn
 from torch.fx import symbolic_trace
 from torch.fx._symbolic_trace import PH
@@ -110,8 +106,6 @@ def test_a_receiver_of_another_name_is_refused_as_it_can_not_run() -> None:
 
 
 class Writes(parent(n=lambda: torch.zeros(2))):
-    """Writes a buffer, and gives two tensors."""
-
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         self.n.add_(1)
         return x + self.n, x * 2
@@ -143,29 +137,10 @@ def test_fx_graphs(said: str) -> None:
         assert [violation.rule for violation in error.value.violations] == ["signature-outputs"]
 
 
-def test_keys_of_files(tmp_path: Path) -> None:
-    """The structure of a file is JSON in which no object says one thing twice."""
-    path = tmp_path / "program.purefx"
-    px.save(px.import_ep(exported()), path)
-    with safe_open(path, framework="pt") as file:
-        tensors, said = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118  no mapping
-    (name,) = [name for name, tensor in tensors.items() if tensor.dtype is torch.uint8]
-    text = bytes(tensors[name].tolist())
-    first = json.loads(text.decode())
-    twice = json.dumps(next(iter(first))).encode().join((b"{", b": null, " + text[1:]))
-    assert json.loads(twice) == first
-    tensors[name] = torch.tensor(list(twice), dtype=torch.uint8)
-    save_file(tensors, path, said)
-    with pytest.raises(px.errors.StoreError, match="not JSON"):
-        px.load(path)
-
-
 # ``import_fx(ep.module())``: the module that checks the inputs writes nothing, and nothing acts before it.
 
 
 class Counts(parent(first=lambda: nn.Linear(4, 4), second=lambda: nn.Linear(4, 4), calls=lambda: torch.zeros(()))):
-    """Counts its calls, and computes before and after that."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.first(x)
         self.calls.add_(1)
@@ -223,8 +198,6 @@ def test_nothing_is_written_before_it(given: Any) -> None:
 
 
 class WritesItsInput(nn.Module):
-    """Looks like nothing, and writes."""
-
     def forward(self, *args: torch.Tensor) -> None:
         args[0].zero_()
 

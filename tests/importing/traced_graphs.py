@@ -1,8 +1,4 @@
-"""Graph modules drawn at random: every kind of node that fx has, writes, views, draws, shared and nested modules.
-
-All values are float tensors of one shape, so any node can use any value that is there, and a drawn list of numbers is
-a graph.  It asserts nothing about what is done with them.
-"""
+"""Graph modules drawn at random: every kind of node that fx has, writes, views, draws, shared and nested modules."""
 
 from __future__ import annotations
 
@@ -18,8 +14,6 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from tests.unflatten.harness import differences
-
-__all__ = ["compare", "graph_modules", "outcome", "run"]
 
 SHAPE = (4, 4)
 
@@ -147,11 +141,7 @@ def run(module: nn.Module, args: tuple[Any, ...]) -> Any:
 
 
 def outcome(module: nn.Module, args: tuple[Any, ...], calls: int = 2) -> list[Any]:
-    """Return what a copy of a module does in several calls, and its state after them.
-
-    The state and the gradients without their order: the copy that torch makes of a GraphModule has its children in the order of
-    their use.
-    """
+    """Return what a copy of a module does in several calls, and its state after them."""
     copied = copy.deepcopy(module)
     return [*[run(copied, args) for _ in range(calls)], dict(sorted(copied.state_dict().items()))]
 

@@ -1,8 +1,4 @@
-"""What operators that talk to other processes do besides computing, as programs of every kind have them.
-
-Operators of namespaces that torch registers late, graphs of Dynamo, plain functions of ``torch.distributed``, groups that are no
-literal, and bodies that talk.  The tables of torch are compared in ``tests/upstream`` as well.
-"""
+"""What operators that talk to other processes do besides computing, as programs of every kind have them."""
 
 from __future__ import annotations
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
 
 import purefx as px
 from bench.edits import Variants, anew, tree
-from purefx.ir.persistent import pmap
+from purefx.ir.persistent import collector_paused, pmap
+from purefx.ir.state import SlotKind
+from purefx.ir.tensors import TensorIds, cell_key
 
 
 def asked(program: px.Program) -> px.Program:
@@ -45,3 +53,71 @@ def test_a_version_that_comes_back_has_its_digest_and_its_code() -> None:
     assert px.digest(back) == px.digest(base) != px.digest(other)
     x = torch.ones(2, 8)
     assert torch.equal(px.lower(back)(x), px.lower(base)(x))
+
+
+# The collector is as it was found: with threads, and after errors.
+
+
+def pauses(times: int) -> None:
+    for _ in range(times):
+        with collector_paused():
+            pass
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_threads_leave_the_collector_as_it_was(runs: bool) -> None:
+    try:
+        (gc.enable if runs else gc.disable)()
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(pauses, [500] * 8))
+        assert gc.isenabled() is runs
+    finally:
+        gc.enable()
+
+
+def test_pauses_nest_and_end_after_an_error() -> None:
+    with collector_paused():
+        with collector_paused():
+            pass
+        assert not gc.isenabled()
+    with pytest.raises(ZeroDivisionError), collector_paused():
+        _ = 1 // 0
+    assert gc.isenabled()
+
+
+# Cells and storages are numbered as their definition says, whatever shares memory with what, in whatever order.
+
+
+VIEWS: tuple[Callable[[torch.Tensor], object], ...] = (
+    lambda tensor: tensor,
+    lambda tensor: tensor.detach(),
+    lambda tensor: tensor[1:],
+    lambda tensor: tensor.t(),
+    lambda tensor: tensor.view(torch.int64),
+    lambda tensor: torch.nn.Parameter(tensor),
+    lambda tensor: torch.nn.Parameter(tensor, requires_grad=False),
+    lambda tensor: tensor.conj(),
+    lambda tensor: tensor.to_sparse(),
+    lambda tensor: tensor.clone(),
+    lambda tensor: tuple(tensor.shape),
+)
+
+
+def numbered_by_definition(values: list[object]) -> list[tuple[int, int]]:
+    cells: dict[object, int] = {}
+    storages: dict[object, int] = {}
+    found: list[tuple[int, int]] = []
+    for value in values:
+        window, memory = cell_key(value)
+        key = (window, value.requires_grad) if isinstance(value, torch.Tensor) else window
+        found.append((cells.setdefault(key, len(cells)), storages.setdefault(memory, len(storages))))
+    return found
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(VIEWS)), max_size=9))
+def test_numbers_are_those_of_the_definition(drawn: list[tuple[int, Callable[[torch.Tensor], object]]]) -> None:
+    memory = [torch.ones(3, 3, dtype=torch.complex64) for _ in range(3)]
+    values = [view(memory[number]) for number, view in drawn]
+    numbers = TensorIds()
+    slots = [numbers.slot(value, SlotKind.CONSTANT, persistent=False) for value in values]
+    assert [(slot.cell, slot.storage) for slot in slots] == numbered_by_definition(values)

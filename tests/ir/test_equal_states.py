@@ -1,9 +1,4 @@
-"""Programs are equal up to how their tensors are numbered: by what is in each, and by which are one or share memory.
-
-Whatever is written down again (parsed, loaded, numbered anew, copied) is equal, has an equal hash, the same text,
-an equal digest and no diff; whatever ties or overlaps otherwise is not.  Comparing never raises, whatever kind of tensor a slot
-holds.
-"""
+"""Programs are equal up to how their tensors are numbered: by what is in each, and by which are one or share memory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``Program.with_state``: new state is where its module would have registered it, tied where it is one tensor.
-
-What goes is used by nothing; an error says by what it is used.
-"""
+"""``Program.with_state``: new state is where its module would have registered it, tied where it is one tensor."""
 
 from __future__ import annotations
 

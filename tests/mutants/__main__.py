@@ -1,8 +1,4 @@
-"""``python -m tests.mutants FILES``: mutants of some files, and the share of them that the tests find.
-
-Three steps that know nothing of one another: a copy is made (``tree.py``), the mutants run in it (``session.py``),
-and what became of them is judged (``report.py``).  ``make mutants`` calls this; it is no part of ``make test``.
-"""
+"""``python -m tests.mutants FILES``: mutants of some files, and the share of them that the tests find."""
 
 from __future__ import annotations
 

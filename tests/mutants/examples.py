@@ -1,8 +1,4 @@
-"""The examples in the docstrings of the files that are mutated: tests like others, and as cheap as tests are.
-
-``tests/doctests`` asks the same of all modules; it finds functions by their globals, and where mutants are switched those are
-of mutmut.  So they are found by their module here, and what mutmut made is left out.
-"""
+"""The examples in the docstrings of the files that are mutated: tests like others, and as cheap as tests are."""
 
 from __future__ import annotations
 

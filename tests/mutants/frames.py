@@ -1,8 +1,4 @@
-"""What looks at frames and sources, as it is in the copy: mutmut decorates each function that it mutates.
-
-``frame_at`` is ``sys._getframe`` without the two functions of mutmut between a function and its caller; ``source_of`` is
-``inspect.getsource`` without the decorator.
-"""
+"""What looks at frames and sources, as it is in the copy: mutmut decorates each function that it mutates."""
 
 from __future__ import annotations
 

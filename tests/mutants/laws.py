@@ -1,8 +1,4 @@
-"""The laws of our transformations on few programs of integers: what kills a mutant that no small test does.
-
-The programs are drawn once, by the original, and every mutant inherits them.  ``make mutants`` runs this;
-``tests/laws`` asks the same of many more programs.
-"""
+"""The laws of our transformations on few programs of integers: what kills a mutant that no small test does."""
 
 from __future__ import annotations
 

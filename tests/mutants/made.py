@@ -1,8 +1,4 @@
-"""``make_mutants``: mutmut writes all mutants of a file into it, behind a switch; what each one changes is told.
-
-The file is imported once with all its mutants, and a process chooses one by name; so nothing is imported anew
-for a mutant.  A mutant is known by what it changes and not by a number, because numbers move when the file is edited.
-"""
+"""``make_mutants``: mutmut writes all mutants of a file into it, behind a switch; what each one changes is told."""
 
 from __future__ import annotations
 
@@ -13,9 +9,6 @@ from pathlib import Path
 
 from attrs import frozen
 from mutmut.mutation.file_mutation import mutate_file_contents
-
-__all__ = ["Mutant", "make_mutants"]
-
 
 STRICT = re.compile(r",?\s*strict=(True|False|None)|,\s*(?=\))")
 """An assertion that two things are of one length; like other assertions it is not mutated."""
@@ -42,11 +35,7 @@ class Mutant:
 
 
 def make_mutants(path: str) -> list[Mutant]:
-    """Write the mutants of a file into it, and return them.
-
-    Args:
-        path: of the file in the copy, which is the working directory.
-    """
+    """Write the mutants of a file into it, and return them."""
     file = Path(path)
     made = mutate_file_contents(path, file.read_text())
     file.write_text(made.code)

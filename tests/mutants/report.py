@@ -1,8 +1,4 @@
-"""``report``: the table of mutants by file, and those that survived without a written reason.
-
-A mutant that survives is a missing test or means the same as the original; ``equivalent.toml`` has the reason for
-each of the second kind, known by what it changes.  A reason that fits no mutant any more is told, so that the list stays true.
-"""
+"""``report``: the table of mutants by file, and those that survived without a written reason."""
 
 from __future__ import annotations
 
@@ -14,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
-
-__all__ = ["Result", "Same", "left", "read", "report"]
 
 ENOUGH = 0.9
 """The share of the mutants of transforms/ that must be found."""
@@ -51,10 +45,7 @@ class Same:
 
 
 def read(tree: Path, root: Path) -> tuple[list[Result], list[Same], list[str]]:
-    """Return the results of the last run, the written reasons, and the tests that failed without any mutant.
-
-    A run that was stopped has results of some mutants, which were drawn from all.
-    """
+    """Return the results of the last run, the written reasons, and the tests that failed without any mutant."""
     verdicts = dict(line.split("\t")[::-1] for line in (tree / "verdicts").read_text().splitlines())
     fields = ("file", "function", "old", "new")
     mutants = [mutant for mutant in json.loads((tree / "mutants.json").read_text()) if mutant["name"] in verdicts]
@@ -70,13 +61,7 @@ def same_ones(text: str) -> list[Same]:
 
 
 def report(results: Sequence[Result], same: Sequence[Same], broken: Sequence[str]) -> int:
-    """Print the table; return 1 where too few mutants of transforms/ are found.
-
-    Args:
-        results: what became of each mutant.
-        same: the written reasons.
-        broken: tests that failed without any mutant, and were left out.
-    """
+    """Print the table; return 1 where too few mutants of transforms/ are found."""
     unknown = left(results, same)
     for result in unknown:
         print(f"{result.file}, {result.function}, {result.verdict}:\n{_shown('-', result.old)}\n{_shown('+', result.new)}")

@@ -1,9 +1,4 @@
-"""One pytest session that runs the original once, and then every mutant in a process forked from it.
-
-Torch is imported, tests are collected and programs are drawn once, by the original; a mutant costs a fork and the
-tests that call its function, the cheapest first, until one fails.  This runs in the copy that ``tree.py`` makes, as
-``python -m tests.mutants.session``; it judges nothing.
-"""
+"""One pytest session that runs the original once, and then every mutant in a process forked from it."""
 
 from __future__ import annotations
 
@@ -26,8 +21,6 @@ from mutmut.mutation.trampoline import set_mutant_under_test
 from mutmut.state import state
 
 from tests.mutants.made import Mutant, make_mutants
-
-__all__ = ["Session"]
 
 SELECTED = {
     "transforms": (

@@ -1,7 +1,4 @@
-"""The parts of ``make mutants`` that can be wrong without being noticed: what is mutated, and what is counted.
-
-A report that is too good is the failure to fear, so the report is shown results that it must not like.
-"""
+"""The parts of ``make mutants`` that can be wrong without being noticed: what is mutated, and what is counted."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""``make_tree``: a copy of the sources that mutmut can work on.
-
-Mutmut knows a module by its path, so the copy has the layout that is installed (``purefx/ir`` for ``ir``).  It
-leaves decorated functions alone, so in the copy a decorator is a call below the function, which means the same.
-Nothing outside the copy is written.
-"""
+"""``make_tree``: a copy of the sources that mutmut can work on."""
 
 from __future__ import annotations
 
@@ -13,8 +8,6 @@ import shutil
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-
-__all__ = ["ROOT", "TREE", "make_tree", "without_decorators"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -30,12 +23,7 @@ KEPT = ("staticmethod", "classmethod", "property", "setter", "overload")
 
 
 def make_tree(files: Sequence[str], tree: Path = TREE) -> list[str]:
-    """Make the copy anew, and return the files in it that mutants are asked of.
-
-    Args:
-        files: paths from the root of the repository, folders or single files.
-        tree: where the copy goes.
-    """
+    """Make the copy anew, and return the files in it that mutants are asked of."""
     shutil.rmtree(tree, ignore_errors=True)
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
     places: dict[str, str] = tools["setuptools"]["package-dir"]

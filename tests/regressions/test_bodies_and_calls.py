@@ -101,8 +101,6 @@ class Scale(parent(weight=lambda: nn.Parameter(torch.tensor([2.0, 3.0])))):
 
 
 class Caller(nn.Module):
-    """Calls a module that is not below it."""
-
     def __init__(self, shared: nn.Module, number: int) -> None:
         super().__init__()
         self.box, self.number = [shared], number
@@ -112,8 +110,6 @@ class Caller(nn.Module):
 
 
 class Two(nn.Module):
-    """Two callers of one module."""
-
     def __init__(self) -> None:
         super().__init__()
         self.shared = Scale()

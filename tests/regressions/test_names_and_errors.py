@@ -14,7 +14,7 @@ import purefx as px
 from purefx.ir import StateMutation, Sym
 from purefx.ir.validation import invalid_names
 from purefx.laws.checking import Report, check_transformation
-from tests.programs import exported
+from tests.programs import exported, parent
 
 # Nothing that is printed for people speaks to their terminal: C0 and C1 controls, ANSI sequences and bidirectional marks.
 
@@ -94,15 +94,11 @@ def test_a_name_ends_no_line_of_a_table() -> None:
 
 
 class Pair(nn.Module):
-    """Gives two values."""
-
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x + 1, x * 2
 
 
 class Adds(nn.Module):
-    """Takes two values."""
-
     def forward(self, pair: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         return pair[0] - pair[1]
 
@@ -171,16 +167,10 @@ def test_a_dict_whose_keys_have_no_hash(key: px.ir.Arg) -> None:
 # A module that holds state and nothing else, in a flat or split program: it was a list of length 0, so it was false.
 
 
-class Model(torch.nn.Module):
-    """A list and a leaf."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)])
-        self.head = torch.nn.Linear(2, 2)
-
+class Model(
+    parent(layers=lambda: torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)]), head=lambda: torch.nn.Linear(2, 2))
+):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Run the list, then the leaf."""
         return self.head(self.layers[1](self.layers[0](x)))
 
 

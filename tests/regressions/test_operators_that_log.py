@@ -1,8 +1,4 @@
-"""Operators of a user that log: their log, outputs and state are those of eager, however the program is cut, swapped or lowered.
-
-Those that torch registers as effectful pass a token in a decomposed program.  With preserved signatures, and a module of them
-swapped, that token was missing (``KeyError: 'token'``) in a program that is kept no more; here every way to it is tried.
-"""
+"""Operators of a user that log: log, outputs and state are those of eager, however the program is cut, swapped or lowered."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Pipelines without ``inplace_mutations`` raised an untyped KeyError in ``lower``; calls with flags were never cut.
-
-Any order of the steps that a user may write gives eager's outputs, inputs and state over several calls, or a
-PurefxError that says what is missing.
-"""
+"""Pipelines without ``inplace_mutations`` raised an untyped KeyError in ``lower``; calls with flags were never cut."""
 
 from __future__ import annotations
 
@@ -34,13 +30,9 @@ class Counter(parent(count=lambda: torch.zeros(()), total=lambda: torch.zeros(3)
         return x * self.count + self.total.mul_(1.5)
 
 
-class Cache(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("keys", torch.zeros(4, 3))
-        self.register_buffer("place", torch.zeros((), dtype=torch.int64))
-        self.lin = nn.Linear(3, 3)
-
+class Cache(
+    parent(keys=lambda: torch.zeros(4, 3), place=lambda: torch.zeros((), dtype=torch.int64), lin=lambda: nn.Linear(3, 3))
+):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.keys.copy_(torch.cat([self.keys[1:], self.lin(x)[:1]]))
         self.place += 1
@@ -101,13 +93,8 @@ class Flagged(parent(lin=lambda: nn.Linear(3, 3))):
         return y if scale is None else y * scale
 
 
-class Caller(nn.Module):
+class Caller(parent(a=Flagged, b=Flagged, c=Flagged, end=lambda: nn.Linear(3, 3), count=lambda: torch.zeros(()))):
     """Calls children with flags, numbers, None, text, and tensors by keyword only."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b, self.c, self.end = Flagged(), Flagged(), Flagged(), nn.Linear(3, 3)
-        self.register_buffer("count", torch.zeros(()))
 
     def forward(self, x: torch.Tensor, *, on: bool = False, y: torch.Tensor | None = None) -> Any:
         self.count.add_(1)

@@ -29,12 +29,8 @@ class Outer(torch.nn.Module):
         return self.lin(x)
 
 
-class Kinds(torch.nn.Module):
+class Kinds(parent(act=torch.nn.ReLU)):
     """One activation for tensors of other dtypes and ranks, and one in a branch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.act = torch.nn.ReLU()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.act(x.double()).sum(0)

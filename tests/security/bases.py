@@ -1,8 +1,4 @@
-"""The programs that are mutated: small, and together they have everything that a file can say.
-
-What is in no base is in no mutant, so there is one of each: preserved signatures, dynamic sizes with constraints,
-shared bodies, written buffers and inputs, branches, ties, views, parts, named tuples.
-"""
+"""The programs that are mutated: small, and together they have everything that a file can say."""
 
 from __future__ import annotations
 
@@ -14,8 +10,6 @@ from torch import nn
 
 import purefx as px
 from tests.programs import parent
-
-__all__ = ["Base", "Point", "bases"]
 
 
 class Point(NamedTuple):
@@ -36,8 +30,6 @@ class Base:
 
 
 class Inner(parent(linear=lambda: nn.Linear(2, 2), count=lambda: torch.zeros(2))):
-    """Takes and gives containers, counts its calls."""
-
     def forward(self, batch: dict[str, Any], *, scale: float = 2.0) -> tuple[torch.Tensor, list[torch.Tensor]]:
         self.count.add_(1)
         y = self.linear(batch["x"]) * scale + self.count
@@ -68,8 +60,6 @@ def block() -> nn.Module:
 
 
 class Plain(parent(a=block, b=block)):
-    """Two equal blocks, random numbers and one written buffer."""
-
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         values, places = (self.b(self.a(x) + x) + x).topk(2)
         return values, places

@@ -1,8 +1,4 @@
-"""Mutations of saved programs: of the bytes of a file, of the JSON in it, of the program text in that, and of text alone.
-
-Most changes of a byte are no program; changes of tokens, lines and JSON values are programs that are wrong in one
-place, so parts of one text are put in the places of others.  Every mutant is a function of a number.
-"""
+"""Mutations of saved programs: of the bytes of a file, of the JSON in it, of the program text in that, and of text alone."""
 
 from __future__ import annotations
 
@@ -12,8 +8,6 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
-
-__all__ = ["HOSTILE", "Parts", "mutated_bytes", "mutated_json", "mutated_text", "with_header"]
 
 TOKENS = re.compile(r'"(?:[^"\\\n]|\\.)*"|[A-Za-z_][\w.]*|-?\d+(?:\.\d+)?|\s+|.', re.DOTALL)
 

@@ -1,8 +1,4 @@
-"""A program from outside names operators of the allow-list, and nothing else; none of them leads to the interpreter.
-
-Programs written with bad intent, as text and as files, go through everything that evaluates a program, and a marker
-must never be made.  The installed registry is audited, so that a new operator that looks dangerous is decided on.
-"""
+"""A program from outside names operators of the allow-list, and nothing else; none of them leads to the interpreter."""
 
 from __future__ import annotations
 

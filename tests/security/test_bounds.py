@@ -1,7 +1,4 @@
-"""Work is bounded: numbers, sizes, guards and nesting in a program from outside are refused, or computed under a bound.
-
-Each attack is a text of a few bytes whose value would fill the machine; it must be an error of ours within moments.
-"""
+"""Work is bounded: numbers, sizes, guards and nesting in a program from outside are refused, or computed under a bound."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""No text of a traced graph is run by ``import_fx``, or by anything that is done with what it gives.
-
-Each case would do harm if it were ever compiled or evaluated, and the harm is an attribute of this file.  A case
-is refused, or it is harmless: everything is done with it that could compile something.
-"""
+"""No text of a traced graph is run by ``import_fx``, or by anything that is done with what it gives."""
 
 from __future__ import annotations
 

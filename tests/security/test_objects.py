@@ -1,8 +1,4 @@
-"""Objects of the reader: what a program from outside can call of those that are passed to it, or that pytree types make.
-
-A witness writes down every method that is called on it; files and texts that index, add and convert what they are
-given reach none, through no door, unless the reader names its class.
-"""
+"""Objects of the reader: what a program from outside can call of those that are passed to it, or that pytree types make."""
 
 from __future__ import annotations
 

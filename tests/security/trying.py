@@ -1,9 +1,4 @@
-"""Runs mutants of saved programs, in a process of its own: ``python -m tests.security.trying FOLDER SEED FIRST COUNT SECONDS``.
-
-Whatever a file says, every door gives a result or an error of ours, within bounds of time and memory, and nothing in
-the file runs.  Bounds and audit hooks stay for the life of a process, so this is one; it prints a line of JSON for each
-finding, and keeps in a file which mutant it is at, for when it dies.
-"""
+"""Runs mutants of saved programs in its own process: ``python -m tests.security.trying FOLDER SEED FIRST COUNT SECONDS``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Files: damaged, crafted, of a later version, no files at all; written whole or not at all.
-
-Every file is a program that verifies or an error of ours, and nothing in it runs or makes us allocate what it does
-not hold.
-"""
+"""Files: damaged, crafted, of a later version, no files at all; written whole or not at all."""
 
 from __future__ import annotations
 
@@ -161,6 +157,12 @@ def test_crafted_structure(name: str, tmp_path: Path) -> None:
     change, message = CRAFTED[name]
     with pytest.raises(px.errors.StoreError, match=message):
         load(edited(change), tmp_path)
+
+
+def test_an_object_with_a_key_twice_is_no_structure(tmp_path: Path) -> None:
+    """Readers of JSON differ in which of the two counts."""
+    with pytest.raises(px.errors.StoreError, match="not JSON"):
+        load(saved(0).replace(b'"weights":', b'"program":'), tmp_path)
 
 
 def test_a_program_that_is_none_is_told_as_one(tmp_path: Path) -> None:

@@ -1,8 +1,4 @@
-"""``load(save(p)) == p``: for generated programs of every tier and stage, and what a program is made of, one by one.
-
-Besides equality, what equality does not see: contents and memory of tensors, meta, and that the pipeline makes the
-same of what was loaded.
-"""
+"""``load(save(p)) == p``: for generated programs of every tier and stage, and what a program is made of, one by one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Small programs, written by hand as nodes of integers or as text, for the tests of transformations.
-
-One line says what the inputs are, so that a test is the nodes that it is about.  It asserts only that they are valid.
-"""
+"""Small programs, written by hand as nodes of integers or as text, for the tests of transformations."""
 
 from __future__ import annotations
 

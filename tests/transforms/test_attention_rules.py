@@ -1,7 +1,4 @@
-"""The rules of attention, each on a module that has what it looks for, and on those that almost do.
-
-The families of inductor are in ``test_attention.py``.
-"""
+"""The rules of attention, each on a module that has what it looks for, and on those that almost do."""
 
 from __future__ import annotations
 

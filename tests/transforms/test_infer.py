@@ -21,8 +21,6 @@ NEG, RELU, SIN = (op_of(op.default) for op in (torch.ops.aten.neg, torch.ops.ate
 
 
 class Chain(torch.nn.Module):
-    """Two branches, of which one is cast in the middle."""
-
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         other = x.relu().neg()
         return x.sin().to(torch.float64).cos().abs(), other

@@ -1,8 +1,4 @@
-"""Contents of state that cross a preserved call: which values are such contents, and where they are written and read.
-
-A buffer ``c.n`` of a module ``c`` whose call signature is preserved, and a value of it that something else uses; the
-text of the result says whether the value still crosses, or goes through the buffer.
-"""
+"""Contents of state that cross a preserved call: which values are such contents, and where they are written and read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Objects among arguments become state: where the slot is, that one object is one slot, and what is refused.
-
-Each program is what a rewrite leaves behind, and is compared with eager on the same tensors over several calls.
-"""
+"""Objects among arguments become state: where the slot is, that one object is one slot, and what is refused."""
 
 from __future__ import annotations
 

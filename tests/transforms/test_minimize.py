@@ -1,8 +1,4 @@
-"""``minimize``: what is left is valid, still wrong, never larger, and cannot be reduced again.
-
-Rewrites that are wrong somewhere are written here; what is asked is what a user asks: does a program mean something else after
-the rewrite.
-"""
+"""``minimize``: what is left is valid, still wrong, never larger, and cannot be reduced again."""
 
 from __future__ import annotations
 
@@ -82,8 +78,6 @@ def imported(module: nn.Module, *args: Any, **options: Any) -> px.Program:
 
 
 class Chain(nn.Module):
-    """Operators in a row, one of which is a relu."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return ((x.sin() + 1).relu() * 2).cos() + x
 
@@ -117,8 +111,6 @@ def test_a_write_stays() -> None:
 
 
 class Branched(nn.Module):
-    """A relu in one branch of a cond."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = torch.cond(x.sum() > 0, lambda x: (x.sin() * 2).relu() + 1, lambda x: x.cos(), (x.exp(),))
         return y * 2

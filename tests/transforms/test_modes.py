@@ -74,8 +74,6 @@ def test_what_is_no_region_stays(steps: tuple[str, ...]) -> None:
 
 
 class Modes(parent(a=lambda: nn.Linear(4, 4), b=lambda: nn.Linear(4, 4), n=lambda: torch.zeros(4))):
-    """Nested and empty regions, writes, draws, and several results."""
-
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = self.a(x)
         with torch.no_grad():

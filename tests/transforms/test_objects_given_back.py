@@ -1,8 +1,4 @@
-"""A module that says ``x.to(x.dtype)`` of its argument gives its parent nothing: both still have the one ``x``.
-
-Whatever operator gives the argument back, a replacement is called with what the parent has, and the parent goes on
-with that, as eager does.  Where the object is the result of the module, a later use may mean either, and is not guessed at.
-"""
+"""A module that says ``x.to(x.dtype)`` of its argument gives its parent nothing: both still have the one ``x``."""
 
 from __future__ import annotations
 

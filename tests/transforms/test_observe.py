@@ -75,8 +75,6 @@ class Pair(nn.Module):
 
 
 class Several(parent(pair=Pair, block=Block, rest=lambda: nn.Sequential(Block(), Block()))):
-    """A module that gives two values, one that is called twice, a shared body below another."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         a, b = self.pair(x)
         return self.rest(self.block(self.block(a) * b))
@@ -90,8 +88,6 @@ class Twice(parent(norm=lambda: nn.BatchNorm1d(4), linear=lambda: nn.Linear(4, 4
 
 
 class Quiet(parent(front=lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU()), back=lambda: nn.Linear(4, 4))):
-    """Modules under ``no_grad``."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             y = self.front(x)

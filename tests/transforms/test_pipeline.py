@@ -87,10 +87,7 @@ X = torch.tensor([1.0, 2.0])
 
 
 class Nested(parent(lin=lambda: nn.Linear(2, 2))):
-    """Takes a dict with odd keys, the rest of the arguments, and keywords."""
-
     def forward(self, batch: dict[str, Any], *more: torch.Tensor, Scale: torch.Tensor, mul: torch.Tensor) -> torch.Tensor:  # noqa: N803
-        """Add all up."""
         return self.lin(batch["a-b"]) * Scale + batch["pair"][1] * mul + more[0] + more[1]
 
 

@@ -1,8 +1,4 @@
-"""Inputs are called as the exporter calls them, and state gets the names of the module back.
-
-From each tracer, tied and aliased, with kinds; and what is refused.  The lowered result is compared with the module on the same
-calls, and its ``state_dict`` with that of the module.
-"""
+"""Inputs are called as the exporter calls them, and state gets the names of the module back."""
 
 from __future__ import annotations
 
@@ -34,7 +30,6 @@ class Tied(nn.Module):
         self.unused = nn.Linear(2, 2)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Embed, mask, scale, shift."""
         self.count.add_(1)
         self.part.mul_(1.5)
         hidden = self.embed(ids) * self.mask * self.scale + torch.tensor([1.0, 2.0, 3.0, 4.0])

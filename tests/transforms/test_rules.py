@@ -1,7 +1,4 @@
-"""Rewrite rules on exported modules: what they match, what they must leave alone, and what they say when they are written wrong.
-
-Each case compares with eager on a deep copy, over three calls, on the flat program and on the tree.
-"""
+"""Rewrite rules on exported modules: what they match, what they leave alone, and what they say when they are written wrong."""
 
 from __future__ import annotations
 

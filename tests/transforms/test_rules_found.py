@@ -1,7 +1,4 @@
-"""What patterns find: one operator of a program written in several ways, arguments by default, numbers, lists, sizes, indices.
-
-Programs are a few nodes, the last of which uses ``a``: it is what the pattern looks for, or nearly.
-"""
+"""What patterns find: one operator of a program written in several ways, arguments by default, numbers, lists, sizes, indices."""
 
 from __future__ import annotations
 

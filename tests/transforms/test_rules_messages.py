@@ -22,15 +22,11 @@ X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
 
 class Inner(parent(lin=lambda: nn.Linear(4, 4), act=nn.ReLU)):
-    """Gives two values."""
-
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.act(self.lin(x)), x + 1
 
 
 class Outer(parent(a=Inner, b=Inner, act=nn.Tanh)):
-    """Two modules that share a body, and an activation."""
-
     def forward(self, x: Tensor) -> Tensor:
         y, z = self.a(x)
         y, z = self.b(y * z)

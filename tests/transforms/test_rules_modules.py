@@ -113,16 +113,12 @@ def test_refusals() -> None:
 
 
 class Counting(parent(count=lambda: torch.zeros(()))):
-    """Counts its calls and draws."""
-
     def forward(self, x: Tensor) -> Tensor:
         self.count.add_(1)
         return nn.functional.dropout(x * self.count, 0.5, training=True)
 
 
 class Counters(parent(a=Counting, b=Counting)):
-    """Calls two counters, one of them twice."""
-
     def forward(self, x: Tensor) -> Tensor:
         return self.a(x + self.a(x)) - self.b(x)
 

@@ -1,7 +1,4 @@
-"""Rules on generated programs, drawn around what the rules look for: writes in between, views, other users, shared bodies.
-
-``tests/laws/test_check_rule.py`` has more rules, and ``test_rules_by_hand.py`` each condition on a match.
-"""
+"""Rules on generated programs, drawn around what the rules look for: writes in between, views, other users, shared bodies."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from purefx.laws.asking import LawBroken
 from purefx.laws.rules import check_rule
 from purefx.laws.tiers import share
 from purefx.transforms.rules.legality import Legality
-from tests.transforms.test_rules import of
+from tests.transforms.test_rules import X, of, rewritten
 
 neg = torch.neg
 CANCELLED = of(lambda x: neg(neg(x)), lambda m, x: x)
@@ -41,3 +38,26 @@ def test_a_condition_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Legality, "shares_alike", lambda *_, **__: True)
     with pytest.raises((LawBroken, px.PurefxError)):
         check_rule(CANCELLED, examples=40)
+
+
+# Patterns that look through views and casts: what they find, what the replacement gets, and what other users keep from it.
+
+
+def test_one_chain_in_two_places() -> None:
+    rule = px.rule(lambda x, y, c: px.through(x.exp(), c) * px.through(y.exp(), c)).becomes(lambda m, x, y, c: c((x + y).exp()))
+    same = rewritten(rule, lambda m, x: x.exp().view(-1) * x.sin().exp().view(-1) + 1, X)
+    assert same[0] == [f"aten.{name}" for name in ("sin.default", "add.Tensor", "exp.default", "view.default", "add.Tensor")]
+    assert rewritten(rule, lambda m, x: x.exp().view(-1) * x.sin().exp().reshape(-1) + 1, X) == [[], []]
+
+
+def test_laws() -> None:
+    wrong = px.rule(lambda x: torch.neg(px.through(torch.neg(x)))).becomes(lambda m, x: x.clone())
+    with pytest.raises(AssertionError, match="meaning"):  # where there is a view, the shape is another one
+        check_rule(wrong, examples=share(4))
+    kept = px.rule(lambda x, c: torch.neg(px.through(torch.neg(x), c))).becomes(lambda m, x, c: c(x).clone())
+    assert check_rule(kept, examples=share(8)).matched >= 4
+    casts = px.rule(lambda x, c: torch.neg(px.through(torch.neg(x), c, casts=True))).becomes(lambda m, x, c: c(x).clone())
+    with pytest.raises(
+        AssertionError, match="meaning"
+    ):  # of whole numbers zero has no sign, and of those that they are cast to it has
+        check_rule(casts, examples=share(30))

@@ -16,10 +16,7 @@ X, Y = torch.randn(4, 4), torch.randn(6, 4)
 
 
 class Relu(nn.Module):
-    """One operator."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply it."""
         return torch.relu(x)
 
 

@@ -1,7 +1,4 @@
-"""Patterns of plain torch code: each finds the same code in what torch exports of it, and not what computes something else.
-
-All code is exported as one program, with fixed sizes and with a first size that only a run knows.
-"""
+"""Patterns of plain torch code: each finds the same code in what torch exports of it, and not what computes something else."""
 
 from __future__ import annotations
 

@@ -21,15 +21,11 @@ ONES = torch.ones(4)
 
 
 class Layer(parent(lin=lambda: nn.Linear(4, 4), n=lambda: torch.ones(4))):
-    """A linear module, an activation and a buffer that is read."""
-
     def forward(self, x: Tensor) -> Tensor:
         return torch.relu(self.lin(x)) * self.n
 
 
 class Model(parent(a=Layer, b=Layer)):
-    """Two of them, which share a body in a tree."""
-
     def forward(self, x: Tensor) -> Tensor:
         return self.b(self.a(x)).exp()
 
@@ -121,11 +117,7 @@ def test_what_new_state_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "path"),
-    [
-        (lambda m: m.path == "b", "b"),
-        (lambda m: m.tensor("n").sum() == 4 and m.path == "a", "a"),
-    ],
+    ("where", "path"), [(lambda m: m.path == "b", "b"), (lambda m: m.tensor("n").sum() == 4 and m.path == "a", "a")]
 )
 def test_a_shared_body_goes_apart(where: Callable[[Any], Any], path: str) -> None:
     rule = scaled(lambda m, x, n: x * m.buffer("k", ONES) * n, where=where)
@@ -181,8 +173,6 @@ def test_modules_of_several_sizes_get_state_of_their_own_in_one_body() -> None:
 
 
 class Counted(parent(w=lambda: torch.ones(4), other=lambda: torch.ones(4))):
-    """Reads a buffer between two writes to it."""
-
     def forward(self, x: Tensor) -> Tensor:
         self.w.add_(1)
         y = torch.relu(x)
@@ -213,8 +203,6 @@ class Scaled(parent(w=lambda: nn.Parameter(torch.randn(4, 4)), b=lambda: nn.Para
 
 
 class Tied(nn.Module):
-    """The second weight is the first."""
-
     def __init__(self) -> None:
         super().__init__()
         self.one, self.two, self.other = Scaled(), Scaled(), Scaled()

@@ -1,7 +1,4 @@
-"""The rule sets that come with the library: each rule on a module that has what it looks for, and on those that almost do.
-
-Modules are exported, rewritten, and compared with eager over two calls: to the last bit for identities, else within a tolerance.
-"""
+"""The rule sets that come with the library: each rule on a module that has what it looks for, and on those that almost do."""
 
 from __future__ import annotations
 

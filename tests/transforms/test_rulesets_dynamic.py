@@ -34,8 +34,6 @@ ROW = functools.partial(nn.Parameter, torch.linspace(1, 2, 8))
 
 
 class Norms(parent(w=ROW, b=ROW, up=lambda: nn.Linear(8, 16, bias=False))):
-    """Norms and activations that are written out."""
-
     def forward(self, x: Tensor) -> Tensor:
         d = x - x.mean(-1, keepdim=True)
         x = d / torch.sqrt(d.pow(2).mean(-1, keepdim=True) + 1e-5) * self.w + self.b
@@ -44,8 +42,6 @@ class Norms(parent(w=ROW, b=ROW, up=lambda: nn.Linear(8, 16, bias=False))):
 
 
 class Views(nn.Module):
-    """What is viewed, joined, cast and turned, and comes to nothing."""
-
     def forward(self, x: Tensor) -> Tensor:
         batch, length, size = x.shape
         y = torch.exp(x).transpose(1, 2).transpose(2, 1)
@@ -55,8 +51,6 @@ class Views(nn.Module):
 
 
 class Model(nn.Module):
-    """Two layers of a kind: a body that is shared."""
-
     def __init__(self, kind: type[nn.Module]) -> None:
         super().__init__()
         self.first, self.second = kind(), kind()

@@ -234,8 +234,6 @@ def test_state_that_nobody_writes_is_handed_out_itself() -> None:
 
 
 class Speaker(nn.Module):
-    """Prints, and has a child that prints."""
-
     def __init__(self, *, child: bool = True) -> None:
         super().__init__()
         self.child = Speaker(child=False) if child else None
@@ -270,8 +268,6 @@ def loudly(x: torch.Tensor) -> torch.Tensor:
 
 
 class Regions(nn.Module):
-    """Calls a region that prints twice, between prints of its own."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         torch.ops.aten._print("before")
         y: torch.Tensor = loudly(loudly(x))  # type: ignore[assignment]

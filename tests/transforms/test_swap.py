@@ -102,8 +102,6 @@ def test_constants_containers_and_parts_of_results(make: Any, way: str) -> None:
 
 
 class By(nn.Module):
-    """Multiplies its argument, or subtracts from it."""
-
     def __init__(self, run: Any = torch.mul) -> None:
         super().__init__()
         self.run = run

@@ -22,8 +22,6 @@ DYNAMIC = ({0: torch.export.Dim.DYNAMIC},)
 
 
 class Counted(parent(inner=lambda: nn.Linear(3, 3), n=lambda: torch.zeros(3))):
-    """Reads and writes state, and has a child that is called twice."""
-
     def forward(self, x: Any) -> Any:
         self.n.add_(1)
         return self.inner(self.inner(x)) + self.n

@@ -30,8 +30,6 @@ class Mlp(parent(up=lambda: nn.Linear(3, 3), n=lambda: torch.zeros(3))):
 
 
 class Block(parent(mlp=Mlp)):
-    """Calls it."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y, z = self.mlp(x, Point(x + 1, x[0]), scale=0.5)
         return y + z

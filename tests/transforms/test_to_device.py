@@ -37,8 +37,6 @@ class Tied(nn.Module):
 
 
 class Says(nn.Module):
-    """Devices in all kinds of places."""
-
     def forward(self, x: torch.Tensor, scale: int = 2) -> torch.Tensor:
         made = torch.zeros(4, device=x.device) + torch.arange(4) + torch.full((4,), 1.0, device="cpu")
         wide = x.to("cpu", torch.float64).to(torch.float32)

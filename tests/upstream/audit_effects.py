@@ -31,8 +31,6 @@ from purefx.ir.torch_private import resolve_operator, schema_of
 
 from .drawn_arguments import Arguments, samples_of_torch, with_room
 
-__all__ = ["Seen", "audited", "missing", "observe", "overloads"]
-
 NOT_RUN = frozenset(
     {
         "aten::from_file", "aten::_print", "aten::save", "aten::record_stream", "aten::manual_seed", "aten::set_num_threads",

@@ -1,8 +1,4 @@
-"""Arguments of calls of any operator, drawn from its schema, or taken from torch's own samples.
-
-Most drawn arguments fit no operator, and a call that raises costs little; names of arguments say enough (an index is a
-number, a running mean has a number for each channel) that some fit.
-"""
+"""Arguments of calls of any operator, drawn from its schema, or taken from torch's own samples."""
 
 from __future__ import annotations
 
@@ -17,8 +13,6 @@ import torch
 from attrs import define, field
 
 from purefx.ir.torch_private import schema_of
-
-__all__ = ["Arguments", "samples_of_torch", "with_room"]
 
 SHAPES = ((2, 3), (3,), (), (2, 3, 4), (2, 3, 4, 4), (1, 2, 3, 4, 4), (4, 4), (1, 4, 4), (2, 2, 8, 8), (1,))
 DTYPES = (torch.float32,) * 5 + (torch.float64, torch.int64, torch.int64, torch.bool, torch.complex64, torch.bfloat16)

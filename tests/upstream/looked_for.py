@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from tests.programs import parent
+
 aten: Any = torch.ops.aten
 prims: Any = torch.ops.prims
 
@@ -176,14 +178,7 @@ ASSERTED = (
 SEPARATE = tuple((lambda x, n=n: x.transpose(0, 1).reshape(n) * 2, (X,)) for n in (6, -1))
 
 
-class Scaled(torch.nn.Module):
-    """Computes something of its state alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(3))
-        self.register_buffer("scale", torch.full((3,), 2.0))
-
+class Scaled(parent(weight=lambda: torch.nn.Parameter(torch.ones(3)), scale=lambda: torch.full((3,), 2.0))):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * (self.weight * 2 + self.scale) + self.scale.neg()
 
@@ -206,8 +201,6 @@ class Convolved(torch.nn.Module):
 
 
 class Multiplied(torch.nn.Module):
-    """A convolution whose result is multiplied, added to and divided by state."""
-
     def __init__(self) -> None:
         super().__init__()
         self.conv = torch.nn.Conv2d(2, 3, 1)

@@ -1,8 +1,4 @@
-"""``PASSES``: the published passes of the installed torch that ``make audit`` asks, with what each may assume and looks for.
-
-What runs a pass is text, because a script shows it; it passes what the pass takes beside the graph, and nothing else.  What a
-contract says is what the documentation of the pass, or the place where torch calls it, says; ``why`` says which.
-"""
+"""``PASSES``: the published passes of the installed torch that ``make audit`` asks, with what each may assume and looks for."""
 
 from __future__ import annotations
 
@@ -21,8 +17,6 @@ from purefx.laws.fx_passes import Contract
 from purefx.lowering.fx import Over
 
 from . import looked_for as seeds
-
-__all__ = ["ANYTHING", "GRAPH", "PASSES", "Published", "describes"]
 
 GraphModule = torch.fx.GraphModule
 

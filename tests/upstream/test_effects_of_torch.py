@@ -1,8 +1,4 @@
-"""What we say of torch's operators, compared with what they do, and with what torch itself says elsewhere.
-
-The tables of ``ir/effects/schema.py`` are claims about the installed torch, so the installed torch is run.  A short
-audit of every overload is here, the long one is ``make audit-effects``.
-"""
+"""What we say of torch's operators, compared with what they do, and with what torch itself says elsewhere."""
 
 from __future__ import annotations
 

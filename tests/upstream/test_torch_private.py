@@ -1,7 +1,4 @@
-"""The private names of torch that purefx touches are where ``ir/torch_private/`` says, and mean what it needs.
-
-When a torch release moves one, this file fails and names it.
-"""
+"""The private names of torch that purefx touches are where ``ir/torch_private/`` says, and mean what it needs."""
 
 from __future__ import annotations
 

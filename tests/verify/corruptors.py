@@ -1,7 +1,4 @@
-"""Corruptions of small programs: other values and other places than those of ``tests.laws.corruptions``, which break every rule.
-
-Each starts from a valid program and changes one fact.
-"""
+"""Corruptions of small programs: other values and places than those of ``tests.laws.corruptions``, which break every rule."""
 
 from __future__ import annotations
 
@@ -23,8 +20,6 @@ from purefx.ir.torch_private import pytree
 from tests.laws import corruptions
 from tests.laws.corruptions import with_graph, with_item, with_specs
 from tests.verify.programs import GETITEM
-
-__all__ = ["VARIANTS", "Corruptor", "with_graph", "with_node"]
 
 Corruption = Callable[[ir.Program], ir.Program]
 
@@ -211,19 +206,14 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "constraints-range-bound": ("flat", with_constraints(ranges=(ir.Range(ir.Sym("s0"), "2", None),))),  # type: ignore[arg-type]
         "call-signature": ("flat", with_fields(call_signatures=ir.pmap({"lin": 1}))),
     },
-    "unique-names": {
-        "input": ("tree", doubled_input),
-        "clash": ("flat", with_node("unused", name="x")),
-    },
+    "unique-names": {"input": ("tree", doubled_input), "clash": ("flat", with_node("unused", name="x"))},
     "defined-values": {
         "nested": ("flat", with_node("unused", args=((1, ir.Record((("k", ir.Items([ir.Ref("nowhere")])),))),))),
         "keyword": ("flat", with_node("unused", kwargs=(("k", ir.Ref("nowhere")),))),
         "output": ("flat", lambda p: with_graph(p, "", output=(*p.main.output[:-1], ir.Ref("nowhere")))),
         "other-graph": ("tree", with_node("out", args=(ir.Ref("w"),))),
     },
-    "earlier-values": {
-        "itself": ("flat", with_node("unused", args=(ir.Ref("unused"),))),
-    },
+    "earlier-values": {"itself": ("flat", with_node("unused", args=(ir.Ref("unused"),)))},
     "argument-kinds": {
         "dict": ("flat", with_node("unused", args=(ir.Ref("x"), {"a": 1}))),
         "module": ("flat", with_node("unused", args=((torch.nn.Linear(1, 1),),))),
@@ -239,9 +229,7 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "trace": ("flat", with_node("unused", meta={"stack_trace": 3})),
         "input": ("flat", with_input("", 1, meta={"val": {1}})),
     },
-    "call-arguments": {
-        "keyword": ("tree", with_node("lin", kwargs=(("k", 1),))),
-    },
+    "call-arguments": {"keyword": ("tree", with_node("lin", kwargs=(("k", 1),)))},
     "operands": {
         "too-few": ("flat", with_node("y", args=(ir.Ref("x"),))),
         "literal-for-a-body": ("tree", with_node("tied", args=(b"a",))),

@@ -1,8 +1,4 @@
-"""The corruptors of ``tests.laws.corruptions`` are refused by what they name, and valid programs are not.
-
-Each corruptor is tried on generated programs of all stages and on imported ones; it must apply somewhere, and
-wherever it applies its own rule must be among the violations.
-"""
+"""The corruptors of ``tests.laws.corruptions`` are refused by what they name, and valid programs are not."""
 
 from __future__ import annotations
 
@@ -34,8 +30,6 @@ LAWS = [law for law in GENERIC if law.name == MEANING]
 
 
 class Unlike(parent(count=lambda: torch.zeros(3))):
-    """Takes two arguments of different shapes, and counts."""
-
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         self.count.add_(x)
         return y * 2

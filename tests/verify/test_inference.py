@@ -1,7 +1,4 @@
-"""``verify(program, infer=True)``: meta is what the operators give, and asking leaves no trace.
-
-Wrong meta is told with both sides; what cannot be inferred is passed over in silence.
-"""
+"""``verify(program, infer=True)``: meta is what the operators give, and asking leaves no trace."""
 
 from __future__ import annotations
 
@@ -167,8 +164,6 @@ def test_dynamic_sizes_get_no_guards() -> None:
 
 
 class Counted(nn.Module):
-    """Has sizes that only a run knows."""
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x[x > 0].sin() + x.sum()
 
