@@ -144,8 +144,7 @@ def bodies_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -
     >>> bodies_in((Ref("p"), Body("$then"), Body("$else")))
     ['$then', '$else']
     """
-    leaves = (*args, *(value for _, value in kwargs))
-    return [leaf.graph for leaf in arg_leaves(leaves) if type(leaf) is Body]
+    return [leaf.graph for leaf in arg_leaves((*args, *(value for _, value in kwargs))) if type(leaf) is Body]
 
 
 CONTAINERS = frozenset({tuple, Items, Record, slice})

@@ -19,7 +19,7 @@ from .effects.declared import PURE, Effects
 from .errors import ArgumentError
 from .meta import EMPTY_META, Meta
 from .names import Names
-from .persistent import Displayed
+from .persistent import Displayed, grouped
 
 
 class Value:
@@ -299,9 +299,7 @@ class Graph(Value, Displayed):
                 last[name] = index
         for name in self.output_refs():
             last.pop(name, None)
-        ends: dict[int, list[str]] = {}
-        for name, index in last.items():
-            ends.setdefault(index, []).append(name)
+        ends = grouped([(index, name) for name, index in last.items()])
         return MappingProxyType({index: tuple(names) for index, names in ends.items()})
 
     @cached_property

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import singledispatch, wraps
 from typing import Any, ClassVar, Generic, TypeVar, cast, final
@@ -37,6 +37,19 @@ def _load_pure_python_map() -> Any:
 
 
 _module = _load_pure_python_map()
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """Return the values of each key, both in order.
+
+    >>> grouped([("a", 1), ("b", 2), ("a", 3)])
+    {'a': [1, 3], 'b': [2]}
+    """
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
+
 
 MANY = 4
 """If every fourth entry changes, a new dict is faster than editing the tree."""

@@ -21,7 +21,7 @@ from attrs import cmp_using, field, frozen
 from .arguments import same_arg
 from .graph import Stack
 from .own_operators import entangled
-from .persistent import PMap, pmap
+from .persistent import PMap, grouped, pmap
 from .torch_private import FakeTensor
 
 
@@ -293,9 +293,7 @@ class State(Mapping[str, Slot]):
     @cached_property
     def by_cell(self) -> Mapping[int, tuple[str, ...]]:
         """The names of the slots of each cell, in order; several are tied."""
-        cells: dict[int, list[str]] = {}
-        for name, slot in self.pairs:
-            cells.setdefault(slot.cell, []).append(name)
+        cells = grouped([(slot.cell, name) for name, slot in self.pairs])
         return MappingProxyType({cell: tuple(names) for cell, names in cells.items()})
 
     @cached_property

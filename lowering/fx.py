@@ -23,6 +23,7 @@ from torch.fx.passes.infra.pass_base import PassResult
 from ..ir.errors import ArgumentError, FxPassError, UnsupportedProgram
 from ..ir.graph import Call
 from ..ir.importing import import_ep, import_fx
+from ..ir.persistent import grouped
 from ..ir.program import Program
 from ..ir.signature import UserInput
 from ..ir.state import Slot, State, same_value
@@ -225,9 +226,7 @@ def _state(before: State, after: State, tensors: Mapping[str, Any]) -> State:
 
 def _unchanged(before: State, after: State, was: Mapping[str, str]) -> dict[str, Any]:
     # By memory: overlapping tensors are treated together, so that they still overlap.
-    groups: dict[int, list[str]] = {}
-    for name, slot in after.pairs:
-        groups.setdefault(slot.storage, []).append(name)
+    groups = grouped([(slot.storage, name) for name, slot in after.pairs])
     found: dict[str, Any] = {}
     for names in groups.values():
         same = all(was[name] in before and same_value(before[was[name]].value, after[name].value) for name in names)
@@ -290,8 +289,7 @@ class FxPass:
         Raises:
             FxPassError: it returned something else.
         """
-        result = self.run(module.graph if self.over == "graph" else module, **options)
-        return self._module(result, module)
+        return self._module(self.run(module.graph if self.over == "graph" else module, **options), module)
 
     def on_export(self, ep: Any, **options: Any) -> Any:
         """Return the result of the pass on an exported program, which it may modify.

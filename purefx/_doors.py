@@ -21,6 +21,7 @@ from purefx.ir.effects.declared import Effects
 from purefx.ir.errors import CaptureError, CaptureWarning
 from purefx.ir.graph import Op
 from purefx.ir.importing import import_ep
+from purefx.ir.persistent import grouped
 from purefx.ir.program import Program
 from purefx.ir.torch_private import ENTER_AUTOCAST, calls_wrapped, own_functions, pytree, traced_joint
 from purefx.ir.validation import EXPORTED, MODULE, a_program, call_arguments
@@ -109,9 +110,7 @@ def capture(
 
 def _with_objects(program: Program, module: torch.nn.Module) -> Program:
     # The exporter records paths; only the module knows which paths are one object.
-    paths: dict[int, list[str]] = {}
-    for path, part in module.named_modules(remove_duplicate=False):
-        paths.setdefault(id(part), []).append(path)
+    paths = grouped([(id(part), path) for path, part in module.named_modules(remove_duplicate=False)])
     shared = [found for found in paths.values() if len(found) > 1]
     if not shared:
         return program

@@ -46,8 +46,7 @@ class FlopCounter:
         do = node.do
         if type(do) is not Op or do.target is None or do.effects.unknown or do.effects.through_bodies:
             return None
-        names = node.refs()
-        known = {name: self.values.example(metas[name].get("val")) for name in names}
+        known = {name: self.values.example(metas[name].get("val")) for name in node.refs()}
         if any(value is None or value is UNKNOWN for value in known.values()):
             return None
         args = [thawed(arg, lambda leaf: known[leaf.name] if type(leaf) is Ref else leaf) for arg in node.args]
@@ -200,7 +199,7 @@ def stats(program: Program) -> Stats:
                 uncounted[node.do.name] += times
             for path, count in places.items():
                 each = (count, 0, 0, None if flops is None else count * flops)
-                counts.setdefault(_home(node, path), []).append(each)
+                counts.setdefault(join(path, node.stack[-1].path) if node.stack else path, []).append(each)
     for path, parameters, size in _sizes(program):
         counts.setdefault(path, []).append((0, parameters, size, None))
     types = {module.path: module.type_name for module in program.modules}
@@ -209,10 +208,6 @@ def stats(program: Program) -> Stats:
     _, parameters, size, flops = _sums([one for each in counts.values() for one in each])
     ordered = [MappingProxyType(dict(each.most_common())) for each in (operators, uncounted)]
     return Stats(ordered[0], modules, len(program.order), parameters, size, flops, ordered[1])
-
-
-def _home(node: Node, path: str) -> str:
-    return join(path, node.stack[-1].path) if node.stack else path
 
 
 def _sizes(program: Program) -> Iterator[tuple[str, int, int]]:

@@ -180,8 +180,7 @@ def remove_effect_tokens(program: Program, *, fuel: Fuel = UNLIMITED) -> Program
     """
     specs = (*program.signature.inputs, *program.signature.outputs)
     threaded = [name for name in program.order if any(map(_threads, program.graphs[name].distinct))]
-    graphs = {name: _unthreaded(program.graphs[name], fuel) for name in threaded}
-    result = program.with_graphs(graphs)
+    result = program.with_graphs({name: _unthreaded(program.graphs[name], fuel) for name in threaded})
     if any(type(spec) is Token for spec in specs) and fuel.burn("take the tokens from the signature"):
         return without_tokens(result)
     return result

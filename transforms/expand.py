@@ -96,8 +96,7 @@ def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozens
             "multiply; pass a larger at_most if they fit in memory"
         )
     work = _Expansion(program, counts, keep)
-    graphs = work.graphs()
-    made = program.with_graphs(graphs, only=True)
+    made = program.with_graphs(work.graphs(), only=True)
     same = made is program or len(work.signatures) == len(program.call_signatures)
     return made if same else made.evolve(call_signatures=pmap(work.signatures))
 

@@ -161,8 +161,7 @@ class _Writes:
         return max(self.edit.position.get(value, -1), self.last_write.get(self.memory.find(value), -1))
 
     def _place(self, mutation: Mutation) -> tuple[int, Stack]:
-        final = self._final(mutation.value)
-        place = max(final, self.last_use.get(self.memory.find(mutation.target), -1))
+        place = max(self._final(mutation.value), self.last_use.get(self.memory.find(mutation.target), -1))
         if place < 0:
             return -1, ()
         nodes = self.source.nodes

@@ -13,6 +13,7 @@ from ..ir.graph import Call, Frame, Node, Op
 from ..ir.meta import Meta
 from ..ir.names import Names, word_of
 from ..ir.operators import GETITEM
+from ..ir.persistent import grouped
 from ..ir.program import CallSignature, Program
 from .shared_bodies import value_only
 from .transformation import UNLIMITED, Fuel, transformation
@@ -34,15 +35,23 @@ def call_nodes(
     >>> [node.name for node in call_nodes(Call(Frame("m"), "m"), "x", "ab", Names("xab"), {"a": {}, "b": {}})]
     ['m', 'a', 'b']
     """
-    args = tuple([Ref(name) for name in inputs])
-    if len(outputs) == 1:
-        return (Node(outputs[0], call, args, (), (), value_only(metas[outputs[0]])),)
-    result = names.fresh(word_of(call.instance.path))
-    values = MappingProxyType({"val": tuple([metas[output].get("val") for output in outputs])})
+    name = outputs[0] if len(outputs) == 1 else names.fresh(word_of(call.instance.path))
+    return with_results(Node(name, call, tuple(map(Ref, inputs))), outputs, metas)
+
+
+def with_results(call: Node, results: Sequence[str], metas: Mapping[str, Meta]) -> tuple[Node, ...]:
+    """Return a call that gives some results by name, and the projections of these if there are several.
+
+    >>> [node.name for node in with_results(Node("m", Call(Frame("m"), "m")), ("a",), {"a": {}})]
+    ['a']
+    """
+    if len(results) == 1:
+        return (call.evolve(name=results[0], meta=value_only(metas[results[0]])),)
+    values = MappingProxyType({"val": tuple([metas[result].get("val") for result in results])})
     projections = [
-        Node(output, GETITEM, (Ref(result), index), (), (), value_only(metas[output])) for index, output in enumerate(outputs)
+        Node(result, GETITEM, (Ref(call.name), index), (), (), value_only(metas[result])) for index, result in enumerate(results)
     ]
-    return (Node(result, call, args, (), (), values), *projections)
+    return (call.evolve(meta=values), *projections)
 
 
 HARMLESS = frozenset({"aten._assert_tensor_metadata.default"})
@@ -95,9 +104,7 @@ def dispatch(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     True
     """
     signatures = program.call_signatures
-    calls: dict[str, list[Frame]] = {}
-    for frame in signatures:
-        calls.setdefault(frame.path, []).append(frame)
+    calls = grouped([(frame.path, frame) for frame in signatures])
     plain = {frame.path for frame in plain_calls(program, calls)}
     shared: dict[Frame, CallSignature] = {}
     for path in sorted(calls):

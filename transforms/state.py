@@ -12,6 +12,7 @@ from ..ir.errors import PipelineError
 from ..ir.graph import Call, Get, Graph, Input, Node
 from ..ir.meta import EMPTY_META
 from ..ir.names import Names, word_of
+from ..ir.persistent import grouped
 from ..ir.program import Program
 from ..ir.rewriter import Rewriter, with_reads
 from ..ir.signature import InputSpec, StateInput, SunkInput, UserInput
@@ -177,11 +178,8 @@ class _Lifting:
 
     def _formals(self) -> dict[str, Input]:
         # An input is named after its first read, which has the former name of the input; an unused one after its slot.
-        reads: dict[str, list[Node]] = {}
-        for node in self.reads:
-            reads.setdefault(self._slot_of(node), []).append(node)
-        graph = self.source.main
-        names = graph.names()
+        reads = grouped([(self._slot_of(node), node) for node in self.reads])
+        names = self.source.main.names()
         formals: dict[str, Input] = {}
         for slot, _ in self.places:
             found = reads.get(slot)
@@ -198,9 +196,7 @@ class _Lifting:
         return wanted if any(node.name == wanted for node in reads) else names.fresh(wanted)
 
     def _order(self, formals: dict[str, Input]) -> list[tuple[Input, InputSpec]]:
-        waiting: dict[int, list[tuple[Input, InputSpec]]] = {}
-        for slot, users in self.places:
-            waiting.setdefault(users, []).append((formals[slot], StateInput(slot)))
+        waiting = grouped([(users, (formals[slot], StateInput(slot))) for slot, users in self.places])
         found: list[tuple[Input, InputSpec]] = []
         users = 0
         for formal, spec in self.source.inputs:

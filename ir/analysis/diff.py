@@ -75,8 +75,7 @@ def _with_surroundings(before: Sequence[Any], found: list[Hunk]) -> Hunks:
         limit = found[number + 1].start if number + 1 < len(found) else len(before)
         above = tuple(before[max(free, hunk.start - AROUND) : hunk.start])
         free = min(end + AROUND, limit)
-        below = tuple(before[end:free])
-        found[number] = Hunk(hunk.start, hunk.removed, hunk.added, above, below)
+        found[number] = Hunk(hunk.start, hunk.removed, hunk.added, above, tuple(before[end:free]))
     return tuple(found)
 
 
@@ -146,7 +145,7 @@ def diff(before: Program, after: Program) -> Diff:
         TWO_PROGRAMS.check(program, "diff")
     if before is after:
         return NOTHING
-    mine, theirs = print_sections(before), print_sections(after)
+    mine, theirs = print_sections(before, after), print_sections(after, before)
     found = [(word, hunks(_inside(word, mine[word]), _inside(word, theirs[word]))) for word in mine if word != "facts"]
     lost, new = (tuple(map(spell_path, sorted(facts))) for facts in (before.facts - after.facts, after.facts - before.facts))
     return Diff(

@@ -20,7 +20,7 @@ from ..graph import Call, Get, Graph, Input, Node, Op, Stack
 from ..meta import ORIGIN, Meta
 from ..names import did_you_mean, escaped, is_below, join
 from ..origins import INPUT, Imported, Origin, Place, Version, ancestors, made_of, origin_of, roots_at
-from ..persistent import Displayed
+from ..persistent import Displayed, grouped
 from ..program import Program
 from ..validation import NODE_NAME, a_program
 
@@ -153,8 +153,7 @@ def origins_at(program: Program, graph: str, name: str) -> tuple[list[Origin], l
             if place not in seen:
                 seen.add(place)
                 todo.append(place)
-    reads = [(graph, name) for graph, name in seen if _reads(program, graph, name)]
-    return list(found), sorted(reads)
+    return list(found), sorted([(graph, name) for graph, name in seen if _reads(program, graph, name)])
 
 
 def made_of_value(program: Program, graph: str, name: str) -> Meta:
@@ -446,10 +445,7 @@ def _forth(
 
 
 def _made_of(version: Version, origin: Origin) -> list[Origin]:
-    users: dict[Origin, list[Origin]] = {}
-    for one in ancestors(version.places):
-        for used in one.of:
-            users.setdefault(used, []).append(one)
+    users = grouped([(used, one) for one in ancestors(version.places) for used in one.of])
     found, todo = {origin: None}, [origin]
     while todo:
         more = [user for user in users.get(todo.pop(), ()) if user not in found]

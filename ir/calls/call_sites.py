@@ -64,8 +64,7 @@ def _convention(graph: Graph, signature: CallSignature) -> Convention | None:
     takes, gives = boundaries[TAKES.name].args, boundaries[GIVES.name].args
     first = _first_places(takes)
     results = _first_places(gives)
-    output = graph.output if type(graph.output) is tuple else (graph.output,)
-    names = refs_in(output)
+    names = refs_in(graph.output if type(graph.output) is tuple else (graph.output,))
     return Convention(
         signature,
         takes,
@@ -183,8 +182,7 @@ def flat_convention(graph: Graph) -> Convention:
     given = tuple([Ref(name) for name in refs_in((graph.output,))])
     single = type(graph.output) is not tuple
     in_spec = pytree.tree_structure(((0,) * len(takes), {}))
-    out_spec = pytree.tree_structure(0 if single else (0,) * len(given))
-    signature = CallSignature(in_spec, out_spec)
+    signature = CallSignature(in_spec, pytree.tree_structure(0 if single else (0,) * len(given)))
     return Convention(signature, takes, given, tuple(range(len(takes))), tuple(range(len(given))), single, ())
 
 

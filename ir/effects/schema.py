@@ -194,8 +194,7 @@ def _reads_process(schema: Any) -> bool:
     # Without arguments, the result depends on the process: a device, a mode, a capability.
     if schema.name in PROCESS_READS or schema.name.startswith("cuda::"):
         return True
-    makes = any("Tensor" in str(result.type) for result in schema.returns)
-    return not schema.arguments and not makes
+    return not schema.arguments and not any("Tensor" in str(result.type) for result in schema.returns)
 
 
 def _returned_arguments(schema: Any, arguments: Arguments) -> tuple[ArgAt | None, ...]:

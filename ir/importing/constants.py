@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..arguments import CONTAINERS, Arg, Body, Ref, children_of, with_children
+from ..arguments import CONTAINERS, Arg, Body, Ref, arg_leaves, children_of, with_children
 from ..calls.call_graph import all_instances
 from ..calls.parts import part_names
 from ..errors import UnsupportedProgram
@@ -42,8 +42,7 @@ def is_constant(leaf: Any) -> bool:
     >>> is_constant(torch.ones(1)), is_constant(1.5), is_constant(Ref("x")), is_constant([1])
     (True, False, False, False)
     """
-    kind = type(leaf)
-    return not (kind in NO_CONSTANTS or isinstance(leaf, (*KEPT, *MUTABLE)))
+    return not (type(leaf) in NO_CONSTANTS or isinstance(leaf, (*KEPT, *MUTABLE)))
 
 
 NO_CONSTANTS = PLAIN | CONTAINERS | {Ref, Body}
@@ -221,9 +220,7 @@ def _scope(slot: str, stack: Stack, places: tuple[str, ...]) -> Stack:
 
 
 def _constants_in(arg: Arg) -> list[Any]:
-    if type(arg) in CONTAINERS:
-        return [leaf for part in children_of(arg) for leaf in _constants_in(part)]
-    return [arg] if is_constant(arg) else []
+    return [leaf for leaf in arg_leaves((arg,)) if is_constant(leaf)]
 
 
 def _identity(value: Any) -> object:

@@ -419,8 +419,7 @@ def read_joint(
     own = _state_of(source) if attributes is None else attributes.state()
     state = _with_constants(own, reader.attributes.state())
     arguments, results = _tensors_among(convention.leaves), _tensors_among(convention.results)
-    roles = _Roles(found, convention, state, named, arguments, results)
-    root, signature = roles.applied(reader.graphs[""])
+    root, signature = _Roles(found, convention, state, named, arguments, results).applied(reader.graphs[""])
     reader.graphs[""] = root
     reads = any(type(node.do) is Get for node in root.nodes)
     return Program(

@@ -345,8 +345,7 @@ class _Walk:
             raise self._refused(node, error) from error
 
     def _refused(self, node: Node, error: Exception) -> InvalidProgram:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        text = f"its operator rejects its arguments: {reason}"
+        text = f"its operator rejects its arguments: {(str(error) or type(error).__name__).splitlines()[0]}"
         path = node.stack[-1].path if node.stack else self.path
         advice = "fix the node, or its operands"
         return InvalidProgram([Violation("inferred-meta", text, self.call.graph, node.name, path, (), user_line(node), advice)])

@@ -25,7 +25,7 @@ from attrs import evolve, frozen
 
 from ..errors import ArgumentError, MissingDependency, StoreError, UnsupportedProgram
 from ..names import Names, did_you_mean
-from ..persistent import pmap
+from ..persistent import grouped, pmap
 from ..program import Program
 from ..state import Slot, State, same_contents
 from ..text.lexer import type_name
@@ -276,10 +276,7 @@ def store_memory(program: Program, *, weights: bool) -> tuple[list[StoredMemory]
         UnsupportedProgram: a slot holds a value that cannot be stored.
     """
     state = program.state
-    shown: dict[int, list[str]] = {}
-    for name, slot in state.pairs:
-        if isinstance(slot.value, torch.Tensor):
-            shown.setdefault(slot.storage, []).append(name)
+    shown = grouped([(slot.storage, name) for name, slot in state.pairs if isinstance(slot.value, torch.Tensor)])
     names = Names([STRUCTURE])
     places: list[StoredMemory] = []
     tensors: dict[str, torch.Tensor] = {}
@@ -415,9 +412,7 @@ def with_memory(
         StoreError: the file or the passed values contradict the facts.
     """
     slots = {name: evolve(slot, value=passed.get(name, slot.value)) for name, slot in state.pairs}
-    groups: dict[int, list[str]] = {}
-    for name in facts:
-        groups.setdefault(state[name].storage, []).append(name)
+    groups = grouped([(state[name].storage, name) for name in facts])
     for storage, names in groups.items():
         values: dict[int, torch.Tensor] = {}
         for name in names:

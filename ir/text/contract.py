@@ -310,10 +310,12 @@ class Section:
     syntax: Syntax[Any]
     default: Any = None
 
-    def write(self, word: str, owner: object) -> list[str]:
-        """Return the lines of the section of a program, or of a call signature."""
+    def write(self, word: str, owner: object, other: object = None) -> list[str]:
+        """Return the lines of the section of a program, or of a call signature; none if another one has the same object."""
         found = attrgetter(self.field)(owner)
-        return [] if found is self.default or found == self.default else f"{word} {self.syntax.write(found)}".split("\n")
+        if found is self.default or found == self.default or (other is not None and found is attrgetter(self.field)(other)):
+            return []
+        return f"{word} {self.syntax.write(found)}".split("\n")
 
 
 SECTIONS: Mapping[str, Section] = {
@@ -337,15 +339,19 @@ OF_A_CALL: Mapping[str, Section] = {
 """The sections of the preserved signature of a call."""
 
 
-def print_sections(program: Program) -> dict[str, list[str]]:
+def print_sections(program: Program, other: Program | None = None) -> dict[str, list[str]]:
     """Return the lines of each section of a program, by its first word; those of all call signatures under ``signature``.
+
+    Args:
+        program: any program.
+        other: another one; sections whose value is the same object in both are empty.
 
     >>> from purefx.ir import pmap
     >>> program = Program.of({}, facts=frozenset({"flat"}), call_signatures=pmap({Frame("a"): CallSignature(None, None, ("x",))}))
     >>> print_sections(program)["facts"], print_sections(program)["signature"]
     (['facts (flat)'], ['signature a {', '  names (x)', '}'])
     """
-    found = {word: section.write(word, program) for word, section in SECTIONS.items()}
+    found = {word: section.write(word, program, other) for word, section in SECTIONS.items()}
     found["signature"] = []
     for frame in sorted(program.call_signatures, key=lambda frame: (frame.path, frame.call)):
         signature = program.call_signatures[frame]

@@ -95,8 +95,7 @@ def print_node(node: Node) -> str:
     >>> print_node(Node("y", Call(Frame("layers.1"), "layers.0"), (Ref("x"),), stack=(Frame("encoder"),)))
     'y = call @layers.0(x) as layers.1  in encoder'
     """
-    printer = _Printer()
-    return printer.node(node) + (f"  in {print_stack(node.stack)}" if node.stack else "")
+    return _Printer().node(node) + (f"  in {print_stack(node.stack)}" if node.stack else "")
 
 
 class _Printer:

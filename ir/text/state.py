@@ -16,7 +16,7 @@ import torch
 from attrs import evolve, frozen
 
 from ..errors import UnsupportedProgram
-from ..persistent import pmap
+from ..persistent import grouped, pmap
 from ..signature import LiteralType
 from ..state import Slot, SlotKind, State, begin_of
 from .arguments import ARG, CONSTANTS
@@ -214,11 +214,8 @@ def memory_begins(slots: Collection[Slot]) -> dict[int, int]:
     >>> memory_begins([Slot(SlotKind.BUFFER, torch.zeros(4)[2:], 0, 0)])
     {0: 8}
     """
-    held: dict[int, list[Any]] = {}
-    for slot in slots:
-        held.setdefault(slot.storage, []).append(slot.value)
     begins: dict[int, int] = {}
-    for storage, values in held.items():
+    for storage, values in grouped([(slot.storage, slot.value) for slot in slots]).items():
         if begin := min(map(begin_of, values)):
             widest = max([value.element_size() for value in values])
             begins[storage] = begin // widest * widest

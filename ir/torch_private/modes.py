@@ -186,8 +186,7 @@ def mode_objects(values: Iterable[Any]) -> list[Any]:
     >>> mode_objects([1, torch.ones(1)])
     []
     """
-    found = {id(value): value for value in values if isinstance(value, _OBJECTS)}
-    return list(found.values())
+    return list({id(value): value for value in values if isinstance(value, _OBJECTS)}.values())
 
 
 def restore_modes(before: Modes, opened: Iterable[Any] = ()) -> None:

@@ -18,7 +18,7 @@ from ..calls.parts import is_part
 from ..graph import Call, Frame, Get, Node, Op
 from ..names import join, way_to
 from ..own_operators import GIVES, PACK, TAKES, is_boundary
-from ..persistent import derived
+from ..persistent import derived, grouped
 from ..program import CallSignature
 from ..state import SlotKind
 from ..tensors import disagreement, value_in
@@ -161,11 +161,7 @@ def origins(whole: ProgramIndex, scope: GraphIndex, arg: Any) -> Iterator[Any]:
 
 @derived
 def _callers(whole: ProgramIndex) -> Mapping[str, list[tuple[GraphIndex, Node]]]:
-    found: dict[str, list[tuple[GraphIndex, Node]]] = {}
-    for scope in whole.graphs.values():
-        for _, node, do in scope.calls:
-            found.setdefault(do.graph, []).append((scope, node))
-    return found
+    return grouped([(do.graph, (scope, node)) for scope in whole.graphs.values() for _, node, do in scope.calls])
 
 
 def check_known_callees(whole: ProgramIndex) -> Iterator[Finding]:

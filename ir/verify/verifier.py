@@ -9,7 +9,7 @@ from attrs import evolve
 
 from ..errors import InvalidProgram, Violation
 from ..graph import Frame
-from ..persistent import collector_paused
+from ..persistent import collector_paused, grouped
 from ..program import Program
 from ..validation import a_program
 from .calls import (
@@ -263,9 +263,8 @@ def _violations(found: list[Broken], whole: ProgramIndex) -> tuple[Violation, ..
         graph = -1 if finding.graph is None else graphs.get(finding.graph, len(graphs) + (finding.graph != whole.program.root))
         return graph, -2 if finding.at is None else finding.at, numbers[rule.name]
 
-    causes: dict[tuple[Rule, str], list[Finding]] = {}
-    for rule, finding in sorted(found, key=place):
-        causes.setdefault((rule, finding.message if finding.cause is None else finding.cause), []).append(finding)
+    pairs = sorted(found, key=place)
+    causes = grouped([((rule, one.message if one.cause is None else one.cause), one) for rule, one in pairs])
     return tuple([_violation(rule, findings, whole.program) for (rule, _), findings in causes.items()])
 
 

@@ -20,7 +20,7 @@ from ...ir.calls.parts import first_paths
 from ...ir.graph import Call, Frame, Get, Graph, Node, Op
 from ...ir.names import FROM_ROOT, is_below, join
 from ...ir.own_operators import is_module_call, read_modules
-from ...ir.persistent import pmap
+from ...ir.persistent import grouped, pmap
 from ...ir.program import Module, Program, Step
 from ...ir.state import Slot, SlotKind, State
 
@@ -156,9 +156,7 @@ class LoweringContext:
     @cached_property
     def bodies_at(self) -> dict[str, tuple[tuple[Frame, str], ...]]:
         """The calls of each module with their bodies, by path."""
-        found: dict[str, list[tuple[Frame, str]]] = {}
-        for frame, name in bodies_of_calls(self.program):
-            found.setdefault(frame.path, []).append((frame, name))
+        found = grouped([(frame.path, (frame, name)) for frame, name in bodies_of_calls(self.program)])
         return {path: tuple(calls) for path, calls in found.items()}
 
 

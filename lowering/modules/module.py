@@ -313,8 +313,7 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
 
 def holds(module: torch.nn.Module, name: str) -> bool:
     """Return whether a module has a child or state with a name."""
-    attributes = module.__dict__
-    return any(name in attributes.get(kind, ()) for kind in ("_modules", "_parameters", "_buffers"))
+    return any(name in module.__dict__.get(kind, ()) for kind in ("_modules", "_parameters", "_buffers"))
 
 
 _DICTS = frozenset({"meta", "_lineno_map"})

@@ -19,10 +19,10 @@ from ...ir.graph import Call, Graph, Op
 from ...ir.names import FROM_ROOT
 from ...ir.program import Program
 from ...ir.state import SlotKind
-from ...ir.torch_private import buffers_dict, children_dict, parameters_dict, unsaved_buffers
+from ...ir.torch_private import blank_module, buffers_dict, children_dict, parameters_dict, unsaved_buffers
 from ..calls.preserved import CallHandler, CallHandlers
 from ..code.compiled import Body
-from ..swaps.hooks import LoweredContainer, LoweredList, new_container
+from ..swaps.hooks import LoweredContainer, LoweredList, Where
 from .context import FIRST, LoweringContext
 from .module import LaterCall, OtherName, Place, new_module
 
@@ -109,7 +109,7 @@ def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types:
             made = new_module(kind, Place(body, place, first, types.get(place), tree.context))
             _handle(tree, made, place, labels, first)
         else:
-            made = new_container(tree.context, place)
+            made = blank_module(LoweredContainer, purefx_at=Where(tree.context, place))
         tree.modules[place] = made
         children_dict(tree.modules[above])[name] = made
 

@@ -80,11 +80,9 @@ class StagePlan:
         """The values that cross each boundary: before the first part, between the parts, and after the last."""
         found = [self.inputs]
         for number, part in enumerate(self.chain.parts[:-1]):
-            after = self.chain.parts[number + 1].node
-            used = {self.chain.value(name) for name in after.refs()}
+            used = {self.chain.value(name) for name in self.chain.parts[number + 1].node.refs()}
             found.append(tuple(dict.fromkeys([name for name in part.given if name is not None and name in used])))
-        results = [self.chain.value(arg.name) for arg in self.outputs if type(arg) is Ref]
-        return (*found, tuple(results))
+        return (*found, tuple([self.chain.value(arg.name) for arg in self.outputs if type(arg) is Ref]))
 
     @cached_property
     def literals(self) -> Mapping[str, Arg]:

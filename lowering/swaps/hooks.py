@@ -13,7 +13,7 @@ import torch
 from ...ir.calls.call_graph import calls_by_label
 from ...ir.errors import SwapError, UnsupportedProgram
 from ...ir.program import Program
-from ...ir.torch_private import blank_module, children_dict
+from ...ir.torch_private import children_dict
 from ..modules.context import LoweringContext
 
 _REPLACEMENTS = (torch.nn.Module, Program)
@@ -176,8 +176,3 @@ class LoweredList(LoweredContainer, torch.nn.ModuleList):
                 f"cannot add a module to {where.path!r}: the program calls its {len(self)} modules one by one, and would "
                 "never call a new one; add it to the original and export again"
             )
-
-
-def new_container(context: LoweringContext, path: str) -> LoweredContainer:
-    """Return a container without children."""
-    return blank_module(LoweredContainer, purefx_at=Where(context, path))

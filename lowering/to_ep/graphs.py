@@ -159,16 +159,6 @@ class GraphMaker:
         return module
 
 
-def place_of_body(owner: Node, stack: Stack) -> Stack:
-    """Return the key of a reader of a body in a graph: the enclosing calls, or () for shared bodies.
-
-    Args:
-        owner: the operator with the body.
-        stack: the module calls around it.
-    """
-    return () if type(owner.do) is Op and owner.do.name == "higher_order.invoke_subgraph" else stack
-
-
 def _from_the_end(formals: Sequence[Input], operands: Sequence[Any]) -> list[tuple[Input, Any]]:
     missing = len(formals) - len(operands)
     padded = [None] * missing + list(operands) if missing > 0 else list(operands)[-missing:]
@@ -221,7 +211,7 @@ class _Work:
 
     def _attach_bodies(self, node: Node) -> None:
         stack = self.maker.metas.absolute(self.base, node.stack)
-        self._place = place_of_body(node, stack)
+        self._place = () if type(node.do) is Op and node.do.name == "higher_order.invoke_subgraph" else stack
         for body in bodies_in(node.args, node.kwargs):
             if (body, self._place) not in self._readers:
                 operands = [self._fake(part) for part in _operands(node.args)]

@@ -174,8 +174,7 @@ def guard_texts(program: Program) -> list[str]:
     Raises:
         UnsupportedProgram: a guard refers to something other than an input.
     """
-    guards = program.constraints.guards
-    pairs = [(guard, _written(guard)) for guard in guards]
+    pairs = [(guard, _written(guard)) for guard in program.constraints.guards]
     return [text[1:-1] if isinstance(guard, Apply) and text.startswith("(") else text for guard, text in pairs]
 
 
@@ -234,8 +233,7 @@ def made_up_inputs(program: Program, root: Made, in_spec: Any) -> Inputs | None:
     """
     users: Iterable[Any] = [root.nodes[formal.name].meta["val"] for formal, spec in program.inputs if type(spec) is UserInput]
     try:
-        leaves = [_example(value) for value in users]
-        args, kwargs = pytree.tree_unflatten(leaves, in_spec)
+        args, kwargs = pytree.tree_unflatten([_example(value) for value in users], in_spec)
     except Exception:  # noqa: BLE001  # a missing device, a class that rejects zeros
         return None
     return args, kwargs

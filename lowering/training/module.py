@@ -78,7 +78,8 @@ def training_module(
         )
     flat = inline(remove_effect_tokens(check(program)))
     _check_operators(flat)
-    cut = partition_joint(with_tangent_of_loss(uncalled(flat)), policy=policy)
+    signature = evolve(flat.signature, in_spec=None, out_spec=None, arg_names=())  # flat arguments and results
+    cut = partition_joint(with_tangent_of_loss(flat.evolve(signature=signature)), policy=policy)
     programs = TrainingPrograms(cut, None if device is None else torch.device(device))
     made: Any = lower(called_like(flat, cut.forward), device=device, state=state)
     return training(made, programs, result_spec(flat))
@@ -157,11 +158,6 @@ def training(module: Any, programs: TrainingPrograms, result: Any) -> TrainingMo
     module.__dict__["purefx_result"] = result
     module.__dict__["purefx_plan"].result = result_builder(result)
     return cast(TrainingModule, module)
-
-
-def uncalled(program: Program) -> Program:
-    """Return a program whose arguments and results are flat."""
-    return program.evolve(signature=evolve(program.signature, in_spec=None, out_spec=None, arg_names=()))
 
 
 def called_like(joint: Program, forward: Program) -> Program:

@@ -32,8 +32,7 @@ class Step(torch.autograd.Function):
             values: the state with gradients, then the leaves of the call.
         """
         programs: TrainingPrograms = module.purefx_programs
-        count = len(programs.slots)
-        results = module.purefx_run(values[count:])
+        results = module.purefx_run(values[len(programs.slots) :])
         outputs = results[: programs.outputs]
         if not torch.compiler.is_compiling():
             outputs = apart(outputs, programs.tangents, values)
@@ -124,8 +123,7 @@ def apart(outputs: Sequence[Any], differentiable: Collection[int], operands: Seq
     [True, True]
     """
     tensors, passed = ([value for value in some if isinstance(value, torch.Tensor)] for some in (outputs, operands))
-    several = len(tensors) > 1
-    counts = Counter([storage_key(value) for value in tensors]) if several else None
+    counts = Counter([storage_key(value) for value in tensors]) if len(tensors) > 1 else None
     found = list(outputs)
     for number in differentiable:
         value = outputs[number]

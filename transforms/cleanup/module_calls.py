@@ -106,11 +106,9 @@ class Renumbering:
         key = (frame.path, frame.call)
         place = around.inner.get(key)
         if place is None:
-            path = self._path(frame.path)
-            number = self.next.get(path, 0)
-            self.next[path] = number + 1
-            place = around.inner[key] = Place(Frame(path, number))
-            self.became.setdefault(Frame(*key), {})[Frame(path, number)] = None
+            made = self._next_call(frame)
+            place = around.inner[key] = Place(made)
+            self.became.setdefault(Frame(*key), {})[made] = None
         return place
 
     def _path(self, path: str) -> str:
@@ -145,13 +143,13 @@ class Renumbering:
 
     def _signatures(self) -> Any:
         signatures = self.source.call_signatures
-        moved = {frame: list(self.became.get(frame, ())) or [self._unmade(frame)] for frame in signatures}
+        moved = {frame: list(self.became.get(frame, ())) or [self._next_call(frame)] for frame in signatures}
         if all(found == [frame] for frame, found in moved.items()):
             return signatures
         return pmap({new: signatures[frame] for frame, found in moved.items() for new in found})
 
-    def _unmade(self, frame: Frame) -> Frame:
-        # The call of a signature without nodes.
+    def _next_call(self, frame: Frame) -> Frame:
+        # Also of a signature without nodes.
         path = self._path(frame.path)
         number = self.next.get(path, 0)
         self.next[path] = number + 1

@@ -168,7 +168,7 @@ def _settled(program: Program, wanted: list[str], first: Container[int]) -> dict
     moving: list[int] = []
     for at in order:
         name, wish = inputs[at].name, wanted[at]
-        stays = name == wish or (wish in used and _is_numbered(name, wish))
+        stays = name == wish or (wish in used and name.startswith(f"{wish}_") and name[len(wish) + 1 :].isdecimal())
         if stays and name not in used:
             used.add(name)
         else:
@@ -176,11 +176,6 @@ def _settled(program: Program, wanted: list[str], first: Container[int]) -> dict
             moving.append(at)
     names = Names([inputs[at].name for at in set(order).difference(moving)])
     return {inputs[at].name: names.fresh(wanted[at]) for at in moving}
-
-
-def _is_numbered(name: str, wish: str) -> bool:
-    base, _, number = name.rpartition("_")
-    return base == wish and number.isdecimal()
 
 
 def _renamed(graph: Graph, found: dict[str, str]) -> Graph:

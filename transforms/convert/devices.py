@@ -17,7 +17,7 @@ from attrs import define, evolve, field, frozen
 
 from ...ir.arguments import map_leaves
 from ...ir.errors import UnsupportedProgram
-from ...ir.graph import Graph, Input, Node, Op
+from ...ir.graph import Graph, Node, Op
 from ...ir.meta import Meta
 from ...ir.own_operators import tensors_of
 from ...ir.program import Program
@@ -308,7 +308,9 @@ def to_device(program: Program, device: torch.device | str | Mapping[Any, Any]) 
     for name in moved.order:
         graph = moved.graphs[name]
         nodes = [node.evolve(meta=_moved_meta(node.meta, devices, memo)) for node in graph.nodes]
-        graphs[name] = graph.with_nodes(nodes, inputs=tuple([_moved_formal(one, devices, memo) for one in graph.inputs]))
+        metas = [_moved_meta(formal.meta, devices, memo) for formal in graph.inputs]
+        inputs = [one if meta is one.meta else evolve(one, meta=meta) for one, meta in zip(graph.inputs, metas, strict=True)]
+        graphs[name] = graph.with_nodes(nodes, inputs=tuple(inputs))
     made = moved.with_graphs(graphs)
     if made is program and state is program.state and signature == program.signature:
         return program
@@ -355,11 +357,6 @@ def _refusing(words: str) -> Generator[None]:
         raise UnsupportedProgram(
             f"{words} ({reason}): tensors need contents and their device on this machine, or move to the meta device"
         ) from error
-
-
-def _moved_formal(formal: Input, devices: Devices, memo: dict[int, Any]) -> Input:
-    meta = _moved_meta(formal.meta, devices, memo)
-    return formal if meta is formal.meta else evolve(formal, meta=meta)
 
 
 def _moved_meta(meta: Meta, devices: Devices, memo: dict[int, Any]) -> Meta:

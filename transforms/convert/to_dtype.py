@@ -19,6 +19,7 @@ from ...ir.calls.parts import part_names
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Get, Graph, Node, Op
 from ...ir.inference import Interpreter
+from ...ir.persistent import grouped
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ...ir.signature import TensorType, UserInput
@@ -65,11 +66,9 @@ class Casts:
         self.program, self.old, self.new, self.follow = program, old, new, follow
         self.refusing: dict[tuple[str, str], list[str]] = {}
         """The operators that would get both dtypes, with their operands of the old one."""
-        self.owners: dict[str, list[tuple[str, Node]]] = {}
+        pairs = [(body, (name, node)) for name, node in program.nodes() for body in bodies_in(node.args, node.kwargs)]
+        self.owners = grouped(pairs)
         """The nodes that run each body of an operator, with their graphs."""
-        for name, node in program.nodes():
-            for body in bodies_in(node.args, node.kwargs):
-                self.owners.setdefault(body, []).append((name, node))
 
     def run(self) -> Program:
         """Return the program with decided casts and inferred values.

@@ -22,6 +22,7 @@ from ...ir.meta import Meta
 from ...ir.operators import op_of
 from ...ir.origins import made_of
 from ...ir.own_operators import is_boundary, user_stack
+from ...ir.persistent import grouped
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ..transformation import UNLIMITED, Fuel, transformation
@@ -138,14 +139,11 @@ class _Insertion:
 
     def versions(self, crossed: Sequence[BoundaryValue]) -> None:
         """Write versions of state to the state, and read them there."""
-        waiting: dict[str, list[BoundaryValue]] = {}
-        for crossing in crossed:
-            waiting.setdefault(crossing.value, []).append(crossing)
+        waiting = grouped([(crossing.value, crossing) for crossing in crossed])
         if not waiting:
             return
         done = node_effects(self.source, self.graph)
-        memory = storages(self.source, self.graph, done)
-        find = memory.find
+        find = storages(self.source, self.graph, done).find
         self.viewing = [node_effect.aliases for node_effect in done]
         self.find = find
         for number, node_effect in enumerate(done):
@@ -175,8 +173,7 @@ class _Insertion:
                 continue
             if not is_last:
                 stack = self.graph.nodes[self.edit.position[value]].stack
-                target = self._reader(chain, stack, begin)
-                args = (Ref(target), Ref(value))
+                args = (Ref(self._reader(chain, stack, begin)), Ref(value))
                 self.edit.after(begin, Node(self.edit.names.fresh("copy_"), COPY, args, (), stack, self._copied(value)))
             for crossing in found:
                 self._read_instead(crossing, chain)

@@ -139,8 +139,7 @@ class _Walk:
         return value == target or (value in self.cells and self.cells[value] == self.cells.get(target))
 
     def _before(self, value: str, target: str) -> str | None:
-        node = self.by_name[value]
-        operator = self._operator(node)
+        operator = self._operator(self.by_name[value])
         if operator is None:
             return None
         operand = self._written_operand(operator)

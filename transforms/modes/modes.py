@@ -421,8 +421,7 @@ def _between_markers(program: Program, name: str, modes: Modes, fuel: Fuel) -> G
         edit.after(number, Node(ends, leave, (Ref(begins) if enter is ENTER else mode,), (), node.stack, origin))
     if not called:
         return graph
-    edited = edit.graph()
-    whole = program.with_graphs({name: edited, **called})
+    whole = program.with_graphs({name: edit.graph(), **called})
     flat = inlined(whole, whole.graphs[name], into=called.__contains__)
     return flat.with_nodes([node.evolve(stack=tuple([one for one in node.stack if one.call != INLINED])) for node in flat.nodes])
 

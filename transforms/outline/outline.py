@@ -18,6 +18,7 @@ from ...ir.effects.dependencies import dependencies
 from ...ir.errors import FlatCallWarning, UnsupportedProgram
 from ...ir.graph import Frame, Node, Stack
 from ...ir.names import escaped
+from ...ir.persistent import grouped
 from ...ir.program import Program
 from ..transformation import UNLIMITED, Fuel, transformation
 from .extraction import Walk
@@ -103,9 +104,7 @@ def _item_edges(run: list[int], items: dict[int, Item], before: list[list[int]])
 
 
 def _sorted_by_item(run: list[int], items: dict[int, Item], edges: Edges) -> list[int]:
-    members: dict[Item, list[int]] = {}
-    for number in run:
-        members.setdefault(items[number], []).append(number)
+    members = grouped([(items[number], number) for number in run])
     sorter = TopologicalSorter(edges)
     sorter.prepare()
     ready: list[int] = []

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from itertools import accumulate
-from types import MappingProxyType
 
 from attrs import evolve
 
 from ...ir.analysis.numbers import computed_of, numbers_in
 from ...ir.arguments import Arg, Ref, replace_refs
-from ...ir.calls.parts import Chain, PartCall, chain_of, part_names
+from ...ir.calls.parts import Chain, chain_of, part_names
 from ...ir.effects.declared import NOTHING
 from ...ir.effects.resolved import node_effects, storages
 from ...ir.graph import Graph, Input, Node, Op
-from ...ir.meta import Meta
 from ...ir.names import Names, word_of
-from ...ir.operators import GETITEM
 from ...ir.program import Program
 from ...ir.signature import GIVEN
 from ..inline import inline
+from ..regions import with_results
 from ..shared_bodies import value_only
 from ..transformation import UNLIMITED, Fuel, transformation
 from .cut import cut, is_outlined, outlined_inside, with_bodies_of, without_part_names
@@ -104,25 +102,15 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
                 graph = ids.fresh(graph)
             graphs[graph] = made
         call = part.node.calling(lambda _, graph=graph: graph).evolve(args=tuple(args))
-        nodes += _with_results(call, part, tuple(results.values()), names, metas)
+        if len(results) != 1 and call.name in part.given:
+            call = call.evolve(name=names.fresh(word_of(part.path)))
+        nodes += with_results(call, tuple(results.values()), metas)
     last = {name: Ref(now.get(chain.value(name), chain.value(name))) for name in program.main.output_refs()}
     returned = dict(_returned(program, chain))
     made = {name: Ref(chain.value(name)) for name in last}
     output = [replace_refs(arg, last if at in returned else made) for at, arg in enumerate(program.main.output)]
     graphs[program.root] = evolve(program.main, nodes=tuple(nodes), output=tuple(output))
     return program.with_graphs(graphs)
-
-
-def _with_results(call: Node, part: PartCall, results: tuple[str, ...], names: Names, metas: Mapping[str, Meta]) -> list[Node]:
-    # The call of a part, and the projections of its results if there are several.
-    if len(results) == 1:
-        return [call.evolve(name=results[0], meta=value_only(metas[results[0]]))]
-    name = names.fresh(word_of(part.path)) if call.name in part.given else call.name
-    meta = MappingProxyType({"val": tuple([metas[result].get("val") for result in results])})
-    projections = [
-        Node(result, GETITEM, (Ref(name), index), (), (), value_only(metas[result])) for index, result in enumerate(results)
-    ]
-    return [call.evolve(name=name, meta=meta), *projections]
 
 
 def _through(program: Program, chain: Chain, fuel: Fuel) -> list[list[str]]:

@@ -155,8 +155,7 @@ def without_parts(program: Program) -> Program:
     names = frozenset(part_names(program))
     slots: dict[str, Slot] = {}
     for name, slot in program.state.pairs:
-        known = slots.setdefault(original(name, names), slot)
-        if known != slot:
+        if slots.setdefault(original(name, names), slot) != slot:
             raise UnsupportedProgram(
                 f"{original(name, names)!r} was one tensor in several parts, and {name!r} is another one now, so the parts "
                 "cannot be joined; replace it in all of them, or in none"

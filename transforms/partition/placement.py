@@ -363,8 +363,7 @@ def place(program: Program, tags: tuple[str, ...], tag_of: TagOf) -> Placing:
     for number, tag in enumerate(wanted):
         if tag is not None and any(low[other] > tag for other in before[number]):
             raise PartitionError(backward_edge(program, tags, wanted, before, low, number))
-    used = _from_users(low, unit, before)
-    of = _raised([max(part, 0) for part in used], unit, before)
+    of = _raised([max(part, 0) for part in _from_users(low, unit, before)], unit, before)
     is_read = [type(node.do) is Get and node.name in users for node in nodes]
     return Placing(tags, tuple([READ if read else part for read, part in zip(is_read, of, strict=True)]))
 

@@ -157,7 +157,7 @@ class Sweep:
         node = self.draft.nodes[name]
         search = Search(self.node_of, self.work.arguments)
         for rule in self._rules_at(id(root_of(node))):
-            if rule.once and self.hits.is_by(rule.name, name):
+            if rule.once and name in self.hits.made and self.hits.made[name].rule == rule.name:
                 continue
             for found in search.results(rule.pattern, node, lambda value: self._users_of(value, at)):
                 if (made := self._applied(rule, found, at)) is not None:

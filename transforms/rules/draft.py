@@ -22,7 +22,7 @@ from ...ir.errors import RuleError
 from ...ir.graph import Call, Graph, Node
 from ...ir.importing.calls import is_from_region
 from ...ir.inference import UNKNOWN, agrees
-from ...ir.meta import ORIGIN, Meta
+from ...ir.meta import OF_A_VALUE, ORIGIN, Meta, without_value
 from ...ir.names import Names, join, nested
 from ...ir.origins import made_of, with_replaced_origins
 from ...ir.program import Program
@@ -33,7 +33,6 @@ from ...ir.tensors import TensorIds
 from ..state import lift_state
 from ..transformation import observed
 
-OF_A_VALUE = frozenset({"val", "tensor_meta", "example_value", "unbacked_bindings"})
 """Meta that describes the value of a node; the rest describes its place, and new nodes copy it from the root of the match."""
 
 OF_AN_OPERATOR = frozenset({ORIGIN, "torch_fn", "source_fn_stack"})
@@ -150,13 +149,15 @@ class Draft:
         if by.name == name:
             return
         users, known = self._own(name), {name: by}
-        is_alike = self._is_alike(name, by.name)
+        # Whether a value can replace another one without inferring the users again; `checked` compares new values.
+        was, now = self.value(name, UNKNOWN), self.value(by.name, UNKNOWN)
+        is_alike = by.name in self._at or was is UNKNOWN or now is UNKNOWN or now is was or agrees(now, was)
         self.known[name] = by
         self._users[name] = {}
         theirs = self._own(by.name)
         for user in users:
             node = self.nodes[user].using(known)
-            self.nodes[user] = node if is_alike else _without_value(node)
+            self.nodes[user] = node if is_alike else node.evolve(meta=without_value(node.meta))
             theirs[user] = None
         if name in self._returned:
             self._output = replace_refs(self._output, known)
@@ -172,11 +173,6 @@ class Draft:
         if users is None:
             users = self._users[name] = dict.fromkeys(self.source.users.get(name, ()))
         return users
-
-    def _is_alike(self, name: str, by: str) -> bool:
-        # Whether a value can replace another one without inferring the users again; `checked` compares new values.
-        was, now = self.value(name, UNKNOWN), self.value(by, UNKNOWN)
-        return by in self._at or was is UNKNOWN or now is UNKNOWN or now is was or agrees(now, was)
 
     def graph(self) -> Graph:
         """Return the current graph."""
@@ -211,11 +207,7 @@ class Draft:
         if are_known:
             return made
         self.has_values = False
-        return [_without_value(node) for node in made]
-
-
-def _without_value(node: Node) -> Node:
-    return node.evolve(meta=MappingProxyType({key: value for key, value in node.meta.items() if key not in OF_A_VALUE}))
+        return [node.evolve(meta=without_value(node.meta)) for node in made]
 
 
 # -- state ----------------------------------------------------------------------------------------------------------------------

@@ -43,10 +43,6 @@ class RewriteLog:
         self.made: dict[str, Hit] = dict(made or {})
         """The match that made each new node."""
 
-    def is_by(self, rule: str, name: str) -> bool:
-        """Return whether a rule made a node."""
-        return name in self.made and self.made[name].rule == rule
-
     def add(self, rule: str, root: Node, gone: Iterable[Node], made: Iterable[Node]) -> None:
         """Log a match.
 

@@ -194,8 +194,12 @@ class Operands:
         nodes = [(node, word_of(cast("Any", node.target).__name__.partition(".")[0]), op_of(node.target)) for node in calls]
         placeholders = [node for node in self.recorder.graph.nodes if node.op == "placeholder"]
         numbers = {node: number for number, node in enumerate(placeholders)}
-        are_known = not any(_makes_sizes(node) for node, _, _ in nodes)
+        are_known = all(MAKES_SIZES.isdisjoint(getattr(node.target, "tags", ())) for node, _, _ in nodes)
         return Template(nodes, results, numbers, self.sources, are_known)
+
+
+MAKES_SIZES = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
+"""Tags of operators for which torch creates symbols for new sizes."""
 
 
 class _Apart(TorchFunctionMode):
@@ -218,12 +222,6 @@ class _Apart(TorchFunctionMode):
 
     def _constant(self, tensor: torch.Tensor) -> Any:
         return tensor if isinstance(tensor, FakeTensor) else self.operands.of_state(tensor, tensor)
-
-
-def _makes_sizes(node: fx.Node) -> bool:
-    # Whether torch creates symbols for new sizes.
-    tags = getattr(node.target, "tags", ())
-    return torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
 
 
 def described(value: Any) -> Hashable:

@@ -85,10 +85,6 @@ def _is_whole(m: Match) -> bool:
     return _is_zero(m) and dtype is not None and not dtype.is_floating_point and not dtype.is_complex
 
 
-def _is_bool(m: Match) -> bool:
-    return m.dtype("x") is torch.bool
-
-
 ARITHMETIC = RuleSet((
     named("cast_cast", lambda x, a, b: _cast(_cast(x, a), b), lambda m, x, a, b: _cast(x, b), _is_lossless),
     named("cast_back", lambda x, a, b: _cast(_cast(x, a), b), lambda m, x, a, b: x.clone(), _is_back),
@@ -103,7 +99,7 @@ ARITHMETIC = RuleSet((
     named("times_one", lambda x, one: any_of(x * one, x / one), lambda m, x, one: x, _is_one),
     named("minus_zero", lambda x, zero: x - zero, lambda m, x, zero: x, _is_zero),
     named("plus_zero", lambda x, zero: x + zero, lambda m, x, zero: x, _is_whole),
-    named("where_not", lambda x, a, b: torch.where(torch.logical_not(x), a, b), lambda m, x, a, b: torch.where(x, b, a), _is_bool),
+    named("where_not", lambda x, a, b: torch.where(torch.logical_not(x), a, b), lambda m, x, a, b: torch.where(x, b, a), lambda m: m.dtype("x") is torch.bool),
     named("dropout_of_nothing", lambda x, p, train: torch.dropout(x, p, train), lambda m, x, p, train: x,
           lambda m: m["train"] is False or m["p"] == 0),
 ))  # fmt: skip

@@ -60,8 +60,8 @@ def _order(rank: int, dims: Any) -> list[int]:
     return [dim % rank for dim in dims]
 
 
-def _swapped(rank: int, one: int, other: int) -> list[int]:
-    order = list(range(rank))
+def _swapped(x: Any, one: int, other: int) -> list[int]:
+    order = list(range(x.dim()))
     order[one], order[other] = order[other], order[one]
     return order
 
@@ -85,14 +85,6 @@ def _twice(x: Any, first: Any, then: Any) -> Any:
     return x.permute([first[dim] for dim in then])
 
 
-def _swap_then(x: Any, a: Any, b: Any, then: Any) -> Any:
-    return _twice(x, _swapped(x.dim(), a, b), then)
-
-
-def _then_swap(x: Any, first: Any, a: Any, b: Any) -> Any:
-    return _twice(x, first, _swapped(x.dim(), a, b))
-
-
 def _any_reshape(x: Any, size: Any) -> Any:
     # An inner reshape must be a view: a copy that is written to must remain.
     return any_of(x.reshape(size), aten.view.default(x, size))
@@ -109,21 +101,18 @@ def turned(w: Any) -> Any:
     return any_of(w.t(), aten.mT.default(w), aten.numpy_T.default(w), w.transpose(0, 1), w.transpose(-2, -1), w.permute([1, 0]))
 
 
-def _is_matrix(m: Match) -> bool:
-    return len(m.shape("x") or ()) == 2
-
-
 DIMENSIONS = RuleSet((
     named("view_reshape", lambda x, a, b: _any_reshape(any_of(aten.view.default(x, a), x.unsqueeze(a), aten.squeeze.dim(x, a)), b),
           lambda m, x, a, b: x.reshape(b)),
-    named("view_flatten", lambda x, a: aten.view.default(x, a).flatten(0, -1), lambda m, x, a: x.reshape([-1]), lambda m: _has_items(m)),
+    named("view_flatten", lambda x, a: aten.view.default(x, a).flatten(0, -1), lambda m, x, a: x.reshape([-1]),
+          lambda m: all(size != 0 for size in m.shape("x") or (0,))),  # the size of -1 is ambiguous for an empty tensor
     named("reshape_to_the_same", lambda x, a: _any_reshape(x, a), lambda m, x, a: x, alike),
     named("flatten_nothing", lambda x, a, b: x.flatten(a, b), lambda m, x, a, b: x, alike),
     named("transpose_transpose", lambda x, a, b, c, d: x.transpose(a, b).transpose(c, d), lambda m, x, a, b, c, d: x, _is_swapped_back),
-    named("turn_turn", lambda x: turned(turned(x)), lambda m, x: x, _is_matrix),
+    named("turn_turn", lambda x: turned(turned(x)), lambda m, x: x, lambda m: len(m.shape("x") or ()) == 2),
     named("permute_permute", lambda x, a, b: x.permute(a).permute(b), lambda m, x, a, b: _twice(x, a, b), _has_rank),
-    named("transpose_permute", lambda x, a, b, c: x.transpose(a, b).permute(c), lambda m, x, a, b, c: _swap_then(x, a, b, c), _has_rank),
-    named("permute_transpose", lambda x, a, b, c: x.permute(a).transpose(b, c), lambda m, x, a, b, c: _then_swap(x, a, b, c), _has_rank),
+    named("transpose_permute", lambda x, a, b, c: x.transpose(a, b).permute(c), lambda m, x, a, b, c: _twice(x, _swapped(x, a, b), c), _has_rank),
+    named("permute_transpose", lambda x, a, b, c: x.permute(a).transpose(b, c), lambda m, x, a, b, c: _twice(x, a, _swapped(x, b, c)), _has_rank),
     named("permute_nothing", lambda x, dims: x.permute(dims), lambda m, x, dims: x, _is_in_order),
     named("transpose_nothing", lambda x, a, b: x.transpose(a, b), lambda m, x, a, b: x, lambda m: _is_one_dim(m, "a", "b")),
     named("unsqueeze_squeeze", lambda x, a, b: aten.squeeze.dim(x.unsqueeze(a), b), lambda m, x, a, b: x, lambda m: _is_one_dim(m, "a", "b", 1)),
@@ -132,11 +121,6 @@ DIMENSIONS = RuleSet((
     named("expand_nothing", lambda x, a: x.expand(a), lambda m, x, a: x, alike),
     named("expand_expand", lambda x, a, b: x.expand(a).expand(b), lambda m, x, a, b: x.expand(b), lambda m: _are_sizes(m, "b")),
 ))  # fmt: skip
-
-
-def _has_items(m: Match) -> bool:
-    # For an empty tensor the size of -1 is ambiguous; proven nonzero sizes are safe.
-    return all(size != 0 for size in m.shape("x") or (0,))
 
 
 def _is_one_dim(m: Match, one: str, other: str, more: int = 0) -> bool:

@@ -132,8 +132,7 @@ class _Walk:
         return type(do) is not Call or not (do.graph in self.facts.preserved or do.instance.path in self.facts.parts)
 
     def _compare(self, node: Node, effect: NodeEffects) -> None:
-        key = self._key(node, effect)
-        first = self.first.setdefault(key, node.name)
+        first = self.first.setdefault(self._key(node, effect), node.name)
         memory = self.memory
         if first == node.name or memory.is_written(first) or memory.is_written(node.name) or {first, node.name} <= memory.given:
             return

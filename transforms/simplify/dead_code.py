@@ -329,8 +329,7 @@ def _meta_of_some(meta: Meta, left: list[int], *, one: bool) -> Meta:
 def _without_state(program: Program, fuel: Fuel) -> Program:
     state, used = program.state, state_uses(program)
     gone = {name for name in state.order if name not in used and fuel.burn("remove state", name)}
-    kept = {name: slot for name, slot in state.pairs if name not in gone}
-    modules = _modules_used(program, kept, fuel)
+    modules = _modules_used(program, {name: slot for name, slot in state.pairs if name not in gone}, fuel)
     if not gone and len(modules) == len(program.modules):
         return program
     return without_slots(program, gone).evolve(modules=modules)

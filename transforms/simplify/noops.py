@@ -147,8 +147,7 @@ class _Walk:
             return True
         # A returned tensor is a separate one: not an input or state, and not returned twice.
         made = self.graph.by_name.get(source)
-        users = self.graph.users.get(source, ())
-        only = users == (name,) and source not in self.graph.output_refs()
+        only = self.graph.users.get(source, ()) == (name,) and source not in self.graph.output_refs()
         return only and made is not None and type(made.do) is not Get
 
 

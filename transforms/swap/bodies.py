@@ -70,8 +70,7 @@ def replaced_slot(program: Program, path: str, slot: str, by: torch.nn.Module | 
     mine, theirs = describe_tensor(old.value)[1:3], describe_tensor(value)[1:3]
     if mine != theirs:
         raise SwapError(f"{prefix}, which is {mine[0]} {mine[1]}, and its replacement has {theirs[0]} {theirs[1]} there")
-    kind = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
-    return Slot(kind, value, 0, 0)
+    return Slot(SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER, value, 0, 0)
 
 
 def new_state(state: State, arrivals: Mapping[str, Mapping[str, Slot]]) -> State:

@@ -256,8 +256,7 @@ class Table:
     @cached_property
     def needed(self) -> tuple[str, ...]:
         """The inputs of the backward, in order: operands of its own nodes, and gradients that it does not compute."""
-        nodes = self.graph.nodes
-        names = [name for number in self.running for name in nodes[number].refs()]
+        names = [name for number in self.running for name in self.graph.nodes[number].refs()]
         return tuple(dict.fromkeys([name for name in [*names, *self.gradients] if not self.is_late(name)]))
 
     def is_late(self, name: str) -> bool:
@@ -290,23 +289,13 @@ HEAVY_PARTS = ("attention", "linalg", "_fft_", "fft_", "conv")
 """Parts of the names of such operators."""
 
 
-def base_name(operator: str) -> str:
-    """Return the name of an operator without namespace and overload.
-
-    >>> base_name("aten.mm.default"), base_name("operator.getitem")
-    ('mm', 'getitem')
-    """
-    parts = operator.split(".")
-    return parts[1] if len(parts) > 1 else operator
-
-
 def is_heavy(operator: str) -> bool:
     """Return whether an operator costs more than one pass over its operands and results, or is outside of torch.
 
     >>> is_heavy("aten.mm.default"), is_heavy("aten._scaled_dot_product_flash_attention.default"), is_heavy("aten.gelu.default")
     (True, True, False)
     """
-    name = base_name(operator)
+    name = operator.split(".")[1] if "." in operator else operator
     if not operator.startswith(("aten.", "prims.", "operator.", "math.", "builtins.", "torch.")):
         return True
     return name in HEAVY or any(part in name for part in HEAVY_PARTS)
