@@ -123,12 +123,12 @@ class PatternFlow(MenuFlow):
         self.nodes.append(Node(name, op_of(target), tuple(map(_arg, args)), named))
         return Ref(name)
 
-    def put(self, node: Node, known: dict[str, Any]) -> Any:
-        """Add a node of a pattern, and return its value or values; None if the operator refuses its operands.
+    def put(self, node: Node, known: dict[str, Any]) -> bool:
+        """Add a node of a pattern; return whether the operator accepts its operands.
 
         Args:
             node: the node of the pattern.
-            known: the values in this graph of those of the pattern; the new one is added.
+            known: the values in this graph of those of the pattern; that of the node is added, None if it has no result.
         """
 
         def leaf(arg: Arg) -> Any:
@@ -137,10 +137,11 @@ class PatternFlow(MenuFlow):
         args = thawed(node.args, leaf)
         if node.do == GETITEM and isinstance(args[0], list):  # the items are there already
             known[node.name] = dict(enumerate(args[0])).get(args[1])
-        else:
-            assert type(node.do) is Op and node.do.target is not None
-            known[node.name] = self.emit(node.do.target, *args, **{key: thawed(arg, leaf) for key, arg in node.kwargs})
-        return known[node.name]
+            return known[node.name] is not None
+        assert type(node.do) is Op and node.do.target is not None
+        count = len(self.nodes)
+        known[node.name] = self.emit(node.do.target, *args, **{key: thawed(arg, leaf) for key, arg in node.kwargs})
+        return len(self.nodes) > count  # an assertion has no value
 
     def step(self, pick: Pick, entries: tuple[int, ...] = ()) -> None:
         """Add a node beside the patterns."""
@@ -326,7 +327,7 @@ def _hit(
         entries = writing if is_flat and writing else entries
         places = [pick("behind", range(min(4, len(found.nodes) - 1))) for _ in range(pick("steps", (1, 2)))]
     for number, node in enumerate(found.nodes):
-        if flow.put(node, known) is None:
+        if not flow.put(node, known):
             return []
         for _ in range(places.count(number)):
             flow.step(pick, entries)

@@ -11,7 +11,6 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -90,16 +89,6 @@ class Place:
     def do(self) -> Any:
         """What the node does; which kind of thing that is, those who chose the place know."""
         return self.node.do
-
-
-def once(_program: Program) -> tuple[None]:
-    """Return one place in any program: that of what is a matter of the whole, or is added to it."""
-    return (None,)
-
-
-def graphs(program: Program) -> tuple[str, ...]:
-    """Return the names of all graphs, the root first."""
-    return program.order
 
 
 def places(program: Program, wanted: Callable[[Node], bool] | None = None, *, graph: str | None = None) -> list[Place]:
@@ -192,15 +181,6 @@ def mutations(program: Program) -> list[int]:
     return outputs_of(program, StateMutation, InputMutation)
 
 
-def known_geometry(program: Program) -> dict[str, tuple[object, ...] | None]:
-    """Return dtype and sizes of the values of the root, as far as meta says them."""
-    return {value.name: geometry(value.meta.get("val")) for value in (*program.main.inputs, *program.main.nodes)}
-
-
-def _input_geometry(program: Program) -> list[tuple[object, ...] | None]:
-    return [geometry(formal.meta.get("val")) for formal in program.main.inputs]
-
-
 def _differ(left: tuple[object, ...] | None, right: tuple[object, ...] | None) -> bool:
     # An open size may be any number, so only plain ones can differ.
     if left is None or right is None:
@@ -246,7 +226,7 @@ def _gradient_of_nothing(program: Program, count: int) -> Program:
 
 
 def _unlike_users(program: Program) -> list[tuple[int, int]]:
-    known = _input_geometry(program)
+    known = [geometry(formal.meta.get("val")) for formal in program.main.inputs]
     users = [index for index, spec in inputs_of(program, UserInput) if type(spec.type) is TensorType]
     return [(i, j) for i in users for j in users if i < j and _differ(known[i], known[j])]
 
@@ -311,10 +291,6 @@ def _circle(program: Program, name: str) -> Program:
     return with_graph(program, name, nodes=(*graph.nodes, again))
 
 
-def _with_inputs(program: Program) -> list[str]:
-    return [name for name in program.order if program.graphs[name].inputs]
-
-
 def _object_used(program: Program, name: str) -> Program:
     graph = program.graphs[name]
     names = graph.names()
@@ -332,10 +308,6 @@ def _result_beyond(program: Program, place: Place) -> Program:
     count = len(program.graphs[place.do.graph].output)
     name = fresh_name(program.graphs[place.graph])
     return replaced(program, place, place.node, Node(name, op_of(operator.getitem), (Ref(place.node.name), count)))
-
-
-def _takes_bodies(node: Node) -> bool:
-    return is_op(node) and bool(bodies_in(node.args, node.kwargs))
 
 
 def _bodies_of_operators(program: Program) -> list[str]:
@@ -371,11 +343,6 @@ def _neighbours(program: Program) -> list[tuple[Place, Frame]]:
         for first, second in pairwise(places(program, is_call, graph=name))
         if first.do.graph != second.do.graph
     ]
-
-
-def slots(program: Program) -> tuple[str, ...]:
-    """Return the names of all state."""
-    return program.state.order
 
 
 def reads(node: Node) -> bool:
@@ -497,19 +464,10 @@ def _is_fixed(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and all(type(size) is int for size in value.shape)
 
 
-def _with_value(program: Program, place: Place, value: torch.Tensor) -> Program:
-    return changed(program, place, meta=MappingProxyType({**place.node.meta, "val": value}))
-
-
 def _wrong_shape_in_meta(program: Program, place: Place) -> Program:
     with torch.no_grad():
-        return _with_value(program, place, place.node.meta["val"].unsqueeze(0))
-
-
-def _wrong_dtype_in_meta(program: Program, place: Place) -> Program:
-    value = place.node.meta["val"]
-    with torch.no_grad():
-        return _with_value(program, place, value.to(torch.int16 if value.dtype is not torch.int16 else torch.int32))
+        value = place.node.meta["val"].unsqueeze(0)
+    return changed(program, place, meta={**place.node.meta, "val": value})
 
 
 def _mutation_dropped(program: Program, index: int) -> Program:
@@ -525,7 +483,8 @@ def _unused_copies(program: Program) -> list[Place]:
 
 
 def _equal_outputs(program: Program) -> list[tuple[int, int]]:
-    output, known = program.main.output, known_geometry(program)
+    output = program.main.output
+    known = {value.name: geometry(value.meta.get("val")) for value in (*program.main.inputs, *program.main.nodes)}
     specs = zip(output, program.signature.outputs, strict=True)
     users = [index for index, (value, spec) in enumerate(specs) if type(spec) is UserOutput and type(value) is Ref]
     pairs = [(i, j) for i in users for j in users if i < j and output[i] != output[j]]
@@ -545,10 +504,6 @@ def _equal_slots(program: Program) -> list[tuple[Place, str]]:
     found = places(program, reads, graph=program.root)
     pairs = [(place, name, slot) for place in found for name, slot in program.state.pairs]
     return [(place, name) for place, name, slot in pairs if _are_equal(slot, program.state[place.do.slot])]
-
-
-def _has_number(node: Node) -> bool:
-    return type(node.do) is Op and node.do.name in ("toy.mul", "toy.add_") and type(node.args[-1]) is int
 
 
 CORRUPTORS: tuple[Corruptor, ...] = (
@@ -580,8 +535,6 @@ CORRUPTORS: tuple[Corruptor, ...] = (
               nodes(_is_looked_up), lambda program, place: changed(program, place, do=evolve(place.do, target=None))),
     Corruptor("wrong shape in meta", "inferred-meta", "meta says another shape than the operator returns",
               _traced, _wrong_shape_in_meta),
-    Corruptor("wrong dtype in meta", "inferred-meta", "meta says another dtype than the operator returns",
-              _traced, _wrong_dtype_in_meta),
     Corruptor("mutation dropped", None, "new contents are computed and not written back", mutations, _mutation_dropped),
     Corruptor("copy dropped", None, "a write of new contents is gone",
               _unused_copies, lambda program, place: replaced(program, place)),
@@ -593,27 +546,27 @@ CORRUPTORS: tuple[Corruptor, ...] = (
     Corruptor("other slot read", None, "a read comes to another slot of the same shape and dtype",
               _equal_slots, lambda program, at: changed(program, at[0], do=Get(at[1]))),
     Corruptor("number changed", None, "an operator gets another number",
-              nodes(_has_number),
+              nodes(lambda node: type(node.do) is Op and node.do.name in ("toy.mul", "toy.add_") and type(node.args[-1]) is int),
               lambda program, place: changed(program, place, args=(*place.node.args[:-1], place.node.args[-1] + 1))),
     Corruptor("no root", "root", "the root names no graph",
-              once, lambda program, _: program.evolve(root=Names(program.graphs).fresh("root"))),
+              lambda _: (None,), lambda program, _: program.evolve(root=Names(program.graphs).fresh("root"))),
     Corruptor("subgraph missing", "known-callees", "a graph that is called or given to an operator is gone",
               bodies, lambda program, name: program.evolve(graphs=program.graphs.remove(name))),
     Corruptor("orphan", "reachable-graphs", "there is a graph that nothing calls",
-              graphs, lambda program, name:
+              lambda program: program.order, lambda program, name:
               program.evolve(graphs=program.graphs.set(Names(program.graphs).fresh("orphan"), program.graphs[name]))),
-    Corruptor("circle", "acyclic-calls", "a graph calls itself", graphs, _circle),
+    Corruptor("circle", "acyclic-calls", "a graph calls itself", lambda program: program.order, _circle),
     Corruptor("argument more", "call-arguments", "a call passes a value more than its body takes",
               nodes(is_call), lambda program, place: changed(program, place, args=(*place.node.args, 1))),
     Corruptor("argument less", "call-arguments", "a call passes a value less than its body takes",
               nodes(lambda node: is_call(node) and bool(node.args)),
               lambda program, place: changed(program, place, args=place.node.args[:-1])),
     Corruptor("object used", "packed-values", "an operator takes what pack made of a registered type",
-              _with_inputs, _object_used),
+              lambda program: [name for name in program.order if program.graphs[name].inputs], _object_used),
     Corruptor("result beyond", "results", "a result is taken that the called body does not have",
               _giving_tuples, _result_beyond),
     Corruptor("body hidden", "operator-bodies", "the effects of an operator that takes graphs do not go through them",
-              nodes(_takes_bodies), lambda program, place:
+              nodes(lambda node: is_op(node) and bool(bodies_in(node.args, node.kwargs))), lambda program, place:
               changed(program, place, do=evolve(place.do, effects=evolve(place.do.effects, through_bodies=False)))),
     Corruptor("body gives number", "operator-bodies", "a graph that an operator takes returns a number",
               _bodies_of_operators, lambda program, name: with_graph(program, name, output=3)),
@@ -627,10 +580,10 @@ CORRUPTORS: tuple[Corruptor, ...] = (
               lambda program: program.modules or (Module(""),),
               lambda program, module: program.evolve(modules=(*(program.modules or (module,)), module))),
     Corruptor("module in itself", "module-paths", "a module and one inside it are one object",
-              once, lambda program, _:
+              lambda _: (None,), lambda program, _:
               program.evolve(modules=(*program.modules, Module("itself", cell=0), Module("itself.inside", cell=0)))),
     Corruptor("module without parent", "module-paths", "a module is listed whose parent is not",
-              once, lambda program, _: program.evolve(modules=(*program.modules, Module("nowhere.inside")))),
+              lambda _: (None,), lambda program, _: program.evolve(modules=(*program.modules, Module("nowhere.inside")))),
     Corruptor("unknown module path", "known-modules", "a node is inside a module that is not listed",
               lambda program: places(program, lambda node: not is_call(node), graph=program.root) if program.modules else [],
               lambda program, place: changed(program, place, stack=(Frame("nowhere"),))),
@@ -677,9 +630,10 @@ CORRUPTORS: tuple[Corruptor, ...] = (
               lambda program: [index for index, _ in inputs_of(program, UserInput)], _tangent_of_nothing),
     Corruptor("fact invented", "facts", "a fact is claimed that does not hold",
               _false_facts, lambda program, fact: program.evolve(facts=program.facts | {fact})),
-    Corruptor("order lost", "well-formed", "a slot has no place in the order of state", slots, _order_lost),
+    Corruptor("order lost", "well-formed", "a slot has no place in the order of state", lambda program: program.state.order,
+              _order_lost),
     Corruptor("value lost", "state-values", "a slot holds nothing",
-              slots, lambda program, name: with_slot(program, name, value=None)),
+              lambda program: program.state.order, lambda program, name: with_slot(program, name, value=None)),
     Corruptor("tie invented", "state-memory", "two slots are said to be one tensor, and are not",
               _apart, lambda program, at: with_slot(program, at[0], cell=at[1])),
     Corruptor("alias broken", "state-memory", "a tensor that shares memory with another is replaced by a copy",

@@ -26,8 +26,6 @@ from purefx.lowering.to_ep.make import with_saved_values
 from purefx.transforms.memory import computes
 from purefx.transforms.training import Candidate, Partition, Policy
 
-__all__ = ["JOINT_LAWS", "JointLaw", "Partitioner", "some"]
-
 Partitioner = Callable[[Program], Partition]
 
 

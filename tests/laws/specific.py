@@ -15,7 +15,7 @@ from purefx.ir.analysis.digest import digest, own_identity
 from purefx.ir.analysis.numbers import SYMBOLIC
 from purefx.ir.calls.call_graph import calls_from, signatures_of_bodies
 from purefx.ir.calls.parts import part_names
-from purefx.ir.graph import Call, Frame, Get, Graph, Node, Op, Stack
+from purefx.ir.graph import Call, Frame, Get, Node, Op, Stack
 from purefx.ir.names import is_below, word_of
 from purefx.ir.own_operators import GIVES, TAKES, is_boundary
 from purefx.ir.program import Program
@@ -25,9 +25,6 @@ from purefx.transforms.inline import inlined
 from tests.laws.aimed import law
 from tests.laws.aims import crossing
 from tests.laws.shared_names import became
-
-Called = tuple[str, int]
-"""The path of a module, and which call of it."""
 
 COPY = "aten.copy_.default"
 CLONE = "aten.clone.default"
@@ -105,12 +102,8 @@ def inlines(transform: Transform, case: Case) -> list[str]:
     called = {node.do.graph for _, node in result.nodes() if type(node.do) is Call}
     whole = inlined(result, result.main, into=called.__contains__)
     if is_gathered(program.main.nodes):
-        return [] if whole == program.main else [f"inlined, it is not the original:\n{program.evolve(graphs=_only(whole))}"]
+        return [] if whole == program.main else [f"inlined, it is not the original:\n{program.evolve(graphs={'': whole})}"]
     return [] if Counter(whole.nodes) == Counter(program.main.nodes) else ["inlined, it has other nodes"]
-
-
-def _only(graph: Graph) -> dict[str, Graph]:
-    return {"": graph}
 
 
 def is_gathered(nodes: tuple[Node, ...]) -> bool:

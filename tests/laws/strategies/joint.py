@@ -30,8 +30,6 @@ from purefx.laws import toy
 from purefx.laws.strategies.programs import Stage, programs
 from purefx.transforms.training.phases import Contents, is_joint
 
-__all__ = ["CELLS", "joint_programs", "jointly"]
-
 LATE = frozenset({toy.NEG, toy.ADD, toy.MUL, toy.VIEW, toy.RAND, toy.EMIT, toy.COPY_, toy.PAIR, toy.COUNT})
 """Operators that may be given a tangent."""
 

@@ -17,8 +17,6 @@ from torch.nn import functional
 
 from purefx.laws.strategies.recipes import PrintedWhole
 
-__all__ = ["WIDTH", "JointModule", "joint_modules"]
-
 WIDTH = 4
 
 
