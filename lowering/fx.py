@@ -226,9 +226,8 @@ def _state(before: State, after: State, tensors: Mapping[str, Any]) -> State:
 
 def _unchanged(before: State, after: State, was: Mapping[str, str]) -> dict[str, Any]:
     # By memory: overlapping tensors are treated together, so that they still overlap.
-    groups = grouped([(slot.storage, name) for name, slot in after.pairs])
     found: dict[str, Any] = {}
-    for names in groups.values():
+    for names in grouped([(slot.storage, name) for name, slot in after.pairs]).values():
         same = all(was[name] in before and same_value(before[was[name]].value, after[name].value) for name in names)
         if same and _ties(before, [was[name] for name in names]) == _ties(after, names):
             found.update({name: before[was[name]].value for name in names})

@@ -412,8 +412,7 @@ def with_memory(
         StoreError: the file or the passed values contradict the facts.
     """
     slots = {name: evolve(slot, value=passed.get(name, slot.value)) for name, slot in state.pairs}
-    groups = grouped([(state[name].storage, name) for name in facts])
-    for storage, names in groups.items():
+    for storage, names in grouped([(state[name].storage, name) for name in facts]).items():
         values: dict[int, torch.Tensor] = {}
         for name in names:
             if name in passed and not _same(values.setdefault(state[name].cell, passed[name]), passed[name]):
