@@ -69,15 +69,6 @@ class Corruptor:
 
 
 @frozen
-class Corruption:
-    """A corrupted program, what was done to it, and what it was."""
-
-    corruptor: Corruptor
-    program: Program
-    original: Program
-
-
-@frozen
 class Place:
     """A node and where it stands."""
 
@@ -278,11 +269,6 @@ def _tangent_of_nothing(program: Program, index: int) -> Program:
     specs = program.signature.inputs
     nothing = evolve(specs[index], tangent_of=len(outputs_of(program, UserOutput)))
     return with_specs(program, inputs=with_item(specs, index, nothing))
-
-
-def bodies(program: Program) -> tuple[str, ...]:
-    """Return the names of all graphs but the root."""
-    return program.order[1:]
 
 
 def _circle(program: Program, name: str) -> Program:
@@ -551,7 +537,7 @@ CORRUPTORS: tuple[Corruptor, ...] = (
     Corruptor("no root", "root", "the root names no graph",
               lambda _: (None,), lambda program, _: program.evolve(root=Names(program.graphs).fresh("root"))),
     Corruptor("subgraph missing", "known-callees", "a graph that is called or given to an operator is gone",
-              bodies, lambda program, name: program.evolve(graphs=program.graphs.remove(name))),
+              lambda program: program.order[1:], lambda program, name: program.evolve(graphs=program.graphs.remove(name))),
     Corruptor("orphan", "reachable-graphs", "there is a graph that nothing calls",
               lambda program: program.order, lambda program, name:
               program.evolve(graphs=program.graphs.set(Names(program.graphs).fresh("orphan"), program.graphs[name]))),
@@ -571,7 +557,7 @@ CORRUPTORS: tuple[Corruptor, ...] = (
     Corruptor("body gives number", "operator-bodies", "a graph that an operator takes returns a number",
               _bodies_of_operators, lambda program, name: with_graph(program, name, output=3)),
     Corruptor("body returned", "argument-kinds", "the root returns a graph",
-              lambda program: bodies(program) if program.main.output else (),
+              lambda program: program.order[1:] if program.main.output else (),
               lambda program, name: with_graph(program, program.root, output=(*program.main.output[:-1], Body(name)))),
     Corruptor("scope entered again", "stacks", "a module call is entered while it runs",
               nodes(in_root=True), _scope_entered_again),

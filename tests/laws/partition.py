@@ -188,11 +188,9 @@ def straight(transform: Transform, case: Case) -> list[str]:
 @law("every part has the nodes that it had")
 def nodes_stay(transform: Transform, case: Case) -> list[str]:
     before, after = case.program, transform(case.program)
-    found: list[str] = []
-    for old, new in zip(parts(before), parts(after), strict=True):
-        if before.graphs[old.graph].nodes != after.graphs[new.graph].nodes:
-            found.append(f"{old.name} computes something else")
-    return found
+    pairs = zip(parts(before), parts(after), strict=True)
+    others = [old.name for old, new in pairs if before.graphs[old.graph].nodes != after.graphs[new.graph].nodes]
+    return [f"{name} computes something else" for name in others]
 
 
 def _operators(program: Program, part: str) -> Counter[str]:

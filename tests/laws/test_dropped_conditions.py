@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn import functional
 
 from purefx.laws.fx_passes import Contract, survey_pass
 
@@ -40,10 +39,6 @@ def is_of(node: Any, target: Any) -> bool:
     return isinstance(node, torch.fx.Node) and node.target == target
 
 
-def linear_with_bias(call: Build, x: Any, bias: Any) -> Any:
-    return call(aten.linear.default, (*x.args, bias)) if is_of(x, aten.linear.default) and len(x.args) == 2 else None
-
-
 def of_softmax(call: Build, x: Any, dim: int, *_: Any) -> Any:
     above = call(aten.exp.default, (call(aten.sub.Tensor, (x, call(aten.amax.default, (x, [dim], True)))),))
     return call(aten.div.Tensor, (above, call(aten.sum.dim_IntList, (above, [dim], True))))
@@ -52,11 +47,6 @@ def of_softmax(call: Build, x: Any, dim: int, *_: Any) -> Any:
 X, Y = torch.randn(2, 4), torch.randn(2, 4)
 
 DROPPED: dict[str, tuple[Callable[..., None], Callable[..., Any], tuple[Any, ...]]] = {
-    "alpha of add behind linear": (
-        rewriting(aten.add.Tensor, linear_with_bias),
-        lambda x, w, b: functional.linear(x, w) + b,
-        (X, torch.randn(3, 4), torch.randn(3)),
-    ),
     "keepdim": (
         rewriting(aten.sum.dim_IntList, lambda call, x, dims, *_: call(aten.sum.dim_IntList, (x, dims))),
         lambda x: x.sum(1),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import purefx as px
-from purefx.ir.graph import Graph, Input, Node
+from purefx.ir.graph import Graph
 from purefx.ir.inference import agrees
 from purefx.ir.meta import ORIGIN
 from purefx.ir.origins import Made, Origin
@@ -59,11 +59,7 @@ def _different_metas(name: str, given: Graph, expected: Graph) -> Iterator[str]:
             continue
         for key, value in mine.meta.items():
             if not (_same_origin if key == ORIGIN else _same)(value, theirs.meta[key]):
-                yield f"{name!r} / {mine.name}: {_of(mine)} {key} is {value!r}, not {theirs.meta[key]!r}"
-
-
-def _of(value: Node | Input) -> str:
-    return "the input's" if isinstance(value, Input) else "its"
+                yield f"{name!r} / {mine.name}: its {key} is {value!r}, not {theirs.meta[key]!r}"
 
 
 def _same(mine: Any, theirs: Any) -> bool:

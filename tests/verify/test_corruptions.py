@@ -16,7 +16,7 @@ from purefx.laws.law import GENERIC
 from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import share
 from purefx.laws.toy import toy_meaning
-from tests.laws.corruptions import CORRUPTORS, MEANING, Corruption, Corruptor
+from tests.laws.corruptions import CORRUPTORS, MEANING, Corruptor
 from tests.programs import Aliased, Branches, Counter, Shared, Tower, drawn, exported, parent
 from tests.verify.exported import EXPORTS
 
@@ -63,12 +63,12 @@ def originals() -> tuple[tuple[px.Program, int], ...]:
     return (*generated(), *((program, seed) for seed in range(2) for program in imported()))
 
 
-def broken(corruptor: Corruptor) -> Iterator[Corruption]:
-    """Yield what a corruptor makes of all originals; where only the meaning changes they are toy programs, which are run."""
+def broken(corruptor: Corruptor) -> Iterator[tuple[px.Program, px.Program]]:
+    """Yield what a corruptor makes of all originals, with them; where only the meaning changes they are toy programs that run."""
     for program, seed in generated(2 * EACH) if corruptor.rule is None else originals():
         found = corruptor.apply(program, seed)
         if found is not None and (corruptor.rule is not None or toy_meaning(found) != toy_meaning(program)):
-            yield Corruption(corruptor, found, program)
+            yield found, program
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -98,10 +98,10 @@ def test_a_corruption_is_refused_by_its_rule(corruptor: Corruptor) -> None:
     deep = corruptor.rule in {rule.name for rule in DEEP}
     corrupted = list(broken(corruptor))
     assert len(corrupted) >= 3
-    for corruption in corrupted:
-        violations = verify(corruption.program, infer=deep)
+    for found, original in corrupted:
+        violations = verify(found, infer=deep)
         blamed = {violation.rule for violation in violations}
-        assert blamed == {corruptor.rule} if corruptor.name in ALONE else corruptor.rule in blamed, corruption.original.text()
+        assert blamed == {corruptor.rule} if corruptor.name in ALONE else corruptor.rule in blamed, original.text()
         assert all(violation.message and violation.advice for violation in violations)
 
 
@@ -109,7 +109,7 @@ def test_a_corruption_is_refused_by_its_rule(corruptor: Corruptor) -> None:
 def test_what_only_the_meaning_tells_is_valid(corruptor: Corruptor) -> None:
     corrupted = list(broken(corruptor))
     assert len(corrupted) >= 3
-    assert all(verify(corruption.program) == () for corruption in corrupted)
+    assert all(verify(found) == () for found, _ in corrupted)
     for program in imported():
         result = corruptor.apply(program, 0)
         assert result is None or verify(result) == ()
