@@ -159,25 +159,9 @@ def check_transformation(
     ...
     """
     __tracebackhide__ = True  # pytest shows the user's line
-    report = _asked(transform, laws, stage, tier, examples, seed, programs, Tolerance(rtol, atol))
-    changed, dead = report.changed + report.given_changed, f" and {report.dead} more in dead code only" if report.dead else ""
-    counts = f"{changed or 'none'} of {report.drawn + report.given} programs (tier={tier!r}, stage={stage!r}){dead}"
-    real = "" if tier != "toy" else ", or tier='aten' or 'modules', whose programs have the operators of torch"
-    advice = f"pass programs that it rewrites, as programs=[(program, args)]{real}"
-    if not changed:
-        raise NothingChecked(f"{report.name} changed {counts}, so nothing was tested; {advice}", report)
-    if report.share < FEW:
-        warnings.warn(f"{report.name} changed {counts}, so little was tested; {advice}", FewChanges, stacklevel=2)
-    return report
-
-
-def _asked(
-    given: Any, laws: Any, stage: Stage, tier: Tier, examples: int | None, seed: int | None, programs: Any, limits: Tolerance
-) -> Report:  # fmt: skip
-    __tracebackhide__ = True
-    transform = as_step(given)
+    limits, transform = Tolerance(rtol, atol), as_step(transform)
     own = cases_of(programs, stage=stage)
-    checked = check_question(transform, laws, stage, tier, examples, given=bool(own), tolerances=(limits.rtol, limits.atol))
+    checked = check_question(transform, laws, stage, tier, examples, given=bool(own), tolerances=(rtol, atol))
     count = share(EXAMPLES[tier]) if examples is None else examples
     origin = f"tier={tier!r}, stage={stage!r}, "
     source = Source(attempts(tier, stage), count, seed_of(seed), limits, origin=origin)
@@ -197,9 +181,18 @@ def _asked(
         if asked.refused > asked.right:
             counts = f"{asked.refused} of {asked.refused + asked.right} {what}"
             raise WrongQuestion(f"{name} refuses {counts} as unsupported, so little would be tested")
-    return Report(
+    report = Report(
         name, len(checked), theirs.right, theirs.changed, theirs.refused, yours.right, yours.changed, yours.dead + theirs.dead
     )
+    changed, dead = report.changed + report.given_changed, f" and {report.dead} more in dead code only" if report.dead else ""
+    counts = f"{changed or 'none'} of {report.drawn + report.given} programs (tier={tier!r}, stage={stage!r}){dead}"
+    real = "" if tier != "toy" else ", or tier='aten' or 'modules', whose programs have the operators of torch"
+    advice = f"pass programs that it rewrites, as programs=[(program, args)]{real}"
+    if not changed:
+        raise NothingChecked(f"{report.name} changed {counts}, so nothing was tested; {advice}", report)
+    if report.share < FEW:
+        warnings.warn(f"{report.name} changed {counts}, so little was tested; {advice}", FewChanges, stacklevel=2)
+    return report
 
 
 def seed_of(seed: int | None) -> int:

@@ -205,7 +205,7 @@ def evaluate(
     >>> evaluate(Program.of({"": graph}, signature=signature), [(2,), (3,)], ToyMachine()).outputs
     ((-2,), (-3,))
     """
-    run, names = _Run(program, machine, seen, leaves_alone), _state_names(program)
+    run, names = _Run(program, machine, seen, leaves_alone, machine.load(program.state)), _state_names(program)
 
     def contents(kinds: Container[SlotKind]) -> dict[str, Any]:
         chosen = {name: slot for name, slot in names.items() if program.state[slot].kind in kinds}
@@ -253,10 +253,7 @@ class _Run:
     machine: Any
     seen: Callable[[str, Input | Node, Any], object] | None
     leaves_alone: frozenset[str] | None
-    slots: dict[str, Any] = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.slots = self.machine.load(self.program.state)
+    slots: dict[str, Any]
 
     def call(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Run the root once; return the contents of its user outputs, and of its user inputs afterwards."""

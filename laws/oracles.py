@@ -128,9 +128,7 @@ def assert_same_as_eager(
     >>> assert_same_as_eager(copy.deepcopy(eager), eager, [((torch.ones(3, 2),), {}), ((torch.zeros(3, 2),), {})])
     """
     wanted = frozenset(checks)
-    found: list[str] = []
-    if "structure" in wanted:
-        found += structure_differences(module, eager)
+    found = structure_differences(module, eager) if "structure" in wanted else []
     if "behaviour" in wanted:
         found += behaviour_differences(module, eager, calls, rtol=rtol, atol=atol)
     if "gradients" in wanted:
@@ -152,11 +150,8 @@ def structure_differences(module: torch.nn.Module, eager: torch.nn.Module) -> li
     >>> structure_differences(torch.nn.Linear(2, 1, bias=False), torch.nn.Linear(2, 1))[0]
     'state_dict keys: missing bias'
     """
-    found: list[str] = []
     mine, theirs = structure_of(module), structure_of(eager)
-    for fact, expected in theirs.items():
-        found += sequence_differences(fact, mine[fact], expected)
-    return found
+    return [line for fact in theirs for line in sequence_differences(fact, mine[fact], theirs[fact])]
 
 
 def structure_of(module: torch.nn.Module) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ import random
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -45,9 +45,7 @@ def changes_in_export(ep: ExportedProgram, action: Callable[[], object]) -> list
     []
     """
     state = {**ep.state_dict, **ep.constants}
-    before, bits = _export_facts(ep), _copies(state)
-    action()
-    return _changed(before, _export_facts(ep)) + _overwritten(bits, state)
+    return _changes(lambda: _export_facts(ep), state, action)
 
 
 def changes_in_program(program: Program, action: Callable[[], object]) -> list[str]:
@@ -63,9 +61,7 @@ def changes_in_program(program: Program, action: Callable[[], object]) -> list[s
     []
     """
     state = {name: program.state[name].value for name in program.state}
-    before, bits = _program_facts(program), _copies(state)
-    action()
-    return _changed(before, _program_facts(program)) + _overwritten(bits, state)
+    return _changes(lambda: _program_facts(program), state, action)
 
 
 def changes_in_process(action: Callable[[], object]) -> list[str]:
@@ -123,28 +119,20 @@ def _autocast(device: str) -> tuple[bool, torch.dtype]:
 
 def _program_facts(program: Program) -> dict[str, object]:
     slots = {name: program.state[name].value for name in program.state}
-    values = _fake_tensors(program)  # a symbol that was specialized prints as a number
+    parts = [part for graph in map(program.graphs.__getitem__, program.order) for part in (*graph.inputs, *graph.nodes)]
+    values = [(part.name, value) for part in parts if isinstance(value := part.meta.get("val"), FakeTensor)]
+    environments = {id(env): env for _, value in values if (env := value.fake_mode.shape_env) is not None}
     return {
         "digest": digest(program),
         "names": tuple((name, tuple(node.name for node in program.graphs[name].nodes)) for name in program.order),
-        "meta": _meta_keys((node.name, node.meta) for _, node in program.nodes()),
+        "meta": [(node.name, tuple(node.meta)) for _, node in program.nodes()],
+        # A symbol that was specialized prints as a number.
         "the sizes of its values": [f"{name}: {[*value.shape]}" for name, value in values],
-        "the guards on its sizes": _guards([value for _, value in values]),
+        "the guards on its sizes": [str(guard.expr) for env in environments.values() for guard in env.guards],
         "facts": program.facts,
         "trail": tuple(map(str, program.trail)),
         **_tensor_facts(slots),
     }
-
-
-def _fake_tensors(program: Program) -> list[tuple[str, FakeTensor]]:
-    graphs = [program.graphs[name] for name in program.order]
-    values = [(value.name, value.meta.get("val")) for graph in graphs for value in (*graph.inputs, *graph.nodes)]
-    return [(name, value) for name, value in values if isinstance(value, FakeTensor)]
-
-
-def _guards(values: Sequence[FakeTensor]) -> list[str]:
-    environments = {id(env): env for value in values if (env := value.fake_mode.shape_env) is not None}
-    return [str(guard.expr) for env in environments.values() for guard in env.guards]
 
 
 def _export_facts(ep: ExportedProgram) -> dict[str, object]:
@@ -157,15 +145,11 @@ def _export_facts(ep: ExportedProgram) -> dict[str, object]:
         "signature": str(ep.graph_signature),
         "module calls": str(ep.module_call_graph),
         "ranges": str(ep.range_constraints),
-        "meta": _meta_keys((node.name, node.meta) for node in nodes),
+        "meta": [(node.name, tuple(node.meta)) for node in nodes],
         "module stacks": [str(node.meta.get("nn_module_stack")) for node in nodes],
         "state keys": [*ep.state_dict, *ep.constants],
         **_tensor_facts({**ep.state_dict, **ep.constants}),
     }
-
-
-def _meta_keys(nodes: Any) -> list[tuple[str, tuple[str, ...]]]:
-    return [(name, tuple(meta)) for name, meta in nodes]
 
 
 def tensors_in(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -185,13 +169,12 @@ def _tensor_facts(state: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def _copies(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    return {name: value.detach().clone() for name, value in tensors_in(state).items()}
-
-
-def _overwritten(copies: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> list[str]:
-    now = tensors_in(state)
-    return [f"the contents of {name} changed" for name, copy in copies.items() if not same_contents(copy, now[name].detach())]
+def _changes(facts: Callable[[], dict[str, object]], state: Mapping[str, Any], action: Callable[[], object]) -> list[str]:
+    before, copies = facts(), {name: value.detach().clone() for name, value in tensors_in(state).items()}
+    action()
+    found, now = _changed(before, facts()), tensors_in(state)
+    written = [name for name, copy in copies.items() if not same_contents(copy, now[name].detach())]
+    return found + [f"the contents of {name} changed" for name in written]
 
 
 def _changed(before: dict[str, object], after: dict[str, object]) -> list[str]:

@@ -32,21 +32,18 @@ def start(config: pytest.Config) -> None:
     """
     name: str | None = config.getoption("ir_profile")
     if name is not None:
-        _load(config, name.removeprefix(PREFIX))
+        name = name.removeprefix(PREFIX)
+        if name not in PROFILES:
+            raise pytest.UsageError(f"--ir-profile={name}: choose from {', '.join(PROFILES)}")
+        register()
+        before = settings.get_current_profile_name()
+        settings.load_profile(PREFIX + name)
+        config.add_cleanup(lambda: settings.load_profile(before))
     if config.getoption("ir_verify_each"):
         each = VerifyEach()
         config.pluginmanager.register(each, "purefx-verify-each")
         each.begin()
         config.add_cleanup(each.end)
-
-
-def _load(config: pytest.Config, name: str) -> None:
-    if name not in PROFILES:
-        raise pytest.UsageError(f"--ir-profile={name}: choose from {', '.join(PROFILES)}")
-    register()
-    before = settings.get_current_profile_name()
-    settings.load_profile(PREFIX + name)
-    config.add_cleanup(lambda: settings.load_profile(before))
 
 
 class VerifyEach:

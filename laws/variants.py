@@ -62,10 +62,7 @@ def _names(graph: Graph) -> list[str]:
 
 
 def _with_names(program: Program, ids: Mapping[str, str], naming: Callable[[Graph], Mapping[str, str]]) -> Program:
-    graphs: dict[str, Graph] = {}
-    for name in program.order:
-        graph = program.graphs[name]
-        graphs[ids[name]] = _with_new_names(graph, naming(graph), ids)
+    graphs = {ids[name]: _with_new_names(graph := program.graphs[name], naming(graph), ids) for name in program.order}
     return program.evolve(graphs=pmap(graphs), root=ids[program.root])
 
 

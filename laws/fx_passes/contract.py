@@ -100,13 +100,15 @@ class Contract:
 
     def _broken_by_node(self, node: Node, effects: NodeEffects) -> str:
         name = node.do.name if isinstance(node.do, Op) else ""
+        place = TRAINS.get(name, len(node.args))
+        trains = name in ALWAYS_TRAINS or node.args[place : place + 1] == (True,)
         is_view = name not in ("", "operator.getitem") and bool(effects.aliases or effects.aliases_slots)
         reasons = {
             WRITES: self.writes != "anywhere" and (effects.writes or effects.writes_slots),
             "it draws random numbers": not self.random and effects.random,
             "it has ordered effects": not self.effects and (effects.ordered or effects.domains),
             "values share memory": not self.views and is_view,
-            "it trains": not self.training and _trains(node, name),
+            "it trains": not self.training and trains,
         }
         return next((reason for reason, holds in reasons.items() if holds), "")
 
@@ -133,11 +135,6 @@ class Contract:
 
 
 WRITES = "it writes"
-
-
-def _trains(node: Node, name: str) -> bool:
-    place = TRAINS.get(name)
-    return name in ALWAYS_TRAINS or (place is not None and node.args[place : place + 1] == (True,))
 
 
 def _shares_state(program: Program) -> bool:

@@ -12,12 +12,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.fx
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from ...ir.analysis.digest import digest
 from ...ir.arguments import bodies_in
@@ -105,7 +106,9 @@ class Judge:
     def fresh(self, program: Program) -> Outcome:
         """Call the pass, and return the outcome."""
         outcome = Outcome(program)
-        env = _sizes_of(program)
+        # Drawn programs share the symbols of their sizes, so a guard on one would apply to all.
+        values = [formal.meta.get("val") for formal in program.main.inputs]
+        env = next((value.fake_mode.shape_env for value in values if isinstance(value, FakeTensor)), None)
         with warnings.catch_warnings(), new_guards(env) if env is not None else nullcontext[list[str]]([]) as guards:
             warnings.simplefilter("ignore")  # a pass may warn
             try:
@@ -161,12 +164,6 @@ def _traceback(error: Exception, program: Program) -> str:
     return f"{''.join(traceback.format_list(frames))}{type(error).__name__}: {error}\non the program\n{program.text()}"
 
 
-def _sizes_of(program: Program) -> Any:
-    # Drawn programs share the symbols of their sizes, so a guard on one would apply to all.
-    values = [formal.meta.get("val") for formal in program.main.inputs]
-    return next((value.fake_mode.shape_env for value in values if isinstance(value, FakeTensor)), None)
-
-
 def _lint(module: torch.fx.GraphModule) -> list[str]:
     found: list[str] = []
     for path, inner in module.named_modules():
@@ -206,19 +203,19 @@ def laws_of(judge: Judge, contract: Contract) -> tuple[Law, ...]:
     ['graph', 'meaning', 'effects', 'aliasing', 'values', 'deterministic', 'again']
     """
     candidates: list[tuple[str, str, Check, bool]] = [
-        ("graph", "the result is a graph that runs, with the same inputs and outputs", _graph(judge), True),
+        ("graph", "the result is a graph that runs, with the same inputs and outputs", partial(_graph, judge), True),
         ("meaning", "outputs, mutated inputs and state are those of the program, in every call", _meaning, True),
-        ("effects", "prints and assertions stay, in order", _effects(contract), True),
+        ("effects", "prints and assertions stay, in order", partial(_effects, contract), True),
         ("aliasing", "outputs share memory with inputs, state and one another as before", _aliasing, contract.aliasing),
         ("values", 'meta["val"] of a node, if it has one, is the value that runs', _values, contract.values),
-        ("deterministic", "equal programs have equal results", _deterministic(judge), True),
-        ("again", "applied to its own result, the pass keeps the meaning too", _again(judge, contract), True),
+        ("deterministic", "equal programs have equal results", partial(_deterministic, judge), True),
+        ("again", "applied to its own result, the pass keeps the meaning too", partial(_again, judge, contract), True),
     ]
     return tuple([Law(name, statement, check) for name, statement, check, wanted in candidates if wanted])
 
 
-def _graph(judge: Judge) -> Check:
-    return lambda _, case: judge.outcome(case.program).wrong
+def _graph(judge: Judge, _: Transform, case: Case) -> list[str]:
+    return judge.outcome(case.program).wrong
 
 
 def _meaning(transform: Transform, case: Case) -> list[str]:
@@ -228,10 +225,10 @@ def _meaning(transform: Transform, case: Case) -> list[str]:
     found = _compared(case.meaning(result), case.meaning(case.program), case)
     if not found or not is_random(case.program):
         return found
-    actual, expected = (drawn_alone(without_idle_draws(program), case.calls) for program in (result, case.program))
-    found = _compared(actual.meaning, expected.meaning, case)
-    if not found and actual.count != expected.count:
-        return [f"{actual.count} of the used random numbers are drawn independently, instead of {expected.count}"]
+    (mine, actual), (theirs, expected) = (drawn_alone(without_idle_draws(one), case.calls) for one in (result, case.program))
+    found = _compared(mine, theirs, case)
+    if not found and actual != expected:
+        return [f"{actual} of the used random numbers are drawn independently, instead of {expected}"]
     return found
 
 
@@ -243,13 +240,10 @@ def _compared(actual: Meaning, expected: Meaning, case: Case) -> list[str]:
     return meaning_differences(mine, theirs, what=("outputs", "inputs", "state"), tolerance=case.tolerance)
 
 
-def _effects(contract: Contract) -> Check:
-    def check(transform: Transform, case: Case) -> list[str]:
-        result = transform(case.program)
-        found = meaning_differences(case.meaning(result), case.meaning(case.program), what=("effects",))
-        return found or (_assertions(result, case) if contract.assertions and result is not case.program else [])
-
-    return check
+def _effects(contract: Contract, transform: Transform, case: Case) -> list[str]:
+    result = transform(case.program)
+    found = meaning_differences(case.meaning(result), case.meaning(case.program), what=("effects",))
+    return found or (_assertions(result, case) if contract.assertions and result is not case.program else [])
 
 
 def _assertions(result: Program, case: Case) -> list[str]:
@@ -266,8 +260,8 @@ def _aliasing(transform: Transform, case: Case) -> list[str]:
     if result is case.program or not case.calls:
         return []
     one, other = (called(to_fx(inline(program)), case.calls[0]) for program in (case.program, result))
-    names = sorted(one.memory.keys() & other.memory.keys())
-    before, after = (groups({name: each.memory[name] for name in names}) for each in (one, other))
+    names = sorted(one.keys() & other.keys())
+    before, after = (groups({name: each[name] for name in names}) for each in (one, other))
     gone, new = [each for each in before if each not in after], [each for each in after if each not in before]
     return [f"no longer the same memory: {each}" for each in gone] + [f"now the same memory: {each}" for each in new]
 
@@ -279,24 +273,18 @@ def _values(transform: Transform, case: Case) -> list[str]:
     return case.false_values(result)
 
 
-def _deterministic(judge: Judge) -> Check:
-    def check(transform: Transform, case: Case) -> list[str]:
-        first, second = transform(case.program), judge.fresh(case.program).result
-        same = second is None or digest(first) == digest(second)
-        return [] if same else [f"called again with an equal module, it returns a different result:\n{second}"]
-
-    return check
+def _deterministic(judge: Judge, transform: Transform, case: Case) -> list[str]:
+    first, second = transform(case.program), judge.fresh(case.program).result
+    same = second is None or digest(first) == digest(second)
+    return [] if same else [f"called again with an equal module, it returns a different result:\n{second}"]
 
 
-def _again(judge: Judge, contract: Contract) -> Check:
-    def check(transform: Transform, case: Case) -> list[str]:
-        once = transform(case.program)
-        if once is case.program or contract.broken_by(flat := inline(once)) or _meaning(transform, case):
-            return []
-        outcome = judge.fresh(flat)
-        return outcome.wrong if outcome.result is None else _meaning(lambda _: outcome.result or once, case)
-
-    return check
+def _again(judge: Judge, contract: Contract, transform: Transform, case: Case) -> list[str]:
+    once = transform(case.program)
+    if once is case.program or contract.broken_by(flat := inline(once)) or _meaning(transform, case):
+        return []
+    outcome = judge.fresh(flat)
+    return outcome.wrong if outcome.result is None else _meaning(lambda _: outcome.result or once, case)
 
 
 # -- runs -----------------------------------------------------------------------------------------------------------------------
@@ -316,14 +304,6 @@ ASSERTIONS = frozenset(
 """Operators that only raise if a condition is false."""
 
 
-@frozen
-class Draws:
-    """The meaning of a program with each draw seeded separately, and the number of draws in all calls."""
-
-    meaning: Meaning
-    count: int
-
-
 def is_random(program: Program) -> bool:
     """Return whether a program draws random numbers.
 
@@ -333,19 +313,19 @@ def is_random(program: Program) -> bool:
     return any(type(node.do) is Op and node.do.effects.random for _, node in program.nodes())
 
 
-def drawn_alone(program: Program, calls: Sequence[Sequence[Any]]) -> Draws:
-    """Run a program with each draw seeded separately.
+def drawn_alone(program: Program, calls: Sequence[Sequence[Any]]) -> tuple[Meaning, int]:
+    """Run a program with each draw seeded separately; return its meaning, and the number of draws in all calls.
 
     Args:
         program: a program of real operators at any stage, on the CPU.
         calls: the leaves of the user inputs, for each call.
 
-    >>> drawn_alone(Program.of({"": Graph((), (), ())}), [()]).count
+    >>> drawn_alone(Program.of({"": Graph((), (), ())}), [()])[1]
     0
     """
     count = 0
 
-    def draw(target: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def draw(target: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         nonlocal count
         if schema_of(target).is_mutable:
             count += 1
@@ -359,7 +339,7 @@ def drawn_alone(program: Program, calls: Sequence[Sequence[Any]]) -> Draws:
     nodes = [node for _, node in program.nodes() if type(node.do) is Op and node.do.effects.random and not bodies_in(node.args)]
     machine = _with_functions(nodes, draw)
     with torch.no_grad():
-        return Draws(evaluate(program, calls, machine), count)
+        return evaluate(program, calls, machine), count
 
 
 def _seeded(number: int, target: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -367,13 +347,10 @@ def _seeded(number: int, target: Callable[..., Any], args: Any, kwargs: Any) -> 
         return target(*args, **kwargs)
 
 
-def _with_functions(nodes: Sequence[Node], function: Callable[[Callable[..., Any], Any, Any], Any]) -> TensorMachine:
-    # A machine that replaces the operators of some nodes by a function.
-    def replacement(target: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, **kwargs: function(target, args, kwargs)
-
+def _with_functions(nodes: Sequence[Node], function: Callable[..., Any]) -> TensorMachine:
+    # A machine that replaces the operators of some nodes by a function of the operator and its arguments.
     machine = TensorMachine()
-    known = {do.name: replacement(do.target) for node in nodes if type(do := node.do) is Op and do.target is not None}
+    known = {do.name: partial(function, do.target) for node in nodes if type(do := node.do) is Op and do.target is not None}
     machine.functions = {**known, **machine.functions}
     return machine
 
@@ -417,7 +394,7 @@ def asserted(program: Program, calls: Sequence[Sequence[Any]]) -> tuple[str, ...
     may_fail = [node for node in nodes if node.args[:1] != (True,)]
     observed: dict[str, None] = {}
 
-    def observe(target: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def observe(target: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         observed[_statement(args, kwargs)] = None
         return target(*args, **kwargs)
 
@@ -435,29 +412,20 @@ def _statement(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return ", ".join(map(repr, details)) or "a condition"
 
 
-@frozen
-class Called:
-    """The outcome of one call of a graph module."""
-
-    outputs: tuple[Any, ...]
-    """See ``TensorMachine.shown``."""
-    memory: Mapping[str, int]
-    """The number of the memory of each tensor among inputs, outputs and state."""
-
-
-def called(module: torch.fx.GraphModule, leaves: Sequence[Any]) -> Called:
+def called(module: torch.fx.GraphModule, leaves: Sequence[Any]) -> dict[str, int]:
     """Call a graph module without changing the module or the leaves, and without printing.
 
     Args:
         module: a module that takes leaves and returns a tuple of leaves.
         leaves: the inputs.
 
-    >>> made = called(torch.fx.symbolic_trace(lambda x: (x, x + 1)), [torch.ones(1)])
-    >>> made.outputs, groups(made.memory)
-    ((float32[1] (1.0), float32[1] (2.0)), ['input 0 = output 0'])
+    Returns:
+        The number of the memory of each tensor among inputs, outputs and state.
+
+    >>> groups(called(torch.fx.symbolic_trace(lambda x: (x, x + 1)), [torch.ones(1)]))
+    ['input 0 = output 0']
     """
-    machine = TensorMachine()
-    copies = [machine.given(leaf) for leaf in leaves]
+    copies = [TensorMachine().given(leaf) for leaf in leaves]
     with _silent(module), _restored(module), seeded(0), torch.no_grad():
         outputs = module(*copies)
         outputs = outputs if isinstance(outputs, tuple | list) else (outputs,)
@@ -466,8 +434,7 @@ def called(module: torch.fx.GraphModule, leaves: Sequence[Any]) -> Called:
         tensors |= {f"input {number}": leaf for number, leaf in enumerate(copies)}
         tensors |= {f"output {number}": leaf for number, leaf in enumerate(outputs)}
         strided = {name: one for name, one in tensors.items() if isinstance(one, torch.Tensor) and one.layout is torch.strided}
-        contents = tuple([machine.shown(machine.save(one)) for one in outputs])
-        return Called(contents, {name: storage_key(one) for name, one in strided.items() if one.numel()})
+        return {name: storage_key(one) for name, one in strided.items() if one.numel()}
 
 
 @contextmanager

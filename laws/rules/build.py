@@ -124,7 +124,7 @@ class PatternFlow(MenuFlow):
         return Ref(name)
 
     def put(self, node: Node, known: dict[str, Any]) -> bool:
-        """Add a node of a pattern; return whether the operator accepts its operands.
+        """Add a node of a pattern; return False if the operator refuses its operands.
 
         Args:
             node: the node of the pattern.
@@ -134,14 +134,14 @@ class PatternFlow(MenuFlow):
         def leaf(arg: Arg) -> Any:
             return known[arg.name] if type(arg) is Ref else arg
 
-        args = thawed(node.args, leaf)
+        args, count = thawed(node.args, leaf), len(self.nodes)
         if node.do == GETITEM and isinstance(args[0], list):  # the items are there already
             known[node.name] = dict(enumerate(args[0])).get(args[1])
-            return known[node.name] is not None
-        assert type(node.do) is Op and node.do.target is not None
-        count = len(self.nodes)
-        known[node.name] = self.emit(node.do.target, *args, **{key: thawed(arg, leaf) for key, arg in node.kwargs})
-        return len(self.nodes) > count  # an assertion has no value
+        else:
+            assert type(node.do) is Op and node.do.target is not None
+            known[node.name] = self.emit(node.do.target, *args, **{key: thawed(arg, leaf) for key, arg in node.kwargs})
+        # An assertion has no value.
+        return known[node.name] is not None or len(self.nodes) > count
 
     def step(self, pick: Pick, entries: tuple[int, ...] = ()) -> None:
         """Add a node beside the patterns."""
@@ -264,7 +264,7 @@ def build(
     if place == BRANCH:  # results of branches need equal strides and must not be operands
         outputs = [flow.emit(aten.clone.default, value, memory_format=torch.contiguous_format) for value in outputs]
     size = _growing(flow)
-    program = _with_symbol(_placed(flow, place, outputs), size)
+    program = _placed(flow, place, outputs, size)
     if is_flat or not pick("sunk", (False, True)):
         program = lift_state(program) if place == ROOT else program
     program = program.evolve(facts=FLAT) if is_flat else program
@@ -291,12 +291,7 @@ def drawn_around(pool: Sequence[Instance], **options: Any) -> st.SearchStrategy[
     >>> [node.name for node in find(drawn_around([found]), lambda drawn: drawn is not None).program.main.nodes]
     ['relu', 'mul']
     """
-
-    @st.composite
-    def drawn(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Drawn | None:
-        return build(lambda _, choices: draw(_sampled(choices)), pool, **options)
-
-    return drawn()
+    return st.composite(lambda draw: build(lambda _, choices: draw(_sampled(choices)), pool, **options))()
 
 
 _sampled = cache(st.sampled_from)
@@ -378,24 +373,13 @@ def _growing(flow: PatternFlow) -> int:
     return max(sizes, key=lambda size: (sizes[size], size), default=0) if flow.is_dynamic and not is_own else 0
 
 
-def _with_symbol(program: Program, size: int) -> Program:
-    if not size:
-        return program
-
-    def sized(spec: Any) -> Any:
-        shape = tuple([SIZE if one == size else one for one in spec.type.shape])
-        return evolve(spec, type=evolve(spec.type, shape=shape))
-
-    signature = evolve(program.signature, inputs=tuple(map(sized, program.signature.inputs)))
-    return program.evolve(signature=signature, constraints=Constraints((Range(SIZE, 2, None),)))
-
-
 def _leaves(flow: PatternFlow, place: str, call: int, size: int) -> tuple[Any, ...]:
     condition = [torch.tensor(call % 2 == 0)] if place == BRANCH else []
     return (*condition, *[given.at(call, size=size) for given in flow.inputs])
 
 
-def _placed(flow: PatternFlow, place: str, outputs: list[Value]) -> Program:
+def _placed(flow: PatternFlow, place: str, outputs: list[Value], size: int) -> Program:
+    # The program with the outputs; a size, if not 0, is replaced by a symbol.
     formals = tuple([Input(given.name) for given in flow.inputs])
     args = tuple([Ref(given.name) for given in flow.inputs])
     values = {given.name: given.at(0) for given in flow.inputs}
@@ -415,9 +399,11 @@ def _placed(flow: PatternFlow, place: str, outputs: list[Value]) -> Program:
         calls = [Node(f"call_{number}", Call(frame, "body"), args) for number, frame in enumerate(frames)]
         graphs = {"": Graph(formals, *_taken_apart(calls, count)), "body": body}
         state, facts = _in_modules(state, list(dict.fromkeys(frame.path for frame in frames))), TREE | {"outlined"}
-    specs = [UserInput(TensorType(value.dtype, tuple(value.shape)), name) for name, value in values.items()]
+    shapes = {name: tuple([SIZE if size and one == size else one for one in value.shape]) for name, value in values.items()}
+    specs = [UserInput(TensorType(value.dtype, shapes[name]), name) for name, value in values.items()]
     signature = Signature(tuple(specs), (UserOutput(),) * len(graphs[""].output))
-    return Program.of(graphs, state=state, signature=signature, facts=facts)
+    constraints = Constraints((Range(SIZE, 2, None),) if size else ())
+    return Program.of(graphs, state=state, signature=signature, constraints=constraints, facts=facts)
 
 
 def _taken_apart(calls: Sequence[Node], count: int) -> tuple[tuple[Node, ...], tuple[Arg, ...]]:

@@ -358,19 +358,14 @@ class Found:
             traced += instance is not None
             if instance is None or simplest(instance) is None:
                 self.tried += 1
+            elif (found := self._matching(instance)) is None:
+                self.misses.append(instance)
             else:
-                self._sort(instance)
+                self.hits.append(found)
+                drawn = (simplest(found), simplest(found, **VARIED[len(self.hits) % len(VARIED)]))
+                self.plain += [(found, each) for each in drawn if each is not None]
             if len(self.hits) >= wanted or traced >= TRACED:
                 return
-
-    def _sort(self, instance: Instance) -> None:
-        found = self._matching(instance)
-        if found is None:
-            self.misses.append(instance)
-            return
-        self.hits.append(found)
-        drawn = (simplest(found), simplest(found, **VARIED[len(self.hits) % len(VARIED)]))
-        self.plain += [(found, each) for each in drawn if each is not None]
 
     def _matching(self, instance: Instance) -> Instance | None:
         # The instance with as few state or constant operands as the rule needs.

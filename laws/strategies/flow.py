@@ -273,7 +273,7 @@ class Flow:
             of: the value whose memory the result aliases; by default it has separate memory.
             kwargs: keyword arguments.
         """
-        result = infer(target, _kinds(args), _kinds(kwargs))
+        result = infer(target, *_each((args, kwargs), Value, attrgetter("kind")))
         if result is REFUSED:
             return None
         made = self.node(target, args, kwargs, result)
@@ -291,7 +291,8 @@ class Flow:
 
     def node(self, target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> torch.fx.Node:
         """Add a node with the exporter's meta."""
-        made = self.graph.create_node("call_function", target, _nodes(tuple(args)), _nodes(kwargs), name=_name(target))
+        operands = _each((tuple(args), kwargs), Value, attrgetter("node"))
+        made = self.graph.create_node("call_function", target, *operands, name=target.__name__.partition(".")[0])
         made.meta["nn_module_stack"] = stack_meta(self.frames, is_strict=self.style.is_strict)
         made.meta["torch_fn"] = (f"{made.name}_1", f"OpOverload.{made.name}")
         made.meta["val"] = tuple(map(self.fake, result)) if isinstance(result, tuple) else self.fake(result)
@@ -361,19 +362,6 @@ class Flow:
 
 def _result(node: torch.fx.Node, kind: Kind, owner: Value | None) -> Value:
     return Value(node, kind, object()) if owner is None else Value(node, kind, owner.memory, None, owner.is_writable)
-
-
-@cache
-def _name(target: Any) -> str:
-    return str(target.__name__).partition(".")[0]
-
-
-def _kinds(arg: Any) -> Any:
-    return _each(arg, Value, attrgetter("kind"))
-
-
-def _nodes(arg: Any) -> Any:
-    return _each(arg, Value, attrgetter("node"))
 
 
 def _each(arg: Any, kind: type, function: Callable[[Any], Any]) -> Any:

@@ -53,10 +53,6 @@ def _is_float(value: Value) -> bool:
     return value.kind.dtype is torch.float32
 
 
-def _has_rows(value: Value) -> bool:
-    return _is_float(value) and value.kind.dims[-1:] == ("4",)
-
-
 def _target(flow: Flow, first: int, second: int) -> Value | None:
     return flow.own(first) if second % 2 else flow.value(first)
 
@@ -79,7 +75,7 @@ def _binary(flow: Flow, first: int, second: int) -> Any:
 
 
 def _layer(flow: Flow, first: int, second: int) -> None:
-    a = flow.find(first, _has_rows)
+    a = flow.find(first, lambda value: _is_float(value) and value.kind.dims[-1:] == ("4",))
     weight = flow.own(second, ("4", "4")) or next((given for given in flow.given if given.kind.dims == ("4", "4")), None)
     if a is None:
         return

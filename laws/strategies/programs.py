@@ -119,8 +119,10 @@ class ToyFlow(Flow):
         args = tuple([operands[letter] for letter in letters])
         if op is toy.RAND and second == 7:
             args = (*args, False)
-        if op is toy.SEND:
-            self._send(second, a)
+        if op is toy.SEND and second > 2 and self.sent:
+            self.add(toy.WAIT, self.sent.pop(0))
+        elif op is toy.SEND:
+            self.sent.append(self.add(op, a, toy.GROUPS[second % len(toy.GROUPS)]))
         elif op is toy.GETITEM and self.tuples:
             name, length = self.tuples[-1 - first % len(self.tuples)]
             self.add(op, Ref(name), second % length)
@@ -150,12 +152,6 @@ class ToyFlow(Flow):
         refs = self.nodes[-1].refs() if self.nodes and not is_boundary(self.nodes[-1]) else ()
         known = {value.node.name for value in (*self.values, *self.given)}
         return next((Ref(name) for name in refs if name in known), self.value(0).node)
-
-    def _send(self, second: int, a: Ref) -> None:
-        if second > 2 and self.sent:
-            self.add(toy.WAIT, self.sent.pop(0))
-        else:
-            self.sent.append(self.add(toy.SEND, a, toy.GROUPS[second % len(toy.GROUPS)]))
 
     def _enter_or_leave(self, second: int) -> None:
         self.add(toy.LEAVE if second % 3 == 2 else toy.ENTER, results=0)
@@ -322,27 +318,24 @@ Tagging = tuple[tuple[str, ...], Callable[[Node], str | None]]
 """Tags, and the tag of a node."""
 
 
-def legal_tags(program: Program, *, seed: int = 0, all_tagged: bool = False) -> Tagging:
+def legal_tags(program: Program, *, seed: int = 0) -> Tagging:
     """Return tags for splitting a program, and the tag of each node; some nodes have none.
 
     Args:
         program: a program with sunk state, at any stage.
         seed: selects the number of tags and the cuts.
-        all_tagged: whether every node has a tag.
 
     >>> from purefx.ir import Graph, Input, Ref
     >>> nodes = tuple(Node(name, Op("toy.neg"), (Ref(of),)) for name, of in ("yx", "zy"))
-    >>> tags, tag_of = legal_tags(Program.of({"": Graph((Input("x"),), nodes, ())}), all_tagged=True)
-    >>> tags.index(tag_of(nodes[0])) <= tags.index(tag_of(nodes[1]))
-    True
+    >>> tags, tag_of = legal_tags(Program.of({"": Graph((Input("x"),), nodes, ())}))
+    >>> tags, [tag_of(node) for node in nodes]
+    (('t0', 't1', 't2', 't3'), ['t1', 't1'])
     """
     flat, _ = joined_flat(program)
     tags = tuple([f"t{number}" for number in range(1 + _draw(seed, "how many") % 4)])
     found = _labels(flat, seed, len(tags) - 1)
-    of: dict[str, str | None] = {}
-    for node, label in zip(flat.main.nodes, found, strict=True):
-        untagged = not all_tagged and _draw(seed, _what(node), "untagged") % 5 == 0
-        of[node.name] = None if untagged else tags[label]
+    pairs = zip(flat.main.nodes, found, strict=True)
+    of = {node.name: tags[label] if _draw(seed, _what(node), "untagged") % 5 else None for node, label in pairs}
     return tags, lambda node: of[node.name]
 
 
@@ -412,21 +405,16 @@ def programs(stage: Stage = "flat") -> st.SearchStrategy[Program]:
     >>> StateInput in map(type, program.signature.inputs)
     False
     """
-    if stage == "tree":
-        return recipes().map(build_tree)
-    flat = recipes().map(build_flat)
-    if stage == "tokens":
-        return flat.map(with_tokens)
 
     def passed(program: Program) -> Program:
         try:
-            for step in PASSES.get(stage, ()):
+            for step in (with_tokens,) if stage == "tokens" else PASSES.get(stage, ()):
                 program = step(program)
         except UnsupportedProgram:
             reject()  # a reordered write can cut a preserved call, which outline refuses
         return program
 
-    return flat.map(passed)
+    return recipes().map(build_tree if stage == "tree" else build_flat).map(passed)
 
 
 def legal_orders(program: Program) -> st.SearchStrategy[Program]:
