@@ -327,8 +327,7 @@ def _hit(
         for _ in range(places.count(number)):
             flow.step(pick, entries)
     end = pick("end", (0,) * 10 + (0, 1, 2, 3, 4, 5))
-    first = known[next(iter(found.nodes)).name]
-    return [used for result in found.results for used in _ended(flow, end, known[result], first)]
+    return [used for result in found.results for used in _ended(flow, end, known[result], known[next(iter(found.nodes)).name])]
 
 
 def _feed(instance: Instance, name: str, feed: str) -> str:
