@@ -23,14 +23,14 @@ from tests.laws.aimed import aimed_case
 from tests.laws.deep import Question, ask_laws, questions
 from tests.laws.registry import OF_ALL, REGISTRY, Entry
 
-AT_ONCE: dict[Tier, int] = {"toy": 15, "aten": 8, "modules": 4}
+AT_ONCE: dict[Tier, int] = {"toy": 12, "aten": 7, "modules": 4}
 """Programs that one law is asked of at one stage, the first of them empty; `make deep` asks every law of ever more."""
 
 FOR_THREADS: dict[Tier, int] = {"toy": 4, "aten": 3, "modules": 1}
 """The same for the law of threads, which runs a transformation eight times and not once or twice: it breaks where one keeps
 something between its runs, whatever the program is."""
 
-DRAWS: dict[Tier, int] = {"toy": 42, "aten": 82, "modules": 20}
+DRAWS: dict[Tier, int] = {"toy": 52, "aten": 94, "modules": 20}
 """How often others are drawn; laws take turns."""
 
 PROMISED: dict[Tier, int] = {"toy": 500, "aten": 500, "modules": 50}

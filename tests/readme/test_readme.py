@@ -107,6 +107,7 @@ NEEDED = {
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.deep
 @pytest.mark.parametrize(("page", "text"), NEEDED)
 def test_a_block_that_needs_a_tool_runs(page: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = NEEDED[page, text]
