@@ -173,7 +173,7 @@ def children_of(arg: Arg) -> tuple[Arg, ...]:
 
 
 def arg_leaves(args: tuple[Arg, ...]) -> Iterator[Arg]:
-    """Iterate over the parts of arguments that are no containers, in order.
+    """Iterate over the references, bodies and literals of arguments, in order.
 
     >>> list(arg_leaves((1, Items([Ref("x"), (2,)]))))
     [1, Ref(name='x'), 2]

@@ -74,7 +74,7 @@ def thaw(value: Any) -> Any:
     return value
 
 
-OF_A_VALUE = frozenset({"val", "tensor_meta", "example_value", "unbacked_bindings"})
+OF_A_VALUE = ("val", "tensor_meta", "example_value", "unbacked_bindings")
 """The entries that describe the value of a node."""
 
 

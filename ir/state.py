@@ -20,6 +20,7 @@ from attrs import cmp_using, field, frozen
 
 from .arguments import same_arg
 from .graph import Stack
+from .names import way_to
 from .own_operators import entangled
 from .persistent import PMap, grouped, pmap
 from .torch_private import FakeTensor
@@ -273,11 +274,10 @@ class State(Mapping[str, Slot]):
         >>> State(("a.w", "b.w"), pmap({"a.w": slot, "b.w": slot})).with_slots({"a.v": slot}).order
         ('a.w', 'a.v', 'b.w')
         """
-        places = {name: place for place, name in enumerate(self.order)}
-        for name in added:
-            owner = name.rpartition(".")[0]
-            below = [place for place, other in enumerate(self.order) if not owner or other.startswith(f"{owner}.")]
-            places[name] = max(below, default=len(self.order))
+        places, last = {name: place for place, name in enumerate(self.order)}, {"": max(len(self.order) - 1, 0)}
+        for name, place in places.items():
+            last |= dict.fromkeys(way_to(name)[:-1], place)
+        places |= {name: last.get(name.rpartition(".")[0], len(self.order)) for name in added}
         return State(tuple(sorted(places, key=places.__getitem__)), self.slots.update(added))
 
     def without(self, gone: Collection[str]) -> State:
@@ -356,10 +356,10 @@ def reading_place(state: State, slot: str, stack: Stack) -> tuple[int, str]:
     return 0, slot
 
 
-def values_of(state: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def slot_values(state: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return the values of a ``State`` by name; other mappings, such as a ``state_dict``, have them already.
 
-    >>> dict(values_of(State(("w",), pmap({"w": Slot(SlotKind.CONSTANT, 3, 0, 0)}))))
+    >>> dict(slot_values(State(("w",), pmap({"w": Slot(SlotKind.CONSTANT, 3, 0, 0)}))))
     {'w': 3}
     """
     return {name: slot.value for name, slot in state.pairs} if isinstance(state, State) else state or {}

@@ -21,7 +21,7 @@ from hypothesis.strategies import SearchStrategy
 from ..ir.analysis.diff import diff
 from ..ir.errors import PurefxError, UnsupportedProgram
 from ..ir.program import Program
-from ..ir.state import same_contents
+from ..ir.state import same_contents, slot_values
 from ..transforms import Transformation
 from .evaluate import EXACT, Contents, Tolerance
 from .law import GENERIC, Case, Law, Transform
@@ -68,7 +68,7 @@ def watched(transform: Transform) -> Transform:
 def _watched(transform: Callable[..., Any]) -> Callable[..., Program]:
     @wraps(transform)
     def checked(program: Program, **options: Any) -> Program:
-        tensors = tensors_in({name: slot.value for name, slot in program.state.pairs}).items()
+        tensors = tensors_in(slot_values(program.state)).items()
         before = [(name, tensor, tensor.detach().clone()) for name, tensor in tensors if not tensor.is_meta]
         written: list[str] = []
         try:

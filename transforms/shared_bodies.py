@@ -20,7 +20,7 @@ from ..ir.analysis.numbers import SYMBOLIC
 from ..ir.arguments import Ref
 from ..ir.graph import Call, Get, Graph, Input, Node, Op
 from ..ir.inference import agrees, plainly_alike
-from ..ir.meta import EMPTY_META, Meta
+from ..ir.meta import EMPTY_META, OF_A_VALUE, Meta
 from ..ir.names import Names, is_identifier, stem_of, word_of
 from ..ir.origins import with_origins_of
 from ..ir.program import Program
@@ -61,7 +61,7 @@ def bodies_before_callers(program: Program) -> dict[str, int]:
     return rank
 
 
-OF_A_CALL = ("val", "tensor_meta", "example_value", "unbacked_bindings", "custom")
+OF_A_CALL = (*OF_A_VALUE, "custom")
 """Metadata that holds for one call.  Other entries (stack traces, origins) describe the history of the node."""
 
 

@@ -23,7 +23,6 @@ from ..text.arguments import print_arg
 from ..text.contract import print_sections
 from ..text.lexer import spell_path, spell_value
 from ..text.programs import counted, print_graph, print_node
-from ..text.state import print_state
 from ..validation import TWO_PROGRAMS
 
 AROUND = 2
@@ -81,7 +80,7 @@ def _with_surroundings(before: Sequence[Any], found: list[Hunk]) -> Hunks:
 
 @frozen
 class GraphEdit:
-    """The changes of one graph; ``before`` or ``after`` is None if it is added or removed.
+    """The changes of one graph.  ``before`` is None if the graph is added, ``after`` if it is removed.
 
     >>> GraphEdit("", None, None).nodes
     ()
@@ -150,7 +149,7 @@ def diff(before: Program, after: Program) -> Diff:
     lost, new = (tuple(map(spell_path, sorted(facts))) for facts in (before.facts - after.facts, after.facts - before.facts))
     return Diff(
         tuple([("facts", (Hunk(0, lost, new),))] * bool(lost or new) + [(word, edits) for word, edits in found if edits]),
-        _other_contents(before.state, after.state),
+        _other_contents(before.state, after.state, mine["state"], theirs["state"]),
         _graph_edits(before, after),
     )
 
@@ -162,14 +161,13 @@ def _inside(word: str, lines: list[str]) -> list[str]:
     return [line.removeprefix("  ") for line in lines[1:-1]] if len(lines) > 1 else [line[len(word) + 1 :] for line in lines]
 
 
-def _other_contents(before: State, after: State) -> tuple[str, ...]:
+def _other_contents(before: State, after: State, mine: list[str], theirs: list[str]) -> tuple[str, ...]:
     if before.slots is after.slots:
         return ()
     both = [(name, before[name].value, after[name].value) for name in before.order if name in before and name in after]
-    lines = [dict(zip(state.order, print_state(state), strict=False)) for state in (before, after)]
-    return tuple([
-        name for name, mine, theirs in both if lines[0][name] == lines[1].get(name) and not same_value(mine, theirs)
-    ])  # fmt: skip
+    first = dict(zip(before.order, _inside("state", mine), strict=False))
+    second = dict(zip(after.order, _inside("state", theirs), strict=False))
+    return tuple([name for name, old, new in both if first[name] == second.get(name) and not same_value(old, new)])
 
 
 def _graph_edits(before: Program, after: Program) -> tuple[GraphEdit, ...]:

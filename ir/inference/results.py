@@ -234,7 +234,8 @@ def _apart(value: Any) -> tuple[Any, Iterable[Any] | None]:
     if isinstance(value, tuple | list):
         return len(value), value
     if isinstance(value, Mapping):
-        return tuple(value), value.values()
+        keys = sorted(value, key=repr)
+        return keys, [value[key] for key in keys]
     if isinstance(value, torch.Tensor):
         return (value.dtype, device_of(value), value.layout, value.dim()), _numbers(value)
     if pytree.tree_is_leaf(value):

@@ -21,7 +21,7 @@ from ..operators import advice_for, named_with_reasons
 from ..origins import Imported, Made, Origin, Place, Version, ancestors
 from ..persistent import collector_paused
 from ..program import Program
-from ..state import State, values_of
+from ..state import State, slot_values
 from ..text.lexer import Cursor, Known, Target, names_of
 from ..text.programs import print_program, read_program
 from ..text.state import TensorFacts, facts_of, memory_begins
@@ -234,8 +234,8 @@ def load(
             }
             stored = _read_storages(file, program.state, structure["storages"], facts, device)
             if state is not None:
-                check_passed(values_of(state), program.state, facts, stored)
-            found = with_memory(program.state, facts, stored, values_of(state))
+                check_passed(slot_values(state), program.state, facts, stored)
+            found = with_memory(program.state, facts, stored, slot_values(state))
             return check_identifiers(check(program.evolve(state=found)))
         except (InvalidProgram, UnsupportedProgram, ArgumentError):
             raise

@@ -15,7 +15,7 @@ from attrs.converters import default_if_none
 
 from ..errors import ParseError
 from ..operators import allowed, registered
-from ..state import values_of
+from ..state import slot_values
 from ..torch_private import pytree
 
 Target = Callable[..., Any]
@@ -67,7 +67,7 @@ class Known:
     """Classes of pytree nodes, by name."""
     allow: frozenset[str] = field(factory=frozenset, converter=names_of)
     """Names of further registered operators, not on the allow-list, that the reader accepts."""
-    state: Mapping[str, Any] = field(default=None, converter=values_of)
+    state: Mapping[str, Any] = field(default=None, converter=slot_values)
     """Tensors and other values of slots, by name."""
 
     def operator(self, name: str) -> Target | None:

@@ -5,7 +5,9 @@ Modules run without them.
 
 from __future__ import annotations
 
-from collections.abc import Container
+import re
+from collections.abc import Container, Iterable
+from itertools import count
 from typing import Any
 
 import torch.fx
@@ -95,11 +97,10 @@ class _Builder:
         calls = [node for node in self.graph.nodes if is_module_call(node)]
         self._module_calls = {node.name: from_root(read[node.args[0].name]) for node in calls}
 
-    def _attach(self, name: str, value: Any) -> torch.fx.Node:
-        # Under a name that the owner does not use for another value.
+    def _attach(self, names: Iterable[str], value: Any) -> torch.fx.Node:
+        # Under the first name that the owner does not use for another value.
         attributes = self.owner.__dict__
-        while name in self.reserved or attributes.get(name, value) != value:
-            name += "_"
+        name = next(name for name in names if name not in self.reserved and attributes.get(name, value) == value)
         attributes[name] = value
         return self.made.get_attr(name)
 
@@ -156,10 +157,11 @@ class _Builder:
             return self.known[arg.name]
         if kind is Body:
             if arg.graph not in self._bodies:
-                name = "".join(char if char.isalnum() or char == "_" else "_" for char in arg.graph).strip("_") or "body"
-                self._bodies[arg.graph] = self._attach(name, self.place.context.nested[arg.graph])
+                stem = re.sub(r"\W", "_", arg.graph).strip("_") or "body"
+                names = (stem + "_" * number for number in count())
+                self._bodies[arg.graph] = self._attach(names, self.place.context.nested[arg.graph])
             return self._bodies[arg.graph]
-        return self._attach("_spec_0", arg) if isinstance(arg, TREES) else arg
+        return self._attach((f"_spec_{number}" for number in count()), arg) if isinstance(arg, TREES) else arg
 
     def module_stack(self, stack: Stack) -> dict[str, tuple[str, str]]:
         """Return the ``nn_module_stack`` of a node."""

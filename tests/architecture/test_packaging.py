@@ -1,4 +1,4 @@
-"""What is installed is what is in the folders: the list of packages, the wheel, the pins."""
+"""The list of packages, the wheel and the pins agree with the folders."""
 
 from __future__ import annotations
 

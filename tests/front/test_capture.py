@@ -1,4 +1,4 @@
-"""``capture``: what it gives is what export and import give, from any number of threads, and errors name the user's line."""
+"""``capture``: export and import in one call, from any number of threads; errors name the user's line."""
 
 from __future__ import annotations
 

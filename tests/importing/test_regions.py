@@ -28,7 +28,7 @@ class Early(nn.Module):
 
 
 class Model(parent(lin=lambda: nn.Linear(3, 3), inner=Frozen, early=Early)):
-    """Has a region of its own between two calls, and one at the end; a child has a region that takes the model's input itself."""
+    """A region between two calls, one at the end, and one in a child that takes the input of the model."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = self.lin(x)

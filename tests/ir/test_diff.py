@@ -112,7 +112,7 @@ BASE = px.parse(
 def text_with(old: str, new: str) -> px.Program:
     """Return the program above with another text."""
     assert old in BASE.text()
-    return px.parse(BASE.text().replace(old, new), state={name: slot.value for name, slot in BASE.state.pairs})
+    return px.parse(BASE.text().replace(old, new), state=BASE.state)
 
 
 def with_slot(name: str, **changes: Any) -> px.Program:

@@ -93,7 +93,7 @@ def test_a_mistake_is_found(name: str) -> None:
     if law == "meaning":
         assert "called with:\n  (" in told and "got " in told.partition("called with:")[0]
     state = caught.value.case.program.state
-    program = px.parse(text, state={name: slot.value for name, slot in state.pairs})
+    program = px.parse(text, state=state)
     assert not px.verify(program)
     assert len([*program.nodes()]) <= 8, text
 

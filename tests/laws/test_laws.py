@@ -24,7 +24,7 @@ from tests.laws.deep import Question, ask_laws, questions
 from tests.laws.registry import OF_ALL, REGISTRY, Entry
 
 AT_ONCE: dict[Tier, int] = {"toy": 12, "aten": 7, "modules": 4}
-"""Programs that one law is asked of at one stage, the first of them empty; `make deep` asks every law of ever more."""
+"""How many programs test one law at one stage; the first is empty.  `make deep` draws more."""
 
 FOR_THREADS: dict[Tier, int] = {"toy": 4, "aten": 3, "modules": 1}
 """The same for the law of threads, which runs a transformation eight times and not once or twice: it breaks where one keeps
@@ -50,7 +50,7 @@ def test_law(number: int) -> None:
 
 
 def is_broken(transform: Transform, law: Law, case: Case) -> bool:
-    """Say whether a law does not hold on a case; what is refused says nothing.  Only a failure is worded, by ``show``."""
+    """Return whether a law does not hold on a case.  A case that the transformation refuses breaks none."""
     try:
         return bool(law.check(watched(transform), case))
     except Exception:

@@ -132,7 +132,7 @@ def test_it_is_text_and_identity() -> None:
     held, value = tied()
     text = str(value)
     assert "purefx.call_module(m, x, scale=2.0)" in text
-    assert px.parse(text, state={name: slot.value for name, slot in value.state.pairs}) == value
+    assert px.parse(text, state=value.state) == value
     with pytest.raises(px.errors.ParseError, match=r"not a torch\.nn\.Module"):
         px.parse(text, state={"w": held.lin.weight, "blocks.m": 3, "blocks.again": 3})
     same, other = program(copy.deepcopy(held), torch.ones(2, 2)), program(nn.Linear(2, 2), torch.ones(2, 2))
