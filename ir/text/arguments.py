@@ -70,7 +70,7 @@ def print_arg(arg: Arg, depth: int = 0) -> str:
     if kind in WORD_OF:
         return f"{WORD_OF[kind]}({', '.join([print_arg(part, depth + 1) for part in CALLED[WORD_OF[kind]][1](arg)])})"
     if kind in CONTAINERS:
-        return _bracketed(kind, [print_arg(part, depth + 1) for part in children_of(arg)])
+        return bracketed(kind, [print_arg(part, depth + 1) for part in children_of(arg)])
     if isinstance(arg, TREES):
         return f"tree({print_tree(arg)})"
     if callable(arg) and registered(op_name(arg)) is arg:
@@ -78,8 +78,12 @@ def print_arg(arg: Arg, depth: int = 0) -> str:
     return opaque(type_name(kind))
 
 
-def _bracketed(kind: type, inside: Sequence[str]) -> str:
-    # For arguments and pytrees; in a dict, keys and values alternate.
+def bracketed(kind: type, inside: Sequence[str]) -> str:
+    """Return the text of a container; in a dict, keys and values alternate.
+
+    >>> bracketed(tuple, ["x"]), bracketed(dict, ['"a"', "x"])
+    ('(x,)', '{"a": x}')
+    """
     if kind is tuple:
         return f"({inside[0]},)" if len(inside) == 1 else f"({', '.join(inside)})"
     if kind is Items or kind is list:
@@ -123,9 +127,10 @@ def read_arg(cursor: Cursor) -> Arg:
 def _read_word(cursor: Cursor) -> Arg:
     at = cursor.start
     word = cursor.advance()
-    if cursor.text == "(" and word in LOOKED_UP:
+    inside = LOOKED_UP.get(word) or cursor.known.words.get(word)
+    if cursor.text == "(" and inside is not None:
         cursor.take("(")
-        found = LOOKED_UP[word](cursor)
+        found = inside(cursor)
         cursor.take(")")
         return found
     if cursor.text == "(" and word in CALLED:
@@ -227,10 +232,10 @@ def print_tree(spec: Any, depth: int = 0) -> str:
         return "*"
     inside = [print_tree(child, depth + 1) for child in spec.children()]
     if spec.type in (tuple, list):
-        return _bracketed(spec.type, inside)
+        return bracketed(spec.type, inside)
     if spec.type in (dict, OrderedDict):
         pairs = zip(map(print_arg, spec.context), inside, strict=True)
-        return f"{'ordered ' if spec.type is OrderedDict else ''}{_bracketed(dict, [part for pair in pairs for part in pair])}"
+        return f"{'ordered ' if spec.type is OrderedDict else ''}{bracketed(dict, [part for pair in pairs for part in pair])}"
     return f"custom {_print_type(spec)}({', '.join(inside)})"
 
 

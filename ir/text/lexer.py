@@ -69,6 +69,8 @@ class Known:
     """Names of further registered operators, not on the allow-list, that the reader accepts."""
     state: Mapping[str, Any] = field(default=None, converter=slot_values)
     """Tensors and other values of slots, by name."""
+    words: Mapping[str, Callable[[Cursor], Any]] = field(factory=dict)
+    """Readers of the contents of further words with brackets, ``word(...)``, among the arguments."""
 
     def operator(self, name: str) -> Target | None:
         """Return the operator of a name, or None."""
