@@ -93,8 +93,8 @@ BASE = px.parse(
       constraints {
         range s0 from 2
       }
-      signature a {
-        names (x)
+      signatures {
+        a: names (x)
       }
       graph @""(x, y) {
         neg = aten.neg.default(x)
@@ -148,8 +148,8 @@ CHANGES: dict[str, tuple[px.Program, str]] = {
         text_with("range s0 from 2", "range s0 from 2\n guard s0 == 4"),
         "constraints\n@@ entry 1\n  range s0 from 2\n+ guard s0 == 4",
     ),
-    "call signature": (text_with("names (x)\n", "names (z)\n"), "-   names (x)\n"),
-    "another call": (text_with("signature a {", "signature a@1 {"), "+ signature a@1 {"),
+    "call signature": (text_with("names (x)\n", "names (z)\n"), "- a: names (x)\n"),
+    "another call": (text_with("a: names (x)", "a@1: names (x)"), "+ a@1: names (x)"),
     "root": (text_with("facts (flat)", "root @unused\n facts (flat)"), "root\n+ @unused"),
     "a graph less": (text_with("  graph @unused() {\n    return ()\n  }\n", ""), "graph @unused removed\n- graph @unused() {"),
     "a graph more": (
