@@ -187,9 +187,8 @@ def test_any_text_is_a_program_or_an_error_of_ours(text: str) -> None:
             parse(whole)
 
 
-RELU = "aten.relu.default(linear)"
-TEXT = GOLDEN.replace("to 64\n", "to 64\n    guard size(#0, 0) < 9\n")
-TEXT = TEXT.replace(RELU, 'f(linear, slice(None, 1, None), "a\\n") ! writes(0:a) random')
+GUARDED = GOLDEN.replace("to 64\n", "to 64\n    guard size(#0, 0) < 9\n")
+TEXT = GUARDED.replace("aten.relu.default(linear)", 'f(linear, slice(None, 1, None), "a\\n") ! writes(0:a) random')
 
 
 @QUICK
