@@ -13,7 +13,7 @@ Each kind of line is a form, printed and parsed from one description; sizes, ``(
 >>> SUNK.write(SunkInput("lin.bias", 2, used=False)), SUNK.read(Cursor("lin.bias behind 2"))
 ('lin.bias behind 2 unused', SunkInput(slot='lin.bias', behind=2, used=True))
 >>> RANGE.write(Range(Sym("s77"), 2, None)), MODULE.write(Module("layers.0", "torch.nn.Linear"))
-('range s77 from 2', 'layers.0: torch.nn.Linear')
+('s77 from 2', 'layers.0: torch.nn.Linear')
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from ..graph import Frame, Stack
 from ..persistent import pmap
 from ..program import CallSignature, Module, Program
 from ..signature import (
-    Constraints,
     InputGradient,
     InputMutation,
     InputSpec,
@@ -257,10 +256,8 @@ OUTPUT: Syntax[OutputSpec] = choice(
 SUNK = form(SunkInput, "{slot}[ behind {behind}]{used?/unused}")
 """A state input that was turned into reads."""
 
-RANGE = form(Range, "range {expr}[ from {low}][ to {high}]")
+RANGE = form(Range, "{expr}[ from {low}][ to {high}]")
 """The bounds of a size."""
-
-CONSTRAINT = choice(RANGE, behind("guard ", EXPR))
 
 MODULE = form(Module, "{path}[: {type_name}][ cell {cell}]")
 """A module of the hierarchy."""
@@ -270,15 +267,6 @@ NAMES = listed(PATH)
 FACTS = Syntax(lambda facts: NAMES.write(tuple(sorted(facts))), lambda cursor: frozenset(NAMES.read(cursor)))
 
 STATE = Syntax(lambda state: braced(print_state(state)), read_state)
-
-
-def _read_constraints(cursor: Cursor) -> Constraints:
-    lines = block(CONSTRAINT).read(cursor)
-    ranges = [line for line in lines if isinstance(line, Range)]
-    return Constraints(tuple(ranges), tuple([line for line in lines if not isinstance(line, Range)]))
-
-
-CONSTRAINTS = Syntax(lambda found: braced(map(CONSTRAINT.write, (*found.ranges, *found.guards))), _read_constraints)
 
 
 CALL = form(
@@ -327,7 +315,8 @@ SECTIONS: Mapping[str, Section] = {
     "names": Section("signature.arg_names", NAMES, ()),
     "in_spec": Section("signature.in_spec", TREE),
     "out_spec": Section("signature.out_spec", TREE),
-    "constraints": Section("constraints", CONSTRAINTS, Constraints()),
+    "ranges": Section("constraints.ranges", block(RANGE), ()),
+    "guards": Section("constraints.guards", block(EXPR), ()),
     "signatures": Section("call_signatures", Syntax(_print_calls, _read_calls), pmap()),
 }
 """The sections that a program has at most once, in the order of the text."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from ..arguments import Arg
+from ..arguments import Arg, Ref
 from ..calls.parts import Part, parts
 from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import registered_effects
@@ -19,10 +19,10 @@ from ..graph import Call, Do, Get, Graph, Input, Kwargs, Node, Op
 from ..operators import allowed
 from ..persistent import pmap, text_of
 from ..program import Program
-from ..signature import Signature
+from ..signature import Constraints, Signature
 from ..state import SlotKind
 from ..validation import a_program
-from .arguments import print_arg, read_arg, read_kwarg
+from .arguments import print_arg, read_arg
 from .contract import FRAME, SECTIONS, print_effects, print_sections, print_stack, read_effects, read_stack
 from .lexer import Cursor, Known, Target, is_path, quoted, read_list, spell_path, spell_value
 from .syntax import indented
@@ -204,8 +204,12 @@ class _Parser:
         fields, root = self._fields, self._fields.get("root", "")
         if root not in self._graphs:
             raise cursor.error(f"the text has no root graph @{spell_path(root)}; add one, or name another: `root @name`")
-        signature = Signature(**{field.partition(".")[2]: fields.pop(field) for field in [*fields] if "." in field})
-        return Program(pmap(self._graphs), signature=signature, **fields)
+        signature, constraints = self._part("signature"), self._part("constraints")
+        return Program(pmap(self._graphs), signature=Signature(**signature), constraints=Constraints(**constraints), **fields)
+
+    def _part(self, owner: str) -> dict[str, Any]:
+        names = [field for field in self._fields if field.startswith(f"{owner}.")]
+        return {field.partition(".")[2]: self._fields.pop(field) for field in names}
 
     def _section(self) -> None:
         cursor, at = self._cursor, self._cursor.start
@@ -255,12 +259,23 @@ class _Parser:
         return Node(name, do, args, kwargs, read_stack(cursor) if cursor.skip("in") else ())
 
     def _arguments(self) -> tuple[tuple[Arg, ...], Kwargs]:
-        at = self._cursor.start
-        found = read_list(self._cursor, read_kwarg)
-        args = tuple([value for key, value in found if key is None])
-        if any(key is not None for key, _ in found[: len(args)]):
-            raise self._cursor.error("a positional argument after a keyword argument", at=at)
-        return args, tuple([(key, value) for key, value in found[len(args) :] if key is not None])
+        args: list[Arg] = []
+        kwargs: list[tuple[str, Arg]] = []
+
+        def read(cursor: Cursor) -> None:
+            at = cursor.start
+            found = read_arg(cursor)
+            if cursor.skip("="):
+                if type(found) is not Ref:
+                    raise cursor.error("expected the name of an argument before '='", at=at)
+                kwargs.append((found.name, read_arg(cursor)))
+            elif kwargs:
+                raise cursor.error("a positional argument after a keyword argument", at=at)
+            else:
+                args.append(found)
+
+        read_list(self._cursor, read)
+        return tuple(args), tuple(kwargs)
 
     def _op(self, name: str) -> Op:
         effects = read_effects(self._cursor) if self._cursor.skip("!") else None

@@ -90,8 +90,8 @@ BASE = px.parse(
       }
       names (x, y)
       in_spec ((*, *), {})
-      constraints {
-        range s0 from 2
+      ranges {
+        s0 from 2
       }
       signatures {
         a: names (x)
@@ -143,10 +143,10 @@ CHANGES: dict[str, tuple[px.Program, str]] = {
     "names": (text_with("names (x, y)", "names (x)"), "names\n- (x, y)\n+ (x)"),
     "pytree": (text_with("in_spec ((*, *), {})", 'in_spec ((*,), {"k": *})'), '- ((*, *), {})\n+ ((*,), {"k": *})'),
     "no pytree": (text_with("  in_spec ((*, *), {})\n", ""), "in_spec\n- ((*, *), {})"),
-    "range": (text_with("range s0 from 2", "range s0 from 3"), "- range s0 from 2\n+ range s0 from 3"),
+    "range": (text_with("s0 from 2", "s0 from 3"), "- s0 from 2\n+ s0 from 3"),
     "guard": (
-        text_with("range s0 from 2", "range s0 from 2\n guard s0 == 4"),
-        "constraints\n@@ entry 1\n  range s0 from 2\n+ guard s0 == 4",
+        text_with("s0 from 2\n", "s0 from 2\n }\n guards {\n s0 == 4\n"),
+        "guards\n+ s0 == 4",
     ),
     "call signature": (text_with("names (x)\n", "names (z)\n"), "- a: names (x)\n"),
     "another call": (text_with("a: names (x)", "a@1: names (x)"), "+ a@1: names (x)"),

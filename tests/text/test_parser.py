@@ -33,7 +33,7 @@ constants = st.sampled_from(
     [None, ..., torch.float32, torch.qint8, torch.sparse_coo, torch.channels_last, torch.device("cuda:1"), torch.device("cpu"),
      range(1, 9, 2), torch.ops.aten.add.Tensor, operator.add, math.floor, torch.sym_max, torch.ops.higher_order.cond]
 )  # fmt: skip
-leaves = numbers | constants | st.complex_numbers() | names | st.binary(max_size=5) | names.map(ir.Ref) | names.map(ir.Body)
+leaves = numbers | constants | st.complex_numbers() | names | names.map(ir.Ref) | names.map(ir.Body)
 
 
 def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
