@@ -8,8 +8,10 @@ never evaluated; an operator that is not registered is kept by name with its pri
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
+
+from attrs import evolve
 
 from ..arguments import Arg, Ref
 from ..calls.parts import Part, parts
@@ -115,7 +117,7 @@ def _node(node: Node, usual: Usual) -> str:
         return f"{name} = {head}({args})" + (f" ! {print_effects(do.effects)}" if do.effects != usual(do.name) else "")
     if type(do) is Call:
         return f"{name} = call @{spell_path(do.graph)}({args}) as {FRAME.write(do.instance)}"
-    return f"{name} = get {spell_path(do.slot)}" + (f"({args})" if args else "")
+    return f"{name} = get {spell_path(do.slot)}"
 
 
 def _graph_head(name: str, graph: Graph) -> list[str]:
@@ -178,114 +180,92 @@ def read_program(text: str, known: Known) -> Program:
     Raises:
         ParseError: the text is not a program.
     """
-    return _Parser(Cursor(text, known)).program()
-
-
-class _Parser:
-    """Reads one program, section by section, and keeps one ``Op`` for equal operators."""
-
-    def __init__(self, cursor: Cursor) -> None:
-        self._cursor = cursor
-        self._ops: dict[str, Op] = {}
-        self._graphs: dict[str, Graph] = {}
-        self._fields: dict[str, Any] = {}
-
-    def program(self) -> Program:
-        cursor = self._cursor
-        if cursor.kind == "newline":
-            cursor.line_end()
-        if not cursor.skip("program"):
-            raise cursor.expected("'program'", SOURCES)
-        for _ in cursor.block():
-            self._section()
+    cursor, op = Cursor(text, known), cache(partial(_usual_op, known))
+    graphs: dict[str, Graph] = {}
+    fields: dict[str, dict[str, Any]] = {"": {}, "signature": {}, "constraints": {}}
+    if cursor.kind == "newline":
         cursor.line_end()
-        if cursor.kind != "end":
-            raise cursor.expected("the end of the text")
-        fields, root = self._fields, self._fields.get("root", "")
-        if root not in self._graphs:
-            raise cursor.error(f"the text has no root graph @{spell_path(root)}; add one, or name another: `root @name`")
-        signature, constraints = self._part("signature"), self._part("constraints")
-        return Program(pmap(self._graphs), signature=Signature(**signature), constraints=Constraints(**constraints), **fields)
-
-    def _part(self, owner: str) -> dict[str, Any]:
-        names = [field for field in self._fields if field.startswith(f"{owner}.")]
-        return {field.partition(".")[2]: self._fields.pop(field) for field in names}
-
-    def _section(self) -> None:
-        cursor, at = self._cursor, self._cursor.start
-        word = cursor.take("graph", *SECTIONS)
+    if not cursor.skip("program"):
+        raise cursor.expected("'program'", SOURCES)
+    for _ in cursor.block():
+        at, word = cursor.start, cursor.take("graph", *SECTIONS)
         if word == "graph":
-            into, key, found = self._graphs, *self._graph()
+            into, key, found = graphs, *_read_graph(cursor, op)
         else:
-            into, key, found = self._fields, SECTIONS[word].field, SECTIONS[word].syntax.read(cursor)
+            owner, _, key = SECTIONS[word].field.rpartition(".")
+            into, found = fields[owner], SECTIONS[word].syntax.read(cursor)
         if key in into:
             raise cursor.error(f"a second section '{word}'{' of this name' if word == 'graph' else ''}", at=at)
         into[key] = found
+    cursor.line_end()
+    if cursor.kind != "end":
+        raise cursor.expected("the end of the text")
+    root = fields[""].get("root", "")
+    if root not in graphs:
+        raise cursor.error(f"the text has no root graph @{spell_path(root)}; add one, or name another: `root @name`")
+    signature, constraints = Signature(**fields["signature"]), Constraints(**fields["constraints"])
+    return Program(pmap(graphs), signature=signature, constraints=constraints, **fields[""])
 
-    def _graph(self) -> tuple[str, Graph]:
-        cursor = self._cursor
+
+def _usual_op(known: Known, name: str) -> Op:
+    target = known.operator(name)
+    return Op(name, ANYTHING if target is None else registered_effects(target), target)
+
+
+def _read_graph(cursor: Cursor, op: Callable[[str], Op]) -> tuple[str, Graph]:
+    cursor.take("@")
+    name = cursor.path("the name of a graph")
+    inputs = tuple([Input(formal) for formal in read_list(cursor, Cursor.value)])
+    nodes: list[Node] = []
+    cursor.take("{")
+    cursor.line_end()
+    while not cursor.skip("return"):
+        nodes.append(_read_node(cursor, op))
+        cursor.line_end()
+    output = read_arg(cursor)
+    cursor.line_end()
+    cursor.take("}")
+    return name, Graph(inputs, tuple(nodes), output)
+
+
+def _read_node(cursor: Cursor, op: Callable[[str], Op]) -> Node:
+    name = cursor.value()
+    cursor.take("=")
+    do: Do
+    args, kwargs = (), ()
+    if cursor.skip("get"):
+        do = Get(cursor.path("the name of a slot"))
+    elif cursor.skip("call"):
         cursor.take("@")
-        name = cursor.path("the name of a graph")
-        inputs = tuple([Input(formal) for formal in read_list(cursor, Cursor.value)])
-        nodes: list[Node] = []
-        cursor.take("{")
-        cursor.line_end()
-        while not cursor.skip("return"):
-            nodes.append(self._node())
-            cursor.line_end()
-        output = read_arg(cursor)
-        cursor.line_end()
-        cursor.take("}")
-        return name, Graph(inputs, tuple(nodes), output)
+        graph = cursor.path("the name of a graph")
+        args, kwargs = _read_arguments(cursor)
+        cursor.take("as")
+        do = Call(FRAME.read(cursor), graph)
+    else:
+        do = op(cursor.path("get, call or the name of an operator"))
+        args, kwargs = _read_arguments(cursor)
+        do = evolve(do, effects=read_effects(cursor)) if cursor.skip("!") else do
+    return Node(name, do, args, kwargs, read_stack(cursor) if cursor.skip("in") else ())
 
-    def _node(self) -> Node:
-        cursor = self._cursor
-        name = cursor.value()
-        cursor.take("=")
-        do: Do
-        if cursor.skip("get"):
-            do = Get(cursor.path("the name of a slot"))
-            args, kwargs = self._arguments() if cursor.text == "(" else ((), ())
-        elif cursor.skip("call"):
-            cursor.take("@")
-            graph = cursor.path("the name of a graph")
-            args, kwargs = self._arguments()
-            cursor.take("as")
-            do = Call(FRAME.read(cursor), graph)
+
+def _read_arguments(cursor: Cursor) -> tuple[tuple[Arg, ...], Kwargs]:
+    args: list[Arg] = []
+    kwargs: list[tuple[str, Arg]] = []
+
+    def read(cursor: Cursor) -> None:
+        at = cursor.start
+        found = read_arg(cursor)
+        if cursor.skip("="):
+            if type(found) is not Ref:
+                raise cursor.error("expected the name of an argument before '='", at=at)
+            kwargs.append((found.name, read_arg(cursor)))
+        elif kwargs:
+            raise cursor.error("a positional argument after a keyword argument", at=at)
         else:
-            target = cursor.path("get, call or the name of an operator")
-            args, kwargs = self._arguments()
-            do = self._op(target)
-        return Node(name, do, args, kwargs, read_stack(cursor) if cursor.skip("in") else ())
+            args.append(found)
 
-    def _arguments(self) -> tuple[tuple[Arg, ...], Kwargs]:
-        args: list[Arg] = []
-        kwargs: list[tuple[str, Arg]] = []
-
-        def read(cursor: Cursor) -> None:
-            at = cursor.start
-            found = read_arg(cursor)
-            if cursor.skip("="):
-                if type(found) is not Ref:
-                    raise cursor.error("expected the name of an argument before '='", at=at)
-                kwargs.append((found.name, read_arg(cursor)))
-            elif kwargs:
-                raise cursor.error("a positional argument after a keyword argument", at=at)
-            else:
-                args.append(found)
-
-        read_list(self._cursor, read)
-        return tuple(args), tuple(kwargs)
-
-    def _op(self, name: str) -> Op:
-        effects = read_effects(self._cursor) if self._cursor.skip("!") else None
-        if effects is None and name in self._ops:
-            return self._ops[name]
-        target = self._cursor.known.operator(name)
-        if effects is not None:
-            return Op(name, effects, target)
-        self._ops[name] = Op(name, ANYTHING if target is None else registered_effects(target), target)
-        return self._ops[name]
+    read_list(cursor, read)
+    return tuple(args), tuple(kwargs)
 
 
 def mermaid(program: Program) -> str:

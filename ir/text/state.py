@@ -18,7 +18,7 @@ from ..persistent import grouped, pmap
 from ..signature import LiteralType
 from ..state import Slot, SlotKind, State, begin_of
 from .arguments import ARG, CONSTANTS
-from .lexer import Cursor, spell_path, type_name
+from .lexer import Cursor, type_name
 from .syntax import BY_TYPE, Syntax, choice, form, integer, listed, path, string, words
 
 SHORT = {
@@ -172,7 +172,7 @@ def print_state(state: State) -> list[str]:
     tensor in a memory.
 
     Args:
-        state: any state, valid or not.
+        state: any state whose order names its slots.
 
     >>> slot = Slot(SlotKind.BUFFER, torch.zeros(2, 3), 7, 9)
     >>> print_state(State(("n", "m"), pmap({"n": slot, "m": slot})))
@@ -182,16 +182,12 @@ def print_state(state: State) -> list[str]:
     cells: dict[int, str] = {}
     storages: dict[int, str] = {}
     lines: list[str] = []
-    for name in (*state.order, *sorted(set(state.slots) - set(state.order))):
-        slot = state.slots.get(name)
-        if slot is None:  # an invalid state can be printed, but not parsed
-            lines.append(f"missing {spell_path(name)}")
-            continue
+    for name, slot in state.pairs:
         tied, shares = cells.setdefault(slot.cell, name), storages.setdefault(slot.storage, name)
         is_new = shares == name or (tied != name and state.slots[tied].storage == slot.storage)
         value = _without_contents(slot.value, begins.get(slot.storage, 0))
         line = Line(slot.kind, name, value, None if tied == name else tied, None if is_new else shares, slot.persistent)
-        lines.append(f"{'unlisted ' if name not in state.order else ''}{LINES[slot.kind].write(line)}")
+        lines.append(LINES[slot.kind].write(line))
     return lines
 
 

@@ -134,10 +134,6 @@ CHANGES: dict[str, tuple[px.Program, str]] = {
         BASE.evolve(state=px.ir.State(("a.m",), px.ir.pmap({"a.m": BASE.state["a.m"]}))),
         "state\n@@ entry 1\n  buffer a.m: f32[2]\n- buffer a.n: f32[2]",
     ),
-    "a slot that no order has": (
-        BASE.evolve(state=px.ir.State(BASE.state.order, BASE.state.slots.set("z", px.ir.Slot(px.ir.SlotKind.BUFFER, 1, 2, 2)))),
-        "+ unlisted buffer z: literal 1",
-    ),
     "input": (text_with("user y: f32[s0]", "user y: f32[s0, 1]"), "- user y: f32[s0]\n+ user y: f32[s0, 1]"),
     "output": (text_with("    state a.m\n", "    input 0\n"), "gives\n@@ entry 1\n  user\n- state a.m\n+ input 0"),
     "names": (text_with("names (x, y)", "names (x)"), "names\n- (x, y)\n+ (x)"),

@@ -69,14 +69,9 @@ effects = st.builds(
     *[st.booleans()] * 3,
 )
 ops = st.builds(ir.Op, st.sampled_from(["aten.add.Tensor", "aten.relu.default", "higher_order.cond", "toy.neg"]) | names, effects)
-nodes = st.builds(
-    ir.Node,
-    names,
-    ops | st.builds(ir.Call, frames, names) | names.map(ir.Get),
-    st.lists(args, max_size=3).map(tuple),
-    st.lists(st.tuples(names, args), max_size=2).map(tuple),
-    stacks,
-)
+several = (st.lists(args, max_size=3).map(tuple), st.lists(st.tuples(names, args), max_size=2).map(tuple))
+nodes = st.builds(ir.Node, names, ops | st.builds(ir.Call, frames, names), *several, stacks)
+nodes |= st.builds(ir.Node, names, names.map(ir.Get), stack=stacks)
 graphs = st.builds(ir.Graph, st.lists(names.map(ir.Input), max_size=3).map(tuple), st.lists(nodes, max_size=4).map(tuple), args)
 types = (
     st.builds(
