@@ -9,7 +9,7 @@ counts are in ``purefx.stats``.
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -22,7 +22,7 @@ from ..errors import InvalidProgram, Violation
 from ..graph import Graph, Node
 from ..names import escaped
 from ..persistent import html_of, summary_of
-from ..program import Module, Program
+from ..program import Program
 from ..signature import Signature
 from ..text.arguments import print_arg
 from ..text.contract import INPUT, OUTPUT
@@ -44,8 +44,6 @@ STYLE = """
 .purefx table{border-collapse:collapse;margin:0 0 0 1.2em;font:inherit;color:inherit}
 .purefx td{padding:0 1.5em 0 0;border:0;text-align:left;white-space:pre;vertical-align:top}
 .purefx tr{background:none!important}
-.purefx tr:hover{background:color-mix(in srgb,currentColor 8%,transparent)!important}
-.purefx summary{cursor:pointer}
 .purefx details details{margin-left:1.2em}
 .purefx .dim{color:color-mix(in srgb,currentColor 72%,transparent)}
 .purefx .add,.purefx .string,.purefx .operator{color:color-mix(in srgb,#1a9a45 50%,currentColor)}
@@ -57,22 +55,18 @@ STYLE = """
 """Half of each colour is that of the surrounding text, which is dark on a light page and light on a dark one."""
 
 
-class Room:
-    """Counts the lines that may still be shown, which bounds the size of a page.
+Room = Iterator[int]
+"""One number for each line that may still be shown, which bounds the size of a page."""
 
-    >>> room = Room(5)
-    >>> room.take(3), room.take(3), room.take(3)
-    (3, 2, 0)
+
+def fitting(items: Iterable[Any], room: Room) -> list[Any]:
+    """Return the items that may be shown, one line each.
+
+    >>> room = iter(range(5))
+    >>> fitting("abc", room), fitting("def", room), fitting("g", room)
+    (['a', 'b', 'c'], ['d', 'e'], [])
     """
-
-    def __init__(self, lines: int) -> None:
-        self.left = lines
-
-    def take(self, wanted: int) -> int:
-        """Return how many of the wanted lines may be shown, and count them."""
-        count = min(wanted, self.left)
-        self.left -= count
-        return count
+    return [item for item, _ in zip(items, room, strict=False)]
 
 
 def text(value: object, longest: int = LONGEST) -> str:
@@ -244,9 +238,6 @@ def source_line(meta: Any) -> str | None:
 LINES = 600
 """Nodes, or lines of a diff, on one page."""
 
-BODIES = 200
-"""Bodies that get a line each."""
-
 OPEN = 60
 """The root starts unfolded if it has at most so many lines."""
 
@@ -266,13 +257,13 @@ def program_page(program: Program) -> str:
     True
     """
     title, sizes, facts, rows = _overview(program)
-    room = Room(LINES)
+    room = iter(range(LINES))
     bodies: list[str] = []
-    for name, times, kind in rows[:BODIES]:
+    for name, times, kind in rows[:ROWS]:
         head = f'<span class="graph">@{text(spell_path(name))}</span>{f" {times}" if times else ""} {dim(kind)}'
         specs = program.signature if name == program.root else None
         bodies.append(safely(lambda: _body(program.graphs[name], head, room, specs), fold(f"{head} (cannot be shown)", "")))  # noqa: B023
-    bodies.append(more(len(rows) - BODIES, "graph"))
+    bodies.append(more(len(rows) - ROWS, "graph"))
     head = f"<div><b>{text(title)}</b> {', '.join(sizes)} {dim(facts)}</div>"
     state = safely(lambda: listed("state", list(map(code, print_state(program.state)[:ROWS])), len(program.state.order)), "")
     steps = [text(safely(lambda step=step: str(step))) for step in program.trail[:ROWS]]
@@ -281,8 +272,7 @@ def program_page(program: Program) -> str:
 
 def _overview(program: Program) -> tuple[str, list[str], str, list[tuple[str, str, str | None]]]:
     """Return the class of a program, its sizes, its facts, and for each graph the id, the number of calls and the class."""
-    modules = [one for one in program.modules if type(one) is Module]
-    classes = {one.path: one.type_name for one in modules if one.type_name is not None}
+    classes = safely(lambda: {one.path: one.type_name for one in program.modules if one.type_name is not None}, {})
     paths, counts = safely(lambda: instance_paths(program), {}), safely(lambda: times_called(program), {})
     order = list(dict.fromkeys((*safely(lambda: program.order, ()), *program.graphs)))
     nodes = sum([safely(lambda graph=graph: len(graph.nodes), 0) for graph in program.graphs.values()])
@@ -333,11 +323,11 @@ def graph_page(graph: Graph) -> str:
     >>> "</span> ()" in graph_page(Graph((), ()))
     True
     """
-    return page(_body(graph, "<b>graph</b>", Room(LINES)))
+    return page(_body(graph, "<b>graph</b>", iter(range(LINES))))
 
 
 def _body(graph: Graph, head: str, room: Room, signature: Signature | None = None) -> str:
-    inputs, nodes = graph.inputs[: room.take(len(graph.inputs))], graph.nodes[: room.take(len(graph.nodes))]
+    inputs, nodes = fitting(graph.inputs, room), fitting(graph.nodes, room)
     roles: Sequence[Any] = () if signature is None else signature.inputs
     rows: list[tuple[str, str]] = []
     for formal, spec in zip_longest(inputs, roles[: len(inputs)]):
@@ -364,14 +354,14 @@ def diff_page(diff: Diff) -> str:
     True
     """
     head, *lines = print_diff(diff).split("\n")
-    room, sections = Room(LINES), list[list[str]]()
+    room, sections = iter(range(LINES)), list[list[str]]()
     for line in lines:
         if line[:1] in SIGNS:
             sections[-1].append(line)
         else:
             sections.append([line])
-    shown = [_section(*found, room=room) for found in sections[:BODIES]]
-    return page(f"<div><b>{text(head)}</b></div>", *shown, more(len(sections) - BODIES, "section"))
+    shown = [_section(*found, room=room) for found in sections[:ROWS]]
+    return page(f"<div><b>{text(head)}</b></div>", *shown, more(len(sections) - ROWS, "section"))
 
 
 SIGNS = {"+": "add", "-": "gone", "@": "place", " ": "same"}
@@ -379,7 +369,7 @@ SIGNS = {"+": "add", "-": "gone", "@": "place", " ": "same"}
 
 
 def _section(what: str, *lines: str, room: Room) -> str:
-    kept = lines[: room.take(len(lines))]
+    kept = fitting(lines, room)
     rows = [(f'<span class="{SIGNS[line[0]]}">{text(line)}</span>',) for line in kept]
     return fold(code(what), table(rows) + more(len(lines) - len(kept), "line"), is_open=len(lines) <= OPEN)
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, children_of, map_leaves, thawed
+from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, arg_leaves, children_of, thawed
 from ..callables import op_name
 from ..operators import advice_for, named_with_reasons, registered
 from ..torch_private import fields_of, pytree
@@ -275,16 +275,12 @@ def _read_custom(cursor: Cursor, at: int) -> Any:
 
 
 def _read_context(cursor: Cursor) -> Any:
-    at = cursor.start
-
-    def data(leaf: Arg) -> Arg:
-        # A library function gets the context, so functions and references are refused.
-        if type(leaf) in (Ref, Body) or (callable(leaf) and not isinstance(leaf, type)):
-            raise cursor.error(f"the context of a pytree type must be data, not a {type(leaf).__name__}", at=at)
-        return leaf
-
+    at, context = cursor.start, read_arg(cursor)
+    # A library function gets the context, so functions and references are refused.
+    if any(type(leaf) in (Ref, Body) or (callable(leaf) and not isinstance(leaf, type)) for leaf in arg_leaves((context,))):
+        raise cursor.error("the context of a pytree type must be data", at=at)
     try:
-        return thawed(map_leaves(read_arg(cursor), data))
+        return thawed(context)
     except TypeError:
         raise cursor.error("a key of a dict must be hashable", at=at) from None
 

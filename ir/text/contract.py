@@ -22,8 +22,6 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
-from attrs import frozen
-
 from ..effects.declared import ANYTHING, PURE, ArgAt, Effects, Unless
 from ..expression import OPERATORS, Apply, Expr, InputDim, InputValue, Sym
 from ..graph import Frame, Stack
@@ -49,8 +47,7 @@ from ..signature import (
     UserInput,
     UserOutput,
 )
-from ..state import State
-from .arguments import ARG, TREE, opaque, print_arg, read_arg
+from .arguments import ARG, TREE, opaque, print_arg
 from .lexer import MAX_DEPTH, Cursor, quoted, read_list, spell_value
 from .state import LITERAL, print_state, read_state
 from .syntax import BY_TYPE, PATH, Syntax, behind, block, braced, choice, form, listed, path, string, words
@@ -65,12 +62,9 @@ def print_stack(stack: Stack) -> str:
     >>> print_stack((Frame("layers.0", 1), Frame("layers.0.attn")))
     'layers.0@1 / .attn'
     """
-    found, above = list[str](), ""
-    for frame in stack:
-        text = FRAME.write(frame)
-        found.append(text.removeprefix(above) if above and text.startswith(f"{above}.") else text)
-        above = frame.path
-    return " / ".join(found)
+    above = [".", *[frame.path for frame in stack]]
+    texts = zip(map(FRAME.write, stack), above, strict=False)
+    return " / ".join([text.removeprefix(path) if text.startswith(f"{path}.") else text for text, path in texts])
 
 
 def read_stack(cursor: Cursor) -> Stack:
@@ -89,22 +83,13 @@ def read_stack(cursor: Cursor) -> Stack:
 
 ARG_AT = form(ArgAt, "{index}:{name}")
 
-RESULT: Syntax[ArgAt | None] = Syntax(
-    lambda at: "-" if at is None else ARG_AT.write(at), lambda cursor: None if cursor.skip("-") else ARG_AT.read(cursor)
+RESULT: Syntax[ArgAt | None] = choice(words("an argument or none", {"none": None}), ARG_AT)
+
+NUMBER = choice(
+    words("a number", {"None": None, "True": True, "False": False}), Syntax[Any](print_arg, Cursor.number, (int, float))
 )
 
-
-def _read_number(cursor: Cursor) -> Any:
-    at = cursor.start
-    found = read_arg(cursor)
-    if type(found) not in (bool, int, float, type(None)):
-        raise cursor.error("expected a number", at=at)
-    return found
-
-
-SWITCH = form(
-    Unless, "{arg}={value}|{default}", arg=ARG_AT, **dict.fromkeys(("value", "default"), Syntax(print_arg, _read_number))
-)
+SWITCH = form(Unless, "{arg}={value}|{default}", arg=ARG_AT, value=NUMBER, default=NUMBER)
 
 EFFECTS = form(
     Effects,
@@ -295,31 +280,24 @@ def _read_calls(cursor: Cursor) -> Mapping[Frame, CallSignature]:
     return pmap(found)
 
 
-@frozen
-class Section:
-    """A field of a program that is written as a section, unless it has its default."""
-
-    field: str
-    syntax: Syntax[Any]
-    default: Any = None
-
-
-SECTIONS: Mapping[str, Section] = {
-    "root": Section("root", behind("@", path("the name of a graph")), ""),
-    "facts": Section("facts", FACTS, frozenset()),
-    "modules": Section("modules", block(MODULE), ()),
-    "state": Section("state", STATE, State()),
-    "takes": Section("signature.inputs", block(INPUT), ()),
-    "gives": Section("signature.outputs", block(OUTPUT), ()),
-    "lifted": Section("signature.lifted", block(SUNK), ()),
-    "names": Section("signature.arg_names", NAMES, ()),
-    "in_spec": Section("signature.in_spec", TREE),
-    "out_spec": Section("signature.out_spec", TREE),
-    "ranges": Section("constraints.ranges", block(RANGE), ()),
-    "guards": Section("constraints.guards", block(EXPR), ()),
-    "signatures": Section("call_signatures", Syntax(_print_calls, _read_calls), pmap()),
+SECTIONS: Mapping[str, tuple[str, Syntax[Any]]] = {
+    "root": ("root", behind("@", path("the name of a graph"))),
+    "facts": ("facts", FACTS),
+    "modules": ("modules", block(MODULE)),
+    "state": ("state", STATE),
+    "takes": ("signature.inputs", block(INPUT)),
+    "gives": ("signature.outputs", block(OUTPUT)),
+    "lifted": ("signature.lifted", block(SUNK)),
+    "names": ("signature.arg_names", NAMES),
+    "in_spec": ("signature.in_spec", TREE),
+    "out_spec": ("signature.out_spec", TREE),
+    "ranges": ("constraints.ranges", block(RANGE)),
+    "guards": ("constraints.guards", block(EXPR)),
+    "signatures": ("call_signatures", Syntax(_print_calls, _read_calls)),
 }
-"""The sections that a program has at most once, in the order of the text."""
+"""The sections of a program, in the order of the text: a field, which is left out if it has its default, and its syntax."""
+
+EMPTY = Program.of({})
 
 
 def print_sections(program: Program, other: Program | None = None) -> dict[str, list[str]]:
@@ -334,9 +312,8 @@ def print_sections(program: Program, other: Program | None = None) -> dict[str, 
     (['facts (flat)'], ['signatures {', '  a: names (x)', '}'])
     """
     found: dict[str, list[str]] = {}
-    for word, section in SECTIONS.items():
-        value = attrgetter(section.field)(program)
-        is_same = other is not None and value is attrgetter(section.field)(other)
-        is_left_out = is_same or value is section.default or value == section.default
-        found[word] = [] if is_left_out else f"{word} {section.syntax.write(value)}".split("\n")
+    for word, (field, syntax) in SECTIONS.items():
+        value = attrgetter(field)(program)
+        is_left_out = value == attrgetter(field)(EMPTY) or (other is not None and value is attrgetter(field)(other))
+        found[word] = [] if is_left_out else f"{word} {syntax.write(value)}".split("\n")
     return found

@@ -262,8 +262,10 @@ class Cursor:
         self.advance()
         return found
 
-    def number(self) -> int | float:
+    def number(self, what: str = "a number") -> int | float:
         """Pass a number and return it: an int, or a float if it has a point or an exponent or is ``inf`` or ``nan``."""
+        if self.kind != "number":
+            raise self.expected(what)
         is_float = any(mark in self.text for mark in ".en")
         if not is_float and len(self.text) > DIGITS + 1:
             raise self.error("an integer with too many digits")
@@ -271,7 +273,7 @@ class Cursor:
 
     def integer(self, what: str = "an integer") -> int:
         """Pass an integer and return it."""
-        at, found = self.start, self.number() if self.kind == "number" else None
+        at, found = self.start, self.number(what)
         if type(found) is not int:
             raise self.error(f"expected {what}", at=at)
         return found

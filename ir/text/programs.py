@@ -192,8 +192,9 @@ def read_program(text: str, known: Known) -> Program:
         if word == "graph":
             into, key, found = graphs, *_read_graph(cursor, op)
         else:
-            owner, _, key = SECTIONS[word].field.rpartition(".")
-            into, found = fields[owner], SECTIONS[word].syntax.read(cursor)
+            field, syntax = SECTIONS[word]
+            owner, _, key = field.rpartition(".")
+            into, found = fields[owner], syntax.read(cursor)
         if key in into:
             raise cursor.error(f"a second section '{word}'{' of this name' if word == 'graph' else ''}", at=at)
         into[key] = found

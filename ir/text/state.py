@@ -5,10 +5,10 @@ Tensors are read as stand-ins on the meta device.
 
 from __future__ import annotations
 
-import operator
+from collections import defaultdict
 from collections.abc import Collection, Mapping
-from functools import lru_cache, partial
-from itertools import accumulate, count
+from functools import lru_cache
+from itertools import count
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from ..signature import LiteralType
 from ..state import Slot, SlotKind, State, begin_of
 from .arguments import ARG, CONSTANTS
 from .lexer import Cursor, type_name
-from .syntax import BY_TYPE, Syntax, choice, form, integer, listed, path, string, words
+from .syntax import BY_TYPE, Syntax, choice, form, integer, listed, string, words
 
 SHORT = {
     torch.float16: "f16", torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.complex64: "c64",
@@ -85,11 +85,7 @@ def usual_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
     >>> usual_stride((2, 3, 4))
     (12, 4, 1)
     """
-    steps = accumulate([max(size, 1) for size in reversed(shape)], operator.mul, initial=1)
-    return tuple(reversed([*steps][:-1]))
-
-
-device_text = lru_cache(maxsize=64)(str)
+    return torch.empty(shape, device="meta").stride()
 
 
 def facts_of(tensor: torch.Tensor) -> TensorFacts:
@@ -104,7 +100,7 @@ def facts_of(tensor: torch.Tensor) -> TensorFacts:
         shape,
         None if stride == usual_stride(shape) else stride,
         int(tensor.storage_offset()),
-        device_text(tensor.device),
+        str(tensor.device),
         isinstance(tensor, torch.nn.Parameter),
         tensor.requires_grad,
     )
@@ -119,8 +115,7 @@ def _tensor(*, is_parameter: bool) -> Syntax[TensorFacts]:
         "{is_parameter?parameter/plain}{requires_grad?grad/no_grad}"
     )
     usual = {"offset": 0, "device": "cpu", "is_parameter": is_parameter, "requires_grad": is_parameter}
-    syntax = form(TensorFacts, text, usual, shape=INTEGERS, stride=INTEGERS)
-    return evolve(syntax, write=lru_cache(maxsize=1024)(syntax.write))  # layers of a model have tensors of equal types
+    return form(TensorFacts, text, usual, shape=INTEGERS, stride=INTEGERS)
 
 
 @frozen
@@ -149,14 +144,12 @@ class Line:
     persistent: bool
 
 
-SLOT = path("the name of a slot")
-
 LINES = {
     kind: form(
-        partial(Line, kind=kind),
-        kind.value + " {name}: {value}[ tied {tied}][ shares {shares}]{persistent?persistent/not_persistent}",
+        Line,
+        "{kind} {name}: {value}[ tied {tied}][ shares {shares}]{persistent?persistent/not_persistent}",
         {"persistent": kind is not SlotKind.CONSTANT},
-        **dict.fromkeys(("name", "tied", "shares"), SLOT),
+        kind=words(f"'{kind.value}'", {kind.value: kind}),
         value=choice(LITERAL, OPAQUE, _tensor(is_parameter=kind is SlotKind.PARAMETER)),
     )
     for kind in SlotKind
@@ -226,7 +219,7 @@ def read_state(cursor: Cursor) -> State:
     tensor([1., 1.])
     """
     slots: dict[str, Slot] = {}
-    memories: dict[int, torch.UntypedStorage] = {}
+    memories: dict[int, Any] = defaultdict(lambda: torch.empty(0, dtype=torch.uint8, device="meta").untyped_storage())
     cells, storages = count(), count()
     for _ in cursor.block():
         at = cursor.start
@@ -249,7 +242,7 @@ def read_state(cursor: Cursor) -> State:
     return State(tuple(slots), pmap(slots))
 
 
-def _value(line: Line, passed: Mapping[str, Any], memories: dict[int, torch.UntypedStorage], storage: int) -> Any:
+def _value(line: Line, passed: Mapping[str, Any], memories: Mapping[int, torch.UntypedStorage], storage: int) -> Any:
     """Return the passed value of a slot, or the written one: for a tensor, a stand-in on the meta device."""
     name, written = line.name, line.value
     if isinstance(written, LiteralType):
@@ -262,8 +255,6 @@ def _value(line: Line, passed: Mapping[str, Any], memories: dict[int, torch.Unty
     elif name not in passed:
         if min((0, *written.strides())) < 0:
             raise ValueError("a tensor has no negative strides")
-        if storage not in memories:
-            memories[storage] = torch.empty(0, dtype=torch.uint8, device="meta").untyped_storage()
         return written.on(memories[storage])
     elif not written.fits(passed[name]):
         raise ValueError("the tensor passed in `state` has another shape or dtype")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import attrs
 from attrs import frozen
@@ -118,8 +118,6 @@ def behind(keywords: str, inner: Syntax[T]) -> Syntax[T]:
     ('gradient of w', ('gradient',))
     """
     tokens = re.findall(r"\w+|[^\w\s]", keywords)
-    if not keywords:
-        return inner
 
     def read(cursor: Cursor) -> T:
         for token in tokens:
@@ -169,13 +167,11 @@ def choice(*forms: Syntax[Any]) -> Syntax[Any]:
     return Syntax(write, read, () if of_any else tuple(by_class), () if bare else tuple(by_word))
 
 
-def form(
-    make: Callable[..., T], text: str, defaults: Mapping[str, Any] = MappingProxyType({}), **fields: Syntax[Any]
-) -> Syntax[T]:
+def form(make: type[T], text: str, defaults: Mapping[str, Any] = MappingProxyType({}), **fields: Syntax[Any]) -> Syntax[T]:
     """Return the syntax of the values of a class.
 
     Args:
-        make: the class, which takes all fields by name.
+        make: the class, of attrs.
         text: the format: ``{field}`` is a field, ``[ keyword {field}]`` an optional one that is left out if it has its
             default, ``{field?on/off}`` a flag, written as a keyword unless it has its default.
         defaults: defaults other than those of the class; a field without one has None.
@@ -186,10 +182,9 @@ def form(
     >>> module.write(Module("a", None, 2)), module.read(Cursor("a: toy.A"))
     ('a cell 2', Module(path='a', type_name='toy.A', cell=None))
     """
-    kind: Any = make if isinstance(make, type) else None
-    known = {one.name: one for one in attrs.fields(kind)} if kind and attrs.has(kind) else {}
-    values = {**{name: one.default for name, one in known.items() if one.default is not attrs.NOTHING}, **defaults}
-    typed = {name: BY_TYPE[one.type](f"the {name} of {kind.__name__}") for name, one in known.items() if one.type in BY_TYPE}
+    known: Any = attrs.fields(cast("Any", make))
+    values = {**{one.name: one.default for one in known if one.default is not attrs.NOTHING}, **defaults}
+    typed = {one.name: BY_TYPE[one.type](f"the {one.name} of {make.__name__}") for one in known if one.type in BY_TYPE}
     parts = [_part(match, {**typed, **fields}, values) for match in PART.finditer(text)]
     last = PART.sub("", text)
     end = behind(last, Syntax[Any](str, lambda _: None))
@@ -210,7 +205,7 @@ def form(
 
     first = re.match(r"\w+", text)
     starts = (first[0],) if first else parts[0][2].starts if text.startswith("{") else ()
-    return Syntax(write, read, (kind,) if kind else (), starts)
+    return Syntax(write, read, (make,), starts)
 
 
 PART = re.compile(r"([^{\[]*)(?:\[([^{]*)\{(\w+)\}\]|\{(\w+)\?(\w*)/(\w*)\}|\{(\w+)\})")
