@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -15,18 +15,6 @@ from ..graph import Call, Get, Graph, Node, Op
 from ..program import Program
 from ..torch_private import FakeTensor, OpOverload, device_of, has_fixed_sizes, pytree
 from .values import running
-
-UNSURE = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
-
-
-def depends_on_contents(node: Node) -> bool:
-    """Return whether result sizes or numbers of an operator depend on the contents of tensors.
-
-    >>> depends_on_contents(Node("y", Op("toy.neg")))
-    False
-    """
-    target: Any = node.do.target if type(node.do) is Op else None
-    return isinstance(target, OpOverload) and not UNSURE.isdisjoint(target.tags)
 
 
 def is_runnable(node: Node) -> bool:
@@ -175,18 +163,6 @@ def plain_facts(value: Any) -> tuple[Any, ...] | None:
     if type(value) is not FakeTensor or not has_fixed_sizes(value) or value.layout is not torch.strided:
         return None
     return (value.dtype, value.shape, value.stride(), value.fake_device)
-
-
-def plainly_alike(value: Any, others: Sequence[Any]) -> bool:
-    """Return whether a value and all others are fake tensors of static sizes with equal descriptions, faster than ``agrees``.
-
-    It may return False for equal values, so call ``agrees`` then.
-
-    >>> plainly_alike(torch.ones(2), [torch.ones(2)])
-    False
-    """
-    facts = plain_facts(value)
-    return facts is not None and all(plain_facts(other) == facts for other in others)
 
 
 def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
