@@ -25,9 +25,8 @@ from ..meta import Meta, freeze, without_value
 from ..names import join
 from ..program import Program
 from ..signature import Token
-from ..state import describe_tensor
 from ..tensors import disagreement
-from ..torch_private import FakeTensor, OpOverload, is_refusal, pytree
+from ..torch_private import FakeTensor, OpOverload, device_of, is_refusal, pytree
 from .results import agrees, is_runnable, opens_region
 from .values import UNKNOWN, FakeValues, depends_on_contents, has_no_result, running
 
@@ -316,7 +315,9 @@ class Interpreter:
     def described(self, slot: str) -> Any:
         """Return a description of a slot that determines the values of its reads."""
         value = self.slots[slot].value if slot in self.slots else None
-        return describe_tensor(value) if isinstance(value, torch.Tensor) else id(value)
+        if not isinstance(value, torch.Tensor):
+            return id(value)
+        return value.dtype, device_of(value), value.layout, value.shape, value.layout is torch.strided and value.stride()
 
 
 def _refused(program: Program, graph: str, name: str, error: Exception) -> Violation:
@@ -342,12 +343,9 @@ def _merged(source: Graph, runs: list[Run]) -> Graph:
 
 def _common(source: Item, items: Sequence[Item]) -> Item:
     # The value that all runs have in common; None if they differ.
-    first = items[0]
-    if all(item is first for item in items):
-        return first
     values = [item.meta.get("val", UNKNOWN) for item in items]
-    if all(value is not UNKNOWN for value in values) and all(agrees(value, values[0]) for value in values[1:]):
-        return source if any(item is source for item in items) else first
+    if all(agrees(value, values[0]) for value in values):
+        return source if any(item is source for item in items) else items[0]
     return evolve(source, meta=without_value(source.meta)) if "val" in source.meta else source
 
 

@@ -74,10 +74,7 @@ def returned_operand(graph: Graph, name: str, values: Mapping[str, Any]) -> str 
         at = effects.returns[place or 0] if len(effects.returns) > (place or 0) else None
         written = None if at is None else at.find(node.args, node.kwargs)
         return written.name if type(written) is Ref else None
-    drawn = effects.random and not any(unless.spares(node.args, node.kwargs) for unless in effects.random_unless)
-    if drawn or effects.ordered or effects.through_bodies or effects.unknown or effects.scope or not effects.aliases:
-        return None
-    return _same(node, node.do.target, place, values)
+    return _same(node, node.do.target, place, values) if effects.aliases and not effects.ordered else None
 
 
 def _maker(graph: Graph, name: str) -> tuple[Node | None, int | None]:
@@ -88,16 +85,16 @@ def _maker(graph: Graph, name: str) -> tuple[Node | None, int | None]:
 
 
 def _same(node: Node, target: Any, place: int | None, values: Mapping[str, Any]) -> str | None:
-    names = list(dict.fromkeys(node.refs()))
+    names = node.refs()
     tensors = {name: values[name] for name in names if isinstance(values.get(name), FakeTensor)}
-    modes = {id(value.fake_mode): value.fake_mode for value in tensors.values()}
-    if len(modes) != 1 or any(name not in values for name in names):
+    modes = {value.fake_mode for value in tensors.values()}
+    if len(modes) != 1 or not values.keys() >= set(names):
         return None
 
     def leaf(arg: Arg) -> Any:
         return values[arg.name] if type(arg) is Ref else arg
 
-    (mode,) = modes.values()
+    (mode,) = modes
     args, kwargs = [thawed(arg, leaf) for arg in node.args], {key: thawed(arg, leaf) for key, arg in node.kwargs}
     with running(mode):
         try:
@@ -242,7 +239,7 @@ def disagreement_of_branches(node: Node, graphs: Mapping[str, Graph]) -> str | N
         graphs: the graphs of the program.
     """
     branches = node.args[BRANCHES[node.do.name]] if type(node.do) is Op and node.do.name in BRANCHES else ()
-    names = [arg.graph for arg in branches if type(arg) is Body and arg.graph in graphs]
+    names = [arg.graph for arg in branches if type(arg) is Body]
     known = [(f"the branch {name!r} returns", _results(graphs[name])) for name in names]
     pairs = [(one, other, False) for one, other in pairwise(known)]  # an operator can merge two sizes into a dynamic one
     if "val" in node.meta:

@@ -214,7 +214,8 @@ class FakeValues:
 
     def _key(self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
         # A key for the result of an operator; None if the result is not one new tensor that its operands determine.
-        do, target = node.do, node.do.target if type(node.do) is Op else None
+        do = node.do
+        target: Any = do.target if type(do) is Op else None
         if type(do) is not Op or not isinstance(target, OpOverload) or do.effects.acts or do.effects.aliases:
             return None
         # Gradients and autocast of an operator change the values of its bodies.
