@@ -19,7 +19,7 @@ from attrs import evolve, frozen
 from ..ir.analysis.numbers import SYMBOLIC
 from ..ir.arguments import Ref
 from ..ir.graph import Call, Get, Graph, Input, Node, Op
-from ..ir.inference import agrees
+from ..ir.inference import all_agree
 from ..ir.meta import EMPTY_META, OF_A_VALUE, Meta
 from ..ir.names import Names, is_identifier, stem_of, word_of
 from ..ir.origins import with_origins_of
@@ -100,7 +100,7 @@ def common_values(meta: Meta, others: Sequence[Meta]) -> Meta:
     {'stack_trace': 'a'}
     """
     kept = [key for key in OF_A_CALL if key in meta]
-    gone = {key for key in kept if not all(other is meta or agrees(meta[key], other.get(key, ABSENT)) for other in others)}
+    gone = {key for key in kept if not all_agree(meta[key], [other.get(key, ABSENT) for other in others])}
     return MappingProxyType({key: value for key, value in meta.items() if key not in gone}) if gone else meta
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from .interpreter import CallValues, Interpreter, Run
 from .results import (
     agrees,
+    all_agree,
     disagreement_of_branches,
     returned_input,
     returned_operand,
@@ -17,7 +18,7 @@ from .results import (
 from .values import UNKNOWN, ExampleValues, FakeValues, clone_value, fresh_mode, has_no_result, running
 
 __all__ = [
-    "UNKNOWN", "CallValues", "ExampleValues", "FakeValues", "Interpreter", "Run", "agrees",
+    "UNKNOWN", "CallValues", "ExampleValues", "FakeValues", "Interpreter", "Run", "agrees", "all_agree",
     "clone_value", "disagreement_of_branches", "fresh_mode", "has_no_result", "returned_input",
     "returned_operand", "running", "shown_value", "values_of",
 ]  # fmt: skip

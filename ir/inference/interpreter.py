@@ -27,7 +27,7 @@ from ..program import Program
 from ..signature import Token
 from ..tensors import disagreement
 from ..torch_private import FakeTensor, OpOverload, device_of, is_refusal, pytree
-from .results import agrees, is_runnable, opens_region
+from .results import agrees, all_agree, is_runnable, opens_region
 from .values import UNKNOWN, FakeValues, depends_on_contents, has_no_result, running
 
 GETITEM = "operator.getitem"
@@ -344,7 +344,7 @@ def _merged(source: Graph, runs: list[Run]) -> Graph:
 def _common(source: Item, items: Sequence[Item]) -> Item:
     # The value that all runs have in common; None if they differ.
     values = [item.meta.get("val", UNKNOWN) for item in items]
-    if all(agrees(value, values[0]) for value in values):
+    if all_agree(values[0], values[1:]):
         return source if any(item is source for item in items) else items[0]
     return evolve(source, meta=without_value(source.meta)) if "val" in source.meta else source
 

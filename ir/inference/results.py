@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import torch
+from torch.fx.passes.shape_prop import TensorMetadata
 
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Body, Ref, thawed
@@ -152,14 +153,27 @@ def _called(program: Program, node: Node, call: Call, values: Mapping[str, Any])
 
 
 def plain_facts(value: Any) -> tuple[Any, ...] | None:
-    """Return a description of a fake tensor of static sizes, for fast comparison; None for any other value.
+    """Return a description of a fake tensor of static sizes, or of its metadata, for fast comparison; None for other values.
 
     >>> plain_facts(torch.ones(2)) is None
     True
     """
+    if type(value) is TensorMetadata:
+        return value if all(type(size) is int for size in (*value.shape, *value.stride)) else None
     if type(value) is not FakeTensor or not has_fixed_sizes(value) or value.layout is not torch.strided:
         return None
     return (value.dtype, value.shape, value.stride(), value.fake_device)
+
+
+def all_agree(value: Any, others: Sequence[Any]) -> bool:
+    """Return whether a value and each of the others have equal descriptions.
+
+    >>> all_agree(torch.ones(2), [torch.zeros(2), torch.ones(2)]), all_agree(torch.ones(2), [torch.ones(3)])
+    (True, False)
+    """
+    facts = plain_facts(value)  # the description of the value is made once
+    is_plain = facts is not None and all(plain_facts(other) == facts for other in others)
+    return is_plain or all(agrees(value, other) for other in others)
 
 
 def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
