@@ -18,12 +18,12 @@ from ..callables import Method, op_name
 from ..effects.registered import effects_of, only_overload
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Get, Graph, Input, Node, Op, Stack
-from ..meta import freeze_meta
+from ..meta import freeze_meta, source_line
 from ..names import Names, is_identifier
 from ..operators import Declared
 from ..origins import INPUT, Imported
 from ..torch_private import pytree
-from ..verify.findings import PLAIN, short, source_of
+from ..verify.findings import PLAIN, short
 
 FxNode = torch.fx.Node
 
@@ -187,7 +187,7 @@ class GraphReader:
 
     def invalid(self, rule: str, fault: str, advice: str) -> InvalidProgram:
         """Return the error for the current node."""
-        name, source = str(self.user.name), source_of(self.user.meta)
+        name, source = str(self.user.name), source_line(self.user.meta)
         return InvalidProgram([Violation(rule, fault, graph=self.job.name, node=name, source=source, advice=advice)])
 
     def check_name(self, name: object, what: str) -> None:
@@ -319,9 +319,8 @@ def find(module: torch.nn.Module, target: str) -> tuple[torch.nn.Module, Any]:
 
 def where(fx_node: Any) -> str:
     """Return the name of a node for messages, with the user's source line if it is known."""
-    trace = str(fx_node.meta.get("stack_trace") or "").strip().splitlines()
-    name = fx_node.name if is_identifier(fx_node.name) else short(fx_node.name)
-    return f"node {name}" + (f" ({trace[-2].strip()})" if len(trace) > 1 else "")
+    name, line = fx_node.name if is_identifier(fx_node.name) else short(fx_node.name), source_line(fx_node.meta)
+    return f"node {name}" + (f" ({line})" if line else "")
 
 
 def result_of(node: Node, inputs: Container[str]) -> Ref:

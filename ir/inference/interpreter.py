@@ -20,8 +20,8 @@ from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Body, Ref, thawed
 from ..calls.call_graph import bodies_of
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
-from ..graph import Call, Get, Graph, Input, Node, Op, user_line
-from ..meta import Meta, freeze, without_value
+from ..graph import Call, Get, Graph, Input, Node, Op
+from ..meta import Meta, freeze, source_line, without_value
 from ..names import join
 from ..program import Program
 from ..signature import Token
@@ -346,9 +346,9 @@ class _Walk:
 
     def _refused(self, node: Node, error: Exception) -> InvalidProgram:
         text = f"its operator rejects its arguments: {(str(error) or type(error).__name__).splitlines()[0]}"
-        path = node.stack[-1].path if node.stack else self.path
+        place = self.call.graph, node.name, node.stack[-1].path if node.stack else self.path
         advice = "fix the node, or its operands"
-        return InvalidProgram([Violation("inferred-meta", text, self.call.graph, node.name, path, (), user_line(node), advice)])
+        return InvalidProgram([Violation("inferred-meta", text, *place, (), source_line(node.meta), advice)])
 
     def resolved(self, arg: Arg, node: Node | None = None) -> Any:
         """Return an argument in the form that operators accept: values, literals, and functions for bodies."""
