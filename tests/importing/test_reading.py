@@ -16,6 +16,7 @@ from torch.export import Dim
 
 import purefx as px
 from purefx.ir import Apply, Sym
+from purefx.ir.expression import InputDim
 from purefx.ir.importing.constraints import read_guard
 from purefx.ir.importing.stacks import ExportedStacks
 from tests.importing.traced_graphs import compare, graph_modules, outcome
@@ -127,6 +128,39 @@ def test_guards_are_translated(text: str, expected: dict[int, bool]) -> None:
 
     guard = read_guard(text, {"L['x']": 0})
     assert {size: bool(evaluate(guard, {InputDim(0, 0): size})) for size in expected} == expected
+
+
+class Starred(nn.Module):
+    """Guards on the items of ``*args``, after another argument and beside keywords."""
+
+    def forward(self, y: torch.Tensor, *args: torch.Tensor, parts: Any) -> torch.Tensor:
+        """Branch on three sizes."""
+        if args[0].shape[0] % 2 == 0 and args[1].shape[0] > 5 and parts["a b"][1].shape[0] > 3:
+            return y.sum() + args[0].reshape(2, -1).sum() + args[1].sum()
+        return y.sum()
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("strict", [False, True])
+def test_guards_belong_to_the_arguments_that_they_name(strict: bool, again: bool) -> None:
+    """Also to items of ``*args``, which the signature names differently."""
+    size = Dim.DYNAMIC
+    args, kwargs = (torch.ones(3), torch.ones(8), torch.ones(7)), {"parts": {"a b": (torch.ones(2), torch.ones(6))}}
+    shapes: Any = ({0: size}, ({0: size}, {0: size}), {"a b": (None, {0: size})})
+    ep = torch.export.export(Starred(), args, kwargs, dynamic_shapes=shapes, strict=strict)
+    if again:
+        shapes = ({0: size}, {0: size}, {0: size}, {"a b": (None, {0: size})})
+        ep = torch.export.export(ep.module(), args, kwargs, dynamic_shapes=shapes, strict=strict)
+    assert {dim.index for dim in _dims(px.import_ep(ep).constraints.guards)} == {1, 2, 4}
+    lowered = px.lower(px.transform(px.import_ep(ep)))
+    assert lowered(torch.ones(5), torch.ones(6), torch.ones(9), parts={"a b": (torch.ones(2), torch.ones(4))}) == 20
+    with pytest.raises(px.errors.InputValueError, match=r"args_0.size\(0\) % 2 == 0"):
+        lowered(torch.ones(4), torch.ones(7), torch.ones(9), parts={"a b": (torch.ones(2), torch.ones(4))})
+
+
+def _dims(part: Any) -> list[InputDim]:
+    parts = part if isinstance(part, tuple) else part.args if isinstance(part, Apply) else ()
+    return [part] if isinstance(part, InputDim) else [dim for one in parts for dim in _dims(one)]
 
 
 @pytest.mark.parametrize(
