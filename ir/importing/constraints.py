@@ -18,7 +18,7 @@ from ..calls.argument_tree import ArgumentTree
 from ..errors import UnsupportedProgram
 from ..expression import Apply, Expr, InputDim, InputValue, Sym
 from ..signature import ArgumentType, Constraints, LiteralType, NumberType, ObjectType, Range, TensorType
-from ..torch_private import device_of, guards_of, pytree, sympy
+from ..torch_private import device_of, finite, guards_of, pytree, sympy
 
 SYMPY_OPERATORS = {
     "Add": "+", "Mul": "*", "Pow": "**", "PowByNatural": "**", "FloorDiv": "//", "CleanDiv": "//", "IntTrueDiv": "/",
@@ -93,21 +93,12 @@ def read_constraints(ep: ExportedProgram) -> Constraints:
     """
     ranges: list[Range] = []
     for symbol, bounds in ep.range_constraints.items():
-        low, high = _bound(bounds.lower), _bound(bounds.upper)
+        low, high = finite(bounds.lower), finite(bounds.upper)
         if low is not None or high is not None:
             ranges.append(Range(read_expression(symbol), low, high))
     texts = guards_of(ep)
     places = _places(ep, texts) if texts else {}
     return Constraints(tuple(ranges), tuple(read_guard(text, places) for text in texts))
-
-
-def _bound(value: Any) -> int | None:
-    # Unbounded ends are sympy's or torch's infinities, and some loaders write -1 or 2**63-1 style sentinels as ints.
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError, AttributeError):
-        return None
-    return number if abs(number) < 2**62 else None
 
 
 def _places(ep: ExportedProgram, texts: Sequence[str]) -> dict[str, int]:

@@ -195,12 +195,7 @@ def in_dispatcher(overload: Any) -> bool:
     >>> in_dispatcher(torch.ops.aten.relu.default), in_dispatcher(torch.ops.aten.save.default)
     (True, False)
     """
-    schema = overload._schema
-    try:
-        cast(Any, torch._C)._dispatch_find_schema_or_throw(schema.name, schema.overload_name)
-    except RuntimeError:
-        return False
-    return True
+    return bool(cast(Any, torch._C)._dispatch_has_kernel(overload.name()))
 
 
 def overloads_of(name: str) -> list[Any]:
