@@ -54,7 +54,7 @@ from ..torch_private import (
     hooks_of,
     pytree,
 )
-from ..validation import ADVICE, FX, OPERATION, invalid_names, kind_of
+from ..validation import FX, check_identifiers, kind_of
 from ..verify import check
 from ..verify.findings import PLAIN, leaves, short
 from .constants import with_constants
@@ -280,12 +280,7 @@ def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any], declared: Dec
     )
     if len(program.order) != len(program.graphs):  # bodies that nodes name but nothing uses
         program = program.evolve(graphs=pmap({name: program.graphs[name] for name in program.order}))
-    program = with_constants(program)
-    odd = [found for found in invalid_names(program) if found[1] != OPERATION]  # functions may be called anything
-    if odd:
-        raise InvalidProgram([Violation("names", f"{short(name)} is not a name of {what}", graph, node, advice=ADVICE)
-                              for name, what, graph, node in odd])  # fmt: skip
-    return program
+    return check_identifiers(with_constants(program))
 
 
 @frozen
