@@ -21,7 +21,7 @@ from ..calls.argument_tree import ArgumentTree
 from ..effects.declared import Effects
 from ..errors import ArgumentError, InputValueError, InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call, Get, Graph, Input
-from ..names import Names, is_identifier
+from ..names import is_identifier
 from ..operators import Declared, checked_declarations
 from ..persistent import collector_paused, pmap
 from ..program import Program
@@ -506,7 +506,7 @@ class _Roles:
     ) -> list[tuple[Input, InputSpec]]:
         """Return the arguments, literals included, and the tangents."""
         paths = ArgumentTree.of(in_spec, self.convention.names).paths
-        names = Names([formal.name for formal in graph.inputs] + [node.name for node in graph.nodes])
+        names = graph.names()
         pairs: list[tuple[Input, InputSpec]] = []
         for number, (leaf, path) in enumerate(zip(self.convention.leaves, paths, strict=False)):
             formal = users.get(number)
