@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -189,25 +189,6 @@ def around(graph: Graph, at: int) -> tuple[str, ...]:
     span = enumerate(_lines_of(graph)[max(0, here - AROUND) : here + AROUND + 1], max(0, here - AROUND))
     cut = [(number, line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}...") for number, line in span]
     return tuple([f"{'>' if number == here else ' '} {line}" for number, line in cut])
-
-
-def source_of(meta: Any) -> str | None:
-    r"""Return the user's innermost source line from a node's stack trace.
-
-    >>> source_of({"stack_trace": '  File "m.py", line 3, in forward\n    return x + y\n'})
-    'm.py:3, in forward: return x + y'
-    """
-    trace: Any = meta.get("stack_trace") if isinstance(meta, Mapping) else None  # type: ignore[reportUnknownMemberType]
-    if not isinstance(trace, str):
-        return None
-    lines = [line.strip() for line in trace.strip().splitlines()]
-    for number in range(len(lines) - 1, -1, -1):
-        if lines[number].startswith('File "'):
-            place, _, function = lines[number].removeprefix("File ").partition(", in ")
-            file, _, line = place.partition(", line ")
-            code = lines[number + 1] if number + 1 < len(lines) else ""
-            return f"{file.strip(chr(34))}:{line}, in {function}" + (f": {code}" if code else "")
-    return lines[-1] if lines and lines[-1] else None
 
 
 LEFT_OUT = {"nodes", "graphs", "meta", "args", "kwargs", "output", "checked", "only", "_before", "_first", "past"}
