@@ -47,10 +47,8 @@ def _rotated(x: Tensor) -> Tensor:
 FOUND: list[tuple[Function, Tensor]] = [
     (lambda x: x & 1, WHOLE), (lambda x: 2**x, X), (lambda x: 2 % x, X), (lambda x: +x, X),
     (lambda x: 2 - x, X), (lambda x: 2 / x, X), (lambda x: x.mT, X), (lambda x: x.double(), X),
-    (lambda x: functional.normalize(x), X), (lambda x: torch.norm(x, 1, dim=(0, 1), keepdim=True), X),
-    (lambda x: functional.glu(x), X), (lambda x: functional.dropout(x, 0.25), X), (lambda x: functional.softmax(x, -1), X),
-    (lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]), Z), (_unpacked, X), (_rotated, X),
-    (lambda x: x.to("cpu", torch.float16), X),
+    (lambda x: functional.dropout(x, 0.25), X), (lambda x: functional.softmax(x, -1), X), (_unpacked, X), (_rotated, X),
+    (lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]), Z), (lambda x: x.to("cpu", torch.float16), X),
     (lambda x: x / x.size(0), X), (lambda x: (y := x.exp()) / y.shape[0], X), (lambda x: x / x.numel(), X),
     (lambda x: x.view(x.size(0), -1), X), (lambda x: x.reshape(x.shape[0] * 2, -1), X), (lambda x: x * (x.shape[0] % 3 + 6), X),
     (lambda x: x.reshape(x.numel() // 2, 2), X), (lambda x: x * x.shape[-1] ** -0.5, X), (lambda x: x.exp().reshape(x.shape), X),

@@ -7,7 +7,7 @@ a body disagree, the body is split.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from attrs import frozen
 
 from ...ir.arguments import Ref, refs_in
-from ...ir.calls.call_graph import Instance, all_instances, called_at, inner_instances
+from ...ir.calls.call_graph import all_instances, instances
 from ...ir.errors import InvalidProgram, RuleError
 from ...ir.graph import Call, Graph, Node, Op, common_prefix, place_of
 from ...ir.importing.constants import with_constants
@@ -26,6 +26,7 @@ from ...ir.names import Names
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ..cleanup import infer
+from ..shared_bodies import specialised
 from ..transformation import Fuel
 from .draft import Draft, NewState, as_staged, meta_of, origin_of_match
 from .explanation import CONDITION, MEMORY, UNCHANGED, Left, RewriteLog
@@ -351,11 +352,14 @@ class Application:
             raise
 
     def _split(self, walk: Sweep) -> list[str]:
-        apart, versions = specialised(self.program, walk.name, walk.classes)
-        self.program = self._inferred(apart)  # values that differed between instances may be known in each version
-        for new, old in versions.items():
-            self.hits[new] = RewriteLog(new, self.program.graphs[new], self.hits[old].made)
-        return list(versions)
+        program = self.program
+        keys = {place: walk.classes[place[1]] if place[0] == walk.name else None for place in instances(program)}
+        graphs, sources = specialised(program, keys, lambda place: program.graphs[place[0]], Names(program.graphs))
+        self.program = self._inferred(program.with_graphs(graphs))  # values that differed may be known in each version
+        versions = [new for new, old in sources.items() if new != old]
+        for new in versions:
+            self.hits[new] = RewriteLog(new, self.program.graphs[new], self.hits[sources[new]].made)
+        return versions
 
 
 def check_branches(program: Program, rules: Sequence[str]) -> None:
@@ -390,47 +394,3 @@ def check_call(m: Match, made: Sequence[Node]) -> None:
         raise RuleError(f"the module {name} returns {len(body.output)} values: match a module with one, or operators of its body")
     if any(map(is_boundary, body.nodes)) and not any(node.do == call for node in made):
         raise RuleError(f"the call of {name} has a preserved signature, so a rule cannot remove it: compute with m.value")
-
-
-def specialised(program: Program, graph: str, classes: Mapping[str, Hashable]) -> tuple[Program, Mapping[str, str]]:
-    """Return a program in which instances of a body share it only within their class.
-
-    Args:
-        program: any valid program.
-        graph: the id of the body.
-        classes: the class of each instance, by path.
-
-    Returns:
-        The program, and the original body of each new id.
-
-    >>> from purefx.ir import Call, Frame, Input, Ref
-    >>> body = Graph((Input("a"),), (), Ref("a"))
-    >>> calls = [Node(name, Call(Frame(name), "f"), (Ref("x"),)) for name in "yzw"]
-    >>> program = Program.of({"": Graph((Input("x"),), tuple(calls), Ref("w")), "f": body})
-    >>> made, versions = specialised(program, "f", {"y": 0, "z": 1, "w": 0})
-    >>> [node.do.graph for node in made.main.nodes], dict(versions)
-    (['f', 'z', 'f'], {'z': 'f'})
-    """
-    paths, names = all_instances(program), Names(program.graphs)
-    version: dict[Instance, str] = {}
-    source: dict[str, Instance] = {}
-    for name in program.bottom_up:
-        groups: dict[Hashable, list[str]] = {}
-        for path in paths[name]:
-            # The class of an instance, or the versions of its callees.
-            called = tuple([version[each] for each in inner_instances(program, (name, path)) if each in version])
-            groups.setdefault(classes[path] if name == graph else called, []).append(path)
-        for number, several in enumerate(groups.values()):
-            new = name if number == 0 else names.fresh(several[0] if len(several) == 1 and several[0] else name)
-            source[new] = name, several[0]
-            version.update({(name, path): new for path in several})
-
-    def made(name: str, path: str) -> Graph:
-        body, found = program.graphs[name], dict[str, Node]()
-        for node in body.callers:
-            called = dict(called_at(node, path))
-            found[node.name] = node.calling(lambda inner, called=called: version[inner, called[inner]])
-        return body.with_nodes([found.get(node.name, node) for node in body.nodes])
-
-    graphs = {new: made(*old) for new, old in source.items()}
-    return program.with_graphs(graphs), {new: old for new, (old, _) in source.items() if new != old}

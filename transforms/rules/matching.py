@@ -24,7 +24,7 @@ from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
 from ...ir.state import same_contents
 from ...ir.torch_private import OpOverload
-from .pattern import Part, Pattern, Through, arranged, is_arithmetic, looks_through, operator_of, role, shown, subparts
+from .pattern import Part, Pattern, Through, arranged, looks_through, nodes_of, operator_of, role, shown
 
 NodeOf = Callable[[str], Node | None]
 
@@ -100,8 +100,8 @@ class Search:
     def match(self, part: Part, value: Arg, found: Found = NOWHERE) -> Iterator[Found]:
         """Find the ways in which a value matches a part, given earlier matches."""
         kind = role(part)
-        if kind == "operator" and is_arithmetic(part) and self._is_number(value):
-            kind = "amount"
+        if kind == "arithmetic":
+            kind = "amount" if self._is_number(value) else "operator"
         match kind:
             case "variable":
                 yield from _same(part.target, value, found)
@@ -117,11 +117,8 @@ class Search:
                 elif node is not None:
                     for pairs in self._ways(part, node):
                         yield from self._all(pairs, found.with_nodes([node], part))
-            case "amount":
+            case "amount" | "tensor":  # compared when the operators match
                 yield found.with_value(part, (*found.values.get(part, ()), value))
-            case "tensor":
-                if type(value) is Ref:
-                    yield found.with_value(part, (*found.values.get(part, ()), value))
             case "through":
                 yield from self._through(part, value, found)
             case "list":
@@ -174,15 +171,11 @@ class Search:
 
     def _all(self, pairs: Pairs, found: Found) -> Iterator[Found]:
         # Match the pairs in order, with backtracking.
-        ways: list[Iterator[Found]] = [iter([found])]
-        while ways:
-            found = next(ways[-1], NOWHERE)
-            if found is NOWHERE:
-                ways.pop()
-            elif len(ways) > len(pairs):
-                yield found
-            else:
-                ways.append(self.match(*pairs[len(ways) - 1], found))
+        if not pairs:
+            yield found
+            return
+        for more in self.match(*pairs[0], found):
+            yield from self._all(pairs[1:], more)
 
     # -- several results --------------------------------------------------------------------------------------------------------
 
@@ -218,7 +211,7 @@ class Search:
 
     def _candidates(self, part: Part, found: Found, users_of: Any) -> list[Node]:
         # The nodes that may match a part: those that compute with values that it shares with the match.
-        inside, wanted = subparts(part), set(roots_of(part))
+        inside, wanted = nodes_of(part), set(roots_of(part))
         known = [found.values.get(each.target) if role(each) == "variable" else found.node_of(each) for each in inside]
         names = step = {value.name: None for value in known if type(value) is Ref}
         for _ in inside:
@@ -243,7 +236,7 @@ def check_results(name: str, parts: Sequence[Part]) -> None:
         list(roots_of(each))
     if len({id(part) for part in parts}) < len(parts):
         raise RuleError(f"{name} returns one value twice: return it once, in the pattern and in the replacement")
-    values = [{each for each in subparts(part) if isinstance(each, fx.Node)} for part in parts]
+    values = [{*nodes_of(part)} for part in parts]
     if len(parts) > 1 and any(all(own.isdisjoint(each) for each in values if each is not own) for own in values):
         raise RuleError(f"{name} has a result that shares no value with the other results: write two rules")
 
@@ -283,7 +276,7 @@ def roots_of(part: Part) -> Iterator[Any]:
         case "any_of":
             for each in part.args:
                 yield from roots_of(each)
-        case "operator" | "call":
+        case "operator" | "arithmetic" | "call":
             yield from operator_of(part).overloads
         case "item":
             yield operator.getitem
@@ -299,7 +292,7 @@ def needs(pattern: Pattern) -> Collection[frozenset[int]]:
     for part in pattern.graph.nodes:
         kind, operands = role(part), [found[each] for each in part.all_input_nodes]
         options = part.args if kind == "any_of" else (part,)
-        are_called = all(role(each) == "operator" and not is_arithmetic(each) for each in options)
+        are_called = all(role(each) == "operator" for each in options)
         if kind == "any_of" and all(isinstance(each, fx.Node) for each in options):
             found[part] = set.intersection(*operands)
         else:
@@ -380,13 +373,13 @@ def _parts_hold(m: Any) -> Iterator[bool]:
             case "tensor":
                 held = [m.constant(each) for each in value]
                 yield all(each is not None and same_contents(each, part.meta["tensor"]) for each in held)
-            case "amount" | "operator":
+            case "amount" | "arithmetic":
                 yield all(_is_known(m, part, each) for each in value)
     for part, node in zip(found.parts, found.nodes, strict=True):
         if role(part) == "module":
             m.notes.by_instance |= len(m.scope.paths) > 1
             yield part.meta["module"].is_at(node, m.scope.paths[m.instance], m.program)
-        elif role(part) == "operator" and (numbers := _numbers(part)):
+        elif role(part) in ("operator", "arithmetic") and (numbers := _numbers(part)):
             # Numbers of distinct types are equivalent only beside floating-point tensors.
             types = {(type(each), each) for each in _numbers(node)}
             is_retyped = any(is_same_number(one, each) for one in numbers for _, each in types if (type(one), one) not in types)
@@ -432,7 +425,7 @@ def _computed(part: Part, m: Any) -> Any:
     there = m.found.node_of(part) if found is None else found
     if there is not None:
         return m.val(there)
-    if part.op not in ("call_function", "call_method") or not (role(part) == "amount" or is_arithmetic(part)):
+    if role(part) not in ("amount", "arithmetic"):
         return None
     args = [_computed(each, m) for each in part.args]
     try:
