@@ -138,12 +138,12 @@ class Sweep:
         wanted = {id(do) for do in self.graph.distinct if id(do.target if type(do) is Op else type(do)) in self.work.by_id}
         candidates = [node.name for node in self.graph.nodes if id(node.do) in wanted] if wanted else []
         for at in reversed(candidates) if self.work.is_top_down else candidates:
-            todo = [at]
+            self.at, todo = at, [at]
             while todo and not self.fuel.refused and not self.classes:
                 name = todo.pop()
                 if name in self.draft.nodes:
-                    todo += reversed(self._rewritten(name, at))
-        if not candidates or not self.draft.known:
+                    todo += reversed(self._rewritten(name))
+        if not candidates or not self.draft.is_changed:
             return self.graph
         self.has_values = self.draft.has_values
         nodes, new = self.draft.nodes, [name for names in self.draft.made.values() for name in names]
@@ -153,15 +153,15 @@ class Sweep:
         self.__dict__.pop("legality", None)  # it refers to the walk: without this cycle the walk is freed at once
         return made
 
-    def _rewritten(self, name: str, at: str) -> list[str]:
+    def _rewritten(self, name: str) -> list[str]:
         # The names of the new nodes, if a rule matched.
         node = self.draft.nodes[name]
         search = Search(self.node_of, self.work.arguments)
         for rule in self._rules_at(id(root_of(node))):
             if rule.once and name in self.hits.made and self.hits.made[name].rule == rule.name:
                 continue
-            for found in search.results(rule.pattern, node, lambda value: self._users_of(value, at)):
-                if (made := self._applied(rule, found, at)) is not None:
+            for found in search.results(rule.pattern, node, self._users_of):
+                if (made := self._applied(rule, found)) is not None:
                     return made
         return []
 
@@ -172,17 +172,17 @@ class Sweep:
             self._rules[root] = [rule for rule in several if not any(map(self._present.isdisjoint, rule.needs))]
         return self._rules[root]
 
-    def _users_of(self, name: str, at: str) -> list[Node]:
-        # Those that the walk has visited.
+    def _users_of(self, name: str) -> list[Node]:
+        # Those before the current node of the graph.
         nodes, position = self.draft.nodes, self.draft.position
         users = [nodes[user] for user in self.graph.users.get(name, ()) if user in nodes]
-        return [user for user in users if position[user.name] < position[at] and name in user.refs()]
+        return [user for user in users if position[user.name] < position[self.at] and name in user.refs()]
 
-    def _applied(self, rule: Any, found: Found, at: str) -> list[str] | None:
-        possible = self._possible(rule, found, at)
+    def _applied(self, rule: Any, found: Found) -> list[str] | None:
+        possible = self._possible(rule, found)
         if possible is None:
             return None
-        answers = self._answers(rule, found, at)
+        answers = self._answers(rule, found)
         first = answers[0]
         if self.classes or first is None:
             return None
@@ -197,17 +197,17 @@ class Sweep:
                 self.state.add(path, answer.place.notes.added)
                 self.state.drop(path, answer.place.notes.dropped)
         if first.place.found is not found:
-            possible = self._possible(rule, first.place.found, at)
+            possible = self._possible(rule, first.place.found)
             assert possible is not None
         gone, before = possible
         # Reads of dropped state are removed with the match, if nothing else uses them; they do not block it.
         gone.update({name: self.draft.nodes[name] for name in first.place.notes.reads if name in self.draft.nodes})
-        self._take(rule, first, gone, before, at)
+        self._take(rule, first, gone, before)
         return [node.name for node in made if node.name in self.draft.nodes and before == root.name]
 
-    def _possible(self, rule: Any, found: Found, at: str) -> tuple[dict[str, Node], str] | None:
+    def _possible(self, rule: Any, found: Found) -> tuple[dict[str, Node], str] | None:
         # The nodes to remove with a match if nothing else uses them, and the node before which to insert the replacement.
-        place = self.legality.place_of(found, at, keeps_inner=rule.keeps_inner)
+        place = self.legality.place_of(found, keeps_inner=rule.keeps_inner)
         return self._leave(rule, found, place) if isinstance(place, str) else place
 
     def _leave(self, rule: Any, found: Found, why: str) -> None:
@@ -216,14 +216,14 @@ class Sweep:
 
     # -- replacements -----------------------------------------------------------------------------------------------------------
 
-    def _answers(self, rule: Any, found: Found, at: str) -> list[_Answer | None]:
+    def _answers(self, rule: Any, found: Found) -> list[_Answer | None]:
         # The replacement for the first instance, and for the others if it depends on the instance.
         names = self.draft.names
-        place, first = self._answer(rule, found, at, 0, names)
+        place, first = self._answer(rule, found, 0, names)
         if not place.notes.by_instance or len(self.paths) == 1:
             return [first]
         used = [node.name for node in first.nodes] if first is not None else []
-        others = [self._answer(rule, found, at, number, names.without(used))[1] for number in range(1, len(self.paths))]
+        others = [self._answer(rule, found, number, names.without(used))[1] for number in range(1, len(self.paths))]
         answers = [first, *others]
         codes = [None if first is None or each is None else each.code(first) for each in answers]
         known = [codes.index(code) if each is not None else -1 for code, each in zip(codes, answers, strict=True)]
@@ -231,7 +231,7 @@ class Sweep:
             self.classes = dict(zip(self.paths, known, strict=True))
         return answers
 
-    def _answer(self, rule: Any, found: Found, at: str, instance: int, names: Names) -> tuple[Match, _Answer | None]:
+    def _answer(self, rule: Any, found: Found, instance: int, names: Names) -> tuple[Match, _Answer | None]:
         # None if a condition does not hold, the replacement is None, or it is not legal.
         place = Match(self, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
         try:
@@ -252,7 +252,7 @@ class Sweep:
         nodes, results = template.at(root, place.stack, sources, names, meta_of(root, origin_of_match(place, rule.name)))
         if type(root.do) is Call:
             check_call(place, nodes)
-        if len(place.found.nodes) > len(found.nodes) and self._possible(rule, place.found, at) is None:
+        if len(place.found.nodes) > len(found.nodes) and self._possible(rule, place.found) is None:
             return place, None
         if [result.name for result in results] == [root.name for root in roots]:
             return place, self._leave(rule, found, UNCHANGED)
@@ -281,10 +281,9 @@ class Sweep:
             self.work.templates[key] = template
         return template, template.sources
 
-    def _take(self, rule: Any, answer: _Answer, inner: Mapping[str, Node], before: str, at: str) -> None:
-        # `before` is one of the nodes up to here.
+    def _take(self, rule: Any, answer: _Answer, inner: Mapping[str, Node], before: str) -> None:
         draft, roots = self.draft, [root.name for root in answer.place.found.roots]
-        span = [node.name for node in draft.span(inner, answer.place.root.name, at)] if len(roots) > 1 else roots
+        span = [node.name for node in draft.span(inner, answer.place.root.name)] if len(roots) > 1 else roots
         results = dict(zip(roots, answer.results, strict=True))
         made = draft.checked(answer.nodes, results, are_known=answer.template.values_are_known and not self.places.has_regions)
         draft.insert(made, before)
@@ -292,7 +291,9 @@ class Sweep:
             self._present |= more
             self._rules.clear()
         new = [node.name for node in made]
-        draft.note_replaced([result for result in answer.results if result.name not in new], answer.place, rule.name)
+        for result in answer.results:
+            if result.name not in new:
+                draft.add_origin(result.name, origin_of_match(answer.place, rule.name))
         for root in sorted(roots, key=span.index, reverse=True):
             draft.replace(root, results[root], inner)
 
@@ -307,7 +308,7 @@ class Application:
         self.left: dict[str, list[Left]] | None = {} if explains else None
         """The matches that the last walk over each graph skipped; kept for explanations only."""
         self.by_id = {id(root): several for root, several in rules.index.items()}  # the hash of an operator of torch is slow
-        self.state, self.fakes = NewState(program), FakeValues(program)
+        self.state, self.fakes = NewState(program, {}), FakeValues(program)
         self.templates: dict[Any, Template] = {}
         self.arguments: dict[int, Any] = {}
         """The arguments of nodes by parameter, by the id of the node; the nodes are kept alive here."""
@@ -326,6 +327,7 @@ class Application:
     def _walk(self, todo: Iterable[str]) -> list[str]:
         # A match may enable another one before it, so changed graphs are walked again.
         program, places = self.program, Places(self.program)
+        self.state = NewState(program, self.state.dropped)
         walks = [Sweep(self, name, places) for name in todo]
         if self.left is not None:
             self.left.update({walk.name: walk.left for walk in walks})
