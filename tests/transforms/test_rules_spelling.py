@@ -172,3 +172,34 @@ def test_a_replacement_is_recorded_once_for_operands_that_are_alike() -> None:
     made = rule(px.capture(layers, (X,)))
     assert names_of(made).count("silu") == 3
     assert [tuple(x.shape) for x in recorded] == [(4, 6), (4, 3)]
+
+
+class Scaled(nn.Module):
+    """Scales by a constant and by a number of its own."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__()
+        self.number = number
+        self.register_buffer("w", torch.full((6,), number), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x * self.w * self.number)
+
+
+READS: list[Callable[[px.Match, Any], Any]] = [
+    lambda m, w: m.constant(w), lambda m, w: m.constant("w"), lambda m, w: m.tensor(w), lambda m, w: m.read("w"),
+    lambda m, w: m.buffer("v", m.tensor(w)), lambda m, w: m.parameter("v", m.tensor("w")), lambda m, w: m["n"],
+    lambda m, w: m.val("n"), lambda m, w: 2.0 + int(m.path),
+    lambda m, w: m.match(lambda x, w, n: x * w * n, m.arguments["self"])[2],
+    lambda m, w: m.call(torch.ops.aten.full, [6], m["n"]), lambda m, w: m.scope.state.tensor(m.root.stack[-1].path + ".w"),
+]  # fmt: skip
+"""What the replacement may read of one place: all of it has the number of the module."""
+
+
+@pytest.mark.parametrize("number", range(len(READS)))
+def test_a_replacement_that_reads_the_match_is_recorded_at_each(number: int) -> None:
+    model = nn.Sequential(Scaled(2.0), Scaled(3.0))
+    rule = px.rule(lambda x, w, n: torch.relu(x * w * n)).becomes(lambda m, x, w, n: (x * w * READS[number](m, w)).clamp_min(0))
+    made = rule(px.capture(model, (X,)))
+    assert names_of(made).count("clamp_min") == 2
+    assert torch.equal(px.lower(made)(X), model(X))

@@ -65,6 +65,8 @@ class _Answer:
     """The replacement of a match, for one instance of the graph."""
 
     place: Match
+    where: tuple[dict[str, Node], str]
+    """The nodes to remove with the match if nothing else uses them, and the node before which to insert the replacement."""
     template: Template
     nodes: Sequence[Node]
     results: Sequence[Ref]
@@ -95,8 +97,6 @@ class Sweep:
         self.classes: Mapping[str, int] = {}
         """The class of each instance, if they disagree: the walk stops there, and continues after the split."""
         self.has_tensors = False
-        self.has_values = True
-        """Whether all values are known."""
         self.at_fixpoint = False
         """Whether another walk would find nothing."""
         self.is_waiting = False
@@ -105,7 +105,6 @@ class Sweep:
         self._present = {id(do.target) for do in self.graph.distinct if type(do) is Op}
         """The operators of the graph and of new nodes."""
         self._rules: dict[int, Sequence[Any]] = {}
-        self._at: dict[int, Mapping[str, Any]] = {}
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -121,12 +120,11 @@ class Sweep:
         """Return the current node of a value; None for an input."""
         return self.draft.nodes.get(name)
 
-    def values_at(self, instance: int) -> Mapping[str, Any]:
-        """Return the fake values at one instance, by name, without those that differ between its calls."""
-        if instance not in self._at:
-            several = [values_of(graph) for graph in self.places.calls.at(self.name, self.paths[instance])]
-            self._at[instance] = several[0] if len(several) == 1 else {}
-        return self._at[instance]
+    @cached_property
+    def values_at(self) -> Sequence[Mapping[str, Any]]:
+        """The fake values at each instance, by name; none if the instance is called several times."""
+        calls = [self.places.calls.at(self.name, path) for path in self.paths]
+        return [values_of(several[0]) if len(several) == 1 else {} for several in calls]
 
     @cached_property
     def legality(self) -> Legality:
@@ -145,7 +143,6 @@ class Sweep:
                     todo += reversed(self._rewritten(name))
         if not candidates or not self.draft.is_changed:
             return self.graph
-        self.has_values = self.draft.has_values
         nodes, new = self.draft.nodes, [name for names in self.draft.made.values() for name in names]
         again = [name for name in (*candidates, *new) if name in nodes and id(root_of(nodes[name])) in self.work.by_id]
         self.at_fixpoint = not self.is_waiting and not again
@@ -156,7 +153,7 @@ class Sweep:
     def _rewritten(self, name: str) -> list[str]:
         # The names of the new nodes, if a rule matched.
         node = self.draft.nodes[name]
-        search = Search(self.node_of, self.work.arguments)
+        search = Search(self.node_of)
         for rule in self._rules_at(id(root_of(node))):
             if rule.once and name in self.hits.made and self.hits.made[name].rule == rule.name:
                 continue
@@ -179,14 +176,13 @@ class Sweep:
         return [user for user in users if position[user.name] < position[self.at] and name in user.refs()]
 
     def _applied(self, rule: Any, found: Found) -> list[str] | None:
-        possible = self._possible(rule, found)
-        if possible is None:
+        if self._possible(rule, found) is None:
             return None
         answers = self._answers(rule, found)
         first = answers[0]
         if self.classes or first is None:
             return None
-        root, made = first.place.root, first.nodes
+        root, made, (gone, before) = first.place.root, first.nodes, first.where
         if not self.fuel.burn("apply", rule.name, "at", root.name, graph=self.name):
             return None
         gone_by_it = first.place.found.roots if rule.keeps_inner else first.place.found.distinct
@@ -196,10 +192,6 @@ class Sweep:
                 self.has_tensors |= any(isinstance(source, torch.Tensor) for source in answer.template.sources)
                 self.state.add(path, answer.place.notes.added)
                 self.state.drop(path, answer.place.notes.dropped)
-        if first.place.found is not found:
-            possible = self._possible(rule, first.place.found)
-            assert possible is not None
-        gone, before = possible
         # Reads of dropped state are removed with the match, if nothing else uses them; they do not block it.
         gone.update({name: self.draft.nodes[name] for name in first.place.notes.reads if name in self.draft.nodes})
         self._take(rule, first, gone, before)
@@ -211,8 +203,7 @@ class Sweep:
         return self._leave(rule, found, place) if isinstance(place, str) else place
 
     def _leave(self, rule: Any, found: Found, why: str) -> None:
-        if self.work.left is not None:
-            self.left.append(Left(rule.name, found.nodes[0], why, self.name))
+        self.left.append(Left(rule.name, found.nodes[0], why, self.name))
 
     # -- replacements -----------------------------------------------------------------------------------------------------------
 
@@ -252,14 +243,15 @@ class Sweep:
         nodes, results = template.at(root, place.stack, sources, names, meta_of(root, origin_of_match(place, rule.name)))
         if type(root.do) is Call:
             check_call(place, nodes)
-        if len(place.found.nodes) > len(found.nodes) and self._possible(rule, place.found) is None:
+        where = self._possible(rule, place.found)  # the match may have grown
+        if where is None:
             return place, None
         if [result.name for result in results] == [root.name for root in roots]:
             return place, self._leave(rule, found, UNCHANGED)
         self.legality.check_effects(rule.name, place, nodes, any_effects=rule.any_effects)
         if not self.legality.shares_alike(roots, place.found.distinct, nodes, results):
             return place, self._leave(rule, found, MEMORY)
-        return place, _Answer(place, template, nodes, results)
+        return place, _Answer(place, where, template, nodes, results)
 
     def _template(self, rule: Any, place: Match) -> tuple[Template, Sequence[Any]] | None:
         # The traced replacement and its operands; cached by described operands, unless it depends on more.
@@ -305,13 +297,12 @@ class Application:
         self.before = self.program = program
         self.is_top_down = rules.is_top_down
         self.fuel = fuel
-        self.left: dict[str, list[Left]] | None = {} if explains else None
-        """The matches that the last walk over each graph skipped; kept for explanations only."""
+        self.explains = explains
+        self.left: dict[str, list[Left]] = {}
+        """The matches that the last walk over each graph skipped."""
         self.by_id = {id(root): several for root, several in rules.index.items()}  # the hash of an operator of torch is slow
         self.state, self.fakes = NewState(program, {}), FakeValues(program)
         self.templates: dict[Any, Template] = {}
-        self.arguments: dict[int, Any] = {}
-        """The arguments of nodes by parameter, by the id of the node; the nodes are kept alive here."""
         self.hits = {name: RewriteLog(name, program.graphs[name]) for name in program.order}
 
     def run(self) -> Program:
@@ -329,19 +320,19 @@ class Application:
         program, places = self.program, Places(self.program)
         self.state = NewState(program, self.state.dropped)
         walks = [Sweep(self, name, places) for name in todo]
-        if self.left is not None:
-            self.left.update({walk.name: walk.left for walk in walks})
+        self.left.update({walk.name: walk.left for walk in walks})
         graphs = {walk.name: walk.run() for walk in walks}
         changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}
         if changed:
             made = self.state.applied(program.with_graphs(changed))
             if any(walk.has_tensors for walk in walks):
                 made = with_constants(made)
-            self.program = made if all(walk.has_values for walk in walks) else self._inferred(made)
+            has_values = all(walk.draft.has_values for walk in walks if walk.name in changed)
+            self.program = made if has_values else self._inferred(made)
         apart = [walk for walk in walks if walk.classes]
         # One body at a time: a split may create versions of the calling bodies.
         versions = self._split(apart[0]) if apart else []
-        again = [walk.name for walk in walks if walk.name in changed and (not walk.at_fixpoint or walk.left)]
+        again = [walk.name for walk in walks if walk.name in changed and (not walk.at_fixpoint or (self.explains and walk.left))]
         return [*dict.fromkeys([*again, *versions, *[walk.name for walk in apart]])]
 
     def _inferred(self, made: Program) -> Program:

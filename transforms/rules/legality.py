@@ -196,9 +196,6 @@ class Legality:
         Returns:
             Both, or the reason to skip the match.
         """
-        if len(found.nodes) == 1:
-            root = found.nodes[0]
-            return {root.name: root}, root.name
         inner = self._inner(found)
         if not self._is_free(found, inner, keeps_inner=keeps_inner):
             return self._used(found, inner, keeps_inner=keeps_inner)

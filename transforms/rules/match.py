@@ -166,7 +166,7 @@ class Match:
         known = self.scope.draft.value(arg.name)
         if known is None and len(self.scope.paths) > 1:  # the instances may have distinct known values
             self.notes.by_instance = True
-            known = self.scope.values_at(self.instance).get(arg.name)
+            known = self.scope.values_at[self.instance].get(arg.name)
         return known
 
     def shape(self, what: Any) -> tuple[Any, ...] | None:
@@ -270,7 +270,7 @@ class Match:
         """
         names = [name for node in self.found.nodes for name in (node.name, *node.refs())]
         if len(self.scope.paths) > 1 and any(self.scope.draft.value(name) is None for name in names):
-            self.scope.values_at(self.instance)  # computed now: nothing else may run while the replacement is recorded
+            _ = self.scope.values_at  # computed now: nothing else may run while the replacement is recorded
         self.notes.generators = generator_states()
         count, may_leave = len(self.found.several), rule.written is rule.replacement  # only at= may return None
 

@@ -84,7 +84,6 @@ class Search:
 
     Args:
         node_of: returns the node that computes a value; None for an input.
-        arguments: a cache of the arguments of nodes, by id.
 
     >>> from purefx.ir.operators import op_of
     >>> y = Node("y", op_of(torch.ops.aten.add.Tensor), (Ref("a"), 1))
@@ -93,9 +92,8 @@ class Search:
     [{'x': Ref(name='a')}]
     """
 
-    def __init__(self, node_of: NodeOf, arguments: dict[int, Any] | None = None) -> None:
+    def __init__(self, node_of: NodeOf) -> None:
         self.node_of = node_of
-        self._arguments: dict[int, Any] = {} if arguments is None else arguments
 
     def match(self, part: Part, value: Arg, found: Found = NOWHERE) -> Iterator[Found]:
         """Find the ways in which a value matches a part, given earlier matches."""
@@ -163,11 +161,8 @@ class Search:
         orders = wanted.orders[id(target)]
         if kind == "call" or not orders:
             return [[]] if orders else []
-        if id(node) not in self._arguments:
-            arguments = arranged(target, node.args, dict(node.kwargs)) or {}
-            self._arguments[id(node)] = node, {name: _spelled_out(name, value) for name, value in arguments.items()}
-        arguments = self._arguments[id(node)][1]
-        return [[(each, arguments[name]) for name, each in order] for order in orders] if arguments else []
+        arguments = arranged(target, node.args, dict(node.kwargs)) or {}
+        return [[(each, _spelled_out(name, arguments[name])) for name, each in order] for order in orders] if arguments else []
 
     def _all(self, pairs: Pairs, found: Found) -> Iterator[Found]:
         # Match the pairs in order, with backtracking.
@@ -363,27 +358,26 @@ def holds(m: Any) -> bool:
     Args:
         m: the match.
     """
-    return all(_parts_hold(m))
+    values = [(part, value) for part, several in m.found.values.items() if role(part) in CHECKS for value in several]
+    pairs = zip(m.found.parts, m.found.nodes, strict=True)
+    return all(CHECKS[role(part)](m, part, value) for part, value in values) and all(_is_node(m, *pair) for pair in pairs)
 
 
-def _parts_hold(m: Any) -> Iterator[bool]:
-    found = m.found
-    for part, value in found.values.items():
-        match role(part):  # pyright: ignore[reportMatchNotExhaustive]
-            case "tensor":
-                held = [m.constant(each) for each in value]
-                yield all(each is not None and same_contents(each, part.meta["tensor"]) for each in held)
-            case "amount" | "arithmetic":
-                yield all(_is_known(m, part, each) for each in value)
-    for part, node in zip(found.parts, found.nodes, strict=True):
-        if role(part) == "module":
-            m.notes.by_instance |= len(m.scope.paths) > 1
-            yield part.meta["module"].is_at(node, m.scope.paths[m.instance], m.program)
-        elif role(part) in ("operator", "arithmetic") and (numbers := _numbers(part)):
-            # Numbers of distinct types are equivalent only beside floating-point tensors.
-            types = {(type(each), each) for each in _numbers(node)}
-            is_retyped = any(is_same_number(one, each) for one in numbers for _, each in types if (type(one), one) not in types)
-            yield not is_retyped or any(map(_is_floating, [m.val(Ref(name)) for name in node.refs()]))
+def _is_node(m: Any, part: Part, node: Node) -> bool:
+    if role(part) == "module":
+        m.notes.by_instance |= len(m.scope.paths) > 1
+        return bool(part.meta["module"].is_at(node, m.scope.paths[m.instance], m.program))
+    if role(part) not in ("operator", "arithmetic") or not (numbers := _numbers(part)):
+        return True
+    # Numbers of distinct types are equivalent only beside floating-point tensors.
+    types = {(type(each), each) for each in _numbers(node)}
+    is_retyped = any(is_same_number(one, each) for one in numbers for _, each in types if (type(one), one) not in types)
+    return not is_retyped or any(map(_is_floating, [m.val(Ref(name)) for name in node.refs()]))
+
+
+def _is_constant(m: Any, part: Part, value: Any) -> bool:
+    held = m.constant(value)
+    return held is not None and same_contents(held, part.meta["tensor"])
 
 
 def _numbers(part: Any) -> list[Any]:
@@ -406,6 +400,10 @@ def _is_known(m: Any, part: Part, value: Any) -> bool:
             m.notes.reads[value.name] = None
             todo += map(Ref, node.refs())
     return True
+
+
+CHECKS = {"tensor": _is_constant, "amount": _is_known, "arithmetic": _is_known}
+"""The conditions on the values that some parts matched."""
 
 
 def _is_same_fact(known: Any, value: Any) -> bool:

@@ -56,10 +56,6 @@ ALL = 2**63 - 1
 # -- pattern functions -----------------------------------------------------------------------------------------------------------
 
 
-class Unanswered(RuleError, TypeError):
-    """The pattern depends on a fact that is known only at a match or at run time."""
-
-
 class Value(fx.Proxy):
     """A value of a pattern; it records torch functions, methods and Python operators."""
 
@@ -100,7 +96,7 @@ class Value(fx.Proxy):
         return torch.rsub(cast("Any", self), number)
 
     def __len__(self) -> int:
-        raise Unanswered("the length of a value is known only at a match; write x.size(0), or a variable")
+        raise TypeError("the length of a value is known only at a match; write x.size(0), or a variable")
 
 
 def _followed(function: FunctionType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
