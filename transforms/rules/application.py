@@ -176,8 +176,6 @@ class Sweep:
         return [user for user in users if position[user.name] < position[self.at] and name in user.refs()]
 
     def _applied(self, rule: Any, found: Found) -> list[str] | None:
-        if self._possible(rule, found) is None:
-            return None
         answers = self._answers(rule, found)
         first = answers[0]
         if self.classes or first is None:
@@ -225,6 +223,9 @@ class Sweep:
     def _answer(self, rule: Any, found: Found, instance: int, names: Names) -> tuple[Match, _Answer | None]:
         # None if a condition does not hold, the replacement is None, or it is not legal.
         place = Match(self, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
+        where = self._possible(rule, found)
+        if where is None:
+            return place, None
         try:
             if not place.holds(rule.where):
                 return place, self._leave(rule, found, CONDITION)
@@ -243,8 +244,7 @@ class Sweep:
         nodes, results = template.at(root, place.stack, sources, names, meta_of(root, origin_of_match(place, rule.name)))
         if type(root.do) is Call:
             check_call(place, nodes)
-        where = self._possible(rule, place.found)  # the match may have grown
-        if where is None:
+        if place.found is not found and (where := self._possible(rule, place.found)) is None:
             return place, None
         if [result.name for result in results] == [root.name for root in roots]:
             return place, self._leave(rule, found, UNCHANGED)

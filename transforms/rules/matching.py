@@ -94,6 +94,8 @@ class Search:
 
     def __init__(self, node_of: NodeOf) -> None:
         self.node_of = node_of
+        self._arguments: dict[str, Mapping[str, Any]] = {}
+        """The arguments of nodes by parameter, by name of the node."""
 
     def match(self, part: Part, value: Arg, found: Found = NOWHERE) -> Iterator[Found]:
         """Find the ways in which a value matches a part, given earlier matches."""
@@ -161,7 +163,9 @@ class Search:
         orders = wanted.orders[id(target)]
         if kind == "call" or not orders:
             return [[]] if orders else []
-        arguments = arranged(target, node.args, dict(node.kwargs)) or {}
+        if node.name not in self._arguments:
+            self._arguments[node.name] = arranged(target, node.args, dict(node.kwargs)) or {}
+        arguments = self._arguments[node.name]
         return [[(each, _spelled_out(name, arguments[name])) for name, each in order] for order in orders] if arguments else []
 
     def _all(self, pairs: Pairs, found: Found) -> Iterator[Found]:

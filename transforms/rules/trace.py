@@ -24,6 +24,7 @@ from ...ir.meta import Meta
 from ...ir.names import Names, stem_of, word_of
 from ...ir.operators import op_of
 from ...ir.torch_private import FakeTensor, Recorder, assuming_sizes, pytree, without_kernels
+from .pattern import nodes_of
 
 KEPT = "m.value"
 """The root of the match as it was."""
@@ -184,12 +185,7 @@ class Operands:
 
     def _template(self, results: Sequence[fx.Node]) -> Template:
         assert self.recorder is not None
-        used, todo = set[fx.Node](), [*results]
-        while todo:
-            node = todo.pop()
-            if node not in used:
-                used.add(node)
-                todo += node.all_input_nodes
+        used = nodes_of(*results)
         calls = [node for node in self.recorder.calls() if node in used]
         nodes = [(node, word_of(cast("Any", node.target).__name__.partition(".")[0]), op_of(node.target)) for node in calls]
         placeholders = [node for node in self.recorder.graph.nodes if node.op == "placeholder"]
