@@ -259,17 +259,16 @@ class Sweep:
         chosen = [value for part, value in place.found.values.items() if role(part) == "any_of"]
         refs = [*dict.fromkeys(refs_in(tuple(values), ()))]
         names = {name: f"{number}" for number, name in enumerate(refs)}
-        key = rule, tuple(chosen), tuple([_described(value, place, names) for value in values])
+        key = rule, tuple(chosen), described(tuple(values), names, place.val)
         if key in self.work.templates:
             template = self.work.templates[key]
             return template, [*map(Ref, refs), *template.sources[len(refs) :]]
-        place.notes.looked = bool(place.operands.sources) or any(isinstance(value, Through) for value in values)
-        operands = [place.operand(value) for value in values]
-        looked, place.notes.looked = place.notes.looked, False
+        is_plain = not place.operands.sources and not any(isinstance(value, Through) for value in values)
+        operands, place.notes.looked = [place.operand(value) for value in values], False
         template = place.traced(rule, operands)
         if template is None:
             return None
-        if not looked and not place.notes.looked:
+        if is_plain and not place.notes.looked:
             self.work.templates[key] = template
         return template, template.sources
 
@@ -366,13 +365,6 @@ def check_branches(program: Program, rules: Sequence[str]) -> None:
             if difference := disagreement_of_branches(node, program.graphs):
                 wrote, place = ", ".join(dict.fromkeys(rules)), f"of {place_of(node)} in {name!r} {difference}"
                 raise RuleError(f"{wrote}: a replacement has another type or size: {place}. Cast it, or match in all branches")
-
-
-def _described(value: Any, place: Match, names: Mapping[str, str]) -> Any:
-    # The properties of an operand that affect operators, and which operands are the same value.
-    if type(value) is Ref:
-        return names[value.name], described(place.val(value))
-    return tuple([_described(each, place, names) for each in value]) if isinstance(value, tuple) else described(value)
 
 
 def check_call(m: Match, made: Sequence[Node]) -> None:
