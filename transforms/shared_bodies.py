@@ -20,7 +20,7 @@ from ..ir.analysis.numbers import SYMBOLIC
 from ..ir.arguments import Ref
 from ..ir.calls.call_graph import Instance, called_at, inner_instances
 from ..ir.graph import Call, Get, Graph, Input, Node, Op
-from ..ir.inference import agrees, plainly_alike
+from ..ir.inference import all_agree
 from ..ir.meta import EMPTY_META, OF_A_VALUE, Meta
 from ..ir.names import Names, is_identifier, stem_of, word_of
 from ..ir.origins import with_origins_of
@@ -102,9 +102,7 @@ def common_values(meta: Meta, others: Sequence[Meta]) -> Meta:
     {'stack_trace': 'a'}
     """
     kept = [key for key in OF_A_CALL if key in meta]
-    if kept and kept[0] == "val" and plainly_alike(meta["val"], [other.get("val") for other in others]):
-        kept = kept[1:]
-    gone = {key for key in kept if not all(other is meta or agrees(meta[key], other.get(key, ABSENT)) for other in others)}
+    gone = {key for key in kept if not all_agree(meta[key], [other.get(key, ABSENT) for other in others])}
     return MappingProxyType({key: value for key, value in meta.items() if key not in gone}) if gone else meta
 
 
