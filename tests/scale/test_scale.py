@@ -115,9 +115,6 @@ def test_work_grows_linearly(what: str) -> None:
     assert work[1] <= 4.4 * work[0], work
 
 
-# Nothing is kept of modules that are gone: neither in torch's caches of sources nor anywhere else.
-
-
 LOWERINGS = 1_000
 ALLOWED = 1_024
 """Bytes a lowering."""
@@ -137,7 +134,7 @@ class Two(torch.nn.Module):
 @pytest.mark.usefixtures("quick_collection")
 @pytest.mark.slow
 def test_a_thousand_lowerings_leave_nothing() -> None:
-    """A tenth of the modules are read as well, because fx registers what it generates."""
+    """Nothing is kept of modules that are gone; a tenth of them are read as well, because fx registers what it generates."""
     x = torch.ones(1, 2)
     program = px.transform(px.import_ep(exported(Two(), x)))
 
