@@ -262,17 +262,17 @@ def by_law(broken: Iterable[LawBroken], laws: Sequence[Law]) -> list[list[LawBro
 
 
 def shrunk(errors: Sequence[LawBroken], transform: Transform, source: Source | None = None) -> LawBroken:
-    """Return the error of the smallest case that breaks a law.
+    """Return the error of the smallest case that is found to break a law.
 
     Args:
-        errors: the errors of the law.
+        errors: the errors of the law, the first of them on the simplest case.
         transform: the function.
         source: draws smaller cases; None for cases that are not drawn.
     """
-    error = min(errors, key=size_of)
-    if source is not None:
-        error = min(error, source.smallest(transform, error.law) or error, key=size_of)
-        error.add_note(str(source))
+    if source is None:
+        return errors[0]
+    error = min(source.smallest(transform, errors[0].law) or errors[0], *errors, key=size_of)
+    error.add_note(str(source))
     return error
 
 
