@@ -24,31 +24,14 @@ Origins = Mapping[str, Origin | None]
 
 @law("every node leads to its sources, and every source to the node or to the step that dropped it")
 def provenance(transform: Transform, case: Case) -> list[str]:
-    """List the nodes of a result without an origin, or with a wrong one."""
+    """List the nodes of a result without an origin or with a wrong one, and the sources that a result does not lead to."""
     before = tracked(case.program)
     after = transform(before)
     if after is before:
         return []
-    return [*unknown_origins(before, after), *_misled(inline(before), inline(after))]
-
-
-@law("a dropped node was not used by a node with successors")
-def made_of_all(transform: Transform, case: Case) -> list[str]:
-    """List the nodes without successors although one of their users has some."""
-    program = tracked(case.program)
-    result = transform(program)
-    before, after = inline(program), inline(result)
-    origins, left = _origins_of_values(before), set(ancestors(_origins(result)))
-    # Kept nodes may use less than before.
-    kept = {one for node in after.main.nodes if type(node.do) is Op for one in _same(node) if one.op == node.do.name}
-    nodes = [node for node in before.main.nodes if origin_of(node.meta) in left - kept]
-    computed = {node.name for node in before.main.nodes}
-    return [
-        f"{name} has no successors, but its user {node.name} has some:\n{result.text()}"
-        for node in nodes
-        for name in node.refs()
-        if name in computed and origins[name] is not None and origins[name] not in left
-    ]
+    flat, made = inline(before), inline(after)
+    lost = [f"{fault}:\n{after.text()}" for fault in _lost(flat, made, frozenset(ancestors(_origins(after))))]
+    return [*unknown_origins(before, after), *_misled(flat, made), *lost]
 
 
 def unknown_origins(before: Program, after: Program) -> Iterator[str]:
@@ -114,6 +97,17 @@ def _misled(before: Program, after: Program) -> Iterator[str]:
     for was, now in zip(one, other, strict=True) if len(one) == len(other) else ():
         if was and now and not _is_behind(old[was], new[now]):
             yield f"the result {now} does not lead back to {was}:\n{after.main}"
+
+
+def _lost(before: Program, after: Program, left: frozenset[Origin]) -> Iterator[str]:
+    # Nodes without successors, although a user of them has some.  Kept users may use less than before.
+    origins = _origins_of_values(before)
+    kept = {one for node in after.main.nodes if type(node.do) is Op for one in _same(node) if one.op == node.do.name}
+    inputs = {formal.name for formal in before.main.inputs}
+    for node in before.main.nodes:
+        for name in node.refs() if origin_of(node.meta) in left - kept else ():
+            if name not in inputs and origins[name] is not None and origins[name] not in left:
+                yield f"{name} has no successors, but its user {node.name} has some"
 
 
 def _results(program: Program) -> list[str]:

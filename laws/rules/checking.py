@@ -25,7 +25,7 @@ from ..asking import Source, name_of
 from ..checking import NothingChecked, WrongQuestion, broken, cases_of, check_question, seed_of
 from ..evaluate import Tolerance
 from ..law import FUEL, GENERIC, Case, Law, Transform, law, memory
-from ..provenance import made_of_all, provenance
+from ..provenance import provenance
 from ..tiers import share
 from ..values import false_values, recorded_values
 from .build import Drawn, drawn_around, simplest
@@ -84,7 +84,7 @@ _GENERIC: Mapping[str, Law] = {each.name: each for each in GENERIC}
 
 BY_RESULT: tuple[Law, ...] = (
     _GENERIC["valid"], _GENERIC["meaning"], memory, _GENERIC["effects"], _GENERIC["idempotent"], inferred, recorded_values,
-    _GENERIC["no-op"], _GENERIC["frame"], _GENERIC["state"], _GENERIC["text"], provenance, made_of_all,
+    _GENERIC["no-op"], _GENERIC["frame"], _GENERIC["state"], _GENERIC["text"], provenance,
 )  # fmt: skip
 """Laws about the results of one and two applications."""
 
