@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from purefx.ir.program import Program
 from purefx.laws.law import FUEL, GENERIC, Law
-from purefx.laws.provenance import made_of_all, provenance
+from purefx.laws.provenance import provenance
 from purefx.laws.strategies.programs import split_somewhere
 from purefx.transforms import (
     Transformation,
@@ -129,7 +129,7 @@ TREE_ANEW = MappingProxyType(
 META = MappingProxyType({"no-op": "values are meta, and equality leaves meta out"})
 
 
-OF_ALL: tuple[Law, ...] = (*GENERIC, provenance, made_of_all)
+OF_ALL: tuple[Law, ...] = (*GENERIC, provenance)
 """The laws that each transformation is asked, unless it is exempt."""
 
 
