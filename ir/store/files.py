@@ -119,9 +119,9 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
 
     Raises:
         InvalidProgram: the program breaks invariants.
-        UnsupportedProgram: it holds values that are not data (script objects, symbolic numbers or bytes among its arguments, tensors
-            that are not plain; the message names value and place), uses operators that are not in ``allow`` and that a file
-            may not name without it (the message lists them), or safetensors is not installed (extra ``store``).
+        UnsupportedProgram: it holds values that are not data (script objects, symbolic numbers or bytes among its arguments,
+            tensors that are not plain; the message names value and place), uses operators that are not in ``allow`` and that a
+            file may not name without it (the message lists them), or safetensors is not installed (extra ``store``).
         StoreError: the path is not possible for a file.
         OSError: the file cannot be written.
         TypeError: ``program`` is not a Program.
