@@ -16,11 +16,11 @@ from ..ir.effects.resolved import node_effects
 from ..ir.errors import ArgumentError, InputError
 from ..ir.graph import Graph, place_of
 from ..ir.importing import import_ep, import_fx
+from ..ir.meta import source_line
 from ..ir.program import Program
 from ..ir.text import print_node
 from ..ir.torch_private import outside_of_levels, pytree, without_levels
 from ..ir.validation import call_arguments, kind_of
-from ..ir.verify.findings import source_of
 from ..lowering.calls.arguments import CallPlan
 from ..transforms import expand, inline, remove_effect_tokens
 from .evaluate import Contents, Meaning, Tolerance, differences, evaluate
@@ -218,7 +218,7 @@ class _Comparing:
 def _located(found: Difference, one: Graph, other: Graph) -> Difference:
     mine, theirs = (graph.by_name.get(found.name) for graph in (one, other))
     nodes = [node for node in (theirs, mine) if node is not None]
-    line = next((line for node in nodes if (line := source_of(node.meta))), "") or ""
+    line = next((line for node in nodes if (line := source_line(node.meta))), "") or ""
     texts = ["" if node is None else print_node(node) for node in (mine, theirs)]
     return evolve(found, where=place_of(nodes[0]) if nodes else found.where, a=texts[0], b=texts[1], line=line)
 
