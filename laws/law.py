@@ -220,17 +220,12 @@ def differs(result: Program, program: Program) -> bool:
     >>> differs(program.evolve(), program)
     False
     """
-    if result is program:
-        return False
-    if result != program:
-        return True
-    pairs = [(result.graphs[name], graph) for name, graph in program.graphs.items()]
-    return not all(mine is theirs or _is_same(mine, theirs) for mine, theirs in pairs)
+    return result != program or any(not _is_same(result.graphs[name], graph) for name, graph in program.graphs.items())
 
 
 def _is_same(one: Graph, other: Graph) -> bool:
-    if one != other:
-        return False
+    if one is other or one != other:
+        return one is other
     pairs = zip((*one.inputs, *one.nodes), (*other.inputs, *other.nodes), strict=True)
     # Fake values are compared by identity: comparing them would install guards.
     return all(

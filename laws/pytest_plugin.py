@@ -66,18 +66,19 @@ class VerifyEach:
 
     def begin(self) -> None:
         """Verify every result from now on."""
-        spend = self._spend = Transformation.spend
+        each, spend = self, Transformation.spend
+        self._spend = spend
 
-        def verified(transformation: Transformation, program: Program, fuel: Fuel, **options: Any) -> Program:
-            result = spend(transformation, program, fuel, **options)
+        def verified(self: Transformation, program: Program, fuel: Fuel, **options: Any) -> Program:
+            result = spend(self, program, fuel, **options)
             if result is program:
                 return program
-            self.seen += 1
+            each.seen += 1
             violations = verify(result)
             # An invalid argument is not the fault of this transformation.
             if violations and not verify(program):
                 error = InvalidProgram(violations)
-                error.add_note(f"{transformation.name} returned it for a valid program")
+                error.add_note(f"{self.name} returned it for a valid program")
                 raise error
             return result
 
