@@ -13,8 +13,7 @@ from attrs import field, frozen
 
 from purefx.ir.program import Program
 from purefx.laws.law import FUEL, GENERIC, Law
-from purefx.laws.provenance import made_of_all, provenance
-from purefx.laws.strategies.programs import split_somewhere
+from purefx.laws.provenance import provenance
 from purefx.transforms import (
     Transformation,
     bodies_to_regions,
@@ -41,7 +40,7 @@ from purefx.transforms import (
     sink_state,
 )
 from tests.laws.aimed import aimed
-from tests.laws.aims import copied, crossing, repeated, split_across_sizes, viewed, with_wrappers
+from tests.laws.aims import copied, crossing, repeated, split_across_sizes, split_somewhere, viewed, with_wrappers
 from tests.laws.checked import NORMAL_STACKS
 from tests.laws.cleaning import (
     inputs_named,
@@ -129,7 +128,7 @@ TREE_ANEW = MappingProxyType(
 META = MappingProxyType({"no-op": "values are meta, and equality leaves meta out"})
 
 
-OF_ALL: tuple[Law, ...] = (*GENERIC, provenance, made_of_all)
+OF_ALL: tuple[Law, ...] = (*GENERIC, provenance)
 """The laws that each transformation is asked, unless it is exempt."""
 
 

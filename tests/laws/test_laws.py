@@ -111,11 +111,11 @@ def test_stages_have_what_they_are_named_after(stage: Stage) -> None:
 
 SELDOM = {
     "restore_names", "remove_noops", "to_device", "to_dtype",
-    "regions_to_bodies", "eliminate_dead_code",
+    "regions_to_bodies",
 }  # fmt: skip
 """What these rewrite (views to the same sizes, other dtypes and devices) programs of integers have
 not: their own laws make it first, and the other tiers draw it.  ``regions_to_bodies`` undoes what is done
-before it.  A change of dead code alone does not count, and ``eliminate_dead_code`` makes no other."""
+before it."""
 
 
 @pytest.mark.parametrize("name", [entry.transformation.name for entry in REGISTRY])
