@@ -129,6 +129,11 @@ def test_a_preserved_call_without_a_tag_goes_to_one_part() -> None:
     text = UNITS.replace("takes = purefx.takes(x)     in m", "mid = toy.neg(x) ! pure\n    takes = purefx.takes(mid)   in m")
     with pytest.raises(px.errors.PartitionError, match="early"):
         px.split_by_tags(px.parse(text), ("t0", "t1"), tag_of={"early": "t0", "mid": "t1"})
+    # A region begins in one call and ends behind another.
+    program, scopes = px.parse(UNITS), {"a": 1, "early": -1}
+    nodes = [one.evolve(do=region(scopes[one.name])) if one.name in scopes else one for one in program.main.nodes]
+    with pytest.raises(px.errors.PartitionError, match=r"'a' in m opens together with m, .* together with n, .* would be cut"):
+        px.split_by_tags(program.with_main(program.main.with_nodes(nodes)), ("t0", "t1"), tag_of={"b": "t0", "c": "t1"})
 
 
 BODIES = """
