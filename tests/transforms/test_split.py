@@ -192,9 +192,6 @@ def test_state_that_bodies_of_operators_read_goes_with_the_operator() -> None:
     )
 
 
-# Where ``split_balanced`` cuts: as small a largest part as there can be, and what counts as its size.
-
-
 def by_hand(sizes: list[int], depths: list[int], parts: int) -> list[int]:
     """Return where the parts end, found among all ways to cut: the smallest bound, then cut by cut the best that is left."""
     count = len(sizes)
