@@ -131,9 +131,6 @@ def test_a_profile_that_is_none(pytester: pytest.Pytester) -> None:
     result.stderr.fnmatch_lines(["*--ir-profile=fast: choose from dev, ci, deep*"])
 
 
-# Replay finds a result that is another one, and nothing where nothing changed.
-
-
 @pytest.fixture(name="recorded")
 def _recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # pyright: ignore[reportUnusedFunction]
     monkeypatch.setattr(replay, "AT_ONCE", {"toy": 3, "aten": 2})

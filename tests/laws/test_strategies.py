@@ -18,9 +18,6 @@ from tests.laws.registry import REGISTRY
 from tests.laws.walks import allowed, walk
 from tests.programs import Shared, drawn, exported
 
-# The reference evaluator, on programs whose meaning can be worked out by hand.
-
-
 SCALAR = px.ir.TensorType(torch.int64, ())
 X = px.ir.UserInput(SCALAR, "x")
 

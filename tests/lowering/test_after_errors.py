@@ -162,8 +162,6 @@ PROGRAMS: dict[str, Callable[[], px.Program]] = {
     "jvp": lambda: exported(Forward()),
     "cond": lambda: exported(Branch()),
     "preserved signatures": lambda: exported(Inner(), preserve_module_call_signature=("inner", "other")),
-    "no_grad between markers": lambda: px.bodies_to_regions(exported(NoGrad())),
-    "autocast between markers": lambda: px.bodies_to_regions(exported(Autocast())),
     "modules between markers": lambda: px.bodies_to_regions(exported(Inner())),
     "Dynamo: autocast": lambda: seen_by_dynamo(Casts()),
     "Dynamo: vmap": lambda: seen_by_dynamo(Mapped()),

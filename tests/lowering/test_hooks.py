@@ -102,7 +102,8 @@ def test_hooks_run_as_in_eager(seed: int) -> None:
 def test_hooks_of_later_calls(to: Any, preserved: tuple[str, ...]) -> None:
     model, x = Twice(), torch.ones(1, 2)
     ep = torch.export.export(copy.deepcopy(model), (x,), preserve_module_call_signature=preserved)
-    module = px.lower(px.transform(px.import_ep(ep)), to=to)
+    module: Any = px.lower(px.transform(px.import_ep(ep)), to=to)
+    assert {node.name for node in module.purefx_place.body.graph.nodes} <= {node.name for node in module.graph.nodes}
     said: dict[str, list[str]] = {"eager": [], "lowered": []}
     for name, one in (("eager", model), ("lowered", module)):
         child = one.get_submodule("a")

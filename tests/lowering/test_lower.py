@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import operator
 from typing import Any, Literal
 
 import pytest
@@ -95,3 +96,12 @@ def test_the_collector_is_left_as_it_was() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+@BOTH
+def test_an_operator_takes_a_dict(to: To) -> None:
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_function(operator.add, (x, graph.call_function(len, ({"a": x, "b": 2},)))))
+    program = px.import_fx(torch.fx.GraphModule(nn.Module(), graph))
+    assert torch.equal(px.lower(program, to=to)(torch.ones(2)), torch.full((2,), 3.0))

@@ -17,6 +17,12 @@ from tests.programs import module_class, parent
 KINDS = ["graph_module", "interpreter"]
 X = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
 
+
+def cond(condition: torch.Tensor, yes: Callable[..., Any], no: Callable[..., Any], operands: tuple[torch.Tensor]) -> Any:
+    """Run a branch; outside of an exporter ``torch.cond`` would compile both."""
+    return torch.cond(condition, yes, no, operands) if torch.compiler.is_exporting() else (yes if condition else no)(*operands)
+
+
 # Does one of two things, as a flag says.
 Leaf = module_class(
     "Leaf",
@@ -32,12 +38,12 @@ Around = module_class("Around", lambda self, x, flag=False: self.a(x * 2, flag),
 Deeper = module_class("Deeper", lambda self, x: self.a(self.a(x, False), True), a=Around)
 # Reads the state of a module in the branches of an operator.
 Branches = module_class(
-    "Branches", lambda self, x: torch.cond(x.sum() > 0, lambda x: x @ self.a.weight, lambda x: x - self.a.scale, (x,)), a=Leaf
+    "Branches", lambda self, x: cond(x.sum() > 0, lambda x: x @ self.a.weight, lambda x: x - self.a.scale, (x,)), a=Leaf
 )
 # Reads its own state in the branches of an operator.
 Ones = module_class(
     "Ones",
-    lambda self, x, flag=False: torch.cond(x.sum() > 0, lambda x: x @ self.weight * self.scale, lambda x: x - self.weight, (x,)),
+    lambda self, x, flag=False: cond(x.sum() > 0, lambda x: x @ self.weight * self.scale, lambda x: x - self.weight, (x,)),
     Leaf,
 )
 # Calls a module that has branches.

@@ -36,14 +36,16 @@ def test_class_names_and_text(to: str, capfd: pytest.CaptureFixture[str]) -> Non
 @EACH
 @pytest.mark.parametrize("form", FORMS)
 def test_every_node_of_every_graph_has_a_value(to: str, form: str) -> None:
-    """meta["val"] everywhere but on outputs, in the graphs of later calls too."""
+    """meta["val"] everywhere but on outputs, in the graphs of later calls too; and what else torch has in such a module."""
     module = lowered(mixed(form)[1], to)
+    theirs = vars(torch.fx.symbolic_trace(torch.nn.ReLU())) if to == "graph_module" else ()
     hidden = [part for _, part in module.purefx_hidden()]
     seen = 0
     for part in (*module.modules(), *hidden):
         if hasattr(part, "purefx_place"):
             part.graph.lint()
             assert [node for node in part.graph.nodes if node.op != "output" and "val" not in node.meta] == []
+            assert {name for name in theirs if not hasattr(part, name)} <= {"_prologue_start"}  # of the generated code
             seen += 1
     assert seen > 5
 

@@ -49,9 +49,6 @@ def test_verified_at_once() -> None:
     assert instance_paths(deep)["g3"] == "m.l.l.l" and len(instance_paths(deep)) == DEEP + 2
 
 
-# Deduplicating a program in which bodies are shared already.
-
-
 def negate(*calls: tuple[px.Frame, str]) -> px.Graph:
     """Return a body that calls others one after the other."""
     nodes = [

@@ -12,7 +12,7 @@ from torch import nn
 import purefx as px
 from purefx.laws import toy
 from purefx.laws.asking import assert_law, refuses
-from purefx.laws.law import GENERIC, Case
+from purefx.laws.law import GENERIC
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import drawn_cases, share
 from tests.laws.registry import REGISTRY
@@ -25,11 +25,6 @@ ASKED = [
     for entry in REGISTRY
     for stage in entry.stages
 ]
-
-
-def cases(stage: Stage, transformation: px.Transformation) -> list[Case]:
-    """Return generated programs that a transformation does not refuse."""
-    return [case for case in drawn_cases("toy", stage, share(PROGRAMS), 3) if not refuses(transformation, case)]
 
 
 KEYWORDS = {
@@ -48,7 +43,7 @@ def by_keyword(one: px.Node) -> px.Node:
 def test_arguments_by_keyword_are_arguments(transformation: px.Transformation, stage: Stage, exempt: object) -> None:
     """What holds with arguments by position holds with keywords."""
     laws = [law for law in GENERIC if law.name in ("valid", "meaning", "order") and law.name not in exempt]
-    for case in cases(stage, transformation)[::2]:
+    for case in drawn_cases("toy", stage, share(PROGRAMS), 3)[::2]:
         graphs = {name: evolve(graph, nodes=tuple(map(by_keyword, graph.nodes))) for name, graph in case.program.graphs.items()}
         given = evolve(case, program=case.program.evolve(graphs=px.ir.pmap(graphs)))
         for law in laws if not refuses(transformation, given) else ():

@@ -40,9 +40,6 @@ def test_a_condition_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         check_rule(CANCELLED, examples=40)
 
 
-# Patterns that look through views and casts: what they find, what the replacement gets, and what other users keep from it.
-
-
 def test_one_chain_in_two_places() -> None:
     rule = px.rule(lambda x, y, c: px.through(x.exp(), c) * px.through(y.exp(), c)).becomes(lambda m, x, y, c: c((x + y).exp()))
     same = rewritten(rule, lambda m, x: x.exp().view(-1) * x.sin().exp().view(-1) + 1, X)

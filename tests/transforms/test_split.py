@@ -129,6 +129,11 @@ def test_a_preserved_call_without_a_tag_goes_to_one_part() -> None:
     text = UNITS.replace("takes = purefx.takes(x)     in m", "mid = toy.neg(x) ! pure\n    takes = purefx.takes(mid)   in m")
     with pytest.raises(px.errors.PartitionError, match="early"):
         px.split_by_tags(px.parse(text), ("t0", "t1"), tag_of={"early": "t0", "mid": "t1"})
+    # A region begins in one call and ends behind another.
+    program, scopes = px.parse(UNITS), {"a": 1, "early": -1}
+    nodes = [one.evolve(do=region(scopes[one.name])) if one.name in scopes else one for one in program.main.nodes]
+    with pytest.raises(px.errors.PartitionError, match=r"'a' in m opens together with m, .* together with n, .* would be cut"):
+        px.split_by_tags(program.with_main(program.main.with_nodes(nodes)), ("t0", "t1"), tag_of={"b": "t0", "c": "t1"})
 
 
 BODIES = """
@@ -185,9 +190,6 @@ def test_state_that_bodies_of_operators_read_goes_with_the_operator() -> None:
         "'a.v' was one tensor in several parts, and 'q.a.v' is another one now, so the parts cannot be joined; replace it in "
         "all of them, or in none"
     )
-
-
-# Where ``split_balanced`` cuts: as small a largest part as there can be, and what counts as its size.
 
 
 def by_hand(sizes: list[int], depths: list[int], parts: int) -> list[int]:

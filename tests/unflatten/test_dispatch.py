@@ -91,9 +91,6 @@ def test_a_hook_that_calls_the_root(to: Any) -> None:
     assert torch.equal(found[1], eager(other))
 
 
-# Issue 4, number 6: dynamic shapes.
-
-
 CASES = Cases()
 ROWS = [(torch.randn(rows, 3),) for rows in (4, 5, 7)]
 N = {"x": {0: Dim("n", min=2, max=64)}}

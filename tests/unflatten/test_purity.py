@@ -67,9 +67,6 @@ def test_nothing_is_kept_alive(way: str, preserve: tuple[str, ...]) -> None:
     assert [part() for part in parts] == [None] * len(parts)
 
 
-# Issue 4, number 3: script objects among the state.
-
-
 Quantized = module_class("Quantized", lambda self, x: self.layer(x), layer=nn.ReLU)
 
 
