@@ -269,7 +269,7 @@ def kinds_of(part: fx.Node, operand: fx.Node) -> list[str]:
     >>> kinds_of(pattern.results[0], pattern.results[0].args[1])
     ['Tensor', 'number']
     """
-    if role(part) != "operator":
+    if role(part) not in ("operator", "arithmetic"):
         return ["Tensor"]
     found = set[str]()
     for overload, given in operator_of(part).overloads.items():
