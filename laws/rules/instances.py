@@ -200,12 +200,11 @@ class Way:
         2
         """
         run = _Run(self.chosen, {}, draw)
-        try:
+        with suppress(Exception):  # operators raise any exceptions
             run.value(self.pattern.results)
-        except Exception:  # noqa: BLE001  operators raise any exceptions
-            return None
-        # Some variables are not in a chosen alternative.
-        return [run.drawn.get(variable, Operand(None)) for variable in self.variables]
+            # Some variables are not in a chosen alternative.
+            return [run.drawn.get(variable, Operand(None)) for variable in self.variables]
+        return None
 
 
 class _Run:
