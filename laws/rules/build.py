@@ -100,7 +100,7 @@ class PatternFlow(MenuFlow):
     def read(self, operand: Operand, kind: SlotKind, *, tied: bool = False) -> Value:
         """Add a slot like an operand and a read; ``tied`` shares the cell of an equal slot."""
         like = operand.value
-        kind = SlotKind.BUFFER if kind is SlotKind.PARAMETER and not _has_gradients(like) else kind
+        kind = SlotKind.BUFFER if kind is SlotKind.PARAMETER and not like.is_floating_point() else kind
         name = self.names.fresh(WORDS[kind])
         equal = [first for _, other, first in self.slots.values() if repr(other) == repr(operand)]
         first = equal[0] if tied and equal else name
@@ -164,10 +164,6 @@ def _arg(arg: Any) -> Arg:
     if type(arg) is list:
         return Items([_arg(part) for part in arg])
     return arg.node if type(arg) is Value else arg
-
-
-def _has_gradients(tensor: torch.Tensor) -> bool:
-    return tensor.dtype.is_floating_point or tensor.dtype.is_complex
 
 
 def _few(pick: Pick, name: str, most: int) -> int:

@@ -200,12 +200,11 @@ class Way:
         2
         """
         run = _Run(self.chosen, {}, draw)
-        try:
+        with suppress(Exception):  # operators raise any exceptions
             run.value(self.pattern.results)
-        except Exception:  # noqa: BLE001  operators raise any exceptions
-            return None
-        # Some variables are not in a chosen alternative.
-        return [run.drawn.get(variable, Operand(None)) for variable in self.variables]
+            # Some variables are not in a chosen alternative.
+            return [run.drawn.get(variable, Operand(None)) for variable in self.variables]
+        return None
 
 
 class _Run:
@@ -569,6 +568,9 @@ def changed(instance: Instance, place: int) -> Instance | None:
     >>> found = instance_of(lambda x: x + x, [Operand(torch.ones(2, 2))])
     >>> changed(found, 0).nodes[0].kwargs, len(changed(found, 1).leaves)
     ((('alpha', 2),), 2)
+    >>> found = instance_of(lambda x: x.to(torch.float64), [Operand(torch.ones(2, 2))])
+    >>> changed(found, 0).nodes[0].args[1:]
+    (torch.float32,)
     """
     ways = [*_with_other_literals(instance), *_with_other_operands(instance)]
     return ways[place % len(ways)] if ways else None
@@ -577,21 +579,25 @@ def changed(instance: Instance, place: int) -> Instance | None:
 def _with_other_literals(instance: Instance) -> Iterator[Instance]:
     for number, node in enumerate(instance.nodes):
         assert type(node.do) is Op
-        for place, arg in enumerate(node.args):
-            yield from [_with_arg(instance, number, place, other) for other in _others(arg)]
-        # Change omitted arguments too: a pass that ignores one is only right for the default.
         named, target = dict(node.kwargs), node.do.target
-        for one in parameters_of(target)[len(node.args) :] if isinstance(target, OpOverload) else ():
-            if one.name not in IRRELEVANT and (one.name in named or one.has_default):
-                for other in _others(named.get(one.name, one.default), one.name, one.kind):
-                    yield _with_node(instance, number, evolve(node, kwargs=tuple({**named, one.name: other}.items())))
+        known: Sequence[Any] = parameters_of(target) if isinstance(target, OpOverload) else [None] * len(node.args)
+        for place, one in enumerate(known):
+            name, kind = (one.name, one.kind) if one else ("", "")
+            if place < len(node.args):
+                yield from [_with_arg(instance, number, place, other) for other in _others(node.args[place], name, kind)]
+                continue
+            # Change omitted arguments too: a pass that ignores one is only right for the default.
+            for other in _others(named.get(name, one.default), name, kind):
+                yield _with_node(instance, number, evolve(node, kwargs=tuple({**named, name: other}.items())))
 
 
-def _others(value: Any, name: str = "", kind: str = "") -> list[Arg]:
+def _others(value: Any, name: str, kind: str) -> list[Arg]:
     # Other values for a literal argument.
     match value:
+        case _ if name in IRRELEVANT:
+            return []
         case _ if name == "dtype":
-            return [torch.float64]
+            return [torch.float32 if value is torch.float64 else torch.float64]
         case None:
             return [OF_NONE[kind]] if kind in OF_NONE else []
         case bool():
