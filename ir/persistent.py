@@ -90,26 +90,12 @@ class PMap(Mapping[K, V], Generic[K, V]):
         """Return a map with one more entry, or another value in it."""
         return self.update(cast("Mapping[K, V]", {key: val}))
 
-    def remove(self, key: K) -> PMap[K, V]:
-        """Return a map without one entry; raise ``KeyError`` if it is missing."""
-        changed = dict(self._read)
-        del changed[key]
-        return PMap(changed)
-
-    def update(self, *maps: Mapping[K, V]) -> PMap[K, V]:
-        """Return a map with the entries of other maps added; later ones win."""
-        if len(self) <= FEW or MANY * sum(map(len, maps)) >= len(self):
-            changed = dict(self._read)
-            for other in maps:
-                changed.update(other)
-            return PMap(changed)
-        tree = self._as_tree().update(*maps)
+    def update(self, other: Mapping[K, V]) -> PMap[K, V]:
+        """Return a map with the entries of another map added; these replace entries with equal keys."""
+        if len(self) <= FEW or MANY * len(other) >= len(self):
+            return PMap({**self._read, **other})
+        tree = (_module.pmap(self._read) if self._tree is None else self._tree).update(other)
         return PMap(tree, tree)
-
-    def _as_tree(self) -> Any:
-        if self._tree is None:
-            self._tree = _module.pmap(self._read)  # a memo; two threads that make it make equal ones
-        return self._tree
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mapping):

@@ -40,10 +40,7 @@ def test_maps_edit_alike_below_and_above_the_size_of_a_tree() -> None:
         first = pmap(objects)
         second = first.set("k1", 1).set("new", 2)
         assert dict(second) == {**objects, "k1": 1, "new": 2} and dict(first) == objects
-        assert dict(second.remove("new")) == {**objects, "k1": 1}
         assert dict(first.update({"k2": 3})) == {**objects, "k2": 3}
-        with pytest.raises(KeyError):
-            first.remove("no")
 
 
 def test_a_version_that_comes_back_has_its_digest_and_its_code() -> None:
